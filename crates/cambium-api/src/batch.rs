@@ -1,0 +1,190 @@
+//! Write batches and preconditions.
+
+use cambium_base::Result;
+
+use crate::cursor::KeyRange;
+use crate::limits;
+
+/// One change of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Gives a key a value.
+    Put {
+        /// The key.
+        key: Vec<u8>,
+        /// The value.
+        value: Vec<u8>,
+    },
+    /// Takes a key away; no error if it is not there.
+    Delete {
+        /// The key.
+        key: Vec<u8>,
+    },
+    /// Takes all keys of a range away.
+    DeleteRange {
+        /// The range.
+        range: KeyRange,
+    },
+}
+
+impl Operation {
+    /// Bytes of keys and values in it.
+    pub fn bytes(&self) -> u64 {
+        let count = match self {
+            Operation::Put { key, value } => key.len() + value.len(),
+            Operation::Delete { key } => key.len(),
+            Operation::DeleteRange { range } => {
+                range.from.as_ref().map_or(0, Vec::len) + range.to.as_ref().map_or(0, Vec::len)
+            }
+        };
+        count as u64
+    }
+}
+
+/// Changes that are seen, and survive, whole or not at all. Later operations
+/// on a key win over earlier ones of the same batch.
+///
+/// ```
+/// use cambium_api::WriteBatch;
+/// let mut batch = WriteBatch::new();
+/// batch.put(b"oak", b"tree").delete(b"elm");
+/// assert_eq!(batch.len(), 2);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WriteBatch {
+    operations: Vec<(Namespace, Operation)>,
+    bytes: u64,
+}
+
+/// The namespace an operation is for: `None` is the default one.
+pub type Namespace = Option<std::sync::Arc<str>>;
+
+impl WriteBatch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a put to the default namespace.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> &mut Self {
+        self.push(
+            None,
+            Operation::Put {
+                key: key.to_vec(),
+                value: value.to_vec(),
+            },
+        )
+    }
+
+    /// Adds a delete to the default namespace.
+    pub fn delete(&mut self, key: &[u8]) -> &mut Self {
+        self.push(None, Operation::Delete { key: key.to_vec() })
+    }
+
+    /// Adds the deletion of a range to the default namespace.
+    pub fn delete_range(&mut self, range: KeyRange) -> &mut Self {
+        self.push(None, Operation::DeleteRange { range })
+    }
+
+    /// Adds an operation to a namespace.
+    pub fn push(&mut self, namespace: Namespace, operation: Operation) -> &mut Self {
+        self.bytes += operation.bytes();
+        self.operations.push((namespace, operation));
+        self
+    }
+
+    /// The operations in order.
+    pub fn operations(&self) -> &[(Namespace, Operation)] {
+        &self.operations
+    }
+
+    /// The operations in order, given away.
+    pub fn into_operations(self) -> Vec<(Namespace, Operation)> {
+        self.operations
+    }
+
+    /// How many operations there are.
+    pub fn len(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    /// Bytes of all keys and values.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Removes all operations, keeping the memory.
+    pub fn clear(&mut self) {
+        self.operations.clear();
+        self.bytes = 0;
+    }
+
+    /// Refuses keys, values or a batch beyond the limits of every engine.
+    pub fn check_limits(&self) -> Result<()> {
+        for (_, operation) in &self.operations {
+            match operation {
+                Operation::Put { key, value } => {
+                    limits::check_key(key)?;
+                    limits::check_value(value)?;
+                }
+                Operation::Delete { key } => limits::check_key(key)?,
+                Operation::DeleteRange { range } => range.check_limits()?,
+            }
+        }
+        if self.bytes > limits::MAX_BATCH_BYTES {
+            return Err(cambium_base::Error::LimitExceeded(format!(
+                "a batch of {} bytes: batches have up to {} bytes (2 GiB)",
+                self.bytes,
+                limits::MAX_BATCH_BYTES
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// What must hold for `write_if` to write anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Precondition {
+    /// The key has this value now.
+    Equals {
+        /// The key.
+        key: Vec<u8>,
+        /// The value it must have.
+        value: Vec<u8>,
+    },
+    /// The key is there, with any value.
+    Present {
+        /// The key.
+        key: Vec<u8>,
+    },
+    /// The key is not there.
+    Absent {
+        /// The key.
+        key: Vec<u8>,
+    },
+}
+
+impl Precondition {
+    /// The key it speaks of.
+    pub fn key(&self) -> &[u8] {
+        match self {
+            Precondition::Equals { key, .. }
+            | Precondition::Present { key }
+            | Precondition::Absent { key } => key,
+        }
+    }
+
+    /// True if it holds for what the key has now.
+    pub fn holds(&self, current: Option<&[u8]>) -> bool {
+        match self {
+            Precondition::Equals { value, .. } => current == Some(value.as_slice()),
+            Precondition::Present { .. } => current.is_some(),
+            Precondition::Absent { .. } => current.is_none(),
+        }
+    }
+}

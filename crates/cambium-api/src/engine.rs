@@ -1,0 +1,342 @@
+//! The engine traits.
+//!
+//! # What a store promises
+//!
+//! **Order.** One sequence number, store-wide, 64 bits, dense, never reused.
+//!
+//! **Atomicity.** A batch is seen, and survives, whole or not at all.
+//!
+//! **Prefix.** After any crash the store equals the state after some prefix of
+//! the writes in sequence order; every `Synced` write is in it.
+//!
+//! **Isolation.** Readers never wait for a writer; a cursor or snapshot sees
+//! the state at its creation for as long as it lives.
+//!
+//! **Corruption.** Every byte is verified on the way in; damage answers
+//! `Error::Corruption`, is never returned as data, and never panics.
+//!
+//! **I/O errors.** After a failed write or sync the store is poisoned: writes
+//! answer the original error, reads go on. A full disk answers
+//! `Error::NoSpace`, loses nothing and does not poison, unless it was a sync
+//! that failed.
+//!
+//! **Close.** After `close` every call answers `Error::Closed`.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
+use cambium_io::{Environment, StepOutcome};
+
+use crate::batch::{Precondition, WriteBatch};
+use crate::cursor::{Cursor, Direction, IterationOrder, KeyRange, ResumeToken};
+use crate::options::{OptionSpec, OptionValues};
+use crate::report::{CheckReport, CompactOptions, CompactReport, ProgressSink, Statistics};
+
+/// What keys are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyKind {
+    /// Any bytes up to the limit.
+    Bytes,
+    /// Unsigned 64-bit integers as 8 bytes, big-endian.
+    Integer,
+}
+
+/// What an engine, as configured, can do beyond the common part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// The engine's name.
+    pub engine: &'static str,
+    /// What keys are.
+    pub keys: KeyKind,
+    /// `scan`, bounds and `delete_range` work.
+    pub ordered: bool,
+    /// `iterate` in insertion order works.
+    pub insertion_order: bool,
+    /// Named snapshots and `rollback` work.
+    pub named_snapshots: bool,
+    /// Namespaces other than the default one work.
+    pub namespaces: bool,
+    /// `submit` is served natively, not by an adapter.
+    pub native_submit: bool,
+}
+
+/// Reading: a store, or a snapshot of it.
+pub trait Reader: Send + Sync {
+    /// The value of a key, or `None`.
+    fn get(&self, key: &[u8]) -> Result<Option<Value>>;
+
+    /// Puts the value of a key into the caller's buffer, replacing what was
+    /// there; false, and an empty buffer, if there is none.
+    fn get_into(&self, key: &[u8], buffer: &mut Vec<u8>) -> Result<bool> {
+        buffer.clear();
+        match self.get(key)? {
+            Some(value) => {
+                buffer.extend_from_slice(&value);
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// The values of several keys as of one moment, in the order of the keys;
+    /// the reads go to the device together.
+    fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>>;
+
+    /// Entries of a range in key order, where the engine keeps one.
+    fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>>;
+
+    /// Every entry in an order of the engine's choosing (or the one asked
+    /// for), from the start or from where an earlier cursor left off. Entries
+    /// that are there throughout are visited at least once across resumes.
+    fn iterate(
+        &self,
+        order: IterationOrder,
+        resume: Option<&ResumeToken>,
+    ) -> Result<Box<dyn Cursor>>;
+}
+
+/// The state at one moment, kept for as long as it is held.
+pub trait Snapshot: Reader {
+    /// The last write it sees.
+    fn sequence(&self) -> SequenceNumber;
+}
+
+/// An open store.
+pub trait Engine: Reader {
+    /// What this store can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Gives a key a value.
+    fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<SequenceNumber> {
+        let mut batch = WriteBatch::new();
+        batch.put(key, value);
+        self.write(batch, durability)
+    }
+
+    /// Takes a key away; no error if it is not there.
+    fn delete(&self, key: &[u8], durability: Durability) -> Result<SequenceNumber> {
+        let mut batch = WriteBatch::new();
+        batch.delete(key);
+        self.write(batch, durability)
+    }
+
+    /// Takes all keys of a range away, atomically.
+    fn delete_range(&self, range: KeyRange, durability: Durability) -> Result<SequenceNumber> {
+        let mut batch = WriteBatch::new();
+        batch.delete_range(range);
+        self.write(batch, durability)
+    }
+
+    /// Writes a batch, whole or not at all. Answers the sequence number of
+    /// its last entry (or the last one given out, for a batch that changes
+    /// nothing). With `Synced`, an empty batch still syncs what came before.
+    fn write(&self, batch: WriteBatch, durability: Durability) -> Result<SequenceNumber>;
+
+    /// Writes a batch if all preconditions hold at that moment, atomically
+    /// against every other write; otherwise `Error::PreconditionFailed`.
+    fn write_if(
+        &self,
+        preconditions: &[Precondition],
+        batch: WriteBatch,
+        durability: Durability,
+    ) -> Result<SequenceNumber>;
+
+    /// The state now, for as long as the answer is held.
+    fn snapshot(&self) -> Result<Arc<dyn Snapshot>>;
+
+    /// Keeps the state now under a name, through crashes and compaction.
+    fn create_named_snapshot(&self, name: &str) -> Result<()>;
+
+    /// Names of kept states, with the last write each sees.
+    fn list_named_snapshots(&self) -> Result<Vec<(String, SequenceNumber)>>;
+
+    /// Lets a kept state go.
+    fn drop_named_snapshot(&self, name: &str) -> Result<()>;
+
+    /// Brings the store back to a kept state.
+    fn rollback(&self, name: &str) -> Result<()>;
+
+    /// A namespace of this store, made if it is not there; the default one is `""`.
+    fn namespace(&self, name: &str) -> Result<Arc<dyn Engine>>;
+
+    /// About how many bytes on disk the entries of a range take.
+    fn approximate_size(&self, range: &KeyRange) -> Result<u64>;
+
+    /// Raises everything written so far to `Synced`.
+    fn sync(&self) -> Result<()>;
+
+    /// Rewrites what is live and gives space back; reads and writes go on.
+    fn compact(
+        &self,
+        options: &CompactOptions,
+        progress: &dyn ProgressSink,
+    ) -> Result<CompactReport>;
+
+    /// Asks running long work (compaction) to stop; it answers `Cancelled`.
+    fn cancel(&self);
+
+    /// Reads and verifies everything the open store holds.
+    fn check(&self, progress: &dyn ProgressSink) -> Result<CheckReport>;
+
+    /// Writes the structure as text for people.
+    fn dump(&self, to: &mut dyn Write) -> Result<()>;
+
+    /// Counters, sizes and amplification.
+    fn stats(&self) -> Result<Statistics>;
+
+    /// Copies the state now into `destination`, a folder that is empty or not
+    /// there yet, durable when it returns; reads and writes go on.
+    fn backup(&self, destination: &Path, progress: &dyn ProgressSink) -> Result<()>;
+
+    /// Does a bounded piece of background work. `budget` is about how many
+    /// bytes it may move.
+    fn step(&self, budget: u64) -> Result<StepOutcome>;
+
+    /// Submits a request; the completion comes exactly once, on any thread,
+    /// also after an error or a close, and must not block. Order holds per
+    /// key. The default does the request at once, on the calling thread.
+    fn submit(&self, request: Request, completion: Completion) {
+        completion(self.serve(request));
+    }
+
+    /// Does what a [`Request`] asks, synchronously.
+    fn serve(&self, request: Request) -> Result<Response> {
+        match request {
+            Request::Get { key } => self.get(&key).map(Response::Value),
+            Request::Put {
+                key,
+                value,
+                durability,
+            } => self.put(&key, &value, durability).map(Response::Written),
+            Request::Delete { key, durability } => {
+                self.delete(&key, durability).map(Response::Written)
+            }
+            Request::Write { batch, durability } => {
+                self.write(batch, durability).map(Response::Written)
+            }
+            Request::Sync => self.sync().map(|()| Response::Synced),
+        }
+    }
+
+    /// Syncs, writes clean marks, and lets everything go. Later calls, also of
+    /// cursors and snapshots, answer `Closed`. A second close does nothing.
+    fn close(&self) -> Result<()>;
+}
+
+/// What can be submitted.
+#[derive(Clone, Debug)]
+pub enum Request {
+    /// See [`Reader::get`].
+    Get {
+        /// The key.
+        key: Vec<u8>,
+    },
+    /// See [`Engine::put`].
+    Put {
+        /// The key.
+        key: Vec<u8>,
+        /// The value.
+        value: Vec<u8>,
+        /// How safe when the completion comes.
+        durability: Durability,
+    },
+    /// See [`Engine::delete`].
+    Delete {
+        /// The key.
+        key: Vec<u8>,
+        /// How safe when the completion comes.
+        durability: Durability,
+    },
+    /// See [`Engine::write`].
+    Write {
+        /// The batch.
+        batch: WriteBatch,
+        /// How safe when the completion comes.
+        durability: Durability,
+    },
+    /// See [`Engine::sync`]: a barrier.
+    Sync,
+}
+
+/// What a request answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Response {
+    /// Of a get.
+    Value(Option<Value>),
+    /// Of a put, delete or write: its sequence number.
+    Written(SequenceNumber),
+    /// Of a sync.
+    Synced,
+}
+
+/// Called once with the answer.
+pub type Completion = Box<dyn FnOnce(Result<Response>) + Send>;
+
+/// A way of making, opening and mending stores: one value per engine,
+/// registered with the facade.
+pub trait EngineKind: Send + Sync {
+    /// Lower case: `zdb`, `forest`.
+    fn name(&self) -> &'static str;
+
+    /// The newest format version it reads, and the one it writes.
+    fn format_version(&self) -> u32;
+
+    /// One line for people: what it is best at.
+    fn summary(&self) -> &'static str;
+
+    /// Every option.
+    fn options(&self) -> &'static [OptionSpec];
+
+    /// Makes a store in a folder that is empty or not there yet, durable when
+    /// it returns, and opens it.
+    fn create(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        options: &OptionValues,
+    ) -> Result<Arc<dyn Engine>>;
+
+    /// Opens a store for reading and writing, recovering it where it was not
+    /// closed cleanly. `options` are those that are not fixed at creation.
+    fn open(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        options: &OptionValues,
+        progress: &dyn ProgressSink,
+    ) -> Result<Arc<dyn Engine>>;
+
+    /// Verifies a store that is not open, writing nothing.
+    fn check(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        progress: &dyn ProgressSink,
+    ) -> Result<CheckReport>;
+
+    /// Describes a store's files, writing nothing: layout, headers, blocks.
+    fn inspect(&self, environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()>;
+
+    /// Brings a damaged store back to what can be read, and says what was
+    /// lost: one finding for each loss.
+    fn repair(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        progress: &dyn ProgressSink,
+    ) -> Result<CheckReport>;
+}
+
+/// The answer of engines without namespaces.
+pub fn default_namespace_only(engine: &'static str, name: &str) -> Result<()> {
+    if name.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Unsupported {
+        engine,
+        what: "namespaces",
+        instead: "engine forest has them; or open a second store",
+    })
+}

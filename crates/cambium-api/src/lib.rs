@@ -1,0 +1,33 @@
+//! What every storage engine promises: the traits [`Engine`] (an open store)
+//! and [`EngineKind`] (a way of making and opening one), and their types.
+//!
+//! The facade, the command line, KVZone, the server and the bindings speak
+//! these traits and know no engine by name; an engine knows none of them.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`engine`] | the traits, and the promises as prose |
+//! | [`batch`] | write batches and preconditions |
+//! | [`cursor`] | ranges, directions, cursors, resume tokens |
+//! | [`options`] | options that print, parse and explain themselves |
+//! | [`report`] | what check, stats, compact and inspect answer |
+#![forbid(unsafe_code)]
+
+pub mod batch;
+pub mod cursor;
+pub mod engine;
+pub mod limits;
+pub mod options;
+pub mod report;
+
+pub use batch::{Operation, Precondition, WriteBatch};
+pub use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
+pub use cursor::{Cursor, Direction, Entry, IterationOrder, KeyRange, ResumeToken};
+pub use engine::{
+    Capabilities, Completion, Engine, EngineKind, KeyKind, Reader, Request, Response, Snapshot,
+};
+pub use options::{OptionSpec, OptionValues};
+pub use report::{
+    CheckReport, CompactOptions, CompactReport, Finding, FindingKind, PhaseSeconds, Progress,
+    ProgressSink, Statistic, StatisticValue, Statistics,
+};

@@ -1,0 +1,177 @@
+//! Options that print, parse and explain themselves.
+
+use std::collections::BTreeMap;
+
+use cambium_base::{Error, Result};
+
+/// One option of an engine: everything `cambium options` prints.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionSpec {
+    /// The name used in `--set name=value`.
+    pub name: &'static str,
+    /// The unit, or the words that are allowed.
+    pub unit: &'static str,
+    /// The default as text that parses.
+    pub default: &'static str,
+    /// What it does, what larger and smaller do, who should leave it alone.
+    pub effect: &'static str,
+    /// True if it is fixed when the store is created.
+    pub at_creation: bool,
+}
+
+/// Options given as text, in the order of their names.
+///
+/// ```
+/// use cambium_api::OptionValues;
+/// let mut options = OptionValues::default();
+/// options.set("data_files", "4");
+/// assert_eq!(options.take_u64("data_files").unwrap(), Some(4));
+/// options.finish("zdb", &[]).unwrap();
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OptionValues {
+    values: BTreeMap<String, String>,
+}
+
+impl OptionValues {
+    /// Sets one option, replacing what it had.
+    pub fn set(&mut self, name: &str, value: &str) -> &mut Self {
+        self.values.insert(name.to_string(), value.to_string());
+        self
+    }
+
+    /// Parses `name=value`.
+    pub fn set_assignment(&mut self, assignment: &str) -> Result<()> {
+        let Some((name, value)) = assignment.split_once('=') else {
+            return Err(Error::InvalidArgument(format!(
+                "option {assignment:?}: expected name=value"
+            )));
+        };
+        self.set(name.trim(), value.trim());
+        Ok(())
+    }
+
+    /// What an option was set to, if it was.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.values.get(name).map(String::as_str)
+    }
+
+    /// Names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.values
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// True if nothing is set.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// Takes an option's text out.
+    pub fn take(&mut self, name: &str) -> Option<String> {
+        self.values.remove(name)
+    }
+
+    /// Takes a number out; `KiB`, `MiB` and `GiB` multiply.
+    pub fn take_u64(&mut self, name: &str) -> Result<Option<u64>> {
+        self.take(name)
+            .map(|text| {
+                parse_bytes(&text).ok_or_else(|| {
+                    Error::InvalidArgument(format!(
+                        "option {name}={text}: expected a number, with KiB, MiB or GiB if you like"
+                    ))
+                })
+            })
+            .transpose()
+    }
+
+    /// Takes a yes or no out.
+    pub fn take_bool(&mut self, name: &str) -> Result<Option<bool>> {
+        self.take(name)
+            .map(|text| match text.as_str() {
+                "on" | "true" | "yes" | "1" => Ok(true),
+                "off" | "false" | "no" | "0" => Ok(false),
+                _ => Err(Error::InvalidArgument(format!(
+                    "option {name}={text}: expected on or off"
+                ))),
+            })
+            .transpose()
+    }
+
+    /// Refuses what was not taken out, offering the nearest name.
+    pub fn finish(self, engine: &str, specs: &[OptionSpec]) -> Result<()> {
+        let Some((name, _)) = self.values.into_iter().next() else {
+            return Ok(());
+        };
+        let nearest = specs
+            .iter()
+            .map(|spec| (distance(spec.name, &name), spec.name))
+            .min()
+            .filter(|&(distance, _)| distance <= 3 + name.len() / 3);
+        let hint = nearest.map_or_else(String::new, |(_, near)| format!("; did you mean {near}?"));
+        Err(Error::InvalidArgument(format!(
+            "engine {engine} has no option {name:?}{hint}"
+        )))
+    }
+}
+
+/// A number of bytes: digits, then nothing, `KiB`, `MiB`, `GiB` or `TiB`.
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match &text[digits.len()..] {
+        "" | "B" => 0,
+        "KiB" | "K" => 10,
+        "MiB" | "M" => 20,
+        "GiB" | "G" => 30,
+        "TiB" | "T" => 40,
+        _ => return None,
+    };
+    let number: u64 = digits.replace('_', "").parse().ok()?;
+    number.checked_mul(1 << shift)
+}
+
+/// Edits that turn one word into the other (Levenshtein), for suggestions.
+pub fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (line, letter) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = line + 1;
+        for column in 0..to.len() {
+            let substituted = diagonal + usize::from(letter != to[column]);
+            diagonal = row[column + 1];
+            row[column + 1] = substituted.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_parse_with_units_and_overflow_is_refused() {
+        assert_eq!(parse_bytes("64KiB"), Some(65536));
+        assert_eq!(parse_bytes("7"), Some(7));
+        assert_eq!(parse_bytes("x"), None);
+        assert_eq!(parse_bytes("99999999999GiB"), None);
+    }
+
+    #[test]
+    fn an_unknown_option_names_the_nearest() {
+        let spec = OptionSpec {
+            name: "slot_bytes",
+            unit: "bytes",
+            default: "8",
+            effect: "",
+            at_creation: true,
+        };
+        let mut options = OptionValues::default();
+        options.set("slot_byte", "4");
+        let error = options.finish("zdb", &[spec]).unwrap_err().to_string();
+        assert!(error.contains("did you mean slot_bytes?"), "{error}");
+    }
+}

@@ -1,0 +1,207 @@
+//! What check, stats, compact and long work answer.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use cambium_io::ReadBackend;
+
+use crate::options::OptionValues;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FindingKind {
+    /// Worth knowing, no damage: a torn tail that recovery would drop.
+    Note,
+    /// Bytes or structures that are not what was written.
+    Damage,
+}
+
+/// One thing `check` found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad it is.
+    pub kind: FindingKind,
+    /// The file.
+    pub file: PathBuf,
+    /// Bytes from its start.
+    pub offset: u64,
+    /// What was found, what was expected.
+    pub what: String,
+}
+
+/// What `check` answers. It opens nothing for writing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Everything found, in the order of files and offsets.
+    pub findings: Vec<Finding>,
+    /// Live entries that were read and verified.
+    pub entries: u64,
+    /// Bytes read and verified.
+    pub bytes: u64,
+    /// Files read.
+    pub files: u64,
+}
+
+impl CheckReport {
+    /// True if nothing is damaged; notes do not count.
+    pub fn is_sound(&self) -> bool {
+        self.findings
+            .iter()
+            .all(|finding| finding.kind == FindingKind::Note)
+    }
+}
+
+/// How to compact.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CompactOptions {
+    /// How reads reach the kernel; `None` is the engine's own choice.
+    pub backend: Option<ReadBackend>,
+    /// Reads under way at once, 1 to 1,024.
+    pub batch: Option<usize>,
+    /// Bypass the operating system's cache.
+    pub direct: bool,
+    /// Options of the engine, as text.
+    pub settings: OptionValues,
+}
+
+/// Busy time of each phase in seconds (`P-Fetch`, section III). They may add
+/// up to more than the whole, since phases overlap.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PhaseSeconds {
+    /// Finding what is live.
+    pub tree_search: f64,
+    /// Bringing it into the order of reading.
+    pub sort: f64,
+    /// Time with reads outstanding.
+    pub read: f64,
+    /// Writing the new files.
+    pub write: f64,
+    /// Flushing, syncing and switching over.
+    pub flush_and_commit: f64,
+}
+
+/// What `compact` answers: the JSON of `cambium compact --json`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CompactReport {
+    /// Busy time of each phase.
+    pub phases: PhaseSeconds,
+    /// Whole time, seconds.
+    pub total_seconds: f64,
+    /// Reads sent to the device layer.
+    pub read_operations: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Live entries carried over.
+    pub documents: u64,
+    /// How reads were done.
+    pub backend: ReadBackend,
+    /// Reads under way at once.
+    pub batch: usize,
+    /// Whether the operating system's cache was bypassed.
+    pub direct: bool,
+}
+
+/// One number, text or list of `stats`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StatisticValue {
+    /// A count without a unit.
+    Count(u64),
+    /// Bytes.
+    Bytes(u64),
+    /// A ratio.
+    Ratio(f64),
+    /// Words.
+    Text(String),
+}
+
+/// A named statistic.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Statistic {
+    /// Snake case; the key in JSON.
+    pub name: &'static str,
+    /// The value.
+    pub value: StatisticValue,
+    /// One line that says what it means.
+    pub meaning: &'static str,
+}
+
+/// What `stats` answers, in the order in which a person reads it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Statistics {
+    /// The statistics.
+    pub entries: Vec<Statistic>,
+}
+
+impl Statistics {
+    /// Adds a count.
+    pub fn count(&mut self, name: &'static str, value: u64, meaning: &'static str) {
+        self.push(name, StatisticValue::Count(value), meaning);
+    }
+
+    /// Adds a number of bytes.
+    pub fn bytes(&mut self, name: &'static str, value: u64, meaning: &'static str) {
+        self.push(name, StatisticValue::Bytes(value), meaning);
+    }
+
+    /// Adds a ratio; a denominator of zero leaves it out.
+    pub fn ratio(&mut self, name: &'static str, part: u64, whole: u64, meaning: &'static str) {
+        if whole > 0 {
+            let ratio = part as f64 / whole as f64;
+            self.push(name, StatisticValue::Ratio(ratio), meaning);
+        }
+    }
+
+    /// Adds words.
+    pub fn text(&mut self, name: &'static str, value: impl Into<String>, meaning: &'static str) {
+        self.push(name, StatisticValue::Text(value.into()), meaning);
+    }
+
+    fn push(&mut self, name: &'static str, value: StatisticValue, meaning: &'static str) {
+        self.entries.push(Statistic {
+            name,
+            value,
+            meaning,
+        });
+    }
+
+    /// A statistic's number, if it is there and is one.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        self.entries
+            .iter()
+            .find(|statistic| statistic.name == name)
+            .and_then(|statistic| match statistic.value {
+                StatisticValue::Count(number) | StatisticValue::Bytes(number) => Some(number),
+                _ => None,
+            })
+    }
+}
+
+/// How far long work has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// What is being done.
+    pub phase: &'static str,
+    /// Units done.
+    pub done: u64,
+    /// Units in all, where known.
+    pub total: Option<u64>,
+}
+
+/// Is told of progress; may be called from any thread, must return quickly.
+pub trait ProgressSink: Send + Sync {
+    /// Called now and then.
+    fn report(&self, progress: Progress);
+}
+
+/// Tells nobody.
+impl ProgressSink for () {
+    fn report(&self, _: Progress) {}
+}
+
+impl fmt::Debug for dyn ProgressSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ProgressSink")
+    }
+}

@@ -1,0 +1,250 @@
+//! The one error type of the library.
+//!
+//! An error says what was wrong, where (file and offset), what was expected,
+//! and, where there is one, the remedy. Errors are `Clone`, so that a poisoned
+//! store can answer its original error for as long as it lives.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The result of every fallible call of the library.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Who has to act on an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// The caller asked for something that cannot be: mend the call.
+    Usage,
+    /// The store's bytes are damaged: check, repair or restore a backup.
+    Damage,
+    /// The machine failed or is full: mend the machine, then reopen.
+    Machine,
+    /// The answer may differ if the call is made again later.
+    Retry,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused or failed an operation.
+    #[error("{operation} {}: {source}", path.display())]
+    Io {
+        /// The operation that failed: `read`, `write`, `sync` and so on.
+        operation: &'static str,
+        /// The file or folder it was done on.
+        path: PathBuf,
+        /// What the operating system said.
+        source: Arc<std::io::Error>,
+    },
+    /// The file system, the device or a quota is full. Nothing was lost.
+    #[error("no space left for {}: {what}", path.display())]
+    NoSpace {
+        /// The file that could not grow.
+        path: PathBuf,
+        /// What was being done.
+        what: String,
+    },
+    /// Bytes on the device are not what was written.
+    #[error("corruption in {} at offset {offset}: {what}", file.display())]
+    Corruption {
+        /// The damaged file.
+        file: PathBuf,
+        /// Where in the file, in bytes from its start.
+        offset: u64,
+        /// What was found and what was expected.
+        what: String,
+    },
+    /// Another process, or another handle of this one, owns the store.
+    #[error("{} is in use{}", path.display(), OwnerText(*owner))]
+    Locked {
+        /// The store.
+        path: PathBuf,
+        /// The owner's process id, where it could be read.
+        owner: Option<u32>,
+    },
+    /// The path holds no store.
+    #[error("{} is no Cambium store: {what}", path.display())]
+    NotAStore {
+        /// The path that was opened.
+        path: PathBuf,
+        /// What was looked for and not found.
+        what: String,
+    },
+    /// A store, or something else, is already there.
+    #[error("{} already exists: {what}", path.display())]
+    AlreadyExists {
+        /// The path that was to be created.
+        path: PathBuf,
+        /// What is there, and what to do.
+        what: String,
+    },
+    /// The store was written by a newer version of the library.
+    #[error(
+        "{} has format version {found}; this program reads versions up to {supported}: use a newer program",
+        path.display()
+    )]
+    UnsupportedVersion {
+        /// The file that says so.
+        path: PathBuf,
+        /// The version found.
+        found: u32,
+        /// The newest version this program reads.
+        supported: u32,
+    },
+    /// The engine cannot do what was asked.
+    #[error("engine {engine} does not support {what}; {instead}")]
+    Unsupported {
+        /// The engine that was asked.
+        engine: &'static str,
+        /// What it cannot do.
+        what: &'static str,
+        /// Which engine, or which call, can.
+        instead: &'static str,
+    },
+    /// An argument or option makes no sense.
+    #[error("invalid argument: {0}")]
+    InvalidArgument(String),
+    /// A key, a value, a batch or a file is larger than its limit.
+    #[error("limit exceeded: {0}")]
+    LimitExceeded(String),
+    /// A precondition of `write_if` did not hold; nothing was written.
+    #[error("precondition {index} does not hold; nothing was written")]
+    PreconditionFailed {
+        /// The position, from 0, of the first precondition that failed.
+        index: usize,
+    },
+    /// Open snapshots need more old versions than the store may keep.
+    #[error(
+        "open snapshots hold {held} old versions, the limit; close a snapshot or iterator, or raise {option}"
+    )]
+    SnapshotLimit {
+        /// How many old versions are held.
+        held: u64,
+        /// The option that bounds them.
+        option: &'static str,
+    },
+    /// An earlier write or sync failed; the store takes no more writes.
+    #[error("writes are refused since an earlier failure: {original}; reopen the store")]
+    Poisoned {
+        /// The failure that poisoned the store.
+        original: Box<Error>,
+    },
+    /// No snapshot, namespace or option of that name.
+    #[error("no {kind} named {name:?}")]
+    NotFound {
+        /// `snapshot`, `namespace` and so on.
+        kind: &'static str,
+        /// The name that was asked for.
+        name: String,
+    },
+    /// The store was closed.
+    #[error("the store is closed")]
+    Closed,
+    /// The operation was cancelled; the store is as it was.
+    #[error("cancelled; the store is unchanged")]
+    Cancelled,
+}
+
+struct OwnerText(Option<u32>);
+
+impl fmt::Display for OwnerText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(process) => write!(f, " by process {process}"),
+            None => write!(f, " by another process"),
+        }
+    }
+}
+
+impl Error {
+    /// Wraps what the operating system said; a full disk or quota becomes
+    /// [`Error::NoSpace`].
+    ///
+    /// ```
+    /// use cambium_base::Error;
+    /// let full = std::io::Error::from_raw_os_error(28);
+    /// let error = Error::io("write", "/data/a.log", full);
+    /// assert!(matches!(error, Error::NoSpace { .. }));
+    /// ```
+    pub fn io(operation: &'static str, path: impl AsRef<Path>, source: std::io::Error) -> Self {
+        let path = path.as_ref().to_path_buf();
+        match source.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Error::NoSpace {
+                path,
+                what: format!("{operation} failed: {source}"),
+            },
+            _ => Error::Io {
+                operation,
+                path,
+                source: Arc::new(source),
+            },
+        }
+    }
+
+    /// Damage at a place, with what was found and expected.
+    pub fn corruption(file: impl AsRef<Path>, offset: u64, what: impl Into<String>) -> Self {
+        Error::Corruption {
+            file: file.as_ref().to_path_buf(),
+            offset,
+            what: what.into(),
+        }
+    }
+
+    /// Wraps the failure that stopped a store's writes.
+    pub fn poisoned_by(original: &Error) -> Self {
+        match original {
+            Error::Poisoned { .. } => original.clone(),
+            other => Error::Poisoned {
+                original: Box::new(other.clone()),
+            },
+        }
+    }
+
+    /// Who has to act.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Error::Io { .. } | Error::NoSpace { .. } | Error::Poisoned { .. } => {
+                ErrorClass::Machine
+            }
+            Error::Corruption { .. } => ErrorClass::Damage,
+            Error::Locked { .. } | Error::Cancelled | Error::SnapshotLimit { .. } => {
+                ErrorClass::Retry
+            }
+            _ => ErrorClass::Usage,
+        }
+    }
+
+    /// True if the store's bytes are damaged.
+    pub fn is_corruption(&self) -> bool {
+        matches!(self, Error::Corruption { .. })
+    }
+
+    /// True if a disk or quota was full.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Error::NoSpace { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn poison_keeps_the_original_and_does_not_nest() {
+        let original = Error::corruption("a.log", 7, "torn");
+        let once = Error::poisoned_by(&original);
+        let twice = Error::poisoned_by(&once);
+        assert_eq!(once.to_string(), twice.to_string());
+        assert!(once.to_string().contains("a.log at offset 7"));
+    }
+
+    #[test]
+    fn each_class_names_who_must_act() {
+        assert_eq!(Error::Closed.class(), ErrorClass::Usage);
+        assert_eq!(Error::corruption("f", 0, "x").class(), ErrorClass::Damage);
+        let io = Error::io("sync", "f", std::io::Error::from_raw_os_error(5));
+        assert_eq!(io.class(), ErrorClass::Machine);
+    }
+}

@@ -1,0 +1,177 @@
+//! Bytes handed to callers: reference-counted, sliceable without a copy.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// Values up to this length lie in the handle itself and cost no allocation.
+const INLINE_BYTES: usize = 22;
+
+/// A value, or a key, read from a store: cheap to clone, `Send`, and alive for
+/// as long as it is held, whatever the store does.
+///
+/// ```
+/// use cambium_base::Value;
+/// let value = Value::from(b"leaf and root".to_vec());
+/// let leaf = value.slice(0..4);
+/// assert_eq!(&*leaf, b"leaf");
+/// ```
+#[derive(Clone)]
+pub struct Value(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    Inline {
+        length: u8,
+        bytes: [u8; INLINE_BYTES],
+    },
+    Shared {
+        owner: Owner,
+        start: usize,
+        length: usize,
+    },
+}
+
+/// What keeps shared bytes alive: a buffer of our own or a pinned cache block.
+type Owner = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+impl Value {
+    /// A copy of `bytes`; free of allocation for short ones.
+    pub fn copy_of(bytes: &[u8]) -> Self {
+        if bytes.len() <= INLINE_BYTES {
+            let mut inline = [0; INLINE_BYTES];
+            inline[..bytes.len()].copy_from_slice(bytes);
+            return Value(Repr::Inline {
+                length: bytes.len() as u8,
+                bytes: inline,
+            });
+        }
+        Value::from(bytes.to_vec())
+    }
+
+    /// Shares `range` of `owner`'s bytes, without a copy.
+    ///
+    /// # Panics
+    /// If the range is not within the bytes.
+    pub fn share(owner: Arc<dyn AsRef<[u8]> + Send + Sync>, range: std::ops::Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= (*owner).as_ref().len());
+        Value(Repr::Shared {
+            owner,
+            start: range.start,
+            length: range.end - range.start,
+        })
+    }
+
+    /// A part of this value; shares the bytes.
+    ///
+    /// # Panics
+    /// If the range is not within the value.
+    #[must_use]
+    pub fn slice(&self, range: std::ops::Range<usize>) -> Self {
+        match &self.0 {
+            Repr::Inline { .. } => Value::copy_of(&self[range]),
+            Repr::Shared {
+                owner,
+                start,
+                length,
+            } => {
+                assert!(range.start <= range.end && range.end <= *length);
+                Value(Repr::Shared {
+                    owner: owner.clone(),
+                    start: start + range.start,
+                    length: range.end - range.start,
+                })
+            }
+        }
+    }
+
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        match &self.0 {
+            Repr::Inline { length, bytes } => &bytes[..usize::from(*length)],
+            Repr::Shared {
+                owner,
+                start,
+                length,
+            } => &(**owner).as_ref()[*start..start + length],
+        }
+    }
+}
+
+impl Deref for Value {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl AsRef<[u8]> for Value {
+    fn as_ref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl From<Vec<u8>> for Value {
+    fn from(bytes: Vec<u8>) -> Self {
+        let length = bytes.len();
+        if length <= INLINE_BYTES {
+            return Value::copy_of(&bytes);
+        }
+        Value::share(Arc::new(bytes), 0..length)
+    }
+}
+
+impl From<&[u8]> for Value {
+    fn from(bytes: &[u8]) -> Self {
+        Value::copy_of(bytes)
+    }
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&crate::hexdump::readable(self))
+    }
+}
+
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Value {
+    fn eq(&self, other: &T) -> bool {
+        self.as_slice() == other.as_ref()
+    }
+}
+
+impl Eq for Value {}
+
+impl std::hash::Hash for Value {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.as_slice().hash(state);
+    }
+}
+
+impl PartialOrd for Value {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Value {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.as_slice().cmp(other.as_slice())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_of_short_and_long_values_hold_the_same_bytes() {
+        for length in [0usize, 1, 22, 23, 100] {
+            let bytes: Vec<u8> = (0..length as u8).collect();
+            let value = Value::from(bytes.clone());
+            assert_eq!(value, bytes);
+            let half = value.slice(length / 2..length);
+            assert_eq!(half, bytes[length / 2..]);
+        }
+    }
+}

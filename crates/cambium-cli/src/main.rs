@@ -1,0 +1,2 @@
+//! The cambium command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Index structures: the flat array of slots.

@@ -1,0 +1,274 @@
+//! File systems and files as traits.
+//!
+//! Promises every implementation keeps, and the layers above rely on:
+//!
+//! - A write reports success only when every byte was taken; a short write is
+//!   continued or becomes an error.
+//! - A read is short only at the end of the file.
+//! - Nothing is durable before [`File::sync_data`] (bytes, and the length that
+//!   makes them reachable) or [`FileSystem::sync_directory`] (names) returned
+//!   success.
+//! - `EINTR` never comes through.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cambium_base::{Error, Result};
+
+use crate::batch::{BatchOptions, ReadQueue};
+
+/// How a file is opened. A file is open in one mode at a time, buffered or
+/// direct: the two see different caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Writing is allowed.
+    pub write: bool,
+    /// Make the file if it is not there.
+    pub create: bool,
+    /// Fail with `AlreadyExists` if the file is there; implies `create`.
+    pub create_new: bool,
+    /// Cut the file to length 0 while opening it.
+    pub truncate: bool,
+    /// Bypass the operating system's cache: offsets, lengths and memory must
+    /// then keep to [`File::alignment`].
+    pub direct: bool,
+}
+
+impl OpenOptions {
+    /// Reading only, buffered.
+    pub const READ: OpenOptions = OpenOptions {
+        write: false,
+        create: false,
+        create_new: false,
+        truncate: false,
+        direct: false,
+    };
+    /// Reading and writing a file that is there, buffered.
+    pub const WRITE: OpenOptions = OpenOptions {
+        write: true,
+        ..OpenOptions::READ
+    };
+    /// Reading and writing, made if it is not there, buffered.
+    pub const CREATE: OpenOptions = OpenOptions {
+        create: true,
+        ..OpenOptions::WRITE
+    };
+    /// Reading and writing a file that must not be there yet, buffered.
+    pub const CREATE_NEW: OpenOptions = OpenOptions {
+        create_new: true,
+        ..OpenOptions::WRITE
+    };
+
+    /// The same, bypassing the operating system's cache.
+    #[must_use]
+    pub const fn direct(self) -> Self {
+        OpenOptions {
+            direct: true,
+            ..self
+        }
+    }
+}
+
+/// What a name in a folder stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Directory,
+    /// A block device.
+    BlockDevice,
+    /// Anything else: links, sockets, pipes.
+    Other,
+}
+
+/// What is known of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// What it is.
+    pub kind: FileKind,
+    /// Bytes from start to end, holes included; a device's size.
+    pub length: u64,
+    /// Bytes that take space on the device.
+    pub allocated: u64,
+}
+
+/// One name in a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectoryEntry {
+    /// The name alone, without the folder.
+    pub name: PathBuf,
+    /// What it stands for.
+    pub kind: FileKind,
+}
+
+/// Space of the file system under a path, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// Free for us.
+    pub available: u64,
+    /// In all.
+    pub total: u64,
+}
+
+/// What direct I/O demands, in bytes; 1 where nothing is demanded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alignment {
+    /// Of the memory that is read into or written from.
+    pub memory: usize,
+    /// Of offsets and lengths in the file.
+    pub offset: usize,
+}
+
+impl Alignment {
+    /// No demands: buffered I/O.
+    pub const NONE: Alignment = Alignment {
+        memory: 1,
+        offset: 1,
+    };
+}
+
+/// What will be done with a range of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Ordinary reads.
+    Normal,
+    /// Reads at random places: do not read ahead.
+    Random,
+    /// Reads from start to end: read far ahead.
+    Sequential,
+    /// Will be read soon: fetch it.
+    WillNeed,
+    /// Will not be read soon: drop it from the cache.
+    DontNeed,
+}
+
+/// Shared or exclusive, of a whole store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockMode {
+    /// Beside other readers.
+    Shared,
+    /// Alone.
+    Exclusive,
+}
+
+/// A lock that is held until it is dropped (or the process ends).
+pub trait FileLock: Send + Sync + fmt::Debug {}
+
+/// Folders, names and locks.
+pub trait FileSystem: Send + Sync + fmt::Debug {
+    /// Opens a file. `NotFound` and `AlreadyExists` are kinds of the source of
+    /// [`Error::Io`]. A new name is durable after [`FileSystem::sync_directory`].
+    fn open(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn File>>;
+
+    /// Makes one folder; its parent must be there.
+    fn create_directory(&self, path: &Path) -> Result<()>;
+
+    /// Removes an empty folder.
+    fn remove_directory(&self, path: &Path) -> Result<()>;
+
+    /// The names in a folder, sorted by their bytes.
+    fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>>;
+
+    /// What stands at a path, links followed, or `None` where nothing does.
+    fn metadata(&self, path: &Path) -> Result<Option<Metadata>>;
+
+    /// Gives a file another name, replacing what had it, atomically. Durable
+    /// after the folder is synced.
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+
+    /// Removes a file's name; open handles keep working. Durable after the
+    /// folder is synced.
+    fn remove(&self, path: &Path) -> Result<()>;
+
+    /// Makes the names in a folder durable.
+    fn sync_directory(&self, path: &Path) -> Result<()>;
+
+    /// Locks a file, made if it is not there, against other processes and
+    /// other handles of this one. An exclusive lock writes the process id into
+    /// the file; a refused one answers [`Error::Locked`] with the id found there.
+    fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>>;
+
+    /// Space under a path.
+    fn space(&self, path: &Path) -> Result<Space>;
+
+    /// A queue for batched reads of this file system's files. A back end that
+    /// the kernel refuses is replaced by [`crate::ReadBackend::Sync`];
+    /// [`ReadQueue::backend`] says which one serves.
+    fn read_queue(&self, options: BatchOptions) -> Result<Box<dyn ReadQueue>>;
+}
+
+/// An open file. Calls take `&self`: any number of threads may read and write
+/// at places of their own.
+pub trait File: Send + Sync + fmt::Debug {
+    /// The path it was opened by, for messages.
+    fn path(&self) -> &Path;
+
+    /// Reads into `buffer` from `offset`; the count is short only at the end
+    /// of the file.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
+
+    /// Writes all of `buffer` at `offset`, or fails. After an error any part
+    /// of it may have been written.
+    fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()>;
+
+    /// Writes several buffers one after the other from `offset`.
+    fn write_vectored_at(&self, buffers: &[&[u8]], offset: u64) -> Result<()> {
+        let mut position = offset;
+        for buffer in buffers {
+            self.write_at(buffer, position)?;
+            position += buffer.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes everything written so far durable, with the length. A failure is
+    /// final: what was not synced may be gone from the cache, and a second
+    /// sync that succeeds proves nothing.
+    fn sync_data(&self) -> Result<()>;
+
+    /// Bytes from start to end.
+    fn length(&self) -> Result<u64>;
+
+    /// Cuts the file, or extends it with zeros.
+    fn set_length(&self, length: u64) -> Result<()>;
+
+    /// Takes space for a range, so that writing into it cannot fail for lack
+    /// of it; extends the file where the range passes its end. What was there
+    /// stays; what is new reads as zeros.
+    fn allocate(&self, offset: u64, length: u64) -> Result<()>;
+
+    /// Gives a range's space back; it reads as zeros afterwards.
+    fn punch_hole(&self, offset: u64, length: u64) -> Result<()>;
+
+    /// Tells the operating system what will be done; never fails visibly.
+    fn advise(&self, offset: u64, length: u64, advice: Advice);
+
+    /// Bytes that take space on the device.
+    fn allocated_bytes(&self) -> Result<u64>;
+
+    /// What this handle demands of offsets, lengths and memory.
+    fn alignment(&self) -> Alignment;
+
+    /// The operating system's number for the open file, where there is one.
+    fn raw_descriptor(&self) -> Option<i32> {
+        None
+    }
+
+    /// Reads exactly `buffer.len()` bytes; a file that ends before is damage.
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        let count = self.read_at(buffer, offset)?;
+        if count == buffer.len() {
+            return Ok(());
+        }
+        Err(Error::corruption(
+            self.path(),
+            offset + count as u64,
+            format!(
+                "the file ends here; expected {} bytes from offset {offset}",
+                buffer.len()
+            ),
+        ))
+    }
+}

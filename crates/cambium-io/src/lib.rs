@@ -1,0 +1,29 @@
+//! The only road to the disk.
+//!
+//! Everything above this crate reaches files, devices, clocks, random numbers
+//! and threads through the traits here, so that a simulated disk can stand in
+//! for the real one and crash it anywhere.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`file_system`] | the traits [`FileSystem`] and [`File`] |
+//! | [`batch`] | batched reads: [`ReadQueue`] and its back ends |
+//! | [`buffer`] | memory aligned for direct I/O |
+//! | [`environment`] | clock, randomness, executor, memory budget: one for all stores of a process |
+//! | [`step`] | background work as steps |
+#![deny(unsafe_op_in_unsafe_fn)]
+
+pub mod batch;
+pub mod buffer;
+pub mod environment;
+pub mod file_system;
+pub mod step;
+
+pub use batch::{BatchOptions, ReadBackend, ReadCompletion, ReadQueue, ReadRequest};
+pub use buffer::AlignedBuffer;
+pub use environment::Environment;
+pub use file_system::{
+    Advice, Alignment, DirectoryEntry, File, FileKind, FileLock, FileSystem, LockMode, Metadata,
+    OpenOptions, Space,
+};
+pub use step::{Executor, StepOutcome, Task};

@@ -1,0 +1,1 @@
+//! Durable byte structures: file headers, records, logs, superblocks, group commit.

@@ -1,0 +1,1 @@
+//! Model, conformance suite and crash driver that every engine is held against.

@@ -1,0 +1,1 @@
+//! Engine zdb: a flat index of positions over append-only data files.

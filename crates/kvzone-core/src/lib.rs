@@ -1,0 +1,1 @@
+//! KVZone's load generator, measurements and reports.

@@ -1,0 +1,2 @@
+//! KVZone: which store, with which settings, suits a workload on a machine.
+fn main() {}

@@ -1,0 +1,2 @@
+//! House rules as a program: tidy, generated documents.
+fn main() {}
