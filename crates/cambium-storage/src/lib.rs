@@ -1,1 +1,30 @@
-//! Durable byte structures: file headers, records, logs, superblocks, group commit.
+//! Durable byte structures that every engine is built from.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`marker`] | the file `CAMBIUM` that names a store's engine and format |
+//! | [`file_header`] | the first bytes of every file: magic, version, feature bits, identity |
+//! | [`record`] | checksummed records that identify themselves |
+//! | [`log`] | an append-only file of records: buffer, preallocation, padding |
+//! | [`scan`] | reading a log from start to end: records, torn tail, damage |
+//! | [`superblock`] | a small root in two copies, written in turn |
+//! | [`commit_queue`] | group commit: many writers, one leader, one sync |
+//!
+//! Nothing here knows an engine. Formats are described by [`layouts`], from
+//! which `docs/format/` is generated.
+#![forbid(unsafe_code)]
+
+pub mod commit_queue;
+pub mod file_header;
+pub mod log;
+pub mod marker;
+pub mod record;
+pub mod scan;
+pub mod superblock;
+
+use cambium_base::layout::Layout;
+
+/// The layouts of this crate, in the order of the format document.
+pub fn layouts() -> Vec<&'static Layout> {
+    vec![&file_header::LAYOUT, &record::LAYOUT, &superblock::LAYOUT]
+}

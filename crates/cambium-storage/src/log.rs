@@ -1,0 +1,340 @@
+//! An append-only file of records.
+//!
+//! ```text
+//! ┌ first block ┬───────────┬───────────┬──────┬┬─────────┬─── … ───┐
+//! │ file header │ record    │ record    │ zeros││ record  │ zeros   │
+//! └─────────────┴───────────┴───────────┴──────┴┴─────────┴─── … ───┘
+//!               ^ first_offset           ^ padding to the block after a sync
+//! ```
+//!
+//! Invariants:
+//!
+//! 1. Records follow one another at multiples of `alignment`; between them
+//!    there are only zeros up to the next multiple of `block`.
+//! 2. After a sync the log goes on at a block of its own, so a block that was
+//!    synced is never written again, and the first record after a sync can be
+//!    found by looking at block boundaries alone.
+//! 3. Space is allocated ahead of the end, so a write into it cannot fail for
+//!    lack of space and a sync needs no new blocks. The end of the log is
+//!    never taken from the file's length.
+//!
+//! Appending goes to a buffer first. Readers find records there until they
+//! are flushed, and never wait for the device because of a writer.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use cambium_base::checksum::ChecksumSeed;
+use cambium_base::coding::round_up;
+use cambium_base::{Error, FileIdentity, Result, Value};
+use cambium_io::File;
+
+use crate::record::{NotARecord, RECORD_HEADER_BYTES, RecordHeader};
+
+/// The units of a log, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogGeometry {
+    /// Records begin at multiples of this.
+    pub alignment: u64,
+    /// Padding after a sync goes to a multiple of this.
+    pub block: u64,
+    /// Where the first record begins: a multiple of `block` past the header.
+    pub first_offset: u64,
+    /// Least space allocated ahead.
+    pub least_growth: u64,
+    /// Most space allocated ahead.
+    pub most_growth: u64,
+}
+
+/// An open log: one writer at a time (the engine sees to that), any number of
+/// readers.
+#[derive(Debug)]
+pub struct LogFile {
+    file: Arc<dyn File>,
+    seed: ChecksumSeed,
+    geometry: LogGeometry,
+    tail: RwLock<Tail>,
+    /// Everything below lies in the file; what is above is in the tail.
+    written_end: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Tail {
+    /// Offset of the first buffered byte.
+    start: u64,
+    bytes: Vec<u8>,
+    /// Space is allocated up to here.
+    allocated: u64,
+}
+
+impl Tail {
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+}
+
+/// A record that was read and verified.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Its header.
+    pub header: RecordHeader,
+    /// Its payload.
+    pub payload: Value,
+}
+
+/// What the first bytes of a record say.
+#[derive(Debug)]
+pub enum Parsed {
+    /// All of it was there, and is sound.
+    Complete(Record),
+    /// The header is sound; the record takes this many bytes in all.
+    NeedsBytes(RecordHeader, usize),
+}
+
+thread_local! {
+    /// Small records are read here and copied out, which is cheaper than
+    /// zeroing a block for each.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl LogFile {
+    /// Uses `file` as a log whose records end at `end`.
+    pub fn new(
+        file: Arc<dyn File>,
+        identity: &FileIdentity,
+        geometry: LogGeometry,
+        end: u64,
+    ) -> Result<Self> {
+        let length = file.length()?;
+        Ok(LogFile {
+            seed: ChecksumSeed::new(identity),
+            geometry,
+            tail: RwLock::new(Tail {
+                start: end,
+                bytes: Vec::new(),
+                allocated: length,
+            }),
+            written_end: AtomicU64::new(end),
+            file,
+        })
+    }
+
+    /// The file under the log.
+    pub fn file(&self) -> &Arc<dyn File> {
+        &self.file
+    }
+
+    /// The path, for messages.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// The units.
+    pub fn geometry(&self) -> &LogGeometry {
+        &self.geometry
+    }
+
+    /// The seed of the records' checksums.
+    pub fn seed(&self) -> &ChecksumSeed {
+        &self.seed
+    }
+
+    /// Where the next record begins.
+    pub fn end(&self) -> u64 {
+        self.tail_shared().end()
+    }
+
+    /// Bytes appended and not yet handed to the file.
+    pub fn buffered_bytes(&self) -> usize {
+        self.tail_shared().bytes.len()
+    }
+
+    fn tail_shared(&self) -> RwLockReadGuard<'_, Tail> {
+        self.tail.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tail_exclusive(&self) -> RwLockWriteGuard<'_, Tail> {
+        self.tail.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes sure that `bytes` more can be appended and padded. `NoSpace`
+    /// changes nothing.
+    pub fn reserve(&self, bytes: u64) -> Result<()> {
+        let (end, allocated) = {
+            let tail = self.tail_shared();
+            (tail.end(), tail.allocated)
+        };
+        let needed = end
+            .checked_add(bytes)
+            .and_then(|sum| round_up(sum, self.geometry.block))
+            .ok_or_else(|| Error::LimitExceeded(format!("{bytes} bytes more in a log")))?;
+        if needed <= allocated {
+            return Ok(());
+        }
+        let growth = (end / 8).clamp(self.geometry.least_growth, self.geometry.most_growth);
+        let generous = round_up(needed.saturating_add(growth), self.geometry.block);
+        let target = match generous {
+            Some(target) if self.file.allocate(allocated, target - allocated).is_ok() => target,
+            _ => {
+                self.file.allocate(allocated, needed - allocated)?;
+                needed
+            }
+        };
+        self.tail_exclusive().allocated = target;
+        Ok(())
+    }
+
+    /// Appends a record to the buffer; answers its offset. Call
+    /// [`LogFile::reserve`] before.
+    pub fn append(&self, header: &RecordHeader, payload: &[&[u8]]) -> u64 {
+        let mut tail = self.tail_exclusive();
+        let offset = tail.end();
+        header.encode(
+            &self.seed,
+            offset,
+            payload,
+            self.geometry.alignment,
+            &mut tail.bytes,
+        );
+        offset
+    }
+
+    /// Appends zeros up to the next block; to be done before a sync, so that
+    /// what follows begins in a block of its own.
+    pub fn pad_to_block(&self) {
+        let mut tail = self.tail_exclusive();
+        let missing = tail.end().next_multiple_of(self.geometry.block) - tail.end();
+        let padded = tail.bytes.len() + missing as usize;
+        tail.bytes.resize(padded, 0);
+    }
+
+    /// Hands the buffer to the file in one write. After an error the buffer is
+    /// kept, and any part of it may be in the file: cut back, or stop writing.
+    pub fn flush(&self) -> Result<()> {
+        {
+            // Shared: readers go on finding the records in the buffer.
+            let tail = self.tail_shared();
+            if tail.bytes.is_empty() {
+                return Ok(());
+            }
+            self.file.write_at(&tail.bytes, tail.start)?;
+        }
+        let mut tail = self.tail_exclusive();
+        tail.start = tail.end();
+        if tail.bytes.capacity() > 1 << 20 {
+            tail.bytes = Vec::new();
+        }
+        tail.bytes.clear();
+        self.written_end.store(tail.start, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes everything flushed so far durable.
+    pub fn sync(&self) -> Result<()> {
+        self.file.sync_data()
+    }
+
+    /// Forgets what was appended from `end` on, after a write that failed for
+    /// lack of space: readers were never told of it.
+    pub fn cut_back(&self, end: u64) -> Result<()> {
+        let mut tail = self.tail_exclusive();
+        if end >= tail.start {
+            let kept = (end - tail.start) as usize;
+            tail.bytes.truncate(kept);
+        } else {
+            tail.bytes.clear();
+            tail.start = end;
+            self.written_end.store(end, Ordering::Release);
+        }
+        // What the failed write may have left in the file beyond must go.
+        self.file.set_length(tail.start)?;
+        tail.allocated = tail.start;
+        Ok(())
+    }
+
+    /// Reads the record at `offset`: one read of up to `guess` bytes, and a
+    /// second one for the rest of a longer record.
+    pub fn read(&self, offset: u64, guess: usize) -> Result<Record> {
+        if offset >= self.written_end.load(Ordering::Acquire) {
+            if let Some(record) = self.read_buffered(offset)? {
+                return Ok(record);
+            }
+        }
+        SCRATCH.with_borrow_mut(|scratch| {
+            let guess = guess.max(RECORD_HEADER_BYTES);
+            if scratch.len() < guess {
+                scratch.resize(guess, 0);
+            }
+            let count = self.file.read_at(&mut scratch[..guess], offset)?;
+            match self.parse(offset, &scratch[..count])? {
+                Parsed::Complete(record) => Ok(record),
+                Parsed::NeedsBytes(header, _) => {
+                    let first = &scratch[RECORD_HEADER_BYTES..count];
+                    self.read_rest(offset, header, first)
+                }
+            }
+        })
+    }
+
+    fn read_buffered(&self, offset: u64) -> Result<Option<Record>> {
+        let tail = self.tail_shared();
+        if offset < tail.start {
+            // Flushed since the caller looked.
+            return Ok(None);
+        }
+        let position = usize::try_from(offset - tail.start).unwrap_or(usize::MAX);
+        let bytes = tail.bytes.get(position..).unwrap_or(&[]);
+        match self.parse(offset, bytes)? {
+            Parsed::Complete(record) => Ok(Some(record)),
+            Parsed::NeedsBytes(..) => Err(self.damage(offset, "a record runs past the log's end")),
+        }
+    }
+
+    fn read_rest(&self, offset: u64, header: RecordHeader, first: &[u8]) -> Result<Record> {
+        let length = header.payload_bytes as usize;
+        let payload_offset = offset + RECORD_HEADER_BYTES as u64;
+        // The header is sound, yet nothing is allocated that the log cannot hold.
+        if payload_offset + length as u64 > self.end() {
+            return Err(self.damage(offset, "a record runs past the log's end"));
+        }
+        let mut payload = Vec::with_capacity(length);
+        payload.extend_from_slice(first);
+        payload.resize(length, 0);
+        self.file.read_exact_at(
+            &mut payload[first.len()..],
+            payload_offset + first.len() as u64,
+        )?;
+        self.complete(offset, header, Value::from(payload))
+    }
+
+    /// Decodes the record at `offset` from its first bytes, which a batched
+    /// read brought.
+    pub fn parse(&self, offset: u64, bytes: &[u8]) -> Result<Parsed> {
+        let header = RecordHeader::decode(bytes, &self.seed, offset)
+            .map_err(|reason| self.not_a_record(offset, reason))?;
+        let total = RECORD_HEADER_BYTES + header.payload_bytes as usize;
+        match bytes.get(RECORD_HEADER_BYTES..total) {
+            None => Ok(Parsed::NeedsBytes(header, total)),
+            Some(payload) => self
+                .complete(offset, header, Value::copy_of(payload))
+                .map(Parsed::Complete),
+        }
+    }
+
+    fn complete(&self, offset: u64, header: RecordHeader, payload: Value) -> Result<Record> {
+        header
+            .check_payload(&payload)
+            .map_err(|reason| self.not_a_record(offset, reason))?;
+        Ok(Record { header, payload })
+    }
+
+    fn not_a_record(&self, offset: u64, reason: NotARecord) -> Error {
+        self.damage(offset, &reason.to_string())
+    }
+
+    fn damage(&self, offset: u64, what: &str) -> Error {
+        Error::corruption(self.path(), offset, what)
+    }
+}

@@ -1,0 +1,171 @@
+//! The file `CAMBIUM`: what makes a folder a store.
+//!
+//! It is text, so that a person who finds the folder learns what it is:
+//!
+//! ```text
+//! cambium store
+//! engine zdb
+//! format 1
+//! id 00112233445566778899aabbccddeeff
+//! checksum 0badcafe
+//! ```
+//!
+//! The checksum is CRC-32C over the lines before it. The marker is written
+//! last when a store is made: to another name, synced, renamed, and the folder
+//! synced. A folder without it is no store, whatever else lies there, so a
+//! crash while a store is being made leaves none.
+
+use std::path::{Path, PathBuf};
+
+use cambium_base::checksum::crc32c;
+use cambium_base::{Error, Result, StoreId, hexdump};
+use cambium_io::{FileSystem, OpenOptions};
+
+/// The marker's name in the store's folder.
+pub const MARKER_NAME: &str = "CAMBIUM";
+const TEMPORARY_NAME: &str = "CAMBIUM.new";
+const FIRST_LINE: &str = "cambium store";
+/// Longer than any marker; bounds what is read.
+const MAX_BYTES: usize = 4096;
+
+/// What a store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marker {
+    /// The engine's name.
+    pub engine: String,
+    /// The engine's format version.
+    pub format_version: u32,
+    /// The store's id.
+    pub store: StoreId,
+}
+
+impl Marker {
+    fn encode(&self) -> String {
+        let mut text = format!(
+            "{FIRST_LINE}\nengine {}\nformat {}\nid {}\n",
+            self.engine, self.format_version, self.store
+        );
+        text += &format!("checksum {:08x}\n", crc32c(text.as_bytes()));
+        text
+    }
+
+    fn decode(text: &str) -> Option<Marker> {
+        let body = text.strip_prefix(FIRST_LINE)?;
+        let (_, checksum) = body.trim_end().rsplit_once("\nchecksum ")?;
+        let covered = text.len() - "checksum ".len() - checksum.len() - 1;
+        let checksum = u32::from_str_radix(checksum, 16).ok()?;
+        if crc32c(text.as_bytes().get(..covered)?) != checksum {
+            return None;
+        }
+        let field = |name: &str| {
+            body.lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
+        };
+        let id = hexdump::from_hex(field("id")?)?;
+        Some(Marker {
+            engine: field("engine")?.to_string(),
+            format_version: field("format")?.parse().ok()?,
+            store: StoreId(id.try_into().ok()?),
+        })
+    }
+}
+
+/// Makes a folder a store, durably. The caller has synced everything else.
+pub fn write_marker(file_system: &dyn FileSystem, path: &Path, marker: &Marker) -> Result<()> {
+    let temporary = path.join(TEMPORARY_NAME);
+    let options = OpenOptions {
+        truncate: true,
+        ..OpenOptions::CREATE
+    };
+    let file = file_system.open(&temporary, options)?;
+    file.write_at(marker.encode().as_bytes(), 0)?;
+    file.sync_data()?;
+    file_system.rename(&temporary, &path.join(MARKER_NAME))?;
+    file_system.sync_directory(path)
+}
+
+/// Reads what a folder says it is. `NotAStore` where there is no marker,
+/// `Corruption` where it cannot be read as one.
+pub fn read_marker(file_system: &dyn FileSystem, path: &Path) -> Result<Marker> {
+    let marker_path = path.join(MARKER_NAME);
+    if file_system.metadata(path)?.is_none() {
+        return Err(not_a_store(path, "there is nothing at this path"));
+    }
+    if file_system.metadata(&marker_path)?.is_none() {
+        return Err(not_a_store(
+            path,
+            "it holds no file CAMBIUM; `cambium create` makes a store",
+        ));
+    }
+    let file = file_system.open(&marker_path, OpenOptions::READ)?;
+    let mut bytes = vec![0; MAX_BYTES];
+    let count = file.read_at(&mut bytes, 0)?;
+    std::str::from_utf8(&bytes[..count])
+        .ok()
+        .and_then(Marker::decode)
+        .ok_or_else(|| {
+            Error::corruption(
+                marker_path,
+                0,
+                "the store's marker does not match its checksum; expected five lines of text that begin with `cambium store`",
+            )
+        })
+}
+
+/// Checks that a folder can become a store: it is not there, or empty but for
+/// what a crash while making a store left behind. Makes the folder if needed.
+pub fn prepare_folder(file_system: &dyn FileSystem, path: &Path) -> Result<()> {
+    match file_system.metadata(path)? {
+        None => {
+            file_system.create_directory(path)?;
+            let parent: PathBuf = match path.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
+                _ => PathBuf::from("."),
+            };
+            return file_system.sync_directory(&parent);
+        }
+        Some(metadata) if metadata.kind != cambium_io::FileKind::Directory => {
+            return Err(Error::AlreadyExists {
+                path: path.to_path_buf(),
+                what: "a file, not a folder, is in the way".to_string(),
+            });
+        }
+        Some(_) => {}
+    }
+    if file_system.metadata(&path.join(MARKER_NAME))?.is_some() {
+        return Err(Error::AlreadyExists {
+            path: path.to_path_buf(),
+            what: "it is a store already; open it, or choose another path".to_string(),
+        });
+    }
+    Ok(())
+}
+
+fn not_a_store(path: &Path, what: &str) -> Error {
+    Error::NotAStore {
+        path: path.to_path_buf(),
+        what: what.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_marker_reads_back_and_any_changed_byte_is_noticed() {
+        let marker = Marker {
+            engine: "zdb".into(),
+            format_version: 3,
+            store: StoreId([0xab; 16]),
+        };
+        let text = marker.encode();
+        assert_eq!(Marker::decode(&text), Some(marker));
+        for position in 0..text.len() - 1 {
+            let mut bytes = text.clone().into_bytes();
+            bytes[position] ^= 1;
+            let changed = String::from_utf8(bytes).unwrap();
+            assert_eq!(Marker::decode(&changed), None, "byte {position}");
+        }
+    }
+}

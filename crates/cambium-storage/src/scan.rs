@@ -1,0 +1,236 @@
+//! Reading a log from start to end.
+//!
+//! Three outcomes are kept apart: a *record*; a *fault*, which is a torn tail
+//! or damage (only the store, which knows what was promised, can tell); and a
+//! *read error*, which fails the scan. After a fault the scan goes on at the
+//! next block boundary, where a sync may have begun a new run of records
+//! ([`crate::log`], invariant 2): a later record that says `synced_through`
+//! proves that what is missing before it was promised.
+
+use cambium_base::checksum::{ChecksumSeed, crc32c, crc32c_append};
+use cambium_base::{Error, Result};
+use cambium_io::File;
+
+use crate::log::LogGeometry;
+use crate::record::{NotARecord, RECORD_HEADER_BYTES, RecordHeader};
+
+/// Bytes of a payload that come with a scanned record.
+pub const PREFIX_BYTES: usize = 32;
+
+/// Which sessions' records count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionRule {
+    /// Only this one's: replay after a checkpoint. Others are remains of a
+    /// tail that an earlier recovery cut off.
+    Only(u32),
+    /// Any, but along the file never one lower than before: a whole log.
+    NeverLower,
+}
+
+/// A sound record met by a scan.
+#[derive(Clone, Copy, Debug)]
+pub struct ScannedRecord {
+    /// Where it begins.
+    pub offset: u64,
+    /// Its header.
+    pub header: RecordHeader,
+    prefix: [u8; PREFIX_BYTES],
+}
+
+impl ScannedRecord {
+    /// The first bytes of the payload, up to [`PREFIX_BYTES`].
+    pub fn prefix(&self) -> &[u8] {
+        &self.prefix[..PREFIX_BYTES.min(self.header.payload_bytes as usize)]
+    }
+}
+
+/// Bytes that are no record where one was expected.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanFault {
+    /// Where.
+    pub offset: u64,
+    /// Why.
+    pub reason: NotARecord,
+}
+
+/// One step of a scan.
+#[derive(Clone, Copy, Debug)]
+pub enum Scanned {
+    /// A sound record.
+    Record(ScannedRecord),
+    /// A torn tail or damage; the scan goes on behind it.
+    Fault(ScanFault),
+}
+
+/// A scan of one log. Memory: one window of 256 KiB, whatever the records'
+/// sizes.
+#[derive(Debug)]
+pub struct LogScanner<'a> {
+    file: &'a dyn File,
+    seed: ChecksumSeed,
+    geometry: LogGeometry,
+    rule: SessionRule,
+    highest_session: u32,
+    position: u64,
+    until: u64,
+    window: Vec<u8>,
+    window_start: u64,
+    window_bytes: usize,
+}
+
+const WINDOW_BYTES: usize = 256 << 10;
+
+impl<'a> LogScanner<'a> {
+    /// Scans from `from`, a record's start or a block boundary, to `until` or
+    /// the end of the file.
+    pub fn new(
+        file: &'a dyn File,
+        seed: ChecksumSeed,
+        geometry: LogGeometry,
+        rule: SessionRule,
+        from: u64,
+        until: u64,
+    ) -> Result<Self> {
+        let until = until.min(file.length()?);
+        Ok(LogScanner {
+            file,
+            seed,
+            geometry,
+            rule,
+            highest_session: 0,
+            position: from,
+            until,
+            window: Vec::new(),
+            window_start: 0,
+            window_bytes: WINDOW_BYTES
+                .min((until.saturating_sub(from)) as usize)
+                .max(512),
+        })
+    }
+
+    /// Where the scan stands.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Up to `length` bytes at `offset`, fewer only at the scan's end.
+    fn bytes_at(&mut self, offset: u64, length: usize) -> Result<&[u8]> {
+        let available = usize::try_from(self.until.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let length = length.min(available);
+        let window_end = self.window_start + self.window.len() as u64;
+        if offset < self.window_start || offset + length as u64 > window_end {
+            let size = self.window_bytes.max(length).min(available);
+            self.window.resize(size, 0);
+            let count = self.file.read_at(&mut self.window, offset)?;
+            self.window.truncate(count);
+            self.window_start = offset;
+        }
+        let start = (offset - self.window_start) as usize;
+        let end = (start + length).min(self.window.len());
+        Ok(&self.window[start..end])
+    }
+
+    /// The next record or fault, or `None` at the end.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<Option<Scanned>> {
+        while self.position < self.until {
+            let offset = self.position;
+            let seed = self.seed;
+            let bytes = self.bytes_at(offset, RECORD_HEADER_BYTES)?;
+            match RecordHeader::decode(bytes, &seed, offset) {
+                Ok(header) => match self.record(offset, header)? {
+                    Some(scanned) => return Ok(Some(scanned)),
+                    None => self.position = self.next_block(offset),
+                },
+                Err(NotARecord::Zeros) => self.position = self.next_block(offset),
+                // The rest of the file is shorter than a header: its end.
+                Err(NotARecord::TooShort) if bytes.iter().all(|&byte| byte == 0) => {
+                    self.position = self.until;
+                }
+                Err(reason) => {
+                    self.position = self.next_block(offset);
+                    return Ok(Some(Scanned::Fault(ScanFault { offset, reason })));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_block(&self, offset: u64) -> u64 {
+        (offset + 1).next_multiple_of(self.geometry.block)
+    }
+
+    /// Judges a sound header: `None` for a remainder of an earlier session.
+    fn record(&mut self, offset: u64, header: RecordHeader) -> Result<Option<Scanned>> {
+        match self.rule {
+            SessionRule::Only(session) if header.session != session => return Ok(None),
+            SessionRule::NeverLower if header.session < self.highest_session => return Ok(None),
+            _ => {}
+        }
+        let fault = |reason| Ok(Some(Scanned::Fault(ScanFault { offset, reason })));
+        let total = header.total_bytes(self.geometry.alignment);
+        let payload_end = offset + RECORD_HEADER_BYTES as u64 + u64::from(header.payload_bytes);
+        if payload_end > self.until {
+            self.position = self.until;
+            return fault(NotARecord::PayloadChecksum);
+        }
+        // The header is sound, so its length is: whatever the payload holds is
+        // a user's bytes, never to be looked at as records.
+        self.position = offset + total;
+        let Some(prefix) = self.verify_payload(offset, &header)? else {
+            return fault(NotARecord::PayloadChecksum);
+        };
+        self.highest_session = self.highest_session.max(header.session);
+        Ok(Some(Scanned::Record(ScannedRecord {
+            offset,
+            header,
+            prefix,
+        })))
+    }
+
+    fn verify_payload(
+        &mut self,
+        offset: u64,
+        header: &RecordHeader,
+    ) -> Result<Option<[u8; PREFIX_BYTES]>> {
+        let mut prefix = [0; PREFIX_BYTES];
+        let mut checksum = crc32c(&[]);
+        let mut position = offset + RECORD_HEADER_BYTES as u64;
+        let mut left = header.payload_bytes as usize;
+        let mut first = true;
+        while left > 0 {
+            let piece = self.bytes_at(position, left.min(WINDOW_BYTES))?;
+            if piece.is_empty() {
+                return Ok(None);
+            }
+            if first {
+                let count = piece.len().min(PREFIX_BYTES);
+                prefix[..count].copy_from_slice(&piece[..count]);
+                first = false;
+            }
+            checksum = crc32c_append(checksum, piece);
+            position += piece.len() as u64;
+            left -= piece.len();
+        }
+        Ok((checksum == header.payload_checksum).then_some(prefix))
+    }
+
+    /// The payload of a record this scan met.
+    pub fn payload(&mut self, record: &ScannedRecord) -> Result<Vec<u8>> {
+        let start = record.offset + RECORD_HEADER_BYTES as u64;
+        let length = record.header.payload_bytes as usize;
+        let window_end = self.window_start + self.window.len() as u64;
+        let payload = if start >= self.window_start && start + length as u64 <= window_end {
+            let from = (start - self.window_start) as usize;
+            self.window[from..from + length].to_vec()
+        } else {
+            let mut payload = vec![0; length];
+            self.file.read_exact_at(&mut payload, start)?;
+            payload
+        };
+        record.header.check_payload(&payload).map_err(|reason| {
+            Error::corruption(self.file.path(), record.offset, reason.to_string())
+        })?;
+        Ok(payload)
+    }
+}

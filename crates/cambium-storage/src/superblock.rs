@@ -1,0 +1,271 @@
+//! A small root in two copies.
+//!
+//! The copies are files of their own, written in turn: a crash while one is
+//! written leaves the other, which is the state before. Each carries a
+//! generation; the sound copy with the highest one counts. The payload is the
+//! engine's.
+//!
+//! Where losing the newest copy to damage later on must not bring an older
+//! state back, the engine writes both ([`Superblock::write_both`]).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cambium_base::checksum::{crc32c, crc32c_append};
+use cambium_base::coding::{u32_at, u64_at};
+use cambium_base::layout::{Field, Layout};
+use cambium_base::{Error, Result, StoreId};
+use cambium_io::{File, FileSystem, OpenOptions};
+
+/// Bytes before the payload.
+pub const SUPERBLOCK_HEADER_BYTES: usize = 48;
+const MAGIC: [u8; 8] = *b"CMBMroot";
+
+/// The superblock's layout.
+pub const LAYOUT: Layout = Layout {
+    name: "Superblock",
+    about: "At offset 0 of `superblock-0` and `superblock-1`, followed by the engine's payload.",
+    fields: &[
+        field(0, 8, "magic", "`CMBMroot`"),
+        field(
+            8,
+            4,
+            "format_version",
+            "of the engine's payload; a newer one is refused",
+        ),
+        field(12, 4, "payload_bytes", "length of the payload"),
+        field(
+            16,
+            8,
+            "generation",
+            "raised with every write; the sound copy with the highest counts",
+        ),
+        field(24, 16, "store_id", "of the store"),
+        field(40, 4, "payload_checksum", "CRC-32C of the payload"),
+        field(44, 4, "header_checksum", "CRC-32C of bytes 0 to 43"),
+    ],
+    size: SUPERBLOCK_HEADER_BYTES,
+}
+.checked();
+
+const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static str) -> Field {
+    Field {
+        offset,
+        size,
+        name,
+        meaning,
+    }
+}
+
+/// Both copies, open for writing.
+#[derive(Debug)]
+pub struct Superblock {
+    copies: [Arc<dyn File>; 2],
+    store: StoreId,
+    version: u32,
+    generation: u64,
+    newest: usize,
+}
+
+/// What the copies hold.
+#[derive(Clone, Debug)]
+pub struct SuperblockContent {
+    /// The payload of the newest sound copy.
+    pub payload: Vec<u8>,
+    /// Its generation.
+    pub generation: u64,
+    /// Which copy it was.
+    pub copy: usize,
+    /// What is wrong with the other copy, if it is not sound. After a crash
+    /// while it was written this is no damage.
+    pub other_copy: Option<Error>,
+}
+
+/// The path of a copy.
+pub fn copy_path(folder: &Path, copy: usize) -> PathBuf {
+    folder.join(format!("superblock-{copy}"))
+}
+
+impl Superblock {
+    /// Makes both copies; the caller syncs the folder.
+    pub fn create(
+        file_system: &dyn FileSystem,
+        folder: &Path,
+        store: StoreId,
+        version: u32,
+        payload: &[u8],
+    ) -> Result<Self> {
+        let options = OpenOptions {
+            truncate: true,
+            ..OpenOptions::CREATE
+        };
+        let mut superblock = Superblock {
+            copies: [
+                file_system.open(&copy_path(folder, 0), options)?,
+                file_system.open(&copy_path(folder, 1), options)?,
+            ],
+            store,
+            version,
+            generation: 0,
+            newest: 1,
+        };
+        superblock.write_both(payload)?;
+        Ok(superblock)
+    }
+
+    /// Opens both copies for writing, after [`read`] said which one counts.
+    pub fn open(
+        file_system: &dyn FileSystem,
+        folder: &Path,
+        store: StoreId,
+        version: u32,
+        content: &SuperblockContent,
+    ) -> Result<Self> {
+        Ok(Superblock {
+            copies: [
+                file_system.open(&copy_path(folder, 0), OpenOptions::CREATE)?,
+                file_system.open(&copy_path(folder, 1), OpenOptions::CREATE)?,
+            ],
+            store,
+            version,
+            generation: content.generation,
+            newest: content.copy,
+        })
+    }
+
+    /// Generation of the newest copy.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Writes the older copy and syncs it: from then on it counts. After an
+    /// error the newest copy still does.
+    pub fn write(&mut self, payload: &[u8]) -> Result<()> {
+        let target = 1 - self.newest;
+        let generation = self.generation + 1;
+        let bytes = encode(&self.store, self.version, generation, payload);
+        self.copies[target].write_at(&bytes, 0)?;
+        self.copies[target].sync_data()?;
+        self.generation = generation;
+        self.newest = target;
+        Ok(())
+    }
+
+    /// Writes one copy after the other, so that either one alone is enough.
+    pub fn write_both(&mut self, payload: &[u8]) -> Result<()> {
+        self.write(payload)?;
+        self.write(payload)
+    }
+}
+
+fn encode(store: &StoreId, version: u32, generation: u64, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; SUPERBLOCK_HEADER_BYTES];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..12].copy_from_slice(&version.to_le_bytes());
+    bytes[12..16].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    bytes[16..24].copy_from_slice(&generation.to_le_bytes());
+    bytes[24..40].copy_from_slice(&store.0);
+    bytes[40..44].copy_from_slice(&payload_checksum(generation, payload).to_le_bytes());
+    let checksum = crc32c(&bytes[..44]);
+    bytes[44..48].copy_from_slice(&checksum.to_le_bytes());
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// Seeded with the generation, so that a header is never paired with the
+/// payload of an earlier write.
+fn payload_checksum(generation: u64, payload: &[u8]) -> u32 {
+    crc32c_append(crc32c(&generation.to_le_bytes()), payload)
+}
+
+/// Reads both copies and answers the newest sound one. Writes nothing.
+pub fn read(
+    file_system: &dyn FileSystem,
+    folder: &Path,
+    store: &StoreId,
+    version: u32,
+) -> Result<SuperblockContent> {
+    let mut best: Option<SuperblockContent> = None;
+    let mut failure = None;
+    for copy in 0..2 {
+        match read_copy(file_system, &copy_path(folder, copy), store, version) {
+            Ok((generation, payload)) => {
+                if best
+                    .as_ref()
+                    .is_none_or(|best| generation > best.generation)
+                {
+                    best = Some(SuperblockContent {
+                        payload,
+                        generation,
+                        copy,
+                        other_copy: None,
+                    });
+                }
+            }
+            // Neither a newer version nor a failing disk is a damaged copy.
+            Err(error @ Error::UnsupportedVersion { .. }) => return Err(error),
+            Err(
+                error @ Error::Io {
+                    operation: "read", ..
+                },
+            ) => return Err(error),
+            Err(error) => failure = Some(error),
+        }
+    }
+    match (best, failure) {
+        (Some(mut content), failure) => {
+            content.other_copy = failure;
+            Ok(content)
+        }
+        (None, Some(error)) => Err(error),
+        (None, None) => Err(Error::corruption(
+            copy_path(folder, 0),
+            0,
+            "neither copy of the superblock is sound",
+        )),
+    }
+}
+
+fn read_copy(
+    file_system: &dyn FileSystem,
+    path: &Path,
+    store: &StoreId,
+    version: u32,
+) -> Result<(u64, Vec<u8>)> {
+    let damage = |offset, what: &str| Err(Error::corruption(path, offset, what));
+    if file_system.metadata(path)?.is_none() {
+        return damage(0, "this copy of the superblock is missing");
+    }
+    let file = file_system.open(path, OpenOptions::READ)?;
+    let length = file.length()?;
+    let mut header = [0; SUPERBLOCK_HEADER_BYTES];
+    file.read_exact_at(&mut header, 0)?;
+    if header[..8] != MAGIC || u32_at(&header, 44) != crc32c(&header[..44]) {
+        return damage(0, "the superblock header does not match its checksum");
+    }
+    let found = u32_at(&header, 8);
+    if found > version {
+        return Err(Error::UnsupportedVersion {
+            path: path.to_path_buf(),
+            found,
+            supported: version,
+        });
+    }
+    if header[24..40] != store.0 {
+        return damage(24, "the superblock belongs to another store");
+    }
+    let payload_bytes = u64::from(u32_at(&header, 12));
+    if SUPERBLOCK_HEADER_BYTES as u64 + payload_bytes > length {
+        return damage(12, "the file ends within the superblock's payload");
+    }
+    let mut payload = vec![0; payload_bytes as usize];
+    file.read_exact_at(&mut payload, SUPERBLOCK_HEADER_BYTES as u64)?;
+    let generation = u64_at(&header, 16);
+    if payload_checksum(generation, &payload) != u32_at(&header, 40) {
+        return damage(
+            SUPERBLOCK_HEADER_BYTES as u64,
+            "the superblock's payload does not match its checksum",
+        );
+    }
+    Ok((generation, payload))
+}
