@@ -254,6 +254,30 @@ impl LogFile {
         Ok(())
     }
 
+    /// Everything below lies in the file; records above are still buffered.
+    pub fn written_end(&self) -> u64 {
+        self.written_end.load(Ordering::Acquire)
+    }
+
+    /// Goes on at the block behind `end`, where recovery found the last
+    /// record that counts. Nothing may be buffered.
+    pub fn resume_at(&self, end: u64) {
+        let mut tail = self.tail_exclusive();
+        debug_assert!(tail.bytes.is_empty(), "recovery appends only after this");
+        tail.start = end.next_multiple_of(self.geometry.block);
+        tail.allocated = tail.allocated.max(tail.start);
+        self.written_end.store(tail.start, Ordering::Release);
+    }
+
+    /// Begins again at the first record's place: everything in the log is
+    /// obsolete. What lies there is overwritten as the log grows.
+    pub fn rewind(&self) {
+        let mut tail = self.tail_exclusive();
+        tail.bytes.clear();
+        tail.start = self.geometry.first_offset;
+        self.written_end.store(tail.start, Ordering::Release);
+    }
+
     /// Reads the record at `offset`: one read of up to `guess` bytes, and a
     /// second one for the rest of a longer record.
     pub fn read(&self, offset: u64, guess: usize) -> Result<Record> {

@@ -113,8 +113,13 @@ pub fn read_marker(file_system: &dyn FileSystem, path: &Path) -> Result<Marker> 
 }
 
 /// Checks that a folder can become a store: it is not there, or empty but for
-/// what a crash while making a store left behind. Makes the folder if needed.
-pub fn prepare_folder(file_system: &dyn FileSystem, path: &Path) -> Result<()> {
+/// what a crash while making a store left behind (`leftover` says whether a
+/// name can be that). Makes the folder if needed.
+pub fn prepare_folder(
+    file_system: &dyn FileSystem,
+    path: &Path,
+    leftover: impl Fn(&str) -> bool,
+) -> Result<()> {
     match file_system.metadata(path)? {
         None => {
             file_system.create_directory(path)?;
@@ -137,6 +142,17 @@ pub fn prepare_folder(file_system: &dyn FileSystem, path: &Path) -> Result<()> {
             path: path.to_path_buf(),
             what: "it is a store already; open it, or choose another path".to_string(),
         });
+    }
+    for entry in file_system.list(path)? {
+        let name = entry.name.to_string_lossy().into_owned();
+        if name != TEMPORARY_NAME && !leftover(&name) {
+            return Err(Error::AlreadyExists {
+                path: path.to_path_buf(),
+                what: format!(
+                    "the folder is not empty, it holds {name:?}; a store needs a folder of its own"
+                ),
+            });
+        }
     }
     Ok(())
 }

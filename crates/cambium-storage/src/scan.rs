@@ -71,6 +71,7 @@ pub struct LogScanner<'a> {
     geometry: LogGeometry,
     rule: SessionRule,
     highest_session: u32,
+    met_remains: bool,
     position: u64,
     until: u64,
     window: Vec<u8>,
@@ -98,6 +99,7 @@ impl<'a> LogScanner<'a> {
             geometry,
             rule,
             highest_session: 0,
+            met_remains: false,
             position: from,
             until,
             window: Vec::new(),
@@ -106,6 +108,22 @@ impl<'a> LogScanner<'a> {
                 .min((until.saturating_sub(from)) as usize)
                 .max(512),
         })
+    }
+
+    /// The highest session met; see [`LogScanner::resume_sessions`].
+    pub fn highest_session(&self) -> u32 {
+        self.highest_session
+    }
+
+    /// Goes on after an earlier scan of the same log that met sessions up to
+    /// `highest`.
+    pub fn resume_sessions(&mut self, highest: u32) {
+        self.highest_session = highest;
+    }
+
+    /// Met records that do not count, of a session that the rule leaves out.
+    pub fn met_remains(&self) -> bool {
+        self.met_remains
     }
 
     /// Where the scan stands.
@@ -140,7 +158,10 @@ impl<'a> LogScanner<'a> {
             match RecordHeader::decode(bytes, &seed, offset) {
                 Ok(header) => match self.record(offset, header)? {
                     Some(scanned) => return Ok(Some(scanned)),
-                    None => self.position = self.next_block(offset),
+                    None => {
+                        self.met_remains = true;
+                        self.position = self.next_block(offset);
+                    }
                 },
                 Err(NotARecord::Zeros) => self.position = self.next_block(offset),
                 // The rest of the file is shorter than a header: its end.

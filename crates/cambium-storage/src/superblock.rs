@@ -15,7 +15,7 @@ use cambium_base::checksum::{crc32c, crc32c_append};
 use cambium_base::coding::{u32_at, u64_at};
 use cambium_base::layout::{Field, Layout};
 use cambium_base::{Error, Result, StoreId};
-use cambium_io::{File, FileSystem, OpenOptions};
+use cambium_io::{FileSystem, OpenOptions};
 
 /// Bytes before the payload.
 pub const SUPERBLOCK_HEADER_BYTES: usize = 48;
@@ -57,10 +57,11 @@ const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static
     }
 }
 
-/// Both copies, open for writing.
+/// Both copies. Files are opened for each write, which is rare.
 #[derive(Debug)]
 pub struct Superblock {
-    copies: [Arc<dyn File>; 2],
+    file_system: Arc<dyn FileSystem>,
+    folder: PathBuf,
     store: StoreId,
     version: u32,
     generation: u64,
@@ -89,21 +90,15 @@ pub fn copy_path(folder: &Path, copy: usize) -> PathBuf {
 impl Superblock {
     /// Makes both copies; the caller syncs the folder.
     pub fn create(
-        file_system: &dyn FileSystem,
+        file_system: &Arc<dyn FileSystem>,
         folder: &Path,
         store: StoreId,
         version: u32,
         payload: &[u8],
     ) -> Result<Self> {
-        let options = OpenOptions {
-            truncate: true,
-            ..OpenOptions::CREATE
-        };
         let mut superblock = Superblock {
-            copies: [
-                file_system.open(&copy_path(folder, 0), options)?,
-                file_system.open(&copy_path(folder, 1), options)?,
-            ],
+            file_system: file_system.clone(),
+            folder: folder.to_path_buf(),
             store,
             version,
             generation: 0,
@@ -113,24 +108,22 @@ impl Superblock {
         Ok(superblock)
     }
 
-    /// Opens both copies for writing, after [`read`] said which one counts.
-    pub fn open(
-        file_system: &dyn FileSystem,
+    /// Goes on from what [`read`] answered; opens and writes nothing yet.
+    pub fn resume(
+        file_system: &Arc<dyn FileSystem>,
         folder: &Path,
         store: StoreId,
         version: u32,
         content: &SuperblockContent,
-    ) -> Result<Self> {
-        Ok(Superblock {
-            copies: [
-                file_system.open(&copy_path(folder, 0), OpenOptions::CREATE)?,
-                file_system.open(&copy_path(folder, 1), OpenOptions::CREATE)?,
-            ],
+    ) -> Self {
+        Superblock {
+            file_system: file_system.clone(),
+            folder: folder.to_path_buf(),
             store,
             version,
             generation: content.generation,
             newest: content.copy,
-        })
+        }
     }
 
     /// Generation of the newest copy.
@@ -144,8 +137,10 @@ impl Superblock {
         let target = 1 - self.newest;
         let generation = self.generation + 1;
         let bytes = encode(&self.store, self.version, generation, payload);
-        self.copies[target].write_at(&bytes, 0)?;
-        self.copies[target].sync_data()?;
+        let path = copy_path(&self.folder, target);
+        let file = self.file_system.open(&path, OpenOptions::CREATE)?;
+        file.write_at(&bytes, 0)?;
+        file.sync_data()?;
         self.generation = generation;
         self.newest = target;
         Ok(())

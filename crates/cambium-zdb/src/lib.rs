@@ -1,1 +1,63 @@
-//! Engine zdb: a flat index of positions over append-only data files.
+//! Engine `zdb`: a flat index of positions over append-only data files.
+//!
+//! The source is *ZDB-High performance key-value store* (Nguyen Trung and
+//! Nguyen Hieu). Integer keys lie in *flat tables*: a table covers a range of
+//! keys and has an array with one slot of 4 to 8 bytes a key, which holds the
+//! position of the key's entry in one of the table's data files. A lookup is an
+//! array access and one read; a write is an append; no key is held in memory.
+//! String keys are hashed to buckets, which are values of integer keys.
+//!
+//! ```text
+//! key 1000042 ─▶ table 1 ─▶ slot 42 ─▶ position 8192 in data file 42 mod 4
+//!                                       └─▶ record: header │ time │ key │ value
+//! ```
+//!
+//! What the paper leaves open is settled here: a crash at any point leaves a
+//! prefix of the writes ([`recovery`]), a synced write costs one sync whatever
+//! it touches ([`write`]), the index on disk is never ahead of its log
+//! ([`checkpoint`]), files are compacted while they are used ([`compact`]), and
+//! readers see a moment, whole batches only ([`history`]).
+//!
+//! ```
+//! use cambium_api::{Durability, EngineKind, OptionValues};
+//! # fn main() -> cambium_base::Result<()> {
+//! let environment = cambium_io::Environment::memory();
+//! let mut options = OptionValues::default();
+//! options.set("keys", "integer");
+//! let store = cambium_zdb::Zdb.create(&environment, "trees".as_ref(), &options)?;
+//! store.put(&7u64.to_be_bytes(), b"oak", Durability::Synced)?;
+//! assert_eq!(store.get(&7u64.to_be_bytes())?.unwrap(), b"oak");
+//! store.close()
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod cache;
+mod catalog;
+mod check;
+mod checkpoint;
+mod compact;
+mod core;
+mod cursor;
+mod data_file;
+mod dump;
+mod engine;
+pub mod format;
+mod history;
+mod open;
+pub mod options;
+mod read;
+mod rebuild;
+mod recovery;
+mod repair;
+mod stats;
+mod strings;
+mod table;
+mod write;
+
+pub use engine::{Zdb, ZdbStore};
+
+/// The layouts of this engine's files, in the order of the format document.
+pub fn layouts() -> Vec<&'static cambium_base::layout::Layout> {
+    vec![&format::ENTRY_LAYOUT, &format::PIECE_LAYOUT]
+}

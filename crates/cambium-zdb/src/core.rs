@@ -1,0 +1,425 @@
+//! The open store: what its parts share, and who may touch what.
+//!
+//! | lock | guards | held across I/O |
+//! |---|---|---|
+//! | `compaction` | the compaction that is going on | yes: only compactions wait for it |
+//! | `maintenance` | catalog and superblock; checkpoints, compaction, new tables | yes: no reader or writer waits for it, but for a new table |
+//! | `writer` | sequence numbers and the ends of the logs; the leader of a group holds it | yes: other writers wait in the queue anyway |
+//! | `apply` | the moment in which slots change, and a snapshot begins | no |
+//! | a table's pieces | slots | no |
+//!
+//! They are taken in this order. Readers take only the last.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+use cambium_base::{Error, Result, SequenceNumber, StoreId};
+use cambium_io::{Environment, FileLock};
+use cambium_storage::commit_queue::CommitQueue;
+use cambium_storage::log::LogFile;
+use cambium_storage::superblock::Superblock;
+
+use crate::cache::EntryCache;
+use crate::catalog::{Catalog, TableEntry};
+use crate::compact::Compaction;
+use crate::data_file::DataFile;
+use crate::format::FileRef;
+use crate::history::History;
+use crate::options::{SeededBug, Shape, Tuning};
+use crate::stats::Counters;
+use crate::strings::Buckets;
+use crate::table::Table;
+use crate::write::WriteRequest;
+
+/// The open store.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub environment: Environment,
+    pub path: PathBuf,
+    pub store: StoreId,
+    pub shape: Shape,
+    pub tuning: Tuning,
+    pub tables: RwLock<BTreeMap<u64, Arc<TableCell>>>,
+    /// Every write up to here is seen by readers.
+    pub visible: AtomicU64,
+    pub history: History,
+    pub apply: Mutex<()>,
+    pub writer: Mutex<Writer>,
+    pub queue: CommitQueue<WriteRequest, Result<SequenceNumber>>,
+    pub maintenance: Mutex<Maintenance>,
+    pub poison: OnceLock<Error>,
+    pub closed: AtomicBool,
+    /// This opening has written its session to the superblock.
+    pub session_begun: AtomicBool,
+    pub cancelled: AtomicBool,
+    pub buckets: Buckets,
+    pub counters: Counters,
+    pub cache: EntryCache,
+    pub lock: Mutex<Option<Box<dyn FileLock>>>,
+    pub clock_tick: AtomicU64,
+    /// Some bound was passed: a step has something to do.
+    pub checkpoint_due: AtomicBool,
+    /// The compaction that is going on; its lock is taken before all others.
+    pub compaction: Mutex<Option<Compaction>>,
+    /// Notifies the background task, where one runs.
+    pub background: OnceLock<Box<dyn cambium_io::step::BackgroundTask>>,
+}
+
+/// What the maintenance lock guards.
+#[derive(Debug)]
+pub(crate) struct Maintenance {
+    pub catalog: Catalog,
+    pub superblock: Superblock,
+    /// Places that a compaction has switched to a new file since the last
+    /// checkpoint: the catalog names the old file until the next one.
+    pub switched: Vec<Switched>,
+}
+
+/// A place whose slots point into a new file that the catalog does not name.
+#[derive(Clone, Debug)]
+pub(crate) struct Switched {
+    pub table: u64,
+    pub place: u32,
+    pub new: FileRef,
+    /// The old file's path, to be removed.
+    pub old_path: PathBuf,
+}
+
+/// What the writer lock guards.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub next_sequence: u64,
+    pub attempt: u16,
+    pub synced_through: u64,
+    pub session: u32,
+    pub commit_logs: [CommitLog; 2],
+    pub active_log: usize,
+    /// Files with bytes that are not synced.
+    pub dirty: Vec<Arc<DataFile>>,
+    /// Some file may hold bytes that only this process has.
+    pub any_buffered: bool,
+    pub bytes_since_checkpoint: u64,
+}
+
+/// One of the two commit logs.
+#[derive(Debug)]
+pub(crate) struct CommitLog {
+    pub log: LogFile,
+    /// Holds frames that no checkpoint covers yet.
+    pub in_use: bool,
+    /// Sequence number of the last entry in it.
+    pub last_sequence: u64,
+}
+
+/// A table, open or closed.
+#[derive(Debug)]
+pub(crate) struct TableCell {
+    pub state: RwLock<CellState>,
+}
+
+#[derive(Debug)]
+pub(crate) enum CellState {
+    Open(Arc<Table>),
+    /// As in the catalog, which nothing has changed since.
+    Closed(TableEntry),
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic while holding a lock is a bug of ours that the caller has seen;
+    // the state under every lock here is consistent between statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Core {
+    /// Refuses calls after a close.
+    pub fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
+        Ok(())
+    }
+
+    /// Refuses writes after a close or a failure.
+    pub fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        match self.poison.get() {
+            Some(original) => Err(Error::poisoned_by(original)),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops all further writes: what is on the device is no longer known.
+    pub fn poisoned(&self, error: Error) -> Error {
+        if self.has_bug(SeededBug::SyncRetried) {
+            return error;
+        }
+        _ = self.poison.set(error.clone());
+        error
+    }
+
+    pub fn has_bug(&self, bug: SeededBug) -> bool {
+        self.tuning.seeded_bug == Some(bug)
+    }
+
+    /// The number of the table that covers a key.
+    pub fn table_number(&self, key: u64) -> u64 {
+        key / self.shape.keys_per_table
+    }
+
+    fn cell(&self, number: u64) -> Option<Arc<TableCell>> {
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        tables.get(&number).cloned()
+    }
+
+    /// Numbers of all tables, in order.
+    pub fn table_numbers(&self) -> Vec<u64> {
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        tables.keys().copied().collect()
+    }
+
+    /// A table, opened if need be; `None` if there is none of that number.
+    pub fn table(&self, number: u64) -> Result<Option<Arc<Table>>> {
+        let Some(cell) = self.cell(number) else {
+            return Ok(None);
+        };
+        {
+            let state = cell.state.read().unwrap_or_else(PoisonError::into_inner);
+            if let CellState::Open(table) = &*state {
+                let tick = self.clock_tick.load(Ordering::Relaxed);
+                if table.last_used.load(Ordering::Relaxed) != tick {
+                    table.last_used.store(tick, Ordering::Relaxed);
+                }
+                return Ok(Some(table.clone()));
+            }
+        }
+        let mut state = cell.state.write().unwrap_or_else(PoisonError::into_inner);
+        let table = match &*state {
+            CellState::Open(table) => table.clone(),
+            CellState::Closed(entry) => {
+                let table = Arc::new(Table::open(
+                    &*self.environment.file_system,
+                    &self.path,
+                    self.store,
+                    &self.shape,
+                    number,
+                    entry,
+                )?);
+                *state = CellState::Open(table.clone());
+                let tick = self.clock_tick.fetch_add(1, Ordering::Relaxed);
+                table.last_used.store(tick + 1, Ordering::Relaxed);
+                table
+            }
+        };
+        Ok(Some(table))
+    }
+
+    /// The table of a key.
+    pub fn table_of(&self, key: u64) -> Result<Option<Arc<Table>>> {
+        self.table(self.table_number(key))
+    }
+
+    /// All tables that are open now.
+    pub fn open_tables(&self) -> Vec<Arc<Table>> {
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        tables
+            .values()
+            .filter_map(|cell| {
+                let state = cell.state.read().unwrap_or_else(PoisonError::into_inner);
+                match &*state {
+                    CellState::Open(table) => Some(table.clone()),
+                    CellState::Closed(_) => None,
+                }
+            })
+            .collect()
+    }
+
+    /// Writes this opening's session to the superblock before its first
+    /// record: from then on the store is not clean, and records of the
+    /// session count in replay.
+    pub fn begin_session(&self) -> Result<()> {
+        if self.session_begun.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut maintenance = lock(&self.maintenance);
+        self.begin_session_locked(&mut maintenance)
+    }
+
+    pub fn begin_session_locked(&self, maintenance: &mut Maintenance) -> Result<()> {
+        if self.session_begun.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let catalog = &mut maintenance.catalog;
+        let before = (catalog.session, catalog.clean);
+        catalog.last_session += 1;
+        catalog.session = catalog.last_session;
+        catalog.clean = false;
+        let session = catalog.session;
+        let payload = catalog.encode();
+        // Both copies: losing one later must not bring an older session back.
+        if let Err(error) = maintenance.superblock.write_both(&payload) {
+            (maintenance.catalog.session, maintenance.catalog.clean) = before;
+            return Err(self.after_superblock_failure(error));
+        }
+        lock(&self.writer).session = session;
+        self.session_begun.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// A superblock that could not be written for lack of space is as it was;
+    /// any other failure is final.
+    pub fn after_superblock_failure(&self, error: Error) -> Error {
+        match error {
+            Error::NoSpace { ref what, .. } if !what.starts_with("sync") => error,
+            other => self.poisoned(other),
+        }
+    }
+
+    /// Makes the table of a key where there is none. Its files and names are
+    /// durable, and in the superblock, before the first entry is written.
+    pub fn ensure_table(&self, key: u64) -> Result<()> {
+        let number = self.table_number(key);
+        if self.cell(number).is_some() {
+            return Ok(());
+        }
+        let mut maintenance = lock(&self.maintenance);
+        if self.cell(number).is_some() {
+            return Ok(());
+        }
+        self.check_writable()?;
+        self.check_density(key)?;
+        self.begin_session_locked(&mut maintenance)?;
+        let file_system = &*self.environment.file_system;
+        let catalog = &mut maintenance.catalog;
+        let randomness = &self.environment.randomness;
+        let (table, entry) = Table::create(
+            file_system,
+            &self.path,
+            self.store,
+            &self.shape,
+            number,
+            || catalog.new_file(randomness.next_u64()),
+        )?;
+        if !self.has_bug(SeededBug::TableUnregistered) {
+            self.sync_new_table(&table)?;
+        }
+        maintenance.catalog.tables.insert(number, entry);
+        let payload = maintenance.catalog.encode();
+        if !self.has_bug(SeededBug::TableUnregistered) {
+            if let Err(error) = maintenance.superblock.write(&payload) {
+                maintenance.catalog.tables.remove(&number);
+                return Err(self.after_superblock_failure(error));
+            }
+        }
+        let cell = TableCell {
+            state: RwLock::new(CellState::Open(Arc::new(table))),
+        };
+        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        tables.insert(number, Arc::new(cell));
+        drop(tables);
+        drop(maintenance);
+        self.close_tables_beyond_limit()
+    }
+
+    fn sync_new_table(&self, table: &Table) -> Result<()> {
+        let synced = (|| {
+            table.index_file.sync_data()?;
+            for file in table.current_files() {
+                file.log.sync()?;
+            }
+            self.environment.file_system.sync_directory(&self.path)
+        })();
+        synced.map_err(|error| self.poisoned(error))
+    }
+
+    /// Refuses keys that would make a store of nearly empty tables.
+    fn check_density(&self, key: u64) -> Result<()> {
+        let tables = self.table_numbers().len();
+        if tables >= self.tuning.max_tables {
+            return Err(Error::LimitExceeded(format!(
+                "key {key} needs one more flat table, and the store has {tables}, the most allowed; raise the option max_tables, or keys_per_table of a new store"
+            )));
+        }
+        if tables < self.tuning.sparse_tables {
+            return Ok(());
+        }
+        let sparse = self
+            .open_tables()
+            .iter()
+            .filter(|table| {
+                let live: u64 = table
+                    .current_files()
+                    .iter()
+                    .map(|file| file.live.load(Ordering::Relaxed))
+                    .sum();
+                live < table.slot_count() / 100 + 1
+            })
+            .count();
+        if sparse < self.tuning.sparse_tables {
+            return Ok(());
+        }
+        Err(Error::LimitExceeded(format!(
+            "key {key} is far from the others: it needs flat table {} of {} slots ({} bytes of index), and {sparse} of {tables} tables are nearly empty; zdb suits dense integer keys. For random 64-bit keys create a store with keys=string, or raise the option sparse_tables if the tables will fill",
+            self.table_number(key),
+            self.shape.keys_per_table,
+            self.shape.keys_per_table * self.shape.slots.bytes() as u64,
+        )))
+    }
+
+    /// Closes the least recently used tables that nothing has changed since
+    /// the last checkpoint. Called by checkpoints and after a table was made.
+    pub fn close_tables_beyond_limit(&self) -> Result<()> {
+        let mut open = self.open_tables();
+        if open.len() <= self.tuning.open_tables {
+            return Ok(());
+        }
+        open.sort_by_key(|table| table.last_used.load(Ordering::Relaxed));
+        let excess = open.len() - self.tuning.open_tables;
+        let maintenance = lock(&self.maintenance);
+        let writer = lock(&self.writer);
+        let mut closed = 0;
+        for table in open {
+            if closed == excess {
+                break;
+            }
+            let Some(entry) = maintenance.catalog.tables.get(&table.number) else {
+                continue;
+            };
+            if is_unchanged(&table, entry) {
+                if let Some(cell) = self.cell(table.number) {
+                    let mut state = cell.state.write().unwrap_or_else(PoisonError::into_inner);
+                    *state = CellState::Closed(entry.clone());
+                    closed += 1;
+                }
+            }
+        }
+        if closed < excess {
+            self.checkpoint_due.store(true, Ordering::Release);
+        }
+        drop(writer);
+        Ok(())
+    }
+
+    /// Wakes the background task.
+    pub fn notify_background(&self) {
+        if let Some(task) = self.background.get() {
+            task.notify();
+        }
+    }
+}
+
+/// True if the catalog says all there is to know of a table.
+fn is_unchanged(table: &Table, entry: &TableEntry) -> bool {
+    !table.has_dirty_pieces()
+        && table
+            .current_files()
+            .iter()
+            .zip(&entry.files)
+            .all(|(file, entry)| {
+                file.file == entry.file
+                    && !file.dirty.load(Ordering::Acquire)
+                    && file.log.end() == entry.replay_from
+                    && file.live.load(Ordering::Relaxed) == entry.live
+            })
+}

@@ -1,0 +1,435 @@
+//! Cursors: integer keys in order, entries in the order of writing, and the
+//! buckets of string keys in an order that survives their growth.
+//!
+//! Each cursor pins a moment. It finds a batch of candidates in the index,
+//! reads them together, and hands them out one by one.
+
+use std::collections::VecDeque;
+
+use cambium_api::{Cursor, Direction, Entry, KeyRange, ResumeToken};
+use cambium_base::coding::{Decoder, put_length_prefixed};
+use cambium_base::{Error, Result, Value};
+use cambium_index::{BucketMap, Slot};
+
+use crate::core::Core;
+use crate::read::Pin;
+use crate::strings::Bucket;
+use crate::table::Table;
+
+/// Entries fetched together: enough to keep the device busy, few enough that
+/// a cursor that is soon dropped has wasted little.
+const FIRST_BATCH: usize = 16;
+const LARGEST_BATCH: usize = 256;
+
+/// An integer key's bytes.
+pub(crate) fn key_bytes(key: u64) -> Value {
+    Value::copy_of(&key.to_be_bytes())
+}
+
+/// The integer that a key's bytes stand for.
+pub(crate) fn integer_key(key: &[u8]) -> Result<u64> {
+    key.try_into().map(u64::from_be_bytes).map_err(|_| {
+        Error::InvalidArgument(format!(
+            "a key of {} bytes: keys of this store are unsigned 64-bit integers, 8 bytes, big-endian",
+            key.len()
+        ))
+    })
+}
+
+/// The smallest integer key at or behind a bound, as bytes compare; `None`
+/// where there is none.
+fn first_at(bound: &[u8]) -> Option<u64> {
+    let mut head = [0; 8];
+    let count = bound.len().min(8);
+    head[..count].copy_from_slice(&bound[..count]);
+    let key = u64::from_be_bytes(head);
+    // A longer bound lies behind the key that it begins with.
+    if bound.len() > 8 {
+        key.checked_add(1)
+    } else {
+        Some(key)
+    }
+}
+
+/// The first and last integer key of a range; `None` for an empty one.
+pub(crate) fn integer_bounds(range: &KeyRange) -> Option<(u64, u64)> {
+    let first = range.from.as_deref().map_or(Some(0), first_at)?;
+    let last = match range.to.as_deref().map(first_at) {
+        None | Some(None) => u64::MAX,
+        Some(Some(end)) => end.checked_sub(1)?,
+    };
+    (first <= last).then_some((first, last))
+}
+
+impl Core {
+    /// Up to `limit` keys from `first` to `last` that have or had an entry, in
+    /// the order of `direction`, and where to go on (`None` at the end).
+    fn candidate_keys(
+        &self,
+        (first, last): (u64, u64),
+        direction: Direction,
+        limit: usize,
+    ) -> Result<(Vec<u64>, Option<u64>)> {
+        let mut keys = Vec::new();
+        let mut numbers = self.table_numbers();
+        numbers.retain(|&number| {
+            (self.table_number(first)..=self.table_number(last)).contains(&number)
+        });
+        if direction == Direction::Reverse {
+            numbers.reverse();
+        }
+        for number in numbers {
+            let Some(table) = self.table(number)? else {
+                continue;
+            };
+            let mut pieces: Vec<usize> = (0..table.piece_count()).collect();
+            if direction == Direction::Reverse {
+                pieces.reverse();
+            }
+            for piece in pieces {
+                let mut found = self.keys_of_piece(&table, piece, first, last)?;
+                if direction == Direction::Reverse {
+                    found.reverse();
+                }
+                keys.append(&mut found);
+                if keys.len() >= limit {
+                    keys.truncate(limit);
+                    let end = keys[limit - 1];
+                    let next = match direction {
+                        Direction::Forward => end.checked_add(1).filter(|&next| next <= last),
+                        Direction::Reverse => end.checked_sub(1).filter(|&next| next >= first),
+                    };
+                    return Ok((keys, next));
+                }
+            }
+        }
+        Ok((keys, None))
+    }
+
+    fn keys_of_piece(
+        &self,
+        table: &Table,
+        piece: usize,
+        first: u64,
+        last: u64,
+    ) -> Result<Vec<u64>> {
+        let per_piece = self.shape.slots_per_piece() as u64;
+        let piece_first = table.first_key.saturating_add(piece as u64 * per_piece);
+        let piece_last = piece_first.saturating_add(per_piece - 1);
+        if piece_first > last || piece_last < first {
+            return Ok(Vec::new());
+        }
+        let untouched = {
+            let state = table.piece(piece);
+            state.slots.is_none() && state.on_disk == 0
+        };
+        if untouched {
+            return Ok(Vec::new());
+        }
+        table.load_piece(piece)?;
+        let mut keys = Vec::new();
+        {
+            let state = table.piece(piece);
+            let Some(slots) = &state.slots else {
+                return Ok(keys);
+            };
+            for slot in 0..slots.len() {
+                let Some(key) = piece_first.checked_add(slot as u64) else {
+                    break;
+                };
+                if (first..=last).contains(&key) && matches!(slots.get(slot), Slot::Position(_)) {
+                    keys.push(key);
+                }
+            }
+        }
+        // Keys that went since the cursor's moment.
+        let old = self
+            .history
+            .keys_between(piece_first.max(first), piece_last.min(last));
+        if !old.is_empty() {
+            keys.extend(old);
+            keys.sort_unstable();
+            keys.dedup();
+        }
+        Ok(keys)
+    }
+}
+
+/// Integer keys in order, either way.
+pub(crate) struct IntegerCursor {
+    pin: Pin,
+    direction: Direction,
+    /// What is left to look through.
+    rest: Option<(u64, u64)>,
+    ready: VecDeque<(u64, Value)>,
+    last: Option<u64>,
+    batch: usize,
+}
+
+impl IntegerCursor {
+    pub fn new(pin: Pin, bounds: Option<(u64, u64)>, direction: Direction) -> Self {
+        IntegerCursor {
+            pin,
+            direction,
+            rest: bounds,
+            ready: VecDeque::new(),
+            last: None,
+            batch: FIRST_BATCH,
+        }
+    }
+
+    /// After the key a token holds.
+    pub fn resumed(pin: Pin, token: &ResumeToken) -> Result<Self> {
+        let after = integer_key(token.as_bytes()).map_err(|_| foreign_token())?;
+        let bounds = after.checked_add(1).map(|first| (first, u64::MAX));
+        let mut cursor = IntegerCursor::new(pin, bounds, Direction::Forward);
+        cursor.last = Some(after);
+        Ok(cursor)
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        let core = self.pin.core.clone();
+        while let Some(bounds) = self.rest.filter(|_| self.ready.is_empty()) {
+            let (keys, next) = core.candidate_keys(bounds, self.direction, self.batch)?;
+            self.batch = (self.batch * 2).min(LARGEST_BATCH);
+            let entries = core.read_versions(&keys, self.pin.sequence)?;
+            let found = keys.into_iter().zip(entries);
+            self.ready
+                .extend(found.filter_map(|(key, entry)| Some((key, entry?.value))));
+            self.rest = next.map(|next| match self.direction {
+                Direction::Forward => (next, bounds.1),
+                Direction::Reverse => (bounds.0, next),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Cursor for IntegerCursor {
+    fn next(&mut self) -> Result<Option<Entry>> {
+        self.pin.core.check_open()?;
+        if self.ready.is_empty() {
+            self.fill()?;
+        }
+        let Some((key, value)) = self.ready.pop_front() else {
+            return Ok(None);
+        };
+        self.last = Some(key);
+        Ok(Some(Entry {
+            key: key_bytes(key),
+            value,
+        }))
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.pin.core.check_open()?;
+        let everything = match self.direction {
+            Direction::Forward => first_at(key).map(|first| (first, u64::MAX)),
+            Direction::Reverse => match first_at(key) {
+                Some(first) if key.len() == 8 => Some((0, first)),
+                Some(first) => first.checked_sub(1).map(|last| (0, last)),
+                None => Some((0, u64::MAX)),
+            },
+        };
+        self.rest = everything;
+        self.ready.clear();
+        self.batch = FIRST_BATCH;
+        Ok(())
+    }
+
+    fn resume_token(&self) -> Option<ResumeToken> {
+        let last = self.last.filter(|_| self.direction == Direction::Forward)?;
+        Some(ResumeToken::from_bytes(last.to_be_bytes().to_vec()))
+    }
+}
+
+fn foreign_token() -> Error {
+    Error::InvalidArgument("the resume token is not one of this store's cursors".into())
+}
+
+/// String keys in the order of their reversed hashes.
+pub(crate) struct BucketCursor {
+    pin: Pin,
+    /// The next reversed hash to look at; 2^32 at the end.
+    cursor: u64,
+    ready: VecDeque<(u32, Entry)>,
+    last: Option<(u32, Value)>,
+    batch: usize,
+}
+
+impl BucketCursor {
+    pub fn new(pin: Pin) -> Self {
+        BucketCursor {
+            pin,
+            cursor: 0,
+            ready: VecDeque::new(),
+            last: None,
+            batch: FIRST_BATCH,
+        }
+    }
+
+    /// After the reversed hash and key a token holds.
+    pub fn resumed(pin: Pin, token: &ResumeToken) -> Result<Self> {
+        let mut decoder = Decoder::new(token.as_bytes());
+        let (Some(hash), Some(key)) = (decoder.u32(), decoder.length_prefixed()) else {
+            return Err(foreign_token());
+        };
+        let mut cursor = BucketCursor::new(pin);
+        cursor.cursor = u64::from(hash);
+        cursor.last = Some((hash, Value::copy_of(key)));
+        Ok(cursor)
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        let core = self.pin.core.clone();
+        let map = BucketMap::new(self.pin.buckets);
+        while self.cursor < 1 << 32 && self.ready.is_empty() {
+            let mut buckets = Vec::with_capacity(self.batch);
+            let mut end = self.cursor;
+            while end < 1 << 32 && buckets.len() < self.batch {
+                let (bucket, next) = map.bucket_at(end as u32);
+                buckets.push(bucket);
+                end = next;
+            }
+            self.batch = (self.batch * 2).min(LARGEST_BATCH);
+            let entries = core.read_versions(&buckets, self.pin.sequence)?;
+            for (bucket, entry) in buckets.into_iter().zip(entries) {
+                if let Some(entry) = entry {
+                    self.take_bucket(&core, bucket, &entry.value)?;
+                }
+            }
+            self.cursor = end;
+        }
+        Ok(())
+    }
+
+    fn take_bucket(&mut self, core: &Core, number: u64, bytes: &Value) -> Result<()> {
+        let Some(bucket) = Bucket::decode(bytes) else {
+            let what = format!("the value of bucket {number} is no list of keys and values");
+            return Err(Error::corruption(&core.path, 0, what));
+        };
+        let mut entries: Vec<(u32, Entry)> = bucket
+            .pairs
+            .into_iter()
+            .map(|(key, value)| (core.buckets.hash(&key).reverse_bits(), Entry { key, value }))
+            .filter(|(hash, entry)| {
+                let last = self.last.as_ref();
+                last.is_none_or(|(known, key)| (*hash, &entry.key) > (*known, key))
+            })
+            .collect();
+        entries.sort_by(|one, other| (one.0, &one.1.key).cmp(&(other.0, &other.1.key)));
+        self.ready.extend(entries);
+        Ok(())
+    }
+}
+
+impl Cursor for BucketCursor {
+    fn next(&mut self) -> Result<Option<Entry>> {
+        self.pin.core.check_open()?;
+        if self.ready.is_empty() {
+            self.fill()?;
+        }
+        let Some((hash, entry)) = self.ready.pop_front() else {
+            return Ok(None);
+        };
+        self.last = Some((hash, entry.key.clone()));
+        Ok(Some(entry))
+    }
+
+    fn resume_token(&self) -> Option<ResumeToken> {
+        let (hash, key) = self.last.as_ref()?;
+        let mut bytes = hash.to_le_bytes().to_vec();
+        put_length_prefixed(&mut bytes, key);
+        Some(ResumeToken::from_bytes(bytes))
+    }
+}
+
+/// Entries of one table after the other, each in the order of their sequence
+/// numbers (ZDB, section II.C: insertion-order iterating).
+pub(crate) struct InsertionCursor {
+    pin: Pin,
+    tables: VecDeque<u64>,
+    /// Sequence and key of the current table's entries, in order.
+    order: VecDeque<(u64, u64)>,
+    current: u64,
+    last: Option<(u64, u64)>,
+}
+
+impl InsertionCursor {
+    pub fn new(pin: Pin) -> Self {
+        let tables = pin.core.table_numbers().into();
+        InsertionCursor {
+            pin,
+            tables,
+            order: VecDeque::new(),
+            current: 0,
+            last: None,
+        }
+    }
+
+    /// After the table and sequence number a token holds.
+    pub fn resumed(pin: Pin, token: &ResumeToken) -> Result<Self> {
+        let mut decoder = Decoder::new(token.as_bytes());
+        let (Some(table), Some(sequence)) = (decoder.u64(), decoder.u64()) else {
+            return Err(foreign_token());
+        };
+        let mut cursor = InsertionCursor::new(pin);
+        cursor.tables.retain(|&number| number >= table);
+        cursor.last = Some((table, sequence));
+        Ok(cursor)
+    }
+
+    /// Sorts the next table's entries by sequence number: 16 bytes for each
+    /// entry of one table, whatever the number of tables.
+    fn next_table(&mut self) -> Result<bool> {
+        let Some(number) = self.tables.pop_front() else {
+            return Ok(false);
+        };
+        let core = self.pin.core.clone();
+        let first = number.saturating_mul(core.shape.keys_per_table);
+        let last = first.saturating_add(core.shape.keys_per_table - 1);
+        let mut order = Vec::new();
+        let mut rest = Some((first, last));
+        while let Some(bounds) = rest {
+            let (keys, next) = core.candidate_keys(bounds, Direction::Forward, LARGEST_BATCH)?;
+            let entries = core.read_versions(&keys, self.pin.sequence)?;
+            let found = keys.into_iter().zip(entries);
+            order.extend(found.filter_map(|(key, entry)| Some((entry?.sequence.0, key))));
+            rest = next.map(|next| (next, bounds.1));
+        }
+        if let Some((table, sequence)) = self.last {
+            order.retain(|&(entry, _)| table != number || entry > sequence);
+        }
+        order.sort_unstable();
+        self.order = order.into();
+        self.current = number;
+        Ok(true)
+    }
+}
+
+impl Cursor for InsertionCursor {
+    fn next(&mut self) -> Result<Option<Entry>> {
+        self.pin.core.check_open()?;
+        loop {
+            while let Some((sequence, key)) = self.order.pop_front() {
+                self.last = Some((self.current, sequence));
+                if let Some(entry) = self.pin.core.read_version(key, Some(self.pin.sequence))? {
+                    return Ok(Some(Entry {
+                        key: key_bytes(key),
+                        value: entry.value,
+                    }));
+                }
+            }
+            if !self.next_table()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn resume_token(&self) -> Option<ResumeToken> {
+        let (table, sequence) = self.last?;
+        let mut bytes = table.to_le_bytes().to_vec();
+        bytes.extend_from_slice(&sequence.to_le_bytes());
+        Some(ResumeToken::from_bytes(bytes))
+    }
+}

@@ -1,0 +1,194 @@
+//! A data file: one of the append-only files of a flat table (ZDB, section
+//! II.B), with what the writer and the statistics know of it.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use cambium_base::{Error, FileIdentity, Result, SequenceNumber, StoreId, Value};
+use cambium_io::{FileSystem, OpenOptions};
+use cambium_storage::file_header::FileHeader;
+use cambium_storage::log::{LogFile, Record};
+
+use crate::catalog::DataEntry;
+use crate::format::{self, DATA_MAGIC, ENTRY_PREFIX_BYTES, FORMAT_VERSION, FileRef, kind};
+use crate::options::Shape;
+
+/// An open data file.
+#[derive(Debug)]
+pub(crate) struct DataFile {
+    /// Its records.
+    pub log: LogFile,
+    /// Its number and salt.
+    pub file: FileRef,
+    /// Its table.
+    pub table: u64,
+    /// Its place in the table: keys equal to it modulo the number of files.
+    pub place: u32,
+    /// Entries in it, stale ones included.
+    pub entries: AtomicU64,
+    /// Keys whose entry lies in it.
+    pub live: AtomicU64,
+    /// Holds bytes that are not synced; it is then in the writer's list.
+    pub dirty: AtomicBool,
+    /// Holds bytes that are neither synced nor in the commit log.
+    pub unlogged: AtomicBool,
+}
+
+/// An entry that was read and verified.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadEntry {
+    pub sequence: SequenceNumber,
+    /// Alone in its batch.
+    pub single: bool,
+    pub value: Value,
+}
+
+impl DataFile {
+    /// Makes a new file with its header, not yet synced.
+    pub fn create(
+        file_system: &dyn FileSystem,
+        folder: &Path,
+        store: StoreId,
+        shape: &Shape,
+        file: FileRef,
+        (table, place): (u64, u32),
+    ) -> Result<DataFile> {
+        let identity = identity(store, file);
+        let mut header = FileHeader::new(DATA_MAGIC, FORMAT_VERSION, shape.block_bytes, identity);
+        header.parameters = [table, u64::from(place)];
+        let path = format::data_path(folder, table, place, file.number);
+        let handle = create_with_header(file_system, &path, &header, format::first_offset(shape))?;
+        let log = LogFile::new(
+            handle,
+            &identity,
+            format::data_geometry(shape),
+            format::first_offset(shape),
+        )?;
+        Ok(Self::around(log, file, table, place, 0, 0))
+    }
+
+    /// Opens a file of the catalog; its end is where replay begins.
+    pub fn open(
+        file_system: &dyn FileSystem,
+        folder: &Path,
+        store: StoreId,
+        shape: &Shape,
+        entry: &DataEntry,
+        (table, place): (u64, u32),
+    ) -> Result<DataFile> {
+        let path = format::data_path(folder, table, place, entry.file.number);
+        let handle = file_system.open(&path, OpenOptions::WRITE)?;
+        let identity = identity(store, entry.file);
+        let header = FileHeader::read(&*handle, DATA_MAGIC, FORMAT_VERSION)?;
+        header.check_identity(&path, &identity)?;
+        let log = LogFile::new(
+            handle,
+            &identity,
+            format::data_geometry(shape),
+            entry.replay_from,
+        )?;
+        let length = log.file().length()?;
+        // The last block's padding may be missing; nothing lies in it.
+        if length.next_multiple_of(u64::from(shape.block_bytes)) < entry.replay_from {
+            return Err(Error::corruption(
+                path,
+                length,
+                format!(
+                    "the data file ends here; expected at least {} bytes",
+                    entry.replay_from
+                ),
+            ));
+        }
+        Ok(Self::around(
+            log,
+            entry.file,
+            table,
+            place,
+            entry.entries,
+            entry.live,
+        ))
+    }
+
+    fn around(
+        log: LogFile,
+        file: FileRef,
+        table: u64,
+        place: u32,
+        entries: u64,
+        live: u64,
+    ) -> Self {
+        DataFile {
+            log,
+            file,
+            table,
+            place,
+            entries: AtomicU64::new(entries),
+            live: AtomicU64::new(live),
+            dirty: AtomicBool::new(false),
+            unlogged: AtomicBool::new(false),
+        }
+    }
+
+    /// Reads the entry of `key` at `position` and verifies all of it.
+    pub fn read_entry(&self, position: u64, key: u64, guess: usize) -> Result<ReadEntry> {
+        let record = self.log.read(position, guess)?;
+        self.entry_of(record, position, key)
+    }
+
+    /// Checks that a record is the entry of `key`.
+    pub fn entry_of(&self, record: Record, position: u64, key: u64) -> Result<ReadEntry> {
+        let found = format::entry_key(&record.payload);
+        if record.header.kind != kind::PUT || found != Some(key) {
+            return Err(Error::corruption(
+                self.log.path(),
+                position,
+                format!(
+                    "the index points key {key} at a record of kind {} and key {found:?}; `cambium repair` rebuilds the index",
+                    record.header.kind
+                ),
+            ));
+        }
+        let length = record.payload.len();
+        Ok(ReadEntry {
+            sequence: record.header.sequence,
+            single: record.header.batch_index == 0 && record.header.batch_remaining == 0,
+            value: record.payload.slice(ENTRY_PREFIX_BYTES..length),
+        })
+    }
+
+    /// Percent of the entries that are stale.
+    pub fn stale_percent(&self) -> u64 {
+        let entries = self.entries.load(Ordering::Relaxed);
+        let live = self.live.load(Ordering::Relaxed).min(entries);
+        ((entries - live) * 100).checked_div(entries).unwrap_or(0)
+    }
+}
+
+/// A file's identity in its store.
+pub(crate) fn identity(store: StoreId, file: FileRef) -> FileIdentity {
+    FileIdentity {
+        store,
+        number: file.number,
+        salt: file.salt,
+    }
+}
+
+/// Makes a file that begins with a header, padded with zeros to its first
+/// record. What a crash left there under the same name is cut away.
+pub(crate) fn create_with_header(
+    file_system: &dyn FileSystem,
+    path: &Path,
+    header: &FileHeader,
+    first_offset: u64,
+) -> Result<std::sync::Arc<dyn cambium_io::File>> {
+    let options = OpenOptions {
+        truncate: true,
+        ..OpenOptions::CREATE
+    };
+    let file = file_system.open(path, options)?;
+    let mut block = vec![0; first_offset as usize];
+    let bytes = header.encode();
+    block[..bytes.len()].copy_from_slice(&bytes);
+    file.write_at(&block, 0)?;
+    Ok(file)
+}

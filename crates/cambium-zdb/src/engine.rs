@@ -1,0 +1,579 @@
+//! The engine traits over [`Core`]: keys come in as bytes, are integers or
+//! strings from here on.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_api::limits::{check_key, check_value};
+use cambium_api::{
+    Capabilities, CheckReport, CompactOptions, CompactReport, Cursor, Direction, Engine,
+    EngineKind, IterationOrder, KeyKind, KeyRange, Operation, OptionSpec, OptionValues,
+    Precondition, Progress, ProgressSink, Reader, ResumeToken, Snapshot, Statistics, WriteBatch,
+};
+use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
+use cambium_io::{Environment, StepOutcome};
+
+use crate::core::{Core, lock};
+use crate::cursor::{BucketCursor, InsertionCursor, IntegerCursor, integer_bounds, integer_key};
+use crate::format::FORMAT_VERSION;
+use crate::options::{ENGINE, Keys, OPTIONS};
+use crate::read::Pin;
+use crate::strings::unordered;
+use crate::write::{Change, WriteRequest};
+
+/// Engine `zdb` as a kind of store, for the facade's list of engines.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Zdb;
+
+/// An open `zdb` store.
+#[derive(Debug)]
+pub struct ZdbStore {
+    core: Arc<Core>,
+}
+
+/// A kept moment of a `zdb` store.
+#[derive(Debug)]
+struct ZdbSnapshot {
+    pin: Pin,
+}
+
+impl EngineKind for Zdb {
+    fn name(&self) -> &'static str {
+        ENGINE
+    }
+
+    fn format_version(&self) -> u32 {
+        FORMAT_VERSION
+    }
+
+    fn summary(&self) -> &'static str {
+        "flat index over append-only data files: dense integer keys at 4 to 8 bytes of memory each; string keys through hashed buckets"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        OPTIONS
+    }
+
+    fn create(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        options: &OptionValues,
+    ) -> Result<Arc<dyn Engine>> {
+        let core = crate::open::create(environment, path, options)?;
+        Ok(ZdbStore::run(core))
+    }
+
+    fn open(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        options: &OptionValues,
+        progress: &dyn ProgressSink,
+    ) -> Result<Arc<dyn Engine>> {
+        let core = crate::open::open(environment, path, options, progress)?;
+        Ok(ZdbStore::run(core))
+    }
+
+    fn check(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        progress: &dyn ProgressSink,
+    ) -> Result<CheckReport> {
+        crate::check::check(environment, path, progress)
+    }
+
+    fn inspect(&self, environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()> {
+        crate::dump::inspect(environment, path, to)
+    }
+
+    fn repair(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        progress: &dyn ProgressSink,
+    ) -> Result<CheckReport> {
+        crate::repair::repair(environment, path, progress)
+    }
+}
+
+/// Bytes a background step may move before it looks around again.
+const STEP_BYTES: u64 = 4 << 20;
+
+impl ZdbStore {
+    fn run(core: Arc<Core>) -> Arc<dyn Engine> {
+        let weak = Arc::downgrade(&core);
+        let task = core.environment.executor.spawn(
+            "zdb",
+            Box::new(move || match weak.upgrade() {
+                None => StepOutcome::Done,
+                // A failure has poisoned the store, or will come again; either
+                // way the next write or close tells the user.
+                Some(core) => core.step(STEP_BYTES).unwrap_or(StepOutcome::Idle),
+            }),
+        );
+        _ = core.background.set(task);
+        Arc::new(ZdbStore { core })
+    }
+
+    fn integer_request(&self, batch: WriteBatch, durability: Durability) -> Result<WriteRequest> {
+        let mut changes = Vec::with_capacity(batch.len());
+        let mut ranges = false;
+        for (_, operation) in batch.into_operations() {
+            changes.push(match operation {
+                Operation::Put { key, value } => Change::Put {
+                    key: integer_key(&key)?,
+                    value,
+                },
+                Operation::Delete { key } => Change::Delete {
+                    key: integer_key(&key)?,
+                },
+                Operation::DeleteRange { range } => {
+                    ranges = true;
+                    match integer_bounds(&range) {
+                        None => continue,
+                        Some((from, last)) => Change::DeleteRange {
+                            from,
+                            to: last.checked_add(1),
+                        },
+                    }
+                }
+            });
+        }
+        // Ranges are resolved, and with them repeated keys, by the writer.
+        if changes.len() > 1 && !ranges {
+            keep_last_of_each_key(&mut changes);
+        }
+        Ok(WriteRequest::new(changes, durability))
+    }
+
+    fn write_checked(
+        &self,
+        preconditions: &[Precondition],
+        batch: WriteBatch,
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        self.core.check_open()?;
+        batch.check_limits()?;
+        for (namespace, _) in batch.operations() {
+            if let Some(name) = namespace {
+                cambium_api::engine::default_namespace_only(ENGINE, name)?;
+            }
+        }
+        match self.core.shape.keys {
+            Keys::Integer => {
+                let mut request = self.integer_request(batch, durability)?;
+                for precondition in preconditions {
+                    let key = integer_key(precondition.key())?;
+                    request.preconditions.push((key, precondition.clone()));
+                }
+                self.core.write_request(request)
+            }
+            Keys::String if batch.is_empty() && preconditions.is_empty() => self
+                .core
+                .write_request(WriteRequest::new(Vec::new(), durability)),
+            Keys::String => {
+                let operations: Vec<Operation> = batch
+                    .into_operations()
+                    .into_iter()
+                    .map(|(_, operation)| operation)
+                    .collect();
+                self.core
+                    .string_write(preconditions, &operations, durability)
+            }
+        }
+    }
+
+    fn named_snapshots_unsupported<T>(&self) -> Result<T> {
+        self.core.check_open()?;
+        Err(Error::Unsupported {
+            engine: ENGINE,
+            what: "named snapshots and rollback",
+            instead: "use snapshot() while the store is open, or backup",
+        })
+    }
+}
+
+fn keep_last_of_each_key(changes: &mut Vec<Change>) {
+    let key_of = |change: &Change| match change {
+        Change::Put { key, .. } | Change::Delete { key } => *key,
+        Change::DeleteRange { from, .. } => *from,
+    };
+    let mut last: HashMap<u64, usize> = HashMap::with_capacity(changes.len());
+    for (place, change) in changes.iter().enumerate() {
+        last.insert(key_of(change), place);
+    }
+    if last.len() < changes.len() {
+        let mut place = 0;
+        changes.retain(|change| {
+            place += 1;
+            last[&key_of(change)] == place - 1
+        });
+    }
+}
+
+fn refuse_order(keys: Keys, what: &'static str) -> Result<()> {
+    match keys {
+        Keys::Integer => Ok(()),
+        Keys::String => Err(unordered(what)),
+    }
+}
+
+fn scan_at(pin: Pin, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
+    refuse_order(pin.core.shape.keys, "scan")?;
+    Ok(Box::new(IntegerCursor::new(
+        pin,
+        integer_bounds(range),
+        direction,
+    )))
+}
+
+fn iterate_at(
+    pin: Pin,
+    order: IterationOrder,
+    resume: Option<&ResumeToken>,
+) -> Result<Box<dyn Cursor>> {
+    match (pin.core.shape.keys, order) {
+        (Keys::String, IterationOrder::Any) => Ok(Box::new(match resume {
+            None => BucketCursor::new(pin),
+            Some(token) => BucketCursor::resumed(pin, token)?,
+        })),
+        (Keys::String, _) => Err(unordered("iterating in an order")),
+        (Keys::Integer, IterationOrder::Insertion) => Ok(Box::new(match resume {
+            None => InsertionCursor::new(pin),
+            Some(token) => InsertionCursor::resumed(pin, token)?,
+        })),
+        (Keys::Integer, _) => Ok(Box::new(match resume {
+            None => IntegerCursor::new(pin, Some((0, u64::MAX)), Direction::Forward),
+            Some(token) => IntegerCursor::resumed(pin, token)?,
+        })),
+    }
+}
+
+fn multi_get_at(pin: &Pin, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
+    pin.core.check_open()?;
+    match pin.core.shape.keys {
+        Keys::String => pin.core.string_multi_get_at(keys, pin),
+        Keys::Integer => {
+            let keys = keys
+                .iter()
+                .map(|key| integer_key(key))
+                .collect::<Result<Vec<_>>>()?;
+            let entries = pin.core.read_versions(&keys, pin.sequence)?;
+            Ok(entries
+                .into_iter()
+                .map(|entry| entry.map(|entry| entry.value))
+                .collect())
+        }
+    }
+}
+
+impl Reader for ZdbStore {
+    fn get(&self, key: &[u8]) -> Result<Option<Value>> {
+        self.core.check_open()?;
+        match self.core.shape.keys {
+            Keys::Integer => self.core.read_latest(integer_key(key)?),
+            Keys::String => {
+                check_key(key)?;
+                self.core.string_get(key)
+            }
+        }
+    }
+
+    fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
+        multi_get_at(&self.core.pin()?, keys)
+    }
+
+    fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
+        scan_at(self.core.pin()?, range, direction)
+    }
+
+    fn iterate(
+        &self,
+        order: IterationOrder,
+        resume: Option<&ResumeToken>,
+    ) -> Result<Box<dyn Cursor>> {
+        iterate_at(self.core.pin()?, order, resume)
+    }
+}
+
+impl Reader for ZdbSnapshot {
+    fn get(&self, key: &[u8]) -> Result<Option<Value>> {
+        let core = &self.pin.core;
+        core.check_open()?;
+        match core.shape.keys {
+            Keys::Integer => {
+                let entry = core.read_version(integer_key(key)?, Some(self.pin.sequence))?;
+                Ok(entry.map(|entry| entry.value))
+            }
+            Keys::String => core.string_get_at(key, &self.pin),
+        }
+    }
+
+    fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
+        multi_get_at(&self.pin, keys)
+    }
+
+    fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
+        scan_at(self.pin.again()?, range, direction)
+    }
+
+    fn iterate(
+        &self,
+        order: IterationOrder,
+        resume: Option<&ResumeToken>,
+    ) -> Result<Box<dyn Cursor>> {
+        iterate_at(self.pin.again()?, order, resume)
+    }
+}
+
+impl Snapshot for ZdbSnapshot {
+    fn sequence(&self) -> SequenceNumber {
+        SequenceNumber(self.pin.sequence)
+    }
+}
+
+impl Engine for ZdbStore {
+    fn capabilities(&self) -> Capabilities {
+        let integer = self.core.shape.keys == Keys::Integer;
+        Capabilities {
+            engine: ENGINE,
+            keys: if integer {
+                KeyKind::Integer
+            } else {
+                KeyKind::Bytes
+            },
+            ordered: integer,
+            insertion_order: integer,
+            named_snapshots: false,
+            namespaces: false,
+            native_submit: false,
+        }
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<SequenceNumber> {
+        if self.core.shape.keys == Keys::String {
+            let mut batch = WriteBatch::new();
+            batch.put(key, value);
+            return self.write(batch, durability);
+        }
+        self.core.check_open()?;
+        check_value(value)?;
+        let change = Change::Put {
+            key: integer_key(key)?,
+            value: value.to_vec(),
+        };
+        self.core
+            .write_request(WriteRequest::new(vec![change], durability))
+    }
+
+    fn write(&self, batch: WriteBatch, durability: Durability) -> Result<SequenceNumber> {
+        self.write_checked(&[], batch, durability)
+    }
+
+    fn write_if(
+        &self,
+        preconditions: &[Precondition],
+        batch: WriteBatch,
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        self.write_checked(preconditions, batch, durability)
+    }
+
+    fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
+        Ok(Arc::new(ZdbSnapshot {
+            pin: self.core.pin()?,
+        }))
+    }
+
+    fn create_named_snapshot(&self, _name: &str) -> Result<()> {
+        self.named_snapshots_unsupported()
+    }
+
+    fn list_named_snapshots(&self) -> Result<Vec<(String, SequenceNumber)>> {
+        self.named_snapshots_unsupported()
+    }
+
+    fn drop_named_snapshot(&self, _name: &str) -> Result<()> {
+        self.named_snapshots_unsupported()
+    }
+
+    fn rollback(&self, _name: &str) -> Result<()> {
+        self.named_snapshots_unsupported()
+    }
+
+    fn namespace(&self, name: &str) -> Result<Arc<dyn Engine>> {
+        self.core.check_open()?;
+        cambium_api::engine::default_namespace_only(ENGINE, name)?;
+        Ok(Arc::new(ZdbStore {
+            core: self.core.clone(),
+        }))
+    }
+
+    fn approximate_size(&self, range: &KeyRange) -> Result<u64> {
+        self.core.check_open()?;
+        match self.core.shape.keys {
+            Keys::Integer => self.core.approximate_bytes(integer_bounds(range)),
+            Keys::String if range.is_all() => self.core.approximate_bytes(Some((0, u64::MAX))),
+            Keys::String => Err(unordered("the size of a range")),
+        }
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.core
+            .write_request(WriteRequest::new(Vec::new(), Durability::Synced))
+            .map(|_| ())
+    }
+
+    fn compact(
+        &self,
+        options: &CompactOptions,
+        progress: &dyn ProgressSink,
+    ) -> Result<CompactReport> {
+        self.core.compact_all(options, progress)
+    }
+
+    fn cancel(&self) {
+        self.core.cancelled.store(true, Ordering::Release);
+    }
+
+    fn check(&self, progress: &dyn ProgressSink) -> Result<CheckReport> {
+        crate::check::check_open_store(&self.core, progress)
+    }
+
+    fn dump(&self, to: &mut dyn Write) -> Result<()> {
+        crate::dump::dump(&self.core, to)
+    }
+
+    fn stats(&self) -> Result<Statistics> {
+        self.core.statistics()
+    }
+
+    fn backup(&self, destination: &Path, progress: &dyn ProgressSink) -> Result<()> {
+        let cursor = self.iterate(IterationOrder::Any, None)?;
+        back_up(&self.core, cursor, destination, progress)
+    }
+
+    fn step(&self, budget: u64) -> Result<StepOutcome> {
+        self.core.step(budget)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.core.close()
+    }
+}
+
+/// Writes what a cursor answers into a new store of the same shape.
+fn back_up(
+    core: &Core,
+    mut cursor: Box<dyn Cursor>,
+    destination: &Path,
+    progress: &dyn ProgressSink,
+) -> Result<()> {
+    const BATCH_BYTES: u64 = 4 << 20;
+    let options = core.shape.as_options(core.buckets.count());
+    let copy = Zdb.create(&core.environment, destination, &options)?;
+    let mut batch = WriteBatch::new();
+    let mut done = 0;
+    while let Some(entry) = cursor.next()? {
+        batch.put(&entry.key, &entry.value);
+        done += 1;
+        if batch.bytes() > BATCH_BYTES {
+            copy.write(std::mem::take(&mut batch), Durability::Buffered)?;
+            progress.report(Progress {
+                phase: "backup",
+                done,
+                total: None,
+            });
+        }
+    }
+    copy.write(batch, Durability::Synced)?;
+    copy.close()
+}
+
+impl Core {
+    /// Does a bounded piece of background work.
+    pub fn step(&self, budget: u64) -> Result<StepOutcome> {
+        if self.closed.load(Ordering::Acquire) {
+            return Ok(StepOutcome::Done);
+        }
+        if self.poison.get().is_some() {
+            return Ok(StepOutcome::Idle);
+        }
+        if self.checkpoint_due.load(Ordering::Acquire) {
+            self.checkpoint()?;
+            self.close_tables_beyond_limit()?;
+            return Ok(StepOutcome::Again);
+        }
+        self.compaction_step(budget)
+    }
+
+    /// Some bound was passed: wakes the background, or does the work here
+    /// where there is none.
+    pub fn on_checkpoint_due(&self) {
+        if self.environment.executor.runs_tasks() {
+            let behind = lock(&self.writer).bytes_since_checkpoint;
+            // Backpressure: a writer far ahead of the background does the
+            // checkpoint itself.
+            if behind <= self.tuning.checkpoint_bytes.saturating_mul(4) {
+                self.notify_background();
+                return;
+            }
+        }
+        // What fails here has poisoned the store or will be tried again; the
+        // write itself has succeeded.
+        if self.checkpoint().is_ok() {
+            _ = self.close_tables_beyond_limit();
+        }
+    }
+
+    /// About how many bytes the entries of a range take.
+    fn approximate_bytes(&self, bounds: Option<(u64, u64)>) -> Result<u64> {
+        let Some((first, last)) = bounds else {
+            return Ok(0);
+        };
+        let mut bytes = 0.0;
+        for number in self.table_numbers() {
+            let Some(table) = self.table(number)? else {
+                continue;
+            };
+            let table_last = table.first_key.saturating_add(table.slot_count() - 1);
+            if table.first_key > last || table_last < first {
+                continue;
+            }
+            let covered = last.min(table_last) - first.max(table.first_key);
+            let share = (covered as f64 + 1.0) / table.slot_count() as f64;
+            for file in table.current_files() {
+                let entries = file.entries.load(Ordering::Relaxed).max(1) as f64;
+                let live = file.live.load(Ordering::Relaxed) as f64;
+                let used = file.log.end() - file.log.geometry().first_offset;
+                bytes += used as f64 * live / entries * share;
+            }
+        }
+        Ok(bytes as u64)
+    }
+
+    /// Closes the store: the last checkpoint, the clean mark, the lock.
+    pub fn close(&self) -> Result<()> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.cancelled.store(true, Ordering::Release);
+        self.notify_background();
+        self.abandon_compaction();
+        let result = {
+            let mut maintenance = lock(&self.maintenance);
+            match self.poison.get() {
+                // What is on the device is not known: no clean mark.
+                Some(_) => Ok(()),
+                None => self.checkpoint_locked(&mut maintenance, true),
+            }
+        };
+        lock(&self.lock).take();
+        result
+    }
+}

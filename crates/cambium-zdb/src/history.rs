@@ -1,0 +1,137 @@
+//! Old positions: what snapshots, cursors and half-applied batches need.
+//!
+//! A slot holds the newest position only. While a snapshot is open, a writer
+//! that changes a slot keeps where it pointed before, with the sequence number
+//! that replaced it. The version at sequence V is then: the first kept one
+//! that was replaced after V, or the slot's own. A batch of several entries is
+//! applied under the same rule even if no snapshot is open, so that a reader
+//! meets all of it or nothing; what was kept for that alone goes as soon as
+//! the batch is visible.
+//!
+//! The table is bounded by an option. Past it writers are refused, readers
+//! never get a wrong answer.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::table::Location;
+
+/// Old versions of keys, and the snapshots that need them.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    state: Mutex<State>,
+    /// How many versions are kept; readers look here before they lock.
+    held: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    versions: HashMap<u64, Vec<OldVersion>, foldhash::fast::FixedState>,
+    /// Open snapshots by sequence number, with how many share it.
+    snapshots: BTreeMap<u64, u64>,
+}
+
+#[derive(Clone, Debug)]
+struct OldVersion {
+    /// The sequence number of the entry that replaced it.
+    replaced_at: u64,
+    /// Where it lies; `None` if the key had no entry.
+    location: Option<Location>,
+}
+
+impl History {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many old versions are kept.
+    pub fn held(&self) -> u64 {
+        self.held.load(Ordering::Acquire)
+    }
+
+    /// How many snapshots and cursors are open.
+    pub fn open_snapshots(&self) -> u64 {
+        self.state().snapshots.values().sum()
+    }
+
+    /// Registers a snapshot. The caller holds the lock under which writers
+    /// apply, so that no change falls between.
+    pub fn open_snapshot(&self, sequence: u64) {
+        *self.state().snapshots.entry(sequence).or_insert(0) += 1;
+    }
+
+    /// Lets a snapshot go, with the versions that only it needed.
+    pub fn close_snapshot(&self, sequence: u64) {
+        let mut state = self.state();
+        if let Some(count) = state.snapshots.get_mut(&sequence) {
+            *count -= 1;
+            if *count == 0 {
+                state.snapshots.remove(&sequence);
+                self.prune(&mut state);
+            }
+        }
+    }
+
+    fn prune(&self, state: &mut State) {
+        let Some((&oldest, _)) = state.snapshots.first_key_value() else {
+            state.versions = HashMap::default();
+            self.held.store(0, Ordering::Release);
+            return;
+        };
+        let mut held = 0;
+        state.versions.retain(|_, versions| {
+            versions.retain(|version| version.replaced_at > oldest);
+            held += versions.len() as u64;
+            !versions.is_empty()
+        });
+        self.held.store(held, Ordering::Release);
+    }
+
+    /// Keeps the version of `key` that the entry `replaced_at` is about to replace.
+    pub fn keep(&self, key: u64, replaced_at: u64, location: Option<Location>) {
+        let mut state = self.state();
+        state.versions.entry(key).or_default().push(OldVersion {
+            replaced_at,
+            location,
+        });
+        self.held.fetch_add(1, Ordering::Release);
+    }
+
+    /// The version of `key` at sequence `at`, if it was replaced since:
+    /// `Some(None)` if the key had no entry then.
+    pub fn version_at(&self, key: u64, at: u64) -> Option<Option<Location>> {
+        if self.held() == 0 {
+            return None;
+        }
+        let state = self.state();
+        let versions = state.versions.get(&key)?;
+        let version = versions.iter().find(|version| version.replaced_at > at)?;
+        Some(version.location.clone())
+    }
+
+    /// Drops what no snapshot needs, after a batch became visible.
+    pub fn release_batch(&self) {
+        let mut state = self.state();
+        if state.snapshots.is_empty() {
+            self.prune(&mut state);
+        }
+    }
+
+    /// Keys of old versions within `[from, to)`, sorted: a snapshot may see
+    /// entries whose slots say deleted by now.
+    pub fn keys_between(&self, from: u64, to: u64) -> Vec<u64> {
+        if self.held() == 0 {
+            return Vec::new();
+        }
+        let mut keys: Vec<u64> = self
+            .state()
+            .versions
+            .keys()
+            .copied()
+            .filter(|key| (from..to).contains(key))
+            .collect();
+        keys.sort_unstable();
+        keys
+    }
+}

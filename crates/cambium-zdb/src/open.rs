@@ -1,0 +1,343 @@
+//! Making and opening stores.
+//!
+//! A store is made from the inside out: commit logs, superblock, folder synced,
+//! and the marker last. A crash before that leaves a folder that is no store,
+//! which `create` takes over.
+//!
+//! Opening reads the marker, the superblock and the headers of the commit
+//! logs. After a clean close that is all: tables are opened when they are asked
+//! for, pieces of the index when they are touched. Otherwise recovery runs.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+
+use cambium_api::{OptionValues, ProgressSink};
+use cambium_base::{Error, Result, StoreId};
+use cambium_io::{Environment, FileLock, FileSystem, LockMode, OpenOptions};
+use cambium_storage::commit_queue::CommitQueue;
+use cambium_storage::file_header::FileHeader;
+use cambium_storage::log::LogFile;
+use cambium_storage::marker::{self, Marker};
+use cambium_storage::superblock::{self, Superblock};
+
+use crate::cache::EntryCache;
+use crate::catalog::Catalog;
+use crate::core::{CellState, CommitLog, Core, Maintenance, TableCell, Writer};
+use crate::data_file::{create_with_header, identity};
+use crate::format::{self, COMMIT_MAGIC, FORMAT_VERSION, FileRef};
+use crate::history::History;
+use crate::options::{ENGINE, OPTIONS, Shape, Tuning};
+use crate::stats::Counters;
+use crate::strings::Buckets;
+
+/// The lock file's name.
+pub(crate) const LOCK_NAME: &str = "LOCK";
+
+/// Makes a store, durable when it returns, and opens it.
+pub(crate) fn create(
+    environment: &Environment,
+    path: &Path,
+    options: &OptionValues,
+) -> Result<Arc<Core>> {
+    let mut options = options.clone();
+    let shape = Shape::take(&mut options)?;
+    let tuning = Tuning::take(&mut options)?;
+    options.finish(ENGINE, OPTIONS)?;
+    let file_system = &*environment.file_system;
+    marker::prepare_folder(file_system, path, is_ours)?;
+    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    let mut id = [0; 16];
+    environment.randomness.fill(&mut id);
+    let store = StoreId(id);
+    let mut catalog = Catalog {
+        shape,
+        clean: true,
+        session: 0,
+        last_session: 0,
+        next_file: 1,
+        replay_sequence: 0,
+        durable_sequence: 0,
+        hash_seed: environment.randomness.next_u64() as u32,
+        buckets: shape.buckets,
+        string_keys: 0,
+        commit_logs: [FileRef::default(); 2],
+        tables: BTreeMap::new(),
+    };
+    for log in 0..2 {
+        let file = catalog.new_file(environment.randomness.next_u64());
+        catalog.commit_logs[log] = file;
+        let header = FileHeader::new(
+            COMMIT_MAGIC,
+            FORMAT_VERSION,
+            shape.block_bytes,
+            identity(store, file),
+        );
+        let log_path = format::commit_path(path, log);
+        create_with_header(
+            file_system,
+            &log_path,
+            &header,
+            format::first_offset(&shape),
+        )?
+        .sync_data()?;
+    }
+    let superblock = Superblock::create(
+        &environment.file_system,
+        path,
+        store,
+        FORMAT_VERSION,
+        &catalog.encode(),
+    )?;
+    file_system.sync_directory(path)?;
+    let marker = Marker {
+        engine: ENGINE.to_string(),
+        format_version: FORMAT_VERSION,
+        store,
+    };
+    marker::write_marker(file_system, path, &marker)?;
+    let maintenance = Maintenance {
+        catalog,
+        superblock,
+        switched: Vec::new(),
+    };
+    assemble(environment, path, store, tuning, maintenance, held)
+}
+
+/// Opens a store, recovering it where it was not closed.
+pub(crate) fn open(
+    environment: &Environment,
+    path: &Path,
+    options: &OptionValues,
+    progress: &dyn ProgressSink,
+) -> Result<Arc<Core>> {
+    let mut options = options.clone();
+    let tuning = Tuning::take(&mut options)?;
+    refuse_creation_options(&options)?;
+    options.finish(ENGINE, OPTIONS)?;
+    let file_system = &*environment.file_system;
+    let marker = read_marker(file_system, path)?;
+    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    let core = attach(environment, path, marker.store, tuning, held)?;
+    core.remove_leftovers()?;
+    let missing = core.tables_without_index()?;
+    let clean = crate::core::lock(&core.maintenance).catalog.clean;
+    for table in &missing {
+        core.make_empty_index(*table)?;
+    }
+    if !missing.is_empty() {
+        core.rebuild_tables(&missing, progress)?;
+    }
+    if !clean {
+        core.recover(progress)?;
+    } else if !missing.is_empty() {
+        core.begin_session()?;
+        core.checkpoint()?;
+    }
+    Ok(core)
+}
+
+/// Reads superblock and commit logs, and nothing else; writes nothing. Used
+/// by `open` and by the read-only check.
+pub(crate) fn attach(
+    environment: &Environment,
+    path: &Path,
+    store: StoreId,
+    tuning: Tuning,
+    held: Box<dyn FileLock>,
+) -> Result<Arc<Core>> {
+    let file_system = &*environment.file_system;
+    let content = superblock::read(file_system, path, &store, FORMAT_VERSION)?;
+    let catalog = Catalog::decode(&content.payload).ok_or_else(|| {
+        Error::corruption(
+            superblock::copy_path(path, content.copy),
+            superblock::SUPERBLOCK_HEADER_BYTES as u64,
+            "the superblock's checksum matches, and its payload is no catalog of this format",
+        )
+    })?;
+    let superblock = Superblock::resume(
+        &environment.file_system,
+        path,
+        store,
+        FORMAT_VERSION,
+        &content,
+    );
+    let maintenance = Maintenance {
+        catalog,
+        superblock,
+        switched: Vec::new(),
+    };
+    assemble(environment, path, store, tuning, maintenance, held)
+}
+
+/// The marker of a `zdb` store of a version this program reads.
+pub(crate) fn read_marker(file_system: &dyn FileSystem, path: &Path) -> Result<Marker> {
+    let marker = marker::read_marker(file_system, path)?;
+    if marker.engine != ENGINE {
+        return Err(Error::NotAStore {
+            path: path.to_path_buf(),
+            what: format!("it is a store of engine {}, not of {ENGINE}", marker.engine),
+        });
+    }
+    if marker.format_version > FORMAT_VERSION {
+        return Err(Error::UnsupportedVersion {
+            path: path.join(marker::MARKER_NAME),
+            found: marker.format_version,
+            supported: FORMAT_VERSION,
+        });
+    }
+    Ok(marker)
+}
+
+fn refuse_creation_options(options: &OptionValues) -> Result<()> {
+    let fixed = OPTIONS
+        .iter()
+        .find(|option| option.at_creation && options.get(option.name).is_some());
+    match fixed {
+        None => Ok(()),
+        Some(option) => Err(Error::InvalidArgument(format!(
+            "option {} is fixed when a store is created; create a new store to change it",
+            option.name
+        ))),
+    }
+}
+
+/// True for names that a `zdb` store gives to its files.
+pub(crate) fn is_ours(name: &str) -> bool {
+    let prefixes = ["data-", "index-", "commit-", "superblock-"];
+    name == LOCK_NAME || prefixes.iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn assemble(
+    environment: &Environment,
+    path: &Path,
+    store: StoreId,
+    tuning: Tuning,
+    maintenance: Maintenance,
+    held: Box<dyn FileLock>,
+) -> Result<Arc<Core>> {
+    let catalog = &maintenance.catalog;
+    let shape = catalog.shape;
+    let open_log = |log: usize| -> Result<CommitLog> {
+        let log_path = format::commit_path(path, log);
+        let file = environment
+            .file_system
+            .open(&log_path, OpenOptions::WRITE)?;
+        let identity = identity(store, catalog.commit_logs[log]);
+        FileHeader::read(&*file, COMMIT_MAGIC, FORMAT_VERSION)?
+            .check_identity(&log_path, &identity)?;
+        let geometry = format::commit_geometry(&shape);
+        Ok(CommitLog {
+            log: LogFile::new(file, &identity, geometry, geometry.first_offset)?,
+            in_use: false,
+            last_sequence: 0,
+        })
+    };
+    let cells = catalog.tables.iter().map(|(&number, entry)| {
+        let cell = TableCell {
+            state: RwLock::new(CellState::Closed(entry.clone())),
+        };
+        (number, Arc::new(cell))
+    });
+    let last = catalog.durable_sequence;
+    Ok(Arc::new(Core {
+        environment: environment.clone(),
+        path: path.to_path_buf(),
+        store,
+        shape,
+        tables: RwLock::new(cells.collect()),
+        visible: AtomicU64::new(last),
+        history: History::default(),
+        apply: Mutex::new(()),
+        writer: Mutex::new(Writer {
+            next_sequence: last + 1,
+            attempt: 0,
+            synced_through: last,
+            session: catalog.session,
+            commit_logs: [open_log(0)?, open_log(1)?],
+            active_log: 0,
+            dirty: Vec::new(),
+            any_buffered: false,
+            bytes_since_checkpoint: 0,
+        }),
+        queue: CommitQueue::default(),
+        poison: OnceLock::new(),
+        closed: AtomicBool::new(false),
+        session_begun: AtomicBool::new(false),
+        cancelled: AtomicBool::new(false),
+        buckets: Buckets::new(catalog.hash_seed, catalog.buckets, catalog.string_keys),
+        counters: Counters::default(),
+        cache: EntryCache::new(tuning.cache_bytes),
+        lock: Mutex::new(Some(held)),
+        clock_tick: AtomicU64::new(0),
+        checkpoint_due: AtomicBool::new(false),
+        background: OnceLock::new(),
+        compaction: Mutex::new(None),
+        tuning,
+        maintenance: Mutex::new(maintenance),
+    }))
+}
+
+impl Core {
+    /// Removes files of ours that no catalog names: what a crash left of a new
+    /// table, a compaction, or a rebuild.
+    fn remove_leftovers(&self) -> Result<()> {
+        let named = self.named_files();
+        for entry in self.environment.file_system.list(&self.path)? {
+            let name = entry.name.to_string_lossy();
+            let can_be_left = name.starts_with("data-") || name.starts_with("index-");
+            if can_be_left && !named.contains(&*name) {
+                self.environment
+                    .file_system
+                    .remove(&self.path.join(&entry.name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Names of all files in the catalog.
+    pub fn named_files(&self) -> HashSet<String> {
+        let maintenance = crate::core::lock(&self.maintenance);
+        let name_of = |path: std::path::PathBuf| {
+            path.file_name()
+                .map(|name| name.to_string_lossy().into_owned())
+        };
+        let mut names = HashSet::new();
+        for (&table, entry) in &maintenance.catalog.tables {
+            names.extend(name_of(format::index_path(
+                &self.path,
+                table,
+                entry.index.number,
+            )));
+            for (place, data) in entry.files.iter().enumerate() {
+                let files = [Some(data.file), data.successor.map(|(file, _)| file)];
+                for file in files.into_iter().flatten() {
+                    let path = format::data_path(&self.path, table, place as u32, file.number);
+                    names.extend(name_of(path));
+                }
+            }
+        }
+        names
+    }
+
+    /// Tables whose index file is not there.
+    fn tables_without_index(&self) -> Result<Vec<u64>> {
+        let present: HashSet<String> = self
+            .environment
+            .file_system
+            .list(&self.path)?
+            .into_iter()
+            .map(|entry| entry.name.to_string_lossy().into_owned())
+            .collect();
+        let maintenance = crate::core::lock(&self.maintenance);
+        let missing = maintenance.catalog.tables.iter().filter(|(table, entry)| {
+            let path = format::index_path(&self.path, **table, entry.index.number);
+            let name = path
+                .file_name()
+                .map(|name| name.to_string_lossy().into_owned());
+            name.is_some_and(|name| !present.contains(&name))
+        });
+        Ok(missing.map(|(&table, _)| table).collect())
+    }
+}

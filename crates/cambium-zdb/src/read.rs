@@ -1,0 +1,203 @@
+//! Reading: a slot, then one read of the entry, verified.
+//!
+//! Readers take no lock that is held across I/O, and never wait for a writer.
+//! A reader at sequence V takes the slot's entry if its sequence number is at
+//! most V, and else what [`crate::history`] kept. V is what was visible when
+//! the read began, or a snapshot's.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_base::{Result, Value};
+use cambium_io::{AlignedBuffer, BatchOptions, ReadRequest};
+use cambium_storage::log::Parsed;
+
+use crate::core::{Core, lock};
+use crate::data_file::ReadEntry;
+use crate::table::Location;
+
+/// What a lookup without I/O on entries found.
+pub(crate) enum Candidate {
+    Absent,
+    At(Location),
+}
+
+impl Core {
+    /// The newest value of an integer key.
+    pub fn read_latest(&self, key: u64) -> Result<Option<Value>> {
+        Ok(self.read_version(key, None)?.map(|entry| entry.value))
+    }
+
+    /// The entry of a key as of a sequence number, or the newest.
+    pub fn read_version(&self, key: u64, at: Option<u64>) -> Result<Option<ReadEntry>> {
+        loop {
+            let visible = at.unwrap_or_else(|| self.visible.load(Ordering::Acquire));
+            let Candidate::At(location) = self.candidate(key)? else {
+                // A batch may have just taken the key away, not yet visible;
+                // or it went after the snapshot.
+                return match self.history.version_at(key, visible) {
+                    Some(Some(old)) => self.read_at(&old, key).map(Some),
+                    _ => Ok(None),
+                };
+            };
+            let entry = self.read_at(&location, key)?;
+            if entry.sequence.0 <= visible {
+                return Ok(Some(entry));
+            }
+            match self.history.version_at(key, visible) {
+                Some(Some(old)) => return self.read_at(&old, key).map(Some),
+                Some(None) => return Ok(None),
+                None if at.is_some() => return Ok(None),
+                None if entry.single => {
+                    // Its writer is about to make it visible; all before it is.
+                    self.visible.fetch_max(entry.sequence.0, Ordering::AcqRel);
+                    return Ok(Some(entry));
+                }
+                // A batch became visible since: look again.
+                None => std::hint::spin_loop(),
+            }
+        }
+    }
+
+    /// Where the slot of a key points.
+    pub fn candidate(&self, key: u64) -> Result<Candidate> {
+        let Some(table) = self.table_of(key)? else {
+            return Ok(Candidate::Absent);
+        };
+        Ok(match table.locate(key)? {
+            Some(location) => Candidate::At(location),
+            None => Candidate::Absent,
+        })
+    }
+
+    /// Reads an entry, from the cache if it is there.
+    pub fn read_at(&self, location: &Location, key: u64) -> Result<ReadEntry> {
+        let Location { file, position } = location;
+        if let Some(entry) = self.cache.get(file, *position) {
+            return Ok(entry);
+        }
+        let entry = file.read_entry(*position, key, self.tuning.read_guess_bytes)?;
+        self.counters.entry_reads.fetch_add(1, Ordering::Relaxed);
+        self.cache.put(file, *position, &entry);
+        Ok(entry)
+    }
+
+    /// The entries of several keys as of one sequence number; the first reads
+    /// of all of them go to the device together.
+    pub fn read_versions(&self, keys: &[u64], at: u64) -> Result<Vec<Option<ReadEntry>>> {
+        let mut answers: Vec<Option<ReadEntry>> = vec![None; keys.len()];
+        let mut wanted: Vec<(usize, Location)> = Vec::new();
+        for (place, &key) in keys.iter().enumerate() {
+            match self.candidate(key)? {
+                Candidate::At(location) if self.is_on_device(&location) => {
+                    wanted.push((place, location));
+                }
+                _ => answers[place] = self.read_version(key, Some(at))?,
+            }
+        }
+        // Neighbours on the device together.
+        wanted.sort_by_key(|(_, location)| (location.file.file.number, location.position));
+        self.read_batch(keys, at, &wanted, &mut answers)?;
+        Ok(answers)
+    }
+
+    fn is_on_device(&self, location: &Location) -> bool {
+        self.cache.get(&location.file, location.position).is_none()
+            && location.position < location.file.log.written_end()
+    }
+
+    fn read_batch(
+        &self,
+        keys: &[u64],
+        at: u64,
+        wanted: &[(usize, Location)],
+        answers: &mut [Option<ReadEntry>],
+    ) -> Result<()> {
+        if wanted.len() < 2 {
+            for (place, _) in wanted {
+                answers[*place] = self.read_version(keys[*place], Some(at))?;
+            }
+            return Ok(());
+        }
+        let options = BatchOptions {
+            backend: self.tuning.backend,
+            depth: self.tuning.batch.min(wanted.len()),
+        };
+        let mut queue = self.environment.file_system.read_queue(options)?;
+        let requests = wanted
+            .iter()
+            .enumerate()
+            .map(|(tag, (_, location))| ReadRequest {
+                file: location.file.log.file().clone(),
+                offset: location.position,
+                buffer: AlignedBuffer::new(self.tuning.read_guess_bytes, 8),
+                tag: tag as u64,
+            });
+        let mut again = Vec::new();
+        cambium_io::batch::read_all(&mut *queue, requests, |completion| {
+            let (place, location) = &wanted[completion.tag as usize];
+            let count = completion.result?;
+            let Location { file, position } = location;
+            match file.log.parse(*position, &completion.buffer[..count])? {
+                Parsed::NeedsBytes(..) => again.push(*place),
+                Parsed::Complete(record) => {
+                    let entry = file.entry_of(record, *position, keys[*place])?;
+                    self.counters.entry_reads.fetch_add(1, Ordering::Relaxed);
+                    if entry.sequence.0 <= at {
+                        self.cache.put(file, *position, &entry);
+                        answers[*place] = Some(entry);
+                    } else {
+                        again.push(*place);
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        for place in again {
+            answers[place] = self.read_version(keys[place], Some(at))?;
+        }
+        Ok(())
+    }
+
+    /// Begins a snapshot of what is visible now.
+    pub fn pin(self: &Arc<Self>) -> Result<Pin> {
+        self.check_open()?;
+        // Between two changes: no writer is applying.
+        let _between = lock(&self.apply);
+        let sequence = self.visible.load(Ordering::Acquire);
+        self.history.open_snapshot(sequence);
+        Ok(Pin {
+            core: self.clone(),
+            sequence,
+            buckets: self.buckets.count(),
+        })
+    }
+}
+
+/// A moment that is kept: dropping it lets it go.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    pub core: Arc<Core>,
+    pub sequence: u64,
+    /// How many buckets there were.
+    pub buckets: u64,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.core.history.close_snapshot(self.sequence);
+    }
+}
+
+impl Pin {
+    /// Keeps the same moment once more.
+    pub fn again(&self) -> Result<Pin> {
+        self.core.check_open()?;
+        self.core.history.open_snapshot(self.sequence);
+        Ok(Pin {
+            core: self.core.clone(),
+            sequence: self.sequence,
+            buckets: self.buckets,
+        })
+    }
+}

@@ -1,0 +1,565 @@
+//! Recovery: what a store that was not closed holds.
+//!
+//! From the catalog's replay offsets, every data file's tail and both commit
+//! logs are read. Let *r* be the catalog's replay sequence and *s* the largest
+//! `synced_through` found anywhere.
+//!
+//! 1. Records of an attempt that was taken back for lack of space are left out.
+//! 2. Whole batches that follow *r* without a gap are accepted; the first gap
+//!    or part of a batch ends them at the *cut*.
+//! 3. If the cut lies below *s*, something that was promised is missing: that
+//!    is damage, and the open fails, naming the place.
+//! 4. A new session is written to the superblock. Each file goes on at the
+//!    block behind its last accepted record; where anything else follows, a
+//!    `CUT` record says so, for whoever rebuilds the index from the log alone.
+//! 5. Entries that only a commit log (or the successor of a compaction) has
+//!    are appended to their data files. Slots are set in sequence order.
+//! 6. A checkpoint under the new session makes all of it durable before the
+//!    first write is taken; records of the old session beyond the cut never
+//!    count again. Numbering goes on far above what may have been lost.
+//!
+//! A crash in 4 to 6 leaves the old catalog; the next recovery reads the same
+//! tails, takes a session of its own, and comes to the same cut.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_api::{Progress, ProgressSink};
+use cambium_base::coding::u64_at;
+use cambium_base::{Error, Result, SequenceNumber};
+use cambium_index::Slot;
+use cambium_storage::log::LogFile;
+use cambium_storage::record::RecordHeader;
+use cambium_storage::scan::{LogScanner, ScanFault, Scanned, SessionRule};
+
+use crate::core::{Core, lock};
+use crate::data_file::DataFile;
+use crate::format::{FLAG_SPLIT, decode_frame, entry_key, entry_prefix, kind};
+use crate::options::SeededBug;
+use crate::table::Table;
+
+/// Sequence numbers go on at the next multiple of this after a crash: more
+/// than can have been given out and lost, so none is given twice.
+const SEQUENCE_EPOCH: u64 = 1 << 32;
+
+/// An entry found behind the replay offsets.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    sequence: u64,
+    key: u64,
+    batch_index: u32,
+    batch_remaining: u32,
+    auxiliary: u32,
+    attempt: u16,
+    kind: u8,
+    flags: u8,
+    source: Source,
+}
+
+/// Where an entry was found.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// In its data file, with where the record ends.
+    Primary { file: usize, offset: u64, end: u64 },
+    /// In a frame or a successor: number and place of the saved value.
+    Saved { value: usize },
+}
+
+/// A torn tail or damage, with the file it is in.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub file: std::path::PathBuf,
+    pub fault: ScanFault,
+}
+
+/// Everything found behind the replay offsets.
+#[derive(Default)]
+pub(crate) struct Tails {
+    found: Vec<Found>,
+    values: Vec<(u64, Vec<u8>)>,
+    files: Vec<Arc<DataFile>>,
+    tables: HashMap<u64, Arc<Table>>,
+    /// Files with anything that may have to be cut off.
+    untidy: Vec<bool>,
+    pub faults: Vec<Fault>,
+    synced_through: u64,
+}
+
+/// What the tails come to.
+pub(crate) struct Accepted {
+    entries: Vec<Found>,
+    /// The last accepted sequence number.
+    pub cut: u64,
+    /// The largest number that was promised durable.
+    pub promised: u64,
+}
+
+impl Accepted {
+    /// How many entries were accepted.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+impl Core {
+    /// Recovers the store. Called by `open`, before anyone else has it.
+    pub fn recover(&self, progress: &dyn ProgressSink) -> Result<()> {
+        let tails = self.read_tails(progress)?;
+        let accepted = self.accept(&tails)?;
+        self.refuse_missing(&tails, &accepted)?;
+        self.begin_recovery_session()?;
+        self.replay(&tails, &accepted)?;
+        self.finish_recovery(accepted.cut)
+    }
+
+    /// Reads what lies behind the replay offsets. Writes nothing.
+    pub fn read_tails(&self, progress: &dyn ProgressSink) -> Result<Tails> {
+        let mut tails = Tails::default();
+        let catalog = lock(&self.maintenance).catalog.clone();
+        let total = Some(catalog.tables.len() as u64);
+        for (done, (&number, entry)) in catalog.tables.iter().enumerate() {
+            progress.report(Progress {
+                phase: "recover",
+                done: done as u64,
+                total,
+            });
+            let Some(table) = self.table(number)? else {
+                continue;
+            };
+            for (file, data) in table.current_files().into_iter().zip(&entry.files) {
+                let place = tails.files.len();
+                tails.files.push(file.clone());
+                let untidy =
+                    self.read_tail(&mut tails, &file.log, data.replay_from, Some(place))?;
+                tails.untidy.push(untidy);
+                if let Some((successor, from)) = data.successor {
+                    self.read_successor(&mut tails, &file, successor, from)?;
+                }
+            }
+            tails.tables.insert(number, table);
+        }
+        if !self.has_bug(SeededBug::CommitLogIgnored) {
+            let logs = &lock(&self.writer).commit_logs;
+            for log in logs {
+                let from = log.log.geometry().first_offset;
+                self.read_tail(&mut tails, &log.log, from, None)?;
+            }
+        }
+        Ok(tails)
+    }
+
+    fn read_successor(
+        &self,
+        tails: &mut Tails,
+        file: &DataFile,
+        successor: crate::format::FileRef,
+        from: u64,
+    ) -> Result<()> {
+        let path = crate::format::data_path(&self.path, file.table, file.place, successor.number);
+        if self.environment.file_system.metadata(&path)?.is_none() {
+            return Ok(());
+        }
+        let entry = crate::catalog::DataEntry {
+            file: successor,
+            replay_from: from,
+            entries: 0,
+            live: 0,
+            successor: None,
+        };
+        let opened = DataFile::open(
+            &*self.environment.file_system,
+            &self.path,
+            self.store,
+            &self.shape,
+            &entry,
+            (file.table, file.place),
+        )?;
+        self.read_tail(tails, &opened.log, from, None)?;
+        Ok(())
+    }
+
+    /// Scans one log; `primary` is the number of a data file, `None` a log
+    /// whose entries must be appended to their files. Answers whether anything
+    /// but records of this session lies in it.
+    fn read_tail(
+        &self,
+        tails: &mut Tails,
+        log: &LogFile,
+        from: u64,
+        primary: Option<usize>,
+    ) -> Result<bool> {
+        let session = lock(&self.maintenance).catalog.session;
+        let mut scanner = LogScanner::new(
+            &**log.file(),
+            *log.seed(),
+            *log.geometry(),
+            SessionRule::Only(session),
+            from,
+            u64::MAX,
+        )?;
+        let mut untidy = false;
+        while let Some(scanned) = scanner.next()? {
+            let record = match scanned {
+                Scanned::Record(record) => record,
+                Scanned::Fault(fault) => {
+                    untidy = true;
+                    let file = log.path().to_path_buf();
+                    tails.faults.push(Fault { file, fault });
+                    continue;
+                }
+            };
+            let header = record.header;
+            tails.synced_through = tails.synced_through.max(header.synced_through.0);
+            match header.kind {
+                kind::PUT | kind::DELETE => {
+                    let Some(key) = entry_key(record.prefix()) else {
+                        return Err(damaged_entry(log, record.offset));
+                    };
+                    let source = match primary {
+                        Some(file) => Source::Primary {
+                            file,
+                            offset: record.offset,
+                            end: record.offset + header.total_bytes(self.shape.alignment),
+                        },
+                        None => {
+                            let payload = scanner.payload(&record)?;
+                            let time = u64_at(&payload, 0);
+                            let value = payload[crate::format::ENTRY_PREFIX_BYTES..].to_vec();
+                            tails.values.push((time, value));
+                            Source::Saved {
+                                value: tails.values.len() - 1,
+                            }
+                        }
+                    };
+                    tails.found.push(found_in(&header, key, source));
+                }
+                kind::FRAME => {
+                    let payload = scanner.payload(&record)?;
+                    tails
+                        .add_frame(&header, &payload)
+                        .ok_or_else(|| damaged_entry(log, record.offset))?;
+                }
+                _ => {}
+            }
+        }
+        Ok(untidy || scanner.met_remains())
+    }
+
+    /// Decides which of the found entries count.
+    pub fn accept(&self, tails: &Tails) -> Result<Accepted> {
+        let (replay_sequence, durable_sequence) = {
+            let maintenance = lock(&self.maintenance);
+            let catalog = &maintenance.catalog;
+            (catalog.replay_sequence, catalog.durable_sequence)
+        };
+        let begun = attempts_begin(&tails.found);
+        let mut found: Vec<Found> = tails
+            .found
+            .iter()
+            .filter(|found| found.sequence > replay_sequence)
+            .filter(|found| {
+                let later = begun.range(found.attempt.saturating_add(1)..);
+                found.attempt == u16::MAX
+                    || !later.into_iter().any(|(_, &first)| first <= found.sequence)
+            })
+            .copied()
+            .collect();
+        // An entry's own file before the places it was saved in.
+        found.sort_by_key(|found| (found.sequence, matches!(found.source, Source::Saved { .. })));
+        found.dedup_by_key(|found| found.sequence);
+        let count = if self.has_bug(SeededBug::TornTailKept) {
+            found.len()
+        } else {
+            whole_batches(&found, replay_sequence, self.has_bug(SeededBug::BatchSplit))
+        };
+        found.truncate(count);
+        Ok(Accepted {
+            cut: found.last().map_or(replay_sequence, |last| last.sequence),
+            promised: tails.synced_through.max(durable_sequence),
+            entries: found,
+        })
+    }
+
+    /// Fails if something is missing that was promised.
+    fn refuse_missing(&self, tails: &Tails, accepted: &Accepted) -> Result<()> {
+        if accepted.cut >= accepted.promised {
+            return Ok(());
+        }
+        let what = format!(
+            "entry {} is missing, and entries up to {} were synced",
+            accepted.cut + 1,
+            accepted.promised
+        );
+        Err(match tails.faults.first() {
+            Some(Fault { file, fault }) => {
+                Error::corruption(file, fault.offset, format!("{}; {what}", fault.reason))
+            }
+            None => Error::corruption(&self.path, 0, what),
+        })
+    }
+
+    /// Takes a session number that no crashed recovery has used.
+    fn begin_recovery_session(&self) -> Result<()> {
+        let mut maintenance = lock(&self.maintenance);
+        if !self.has_bug(SeededBug::SessionReused) {
+            maintenance.catalog.last_session += 1;
+        }
+        let payload = maintenance.catalog.encode();
+        maintenance
+            .superblock
+            .write(&payload)
+            .map_err(|error| self.after_superblock_failure(error))?;
+        lock(&self.writer).session = maintenance.catalog.last_session;
+        Ok(())
+    }
+
+    /// Brings files and slots to the accepted state.
+    fn replay(&self, tails: &Tails, accepted: &Accepted) -> Result<()> {
+        self.cut_files(tails, accepted)?;
+        let session = lock(&self.writer).session;
+        let (mut buckets, mut keys) = (self.buckets.count(), self.buckets.keys() as i64);
+        for found in &accepted.entries {
+            let number = self.table_number(found.key);
+            let Some(table) = tails.tables.get(&number) else {
+                return Err(Error::corruption(
+                    &self.path,
+                    0,
+                    format!(
+                        "entry {} is of key {}, and there is no table {number}",
+                        found.sequence, found.key
+                    ),
+                ));
+            };
+            let (file, position) = match found.source {
+                Source::Primary { file, offset, .. } => (tails.files[file].clone(), offset),
+                Source::Saved { value } => {
+                    self.append_saved(table, found, &tails.values[value], session)?
+                }
+            };
+            table.load_piece(table.piece_of(found.key).0)?;
+            let slot = match found.kind {
+                kind::PUT => Slot::Position(position),
+                _ => Slot::Deleted,
+            };
+            table.set_slot(found.key, slot);
+            file.entries.fetch_add(1, Ordering::Relaxed);
+            keys += i64::from(found.auxiliary as i32);
+            if found.flags & FLAG_SPLIT != 0 {
+                buckets = buckets.max(found.key + 1);
+            }
+        }
+        self.buckets.recovered(buckets, keys.max(0) as u64);
+        self.counters
+            .replayed
+            .fetch_add(accepted.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Lets each file go on behind its last accepted record.
+    fn cut_files(&self, tails: &Tails, accepted: &Accepted) -> Result<()> {
+        let mut ends: Vec<u64> = tails.files.iter().map(|file| file.log.end()).collect();
+        let mut counted = vec![0usize; ends.len()];
+        for found in &accepted.entries {
+            if let Source::Primary { file, end, .. } = found.source {
+                ends[file] = ends[file].max(end);
+                counted[file] += 1;
+            }
+        }
+        let mut met = vec![0usize; ends.len()];
+        for found in &tails.found {
+            if let Source::Primary { file, .. } = found.source {
+                met[file] += 1;
+            }
+        }
+        let mut writer = lock(&self.writer);
+        for (number, file) in tails.files.iter().enumerate() {
+            file.log.resume_at(ends[number]);
+            if counted[number] > 0 {
+                // What survived a killed process is not on the device yet.
+                mark_dirty(&mut writer.dirty, file);
+            }
+            if tails.untidy[number] || met[number] != counted[number] {
+                let header = RecordHeader {
+                    kind: kind::CUT,
+                    sequence: SequenceNumber(accepted.cut),
+                    synced_through: SequenceNumber(accepted.promised),
+                    session: writer.session,
+                    ..RecordHeader::default()
+                };
+                file.log.reserve(64)?;
+                file.log.append(&header, &[&ends[number].to_le_bytes()]);
+                mark_dirty(&mut writer.dirty, file);
+            }
+        }
+        Ok(())
+    }
+
+    fn append_saved(
+        &self,
+        table: &Table,
+        found: &Found,
+        (time, value): &(u64, Vec<u8>),
+        session: u32,
+    ) -> Result<(Arc<DataFile>, u64)> {
+        let file = table.current_file(table.place_of(found.key));
+        let header = RecordHeader {
+            kind: found.kind,
+            flags: found.flags,
+            sequence: SequenceNumber(found.sequence),
+            session,
+            batch_index: found.batch_index,
+            batch_remaining: found.batch_remaining,
+            auxiliary: found.auxiliary,
+            ..RecordHeader::default()
+        };
+        let prefix = entry_prefix(*time, found.key);
+        file.log
+            .reserve((header_and(value.len()) + prefix.len()) as u64 + self.shape.alignment)?;
+        let position = file.log.append(&header, &[&prefix, value]);
+        mark_dirty(&mut lock(&self.writer).dirty, &file);
+        Ok((file, position))
+    }
+
+    /// Makes the recovered state durable under the new session.
+    fn finish_recovery(&self, cut: u64) -> Result<()> {
+        let base = match self.has_bug(SeededBug::SequenceReused) {
+            true => cut,
+            false => (cut / SEQUENCE_EPOCH + 1) * SEQUENCE_EPOCH,
+        };
+        {
+            let mut writer = lock(&self.writer);
+            writer.next_sequence = base + 1;
+            writer.synced_through = 0;
+        }
+        self.visible.store(base, Ordering::Release);
+        self.session_begun.store(true, Ordering::Release);
+        let mut maintenance = lock(&self.maintenance);
+        let session = lock(&self.writer).session;
+        let catalog = &mut maintenance.catalog;
+        catalog.session = session;
+        let successors: Vec<_> = catalog
+            .tables
+            .iter_mut()
+            .flat_map(|(&table, entry)| {
+                entry
+                    .files
+                    .iter_mut()
+                    .enumerate()
+                    .filter_map(move |(place, data)| {
+                        let (file, _) = data.successor.take()?;
+                        Some((table, place as u32, file))
+                    })
+            })
+            .collect();
+        self.checkpoint_locked(&mut maintenance, false)?;
+        // Losing the newest copy later must not bring the old session back.
+        let payload = maintenance.catalog.encode();
+        maintenance
+            .superblock
+            .write(&payload)
+            .map_err(|error| self.after_superblock_failure(error))?;
+        for (table, place, file) in successors {
+            let path = crate::format::data_path(&self.path, table, place, file.number);
+            if self.environment.file_system.metadata(&path)?.is_some() {
+                self.environment.file_system.remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Tails {
+    fn add_frame(&mut self, header: &RecordHeader, payload: &[u8]) -> Option<()> {
+        let (time, entries) = decode_frame(payload)?;
+        for (index, entry) in entries.into_iter().enumerate() {
+            self.values.push((time, entry.value.to_vec()));
+            self.found.push(Found {
+                sequence: header.sequence.0 + index as u64,
+                key: entry.key,
+                batch_index: entry.batch_index,
+                batch_remaining: entry.batch_remaining,
+                auxiliary: entry.auxiliary,
+                attempt: header.attempt,
+                kind: entry.kind,
+                flags: entry.flags,
+                source: Source::Saved {
+                    value: self.values.len() - 1,
+                },
+            });
+        }
+        Some(())
+    }
+}
+
+fn found_in(header: &RecordHeader, key: u64, source: Source) -> Found {
+    Found {
+        sequence: header.sequence.0,
+        key,
+        batch_index: header.batch_index,
+        batch_remaining: header.batch_remaining,
+        auxiliary: header.auxiliary,
+        attempt: header.attempt,
+        kind: header.kind,
+        flags: header.flags,
+        source,
+    }
+}
+
+/// For each attempt above the first, where it began: what earlier attempts
+/// wrote from there on was taken back.
+fn attempts_begin(found: &[Found]) -> BTreeMap<u16, u64> {
+    let mut begun = BTreeMap::new();
+    for found in found.iter().filter(|found| found.attempt > 0) {
+        let first = found.sequence - u64::from(found.batch_index);
+        let known = begun.entry(found.attempt).or_insert(first);
+        *known = first.min(*known);
+    }
+    begun
+}
+
+/// How many of the sorted entries form whole batches without a gap.
+fn whole_batches(found: &[Found], after: u64, split_allowed: bool) -> usize {
+    let mut accepted = 0;
+    let mut expected = after + 1;
+    while let Some(first) = found.get(accepted) {
+        let size = first.batch_remaining as usize + 1;
+        let batch = found.get(accepted..accepted + size);
+        let whole = batch.is_some_and(|batch| {
+            batch.iter().enumerate().all(|(index, entry)| {
+                entry.sequence == expected + index as u64
+                    && entry.batch_index as usize == index
+                    && entry.batch_remaining as usize == size - 1 - index
+            })
+        });
+        if whole {
+            accepted += size;
+            expected += size as u64;
+        } else if split_allowed && first.sequence == expected {
+            accepted += 1;
+            expected += 1;
+        } else {
+            break;
+        }
+    }
+    accepted
+}
+
+fn mark_dirty(dirty: &mut Vec<Arc<DataFile>>, file: &Arc<DataFile>) {
+    file.unlogged.store(true, Ordering::Release);
+    if !file.dirty.swap(true, Ordering::AcqRel) {
+        dirty.push(file.clone());
+    }
+}
+
+fn header_and(bytes: usize) -> usize {
+    cambium_storage::record::RECORD_HEADER_BYTES + bytes
+}
+
+fn damaged_entry(log: &LogFile, offset: u64) -> Error {
+    Error::corruption(
+        log.path(),
+        offset,
+        "a record whose checksums match is no entry and no frame of this format",
+    )
+}

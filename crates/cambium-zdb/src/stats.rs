@@ -1,0 +1,224 @@
+//! Counters and what `stats` answers.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cambium_api::Statistics;
+use cambium_base::Result;
+
+use crate::core::{Core, lock};
+use crate::options::Keys;
+
+/// Counted since the store was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub user_bytes: AtomicU64,
+    pub log_bytes: AtomicU64,
+    pub commit_log_bytes: AtomicU64,
+    pub index_bytes: AtomicU64,
+    pub compaction_bytes: AtomicU64,
+    pub syncs: AtomicU64,
+    pub checkpoints: AtomicU64,
+    pub compactions: AtomicU64,
+    pub entry_reads: AtomicU64,
+    /// Entries that recovery replayed, and what it took back.
+    pub replayed: AtomicU64,
+    pub rebuilt_tables: AtomicU64,
+}
+
+fn of(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+impl Core {
+    /// The store's statistics.
+    pub fn statistics(&self) -> Result<Statistics> {
+        self.check_open()?;
+        let mut all = Statistics::default();
+        all.text("engine", "zdb", "the engine of this store");
+        let keys = match self.shape.keys {
+            Keys::Integer => "integer",
+            Keys::String => "string",
+        };
+        all.text("keys", keys, "what keys are");
+        self.size_statistics(&mut all)?;
+        self.index_statistics(&mut all);
+        self.traffic_statistics(&mut all);
+        Ok(all)
+    }
+
+    fn size_statistics(&self, all: &mut Statistics) -> Result<()> {
+        let (mut entries, mut live, mut log_bytes) = (0, 0, 0);
+        for number in self.table_numbers() {
+            let Some(table) = self.table(number)? else {
+                continue;
+            };
+            for file in table.current_files() {
+                entries += of(&file.entries);
+                live += of(&file.live);
+                log_bytes += file.log.end();
+            }
+        }
+        if self.shape.keys == Keys::String {
+            all.count("entries", self.buckets.keys(), "keys with a value");
+            all.count(
+                "buckets",
+                self.buckets.count(),
+                "buckets that string keys are hashed to",
+            );
+            all.count("buckets_used", live, "buckets with an entry");
+        } else {
+            all.count("entries", live, "keys with a value");
+        }
+        all.count(
+            "entries_in_log",
+            entries,
+            "entries in the data files, stale ones included",
+        );
+        all.ratio(
+            "stale_share",
+            entries - live.min(entries),
+            entries,
+            "share of the log's entries that are stale; compaction gives them back",
+        );
+        all.bytes(
+            "data_file_bytes",
+            log_bytes,
+            "bytes of all data files up to their ends",
+        );
+        let mut space = 0;
+        for entry in self.environment.file_system.list(&self.path)? {
+            let metadata = self
+                .environment
+                .file_system
+                .metadata(&self.path.join(&entry.name))?;
+            space += metadata.map_or(0, |metadata| metadata.allocated);
+        }
+        all.bytes(
+            "space_bytes",
+            space,
+            "bytes that the store takes on the device, preallocated ones included",
+        );
+        Ok(())
+    }
+
+    fn index_statistics(&self, all: &mut Statistics) {
+        let open = self.open_tables();
+        let (mut loaded, mut range) = (0, 0);
+        for table in &open {
+            let (table_loaded, table_range) = table.index_bytes();
+            loaded += table_loaded;
+            range += table_range;
+        }
+        all.count("tables", self.table_numbers().len() as u64, "flat tables");
+        all.count(
+            "tables_open",
+            open.len() as u64,
+            "flat tables with files and index in memory",
+        );
+        all.count(
+            "slot_bytes",
+            self.shape.slots.bytes() as u64,
+            "bytes of index a key of the range",
+        );
+        all.bytes(
+            "index_memory_bytes",
+            loaded,
+            "memory of the index: pieces touched so far",
+        );
+        all.bytes("index_range_bytes", range, "memory of the index with every piece touched: slot bytes times range, and nothing per key beside");
+        all.count(
+            "old_versions_held",
+            self.history.held(),
+            "old positions kept for open snapshots and cursors",
+        );
+        all.count(
+            "snapshots_open",
+            self.history.open_snapshots(),
+            "open snapshots and cursors",
+        );
+        all.bytes("cache_bytes", self.cache.bytes(), "entries cached");
+        let (hits, misses) = self.cache.hits_and_misses();
+        all.ratio(
+            "cache_hit_share",
+            hits,
+            hits + misses,
+            "share of entry lookups that the cache answered",
+        );
+    }
+
+    fn traffic_statistics(&self, all: &mut Statistics) {
+        let counters = &self.counters;
+        let written = of(&counters.log_bytes)
+            + of(&counters.commit_log_bytes)
+            + of(&counters.index_bytes)
+            + of(&counters.compaction_bytes);
+        all.bytes(
+            "user_bytes_written",
+            of(&counters.user_bytes),
+            "bytes of keys and values written since the store was opened",
+        );
+        all.bytes(
+            "log_bytes_written",
+            of(&counters.log_bytes),
+            "bytes appended to data files since then",
+        );
+        all.bytes(
+            "commit_log_bytes_written",
+            of(&counters.commit_log_bytes),
+            "bytes of frames since then",
+        );
+        all.bytes(
+            "index_bytes_written",
+            of(&counters.index_bytes),
+            "bytes of index pieces since then",
+        );
+        all.bytes(
+            "compaction_bytes_written",
+            of(&counters.compaction_bytes),
+            "bytes copied by compaction since then",
+        );
+        all.ratio(
+            "write_amplification",
+            written,
+            of(&counters.user_bytes),
+            "bytes written for each byte of keys and values",
+        );
+        all.count("syncs", of(&counters.syncs), "data syncs since then");
+        all.count(
+            "checkpoints",
+            of(&counters.checkpoints),
+            "checkpoints since then",
+        );
+        all.count(
+            "compactions",
+            of(&counters.compactions),
+            "data files compacted since then",
+        );
+        all.count(
+            "entry_reads",
+            of(&counters.entry_reads),
+            "entries read from files since then",
+        );
+        all.count(
+            "entries_replayed",
+            of(&counters.replayed),
+            "entries that recovery replayed at this open",
+        );
+        all.count(
+            "tables_rebuilt",
+            of(&counters.rebuilt_tables),
+            "index files rebuilt from the data files at this open",
+        );
+        let writer = lock(&self.writer);
+        all.count(
+            "last_sequence",
+            writer.next_sequence - 1,
+            "sequence number of the last entry",
+        );
+        all.count(
+            "synced_through",
+            writer.synced_through,
+            "every entry up to here is on the device",
+        );
+    }
+}

@@ -1,0 +1,471 @@
+//! A flat table in memory: the pieces of its index and its data files.
+//!
+//! The index is private memory, read lazily piece by piece and verified on
+//! first touch. Only checkpoints write it back, so it is never ahead of its
+//! log on the device. A slot and the *generation* of the data file it points
+//! into are read under one lock a piece, so that compaction can switch a table
+//! to a new file piece by piece while reads go on: a reader sees the old
+//! position with the old file, or the new with the new.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use cambium_base::checksum::ChecksumSeed;
+use cambium_base::{Error, Result, StoreId};
+use cambium_index::{FlatSlots, Slot};
+use cambium_io::{File, FileSystem, OpenOptions};
+use cambium_storage::file_header::FileHeader;
+
+use crate::catalog::TableEntry;
+use crate::data_file::{DataFile, create_with_header, identity};
+use crate::format::{self, FORMAT_VERSION, FileRef, INDEX_MAGIC};
+use crate::options::Shape;
+
+/// An open flat table.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub number: u64,
+    /// The first key; the table covers `keys_per_table` from it.
+    pub first_key: u64,
+    pub index_file: Arc<dyn File>,
+    pub shape: Shape,
+    seed: ChecksumSeed,
+    pieces: Vec<RwLock<Piece>>,
+    places: RwLock<Vec<Place>>,
+    /// When it was last asked for, in ticks of the store.
+    pub last_used: AtomicU64,
+}
+
+/// A piece of the index in memory.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    /// `None` until first touched.
+    pub slots: Option<FlatSlots>,
+    /// As in the catalog: 0 never written, else generation * 2 + copy.
+    pub on_disk: u32,
+    /// Differs from what is on disk.
+    pub dirty: bool,
+    /// For each place, the generation of the data file its slots point into.
+    pub generations: Vec<u32>,
+}
+
+/// The data file at a place; two of them while a compaction switches over.
+#[derive(Debug)]
+struct Place {
+    generation: u32,
+    current: Arc<DataFile>,
+    previous: Option<Arc<DataFile>>,
+}
+
+/// Where a key's entry lies.
+#[derive(Clone, Debug)]
+pub(crate) struct Location {
+    pub file: Arc<DataFile>,
+    pub position: u64,
+}
+
+impl Table {
+    /// Makes a table's files, not yet synced, and its catalog entry.
+    pub fn create(
+        file_system: &dyn FileSystem,
+        folder: &Path,
+        store: StoreId,
+        shape: &Shape,
+        number: u64,
+        mut new_file: impl FnMut() -> FileRef,
+    ) -> Result<(Table, TableEntry)> {
+        let index = new_file();
+        let index_path = format::index_path(folder, number, index.number);
+        let mut header = FileHeader::new(
+            INDEX_MAGIC,
+            FORMAT_VERSION,
+            shape.block_bytes,
+            identity(store, index),
+        );
+        header.parameters = [number, 0];
+        let index_file = create_with_header(
+            file_system,
+            &index_path,
+            &header,
+            format::first_offset(shape),
+        )?;
+        let files = (0..shape.data_files)
+            .map(|place| {
+                let file = new_file();
+                DataFile::create(file_system, folder, store, shape, file, (number, place))
+                    .map(Arc::new)
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let entry = TableEntry {
+            index,
+            pieces: vec![0; shape.pieces()],
+            files: files
+                .iter()
+                .map(|file| crate::catalog::DataEntry {
+                    file: file.file,
+                    replay_from: format::first_offset(shape),
+                    entries: 0,
+                    live: 0,
+                    successor: None,
+                })
+                .collect(),
+        };
+        let table = Self::assemble(store, shape, number, &entry, index_file, files);
+        Ok((table, entry))
+    }
+
+    /// Opens a table of the catalog: headers only. A missing index file is
+    /// `Err` of kind corruption naming it.
+    pub fn open(
+        file_system: &dyn FileSystem,
+        folder: &Path,
+        store: StoreId,
+        shape: &Shape,
+        number: u64,
+        entry: &TableEntry,
+    ) -> Result<Table> {
+        let index_path = format::index_path(folder, number, entry.index.number);
+        if file_system.metadata(&index_path)?.is_none() {
+            return Err(Error::corruption(
+                index_path,
+                0,
+                "the index file is missing; `cambium repair` rebuilds it from the data files",
+            ));
+        }
+        let index_file = file_system.open(&index_path, OpenOptions::WRITE)?;
+        FileHeader::read(&*index_file, INDEX_MAGIC, FORMAT_VERSION)?
+            .check_identity(&index_path, &identity(store, entry.index))?;
+        let files = entry
+            .files
+            .iter()
+            .enumerate()
+            .map(|(place, data)| {
+                DataFile::open(
+                    file_system,
+                    folder,
+                    store,
+                    shape,
+                    data,
+                    (number, place as u32),
+                )
+                .map(Arc::new)
+            })
+            .collect::<Result<Vec<_>>>()?;
+        Ok(Self::assemble(
+            store, shape, number, entry, index_file, files,
+        ))
+    }
+
+    fn assemble(
+        store: StoreId,
+        shape: &Shape,
+        number: u64,
+        entry: &TableEntry,
+        index_file: Arc<dyn File>,
+        files: Vec<Arc<DataFile>>,
+    ) -> Table {
+        let pieces = entry
+            .pieces
+            .iter()
+            .map(|&on_disk| {
+                RwLock::new(Piece {
+                    slots: None,
+                    on_disk,
+                    dirty: false,
+                    generations: vec![0; files.len()],
+                })
+            })
+            .collect();
+        let places = files
+            .into_iter()
+            .map(|current| Place {
+                generation: 0,
+                current,
+                previous: None,
+            })
+            .collect();
+        Table {
+            number,
+            first_key: number.saturating_mul(shape.keys_per_table),
+            index_file,
+            shape: *shape,
+            seed: ChecksumSeed::new(&identity(store, entry.index)),
+            pieces,
+            places: RwLock::new(places),
+            last_used: AtomicU64::new(0),
+        }
+    }
+
+    /// How many slots the table has.
+    pub fn slot_count(&self) -> u64 {
+        // The last table ends with the last key there is.
+        self.shape
+            .keys_per_table
+            .min((u64::MAX - self.first_key).saturating_add(1))
+    }
+
+    /// The place of a key's data file.
+    pub fn place_of(&self, key: u64) -> usize {
+        (key % u64::from(self.shape.data_files)) as usize
+    }
+
+    /// The piece and the slot in it that belong to a key of this table.
+    pub fn piece_of(&self, key: u64) -> (usize, usize) {
+        let slot = (key - self.first_key) as usize;
+        let per_piece = self.shape.slots_per_piece();
+        (slot / per_piece, slot % per_piece)
+    }
+
+    /// How many pieces there are.
+    pub fn piece_count(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// A piece, for reading.
+    pub fn piece(&self, piece: usize) -> RwLockReadGuard<'_, Piece> {
+        self.pieces[piece]
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A piece, for changing.
+    pub fn piece_mut(&self, piece: usize) -> RwLockWriteGuard<'_, Piece> {
+        self.pieces[piece]
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn places(&self) -> RwLockReadGuard<'_, Vec<Place>> {
+        self.places.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The data file that takes new entries of a place.
+    pub fn current_file(&self, place: usize) -> Arc<DataFile> {
+        self.places()[place].current.clone()
+    }
+
+    /// All data files that take new entries.
+    pub fn current_files(&self) -> Vec<Arc<DataFile>> {
+        self.places()
+            .iter()
+            .map(|place| place.current.clone())
+            .collect()
+    }
+
+    /// The data file of a generation, if it is still one of the two.
+    fn file_of(&self, place: usize, generation: u32) -> Option<Arc<DataFile>> {
+        let places = self.places();
+        let place = &places[place];
+        if generation == place.generation {
+            Some(place.current.clone())
+        } else if generation + 1 == place.generation {
+            place.previous.clone()
+        } else {
+            None
+        }
+    }
+
+    /// Where the entry of a key of this table lies; `None` if it has none.
+    /// Reads the piece of the index on first touch.
+    pub fn locate(&self, key: u64) -> Result<Option<Location>> {
+        let (piece, slot) = self.piece_of(key);
+        let place = self.place_of(key);
+        loop {
+            let (found, generation) = {
+                let state = self.piece(piece);
+                match &state.slots {
+                    Some(slots) => (slots.get(slot), state.generations[place]),
+                    None if state.on_disk == 0 => return Ok(None),
+                    None => {
+                        drop(state);
+                        self.load_piece(piece)?;
+                        continue;
+                    }
+                }
+            };
+            let Slot::Position(position) = found else {
+                return Ok(None);
+            };
+            // A compaction may have finished since: then look again.
+            if let Some(file) = self.file_of(place, generation) {
+                return Ok(Some(Location { file, position }));
+            }
+        }
+    }
+
+    /// Brings a piece into memory. Reading happens outside the lock.
+    pub fn load_piece(&self, piece: usize) -> Result<()> {
+        let on_disk = {
+            let state = self.piece(piece);
+            if state.slots.is_some() {
+                return Ok(());
+            }
+            state.on_disk
+        };
+        let slots = self.read_piece(piece, on_disk)?;
+        let mut state = self.piece_mut(piece);
+        if state.slots.is_none() && state.on_disk == on_disk {
+            state.slots = Some(slots);
+        }
+        Ok(())
+    }
+
+    /// Reads and verifies a piece as the catalog has it.
+    pub fn read_piece(&self, piece: usize, on_disk: u32) -> Result<FlatSlots> {
+        if on_disk == 0 {
+            return Ok(FlatSlots::new(
+                self.shape.slots,
+                self.shape.slots_per_piece(),
+            ));
+        }
+        let (generation, copy) = (on_disk >> 1, on_disk & 1);
+        let offset = format::piece_offset(&self.shape, piece, copy);
+        let mut bytes = vec![0; self.shape.piece_bytes as usize];
+        self.index_file.read_exact_at(&mut bytes, offset)?;
+        let slots = format::decode_piece(
+            &self.shape,
+            &self.seed,
+            self.index_file.path(),
+            offset,
+            generation,
+            piece,
+            &bytes,
+        )?;
+        Ok(FlatSlots::from_bytes(self.shape.slots, slots))
+    }
+
+    /// Writes a piece's image to the copy that does not count, not yet
+    /// synced; answers what the catalog is to hold.
+    pub fn write_piece(
+        &self,
+        piece: usize,
+        on_disk: u32,
+        slots: &[u8],
+        in_place: bool,
+    ) -> Result<u32> {
+        // Generations need only differ from those of the two copies.
+        let generation = ((on_disk >> 1) + 1).max(1) & (u32::MAX >> 1);
+        let generation = generation.max(1);
+        let copy = if in_place {
+            on_disk & 1
+        } else {
+            (on_disk & 1) ^ 1
+        };
+        let offset = format::piece_offset(&self.shape, piece, copy);
+        let bytes = format::encode_piece(&self.shape, &self.seed, offset, generation, piece, slots);
+        self.index_file.write_at(&bytes, offset)?;
+        Ok(generation << 1 | copy)
+    }
+
+    /// Points a key at its entry, or at none; keeps the count of live entries.
+    /// The piece must be in memory. Answers where the slot pointed before.
+    pub fn set_slot(&self, key: u64, value: Slot) -> Option<Location> {
+        let (piece, slot) = self.piece_of(key);
+        let place = self.place_of(key);
+        let mut state = self.piece_mut(piece);
+        let generation = state.generations[place];
+        let slots = state
+            .slots
+            .as_mut()
+            .expect("the writer loads a piece before it changes it");
+        let before = slots.get(slot);
+        slots.set(slot, value);
+        state.dirty = true;
+        drop(state);
+        let file = self.file_of(place, generation)?;
+        match (before, value) {
+            (Slot::Position(_), Slot::Position(_)) => {}
+            (Slot::Position(_), _) => _ = file.live.fetch_sub(1, Ordering::Relaxed),
+            (_, Slot::Position(_)) => _ = file.live.fetch_add(1, Ordering::Relaxed),
+            _ => {}
+        }
+        match before {
+            Slot::Position(position) => Some(Location { file, position }),
+            _ => None,
+        }
+    }
+
+    /// Begins a switch: new entries go to `file`, slots still point into the
+    /// old one until [`Table::switch_piece`] moves them.
+    pub fn begin_switch(&self, place: usize, file: Arc<DataFile>) {
+        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        let place = &mut places[place];
+        place.generation += 1;
+        place.previous = Some(std::mem::replace(&mut place.current, file));
+    }
+
+    /// Moves one piece's slots of a place to the new file: `move_slot` answers
+    /// the new position of an old one. The caller has made sure that every
+    /// live entry was copied.
+    pub fn switch_piece(
+        &self,
+        piece: usize,
+        place: usize,
+        move_slot: impl Fn(u64, u64) -> Option<u64>,
+    ) {
+        let mut state = self.piece_mut(piece);
+        state.generations[place] += 1;
+        let per_piece = self.shape.slots_per_piece();
+        let first = self.first_key + (piece * per_piece) as u64;
+        let Some(slots) = state.slots.as_mut() else {
+            return;
+        };
+        let mut changed = false;
+        for slot in 0..slots.len() {
+            let key = first.wrapping_add(slot as u64);
+            if self.place_of(key) != place {
+                continue;
+            }
+            if let Slot::Position(position) = slots.get(slot) {
+                let moved = move_slot(key, position).map_or(Slot::NeverWritten, Slot::Position);
+                slots.set(slot, moved);
+                changed = true;
+            }
+        }
+        state.dirty |= changed;
+    }
+
+    /// Keys and positions of a piece's live entries at a place.
+    pub fn live_in_piece(&self, piece: usize, place: usize) -> Vec<(u64, u64)> {
+        let state = self.piece(piece);
+        let first = self.first_key + (piece * self.shape.slots_per_piece()) as u64;
+        let Some(slots) = &state.slots else {
+            return Vec::new();
+        };
+        (0..slots.len())
+            .filter_map(|slot| {
+                let key = first.checked_add(slot as u64)?;
+                match slots.get(slot) {
+                    Slot::Position(position) if self.place_of(key) == place => {
+                        Some((key, position))
+                    }
+                    _ => None,
+                }
+            })
+            .collect()
+    }
+
+    /// Ends a switch: the old file has no slot any more.
+    pub fn end_switch(&self, place: usize) -> Option<Arc<DataFile>> {
+        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        places[place].previous.take()
+    }
+
+    /// Bytes of the index that are in memory, and those of the whole range.
+    pub fn index_bytes(&self) -> (u64, u64) {
+        let loaded = (0..self.pieces.len())
+            .filter(|&piece| self.piece(piece).slots.is_some())
+            .count() as u64;
+        let per_piece = (self.shape.slots_per_piece() * self.shape.slots.bytes()) as u64;
+        (
+            loaded * per_piece,
+            self.slot_count() * self.shape.slots.bytes() as u64,
+        )
+    }
+
+    /// True if any piece differs from what is on disk.
+    pub fn has_dirty_pieces(&self) -> bool {
+        (0..self.pieces.len()).any(|piece| self.piece(piece).dirty)
+    }
+}
