@@ -197,14 +197,7 @@ impl Core {
                 .catalog
                 .new_file(self.environment.randomness.next_u64())
         };
-        let new = DataFile::create(
-            &*self.environment.file_system,
-            &self.path,
-            self.store,
-            &self.shape,
-            file,
-            (number, place as u32),
-        )?;
+        let new = DataFile::create(&self.home, file, (number, place as u32))?;
         Ok(Compaction {
             position: old.log.geometry().first_offset,
             highest_session: 0,

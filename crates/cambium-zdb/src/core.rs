@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
-use cambium_base::{Error, Result, SequenceNumber, StoreId};
+use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::{Environment, FileLock};
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::log::LogFile;
@@ -24,7 +24,7 @@ use cambium_storage::superblock::Superblock;
 use crate::cache::EntryCache;
 use crate::catalog::{Catalog, TableEntry};
 use crate::compact::Compaction;
-use crate::data_file::DataFile;
+use crate::data_file::{DataFile, Home};
 use crate::format::FileRef;
 use crate::history::History;
 use crate::options::{SeededBug, Shape, Tuning};
@@ -38,7 +38,7 @@ use crate::write::WriteRequest;
 pub(crate) struct Core {
     pub environment: Environment,
     pub path: PathBuf,
-    pub store: StoreId,
+    pub home: Home,
     pub shape: Shape,
     pub tuning: Tuning,
     pub tables: RwLock<BTreeMap<u64, Arc<TableCell>>>,
@@ -198,14 +198,7 @@ impl Core {
         let table = match &*state {
             CellState::Open(table) => table.clone(),
             CellState::Closed(entry) => {
-                let table = Arc::new(Table::open(
-                    &*self.environment.file_system,
-                    &self.path,
-                    self.store,
-                    &self.shape,
-                    number,
-                    entry,
-                )?);
+                let table = Arc::new(Table::open(&self.home, number, entry)?);
                 *state = CellState::Open(table.clone());
                 let tick = self.clock_tick.fetch_add(1, Ordering::Relaxed);
                 table.last_used.store(tick + 1, Ordering::Relaxed);
@@ -290,17 +283,11 @@ impl Core {
         self.check_writable()?;
         self.check_density(key)?;
         self.begin_session_locked(&mut maintenance)?;
-        let file_system = &*self.environment.file_system;
         let catalog = &mut maintenance.catalog;
         let randomness = &self.environment.randomness;
-        let (table, entry) = Table::create(
-            file_system,
-            &self.path,
-            self.store,
-            &self.shape,
-            number,
-            || catalog.new_file(randomness.next_u64()),
-        )?;
+        let (table, entry) = Table::create(&self.home, number, || {
+            catalog.new_file(randomness.next_u64())
+        })?;
         if !self.has_bug(SeededBug::TableUnregistered) {
             self.sync_new_table(&table)?;
         }

@@ -1,7 +1,8 @@
 //! A data file: one of the append-only files of a flat table (ZDB, section
 //! II.B), with what the writer and the statistics know of it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cambium_base::{Error, FileIdentity, Result, SequenceNumber, StoreId, Value};
@@ -12,6 +13,37 @@ use cambium_storage::log::{LogFile, Record};
 use crate::catalog::DataEntry;
 use crate::format::{self, DATA_MAGIC, ENTRY_PREFIX_BYTES, FORMAT_VERSION, FileRef, kind};
 use crate::options::Shape;
+
+/// Where a store's files are, and whether they may be changed.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    pub file_system: Arc<dyn FileSystem>,
+    pub folder: PathBuf,
+    pub store: StoreId,
+    pub shape: Shape,
+    /// False for a check, which opens nothing for writing.
+    pub writable: bool,
+}
+
+impl Home {
+    /// How files that are there are opened.
+    pub fn access(&self) -> OpenOptions {
+        if self.writable {
+            OpenOptions::WRITE
+        } else {
+            OpenOptions::READ
+        }
+    }
+
+    /// A file's identity in this store.
+    pub fn identity(&self, file: FileRef) -> FileIdentity {
+        FileIdentity {
+            store: self.store,
+            number: file.number,
+            salt: file.salt,
+        }
+    }
+}
 
 /// An open data file.
 #[derive(Debug)]
@@ -45,51 +77,29 @@ pub(crate) struct ReadEntry {
 
 impl DataFile {
     /// Makes a new file with its header, not yet synced.
-    pub fn create(
-        file_system: &dyn FileSystem,
-        folder: &Path,
-        store: StoreId,
-        shape: &Shape,
-        file: FileRef,
-        (table, place): (u64, u32),
-    ) -> Result<DataFile> {
-        let identity = identity(store, file);
+    pub fn create(home: &Home, file: FileRef, (table, place): (u64, u32)) -> Result<DataFile> {
+        let shape = &home.shape;
+        let identity = home.identity(file);
         let mut header = FileHeader::new(DATA_MAGIC, FORMAT_VERSION, shape.block_bytes, identity);
         header.parameters = [table, u64::from(place)];
-        let path = format::data_path(folder, table, place, file.number);
-        let handle = create_with_header(file_system, &path, &header, format::first_offset(shape))?;
-        let log = LogFile::new(
-            handle,
-            &identity,
-            format::data_geometry(shape),
-            format::first_offset(shape),
-        )?;
+        let path = format::data_path(&home.folder, table, place, file.number);
+        let first = format::first_offset(shape);
+        let handle = create_with_header(&*home.file_system, &path, &header, first)?;
+        let log = LogFile::new(handle, &identity, format::data_geometry(shape), first)?;
         Ok(Self::around(log, file, table, place, 0, 0))
     }
 
     /// Opens a file of the catalog; its end is where replay begins.
-    pub fn open(
-        file_system: &dyn FileSystem,
-        folder: &Path,
-        store: StoreId,
-        shape: &Shape,
-        entry: &DataEntry,
-        (table, place): (u64, u32),
-    ) -> Result<DataFile> {
-        let path = format::data_path(folder, table, place, entry.file.number);
-        let handle = file_system.open(&path, OpenOptions::WRITE)?;
-        let identity = identity(store, entry.file);
-        let header = FileHeader::read(&*handle, DATA_MAGIC, FORMAT_VERSION)?;
-        header.check_identity(&path, &identity)?;
-        let log = LogFile::new(
-            handle,
-            &identity,
-            format::data_geometry(shape),
-            entry.replay_from,
-        )?;
+    pub fn open(home: &Home, entry: &DataEntry, (table, place): (u64, u32)) -> Result<DataFile> {
+        let path = format::data_path(&home.folder, table, place, entry.file.number);
+        let handle = home.file_system.open(&path, home.access())?;
+        let identity = home.identity(entry.file);
+        FileHeader::read(&*handle, DATA_MAGIC, FORMAT_VERSION)?.check_identity(&path, &identity)?;
+        let geometry = format::data_geometry(&home.shape);
+        let log = LogFile::new(handle, &identity, geometry, entry.replay_from)?;
         let length = log.file().length()?;
         // The last block's padding may be missing; nothing lies in it.
-        if length.next_multiple_of(u64::from(shape.block_bytes)) < entry.replay_from {
+        if length.next_multiple_of(geometry.block) < entry.replay_from {
             return Err(Error::corruption(
                 path,
                 length,
@@ -164,15 +174,6 @@ impl DataFile {
     }
 }
 
-/// A file's identity in its store.
-pub(crate) fn identity(store: StoreId, file: FileRef) -> FileIdentity {
-    FileIdentity {
-        store,
-        number: file.number,
-        salt: file.salt,
-    }
-}
-
 /// Makes a file that begins with a header, padded with zeros to its first
 /// record. What a crash left there under the same name is cut away.
 pub(crate) fn create_with_header(
@@ -180,7 +181,7 @@ pub(crate) fn create_with_header(
     path: &Path,
     header: &FileHeader,
     first_offset: u64,
-) -> Result<std::sync::Arc<dyn cambium_io::File>> {
+) -> Result<Arc<dyn cambium_io::File>> {
     let options = OpenOptions {
         truncate: true,
         ..OpenOptions::CREATE

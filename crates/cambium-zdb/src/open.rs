@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use cambium_api::{OptionValues, ProgressSink};
-use cambium_base::{Error, Result, StoreId};
-use cambium_io::{Environment, FileLock, FileSystem, LockMode, OpenOptions};
+use cambium_base::{Error, FileIdentity, Result, StoreId};
+use cambium_io::{Environment, FileLock, FileSystem, LockMode};
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::log::LogFile;
@@ -25,7 +25,7 @@ use cambium_storage::superblock::{self, Superblock};
 use crate::cache::EntryCache;
 use crate::catalog::Catalog;
 use crate::core::{CellState, CommitLog, Core, Maintenance, TableCell, Writer};
-use crate::data_file::{create_with_header, identity};
+use crate::data_file::{Home, create_with_header};
 use crate::format::{self, COMMIT_MAGIC, FORMAT_VERSION, FileRef};
 use crate::history::History;
 use crate::options::{ENGINE, OPTIONS, Shape, Tuning};
@@ -72,7 +72,11 @@ pub(crate) fn create(
             COMMIT_MAGIC,
             FORMAT_VERSION,
             shape.block_bytes,
-            identity(store, file),
+            FileIdentity {
+                store,
+                number: file.number,
+                salt: file.salt,
+            },
         );
         let log_path = format::commit_path(path, log);
         create_with_header(
@@ -102,7 +106,7 @@ pub(crate) fn create(
         superblock,
         switched: Vec::new(),
     };
-    assemble(environment, path, store, tuning, maintenance, held)
+    assemble(environment, path, store, tuning, maintenance, (held, true))
 }
 
 /// Opens a store, recovering it where it was not closed.
@@ -119,7 +123,7 @@ pub(crate) fn open(
     let file_system = &*environment.file_system;
     let marker = read_marker(file_system, path)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
-    let core = attach(environment, path, marker.store, tuning, held)?;
+    let core = attach(environment, path, marker.store, tuning, (held, true))?;
     core.remove_leftovers()?;
     let missing = core.tables_without_index()?;
     let clean = crate::core::lock(&core.maintenance).catalog.clean;
@@ -145,7 +149,7 @@ pub(crate) fn attach(
     path: &Path,
     store: StoreId,
     tuning: Tuning,
-    held: Box<dyn FileLock>,
+    (held, writable): (Box<dyn FileLock>, bool),
 ) -> Result<Arc<Core>> {
     let file_system = &*environment.file_system;
     let content = superblock::read(file_system, path, &store, FORMAT_VERSION)?;
@@ -168,7 +172,14 @@ pub(crate) fn attach(
         superblock,
         switched: Vec::new(),
     };
-    assemble(environment, path, store, tuning, maintenance, held)
+    assemble(
+        environment,
+        path,
+        store,
+        tuning,
+        maintenance,
+        (held, writable),
+    )
 }
 
 /// The marker of a `zdb` store of a version this program reads.
@@ -215,16 +226,21 @@ fn assemble(
     store: StoreId,
     tuning: Tuning,
     maintenance: Maintenance,
-    held: Box<dyn FileLock>,
+    (held, writable): (Box<dyn FileLock>, bool),
 ) -> Result<Arc<Core>> {
     let catalog = &maintenance.catalog;
     let shape = catalog.shape;
+    let home = Home {
+        file_system: environment.file_system.clone(),
+        folder: path.to_path_buf(),
+        store,
+        shape,
+        writable,
+    };
     let open_log = |log: usize| -> Result<CommitLog> {
         let log_path = format::commit_path(path, log);
-        let file = environment
-            .file_system
-            .open(&log_path, OpenOptions::WRITE)?;
-        let identity = identity(store, catalog.commit_logs[log]);
+        let file = environment.file_system.open(&log_path, home.access())?;
+        let identity = home.identity(catalog.commit_logs[log]);
         FileHeader::read(&*file, COMMIT_MAGIC, FORMAT_VERSION)?
             .check_identity(&log_path, &identity)?;
         let geometry = format::commit_geometry(&shape);
@@ -244,7 +260,6 @@ fn assemble(
     Ok(Arc::new(Core {
         environment: environment.clone(),
         path: path.to_path_buf(),
-        store,
         shape,
         tables: RwLock::new(cells.collect()),
         visible: AtomicU64::new(last),
@@ -274,6 +289,7 @@ fn assemble(
         checkpoint_due: AtomicBool::new(false),
         background: OnceLock::new(),
         compaction: Mutex::new(None),
+        home,
         tuning,
         maintenance: Mutex::new(maintenance),
     }))

@@ -16,12 +16,12 @@ use cambium_base::coding::u64_at;
 use cambium_base::{Error, Result};
 use cambium_index::Slot;
 use cambium_io::StepOutcome;
-use cambium_storage::file_header::FileHeader;
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 
 use crate::core::{CellState, Core, lock};
-use crate::data_file::{DataFile, create_with_header, identity};
-use crate::format::{self, FORMAT_VERSION, INDEX_MAGIC, entry_key, kind};
+use crate::data_file::DataFile;
+use crate::format::{self, entry_key, kind};
+use crate::table::create_index;
 
 /// What a data file says of its keys.
 #[derive(Debug, Default)]
@@ -120,16 +120,7 @@ impl Core {
         let Some(entry) = maintenance.catalog.tables.get_mut(&number) else {
             return Ok(());
         };
-        let path = format::index_path(&self.path, number, entry.index.number);
-        let mut header = FileHeader::new(
-            INDEX_MAGIC,
-            FORMAT_VERSION,
-            self.shape.block_bytes,
-            identity(self.store, entry.index),
-        );
-        header.parameters = [number, 0];
-        let first = format::first_offset(&self.shape);
-        create_with_header(&*self.environment.file_system, &path, &header, first)?.sync_data()?;
+        create_index(&self.home, number, entry.index)?.sync_data()?;
         self.environment.file_system.sync_directory(&self.path)?;
         entry.pieces.fill(0);
         let entry = entry.clone();
@@ -156,7 +147,7 @@ impl Core {
         let mut tasks = Vec::new();
         for file in work {
             let sender = sender.clone();
-            let mut task = move || {
+            let task = move || {
                 let until = file.log.end();
                 let content = read_content(&file, until);
                 _ = sender.send((file.clone(), content));

@@ -167,14 +167,7 @@ impl Core {
             live: 0,
             successor: None,
         };
-        let opened = DataFile::open(
-            &*self.environment.file_system,
-            &self.path,
-            self.store,
-            &self.shape,
-            &entry,
-            (file.table, file.place),
-        )?;
+        let opened = DataFile::open(&self.home, &entry, (file.table, file.place))?;
         self.read_tail(tails, &opened.log, from, None)?;
         Ok(())
     }

@@ -7,18 +7,17 @@
 //! to a new file piece by piece while reads go on: a reader sees the old
 //! position with the old file, or the new with the new.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use cambium_base::checksum::ChecksumSeed;
-use cambium_base::{Error, Result, StoreId};
+use cambium_base::{Error, Result};
 use cambium_index::{FlatSlots, Slot};
-use cambium_io::{File, FileSystem, OpenOptions};
+use cambium_io::File;
 use cambium_storage::file_header::FileHeader;
 
-use crate::catalog::TableEntry;
-use crate::data_file::{DataFile, create_with_header, identity};
+use crate::catalog::{DataEntry, TableEntry};
+use crate::data_file::{DataFile, Home, create_with_header};
 use crate::format::{self, FORMAT_VERSION, FileRef, INDEX_MAGIC};
 use crate::options::Shape;
 
@@ -68,41 +67,22 @@ pub(crate) struct Location {
 impl Table {
     /// Makes a table's files, not yet synced, and its catalog entry.
     pub fn create(
-        file_system: &dyn FileSystem,
-        folder: &Path,
-        store: StoreId,
-        shape: &Shape,
+        home: &Home,
         number: u64,
         mut new_file: impl FnMut() -> FileRef,
     ) -> Result<(Table, TableEntry)> {
+        let shape = &home.shape;
         let index = new_file();
-        let index_path = format::index_path(folder, number, index.number);
-        let mut header = FileHeader::new(
-            INDEX_MAGIC,
-            FORMAT_VERSION,
-            shape.block_bytes,
-            identity(store, index),
-        );
-        header.parameters = [number, 0];
-        let index_file = create_with_header(
-            file_system,
-            &index_path,
-            &header,
-            format::first_offset(shape),
-        )?;
+        let index_file = create_index(home, number, index)?;
         let files = (0..shape.data_files)
-            .map(|place| {
-                let file = new_file();
-                DataFile::create(file_system, folder, store, shape, file, (number, place))
-                    .map(Arc::new)
-            })
+            .map(|place| DataFile::create(home, new_file(), (number, place)).map(Arc::new))
             .collect::<Result<Vec<_>>>()?;
         let entry = TableEntry {
             index,
             pieces: vec![0; shape.pieces()],
             files: files
                 .iter()
-                .map(|file| crate::catalog::DataEntry {
+                .map(|file| DataEntry {
                     file: file.file,
                     replay_from: format::first_offset(shape),
                     entries: 0,
@@ -111,55 +91,35 @@ impl Table {
                 })
                 .collect(),
         };
-        let table = Self::assemble(store, shape, number, &entry, index_file, files);
+        let table = Self::assemble(home, number, &entry, index_file, files);
         Ok((table, entry))
     }
 
     /// Opens a table of the catalog: headers only. A missing index file is
     /// `Err` of kind corruption naming it.
-    pub fn open(
-        file_system: &dyn FileSystem,
-        folder: &Path,
-        store: StoreId,
-        shape: &Shape,
-        number: u64,
-        entry: &TableEntry,
-    ) -> Result<Table> {
-        let index_path = format::index_path(folder, number, entry.index.number);
-        if file_system.metadata(&index_path)?.is_none() {
+    pub fn open(home: &Home, number: u64, entry: &TableEntry) -> Result<Table> {
+        let index_path = format::index_path(&home.folder, number, entry.index.number);
+        if home.file_system.metadata(&index_path)?.is_none() {
             return Err(Error::corruption(
                 index_path,
                 0,
-                "the index file is missing; `cambium repair` rebuilds it from the data files",
+                "the index file is missing; opening the store for writing rebuilds it from the data files",
             ));
         }
-        let index_file = file_system.open(&index_path, OpenOptions::WRITE)?;
+        let index_file = home.file_system.open(&index_path, home.access())?;
         FileHeader::read(&*index_file, INDEX_MAGIC, FORMAT_VERSION)?
-            .check_identity(&index_path, &identity(store, entry.index))?;
+            .check_identity(&index_path, &home.identity(entry.index))?;
         let files = entry
             .files
             .iter()
             .enumerate()
-            .map(|(place, data)| {
-                DataFile::open(
-                    file_system,
-                    folder,
-                    store,
-                    shape,
-                    data,
-                    (number, place as u32),
-                )
-                .map(Arc::new)
-            })
+            .map(|(place, data)| DataFile::open(home, data, (number, place as u32)).map(Arc::new))
             .collect::<Result<Vec<_>>>()?;
-        Ok(Self::assemble(
-            store, shape, number, entry, index_file, files,
-        ))
+        Ok(Self::assemble(home, number, entry, index_file, files))
     }
 
     fn assemble(
-        store: StoreId,
-        shape: &Shape,
+        home: &Home,
         number: u64,
         entry: &TableEntry,
         index_file: Arc<dyn File>,
@@ -187,10 +147,10 @@ impl Table {
             .collect();
         Table {
             number,
-            first_key: number.saturating_mul(shape.keys_per_table),
+            first_key: number.saturating_mul(home.shape.keys_per_table),
             index_file,
-            shape: *shape,
-            seed: ChecksumSeed::new(&identity(store, entry.index)),
+            shape: home.shape,
+            seed: ChecksumSeed::new(&home.identity(entry.index)),
             pieces,
             places: RwLock::new(places),
             last_used: AtomicU64::new(0),
@@ -468,4 +428,19 @@ impl Table {
     pub fn has_dirty_pieces(&self) -> bool {
         (0..self.pieces.len()).any(|piece| self.piece(piece).dirty)
     }
+}
+
+/// Makes a table's index file with its header, not yet synced.
+pub(crate) fn create_index(home: &Home, number: u64, index: FileRef) -> Result<Arc<dyn File>> {
+    let path = format::index_path(&home.folder, number, index.number);
+    let identity = home.identity(index);
+    let mut header = FileHeader::new(
+        INDEX_MAGIC,
+        FORMAT_VERSION,
+        home.shape.block_bytes,
+        identity,
+    );
+    header.parameters = [number, 0];
+    let first = format::first_offset(&home.shape);
+    create_with_header(&*home.file_system, &path, &header, first)
 }
