@@ -23,11 +23,12 @@
 
 use std::path::{Path, PathBuf};
 
-use cambium_base::checksum::ChecksumSeed;
+use cambium_base::checksum::{ChecksumSeed, crc32c};
 use cambium_base::coding::{Decoder, u32_at, u64_at};
 use cambium_base::layout::{Field, Layout};
-use cambium_base::{Error, FileNumber, Result};
-use cambium_storage::file_header::HEADER_BYTES;
+use cambium_base::{Error, FileNumber, Result, StoreId};
+use cambium_io::{FileSystem, OpenOptions};
+use cambium_storage::file_header::{FileHeader, HEADER_BYTES};
 use cambium_storage::log::LogGeometry;
 
 use crate::options::Shape;
@@ -120,6 +121,69 @@ pub fn index_path(folder: &Path, table: u64, number: FileNumber) -> PathBuf {
 /// The path of a commit log.
 pub fn commit_path(folder: &Path, log: usize) -> PathBuf {
     folder.join(format!("commit-{log}"))
+}
+
+/// Behind a commit log's header: length, checksum, shape and hash seed, so that
+/// a store whose superblock is lost can be repaired.
+pub fn encode_shape(shape: &Shape, hash_seed: u32) -> Vec<u8> {
+    let mut body = Vec::new();
+    shape.encode(&mut body);
+    body.extend_from_slice(&hash_seed.to_le_bytes());
+    let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
+    bytes.extend_from_slice(&crc32c(&body).to_le_bytes());
+    bytes.extend_from_slice(&body);
+    bytes
+}
+
+fn decode_shape(bytes: &[u8]) -> Option<(Shape, u32)> {
+    let mut decoder = Decoder::new(bytes);
+    let length = decoder.u32()? as usize;
+    let checksum = decoder.u32()?;
+    let body = decoder.bytes(length)?;
+    if crc32c(body) != checksum {
+        return None;
+    }
+    let mut decoder = Decoder::new(body);
+    let shape = Shape::decode(&mut decoder)?;
+    Some((shape, decoder.u32()?))
+}
+
+/// Shape, hash seed and commit logs of a store, from the commit logs' own
+/// headers.
+pub fn read_shape(
+    file_system: &dyn FileSystem,
+    folder: &Path,
+    store: StoreId,
+) -> Result<(Shape, u32, [FileRef; 2])> {
+    let mut logs = [FileRef::default(); 2];
+    let mut found = None;
+    for (log, file_ref) in logs.iter_mut().enumerate() {
+        let path = commit_path(folder, log);
+        let file = file_system.open(&path, OpenOptions::READ)?;
+        let header = FileHeader::read(&*file, COMMIT_MAGIC, FORMAT_VERSION)?;
+        if header.identity.store != store {
+            return Err(Error::corruption(
+                &path,
+                40,
+                "the file belongs to another store",
+            ));
+        }
+        *file_ref = FileRef {
+            number: header.identity.number,
+            salt: header.identity.salt,
+        };
+        let mut bytes = [0; 128];
+        let count = file.read_at(&mut bytes, HEADER_BYTES as u64)?;
+        found = found.or(decode_shape(&bytes[..count]));
+    }
+    match found {
+        Some((shape, hash_seed)) => Ok((shape, hash_seed, logs)),
+        None => Err(Error::corruption(
+            commit_path(folder, 0),
+            HEADER_BYTES as u64,
+            "neither commit log holds a sound copy of the store's shape: restore a backup",
+        )),
+    }
 }
 
 /// The first offset behind a file's header, at a block of its own.

@@ -17,7 +17,7 @@ use cambium_api::{OptionValues, ProgressSink};
 use cambium_base::{Error, FileIdentity, Result, StoreId};
 use cambium_io::{Environment, FileLock, FileSystem, LockMode};
 use cambium_storage::commit_queue::CommitQueue;
-use cambium_storage::file_header::FileHeader;
+use cambium_storage::file_header::{FileHeader, HEADER_BYTES};
 use cambium_storage::log::LogFile;
 use cambium_storage::marker::{self, Marker};
 use cambium_storage::superblock::{self, Superblock};
@@ -79,13 +79,11 @@ pub(crate) fn create(
             },
         );
         let log_path = format::commit_path(path, log);
-        create_with_header(
-            file_system,
-            &log_path,
-            &header,
-            format::first_offset(&shape),
-        )?
-        .sync_data()?;
+        let first = format::first_offset(&shape);
+        let file = create_with_header(file_system, &log_path, &header, first)?;
+        let copy = format::encode_shape(&shape, catalog.hash_seed);
+        file.write_at(&copy, HEADER_BYTES as u64)?;
+        file.sync_data()?;
     }
     let superblock = Superblock::create(
         &environment.file_system,

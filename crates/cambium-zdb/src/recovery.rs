@@ -96,6 +96,18 @@ pub(crate) struct Accepted {
 }
 
 impl Accepted {
+    /// For each key that a data file's tail speaks of, where its entries lie.
+    pub fn positions(&self) -> HashMap<u64, Vec<u64>> {
+        let mut positions: HashMap<u64, Vec<u64>> = HashMap::new();
+        for found in &self.entries {
+            let known = positions.entry(found.key).or_default();
+            if let Source::Primary { offset, .. } = found.source {
+                known.push(offset);
+            }
+        }
+        positions
+    }
+
     /// How many entries were accepted.
     pub fn len(&self) -> usize {
         self.entries.len()
