@@ -212,10 +212,6 @@ impl StoreCheck<'_> {
         let accepted = self.core.accept(&tails)?;
         let lost = accepted.cut < accepted.promised;
         for fault in &tails.faults {
-            // Commit logs are written over and over: remains are no news.
-            if !lost && !fault.in_data_file {
-                continue;
-            }
             self.report.findings.push(Finding {
                 kind: if lost {
                     FindingKind::Damage

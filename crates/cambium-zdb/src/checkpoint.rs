@@ -82,11 +82,6 @@ impl Core {
 
     fn note_ends(&self) -> (u64, HashMap<FileNumber, End>) {
         let writer = lock(&self.writer);
-        // At a block of its own the end stays where it is if nobody writes
-        // meanwhile, and the table can be closed.
-        for file in &writer.dirty {
-            file.log.pad_to_block();
-        }
         let ends = self
             .open_tables()
             .iter()

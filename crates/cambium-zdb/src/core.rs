@@ -260,15 +260,6 @@ impl Core {
         Ok(())
     }
 
-    /// A full disk refuses a write and changes nothing; any other failure of a
-    /// write is final.
-    pub fn after_write_failure(&self, error: Error) -> Error {
-        match error {
-            Error::NoSpace { .. } | Error::LimitExceeded(_) => error,
-            other => self.poisoned(other),
-        }
-    }
-
     /// A superblock that could not be written for lack of space is as it was;
     /// any other failure is final.
     pub fn after_superblock_failure(&self, error: Error) -> Error {
@@ -294,10 +285,9 @@ impl Core {
         self.begin_session_locked(&mut maintenance)?;
         let catalog = &mut maintenance.catalog;
         let randomness = &self.environment.randomness;
-        let created = Table::create(&self.home, number, || {
+        let (table, entry) = Table::create(&self.home, number, || {
             catalog.new_file(randomness.next_u64())
-        });
-        let (table, entry) = created.map_err(|error| self.after_write_failure(error))?;
+        })?;
         if !self.has_bug(SeededBug::TableUnregistered) {
             self.sync_new_table(&table)?;
         }

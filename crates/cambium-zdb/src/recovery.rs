@@ -71,8 +71,6 @@ enum Source {
 pub(crate) struct Fault {
     pub file: std::path::PathBuf,
     pub fault: ScanFault,
-    /// In a data file, not in a commit log.
-    pub in_data_file: bool,
 }
 
 /// Everything found behind the replay offsets.
@@ -212,11 +210,7 @@ impl Core {
                 Scanned::Fault(fault) => {
                     untidy = true;
                     let file = log.path().to_path_buf();
-                    tails.faults.push(Fault {
-                        file,
-                        fault,
-                        in_data_file: primary.is_some(),
-                    });
+                    tails.faults.push(Fault { file, fault });
                     continue;
                 }
             };
@@ -303,7 +297,7 @@ impl Core {
             accepted.promised
         );
         Err(match tails.faults.first() {
-            Some(Fault { file, fault, .. }) => {
+            Some(Fault { file, fault }) => {
                 Error::corruption(file, fault.offset, format!("{}; {what}", fault.reason))
             }
             None => Error::corruption(&self.path, 0, what),

@@ -369,8 +369,7 @@ impl Core {
         self.check_writable()?;
         let durability = plan.durability.unwrap_or_default();
         let first = writer.next_sequence;
-        self.reserve(plan)
-            .map_err(|error| self.after_write_failure(error))?;
+        self.reserve(plan)?;
         let ends = self.append(writer, plan, first);
         let frame = self.frame_for(writer, plan, durability, first);
         let written = self.hand_over(writer, plan, durability, frame.is_some());
