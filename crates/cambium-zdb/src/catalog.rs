@@ -35,10 +35,56 @@ pub struct Catalog {
     pub buckets: u64,
     /// String keys in all buckets.
     pub string_keys: u64,
+    /// Bytes written since the store was made: of users, data files, commit
+    /// logs, index and compaction. For statistics only.
+    pub traffic: Traffic,
     /// The two commit logs.
     pub commit_logs: [FileRef; 2],
     /// The flat tables, by number.
     pub tables: BTreeMap<u64, TableEntry>,
+}
+
+/// Bytes written, by what for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Keys and values as users gave them.
+    pub user: u64,
+    /// Records appended to data files.
+    pub data_files: u64,
+    /// Frames.
+    pub commit_logs: u64,
+    /// Pieces of the index.
+    pub index: u64,
+    /// Records copied by compaction.
+    pub compaction: u64,
+}
+
+impl Traffic {
+    fn numbers(&self) -> [u64; 5] {
+        [
+            self.user,
+            self.data_files,
+            self.commit_logs,
+            self.index,
+            self.compaction,
+        ]
+    }
+
+    /// Everything but the users' own bytes.
+    pub fn written(&self) -> u64 {
+        self.data_files + self.commit_logs + self.index + self.compaction
+    }
+
+    /// The sum, field by field.
+    pub fn plus(&self, other: &Traffic) -> Traffic {
+        Traffic {
+            user: self.user + other.user,
+            data_files: self.data_files + other.data_files,
+            commit_logs: self.commit_logs + other.commit_logs,
+            index: self.index + other.index,
+            compaction: self.compaction + other.compaction,
+        }
+    }
 }
 
 /// A flat table in the catalog.
@@ -93,6 +139,9 @@ impl Catalog {
         ] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
+        for number in self.traffic.numbers() {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
         for log in &self.commit_logs {
             encode_file(log, &mut bytes);
         }
@@ -119,6 +168,13 @@ impl Catalog {
             hash_seed: u32::try_from(decoder.u64()?).ok()?,
             buckets: decoder.u64()?,
             string_keys: decoder.u64()?,
+            traffic: Traffic {
+                user: decoder.u64()?,
+                data_files: decoder.u64()?,
+                commit_logs: decoder.u64()?,
+                index: decoder.u64()?,
+                compaction: decoder.u64()?,
+            },
             commit_logs: [decode_file(&mut decoder)?, decode_file(&mut decoder)?],
             tables: BTreeMap::new(),
         };
@@ -237,6 +293,7 @@ mod tests {
             hash_seed: 7,
             buckets: 4,
             string_keys: 2,
+            traffic: Traffic::default(),
             commit_logs: [FileRef::default(); 2],
             tables: BTreeMap::from([(0, table)]),
         };

@@ -165,6 +165,7 @@ impl Core {
         catalog.buckets = self.buckets.count();
         catalog.string_keys = self.buckets.keys();
         catalog.clean = clean;
+        catalog.traffic = self.counters.traffic();
         let payload = catalog.encode();
         // The clean mark goes to both copies: an older one would be replayed
         // from offsets that the next session has passed.

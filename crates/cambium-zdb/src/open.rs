@@ -23,7 +23,7 @@ use cambium_storage::marker::{self, Marker};
 use cambium_storage::superblock::{self, Superblock};
 
 use crate::cache::EntryCache;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Traffic};
 use crate::core::{CellState, CommitLog, Core, Maintenance, TableCell, Writer};
 use crate::data_file::{Home, create_with_header};
 use crate::format::{self, COMMIT_MAGIC, FORMAT_VERSION, FileRef};
@@ -62,6 +62,7 @@ pub(crate) fn create(
         hash_seed: environment.randomness.next_u64() as u32,
         buckets: shape.buckets,
         string_keys: 0,
+        traffic: Traffic::default(),
         commit_logs: [FileRef::default(); 2],
         tables: BTreeMap::new(),
     };
@@ -280,7 +281,10 @@ fn assemble(
         session_begun: AtomicBool::new(false),
         cancelled: AtomicBool::new(false),
         buckets: Buckets::new(catalog.hash_seed, catalog.buckets, catalog.string_keys),
-        counters: Counters::default(),
+        counters: Counters {
+            before: catalog.traffic,
+            ..Counters::default()
+        },
         cache: EntryCache::new(tuning.cache_bytes),
         lock: Mutex::new(Some(held)),
         clock_tick: AtomicU64::new(0),

@@ -20,7 +20,7 @@ use cambium_storage::marker::Marker;
 use cambium_storage::record::RecordHeader;
 use cambium_storage::superblock::{self, Superblock, SuperblockContent};
 
-use crate::catalog::{Catalog, DataEntry, TableEntry};
+use crate::catalog::{Catalog, DataEntry, TableEntry, Traffic};
 use crate::core::Core;
 use crate::data_file::{DataFile, Home};
 use crate::format::{self, DATA_MAGIC, FORMAT_VERSION, FileRef};
@@ -135,6 +135,7 @@ impl Repair<'_> {
             hash_seed,
             buckets: shape.buckets,
             string_keys: 0,
+            traffic: Traffic::default(),
             commit_logs,
             tables: BTreeMap::new(),
         };

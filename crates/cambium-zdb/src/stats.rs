@@ -4,13 +4,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cambium_api::Statistics;
 use cambium_base::Result;
+use cambium_storage::record::RECORD_HEADER_BYTES;
 
+use crate::catalog::Traffic;
 use crate::core::{Core, lock};
+use crate::format::ENTRY_PREFIX_BYTES;
 use crate::options::Keys;
 
 /// Counted since the store was opened.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
+    /// What earlier openings wrote, as far as a checkpoint says.
+    pub before: Traffic,
     pub user_bytes: AtomicU64,
     pub log_bytes: AtomicU64,
     pub commit_log_bytes: AtomicU64,
@@ -23,6 +28,19 @@ pub(crate) struct Counters {
     /// Entries that recovery replayed, and what it took back.
     pub replayed: AtomicU64,
     pub rebuilt_tables: AtomicU64,
+}
+
+impl Counters {
+    /// Bytes written since the store was made.
+    pub fn traffic(&self) -> Traffic {
+        self.before.plus(&Traffic {
+            user: of(&self.user_bytes),
+            data_files: of(&self.log_bytes),
+            commit_logs: of(&self.commit_log_bytes),
+            index: of(&self.index_bytes),
+            compaction: of(&self.compaction_bytes),
+        })
+    }
 }
 
 fn of(counter: &AtomicU64) -> u64 {
@@ -98,6 +116,21 @@ impl Core {
             space,
             "bytes that the store takes on the device, preallocated ones included",
         );
+        let per_entry =
+            (RECORD_HEADER_BYTES + ENTRY_PREFIX_BYTES) as u64 + self.shape.alignment / 2;
+        let payload = log_bytes.saturating_sub(entries * per_entry);
+        let live_bytes = (payload as f64 * live as f64 / entries.max(1) as f64) as u64;
+        all.bytes(
+            "live_bytes",
+            live_bytes,
+            "bytes of keys and values that are live, estimated from the share of live entries",
+        );
+        all.ratio(
+            "space_amplification",
+            space,
+            live_bytes,
+            "bytes on the device for each live byte",
+        );
         Ok(())
     }
 
@@ -148,39 +181,36 @@ impl Core {
 
     fn traffic_statistics(&self, all: &mut Statistics) {
         let counters = &self.counters;
-        let written = of(&counters.log_bytes)
-            + of(&counters.commit_log_bytes)
-            + of(&counters.index_bytes)
-            + of(&counters.compaction_bytes);
+        let traffic = counters.traffic();
         all.bytes(
             "user_bytes_written",
-            of(&counters.user_bytes),
-            "bytes of keys and values written since the store was opened",
+            traffic.user,
+            "bytes of keys and values written since the store was made",
         );
         all.bytes(
             "log_bytes_written",
-            of(&counters.log_bytes),
+            traffic.data_files,
             "bytes appended to data files since then",
         );
         all.bytes(
             "commit_log_bytes_written",
-            of(&counters.commit_log_bytes),
+            traffic.commit_logs,
             "bytes of frames since then",
         );
         all.bytes(
             "index_bytes_written",
-            of(&counters.index_bytes),
+            traffic.index,
             "bytes of index pieces since then",
         );
         all.bytes(
             "compaction_bytes_written",
-            of(&counters.compaction_bytes),
+            traffic.compaction,
             "bytes copied by compaction since then",
         );
         all.ratio(
             "write_amplification",
-            written,
-            of(&counters.user_bytes),
+            traffic.written(),
+            traffic.user,
             "bytes written for each byte of keys and values",
         );
         all.count("syncs", of(&counters.syncs), "data syncs since then");

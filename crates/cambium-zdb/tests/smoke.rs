@@ -240,7 +240,7 @@ impl Executor for E {
     }
 }
 
-fn env() -> Environment {
+pub fn env() -> Environment {
     Environment {
         file_system: Arc::new(Fs::default()),
         clock: Arc::new(C),
