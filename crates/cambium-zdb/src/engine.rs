@@ -121,6 +121,7 @@ impl ZdbStore {
     }
 
     fn integer_request(&self, batch: WriteBatch, durability: Durability) -> Result<WriteRequest> {
+        let user_bytes = batch.bytes();
         let mut changes = Vec::with_capacity(batch.len());
         let mut ranges = false;
         for (_, operation) in batch.into_operations() {
@@ -148,7 +149,9 @@ impl ZdbStore {
         if changes.len() > 1 && !ranges {
             keep_last_of_each_key(&mut changes);
         }
-        Ok(WriteRequest::new(changes, durability))
+        let mut request = WriteRequest::new(changes, durability);
+        request.user_bytes = user_bytes;
+        Ok(request)
     }
 
     fn write_checked(
@@ -367,8 +370,9 @@ impl Engine for ZdbStore {
             key: integer_key(key)?,
             value: value.to_vec(),
         };
-        self.core
-            .write_request(WriteRequest::new(vec![change], durability))
+        let mut request = WriteRequest::new(vec![change], durability);
+        request.user_bytes = (key.len() + value.len()) as u64;
+        self.core.write_request(request)
     }
 
     fn write(&self, batch: WriteBatch, durability: Durability) -> Result<SequenceNumber> {

@@ -65,7 +65,7 @@ impl Core {
     }
 
     fn size_statistics(&self, all: &mut Statistics) -> Result<()> {
-        let (mut entries, mut live, mut log_bytes) = (0, 0, 0);
+        let (mut entries, mut live, mut log_bytes, mut headers) = (0, 0, 0, 0);
         for number in self.table_numbers() {
             let Some(table) = self.table(number)? else {
                 continue;
@@ -74,6 +74,7 @@ impl Core {
                 entries += of(&file.entries);
                 live += of(&file.live);
                 log_bytes += file.log.end();
+                headers += file.log.geometry().first_offset;
             }
         }
         if self.shape.keys == Keys::String {
@@ -118,7 +119,9 @@ impl Core {
         );
         let per_entry =
             (RECORD_HEADER_BYTES + ENTRY_PREFIX_BYTES) as u64 + self.shape.alignment / 2;
-        let payload = log_bytes.saturating_sub(entries * per_entry);
+        let payload = log_bytes
+            .saturating_sub(headers)
+            .saturating_sub(entries * per_entry);
         let live_bytes = (payload as f64 * live as f64 / entries.max(1) as f64) as u64;
         all.bytes(
             "live_bytes",

@@ -283,7 +283,8 @@ impl Core {
                 return Err(Error::PreconditionFailed { index });
             }
         }
-        let request = self.bucket_request(&changes, durability)?;
+        let mut request = self.bucket_request(&changes, durability)?;
+        request.user_bytes = operations.iter().map(Operation::bytes).sum();
         let answer = self.write_request(request);
         drop(locks);
         if answer.is_ok() {

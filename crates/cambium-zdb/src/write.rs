@@ -60,6 +60,8 @@ pub(crate) struct WriteRequest {
     pub flags: u8,
     /// How many string keys the request adds or takes away.
     pub string_keys: i32,
+    /// Bytes of keys and values as the user gave them, for statistics.
+    pub user_bytes: u64,
 }
 
 impl WriteRequest {
@@ -70,6 +72,7 @@ impl WriteRequest {
             preconditions: Vec::new(),
             flags: 0,
             string_keys: 0,
+            user_bytes: 0,
         }
     }
 
@@ -122,6 +125,7 @@ struct Plan {
     /// For each request its place in the group, and how many entries it has.
     requests: Vec<(usize, usize)>,
     durability: Option<Durability>,
+    user_bytes: u64,
 }
 
 impl Core {
@@ -241,6 +245,7 @@ impl Core {
         }
         plan.entries.append(&mut entries);
         plan.requests.push((member, count));
+        plan.user_bytes += request.user_bytes;
         plan.durability = plan.durability.max(Some(request.durability));
         Ok(())
     }
@@ -352,6 +357,7 @@ impl Core {
                         entries: entries.by_ref().take(count).collect(),
                         requests: vec![(member, count)],
                         durability,
+                        user_bytes: 0,
                     };
                     self.commit_plan(writer, alone, answers);
                 }
@@ -658,11 +664,11 @@ impl Core {
     }
 
     fn note_progress(&self, writer: &mut Writer, plan: &Plan) {
-        let (mut user, mut logged) = (0, 0);
-        for entry in &plan.entries {
-            user += 8 + entry.value().len() as u64;
-            logged += record_bytes(entry.payload_bytes(), self.shape.alignment);
-        }
+        let logged = plan
+            .entries
+            .iter()
+            .map(|entry| record_bytes(entry.payload_bytes(), self.shape.alignment))
+            .sum::<u64>();
         writer.bytes_since_checkpoint += logged;
         self.counters.user_bytes.fetch_add(user, Ordering::Relaxed);
         self.counters.log_bytes.fetch_add(logged, Ordering::Relaxed);
