@@ -36,6 +36,7 @@ mod cache;
 mod catalog;
 mod check;
 mod checkpoint;
+mod commit;
 mod compact;
 mod core;
 mod cursor;

@@ -1,0 +1,339 @@
+//! Committing a plan: the way of a group's entries to the device.
+//!
+//! 1. Entries are numbered and appended to their data files, with space
+//!    allocated before, so that a full disk refuses them before a byte is written.
+//! 2. The files' buffers are handed to the operating system, one write each.
+//! 3. If anyone asked for `Synced`: a small group goes to the commit log as one
+//!    frame, with one sync (design: small synced writes); before that, files
+//!    with bytes that no frame covers are synced, so that everything earlier
+//!    is durable too. A large group syncs the data files themselves.
+//! 4. Slots are pointed at the entries, and the group becomes visible.
+//!
+//! A crash between any two steps leaves a suffix to be dropped. A failed write
+//! or sync stops all further writes; a full disk takes back what was appended.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_base::{Durability, Error, Result, SequenceNumber};
+use cambium_index::Slot;
+use cambium_storage::log::LogFile;
+use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader, record_bytes};
+
+use crate::core::{Core, Writer, lock};
+use crate::data_file::DataFile;
+use crate::format::{FRAME_ENTRY_BYTES, FrameEntry, encode_frame_entry, entry_prefix, kind};
+use crate::options::SeededBug;
+use crate::write::Plan;
+
+impl Core {
+    /// Writes a plan; answers the sequence number of its first entry.
+    pub(crate) fn write_plan(&self, writer: &mut Writer, plan: &mut Plan) -> Result<u64> {
+        self.check_writable()?;
+        let durability = plan.durability.unwrap_or_default();
+        let first = writer.next_sequence;
+        self.reserve(plan)?;
+        let ends = self.append(writer, plan, first);
+        let frame = self.frame_for(writer, plan, durability, first);
+        let written = self.hand_over(writer, plan, durability, frame.is_some());
+        if let Err(error) = written {
+            return Err(self.take_back(writer, ends, error));
+        }
+        if durability == Durability::Synced {
+            let last = first + plan.entries.len() as u64 - 1;
+            self.make_durable(writer, frame, last, first)
+                .map_err(|error| self.poisoned(error))?;
+            writer.synced_through = last;
+        }
+        writer.next_sequence = first + plan.entries.len() as u64;
+        self.apply_plan(plan, first);
+        self.note_progress(writer, plan);
+        Ok(first)
+    }
+
+    /// Allocates space for all entries in their files.
+    fn reserve(&self, plan: &Plan) -> Result<()> {
+        let mut needed: BTreeMap<u64, (u64, &Arc<DataFile>)> = BTreeMap::new();
+        for entry in &plan.entries {
+            let bytes = record_bytes(entry.payload_bytes(), self.shape.alignment);
+            needed
+                .entry(entry.file.file.number.0)
+                .or_insert((0, &entry.file))
+                .0 += bytes;
+        }
+        for (bytes, file) in needed.into_values() {
+            if file.log.end() + bytes > self.shape.slots.max_position() {
+                return Err(Error::LimitExceeded(format!(
+                    "{} would pass {} bytes, the most that slot_bytes={} and alignment={} can address; compact it, or create a store with larger slots",
+                    file.log.path().display(),
+                    self.shape.slots.max_position(),
+                    self.shape.slots.bytes(),
+                    self.shape.alignment
+                )));
+            }
+            file.log.reserve(bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Appends the entries to their files' buffers; answers where each file
+    /// ended before.
+    fn append(&self, writer: &Writer, plan: &mut Plan, first: u64) -> Vec<(Arc<DataFile>, u64)> {
+        let mut ends: Vec<(Arc<DataFile>, u64)> = Vec::new();
+        let time = self.environment.clock.wall_nanoseconds();
+        for (index, entry) in plan.entries.iter_mut().enumerate() {
+            if !ends.iter().any(|(file, _)| Arc::ptr_eq(file, &entry.file)) {
+                ends.push((entry.file.clone(), entry.file.log.end()));
+            }
+            let header = RecordHeader {
+                kind: entry.kind(),
+                flags: entry.flags,
+                attempt: writer.attempt,
+                sequence: SequenceNumber(first + index as u64),
+                synced_through: SequenceNumber(writer.synced_through),
+                session: writer.session,
+                batch_index: entry.batch_index,
+                batch_remaining: entry.batch_remaining,
+                auxiliary: entry.auxiliary,
+                ..RecordHeader::default()
+            };
+            if entry.value.is_none() && self.has_bug(SeededBug::DeleteUnlogged) {
+                continue;
+            }
+            let prefix = entry_prefix(time, entry.key);
+            entry.position = entry.file.log.append(&header, &[&prefix, entry.value()]);
+        }
+        ends
+    }
+
+    /// The frame for the commit log, if the group is synced, small, and fits.
+    fn frame_for(
+        &self,
+        writer: &mut Writer,
+        plan: &Plan,
+        durability: Durability,
+        first: u64,
+    ) -> Option<(RecordHeader, Vec<u8>)> {
+        let bytes: u64 = plan
+            .entries
+            .iter()
+            .map(|entry| (FRAME_ENTRY_BYTES + entry.value().len()) as u64)
+            .sum();
+        if durability != Durability::Synced
+            || plan.entries.is_empty()
+            || bytes > self.tuning.commit_group_bytes
+            || !self.make_room_in_commit_log(writer, bytes)
+        {
+            return None;
+        }
+        let mut payload = Vec::with_capacity(bytes as usize + 12);
+        payload.extend_from_slice(&self.environment.clock.wall_nanoseconds().to_le_bytes());
+        payload.extend_from_slice(&(plan.entries.len() as u32).to_le_bytes());
+        for entry in &plan.entries {
+            let framed = FrameEntry {
+                kind: entry.kind(),
+                flags: entry.flags,
+                auxiliary: entry.auxiliary,
+                key: entry.key,
+                batch_index: entry.batch_index,
+                batch_remaining: entry.batch_remaining,
+                value: entry.value(),
+            };
+            encode_frame_entry(&framed, &mut payload);
+        }
+        let header = RecordHeader {
+            kind: kind::FRAME,
+            attempt: writer.attempt,
+            sequence: SequenceNumber(first),
+            session: writer.session,
+            ..RecordHeader::default()
+        };
+        Some((header, payload))
+    }
+
+    /// True if the active commit log takes a frame of so many bytes; changes
+    /// to the other log when the active one is full and the other free.
+    fn make_room_in_commit_log(&self, writer: &mut Writer, bytes: u64) -> bool {
+        let limit = self.shape.commit_log_bytes;
+        let needed = bytes + RECORD_HEADER_BYTES as u64 + 16;
+        let fits = |log: &LogFile, end: u64| {
+            (end + needed).next_multiple_of(log.geometry().block)
+                <= limit.max(log.geometry().block * 4)
+        };
+        let active = &writer.commit_logs[writer.active_log];
+        if !fits(&active.log, active.log.end()) {
+            self.checkpoint_due.store(true, Ordering::Release);
+            let other = &writer.commit_logs[1 - writer.active_log];
+            if other.in_use || !fits(&other.log, other.log.geometry().first_offset) {
+                return false;
+            }
+            writer.active_log = 1 - writer.active_log;
+            writer.commit_logs[writer.active_log].log.rewind();
+        }
+        let active = &writer.commit_logs[writer.active_log];
+        active.log.reserve(needed).is_ok()
+    }
+
+    /// Hands buffers to the operating system as the durability asks, padded
+    /// where a sync follows.
+    fn hand_over(
+        &self,
+        writer: &mut Writer,
+        plan: &Plan,
+        durability: Durability,
+        framed: bool,
+    ) -> Result<()> {
+        for entry in &plan.entries {
+            if !entry.file.dirty.swap(true, Ordering::AcqRel) {
+                writer.dirty.push(entry.file.clone());
+            }
+            if !framed {
+                entry.file.unlogged.store(true, Ordering::Release);
+            }
+        }
+        if durability == Durability::Buffered {
+            writer.any_buffered = true;
+            return plan
+                .entries
+                .iter()
+                .filter(|entry| entry.file.log.buffered_bytes() > self.tuning.buffer_bytes)
+                .try_for_each(|entry| entry.file.log.flush());
+        }
+        if durability == Durability::Written && !writer.any_buffered {
+            return plan
+                .entries
+                .iter()
+                .try_for_each(|entry| entry.file.log.flush());
+        }
+        // Nothing may be handed over before what was written earlier.
+        for file in &writer.dirty {
+            if durability == Durability::Synced && file.unlogged.load(Ordering::Acquire) {
+                file.log.pad_to_block();
+            }
+            file.log.flush()?;
+        }
+        writer.any_buffered = false;
+        Ok(())
+    }
+
+    /// Undoes an append that failed for lack of space; any other failure
+    /// stops all writes.
+    fn take_back(
+        &self,
+        writer: &mut Writer,
+        ends: Vec<(Arc<DataFile>, u64)>,
+        error: Error,
+    ) -> Error {
+        if !error.is_no_space() {
+            return self.poisoned(error);
+        }
+        // What may be left of the entries must not be mixed with what follows.
+        writer.attempt = writer.attempt.wrapping_add(1);
+        for (file, end) in ends {
+            if let Err(failure) = file.log.cut_back(end) {
+                return self.poisoned(failure);
+            }
+        }
+        error
+    }
+
+    /// Makes everything appended so far durable: the frame alone where there
+    /// is one, and files with bytes that no frame covers.
+    fn make_durable(
+        &self,
+        writer: &mut Writer,
+        frame: Option<(RecordHeader, Vec<u8>)>,
+        last: u64,
+        first: u64,
+    ) -> Result<()> {
+        let mut still_dirty = Vec::with_capacity(writer.dirty.len());
+        for file in writer.dirty.drain(..) {
+            if file.unlogged.load(Ordering::Acquire) {
+                file.log.sync()?;
+                self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+                file.unlogged.store(false, Ordering::Release);
+                file.dirty.store(false, Ordering::Release);
+            } else {
+                still_dirty.push(file);
+            }
+        }
+        writer.dirty = still_dirty;
+        let Some((mut header, payload)) = frame else {
+            return Ok(());
+        };
+        // Everything before the frame is durable by now.
+        header.synced_through = SequenceNumber(first - 1);
+        let active = &mut writer.commit_logs[writer.active_log];
+        active.last_sequence = last;
+        active.in_use = true;
+        active.log.append(&header, &[&payload]);
+        active.log.pad_to_block();
+        active.log.flush()?;
+        if !self.has_bug(SeededBug::CommitLogUnsynced) {
+            active.log.sync()?;
+        }
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        self.counters
+            .commit_log_bytes
+            .fetch_add(payload.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Points the slots at the entries and lets readers see them, a request
+    /// at a time.
+    fn apply_plan(&self, plan: &Plan, first: u64) {
+        let _applying = lock(&self.apply);
+        let snapshots = self.history.open_snapshots() > 0;
+        let mut start = 0;
+        for &(_, count) in &plan.requests {
+            let entries = &plan.entries[start..start + count];
+            let sequence = first + start as u64;
+            let split = self
+                .buckets
+                .begin_split_if(entries.first().map_or(0, |entry| entry.flags));
+            if snapshots || count > 1 {
+                for (index, entry) in entries.iter().enumerate() {
+                    // The writer has loaded the piece, so this cannot fail.
+                    let before = entry.table.locate(entry.key).unwrap_or_default();
+                    self.history
+                        .keep(entry.key, sequence + index as u64, before);
+                }
+            }
+            for entry in entries {
+                let slot = match &entry.value {
+                    Some(_) => Slot::Position(entry.position),
+                    None => Slot::Deleted,
+                };
+                entry.table.set_slot(entry.key, slot);
+                entry.file.entries.fetch_add(1, Ordering::Relaxed);
+                if let Some(delta) = (entry.auxiliary != 0).then_some(entry.auxiliary as i32) {
+                    self.buckets.add_keys(i64::from(delta));
+                }
+            }
+            start += count;
+            self.visible
+                .fetch_max(first + start as u64 - 1, Ordering::AcqRel);
+            if count > 1 && !snapshots {
+                self.history.release_batch();
+            }
+            drop(split);
+        }
+    }
+
+    fn note_progress(&self, writer: &mut Writer, plan: &Plan) {
+        let logged = plan
+            .entries
+            .iter()
+            .map(|entry| record_bytes(entry.payload_bytes(), self.shape.alignment))
+            .sum::<u64>();
+        writer.bytes_since_checkpoint += logged;
+        self.counters
+            .user_bytes
+            .fetch_add(plan.user_bytes, Ordering::Relaxed);
+        self.counters.log_bytes.fetch_add(logged, Ordering::Relaxed);
+        if writer.bytes_since_checkpoint > self.tuning.checkpoint_bytes {
+            self.checkpoint_due.store(true, Ordering::Release);
+        }
+    }
+}
