@@ -11,12 +11,14 @@
 //! | [`buffer`] | memory aligned for direct I/O |
 //! | [`environment`] | clock, randomness, executor, memory budget: one for all stores of a process |
 //! | [`step`] | background work as steps |
+//! | [`real`] | the operating system's files, devices, threads and clock |
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod batch;
 pub mod buffer;
 pub mod environment;
 pub mod file_system;
+pub mod real;
 pub mod step;
 
 pub use batch::{BatchOptions, ReadBackend, ReadCompletion, ReadQueue, ReadRequest};
@@ -26,4 +28,5 @@ pub use file_system::{
     Advice, Alignment, DirectoryEntry, File, FileKind, FileLock, FileSystem, LockMode, Metadata,
     OpenOptions, Space,
 };
+pub use real::{RealFileSystem, SyncReadQueue, SystemClock, SystemRandomness, ThreadExecutor};
 pub use step::{Executor, StepOutcome, Task};

@@ -40,4 +40,10 @@ pub trait Executor: Send + Sync + fmt::Debug {
 pub trait BackgroundTask: Send + Sync + fmt::Debug {
     /// There may be something to do.
     fn notify(&self);
+
+    /// Why the task ended by itself, if it did: a panic inside it, or no
+    /// thread to run it on. It takes no further steps then.
+    fn failure(&self) -> Option<String> {
+        None
+    }
 }

@@ -1,0 +1,250 @@
+//! An open file or block device.
+//!
+//! Reads and writes are positioned, so any number of threads share a handle
+//! without a lock. Short transfers are continued until the request is served;
+//! the one short answer that is passed on is a read that meets the end.
+//!
+//! A direct read that stops at a length which is no multiple of the alignment
+//! has met the end: going on from there would be refused with `EINVAL`.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use cambium_base::{Error, Result};
+use rustix::fs::{FallocateFlags, FileType, SeekFrom};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::alignment;
+use crate::AlignedBuffer;
+use crate::file_system::{Advice, Alignment, File, OpenOptions};
+
+/// Most buffers one `pwritev` takes (`IOV_MAX`).
+const VECTOR_LIMIT: usize = 1024;
+
+/// Bytes written at once where holes are filled with zeros by hand.
+const ZEROS_BYTES: usize = 1 << 20;
+
+/// An open file or block device of the operating system.
+#[derive(Debug)]
+pub(super) struct RealFile {
+    path: PathBuf,
+    descriptor: OwnedFd,
+    kind: FileType,
+    alignment: Alignment,
+}
+
+impl RealFile {
+    /// Takes over an open descriptor; asks what direct I/O demands.
+    pub(super) fn new(path: &Path, descriptor: OwnedFd, options: OpenOptions) -> Result<Self> {
+        let found = rustix::fs::fstat(&descriptor)
+            .map_err(|errno| Error::io("stat", path, errno.into()))?;
+        let kind = FileType::from_raw_mode(found.st_mode);
+        if !matches!(kind, FileType::RegularFile | FileType::BlockDevice) {
+            let what = io::Error::other("not a regular file or block device");
+            return Err(Error::io("open", path, what));
+        }
+        let alignment = if options.direct {
+            alignment::of_direct_handle(descriptor.as_fd(), kind)
+        } else {
+            Alignment::NONE
+        };
+        Ok(RealFile {
+            path: path.to_path_buf(),
+            descriptor,
+            kind,
+            alignment,
+        })
+    }
+
+    fn failed(&self, operation: &'static str, errno: Errno) -> Error {
+        Error::io(operation, &self.path, errno.into())
+    }
+
+    /// Without `fallocate` space cannot be reserved; the range is at least
+    /// made part of the file. A device has all its space from the start.
+    fn extend_only(&self, end: u64) -> Result<()> {
+        let length = self.length()?;
+        if end <= length {
+            return Ok(());
+        }
+        if self.kind == FileType::BlockDevice {
+            return Err(Error::NoSpace {
+                path: self.path.clone(),
+                what: format!("allocate up to {end} bytes: the device has {length}"),
+            });
+        }
+        self.set_length(end)
+    }
+
+    /// Where holes cannot be punched, the range must still read as zeros.
+    fn write_zeros(&self, offset: u64, end: u64) -> Result<()> {
+        let zeros = AlignedBuffer::new(ZEROS_BYTES, self.alignment.memory.max(4096));
+        let mut position = offset;
+        while position < end {
+            let count = (end - position).min(ZEROS_BYTES as u64) as usize;
+            self.write_at(&zeros[..count], position)?;
+            position += count as u64;
+        }
+        Ok(())
+    }
+}
+
+impl File for RealFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let rest = &mut buffer[done..];
+            let position = offset + done as u64;
+            match rustix::io::pread(&self.descriptor, rest, position) {
+                Ok(0) => break,
+                Ok(count) => {
+                    done += count;
+                    if count % self.alignment.offset != 0 {
+                        break;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(self.failed("read", errno)),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let position = offset + done as u64;
+            match rustix::io::pwrite(&self.descriptor, &buffer[done..], position) {
+                Ok(0) => return Err(no_progress(&self.path)),
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(self.failed("write", errno)),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_vectored_at(&self, buffers: &[&[u8]], offset: u64) -> Result<()> {
+        let mut slices: Vec<IoSlice<'_>> = buffers
+            .iter()
+            .filter(|buffer| !buffer.is_empty())
+            .map(|buffer| IoSlice::new(buffer))
+            .collect();
+        let mut rest = slices.as_mut_slice();
+        let mut position = offset;
+        while !rest.is_empty() {
+            let now = &rest[..rest.len().min(VECTOR_LIMIT)];
+            match rustix::io::pwritev(&self.descriptor, now, position) {
+                Ok(0) => return Err(no_progress(&self.path)),
+                Ok(count) => {
+                    position += count as u64;
+                    IoSlice::advance_slices(&mut rest, count);
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(self.failed("write", errno)),
+            }
+        }
+        Ok(())
+    }
+
+    fn sync_data(&self) -> Result<()> {
+        // EINTR says that the wait was broken off, not that pages were lost;
+        // every other failure is final.
+        retry_on_intr(|| rustix::fs::fdatasync(&self.descriptor))
+            .map_err(|errno| self.failed("sync", errno))
+    }
+
+    fn length(&self) -> Result<u64> {
+        if self.kind == FileType::BlockDevice {
+            // Its node says 0. No call uses the position that this moves.
+            return rustix::fs::seek(&self.descriptor, SeekFrom::End(0))
+                .map_err(|errno| self.failed("seek", errno));
+        }
+        rustix::fs::fstat(&self.descriptor)
+            .map(|found| u64::try_from(found.st_size).unwrap_or(0))
+            .map_err(|errno| self.failed("stat", errno))
+    }
+
+    fn set_length(&self, length: u64) -> Result<()> {
+        retry_on_intr(|| rustix::fs::ftruncate(&self.descriptor, length))
+            .map_err(|errno| self.failed("set length", errno))
+    }
+
+    fn allocate(&self, offset: u64, length: u64) -> Result<()> {
+        if length == 0 {
+            return Ok(());
+        }
+        let end = end_of(&self.path, offset, length)?;
+        let flags = FallocateFlags::empty();
+        match retry_on_intr(|| rustix::fs::fallocate(&self.descriptor, flags, offset, length)) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV) => self.extend_only(end),
+            Err(errno) => Err(self.failed("allocate", errno)),
+        }
+    }
+
+    fn punch_hole(&self, offset: u64, length: u64) -> Result<()> {
+        let end = end_of(&self.path, offset, length)?.min(self.length()?);
+        if offset >= end {
+            return Ok(());
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let count = end - offset;
+        match retry_on_intr(|| rustix::fs::fallocate(&self.descriptor, flags, offset, count)) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV) => self.write_zeros(offset, end),
+            Err(errno) => Err(self.failed("punch hole", errno)),
+        }
+    }
+
+    fn advise(&self, offset: u64, length: u64, advice: Advice) {
+        use rustix::fs::Advice as Kernel;
+        let advice = match advice {
+            Advice::Normal => Kernel::Normal,
+            Advice::Random => Kernel::Random,
+            Advice::Sequential => Kernel::Sequential,
+            Advice::WillNeed => Kernel::WillNeed,
+            Advice::DontNeed => Kernel::DontNeed,
+        };
+        // Advice only: a refusal changes speed, never an answer. To the
+        // kernel length 0 means "to the end"; to us it means nothing.
+        if let Some(length) = std::num::NonZeroU64::new(length) {
+            let _ = rustix::fs::fadvise(&self.descriptor, offset, Some(length), advice);
+        }
+    }
+
+    fn allocated_bytes(&self) -> Result<u64> {
+        if self.kind == FileType::BlockDevice {
+            return self.length();
+        }
+        rustix::fs::fstat(&self.descriptor)
+            .map(|found| u64::try_from(found.st_blocks).unwrap_or(0) * 512)
+            .map_err(|errno| self.failed("stat", errno))
+    }
+
+    fn alignment(&self) -> Alignment {
+        self.alignment
+    }
+
+    fn raw_descriptor(&self) -> Option<i32> {
+        Some(self.descriptor.as_raw_fd())
+    }
+}
+
+fn no_progress(path: &Path) -> Error {
+    Error::io("write", path, io::Error::from(io::ErrorKind::WriteZero))
+}
+
+fn end_of(path: &Path, offset: u64, length: u64) -> Result<u64> {
+    offset.checked_add(length).ok_or_else(|| {
+        Error::InvalidArgument(format!(
+            "{}: {length} bytes from offset {offset} pass the largest offset",
+            path.display()
+        ))
+    })
+}

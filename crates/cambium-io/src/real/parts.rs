@@ -1,0 +1,134 @@
+//! Clock, random numbers and the environment made of real parts.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io::Read;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::{RealFileSystem, ThreadExecutor};
+use crate::environment::{Clock, Environment, MemoryBudget, Randomness};
+
+/// The memory budget where the machine does not say how much it has, bytes.
+const FALLBACK_BUDGET: u64 = 1 << 30;
+
+/// The operating system's clocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn monotonic(&self) -> Duration {
+        static START: OnceLock<Instant> = OnceLock::new();
+        START.get_or_init(Instant::now).elapsed()
+    }
+
+    fn wall_nanoseconds(&self) -> u64 {
+        // Before 1970 or after 2554 the answer is a bound; no order hangs on it.
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| {
+                u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+            })
+    }
+
+    fn sleep(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
+}
+
+/// The operating system's random numbers (`getrandom`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemRandomness;
+
+impl Randomness for SystemRandomness {
+    fn fill(&self, bytes: &mut [u8]) {
+        let mut rest = &mut *bytes;
+        while !rest.is_empty() {
+            match rustix::rand::getrandom(&mut *rest, rustix::rand::GetRandomFlags::empty()) {
+                Ok(count) => rest = &mut rest[count..],
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return fill_without_getrandom(rest),
+            }
+        }
+    }
+}
+
+/// Some sandboxes refuse the system call. Salts and seeds need to differ, not
+/// to be secret, so a refusal is no reason to fail.
+fn fill_without_getrandom(bytes: &mut [u8]) {
+    let device = std::fs::File::open("/dev/urandom");
+    if device.and_then(|mut file| file.read_exact(bytes)).is_ok() {
+        return;
+    }
+    for chunk in bytes.chunks_mut(8) {
+        let moment = SystemClock.wall_nanoseconds();
+        let number = RandomState::new().hash_one((moment, std::process::id()));
+        chunk.copy_from_slice(&number.to_le_bytes()[..chunk.len()]);
+    }
+}
+
+impl Environment {
+    /// The real world: the operating system's files, clock, random numbers and
+    /// threads, and a memory budget of a quarter of the machine's memory.
+    ///
+    /// Make one per process and share it between stores: the budget is one.
+    pub fn real() -> Environment {
+        Environment {
+            file_system: Arc::new(RealFileSystem),
+            clock: Arc::new(SystemClock),
+            randomness: Arc::new(SystemRandomness),
+            executor: Arc::new(ThreadExecutor),
+            memory: MemoryBudget::new(physical_memory().map_or(FALLBACK_BUDGET, |all| all / 4)),
+        }
+    }
+}
+
+/// Bytes of memory in the machine.
+fn physical_memory() -> Option<u64> {
+    // SAFETY: `sysconf` takes a number and touches no memory of ours.
+    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
+    let page_bytes = rustix::param::page_size() as u64;
+    let pages = u64::try_from(pages).ok().filter(|&pages| pages > 0)?;
+    pages.checked_mul(page_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_numbers_differ_and_fill_every_byte() {
+        let mut seen_nonzero = [false; 37];
+        for _ in 0..64 {
+            let mut bytes = [0; 37];
+            SystemRandomness.fill(&mut bytes);
+            for (seen, byte) in seen_nonzero.iter_mut().zip(bytes) {
+                *seen |= byte != 0;
+            }
+        }
+        assert_eq!(seen_nonzero, [true; 37]);
+        assert_ne!(SystemRandomness.next_u64(), SystemRandomness.next_u64());
+    }
+
+    #[test]
+    fn random_numbers_differ_without_getrandom() {
+        let (mut a, mut b) = ([0; 13], [0; 13]);
+        fill_without_getrandom(&mut a);
+        fill_without_getrandom(&mut b);
+        assert_ne!(a, b);
+    }
+
+    #[test]
+    fn the_monotonic_clock_advances_over_a_sleep() {
+        let before = SystemClock.monotonic();
+        SystemClock.sleep(Duration::from_millis(2));
+        assert!(SystemClock.monotonic() >= before + Duration::from_millis(2));
+        assert!(SystemClock.wall_nanoseconds() > 1_600_000_000_000_000_000);
+    }
+
+    #[test]
+    fn the_real_environment_has_a_budget_and_runs_tasks() {
+        let environment = Environment::real();
+        assert!(environment.memory.limit() >= 1 << 20);
+        assert!(environment.executor.runs_tasks());
+    }
+}

@@ -1,0 +1,54 @@
+//! Batched reads through the operating system.
+//!
+//! | back end | system calls | asynchronous for |
+//! |---|---|---|
+//! | `io_uring` | one `io_uring_enter` submits a batch and waits | every file |
+//! | `aio` | `io_submit` a batch, `io_getevents` to wait | direct files; buffered reads happen inside `io_submit` |
+//! | `sync` | one `pread` a read | none |
+//!
+//! What the kernel refuses falls back: io_uring, else aio, else sync, and the
+//! queue's note says why. Some container profiles block io_uring.
+//!
+//! Promises of all three: every request gets one completion; a short read is
+//! continued until the file ends; `EINTR` and `EAGAIN` never come through; a
+//! request owns its buffer until its completion, also when the queue is
+//! dropped, which waits for what is under way.
+
+mod aio;
+mod slots;
+mod sync;
+mod uring;
+
+use cambium_base::Result;
+
+use crate::batch::{BatchOptions, ReadBackend, ReadQueue};
+
+pub use sync::SyncReadQueue;
+
+/// Most bytes asked for in one system call; longer reads are continued. Keeps
+/// lengths within what the kernel takes (2 GiB less a page).
+const LONGEST_READ: usize = 1 << 30;
+
+/// Opens the back end that was asked for, or the next that works.
+pub(super) fn open(options: BatchOptions) -> Result<Box<dyn ReadQueue>> {
+    options.validate()?;
+    let mut refused = Vec::new();
+    if options.backend == ReadBackend::IoUring {
+        match uring::UringReadQueue::new(options.depth) {
+            Ok(queue) => return Ok(Box::new(queue)),
+            Err(error) => refused.push(format!("io_uring refused: {error}")),
+        }
+    }
+    if options.backend != ReadBackend::Sync {
+        match aio::AioReadQueue::new(options.depth, note(&refused, ReadBackend::Aio)) {
+            Ok(queue) => return Ok(Box::new(queue)),
+            Err(error) => refused.push(format!("aio refused: {error}")),
+        }
+    }
+    let note = note(&refused, ReadBackend::Sync);
+    Ok(Box::new(SyncReadQueue::with_note(options.depth, note)))
+}
+
+fn note(refused: &[String], serving: ReadBackend) -> Option<String> {
+    (!refused.is_empty()).then(|| format!("{}; {serving} serves", refused.join("; ")))
+}

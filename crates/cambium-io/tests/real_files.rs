@@ -1,0 +1,366 @@
+//! The real file system keeps the promises of the traits.
+#![allow(clippy::unwrap_used)]
+
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cambium_base::{Error, Result};
+use cambium_io::{
+    Advice, AlignedBuffer, Alignment, File, FileKind, FileSystem, LockMode, OpenOptions,
+    RealFileSystem,
+};
+
+const FS: RealFileSystem = RealFileSystem;
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn io_kind<T: std::fmt::Debug>(result: Result<T>) -> ErrorKind {
+    match result {
+        Err(Error::Io { source, .. }) => source.kind(),
+        other => panic!("expected an I/O error, got {other:?}"),
+    }
+}
+
+fn written(path: &Path, content: &[u8]) -> Arc<dyn File> {
+    let file = FS.open(path, OpenOptions::CREATE).unwrap();
+    file.write_at(content, 0).unwrap();
+    file
+}
+
+#[test]
+fn what_was_written_is_read_and_reads_are_short_only_at_the_end() {
+    let folder = folder();
+    let file = written(&folder.path().join("a"), b"0123456789");
+    let mut buffer = [0; 8];
+    assert_eq!(file.read_at(&mut buffer, 2).unwrap(), 8);
+    assert_eq!(&buffer, b"23456789");
+    assert_eq!(file.read_at(&mut buffer, 7).unwrap(), 3);
+    assert_eq!(&buffer[..3], b"789");
+    assert_eq!(file.read_at(&mut buffer, 10).unwrap(), 0);
+    assert_eq!(file.read_at(&mut buffer, 1 << 40).unwrap(), 0);
+    let error = file.read_exact_at(&mut buffer, 7).unwrap_err();
+    assert!(error.is_corruption(), "{error}");
+}
+
+#[test]
+fn vectored_writes_of_more_buffers_than_one_call_takes_land_in_order() {
+    let folder = folder();
+    let file = FS
+        .open(&folder.path().join("a"), OpenOptions::CREATE_NEW)
+        .unwrap();
+    let pieces: Vec<Vec<u8>> = (0..2500_usize)
+        .map(|n| vec![(n % 251) as u8; n % 7])
+        .collect();
+    let slices: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+    file.write_vectored_at(&slices, 5).unwrap();
+    let expected = pieces.concat();
+    let mut found = vec![0; expected.len()];
+    file.read_exact_at(&mut found, 5).unwrap();
+    assert_eq!(found, expected);
+    assert_eq!(file.length().unwrap(), 5 + expected.len() as u64);
+}
+
+#[test]
+fn open_options_decide_about_creating_and_cutting() {
+    let folder = folder();
+    let path = folder.path().join("a");
+    assert_eq!(
+        io_kind(FS.open(&path, OpenOptions::READ)),
+        ErrorKind::NotFound
+    );
+    assert_eq!(
+        io_kind(FS.open(&path, OpenOptions::WRITE)),
+        ErrorKind::NotFound
+    );
+    written(&path, b"content");
+    assert_eq!(
+        io_kind(FS.open(&path, OpenOptions::CREATE_NEW)),
+        ErrorKind::AlreadyExists
+    );
+    let kept = FS.open(&path, OpenOptions::CREATE).unwrap();
+    assert_eq!(kept.length().unwrap(), 7);
+    let truncate = OpenOptions {
+        truncate: true,
+        ..OpenOptions::WRITE
+    };
+    assert_eq!(FS.open(&path, truncate).unwrap().length().unwrap(), 0);
+    let read_only = FS.open(&path, OpenOptions::READ).unwrap();
+    assert!(matches!(
+        read_only.write_at(b"x", 0),
+        Err(Error::Io {
+            operation: "write",
+            ..
+        })
+    ));
+    assert!(FS.open(folder.path(), OpenOptions::READ).is_err());
+}
+
+#[test]
+fn lengths_change_and_new_bytes_are_zeros() {
+    let folder = folder();
+    let file = written(&folder.path().join("a"), b"abcdef");
+    file.set_length(3).unwrap();
+    file.set_length(6).unwrap();
+    let mut buffer = [1; 6];
+    file.read_exact_at(&mut buffer, 0).unwrap();
+    assert_eq!(&buffer, b"abc\0\0\0");
+}
+
+#[test]
+fn allocated_space_is_counted_and_keeps_what_was_there() {
+    let folder = folder();
+    let file = written(&folder.path().join("a"), b"abc");
+    file.allocate(0, 1 << 20).unwrap();
+    assert_eq!(file.length().unwrap(), 1 << 20);
+    assert!(file.allocated_bytes().unwrap() >= 1 << 20);
+    let mut buffer = [1; 8];
+    file.read_exact_at(&mut buffer, 0).unwrap();
+    assert_eq!(&buffer, b"abc\0\0\0\0\0");
+    assert!(file.allocate(u64::MAX, 2).is_err());
+    file.allocate(0, 0).unwrap();
+}
+
+#[test]
+fn a_punched_hole_reads_as_zeros_and_gives_its_space_back() {
+    let folder = folder();
+    let file = written(&folder.path().join("a"), &vec![7; 1 << 20]);
+    file.sync_data().unwrap();
+    let before = file.allocated_bytes().unwrap();
+    file.punch_hole(4096, (1 << 20) - 4096).unwrap();
+    assert_eq!(file.length().unwrap(), 1 << 20);
+    assert!(file.allocated_bytes().unwrap() <= before - (1 << 19));
+    let mut buffer = [1; 8192];
+    file.read_exact_at(&mut buffer, 0).unwrap();
+    assert!(buffer[..4096].iter().all(|&byte| byte == 7));
+    assert!(buffer[4096..].iter().all(|&byte| byte == 0));
+    // Beyond the end there is nothing to punch, and the length stays.
+    file.punch_hole(2 << 20, 4096).unwrap();
+    assert_eq!(file.length().unwrap(), 1 << 20);
+}
+
+#[test]
+fn direct_handles_state_alignments_that_work() {
+    let folder = folder();
+    let path = folder.path().join("a");
+    let file = match FS.open(&path, OpenOptions::CREATE_NEW.direct()) {
+        Ok(file) => file,
+        Err(error) => {
+            println!("SKIPPED: no direct I/O in {}: {error}", path.display());
+            return;
+        }
+    };
+    let Alignment { memory, offset } = file.alignment();
+    assert!(memory.is_power_of_two() && offset.is_power_of_two() && offset > 1);
+    let mut buffer = AlignedBuffer::new(offset, memory);
+    buffer.fill(9);
+    file.write_at(&buffer, 3 * offset as u64).unwrap();
+    file.sync_data().unwrap();
+    let mut found = AlignedBuffer::new(2 * offset, memory);
+    let count = file.read_at(&mut found, 2 * offset as u64).unwrap();
+    assert_eq!(count, 2 * offset);
+    assert!(found[..offset].iter().all(|&byte| byte == 0));
+    assert!(found[offset..].iter().all(|&byte| byte == 9));
+    // The end of the file inside a sector ends a direct read.
+    file.set_length(3 * offset as u64 + 5).unwrap();
+    assert_eq!(
+        file.read_at(&mut found, 2 * offset as u64).unwrap(),
+        offset + 5
+    );
+    let buffered = FS.open(&path, OpenOptions::READ).unwrap();
+    assert_eq!(buffered.alignment(), Alignment::NONE);
+}
+
+#[test]
+fn folders_are_listed_sorted_with_kinds() {
+    let folder = folder();
+    let root = folder.path();
+    for name in ["b", "a.2", "a", "c"] {
+        written(&root.join(name), b"");
+    }
+    FS.create_directory(&root.join("d")).unwrap();
+    symlink("nowhere", root.join("e")).unwrap();
+    let found: Vec<_> = FS
+        .list(root)
+        .unwrap()
+        .into_iter()
+        .map(|entry| (entry.name, entry.kind))
+        .collect();
+    let expected = [
+        ("a", FileKind::File),
+        ("a.2", FileKind::File),
+        ("b", FileKind::File),
+        ("c", FileKind::File),
+        ("d", FileKind::Directory),
+        ("e", FileKind::Other),
+    ];
+    assert_eq!(
+        found,
+        expected.map(|(name, kind)| (PathBuf::from(name), kind))
+    );
+    assert_eq!(io_kind(FS.list(&root.join("x"))), ErrorKind::NotFound);
+}
+
+#[test]
+fn metadata_follows_links_and_answers_none_where_nothing_stands() {
+    let folder = folder();
+    let root = folder.path();
+    written(&root.join("a"), &[1; 5000]).sync_data().unwrap();
+    symlink("a", root.join("link")).unwrap();
+    let found = FS.metadata(&root.join("link")).unwrap().unwrap();
+    assert_eq!((found.kind, found.length), (FileKind::File, 5000));
+    assert!(found.allocated >= 5000);
+    let found = FS.metadata(root).unwrap().unwrap();
+    assert_eq!(found.kind, FileKind::Directory);
+    assert_eq!(FS.metadata(&root.join("x")).unwrap(), None);
+    assert_eq!(FS.metadata(&root.join("a/below-a-file")).unwrap(), None);
+}
+
+#[test]
+fn rename_replaces_and_removed_files_stay_readable_through_open_handles() {
+    let folder = folder();
+    let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+    written(&a, b"new");
+    let old = written(&b, b"old");
+    FS.rename(&a, &b).unwrap();
+    FS.sync_directory(folder.path()).unwrap();
+    let mut buffer = [0; 3];
+    let file = FS.open(&b, OpenOptions::READ).unwrap();
+    file.read_exact_at(&mut buffer, 0).unwrap();
+    assert_eq!(&buffer, b"new");
+    old.read_exact_at(&mut buffer, 0).unwrap();
+    assert_eq!(&buffer, b"old");
+    FS.remove(&b).unwrap();
+    file.read_exact_at(&mut buffer, 0).unwrap();
+    assert_eq!(&buffer, b"new");
+    assert_eq!(io_kind(FS.remove(&b)), ErrorKind::NotFound);
+    assert_eq!(io_kind(FS.rename(&a, &b)), ErrorKind::NotFound);
+}
+
+#[test]
+fn folders_are_made_synced_and_removed_when_empty() {
+    let folder = folder();
+    let path = folder.path().join("d");
+    FS.create_directory(&path).unwrap();
+    assert_eq!(
+        io_kind(FS.create_directory(&path)),
+        ErrorKind::AlreadyExists
+    );
+    written(&path.join("a"), b"");
+    assert_eq!(
+        io_kind(FS.remove_directory(&path)),
+        ErrorKind::DirectoryNotEmpty
+    );
+    FS.remove(&path.join("a")).unwrap();
+    FS.remove_directory(&path).unwrap();
+    assert_eq!(io_kind(FS.sync_directory(&path)), ErrorKind::NotFound);
+}
+
+#[test]
+fn an_exclusive_lock_names_its_owner_and_ends_when_dropped() {
+    let folder = folder();
+    let path = folder.path().join("LOCK");
+    let lock = FS.lock(&path, LockMode::Exclusive).unwrap();
+    for mode in [LockMode::Exclusive, LockMode::Shared] {
+        match FS.lock(&path, mode) {
+            Err(Error::Locked { owner, .. }) => assert_eq!(owner, Some(std::process::id())),
+            other => panic!("expected a refused lock, got {other:?}"),
+        }
+    }
+    drop(lock);
+    let first = FS.lock(&path, LockMode::Shared).unwrap();
+    let second = FS.lock(&path, LockMode::Shared).unwrap();
+    assert!(matches!(
+        FS.lock(&path, LockMode::Exclusive),
+        Err(Error::Locked { owner: None, .. })
+    ));
+    drop((first, second));
+    FS.lock(&path, LockMode::Exclusive).unwrap();
+}
+
+#[test]
+fn a_lock_is_refused_to_another_process_and_freed_by_its_death() {
+    let folder = folder();
+    let path = folder.path().join("LOCK");
+    // `flock` of util-linux holds the lock while it runs its command; its end
+    // of input says when to stop.
+    let child = std::process::Command::new("flock")
+        .arg(&path)
+        .args(["-c", "echo held; read line"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn();
+    let Ok(mut child) = child else {
+        println!("SKIPPED: no flock command (package util-linux)");
+        return;
+    };
+    let mut said = [0; 5];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut said).unwrap();
+    assert!(matches!(
+        FS.lock(&path, LockMode::Exclusive),
+        Err(Error::Locked { .. })
+    ));
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    FS.lock(&path, LockMode::Exclusive).unwrap();
+}
+
+#[test]
+fn a_stale_owner_left_by_a_crash_is_not_blamed() {
+    let folder = folder();
+    let path = folder.path().join("LOCK");
+    std::fs::write(&path, "4194305\n").unwrap(); // above any process id of Linux
+    let _reader = FS.lock(&path, LockMode::Shared).unwrap();
+    assert!(matches!(
+        FS.lock(&path, LockMode::Exclusive),
+        Err(Error::Locked { owner: None, .. })
+    ));
+}
+
+#[test]
+fn space_is_told_and_advice_never_fails() {
+    let folder = folder();
+    let space = FS.space(folder.path()).unwrap();
+    assert!(space.total > 0 && space.available <= space.total);
+    let file = written(&folder.path().join("a"), &[3; 10_000]);
+    for advice in [
+        Advice::Normal,
+        Advice::Random,
+        Advice::Sequential,
+        Advice::WillNeed,
+        Advice::DontNeed,
+    ] {
+        file.advise(0, 10_000, advice);
+        file.advise(5, 0, advice);
+        file.advise(1 << 50, 7, advice);
+    }
+    let mut buffer = [0; 10_000];
+    file.read_exact_at(&mut buffer, 0).unwrap();
+    assert_eq!(buffer, [3; 10_000]);
+}
+
+#[test]
+fn threads_share_a_handle_without_disturbing_each_other() {
+    let folder = folder();
+    let file = FS
+        .open(&folder.path().join("a"), OpenOptions::CREATE_NEW)
+        .unwrap();
+    std::thread::scope(|scope| {
+        for number in 0..4_u8 {
+            let file = &file;
+            scope.spawn(move || {
+                for round in 0..50 {
+                    let offset = (round * 4 + u64::from(number)) * 100;
+                    file.write_at(&[number; 100], offset).unwrap();
+                    let mut buffer = [9; 100];
+                    file.read_exact_at(&mut buffer, offset).unwrap();
+                    assert_eq!(buffer, [number; 100]);
+                }
+            });
+        }
+    });
+    assert_eq!(file.length().unwrap(), 20_000);
+}
