@@ -10,6 +10,8 @@
 //! | [`batch`] | batched reads: [`ReadQueue`] and its back ends |
 //! | [`buffer`] | memory aligned for direct I/O |
 //! | [`environment`] | clock, randomness, executor, memory budget: one for all stores of a process |
+//! | [`memory`] | files in memory |
+//! | [`simulated`] | a disk in memory that crashes and fails from a seed |
 //! | [`step`] | background work as steps |
 //! | [`real`] | the operating system's files, devices, threads and clock |
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -18,7 +20,9 @@ pub mod batch;
 pub mod buffer;
 pub mod environment;
 pub mod file_system;
+pub mod memory;
 pub mod real;
+pub mod simulated;
 pub mod step;
 
 pub use batch::{BatchOptions, ReadBackend, ReadCompletion, ReadQueue, ReadRequest};

@@ -1,0 +1,296 @@
+//! The disk itself: names, locks and handles.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cambium_base::{Error, Result};
+
+use super::control::{Moment, Probe};
+use super::events::{Event, Events};
+use super::faults::{ErrorNumber, Fault};
+use super::file::SimulatedFile;
+use super::node::{Change, Fate, NameAction};
+use super::random::Generator;
+use super::state::State;
+use crate::batch::{BatchOptions, ReadQueue};
+use crate::file_system::{
+    DirectoryEntry, File, FileKind, FileLock, FileSystem, LockMode, Metadata, OpenOptions, Space,
+};
+use crate::memory::file::owner_in;
+use crate::memory::image::CHUNK_BYTES;
+use crate::memory::locked;
+use crate::memory::queue::InlineReadQueue;
+use crate::memory::tree::{Entry, normalize, parent, refuse};
+
+/// The process id simulated owners write into lock files: a real one would
+/// make images differ from run to run.
+const SIMULATED_PROCESS: &str = "1";
+
+/// A disk in memory that can be crashed. Clones are handles of one disk;
+/// [`SimulatedDisk::fork`], [`SimulatedDisk::crash`] and
+/// [`SimulatedDisk::process_crash`] make new ones.
+///
+/// ```
+/// use cambium_io::simulated::{CrashStyle, SimulatedDisk};
+/// use cambium_io::{FileSystem, OpenOptions};
+/// # fn main() -> cambium_base::Result<()> {
+/// let disk = SimulatedDisk::new(1);
+/// let file = disk.open("/a".as_ref(), OpenOptions::CREATE)?;
+/// disk.sync_directory("/".as_ref())?;
+/// file.write_at(b"synced", 0)?;
+/// file.sync_data()?;
+/// file.write_at(b"lost!!", 0)?;
+///
+/// let after = disk.crash(CrashStyle::NothingUnsynced, 7);
+/// assert_eq!(after.contents("/a".as_ref()).as_deref(), Some(&b"synced"[..]));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct SimulatedDisk {
+    pub(super) shared: Arc<Shared>,
+}
+
+/// What the handles of one disk share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) state: Mutex<State>,
+    pub(super) probe: Mutex<Probe>,
+}
+
+impl Shared {
+    /// A panic elsewhere cannot leave the state torn: every change is one call.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SimulatedDisk {
+    /// An empty disk; its faults, short transfers and read orders follow from
+    /// `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self::from_state(State::new(seed, Arc::new(Events::default())))
+    }
+
+    pub(super) fn from_state(state: State) -> Self {
+        SimulatedDisk {
+            shared: Arc::new(Shared {
+                state: Mutex::new(state),
+                probe: Mutex::default(),
+            }),
+        }
+    }
+
+    /// Runs a change of names between its probe, its faults and the trace.
+    fn name_operation(
+        &self,
+        event: Event,
+        operation: &'static str,
+        path: &Path,
+        run: impl FnOnce(&mut State) -> Result<()>,
+    ) -> Result<()> {
+        self.probe(Moment::BeforeOperation);
+        let mut state = self.shared.lock();
+        state.admit(event, operation, path, (0, 0))?;
+        run(&mut state)
+    }
+
+    fn open_node(&self, path: &Path, options: OpenOptions) -> Result<u64> {
+        let found = self.shared.lock().cached_names.get(path);
+        match found {
+            Some(Entry::Directory) => Err(refuse("open", path, ErrorKind::IsADirectory)),
+            Some(Entry::File(_)) if options.create_new => {
+                Err(refuse("open", path, ErrorKind::AlreadyExists))
+            }
+            Some(Entry::File(node)) => Ok(node),
+            None if options.create || options.create_new => {
+                self.probe(Moment::BeforeOperation);
+                let mut state = self.shared.lock();
+                state.cached_names.check_parent("create", path)?;
+                state.admit(Event::Create, "create", path, (0, 0))?;
+                Ok(state.link(path))
+            }
+            None => Err(refuse("open", path, ErrorKind::NotFound)),
+        }
+    }
+}
+
+impl FileSystem for SimulatedDisk {
+    fn open(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn File>> {
+        let plain = normalize(path);
+        let node = self.open_node(&plain, options)?;
+        let mut state = self.shared.lock();
+        let length = state.node(node).map_or(0, |node| node.cached.length());
+        if options.truncate && length > 0 {
+            state.admit(Event::SetLength, "truncate", &plain, (0, 0))?;
+            state.change(node, Change::SetLength(0), Fate::Kept);
+        }
+        *state.handles.entry(node).or_default() += 1;
+        drop(state);
+        let disk = self.clone();
+        Ok(Arc::new(SimulatedFile::new(disk, node, path, options)))
+    }
+
+    fn create_directory(&self, path: &Path) -> Result<()> {
+        let path = normalize(path);
+        self.name_operation(Event::CreateDirectory, "create folder", &path, |state| {
+            state.cached_names.check_create_directory(&path)?;
+            let action = NameAction::MakeDirectory { path: path.clone() };
+            state.rename_in_cache(parent(&path), action);
+            Ok(())
+        })
+    }
+
+    fn remove_directory(&self, path: &Path) -> Result<()> {
+        let path = normalize(path);
+        self.name_operation(Event::RemoveDirectory, "remove folder", &path, |state| {
+            state.cached_names.check_remove_directory(&path)?;
+            let action = NameAction::Unlink { path: path.clone() };
+            state.rename_in_cache(parent(&path), action);
+            Ok(())
+        })
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
+        let path = normalize(path);
+        self.shared.lock().cached_names.list("list", &path)
+    }
+
+    fn metadata(&self, path: &Path) -> Result<Option<Metadata>> {
+        let state = self.shared.lock();
+        let entry = state.cached_names.get(&normalize(path));
+        Ok(entry.map(|entry| match entry {
+            Entry::Directory => Metadata {
+                kind: FileKind::Directory,
+                length: 0,
+                allocated: 0,
+            },
+            Entry::File(node) => Metadata {
+                kind: FileKind::File,
+                length: state.node(node).map_or(0, |node| node.cached.length()),
+                allocated: state
+                    .node(node)
+                    .map_or(0, |node| node.cached.allocated_bytes()),
+            },
+        }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        let (from, to) = (normalize(from), normalize(to));
+        self.name_operation(Event::Rename, "rename", &to, |state| {
+            state.cached_names.check_rename(&from, &to)?;
+            let (source, target) = (from.clone(), to.clone());
+            let action = match state.cached_names.get(&from) {
+                Some(Entry::File(node)) => NameAction::RenameFile {
+                    from: source,
+                    to: target,
+                    node,
+                },
+                _ => NameAction::Rename {
+                    from: source,
+                    to: target,
+                },
+            };
+            state.rename_in_cache(parent(&to), action);
+            Ok(())
+        })
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        let path = normalize(path);
+        self.name_operation(Event::Remove, "remove", &path, |state| {
+            state.cached_names.file("remove", &path)?;
+            let action = NameAction::Unlink { path: path.clone() };
+            state.rename_in_cache(parent(&path), action);
+            Ok(())
+        })
+    }
+
+    fn sync_directory(&self, path: &Path) -> Result<()> {
+        let path = normalize(path);
+        self.probe(Moment::BeforeSync);
+        {
+            let mut state = self.shared.lock();
+            let fault = state.admit(Event::SyncDirectory, "sync folder", &path, (0, 0))?;
+            if !state.cached_names.is_directory(&path) {
+                return Err(refuse("sync folder", &path, ErrorKind::NotFound));
+            }
+            match fault {
+                Some(Fault::SyncLies) => state.events.add(Event::SyncLied),
+                Some(Fault::SyncDropsPages(number)) => {
+                    state.events.add(Event::ErrorInjected);
+                    return Err(state.fail("sync folder", &path, number));
+                }
+                _ => state.sync_names(&path),
+            }
+        }
+        self.probe(Moment::AfterSync);
+        Ok(())
+    }
+
+    fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
+        let plain = normalize(path);
+        let node = self.open_node(&plain, OpenOptions::CREATE)?;
+        let mut state = self.shared.lock();
+        if !state.locks.entry(node).or_default().take(mode) {
+            let owner = state.node(node).and_then(|node| owner_in(&node.cached));
+            return Err(locked(path, owner));
+        }
+        if mode == LockMode::Exclusive {
+            if state.room(node, 0, 1) == 0 {
+                // A full disk keeps the lock and loses only the owner's name.
+                state.events.add(Event::DiskFull);
+            } else {
+                let bytes = SIMULATED_PROCESS.as_bytes().into();
+                state.change(node, Change::SetLength(0), Fate::Kept);
+                state.change(node, Change::Write { offset: 0, bytes }, Fate::Kept);
+            }
+        }
+        drop(state);
+        Ok(Box::new(SimulatedLock {
+            disk: self.clone(),
+            node,
+            mode,
+        }))
+    }
+
+    fn space(&self, _path: &Path) -> Result<Space> {
+        let state = self.shared.lock();
+        let total = state.capacity.unwrap_or(1 << 30);
+        let free = total.saturating_sub(state.used_chunks());
+        Ok(Space {
+            available: free * CHUNK_BYTES as u64,
+            total: total * CHUNK_BYTES as u64,
+        })
+    }
+
+    fn read_queue(&self, options: BatchOptions) -> Result<Box<dyn ReadQueue>> {
+        let seed = self.shared.lock().generator.next_u64();
+        let generator = Generator::new(seed);
+        Ok(Box::new(InlineReadQueue::new(options, Some(generator))?))
+    }
+}
+
+#[derive(Debug)]
+struct SimulatedLock {
+    disk: SimulatedDisk,
+    node: u64,
+    mode: LockMode,
+}
+
+impl FileLock for SimulatedLock {}
+
+impl Drop for SimulatedLock {
+    fn drop(&mut self) {
+        let mut state = self.disk.shared.lock();
+        if let Some(holders) = state.locks.get_mut(&self.node) {
+            holders.release(self.mode);
+        }
+    }
+}
+
+/// The refusal of a disk that is full.
+pub(super) fn full(operation: &'static str, path: &Path) -> Error {
+    Error::io(operation, path, ErrorNumber::NoSpace.to_error())
+}

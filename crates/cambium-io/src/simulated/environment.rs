@@ -1,0 +1,75 @@
+//! Clock, randomness and executor of a simulation.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::disk::SimulatedDisk;
+use super::random::SeededRandomness;
+use crate::environment::{Clock, Environment, MemoryBudget};
+use crate::step::{BackgroundTask, Executor, Task};
+
+/// Where simulated wall clocks begin: 1 January 2020, in nanoseconds.
+const FIRST_WALL_NANOSECONDS: u64 = 1_577_836_800_000_000_000;
+
+/// A clock that advances only when somebody sleeps or [`SteppedClock::advance`]s it.
+#[derive(Debug, Default)]
+pub struct SteppedClock {
+    nanoseconds: AtomicU64,
+}
+
+impl SteppedClock {
+    /// Lets time pass.
+    pub fn advance(&self, time: Duration) {
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+}
+
+impl Clock for SteppedClock {
+    fn monotonic(&self) -> Duration {
+        Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed))
+    }
+
+    fn wall_nanoseconds(&self) -> u64 {
+        FIRST_WALL_NANOSECONDS + self.nanoseconds.load(Ordering::Relaxed)
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.advance(time);
+    }
+}
+
+/// Runs nothing: stores do their own steps, or tests call `step`.
+#[derive(Clone, Copy, Debug)]
+pub struct IdleExecutor;
+
+#[derive(Debug)]
+struct NoTask;
+
+impl BackgroundTask for NoTask {
+    fn notify(&self) {}
+}
+
+impl Executor for IdleExecutor {
+    fn spawn(&self, _name: &str, _task: Task) -> Box<dyn BackgroundTask> {
+        Box::new(NoTask)
+    }
+
+    fn runs_tasks(&self) -> bool {
+        false
+    }
+}
+
+impl Environment {
+    /// A world in which everything follows from `disk` and `seed`.
+    pub fn simulated(disk: &SimulatedDisk, seed: u64) -> Environment {
+        Environment {
+            file_system: Arc::new(disk.clone()),
+            clock: Arc::new(SteppedClock::default()),
+            randomness: Arc::new(SeededRandomness::new(seed)),
+            executor: Arc::new(IdleExecutor),
+            memory: MemoryBudget::new(1 << 30),
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Handles of files on a simulated disk.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use cambium_base::Result;
+
+use super::control::Moment;
+use super::disk::{SimulatedDisk, full};
+use super::events::Event;
+use super::faults::Fault;
+use super::node::{Change, Fate};
+use super::state::State;
+use crate::file_system::{Advice, Alignment, File, OpenOptions};
+use crate::memory::file::{DIRECT_ALIGNMENT, check_direct, check_range};
+use crate::memory::tree::refuse;
+
+/// Bytes a disk writes whole or not at all.
+pub(super) const SECTOR_BYTES: u64 = 512;
+
+/// An open file.
+#[derive(Debug)]
+pub(super) struct SimulatedFile {
+    disk: SimulatedDisk,
+    node: u64,
+    path: PathBuf,
+    options: OpenOptions,
+}
+
+impl SimulatedFile {
+    pub(super) fn new(disk: SimulatedDisk, node: u64, path: &Path, options: OpenOptions) -> Self {
+        SimulatedFile {
+            disk,
+            node,
+            path: path.to_path_buf(),
+            options,
+        }
+    }
+
+    fn check(&self, operation: &'static str, offset: u64, length: u64) -> Result<()> {
+        if !self.options.write {
+            return Err(refuse(operation, &self.path, ErrorKind::PermissionDenied));
+        }
+        check_range(operation, &self.path, offset, length)
+    }
+
+    /// Runs an operation that changes length or space.
+    fn allocating(
+        &self,
+        event: Event,
+        operation: &'static str,
+        (offset, length): (u64, u64),
+        run: impl FnOnce(&mut State) -> Result<()>,
+    ) -> Result<()> {
+        self.check(operation, offset, length)?;
+        self.disk.probe(Moment::BeforeOperation);
+        let mut state = self.disk.shared.lock();
+        state.admit(event, operation, &self.path, (offset, length))?;
+        run(&mut state)
+    }
+
+    /// Writes what fits, all of it if it does, in one part or two.
+    fn store(&self, state: &mut State, buffer: &[u8], offset: u64, fate: Fate) -> Result<()> {
+        let room = state.room(self.node, offset, buffer.len() as u64) as usize;
+        let whole = room == buffer.len();
+        // A full disk may take all that fits, or less.
+        let taken = if whole {
+            room
+        } else {
+            state.generator.below(room as u64 + 1) as usize
+        };
+        let mut part = taken;
+        if state.short_transfers && taken > 1 {
+            state.events.add(Event::ShortTransfer);
+            part = 1 + state.generator.below(taken as u64 - 1) as usize;
+        }
+        for (start, end) in [(0, part), (part, taken)] {
+            if start < end {
+                let bytes = buffer[start..end].into();
+                let offset = offset + start as u64;
+                state.change(self.node, Change::Write { offset, bytes }, fate);
+            }
+        }
+        if whole {
+            return Ok(());
+        }
+        state.events.add(Event::DiskFull);
+        if taken > 0 {
+            state.events.add(Event::PartialWrite);
+        }
+        Err(full("write", &self.path))
+    }
+
+    /// Writes under a fault of writes.
+    fn store_faulty(
+        &self,
+        state: &mut State,
+        buffer: &[u8],
+        offset: u64,
+        fault: Fault,
+    ) -> Result<()> {
+        match fault {
+            Fault::PartialWrite(number) => {
+                let part = state.generator.below(buffer.len() as u64 + 1) as usize;
+                state.events.add(Event::ErrorInjected);
+                state.events.add(Event::PartialWrite);
+                self.store(state, &buffer[..part], offset, Fate::Kept)?;
+                Err(state.fail("write", &self.path, number))
+            }
+            Fault::PhantomWrite => {
+                state.events.add(Event::PhantomWrite);
+                self.store(state, buffer, offset, Fate::Lost)
+            }
+            Fault::MisdirectedWrite => {
+                state.events.add(Event::MisdirectedWrite);
+                let moved = misdirect(state, offset);
+                self.store(state, buffer, offset, Fate::Misdirected(moved))
+            }
+            _ => self.store(state, buffer, offset, Fate::Kept),
+        }
+    }
+}
+
+/// Some sectors further on or back.
+fn misdirect(state: &mut State, offset: u64) -> u64 {
+    let distance = SECTOR_BYTES * (1 + state.generator.below(8));
+    if offset >= distance && state.generator.chance(1, 2) {
+        offset - distance
+    } else {
+        offset + distance
+    }
+}
+
+impl File for SimulatedFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        if self.options.direct {
+            check_direct(&self.path, buffer, offset)?;
+        }
+        let mut state = self.disk.shared.lock();
+        let detail = (offset, buffer.len() as u64);
+        state.admit(Event::Read, "read", &self.path, detail)?;
+        if state.short_transfers && buffer.len() > 1 {
+            state.events.add(Event::ShortTransfer);
+        }
+        Ok(state
+            .node(self.node)
+            .map_or(0, |node| node.cached.read(buffer, offset)))
+    }
+
+    fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
+        self.check("write", offset, buffer.len() as u64)?;
+        if self.options.direct {
+            check_direct(&self.path, buffer, offset)?;
+        }
+        self.disk.probe(Moment::BeforeOperation);
+        let mut state = self.disk.shared.lock();
+        let detail = (offset, buffer.len() as u64);
+        match state.admit(Event::Write, "write", &self.path, detail)? {
+            None => self.store(&mut state, buffer, offset, Fate::Kept),
+            Some(fault) => self.store_faulty(&mut state, buffer, offset, fault),
+        }
+    }
+
+    fn sync_data(&self) -> Result<()> {
+        self.disk.probe(Moment::BeforeSync);
+        {
+            let mut state = self.disk.shared.lock();
+            match state.admit(Event::SyncData, "sync", &self.path, (0, 0))? {
+                Some(Fault::SyncLies) => state.events.add(Event::SyncLied),
+                Some(Fault::SyncDropsPages(number)) => {
+                    state.events.add(Event::ErrorInjected);
+                    state.events.add(Event::SyncDroppedPages);
+                    state.drop_pages(self.node);
+                    return Err(state.fail("sync", &self.path, number));
+                }
+                _ => state.node_mut(self.node).sync(),
+            }
+        }
+        self.disk.probe(Moment::AfterSync);
+        Ok(())
+    }
+
+    fn length(&self) -> Result<u64> {
+        let state = self.disk.shared.lock();
+        Ok(state.node(self.node).map_or(0, |node| node.cached.length()))
+    }
+
+    fn set_length(&self, length: u64) -> Result<()> {
+        self.allocating(Event::SetLength, "set length", (0, length), |state| {
+            state.change(self.node, Change::SetLength(length), Fate::Kept);
+            Ok(())
+        })
+    }
+
+    fn allocate(&self, offset: u64, length: u64) -> Result<()> {
+        self.allocating(Event::Allocate, "allocate", (offset, length), |state| {
+            if state.room(self.node, offset, length) < length {
+                state.events.add(Event::DiskFull);
+                return Err(full("allocate", &self.path));
+            }
+            state.change(self.node, Change::Allocate { offset, length }, Fate::Kept);
+            Ok(())
+        })
+    }
+
+    fn punch_hole(&self, offset: u64, length: u64) -> Result<()> {
+        self.allocating(Event::PunchHole, "punch hole", (offset, length), |state| {
+            state.change(self.node, Change::Punch { offset, length }, Fate::Kept);
+            Ok(())
+        })
+    }
+
+    fn advise(&self, _offset: u64, _length: u64, _advice: Advice) {}
+
+    fn allocated_bytes(&self) -> Result<u64> {
+        let state = self.disk.shared.lock();
+        Ok(state
+            .node(self.node)
+            .map_or(0, |node| node.cached.allocated_bytes()))
+    }
+
+    fn alignment(&self) -> Alignment {
+        if self.options.direct {
+            DIRECT_ALIGNMENT
+        } else {
+            Alignment::NONE
+        }
+    }
+}
+
+impl Drop for SimulatedFile {
+    fn drop(&mut self) {
+        let mut state = self.disk.shared.lock();
+        if let Some(count) = state.handles.get_mut(&self.node) {
+            *count -= 1;
+            if *count == 0 {
+                state.handles.remove(&self.node);
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! A file's two images, and the changes that lie between them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::memory::image::Image;
+use crate::memory::tree::{Entry, Tree};
+
+/// A change of a file's bytes or length.
+#[derive(Clone, Debug)]
+pub(super) enum Change {
+    Write { offset: u64, bytes: Arc<[u8]> },
+    SetLength(u64),
+    Allocate { offset: u64, length: u64 },
+    Punch { offset: u64, length: u64 },
+}
+
+impl Change {
+    pub(super) fn apply(&self, image: &mut Image) {
+        match self {
+            Change::Write { offset, bytes } => image.write(bytes, *offset),
+            Change::SetLength(length) => image.set_length(*length),
+            Change::Allocate { offset, length } => image.allocate(*offset, *length),
+            Change::Punch { offset, length } => image.punch(*offset, *length),
+        }
+    }
+}
+
+/// What the device makes of a change once it is synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// What it should.
+    Kept,
+    /// Nothing: the write is lost without a word.
+    Lost,
+    /// The write lands at this offset instead.
+    Misdirected(u64),
+}
+
+/// A change that is cached and not durable.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    /// Its place among all pending changes of the disk.
+    pub(super) order: u64,
+    pub(super) change: Change,
+    pub(super) fate: Fate,
+}
+
+impl Pending {
+    /// Applies what reaches the device.
+    pub(super) fn reach_device(&self, image: &mut Image) {
+        match (self.fate, &self.change) {
+            (Fate::Kept, change) => change.apply(image),
+            (Fate::Lost, _) => {}
+            (Fate::Misdirected(offset), Change::Write { bytes, .. }) => image.write(bytes, offset),
+            (Fate::Misdirected(_), change) => change.apply(image),
+        }
+    }
+}
+
+/// A file apart from its names.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Node {
+    pub(super) durable: Image,
+    pub(super) cached: Image,
+    pub(super) pending: Vec<Pending>,
+    /// A write was lost or misdirected: the cache holds what the device never
+    /// will, so a sync goes change by change.
+    pub(super) diverged: bool,
+}
+
+impl Node {
+    /// A file that was on the device when the disk came to be.
+    pub(super) fn settled(image: Image) -> Self {
+        Node {
+            durable: image.clone(),
+            cached: image,
+            pending: Vec::new(),
+            diverged: false,
+        }
+    }
+
+    /// Does a change in the cache.
+    pub(super) fn change(&mut self, order: u64, change: Change, fate: Fate) {
+        change.apply(&mut self.cached);
+        self.diverged |= fate != Fate::Kept;
+        self.pending.push(Pending {
+            order,
+            change,
+            fate,
+        });
+    }
+
+    /// Makes everything durable.
+    pub(super) fn sync(&mut self) {
+        if self.diverged {
+            for pending in &self.pending {
+                pending.reach_device(&mut self.durable);
+            }
+        } else {
+            self.durable = self.cached.clone();
+        }
+        self.pending.clear();
+    }
+
+    /// Forgets what a failed sync should have written: bytes are again what
+    /// the device holds; the length stays, as the inode keeps it.
+    pub(super) fn drop_pages(&mut self, order: u64) {
+        let length = self.cached.length();
+        self.cached = self.durable.clone();
+        self.pending.clear();
+        self.diverged = false;
+        if length != self.cached.length() {
+            self.change(order, Change::SetLength(length), Fate::Kept);
+        }
+    }
+}
+
+/// What happened to a name.
+#[derive(Clone, Debug)]
+pub(super) enum NameAction {
+    Link {
+        path: PathBuf,
+        node: u64,
+    },
+    MakeDirectory {
+        path: PathBuf,
+    },
+    Unlink {
+        path: PathBuf,
+    },
+    Rename {
+        from: PathBuf,
+        to: PathBuf,
+    },
+    RenameFile {
+        from: PathBuf,
+        to: PathBuf,
+        node: u64,
+    },
+}
+
+/// A change of a name that is pending until `folder` is synced.
+#[derive(Clone, Debug)]
+pub(super) struct NameChange {
+    pub(super) order: u64,
+    pub(super) folder: PathBuf,
+    pub(super) action: NameAction,
+}
+
+impl NameChange {
+    pub(super) fn apply(&self, names: &mut Tree<u64>) {
+        match &self.action {
+            NameAction::Link { path, node } => names.set(path, Entry::File(*node)),
+            NameAction::MakeDirectory { path } => names.set(path, Entry::Directory),
+            NameAction::Unlink { path } => {
+                names.clear(path);
+            }
+            NameAction::Rename { from, to } => names.rename(from, to),
+            // A file is named by its number here: the new name can survive
+            // where the creation of the old one did not.
+            NameAction::RenameFile { from, to, node } => {
+                names.clear(from);
+                names.set(to, Entry::File(*node));
+            }
+        }
+    }
+}
+
+/// Takes away names whose folder is not there.
+pub(super) fn drop_unreachable(names: &mut Tree<u64>) {
+    let mut folders: Vec<PathBuf> = Vec::new();
+    // Folders sort before what they hold, so one pass is enough.
+    names.retain(|path, entry| {
+        let holder = path.parent().unwrap_or(Path::new(""));
+        let reachable =
+            holder.as_os_str().is_empty() || folders.iter().any(|folder| folder == holder);
+        if reachable && matches!(entry, Entry::Directory) {
+            folders.push(path.clone());
+        }
+        reachable
+    });
+}
