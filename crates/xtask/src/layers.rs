@@ -77,7 +77,8 @@ pub fn check(files: &[TextFile]) -> Vec<Violation> {
         .collect()
 }
 
-fn is_manifest(path: &str) -> bool {
+/// True for the manifest of a crate under `crates/`.
+pub(crate) fn is_manifest(path: &str) -> bool {
     let mut parts = path.split('/');
     parts.next() == Some("crates")
         && parts.next().is_some()
@@ -99,11 +100,7 @@ fn check_manifest(file: &TextFile) -> Vec<Violation> {
             )];
         }
     };
-    let name = manifest
-        .get("package")
-        .and_then(|package| package.get("name"))
-        .and_then(Value::as_str)
-        .unwrap_or_default();
+    let name = package_name(&manifest);
     let Some(layer) = layer_of(name) else {
         return vec![Violation::error(
             &file.path,
@@ -123,8 +120,17 @@ fn check_manifest(file: &TextFile) -> Vec<Violation> {
         .collect()
 }
 
+/// The name a manifest gives its package.
+pub(crate) fn package_name(manifest: &Table) -> &str {
+    manifest
+        .get("package")
+        .and_then(|package| package.get("name"))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
 /// Section and package name of every dependency, those of targets included.
-fn imports(manifest: &Table) -> Vec<(&'static str, String)> {
+pub(crate) fn imports(manifest: &Table) -> Vec<(&'static str, String)> {
     let mut tables = vec![manifest];
     if let Some(targets) = manifest.get("target").and_then(Value::as_table) {
         tables.extend(targets.values().filter_map(Value::as_table));

@@ -10,6 +10,7 @@
 //! | [`layers`] | imports between crates go strictly downward |
 //! | [`banned`] | calls that have one right place, with their replacement |
 //! | [`shape`] | module essays, `forbid(unsafe_code)`, leftover markers, file length, machine paths |
+//! | [`documents`] | each crate and each dependency has its line in a document |
 //! | [`links`] | links between documents lead somewhere |
 //! | [`formats`] | `docs/format/` is what the code's layout tables say |
 //!
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 pub mod banned;
+pub mod documents;
 pub mod formats;
 pub mod layers;
 pub mod links;
@@ -46,6 +48,7 @@ pub fn tidy(root: &Path) -> io::Result<Vec<Violation>> {
     let mut found = layers::check(&files);
     found.extend(banned::check(&files));
     found.extend(shape::check(&files));
+    found.extend(documents::check(&files));
     found.extend(links::check(&files));
     found.extend(formats::check(root)?);
     found.sort();

@@ -35,6 +35,7 @@ fn a_workspace_that_breaks_the_rules_is_reported() {
         "file-access",
         "essay",
         "unsafe",
+        "documents",
         "link",
         "formats",
     ] {

@@ -1,0 +1,86 @@
+//! Documents that keep up with manifests.
+//!
+//! Two lists in prose are easily forgotten: what each crate is
+//! (`ARCHITECTURE.md`) and why each foreign crate is used
+//! (`docs/dependencies.md`). Every crate under `crates/` and every direct
+//! dependency must be named in them, as `` `name` ``.
+
+use std::collections::BTreeSet;
+
+use toml::Table;
+
+use crate::layers::{imports, is_manifest, layer_of, package_name};
+use crate::violation::Violation;
+use crate::workspace::TextFile;
+
+const CRATES: &str = "ARCHITECTURE.md";
+const DEPENDENCIES: &str = "docs/dependencies.md";
+
+/// Checks both lists.
+pub fn check(files: &[TextFile]) -> Vec<Violation> {
+    let mut crates = BTreeSet::new();
+    let mut foreign = BTreeSet::new();
+    let manifests = files.iter().filter(|file| is_manifest(&file.path));
+    // A manifest that does not parse is reported by the layers.
+    for manifest in manifests.filter_map(|file| file.text.parse::<Table>().ok()) {
+        crates.insert(package_name(&manifest).to_string());
+        let imports = imports(&manifest).into_iter().map(|(_, name)| name);
+        foreign.extend(imports.filter(|name| layer_of(name).is_none()));
+    }
+    let mut found = unnamed(
+        files,
+        CRATES,
+        &crates,
+        "say what it is and what it never does",
+    );
+    found.extend(unnamed(
+        files,
+        DEPENDENCIES,
+        &foreign,
+        "say why it is needed",
+    ));
+    found
+}
+
+fn unnamed(
+    files: &[TextFile],
+    path: &str,
+    names: &BTreeSet<String>,
+    remedy: &str,
+) -> Vec<Violation> {
+    let text = files
+        .iter()
+        .find(|file| file.path == path)
+        .map_or("", |file| file.text.as_str());
+    names
+        .iter()
+        .filter(|name| !text.contains(&format!("`{name}`")))
+        .map(|name| {
+            let what = format!("crate `{name}` is not named");
+            Violation::error(path, 0, "documents", what, remedy)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crates_and_dependencies_without_a_line_are_found() {
+        let manifest = TextFile::new(
+            "crates/cambium-zdb/Cargo.toml",
+            "[package]\nname = \"cambium-zdb\"\n[dependencies]\ncambium-io = \"1\"\nquick = \"1\"\n",
+        );
+        let places = |files: &[TextFile]| -> Vec<String> {
+            check(files).into_iter().map(|found| found.path).collect()
+        };
+        assert_eq!(places(&[manifest.clone()]), [CRATES, DEPENDENCIES]);
+        let named = [
+            TextFile::new(CRATES, "`cambium-zdb` is an engine"),
+            TextFile::new(DEPENDENCIES, "`quick` is quick"),
+            manifest,
+        ];
+        assert_eq!(places(&named), [""; 0]);
+    }
+}
