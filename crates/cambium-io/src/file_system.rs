@@ -256,6 +256,12 @@ pub trait File: Send + Sync + fmt::Debug {
         None
     }
 
+    /// The file below, where this one only watches it: a queue of the watcher
+    /// hands reads on to it.
+    fn wrapped(&self) -> Option<&Arc<dyn File>> {
+        None
+    }
+
     /// Reads exactly `buffer.len()` bytes; a file that ends before is damage.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
         let count = self.read_at(buffer, offset)?;

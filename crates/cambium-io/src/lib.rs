@@ -13,6 +13,7 @@
 //! | [`memory`] | files in memory |
 //! | [`simulated`] | a disk in memory that crashes and fails from a seed |
 //! | [`step`] | background work as steps |
+//! | [`recording`] | a wrapper that writes down and counts every operation |
 //! | [`real`] | the operating system's files, devices, threads and clock |
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -22,6 +23,7 @@ pub mod environment;
 pub mod file_system;
 pub mod memory;
 pub mod real;
+pub mod recording;
 pub mod simulated;
 pub mod step;
 
@@ -33,4 +35,5 @@ pub use file_system::{
     OpenOptions, Space,
 };
 pub use real::{RealFileSystem, SyncReadQueue, SystemClock, SystemRandomness, ThreadExecutor};
+pub use recording::{IoCounters, Recorder, RecordingFileSystem};
 pub use step::{Executor, StepOutcome, Task};
