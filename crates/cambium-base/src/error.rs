@@ -93,6 +93,19 @@ pub enum Error {
         /// The newest version this program reads.
         supported: u32,
     },
+    /// The store was made by an engine that this program does not have.
+    #[error(
+        "{} is a store of engine {engine:?}, and this program has {known}: use a newer program, or one built with that engine",
+        path.display()
+    )]
+    UnknownEngine {
+        /// The store.
+        path: PathBuf,
+        /// The engine its marker names.
+        engine: String,
+        /// The engines there are.
+        known: String,
+    },
     /// The engine cannot do what was asked.
     #[error("engine {engine} does not support {what}; {instead}")]
     Unsupported {

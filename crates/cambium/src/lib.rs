@@ -1,1 +1,168 @@
-//! An embeddable, persistent key-value store: a log of records and an index over it.
+//! An embeddable, persistent key-value store: a log of records and an index
+//! over it.
+//!
+//! A store is a folder. Which engine made it stands in the file `CAMBIUM`
+//! there, so opening one needs no more than its path:
+//!
+//! ```
+//! use cambium::prelude::*;
+//!
+//! # fn main() -> cambium::Result<()> {
+//! # let folder = tempfile::tempdir().expect("a folder for the example");
+//! # let path = folder.path().join("trees");
+//! let store = cambium::create(&path, "zdb", &Options::new())?;
+//! store.put("oak", "Quercus", Durability::Synced)?;
+//! store.close()?;
+//!
+//! let store = cambium::open(&path)?;
+//! assert_eq!(store.get("oak")?.as_deref(), Some(&b"Quercus"[..]));
+//! for entry in store.iterate()? {
+//!     let entry = entry?;
+//!     println!("{:?} = {:?}", entry.key, entry.value);
+//! }
+//! store.close()
+//! # }
+//! ```
+//!
+//! What every store promises (order, atomicity, prefix, isolation, corruption,
+//! I/O errors) stands at [`cambium_api::engine`]; what one engine cannot do is
+//! in [`Store::capabilities`] and answers [`Error::Unsupported`].
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`store`] | [`Store`], the handle of an open store |
+//! | [`entries`] | [`Entries`], cursors as iterators |
+//! | [`snapshot`] | [`Snapshot`], one moment of a store |
+//! | [`options`] | [`Options`]: making, opening and mending stores |
+//! | [`engines`](mod@engines) | [`Engines`], the list of engines; more can be added |
+//!
+//! The facade knows engines by their trait alone: it adds no behaviour of its
+//! own between a caller and an engine, writes no bytes, and holds no locks.
+#![forbid(unsafe_code)]
+
+pub mod engines;
+pub mod entries;
+pub mod options;
+pub mod prelude;
+pub mod snapshot;
+pub mod store;
+mod upkeep;
+
+use std::io::Write;
+use std::path::Path;
+
+pub use cambium_api::{
+    Capabilities, CheckReport, CompactOptions, CompactReport, Completion, Direction, Durability,
+    Engine, EngineKind, Entry, Error, Finding, FindingKind, IterationOrder, KeyKind, KeyRange,
+    Operation, OptionSpec, OptionValues, PhaseSeconds, Precondition, Progress, ProgressSink,
+    Request, Response, Result, ResumeToken, SequenceNumber, Statistic, StatisticValue, Statistics,
+    Value, WriteBatch, limits,
+};
+pub use cambium_base::{StoreId, checksum, error::ErrorClass, hash, hexdump};
+pub use cambium_io::{Environment, ReadBackend};
+pub use cambium_storage::marker::{MARKER_NAME, Marker};
+pub use engines::{DEFAULT_ENGINE, Engines, engines};
+pub use entries::Entries;
+pub use options::Options;
+pub use snapshot::Snapshot;
+pub use store::Store;
+
+/// Opens the store in a folder for reading and writing, with every option at
+/// its default; see [`Options::open`] for the errors.
+///
+/// ```
+/// # fn main() -> cambium::Result<()> {
+/// # let folder = tempfile::tempdir().expect("a folder for the example");
+/// # let path = folder.path().join("store");
+/// # cambium::create(&path, "zdb", &cambium::Options::new())?.close()?;
+/// let store = cambium::open(&path)?;
+/// assert_eq!(store.get("elm")?, None);
+/// # store.close()
+/// # }
+/// ```
+pub fn open(path: impl AsRef<Path>) -> Result<Store> {
+    Options::new().open(path)
+}
+
+/// Makes a store and opens it; see [`Options::create`] for the errors.
+///
+/// ```
+/// use cambium::{KeyKind, Options};
+/// # fn main() -> cambium::Result<()> {
+/// # let folder = tempfile::tempdir().expect("a folder for the example");
+/// # let path = folder.path().join("store");
+/// let options = Options::new().set("keys", "integer");
+/// let store = cambium::create(&path, "zdb", &options)?;
+/// assert_eq!(store.capabilities().keys, KeyKind::Integer);
+/// # store.close()
+/// # }
+/// ```
+pub fn create(path: impl AsRef<Path>, engine: &str, options: &Options) -> Result<Store> {
+    options.create(path, engine)
+}
+
+/// Verifies a store that nobody has open, writing nothing; see
+/// [`Options::check`].
+///
+/// ```
+/// # fn main() -> cambium::Result<()> {
+/// # let folder = tempfile::tempdir().expect("a folder for the example");
+/// # let path = folder.path().join("store");
+/// # cambium::create(&path, "zdb", &cambium::Options::new())?.close()?;
+/// let report = cambium::check(&path)?;
+/// assert!(report.is_sound(), "{:?}", report.findings);
+/// # Ok(()) }
+/// ```
+pub fn check(path: impl AsRef<Path>) -> Result<CheckReport> {
+    Options::new().check(path)
+}
+
+/// Describes a store's files for people, writing nothing to the store; see
+/// [`Options::inspect`].
+///
+/// ```
+/// # fn main() -> cambium::Result<()> {
+/// # let folder = tempfile::tempdir().expect("a folder for the example");
+/// # let path = folder.path().join("store");
+/// # cambium::create(&path, "zdb", &cambium::Options::new())?.close()?;
+/// let mut text = Vec::new();
+/// cambium::inspect(&path, &mut text)?;
+/// assert!(!text.is_empty());
+/// # Ok(()) }
+/// ```
+pub fn inspect(path: impl AsRef<Path>, to: &mut dyn Write) -> Result<()> {
+    Options::new().inspect(path, to)
+}
+
+/// Brings a damaged store back to what can be read; see [`Options::repair`].
+///
+/// ```
+/// # fn main() -> cambium::Result<()> {
+/// # let folder = tempfile::tempdir().expect("a folder for the example");
+/// # let path = folder.path().join("store");
+/// # cambium::create(&path, "zdb", &cambium::Options::new())?.close()?;
+/// let losses = cambium::repair(&path)?;
+/// assert!(losses.is_sound());
+/// # Ok(()) }
+/// ```
+pub fn repair(path: impl AsRef<Path>) -> Result<CheckReport> {
+    Options::new().repair(path)
+}
+
+/// Copies a store that nobody has open into a folder that is empty or not
+/// there; see [`Options::backup`].
+///
+/// ```
+/// # fn main() -> cambium::Result<()> {
+/// # let folder = tempfile::tempdir().expect("a folder for the example");
+/// # let (path, copy) = (folder.path().join("store"), folder.path().join("copy"));
+/// # let store = cambium::create(&path, "zdb", &cambium::Options::new())?;
+/// # store.put("oak", "Quercus", cambium::Durability::Synced)?;
+/// # store.close()?;
+/// cambium::backup(&path, &copy)?;
+/// assert_eq!(cambium::open(&copy)?.get("oak")?.as_deref(), Some(&b"Quercus"[..]));
+/// # Ok(()) }
+/// ```
+pub fn backup(path: impl AsRef<Path>, destination: impl AsRef<Path>) -> Result<()> {
+    Options::new().backup(path, destination)
+}

@@ -1,0 +1,241 @@
+//! How stores are made, opened and mended: a builder, and the calls that take
+//! a path.
+//!
+//! Options of engines are text, as on the command line: `cambium options`
+//! lists them with unit, default and effect, and so does
+//! [`EngineKind::options`].
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use cambium_api::{
+    CheckReport, EngineKind, Error, Finding, FindingKind, OptionValues, ProgressSink, Result,
+};
+use cambium_io::Environment;
+use cambium_storage::marker::{Marker, read_marker};
+
+use crate::engines::{Engines, engines};
+use crate::store::Store;
+
+/// Settings for making and opening stores.
+///
+/// ```
+/// use cambium::Options;
+/// # fn main() -> cambium::Result<()> {
+/// # let folder = tempfile::tempdir().expect("a folder for the example");
+/// let options = Options::new().set("keys", "integer").set("data_files", 2);
+/// let store = options.create(folder.path(), "zdb")?;
+/// # store.close()
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Options {
+    values: OptionValues,
+    environment: Environment,
+    engines: Engines,
+    progress: Arc<dyn ProgressSink>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options::new()
+    }
+}
+
+/// One real environment for all stores of the process: its memory budget is
+/// one, so that two stores do not take twice as much.
+fn shared_environment() -> Environment {
+    static SHARED: OnceLock<Environment> = OnceLock::new();
+    SHARED.get_or_init(Environment::real).clone()
+}
+
+impl Options {
+    /// Every option at its default, in the real environment.
+    pub fn new() -> Self {
+        Options {
+            values: OptionValues::default(),
+            environment: shared_environment(),
+            engines: engines(),
+            progress: Arc::new(()),
+        }
+    }
+
+    /// Sets one option of the engine. A name or value that the engine does
+    /// not know is refused when the store is made or opened.
+    #[must_use]
+    pub fn set(mut self, name: &str, value: impl ToString) -> Self {
+        self.values.set(name, &value.to_string());
+        self
+    }
+
+    /// Sets one option from `name=value`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where there is no `=`.
+    pub fn assign(mut self, assignment: &str) -> Result<Self> {
+        self.values.set_assignment(assignment)?;
+        Ok(self)
+    }
+
+    /// Runs stores in this environment (a simulated disk, a memory budget)
+    /// and not in the one that the process shares.
+    #[must_use]
+    pub fn environment(mut self, environment: Environment) -> Self {
+        self.environment = environment;
+        self
+    }
+
+    /// Looks engines up in this list.
+    #[must_use]
+    pub fn engines(mut self, engines: Engines) -> Self {
+        self.engines = engines;
+        self
+    }
+
+    /// Tells this sink how far long work (recovery, check, repair, backup)
+    /// has come.
+    #[must_use]
+    pub fn progress(mut self, progress: Arc<dyn ProgressSink>) -> Self {
+        self.progress = progress;
+        self
+    }
+
+    /// Makes a store in a folder that is empty or not there (its parent must
+    /// be), durable when it returns, and opens it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for an engine or option that does not exist,
+    /// `AlreadyExists` where something is in the way, and what the disk says.
+    pub fn create(&self, path: impl AsRef<Path>, engine: &str) -> Result<Store> {
+        let kind = self.engines.find(engine)?;
+        let path = path.as_ref();
+        let opened = kind.create(&self.environment, path, &self.values)?;
+        Ok(Store::new(opened, path))
+    }
+
+    /// Opens a store for reading and writing. One that was not closed is
+    /// recovered first, which may take a while: see [`Options::progress`].
+    ///
+    /// # Errors
+    /// `NotAStore`, `Locked` by another owner, `UnsupportedVersion` or
+    /// `UnknownEngine` for a store of a newer program, `Corruption`,
+    /// `InvalidArgument` for an option that does not exist or is fixed at
+    /// creation, and what the disk says.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Store> {
+        let path = path.as_ref();
+        let (kind, _) = self.kind_of(path)?;
+        let opened = kind.open(&self.environment, path, &self.values, &*self.progress)?;
+        Ok(Store::new(opened, path))
+    }
+
+    /// What a store says it is: engine, format version and id. Reads one
+    /// small file; works beside an owner.
+    ///
+    /// # Errors
+    /// `NotAStore`, `Corruption`, and what the disk says.
+    ///
+    /// ```
+    /// use cambium::Options;
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// let store = Options::new().create(folder.path(), "zdb")?;
+    /// assert_eq!(Options::new().marker(folder.path())?.engine, "zdb");
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn marker(&self, path: impl AsRef<Path>) -> Result<Marker> {
+        read_marker(&*self.environment.file_system, path.as_ref())
+    }
+
+    /// Verifies every byte of a store that nobody has open, writing nothing.
+    /// What a crash left and recovery would drop is a note, no damage.
+    ///
+    /// # Errors
+    /// `NotAStore`, `Locked`, `UnsupportedVersion`, and what the disk says.
+    /// Damage is no error: it stands in the report.
+    pub fn check(&self, path: impl AsRef<Path>) -> Result<CheckReport> {
+        let path = path.as_ref();
+        let found = self
+            .kind_of(path)
+            .and_then(|(kind, _)| kind.check(&self.environment, path, &*self.progress));
+        match found {
+            // Damage that left nothing to look at further, such as a marker
+            // that names no engine any more, is what a check is to find.
+            Err(Error::Corruption { file, offset, what }) => Ok(CheckReport {
+                findings: vec![Finding {
+                    kind: FindingKind::Damage,
+                    file,
+                    offset,
+                    what,
+                }],
+                ..CheckReport::default()
+            }),
+            other => other,
+        }
+    }
+
+    /// Writes the layout of a store's files as text for people; writes
+    /// nothing to the store.
+    ///
+    /// # Errors
+    /// As of [`Options::check`], and those of the writer.
+    pub fn inspect(&self, path: impl AsRef<Path>, to: &mut dyn Write) -> Result<()> {
+        let path = path.as_ref();
+        let (kind, _) = self.kind_of(path)?;
+        kind.inspect(&self.environment, path, to)
+    }
+
+    /// Brings a damaged store back to what can be read, durably. Each loss is
+    /// a finding of the report. Copy the folder first if the data matter.
+    ///
+    /// # Errors
+    /// As of [`Options::open`].
+    pub fn repair(&self, path: impl AsRef<Path>) -> Result<CheckReport> {
+        let path = path.as_ref();
+        let (kind, _) = self.kind_of(path)?;
+        kind.repair(&self.environment, path, &*self.progress)
+    }
+
+    /// Opens a store, copies its state into `destination` (a folder that is
+    /// empty or not there), durable when it returns, and closes it. An open
+    /// store is backed up by [`Store::backup`].
+    ///
+    /// # Errors
+    /// As of [`Options::open`] and [`Options::create`].
+    pub fn backup(&self, path: impl AsRef<Path>, destination: impl AsRef<Path>) -> Result<()> {
+        let store = self.open(path)?;
+        store.backup(destination, &*self.progress)?;
+        store.close()
+    }
+
+    /// The file system and the rest of the environment that stores run in.
+    pub fn environment_used(&self) -> &Environment {
+        &self.environment
+    }
+
+    /// The engines that stores are looked up in.
+    pub fn engines_used(&self) -> &Engines {
+        &self.engines
+    }
+
+    fn kind_of(&self, path: &Path) -> Result<(Arc<dyn EngineKind>, Marker)> {
+        let marker = self.marker(path)?;
+        let kind = self
+            .engines
+            .get(&marker.engine)
+            .ok_or_else(|| Error::UnknownEngine {
+                path: path.to_path_buf(),
+                engine: marker.engine.clone(),
+                known: self.engines.names(),
+            })?;
+        if marker.format_version > kind.format_version() {
+            return Err(Error::UnsupportedVersion {
+                path: path.to_path_buf(),
+                found: marker.format_version,
+                supported: kind.format_version(),
+            });
+        }
+        Ok((kind, marker))
+    }
+}

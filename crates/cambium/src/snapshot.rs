@@ -1,0 +1,86 @@
+//! One moment of a store.
+
+use std::fmt;
+use std::sync::Arc;
+
+use cambium_api::{
+    Direction, IterationOrder, KeyRange, Result, ResumeToken, SequenceNumber, Value,
+};
+
+use crate::entries::Entries;
+use crate::store::OpenStore;
+
+/// The state of a store at one moment, for as long as this is held. Cheap to
+/// clone; holds the store open. Old versions that it can reach take memory or
+/// space: `stats` shows how many.
+///
+/// ```
+/// use cambium::prelude::*;
+/// # fn main() -> cambium::Result<()> {
+/// # let folder = tempfile::tempdir().expect("a folder for the example");
+/// # let store = cambium::create(folder.path(), "zdb", &Options::new())?;
+/// store.put("oak", "young", Durability::Written)?;
+/// let then = store.snapshot()?;
+/// store.put("oak", "old", Durability::Written)?;
+/// assert_eq!(then.get("oak")?.as_deref(), Some(&b"young"[..]));
+/// assert_eq!(then.iterate()?.count(), 1);
+/// # store.close()
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Snapshot {
+    snapshot: Arc<dyn cambium_api::Snapshot>,
+    store: Arc<OpenStore>,
+}
+
+impl Snapshot {
+    pub(crate) fn new(snapshot: Arc<dyn cambium_api::Snapshot>, store: &Arc<OpenStore>) -> Self {
+        Snapshot {
+            snapshot,
+            store: store.clone(),
+        }
+    }
+
+    /// The last write it sees.
+    pub fn sequence(&self) -> SequenceNumber {
+        self.snapshot.sequence()
+    }
+
+    /// The value of a key then, or `None`.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.snapshot.get(key.as_ref())
+    }
+
+    /// The values of several keys then, in the order of the keys.
+    pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
+        self.snapshot.multi_get(keys)
+    }
+
+    /// Entries of a range in key order, where the engine keeps one.
+    pub fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Entries> {
+        let cursor = self.snapshot.scan(range, direction)?;
+        Ok(Entries::new(cursor, &self.store))
+    }
+
+    /// Every entry, in the order that is cheapest for the engine.
+    pub fn iterate(&self) -> Result<Entries> {
+        self.iterate_with(IterationOrder::Any, None)
+    }
+
+    /// Every entry in an order, from the start or from where an earlier pass
+    /// left off.
+    pub fn iterate_with(
+        &self,
+        order: IterationOrder,
+        resume: Option<&ResumeToken>,
+    ) -> Result<Entries> {
+        let cursor = self.snapshot.iterate(order, resume)?;
+        Ok(Entries::new(cursor, &self.store))
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Snapshot({})", self.sequence())
+    }
+}

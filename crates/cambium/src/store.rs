@@ -1,0 +1,445 @@
+//! The handle of an open store.
+//!
+//! A [`Store`] is a counted reference: clone it into every thread that needs
+//! it. The store closes when [`Store::close`] is called, or when the last
+//! clone, iterator and snapshot is dropped. An error of a close that happens
+//! while dropping goes nowhere, so a program that wants to know calls `close`.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cambium_api::{
+    Capabilities, Completion, Direction, Durability, Engine, IterationOrder, KeyRange,
+    Precondition, Request, Result, ResumeToken, SequenceNumber, Value, WriteBatch,
+};
+
+use crate::entries::Entries;
+use crate::snapshot::Snapshot;
+
+/// What the clones of a store, its iterators and its snapshots share.
+pub(crate) struct OpenStore {
+    engine: Arc<dyn Engine>,
+    path: PathBuf,
+    /// Namespaces do not close what they are part of: they keep it open.
+    parent: Option<Arc<OpenStore>>,
+}
+
+impl Drop for OpenStore {
+    fn drop(&mut self) {
+        if self.parent.is_none() {
+            // Nobody is left to be told; whoever wants to know calls `close`.
+            // What a failed close leaves, the next open recovers.
+            _ = self.engine.close();
+        }
+    }
+}
+
+impl fmt::Debug for OpenStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OpenStore({})", self.path.display())
+    }
+}
+
+/// An open store. `Send`, `Sync` and cheap to clone; every call may be made
+/// from any number of threads.
+///
+/// ```
+/// use cambium::prelude::*;
+/// # fn main() -> cambium::Result<()> {
+/// # let folder = tempfile::tempdir().expect("a folder for the example");
+/// let store = cambium::create(folder.path(), "zdb", &Options::new())?;
+/// std::thread::scope(|scope| {
+///     for tree in ["oak", "elm"] {
+///         let store = store.clone();
+///         scope.spawn(move || store.put(tree, "leaf", Durability::Synced));
+///     }
+/// });
+/// assert_eq!(store.iterate()?.count(), 2);
+/// # store.close()
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Store {
+    open: Arc<OpenStore>,
+}
+
+impl Store {
+    pub(crate) fn new(engine: Arc<dyn Engine>, path: &Path) -> Self {
+        Store {
+            open: Arc::new(OpenStore {
+                engine,
+                path: path.to_path_buf(),
+                parent: None,
+            }),
+        }
+    }
+
+    /// The folder it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.open.path
+    }
+
+    /// The engine itself, for what this handle has no call for.
+    pub fn engine(&self) -> &Arc<dyn Engine> {
+        &self.open.engine
+    }
+
+    /// What this store can do beyond the common part.
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// assert!(!store.capabilities().ordered); // strings of `zdb` are hashed
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn capabilities(&self) -> Capabilities {
+        self.open.engine.capabilities()
+    }
+
+    /// The value of a key, or `None`.
+    ///
+    /// # Errors
+    /// `Corruption` where the bytes on the device are not what was written,
+    /// `InvalidArgument` for a key the store cannot have, `Closed`, `Io`.
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// store.put("oak", "Quercus", cambium::Durability::Written)?;
+    /// assert_eq!(store.get("oak")?.as_deref(), Some(&b"Quercus"[..]));
+    /// assert_eq!(store.get("elm")?, None);
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.open.engine.get(key.as_ref())
+    }
+
+    /// Puts the value of a key into `buffer`, replacing what was there; false,
+    /// and an empty buffer, if there is none. Errors as of [`Store::get`].
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// # store.put("oak", "Quercus", cambium::Durability::Written)?;
+    /// let mut buffer = Vec::new();
+    /// assert!(store.get_into("oak", &mut buffer)? && buffer == b"Quercus");
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut Vec<u8>) -> Result<bool> {
+        self.open.engine.get_into(key.as_ref(), buffer)
+    }
+
+    /// The values of several keys as of one moment, in the order of the keys;
+    /// their reads go to the device together. Errors as of [`Store::get`].
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// # store.put("oak", "Quercus", cambium::Durability::Written)?;
+    /// let values = store.multi_get(&[b"elm", b"oak"])?;
+    /// assert!(values[0].is_none() && values[1].is_some());
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
+        self.open.engine.multi_get(keys)
+    }
+
+    /// Gives a key a value, as safely as `durability` says when it returns.
+    ///
+    /// # Errors
+    /// `LimitExceeded` for a key or value that is too long, `InvalidArgument`
+    /// for a key the store cannot have, `NoSpace` (nothing was lost),
+    /// `Poisoned` after an earlier failure, `Closed`, `Io`.
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// let first = store.put("oak", "Quercus", cambium::Durability::Synced)?;
+    /// assert!(store.put("elm", "Ulmus", cambium::Durability::Synced)? > first);
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn put(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.open.engine.put(key, value, durability)
+    }
+
+    /// Takes a key away; no error if it is not there. Errors as of
+    /// [`Store::put`].
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// # store.put("oak", "Quercus", cambium::Durability::Written)?;
+    /// store.delete("oak", cambium::Durability::Synced)?;
+    /// assert_eq!(store.get("oak")?, None);
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn delete(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<SequenceNumber> {
+        self.open.engine.delete(key.as_ref(), durability)
+    }
+
+    /// Takes all keys of a range away, atomically. Errors as of
+    /// [`Store::put`]; `Unsupported` where the engine keeps no order.
+    ///
+    /// ```
+    /// use cambium::prelude::*;
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = Options::new().set("keys", "integer").create(folder.path(), "zdb")?;
+    /// # for key in 0u64..10 { store.put(key.to_be_bytes(), "", Durability::Written)?; }
+    /// let range = KeyRange::between(&2u64.to_be_bytes(), &5u64.to_be_bytes());
+    /// store.delete_range(range, Durability::Synced)?;
+    /// assert_eq!(store.iterate()?.count(), 7);
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn delete_range(&self, range: KeyRange, durability: Durability) -> Result<SequenceNumber> {
+        self.open.engine.delete_range(range, durability)
+    }
+
+    /// Writes a batch, whole or not at all. Errors as of [`Store::put`].
+    ///
+    /// ```
+    /// use cambium::prelude::*;
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "zdb", &Options::new())?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"from", b"90").put(b"to", b"110");
+    /// store.write(batch, Durability::Synced)?;
+    /// # assert_eq!(store.iterate()?.count(), 2);
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn write(&self, batch: WriteBatch, durability: Durability) -> Result<SequenceNumber> {
+        self.open.engine.write(batch, durability)
+    }
+
+    /// Writes a batch if all preconditions hold at that moment, atomically
+    /// against every other write.
+    ///
+    /// # Errors
+    /// `PreconditionFailed` with the first that did not hold, nothing
+    /// written; otherwise as of [`Store::put`].
+    ///
+    /// ```
+    /// use cambium::prelude::*;
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "zdb", &Options::new())?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(b"owner", b"me");
+    /// let free = [Precondition::Absent { key: b"owner".to_vec() }];
+    /// store.write_if(&free, batch.clone(), Durability::Synced)?;
+    /// assert!(store.write_if(&free, batch, Durability::Synced).is_err());
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn write_if(
+        &self,
+        preconditions: &[Precondition],
+        batch: WriteBatch,
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        let engine = &self.open.engine;
+        engine.write_if(preconditions, batch, durability)
+    }
+
+    /// Entries of a range in key order, as of now.
+    ///
+    /// # Errors
+    /// `Unsupported` where the engine keeps no order: see
+    /// [`Store::capabilities`].
+    ///
+    /// ```
+    /// use cambium::prelude::*;
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = Options::new().set("keys", "integer").create(folder.path(), "zdb")?;
+    /// # for key in 0u64..10 { store.put(key.to_be_bytes(), "", Durability::Written)?; }
+    /// let last = store.scan(&KeyRange::all(), Direction::Reverse)?.next();
+    /// assert_eq!(last.transpose()?.unwrap().key, 9u64.to_be_bytes());
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Entries> {
+        let cursor = self.open.engine.scan(range, direction)?;
+        Ok(Entries::new(cursor, &self.open))
+    }
+
+    /// Every entry as of now, in the order that is cheapest for the engine.
+    /// Works on every engine.
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// # store.put("oak", "Quercus", cambium::Durability::Written)?;
+    /// for entry in store.iterate()? {
+    ///     assert_eq!(entry?.key, "oak");
+    /// }
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn iterate(&self) -> Result<Entries> {
+        self.iterate_with(IterationOrder::Any, None)
+    }
+
+    /// Every entry in an order, from the start or from where an earlier pass
+    /// left off.
+    ///
+    /// # Errors
+    /// `Unsupported` for an order the engine does not keep, `InvalidArgument`
+    /// for a token it did not make.
+    ///
+    /// ```
+    /// use cambium::prelude::*;
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = Options::new().set("keys", "integer").create(folder.path(), "zdb")?;
+    /// # for key in 0u64..10 { store.put(key.to_be_bytes(), "", Durability::Written)?; }
+    /// let mut first = store.iterate()?;
+    /// assert_eq!(first.by_ref().take(4).count(), 4);
+    /// let token = first.resume_token();
+    /// let rest = store.iterate_with(IterationOrder::Any, token.as_ref())?;
+    /// assert_eq!(rest.count(), 6);
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn iterate_with(
+        &self,
+        order: IterationOrder,
+        resume: Option<&ResumeToken>,
+    ) -> Result<Entries> {
+        let cursor = self.open.engine.iterate(order, resume)?;
+        Ok(Entries::new(cursor, &self.open))
+    }
+
+    /// The state now, for as long as the answer is held; see [`Snapshot`].
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        Ok(Snapshot::new(self.open.engine.snapshot()?, &self.open))
+    }
+
+    /// A namespace of this store, made if it is not there; the default one is
+    /// `""`. It keeps the store open.
+    ///
+    /// # Errors
+    /// `Unsupported` where the engine has none.
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// store.namespace("")?.put("oak", "Quercus", cambium::Durability::Written)?;
+    /// assert!(store.get("oak")?.is_some());
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn namespace(&self, name: &str) -> Result<Store> {
+        Ok(Store {
+            open: Arc::new(OpenStore {
+                engine: self.open.engine.namespace(name)?,
+                path: self.open.path.clone(),
+                parent: Some(self.open.clone()),
+            }),
+        })
+    }
+
+    /// About how many bytes on disk the entries of a range take.
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// # store.put("oak", vec![7; 10_000], cambium::Durability::Synced)?;
+    /// assert!(store.approximate_size(&cambium::KeyRange::all())? > 1_000);
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn approximate_size(&self, range: &KeyRange) -> Result<u64> {
+        self.open.engine.approximate_size(range)
+    }
+
+    /// Raises everything written so far to `Synced`.
+    ///
+    /// # Errors
+    /// An error of the device is final: the store takes no more writes.
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// store.put("oak", "Quercus", cambium::Durability::Buffered)?;
+    /// store.sync()?; // from here on a power cut loses nothing
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn sync(&self) -> Result<()> {
+        self.open.engine.sync()
+    }
+
+    /// Submits a request; the completion comes exactly once, on any thread,
+    /// also after an error or a close, and must not block.
+    ///
+    /// ```
+    /// use cambium::{Request, Response};
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// let (sender, answers) = std::sync::mpsc::channel();
+    /// let request = Request::Get { key: b"oak".to_vec() };
+    /// store.submit(request, Box::new(move |answer| _ = sender.send(answer)));
+    /// let answer = answers.recv().expect("a completion comes exactly once")?;
+    /// assert_eq!(answer, Response::Value(None));
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn submit(&self, request: Request, completion: Completion) {
+        self.open.engine.submit(request, completion);
+    }
+
+    /// Syncs, writes clean marks and lets everything go, also for all clones,
+    /// iterators and snapshots: they answer `Closed` from now on. A second
+    /// close does nothing.
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// store.close()?;
+    /// assert!(matches!(store.get("oak"), Err(cambium::Error::Closed)));
+    /// # Ok(()) }
+    /// ```
+    pub fn close(&self) -> Result<()> {
+        self.open.engine.close()
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Store({}, engine {})",
+            self.open.path.display(),
+            self.capabilities().engine
+        )
+    }
+}

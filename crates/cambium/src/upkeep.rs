@@ -1,0 +1,112 @@
+//! What keeps a store in shape while it is open: compaction, checks, backups,
+//! statistics and named snapshots.
+
+use std::io::Write;
+use std::path::Path;
+
+use cambium_api::{
+    CheckReport, CompactOptions, CompactReport, ProgressSink, Result, SequenceNumber, Statistics,
+};
+
+use crate::store::Store;
+
+impl Store {
+    /// Rewrites what is live and gives space back; reads and writes go on.
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// # for age in 0..10 { store.put("oak", format!("{age}"), cambium::Durability::Synced)?; }
+    /// let report = store.compact(&cambium::CompactOptions::default(), &())?;
+    /// assert!(report.total_seconds >= 0.0);
+    /// assert_eq!(store.get("oak")?.as_deref(), Some(&b"9"[..]));
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn compact(
+        &self,
+        options: &CompactOptions,
+        progress: &dyn ProgressSink,
+    ) -> Result<CompactReport> {
+        self.engine().compact(options, progress)
+    }
+
+    /// Asks a running compaction to stop; it answers `Cancelled`.
+    pub fn cancel(&self) {
+        self.engine().cancel();
+    }
+
+    /// Reads and verifies everything this open store holds.
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// assert!(store.check(&())?.is_sound());
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn check(&self, progress: &dyn ProgressSink) -> Result<CheckReport> {
+        self.engine().check(progress)
+    }
+
+    /// Writes the store's structure as text for people.
+    pub fn dump(&self, to: &mut dyn Write) -> Result<()> {
+        self.engine().dump(to)
+    }
+
+    /// Counters, sizes and amplification.
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// store.put("oak", "Quercus", cambium::Durability::Written)?;
+    /// assert_eq!(store.stats()?.number("entries"), Some(1));
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn stats(&self) -> Result<Statistics> {
+        self.engine().stats()
+    }
+
+    /// Copies the state now into `destination`, a folder that is empty or not
+    /// there, durable when it returns; reads and writes go on.
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let copy = folder.path().join("copy");
+    /// # let store = cambium::create(folder.path().join("store"), "zdb", &cambium::Options::new())?;
+    /// store.put("oak", "Quercus", cambium::Durability::Written)?;
+    /// store.backup(&copy, &())?;
+    /// assert!(cambium::open(&copy)?.get("oak")?.is_some());
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn backup(&self, destination: impl AsRef<Path>, progress: &dyn ProgressSink) -> Result<()> {
+        self.engine().backup(destination.as_ref(), progress)
+    }
+
+    /// Keeps the state now under a name, through crashes and compaction, where
+    /// the engine can ([`Capabilities::named_snapshots`]).
+    pub fn create_named_snapshot(&self, name: &str) -> Result<()> {
+        self.engine().create_named_snapshot(name)
+    }
+
+    /// Names of kept states, with the last write each sees.
+    pub fn list_named_snapshots(&self) -> Result<Vec<(String, SequenceNumber)>> {
+        self.engine().list_named_snapshots()
+    }
+
+    /// Lets a kept state go.
+    pub fn drop_named_snapshot(&self, name: &str) -> Result<()> {
+        self.engine().drop_named_snapshot(name)
+    }
+
+    /// Brings the store back to a kept state.
+    pub fn rollback(&self, name: &str) -> Result<()> {
+        self.engine().rollback(name)
+    }
+}

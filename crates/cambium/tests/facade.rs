@@ -1,0 +1,176 @@
+//! The facade finds the engine of a store, refuses what it cannot read, and
+//! keeps a store open for as long as something of it is held.
+#![allow(clippy::unwrap_used)]
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use cambium::{
+    CheckReport, Durability, Engine, EngineKind, Environment, Error, FindingKind, MARKER_NAME,
+    Marker, OptionSpec, OptionValues, Options, ProgressSink, Result, StoreId, engines,
+};
+use cambium_storage::marker::write_marker;
+
+/// An engine that only answers that it was called.
+struct Stub;
+
+fn called<T>() -> Result<T> {
+    Err(Error::InvalidArgument("the stub was called".to_string()))
+}
+
+impl EngineKind for Stub {
+    fn name(&self) -> &'static str {
+        "stub"
+    }
+    fn format_version(&self) -> u32 {
+        3
+    }
+    fn summary(&self) -> &'static str {
+        "only answers"
+    }
+    fn options(&self) -> &'static [OptionSpec] {
+        &[]
+    }
+    fn create(&self, _: &Environment, _: &Path, _: &OptionValues) -> Result<Arc<dyn Engine>> {
+        called()
+    }
+    fn open(
+        &self,
+        _: &Environment,
+        _: &Path,
+        _: &OptionValues,
+        _: &dyn ProgressSink,
+    ) -> Result<Arc<dyn Engine>> {
+        called()
+    }
+    fn check(&self, _: &Environment, _: &Path, _: &dyn ProgressSink) -> Result<CheckReport> {
+        called()
+    }
+    fn inspect(&self, _: &Environment, _: &Path, _: &mut dyn Write) -> Result<()> {
+        called()
+    }
+    fn repair(&self, _: &Environment, _: &Path, _: &dyn ProgressSink) -> Result<CheckReport> {
+        called()
+    }
+}
+
+fn mark(path: &Path, engine: &str, format_version: u32) {
+    let marker = Marker {
+        engine: engine.to_string(),
+        format_version,
+        store: StoreId([7; 16]),
+    };
+    write_marker(&*Environment::real().file_system, path, &marker).unwrap();
+}
+
+#[test]
+fn an_added_engine_opens_the_stores_that_name_it() {
+    let folder = tempfile::tempdir().unwrap();
+    mark(folder.path(), "stub", 3);
+    let options = Options::new().engines(engines().with(Arc::new(Stub)));
+    let error = options.open(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("the stub was called"), "{error}");
+    let error = options.repair(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("the stub was called"), "{error}");
+}
+
+#[test]
+fn a_store_of_an_engine_that_is_not_there_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    mark(folder.path(), "stub", 3);
+    let error = cambium::open(folder.path()).unwrap_err();
+    assert!(matches!(error, Error::UnknownEngine { .. }));
+    assert!(error.to_string().contains("\"stub\""), "{error}");
+}
+
+#[test]
+fn a_newer_format_is_refused_with_both_versions() {
+    let folder = tempfile::tempdir().unwrap();
+    mark(folder.path(), "stub", 4);
+    let options = Options::new().engines(engines().with(Arc::new(Stub)));
+    let error = options.open(folder.path()).unwrap_err();
+    let Error::UnsupportedVersion {
+        found, supported, ..
+    } = error
+    else {
+        panic!("{error}");
+    };
+    assert_eq!((found, supported), (4, 3));
+}
+
+#[test]
+fn an_empty_folder_and_a_missing_one_are_no_stores() {
+    let folder = tempfile::tempdir().unwrap();
+    for path in [folder.path().to_path_buf(), folder.path().join("missing")] {
+        let error = cambium::open(&path).unwrap_err();
+        assert!(matches!(error, Error::NotAStore { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_damaged_marker_is_a_finding_of_check_and_an_error_of_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options::new();
+    options.create(folder.path(), "zdb").unwrap();
+    std::fs::write(folder.path().join(MARKER_NAME), "cambium store\n?").unwrap();
+    assert!(cambium::open(folder.path()).unwrap_err().is_corruption());
+    let report = cambium::check(folder.path()).unwrap();
+    assert_eq!(report.findings.len(), 1);
+    assert_eq!(report.findings[0].kind, FindingKind::Damage);
+}
+
+#[test]
+fn a_store_stays_open_while_an_iterator_or_snapshot_of_it_lives() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Options::new().create(folder.path(), "zdb").unwrap();
+    store.put("oak", "Quercus", Durability::Buffered).unwrap();
+    let (mut entries, snapshot) = (store.iterate().unwrap(), store.snapshot().unwrap());
+    drop(store);
+    assert_eq!(entries.next().unwrap().unwrap().key, "oak");
+    assert!(matches!(
+        cambium::open(folder.path()),
+        Err(Error::Locked { .. })
+    ));
+    drop(entries);
+    assert!(snapshot.get("oak").unwrap().is_some());
+    drop(snapshot);
+    // The last holder closed it: unlocked, and buffered writes are in.
+    let store = cambium::open(folder.path()).unwrap();
+    assert!(store.get("oak").unwrap().is_some());
+}
+
+#[test]
+fn a_namespace_keeps_its_store_open_and_does_not_close_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Options::new().create(folder.path(), "zdb").unwrap();
+    drop(store.namespace("").unwrap());
+    store.put("oak", "Quercus", Durability::Written).unwrap();
+    let namespace = store.namespace("").unwrap();
+    drop(store);
+    assert!(namespace.get("oak").unwrap().is_some());
+}
+
+#[test]
+fn after_an_error_an_iterator_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Options::new().create(folder.path(), "zdb").unwrap();
+    store.put("oak", "Quercus", Durability::Written).unwrap();
+    let mut entries = store.iterate().unwrap();
+    store.close().unwrap();
+    assert!(matches!(entries.next(), Some(Err(Error::Closed))));
+    assert!(entries.next().is_none());
+}
+
+#[test]
+fn options_that_do_not_exist_or_cannot_change_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let unknown = Options::new().set("kyes", "integer");
+    let error = unknown.create(folder.path(), "zdb").unwrap_err();
+    assert!(error.to_string().contains("did you mean keys?"), "{error}");
+    Options::new().create(folder.path(), "zdb").unwrap();
+    let fixed = Options::new().assign("keys=integer").unwrap();
+    let error = fixed.open(folder.path()).unwrap_err();
+    assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
+    assert!(Options::new().assign("keys").is_err());
+}
