@@ -22,7 +22,9 @@ fn main() -> Result<()> {
     let folder = PathBuf::from(arguments.next().unwrap_or_else(|| ".".into()));
     let mut number = |default: u64| {
         let argument = arguments.next();
-        argument.and_then(|text| text.parse().ok()).unwrap_or(default)
+        argument
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(default)
     };
     let (threads, seconds, rounds) = (number(16), number(2), number(5));
     let mut ratios = Vec::new();
@@ -30,7 +32,10 @@ fn main() -> Result<()> {
     for round in 0..rounds {
         let one = run(&folder, 1, seconds)?;
         let many = run(&folder, threads, seconds)?;
-        println!("round {round}: 1 thread {one:.0}/s, {threads} threads {many:.0}/s, ratio {:.2}", many / one);
+        println!(
+            "round {round}: 1 thread {one:.0}/s, {threads} threads {many:.0}/s, ratio {:.2}",
+            many / one
+        );
         alone.push(one);
         together.push(many);
         ratios.push(many / one);
@@ -66,7 +71,11 @@ fn run(folder: &Path, threads: u64, seconds: u64) -> Result<f64> {
             std::thread::spawn(move || -> Result<()> {
                 let mut key = worker;
                 while !stop.load(Ordering::Relaxed) {
-                    store.put(&(key % 1_000_000).to_be_bytes(), &[7; 100], Durability::Synced)?;
+                    store.put(
+                        &(key % 1_000_000).to_be_bytes(),
+                        &[7; 100],
+                        Durability::Synced,
+                    )?;
                     key += threads;
                     done.fetch_add(1, Ordering::Relaxed);
                 }

@@ -75,7 +75,10 @@ mod tests {
         let places = |files: &[TextFile]| -> Vec<String> {
             check(files).into_iter().map(|found| found.path).collect()
         };
-        assert_eq!(places(std::slice::from_ref(&manifest)), [CRATES, DEPENDENCIES]);
+        assert_eq!(
+            places(std::slice::from_ref(&manifest)),
+            [CRATES, DEPENDENCIES]
+        );
         let named = [
             TextFile::new(CRATES, "`cambium-zdb` is an engine"),
             TextFile::new(DEPENDENCIES, "`quick` is quick"),
