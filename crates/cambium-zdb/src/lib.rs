@@ -14,7 +14,7 @@
 //!
 //! What the paper leaves open is settled here: a crash at any point leaves a
 //! prefix of the writes ([`recovery`]), a synced write costs one sync whatever
-//! it touches ([`write`]), the index on disk is never ahead of its log
+//! it touches ([`mod@write`]), the index on disk is never ahead of its log
 //! ([`checkpoint`]), files are compacted while they are used ([`compact`]), and
 //! readers see a moment, whole batches only ([`history`]).
 //!

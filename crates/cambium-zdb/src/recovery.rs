@@ -203,28 +203,25 @@ impl Core {
             from,
             u64::MAX,
         )?;
-        // Where the run of sound records ends: what lies behind a hole is taken
-        // over like a frame, so that the file holds nothing but sound records.
-        let mut hole: Option<u64> = None;
+        let mut untidy = false;
         while let Some(scanned) = scanner.next()? {
             let record = match scanned {
                 Scanned::Record(record) => record,
                 Scanned::Fault(fault) => {
-                    hole = hole.or(Some(fault.offset));
+                    untidy = true;
                     let file = log.path().to_path_buf();
                     tails.faults.push(Fault { file, fault });
                     continue;
                 }
             };
             let header = record.header;
-            hole = hole.or(scanner.first_remains());
             tails.synced_through = tails.synced_through.max(header.synced_through.0);
             match header.kind {
                 kind::PUT | kind::DELETE => {
                     let Some(key) = entry_key(record.prefix()) else {
                         return Err(damaged_entry(log, record.offset));
                     };
-                    let source = match primary.filter(|_| hole.is_none()) {
+                    let source = match primary {
                         Some(file) => Source::Primary {
                             file,
                             offset: record.offset,
@@ -251,7 +248,7 @@ impl Core {
                 _ => {}
             }
         }
-        Ok(hole.or(scanner.first_remains()).is_some())
+        Ok(untidy || scanner.met_remains())
     }
 
     /// Decides which of the found entries count.

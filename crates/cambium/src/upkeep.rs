@@ -90,7 +90,7 @@ impl Store {
     }
 
     /// Keeps the state now under a name, through crashes and compaction, where
-    /// the engine can ([`Capabilities::named_snapshots`]).
+    /// the engine can ([`named_snapshots`](crate::Capabilities::named_snapshots)).
     pub fn create_named_snapshot(&self, name: &str) -> Result<()> {
         self.engine().create_named_snapshot(name)
     }

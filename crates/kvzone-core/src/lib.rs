@@ -1,1 +1,2 @@
 //! KVZone's load generator, measurements and reports.
+#![forbid(unsafe_code)]

@@ -6,7 +6,7 @@
 //! | `file` | an open file or block device: positioned reads and writes, sync, space |
 //! | `alignment` | what direct I/O demands of a handle |
 //! | `lock` | advisory locks with the owner's process id |
-//! | `parts` | clock, random numbers, [`Environment::real`] |
+//! | `parts` | clock, random numbers, [`crate::Environment::real`] |
 //! | `executor` | one thread per task |
 //! | `queue` | batched reads through `pread`, Linux AIO and io_uring |
 //!

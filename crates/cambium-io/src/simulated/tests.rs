@@ -1,3 +1,5 @@
+//! What the simulated disk keeps and what a crash takes, fault class by fault
+//! class.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
