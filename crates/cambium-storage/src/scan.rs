@@ -71,7 +71,7 @@ pub struct LogScanner<'a> {
     geometry: LogGeometry,
     rule: SessionRule,
     highest_session: u32,
-    met_remains: bool,
+    first_remains: Option<u64>,
     position: u64,
     until: u64,
     window: Vec<u8>,
@@ -99,7 +99,7 @@ impl<'a> LogScanner<'a> {
             geometry,
             rule,
             highest_session: 0,
-            met_remains: false,
+            first_remains: None,
             position: from,
             until,
             window: Vec::new(),
@@ -121,9 +121,10 @@ impl<'a> LogScanner<'a> {
         self.highest_session = highest;
     }
 
-    /// Met records that do not count, of a session that the rule leaves out.
-    pub fn met_remains(&self) -> bool {
-        self.met_remains
+    /// Where the first record lies that does not count, of a session that the
+    /// rule leaves out.
+    pub fn first_remains(&self) -> Option<u64> {
+        self.first_remains
     }
 
     /// Where the scan stands.
@@ -154,19 +155,21 @@ impl<'a> LogScanner<'a> {
         while self.position < self.until {
             let offset = self.position;
             let seed = self.seed;
+            let padding = (self.next_block(offset) - offset) as usize;
             let bytes = self.bytes_at(offset, RECORD_HEADER_BYTES)?;
+            let to_block = &bytes[..bytes.len().min(padding)];
             match RecordHeader::decode(bytes, &seed, offset) {
                 Ok(header) => match self.record(offset, header)? {
                     Some(scanned) => return Ok(Some(scanned)),
                     None => {
-                        self.met_remains = true;
+                        self.first_remains = self.first_remains.or(Some(offset));
                         self.position = self.next_block(offset);
                     }
                 },
-                Err(NotARecord::Zeros) => self.position = self.next_block(offset),
-                // The rest of the file is shorter than a header: its end.
-                Err(NotARecord::TooShort) if bytes.iter().all(|&byte| byte == 0) => {
-                    self.position = self.until;
+                // Padding may be shorter than a header: then the header's place
+                // runs into the next block's first record.
+                Err(_) if to_block.iter().all(|&byte| byte == 0) => {
+                    self.position = self.next_block(offset);
                 }
                 Err(reason) => {
                     self.position = self.next_block(offset);
@@ -188,19 +191,22 @@ impl<'a> LogScanner<'a> {
             SessionRule::NeverLower if header.session < self.highest_session => return Ok(None),
             _ => {}
         }
-        let fault = |reason| Ok(Some(Scanned::Fault(ScanFault { offset, reason })));
+        // Behind a record that is not whole anything may follow, also within
+        // its length: a recovery goes on at the next block. What a user's
+        // value holds there is no record of this file: the salt in the
+        // checksums is known to nobody.
+        self.position = self.next_block(offset);
         let total = header.total_bytes(self.geometry.alignment);
         let payload_end = offset + RECORD_HEADER_BYTES as u64 + u64::from(header.payload_bytes);
-        if payload_end > self.until {
-            self.position = self.until;
-            return fault(NotARecord::PayloadChecksum);
-        }
-        // The header is sound, so its length is: whatever the payload holds is
-        // a user's bytes, never to be looked at as records.
-        self.position = offset + total;
-        let Some(prefix) = self.verify_payload(offset, &header)? else {
-            return fault(NotARecord::PayloadChecksum);
+        let prefix = match payload_end <= self.until {
+            true => self.verify_payload(offset, &header)?,
+            false => None,
         };
+        let Some(prefix) = prefix else {
+            let reason = NotARecord::PayloadChecksum;
+            return Ok(Some(Scanned::Fault(ScanFault { offset, reason })));
+        };
+        self.position = offset + total;
         self.highest_session = self.highest_session.max(header.session);
         Ok(Some(Scanned::Record(ScannedRecord {
             offset,

@@ -203,25 +203,28 @@ impl Core {
             from,
             u64::MAX,
         )?;
-        let mut untidy = false;
+        // Where the run of sound records ends: what lies behind a hole is taken
+        // over like a frame, so that the file holds nothing but sound records.
+        let mut hole: Option<u64> = None;
         while let Some(scanned) = scanner.next()? {
             let record = match scanned {
                 Scanned::Record(record) => record,
                 Scanned::Fault(fault) => {
-                    untidy = true;
+                    hole = hole.or(Some(fault.offset));
                     let file = log.path().to_path_buf();
                     tails.faults.push(Fault { file, fault });
                     continue;
                 }
             };
             let header = record.header;
+            hole = hole.or(scanner.first_remains());
             tails.synced_through = tails.synced_through.max(header.synced_through.0);
             match header.kind {
                 kind::PUT | kind::DELETE => {
                     let Some(key) = entry_key(record.prefix()) else {
                         return Err(damaged_entry(log, record.offset));
                     };
-                    let source = match primary {
+                    let source = match primary.filter(|_| hole.is_none()) {
                         Some(file) => Source::Primary {
                             file,
                             offset: record.offset,
@@ -248,7 +251,7 @@ impl Core {
                 _ => {}
             }
         }
-        Ok(untidy || scanner.met_remains())
+        Ok(hole.or(scanner.first_remains()).is_some())
     }
 
     /// Decides which of the found entries count.

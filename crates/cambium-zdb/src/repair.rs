@@ -288,6 +288,7 @@ impl Repair<'_> {
             Err(error) => return Err(error),
         };
         let content = read_content(&opened, data.replay_from)?;
+        opened.log.resume_at(content.end);
         catalog.last_session = catalog.last_session.max(content.last_session);
         catalog.durable_sequence = catalog.durable_sequence.max(match length_known {
             true => 0,
