@@ -24,7 +24,7 @@ use cambium_api::{CompactOptions, CompactReport, Progress, ProgressSink};
 use cambium_base::{Error, Result};
 use cambium_io::{Environment, ReadBackend, StepOutcome};
 use cambium_storage::record::RecordHeader;
-use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
+use cambium_storage::scan::{LogScanner, Scanned, ScannedRecord, SessionRule};
 
 use crate::core::{Core, Switched, lock};
 use crate::data_file::DataFile;
@@ -53,6 +53,8 @@ pub(crate) struct Compaction {
     round_end: u64,
     /// For each copied key, where its entry lay and lies.
     moved: HashMap<u64, (u64, u64)>,
+    /// Records in the new file.
+    copied: u64,
     report: CompactReport,
 }
 
@@ -204,6 +206,7 @@ impl Core {
             rounds: 0,
             round_end: old.log.end(),
             moved: HashMap::new(),
+            copied: 0,
             report: CompactReport::default(),
             new: Arc::new(new),
             old,
@@ -266,27 +269,14 @@ impl Core {
                 }
                 continue;
             };
-            let Some(key) = entry_key(record.prefix()).filter(|_| record.header.kind == kind::PUT)
-            else {
+            let Some(key) = entry_key(record.prefix()) else {
                 continue;
             };
-            let live = compaction.table.locate(key)?.is_some_and(|location| {
-                location.position == record.offset && Arc::ptr_eq(&location.file, &compaction.old)
-            });
-            if !live {
+            if !self.is_wanted(compaction, &record, key)? {
                 continue;
             }
             let payload = scanner.payload(&record)?;
-            let header = RecordHeader {
-                session,
-                ..record.header
-            };
-            let total = header.total_bytes(self.shape.alignment);
-            compaction.new.log.reserve(total)?;
-            let position = compaction.new.log.append(&header, &[&payload]);
-            compaction.moved.insert(key, (record.offset, position));
-            compaction.report.documents += 1;
-            compaction.report.bytes_written += total;
+            compaction.append(self.shape.alignment, &record, key, &payload, session)?;
             if compaction.new.log.buffered_bytes() > FLUSH_BYTES {
                 compaction.flush_new(&self.environment)?;
             }
@@ -301,6 +291,18 @@ impl Core {
         let busy = self.environment.clock.monotonic() - started;
         compaction.report.phases.read += busy.as_secs_f64();
         Ok(())
+    }
+
+    /// An entry is wanted if its slot points at it; a removal if the new file
+    /// has an entry of the key already, which a rebuild would bring back.
+    fn is_wanted(&self, compaction: &Compaction, record: &ScannedRecord, key: u64) -> Result<bool> {
+        match record.header.kind {
+            kind::PUT => Ok(compaction.table.locate(key)?.is_some_and(|location| {
+                location.position == record.offset && Arc::ptr_eq(&location.file, &compaction.old)
+            })),
+            kind::DELETE => Ok(compaction.moved.contains_key(&key)),
+            _ => Ok(false),
+        }
     }
 
     /// Announces the new file, switches to it and makes that durable.
@@ -425,8 +427,7 @@ impl Core {
         }
         table.end_switch(place);
         let new = &compaction.new;
-        new.entries
-            .store(compaction.report.documents, Ordering::Relaxed);
+        new.entries.store(compaction.copied, Ordering::Relaxed);
         new.live.store(
             compaction.old.live.load(Ordering::Relaxed),
             Ordering::Relaxed,
@@ -457,6 +458,33 @@ impl Core {
 impl Compaction {
     fn is_of(&self, table: u64, place: usize) -> bool {
         self.table.number == table && self.place == place
+    }
+
+    /// Appends a copy of a record to the new file.
+    fn append(
+        &mut self,
+        alignment: u64,
+        record: &ScannedRecord,
+        key: u64,
+        payload: &[u8],
+        session: u32,
+    ) -> Result<()> {
+        let header = RecordHeader {
+            session,
+            ..record.header
+        };
+        let total = header.total_bytes(alignment);
+        self.new.log.reserve(total)?;
+        let position = self.new.log.append(&header, &[payload]);
+        if header.kind == kind::PUT {
+            self.moved.insert(key, (record.offset, position));
+            self.report.documents += 1;
+        } else {
+            self.moved.remove(&key);
+        }
+        self.copied += 1;
+        self.report.bytes_written += total;
+        Ok(())
     }
 
     fn flush_new(&mut self, environment: &Environment) -> Result<()> {
