@@ -59,7 +59,16 @@ fn an_entry_up_to_the_guess_costs_one_read_and_a_longer_one_two() {
     let (environment, recorder) = counted();
     let store = create(&environment, &[("keys", "integer")]);
     // 48 bytes of record header and 16 of time and key come with the value.
-    let sizes = [0usize, 4, 1000, 4096 - 64, 4096 - 63, 5000, 100_000, 3 << 20];
+    let sizes = [
+        0usize,
+        4,
+        1000,
+        4096 - 64,
+        4096 - 63,
+        5000,
+        100_000,
+        3 << 20,
+    ];
     for (number, size) in sizes.iter().enumerate() {
         let value = vec![number as u8; *size];
         store
@@ -172,7 +181,11 @@ fn files(environment: &Environment, prefix: &str) -> u64 {
 #[test]
 fn the_index_takes_slot_bytes_times_range_and_nothing_a_key() {
     let (environment, _) = counted();
-    let pairs = [("keys", "integer"), ("slot_bytes", "5"), ("cache_bytes", "0")];
+    let pairs = [
+        ("keys", "integer"),
+        ("slot_bytes", "5"),
+        ("cache_bytes", "0"),
+    ];
     let store = create(&environment, &pairs);
     let mut batch = WriteBatch::new();
     for number in 0..200_000u64 {
