@@ -4,6 +4,9 @@
 //! (`ARCHITECTURE.md`) and why each foreign crate is used
 //! (`docs/dependencies.md`). Every crate under `crates/` and every direct
 //! dependency must be named in them, as `` `name` ``.
+//!
+//! A number without the command that makes it cannot be checked by anyone: each
+//! section of `docs/benchmarks.md` that has a table has a block with a command.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +19,9 @@ use crate::workspace::TextFile;
 const CRATES: &str = "ARCHITECTURE.md";
 const DEPENDENCIES: &str = "docs/dependencies.md";
 
-/// Checks both lists.
+const BENCHMARKS: &str = "docs/benchmarks.md";
+
+/// Checks the lists and the benchmarks.
 pub fn check(files: &[TextFile]) -> Vec<Violation> {
     let mut crates = BTreeSet::new();
     let mut foreign = BTreeSet::new();
@@ -39,6 +44,37 @@ pub fn check(files: &[TextFile]) -> Vec<Violation> {
         &foreign,
         "say why it is needed",
     ));
+    let benchmarks = files.iter().find(|file| file.path == BENCHMARKS);
+    found.extend(benchmarks.into_iter().flat_map(without_command));
+    found
+}
+
+fn without_command(file: &TextFile) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let (mut table, mut command, mut fenced) = (0, false, false);
+    let lines = file.text.lines().enumerate();
+    // A heading behind the end closes the last section.
+    for (position, line) in lines.chain([(0, "# ")]) {
+        if line.starts_with("```") {
+            fenced = !fenced;
+            command = true;
+        } else if line.starts_with('#') && !fenced {
+            if table > 0 && !command {
+                let what = "a table of numbers without the command that makes it";
+                let remedy = "add the command in a ``` block of the same section";
+                found.push(Violation::error(
+                    &file.path,
+                    table,
+                    "documents",
+                    what,
+                    remedy,
+                ));
+            }
+            (table, command) = (0, false);
+        } else if line.starts_with('|') && table == 0 {
+            table = position + 1;
+        }
+    }
     found
 }
 
@@ -65,6 +101,21 @@ fn unnamed(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_without_a_command_are_found() {
+        let section = "## Writes\n\n| 1 | 2 |\n";
+        let lines = |text: &str| -> Vec<usize> {
+            let found = check(&[TextFile::new(BENCHMARKS, text)]);
+            found.iter().map(|violation| violation.line).collect()
+        };
+        assert_eq!(lines(section), [3]);
+        assert_eq!(lines(&format!("{section}## Other\n```\nmake\n```\n")), [3]);
+        assert_eq!(
+            lines(&format!("{section}```text\n# all\nmake bench\n```\n")),
+            [0; 0]
+        );
+    }
 
     #[test]
     fn crates_and_dependencies_without_a_line_are_found() {
