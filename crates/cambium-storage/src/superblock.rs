@@ -146,6 +146,18 @@ impl Superblock {
         Ok(())
     }
 
+    /// Writes the newest copy once more and syncs it. A process that died, or
+    /// whose sync failed, may have left it in the operating system's cache
+    /// alone: it must be on the device before anything is done that relies on
+    /// it, like writing over the other copy or removing a file.
+    pub fn confirm(&mut self, payload: &[u8]) -> Result<()> {
+        let bytes = encode(&self.store, self.version, self.generation, payload);
+        let path = copy_path(&self.folder, self.newest);
+        let file = self.file_system.open(&path, OpenOptions::CREATE)?;
+        file.write_at(&bytes, 0)?;
+        file.sync_data()
+    }
+
     /// Writes one copy after the other, so that either one alone is enough.
     pub fn write_both(&mut self, payload: &[u8]) -> Result<()> {
         self.write(payload)?;

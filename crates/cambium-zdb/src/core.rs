@@ -243,6 +243,11 @@ impl Core {
         if self.session_begun.load(Ordering::Acquire) {
             return Ok(());
         }
+        let payload = maintenance.catalog.encode();
+        maintenance
+            .superblock
+            .confirm(&payload)
+            .map_err(|error| self.after_superblock_failure(error))?;
         let catalog = &mut maintenance.catalog;
         let before = (catalog.session, catalog.clean);
         catalog.last_session += 1;
@@ -251,7 +256,13 @@ impl Core {
         let session = catalog.session;
         let payload = catalog.encode();
         // Both copies: losing one later must not bring an older session back.
-        if let Err(error) = maintenance.superblock.write_both(&payload) {
+        // And the names: who made the store may have died before that.
+        let folder = &self.path;
+        let begun = maintenance
+            .superblock
+            .write_both(&payload)
+            .and_then(|()| self.environment.file_system.sync_directory(folder));
+        if let Err(error) = begun {
             (maintenance.catalog.session, maintenance.catalog.clean) = before;
             return Err(self.after_superblock_failure(error));
         }

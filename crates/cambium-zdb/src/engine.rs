@@ -573,7 +573,7 @@ impl Core {
             let mut maintenance = lock(&self.maintenance);
             match self.poison.get() {
                 // What is on the device is not known: no clean mark.
-                Some(_) => Ok(()),
+                Some(original) => Err(Error::poisoned_by(original)),
                 None => self.checkpoint_locked(&mut maintenance, true),
             }
         };

@@ -123,9 +123,12 @@ pub(crate) fn open(
     let marker = read_marker(file_system, path)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
     let core = attach(environment, path, marker.store, tuning, (held, true))?;
+    let clean = crate::core::lock(&core.maintenance).catalog.clean;
+    if !clean {
+        core.confirm_superblock()?;
+    }
     core.remove_leftovers()?;
     let missing = core.tables_without_index()?;
-    let clean = crate::core::lock(&core.maintenance).catalog.clean;
     for table in &missing {
         core.make_empty_index(*table)?;
     }
@@ -298,20 +301,32 @@ fn assemble(
 }
 
 impl Core {
+    /// Makes sure that what was read of the superblock is on the device.
+    fn confirm_superblock(&self) -> Result<()> {
+        let mut maintenance = crate::core::lock(&self.maintenance);
+        let payload = maintenance.catalog.encode();
+        maintenance.superblock.confirm(&payload)?;
+        self.environment.file_system.sync_directory(&self.path)
+    }
+
     /// Removes files of ours that no catalog names: what a crash left of a new
     /// table, a compaction, or a rebuild.
     fn remove_leftovers(&self) -> Result<()> {
         let named = self.named_files();
+        let mut leftovers = Vec::new();
         for entry in self.environment.file_system.list(&self.path)? {
             let name = entry.name.to_string_lossy();
             let can_be_left = name.starts_with("data-") || name.starts_with("index-");
             if can_be_left && !named.contains(&*name) {
-                self.environment
-                    .file_system
-                    .remove(&self.path.join(&entry.name))?;
+                leftovers.push(self.path.join(&entry.name));
             }
         }
-        Ok(())
+        if !leftovers.is_empty() {
+            self.confirm_superblock()?;
+        }
+        leftovers
+            .iter()
+            .try_for_each(|path| self.environment.file_system.remove(path))
     }
 
     /// Names of all files in the catalog.

@@ -382,6 +382,7 @@ impl Core {
         }
         let mut writer = lock(&self.writer);
         for (number, file) in tails.files.iter().enumerate() {
+            self.write_again(file, file.log.end(), ends[number])?;
             file.log.resume_at(ends[number]);
             if counted[number] > 0 {
                 // What survived a killed process is not on the device yet.
@@ -399,6 +400,24 @@ impl Core {
                 file.log.append(&header, &[&ends[number].to_le_bytes()]);
                 mark_dirty(&mut writer.dirty, file);
             }
+        }
+        Ok(())
+    }
+
+    /// Writes a tail over itself: a process that died, or whose sync failed,
+    /// may have left it in the operating system's cache alone, and marked as
+    /// written, so that a sync would not bring it to the device.
+    fn write_again(&self, file: &DataFile, from: u64, to: u64) -> Result<()> {
+        const CHUNK_BYTES: u64 = 1 << 20;
+        let mut position = from;
+        while position < to {
+            let mut chunk = vec![0; CHUNK_BYTES.min(to - position) as usize];
+            let count = file.log.file().read_at(&mut chunk, position)?;
+            if count == 0 {
+                return Ok(());
+            }
+            file.log.file().write_at(&chunk[..count], position)?;
+            position += count as u64;
         }
         Ok(())
     }

@@ -261,6 +261,7 @@ impl Core {
         operations: &[Operation],
         durability: Durability,
     ) -> Result<SequenceNumber> {
+        self.check_writable()?;
         let mut changes: KeyChanges<'_> = BTreeMap::new();
         for operation in operations {
             let (key, value) = match operation {
@@ -288,7 +289,9 @@ impl Core {
         let answer = self.write_request(request);
         drop(locks);
         if answer.is_ok() {
-            self.split_if_full()?;
+            // The write has succeeded whatever becomes of the growth: what
+            // fails here has stopped further writes, or is tried again.
+            _ = self.split_if_full();
         }
         answer
     }
