@@ -191,11 +191,6 @@ impl<'a> LogScanner<'a> {
             SessionRule::NeverLower if header.session < self.highest_session => return Ok(None),
             _ => {}
         }
-        // Behind a record that is not whole anything may follow, also within
-        // its length: a recovery goes on at the next block. What a user's
-        // value holds there is no record of this file: the salt in the
-        // checksums is known to nobody.
-        self.position = self.next_block(offset);
         let total = header.total_bytes(self.geometry.alignment);
         let payload_end = offset + RECORD_HEADER_BYTES as u64 + u64::from(header.payload_bytes);
         let prefix = match payload_end <= self.until {
@@ -203,6 +198,7 @@ impl<'a> LogScanner<'a> {
             false => None,
         };
         let Some(prefix) = prefix else {
+            self.position = self.behind_damaged(offset, total)?;
             let reason = NotARecord::PayloadChecksum;
             return Ok(Some(Scanned::Fault(ScanFault { offset, reason })));
         };
@@ -213,6 +209,24 @@ impl<'a> LogScanner<'a> {
             header,
             prefix,
         })))
+    }
+
+    /// Where to go on behind a record whose payload is damaged. If it is the
+    /// torn end of a tail, a recovery went on at a block within its length; if
+    /// it is not, the next record follows it. What a user's value holds at a
+    /// block is no record of this file: nobody knows the salt in its checksums.
+    fn behind_damaged(&mut self, offset: u64, total: u64) -> Result<u64> {
+        let end = offset.saturating_add(total).min(self.until);
+        let seed = self.seed;
+        let mut block = self.next_block(offset);
+        while block < end {
+            let bytes = self.bytes_at(block, RECORD_HEADER_BYTES)?;
+            if RecordHeader::decode(bytes, &seed, block).is_ok() {
+                return Ok(block);
+            }
+            block += self.geometry.block;
+        }
+        Ok(end)
     }
 
     fn verify_payload(
