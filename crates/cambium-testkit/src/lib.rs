@@ -1,1 +1,20 @@
-//! Model, conformance suite and crash driver that every engine is held against.
+//! What every engine is held against.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`memory_engine`] | the model: an ordered map over a log of batches, itself an engine |
+//! | [`crash`] | seeded runs, crashed everywhere and compared with an oracle |
+//! | [`broken`] | file systems that break their contract, which the suites must notice |
+//! | [`subject`] | an engine with the options it is tested under |
+#![forbid(unsafe_code)]
+
+pub mod broken;
+pub mod crash;
+mod history;
+pub mod memory_engine;
+pub mod subject;
+mod workload;
+
+pub use broken::Breakage;
+pub use crash::{CrashReport, CrashSuite, Failure};
+pub use subject::Subject;

@@ -1,0 +1,303 @@
+//! File systems that break their contract on purpose.
+//!
+//! A suite that passes over a disk whose syncs do nothing has tested nothing.
+//! Each [`Breakage`] takes one promise of [`cambium_io::file_system`] away, and
+//! the suites must notice every one.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cambium_api::Result;
+use cambium_io::batch::ReadQueue;
+use cambium_io::{
+    Advice, Alignment, BatchOptions, DirectoryEntry, File, FileLock, FileSystem, LockMode,
+    Metadata, OpenOptions, Space,
+};
+
+/// A promise that is not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Breakage {
+    /// Syncing a file does nothing.
+    SyncDoesNothing,
+    /// Syncing a folder does nothing.
+    FolderSyncDoesNothing,
+    /// Every second sync of a file does nothing.
+    EverySecondSync,
+    /// The sync of a file that is renamed next is lost.
+    SyncBeforeRenameLost,
+    /// Every seventh write stops half way and reports success.
+    ShortWriteIgnored,
+    /// A read after a write sees the bytes from before it.
+    StaleReads,
+    /// Errors of syncs are swallowed.
+    SyncErrorSwallowed,
+    /// Errors of writes are swallowed.
+    WriteErrorSwallowed,
+    /// Writes are kept back and done after the next sync.
+    WritesPassSyncs,
+    /// Locks are always granted.
+    LockIgnored,
+    /// Removed files stay.
+    RemoveIgnored,
+    /// A file is never cut.
+    TruncateIgnored,
+}
+
+impl Breakage {
+    /// Every one, with its name.
+    pub const ALL: [(Breakage, &'static str); 12] = [
+        (Breakage::SyncDoesNothing, "sync_does_nothing"),
+        (Breakage::FolderSyncDoesNothing, "folder_sync_does_nothing"),
+        (Breakage::EverySecondSync, "every_second_sync"),
+        (Breakage::SyncBeforeRenameLost, "sync_before_rename_lost"),
+        (Breakage::ShortWriteIgnored, "short_write_ignored"),
+        (Breakage::StaleReads, "stale_reads"),
+        (Breakage::SyncErrorSwallowed, "sync_error_swallowed"),
+        (Breakage::WriteErrorSwallowed, "write_error_swallowed"),
+        (Breakage::WritesPassSyncs, "writes_pass_syncs"),
+        (Breakage::LockIgnored, "lock_ignored"),
+        (Breakage::RemoveIgnored, "remove_ignored"),
+        (Breakage::TruncateIgnored, "truncate_ignored"),
+    ];
+}
+
+/// Every how many writes one is short.
+const SHORT_EVERY: u64 = 7;
+
+/// A file system with one promise less.
+#[derive(Debug)]
+pub struct BrokenFileSystem {
+    below: Arc<dyn FileSystem>,
+    breakage: Breakage,
+    writes: Arc<AtomicU64>,
+}
+
+impl BrokenFileSystem {
+    /// Breaks one promise of `below`.
+    pub fn new(below: Arc<dyn FileSystem>, breakage: Breakage) -> Self {
+        BrokenFileSystem {
+            below,
+            breakage,
+            writes: Arc::default(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct FreeLock;
+
+impl FileLock for FreeLock {}
+
+impl FileSystem for BrokenFileSystem {
+    fn open(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn File>> {
+        let mut options = options;
+        if self.breakage == Breakage::TruncateIgnored {
+            options.truncate = false;
+        }
+        Ok(Arc::new(BrokenFile {
+            below: self.below.open(path, options)?,
+            breakage: self.breakage,
+            writes: self.writes.clone(),
+            kept_back: Mutex::default(),
+            stale: Mutex::default(),
+            skip: AtomicBool::new(true),
+        }))
+    }
+
+    fn create_directory(&self, path: &Path) -> Result<()> {
+        self.below.create_directory(path)
+    }
+
+    fn remove_directory(&self, path: &Path) -> Result<()> {
+        self.below.remove_directory(path)
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
+        self.below.list(path)
+    }
+
+    fn metadata(&self, path: &Path) -> Result<Option<Metadata>> {
+        self.below.metadata(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.below.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        if self.breakage == Breakage::RemoveIgnored {
+            return Ok(());
+        }
+        self.below.remove(path)
+    }
+
+    fn sync_directory(&self, path: &Path) -> Result<()> {
+        match self.breakage {
+            Breakage::FolderSyncDoesNothing => Ok(()),
+            Breakage::SyncErrorSwallowed => {
+                _ = self.below.sync_directory(path);
+                Ok(())
+            }
+            _ => self.below.sync_directory(path),
+        }
+    }
+
+    fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
+        if self.breakage == Breakage::LockIgnored {
+            return Ok(Box::new(FreeLock));
+        }
+        self.below.lock(path, mode)
+    }
+
+    fn space(&self, path: &Path) -> Result<Space> {
+        self.below.space(path)
+    }
+
+    fn read_queue(&self, options: BatchOptions) -> Result<Box<dyn ReadQueue>> {
+        self.below.read_queue(options)
+    }
+}
+
+#[derive(Debug)]
+struct BrokenFile {
+    below: Arc<dyn File>,
+    breakage: Breakage,
+    writes: Arc<AtomicU64>,
+    /// Writes that come after the next sync.
+    kept_back: Mutex<Vec<(u64, Vec<u8>)>>,
+    /// Bytes from before the last write, once.
+    stale: Mutex<Option<(u64, Vec<u8>)>>,
+    /// Whether the next of every two syncs is left out.
+    skip: AtomicBool,
+}
+
+impl BrokenFile {
+    fn is_to_be_renamed(&self) -> bool {
+        let name = self.below.path().to_string_lossy();
+        [".new", ".tmp", ".next", "-new", "-tmp"]
+            .iter()
+            .any(|ending| name.ends_with(ending))
+    }
+
+    fn remember_before(&self, buffer: &[u8], offset: u64) -> Result<()> {
+        let mut before = vec![0; buffer.len()];
+        let count = self.below.read_at(&mut before, offset)?;
+        before.truncate(count);
+        let mut stale = self.stale.lock().unwrap_or_else(PoisonError::into_inner);
+        *stale = Some((offset, before));
+        Ok(())
+    }
+}
+
+impl File for BrokenFile {
+    fn path(&self) -> &Path {
+        self.below.path()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let count = self.below.read_at(buffer, offset)?;
+        let mut stale = self.stale.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((start, before)) = stale.take() {
+            for (place, byte) in before.into_iter().enumerate() {
+                let position = start + place as u64;
+                if let Some(at) = position.checked_sub(offset) {
+                    if at < count as u64 {
+                        buffer[at as usize] = byte;
+                    }
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
+        let number = self.writes.fetch_add(1, Ordering::Relaxed) + 1;
+        match self.breakage {
+            Breakage::ShortWriteIgnored if number % SHORT_EVERY == 0 => {
+                self.below.write_at(&buffer[..buffer.len() / 2], offset)
+            }
+            Breakage::StaleReads => {
+                self.remember_before(buffer, offset)?;
+                self.below.write_at(buffer, offset)
+            }
+            Breakage::WriteErrorSwallowed => {
+                _ = self.below.write_at(buffer, offset);
+                Ok(())
+            }
+            Breakage::WritesPassSyncs => {
+                // Readers see the bytes; the device gets them a sync too late.
+                self.below.write_at(buffer, offset)?;
+                let mut kept = self
+                    .kept_back
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
+                kept.push((offset, buffer.to_vec()));
+                Ok(())
+            }
+            _ => self.below.write_at(buffer, offset),
+        }
+    }
+
+    fn sync_data(&self) -> Result<()> {
+        match self.breakage {
+            Breakage::SyncDoesNothing => Ok(()),
+            Breakage::EverySecondSync if self.skip.fetch_xor(true, Ordering::Relaxed) => Ok(()),
+            Breakage::SyncBeforeRenameLost if self.is_to_be_renamed() => Ok(()),
+            Breakage::SyncErrorSwallowed => {
+                _ = self.below.sync_data();
+                Ok(())
+            }
+            Breakage::WritesPassSyncs => {
+                let mut kept = self
+                    .kept_back
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
+                let late = std::mem::take(&mut *kept);
+                let mut zeros = Vec::new();
+                for (offset, bytes) in &late {
+                    zeros.clear();
+                    zeros.resize(bytes.len(), 0);
+                    self.below.write_at(&zeros, *offset)?;
+                }
+                self.below.sync_data()?;
+                for (offset, bytes) in &late {
+                    self.below.write_at(bytes, *offset)?;
+                }
+                Ok(())
+            }
+            _ => self.below.sync_data(),
+        }
+    }
+
+    fn length(&self) -> Result<u64> {
+        self.below.length()
+    }
+
+    fn set_length(&self, length: u64) -> Result<()> {
+        if self.breakage == Breakage::TruncateIgnored && length < self.below.length()? {
+            return Ok(());
+        }
+        self.below.set_length(length)
+    }
+
+    fn allocate(&self, offset: u64, length: u64) -> Result<()> {
+        self.below.allocate(offset, length)
+    }
+
+    fn punch_hole(&self, offset: u64, length: u64) -> Result<()> {
+        self.below.punch_hole(offset, length)
+    }
+
+    fn advise(&self, offset: u64, length: u64, advice: Advice) {
+        self.below.advise(offset, length, advice);
+    }
+
+    fn allocated_bytes(&self) -> Result<u64> {
+        self.below.allocated_bytes()
+    }
+
+    fn alignment(&self) -> Alignment {
+        self.below.alignment()
+    }
+}

@@ -1,0 +1,455 @@
+//! One run: actions on a store, images at crash points.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cambium_api::{CompactOptions, Durability, Engine, Operation, Snapshot, WriteBatch};
+use cambium_base::{Error, SequenceNumber};
+use cambium_io::Environment;
+use cambium_io::simulated::{
+    CrashPoint, CrashStyle, Event, Generator, Moment, ProbePoints, SimulatedDisk,
+};
+
+use super::image::{Examiner, Expectation};
+use super::report::CrashReport;
+use super::{CrashSuite, Mode};
+use crate::history::{History, State, Window, collect, compare_reads};
+use crate::workload::{Action, Workload, key_space};
+
+/// Most images looked at after one action.
+const POINTS_AN_ACTION: usize = 4;
+
+/// Forks taken while an action ran, and what was promised at each.
+pub(super) struct Tracker {
+    pub(super) window: Window,
+    created: bool,
+    generator: Generator,
+    points: Vec<(SimulatedDisk, Window, bool)>,
+    seen: u64,
+}
+
+impl Tracker {
+    /// Keeps some of the points of an action, each as likely as any other.
+    fn offer(&mut self, point: CrashPoint) {
+        if point.moment == Moment::BeforeOperation && !self.generator.chance(1, 4) {
+            return;
+        }
+        self.seen += 1;
+        let taken = (point.disk, self.window, self.created);
+        if self.points.len() < POINTS_AN_ACTION {
+            self.points.push(taken);
+        } else {
+            let place = self.generator.below(self.seen) as usize;
+            if place < POINTS_AN_ACTION {
+                self.points[place] = taken;
+            }
+        }
+    }
+}
+
+/// A run in progress.
+pub(super) struct Driver<'a> {
+    pub(super) suite: &'a CrashSuite,
+    pub(super) report: &'a mut CrashReport,
+    pub(super) mode: Mode,
+    pub(super) generator: Generator,
+    pub(super) disk: SimulatedDisk,
+    pub(super) environment: Environment,
+    /// `None` while the store is closed or could not be opened.
+    pub(super) store: Option<Arc<dyn Engine>>,
+    pub(super) history: History,
+    pub(super) workload: Workload,
+    snapshots: Vec<(Arc<dyn Snapshot>, State)>,
+    tracker: Arc<Mutex<Tracker>>,
+    /// In fault mode: a rule is armed, and no error of it was seen yet.
+    pub(super) armed: Option<super::faults::Armed>,
+    /// Nothing more can be asked of this store but to be recovered.
+    pub(super) finished: bool,
+}
+
+impl<'a> Driver<'a> {
+    /// Does a whole run.
+    pub(super) fn run(
+        suite: &'a CrashSuite,
+        mode: Mode,
+        seed: u64,
+        report: &'a mut CrashReport,
+    ) -> Result<(), String> {
+        report.add("runs");
+        let mut generator = Generator::new(seed);
+        let disk = SimulatedDisk::new(generator.next_u64());
+        disk.set_short_transfers(generator.chance(1, 4));
+        let environment = suite.subject.environment(&disk, generator.next_u64());
+        let history = History::new();
+        let tracker = Arc::new(Mutex::new(Tracker {
+            window: history.window(),
+            created: false,
+            generator: Generator::new(generator.next_u64()),
+            points: Vec::new(),
+            seen: 0,
+        }));
+        watch(&disk, &tracker);
+        let store = suite
+            .subject
+            .create(&environment)
+            .map_err(|error| format!("creating: {error}"))?;
+        let workload = Workload::new(generator.next_u64(), store.capabilities());
+        let mut driver = Driver {
+            suite,
+            report,
+            mode,
+            generator,
+            disk,
+            environment,
+            store: Some(store),
+            history,
+            workload,
+            snapshots: Vec::new(),
+            tracker,
+            armed: None,
+            finished: false,
+        };
+        driver.look_at_points()?;
+        driver.tracker().created = true;
+        let outcome = driver.act();
+        driver.disk.clear_crash_probe();
+        let events = driver.disk.clone();
+        driver.report.add_events(&events);
+        outcome
+    }
+
+    fn tracker(&self) -> MutexGuard<'_, Tracker> {
+        self.tracker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn act(&mut self) -> Result<(), String> {
+        let arm_at = match self.mode {
+            Mode::Crashes => u64::MAX,
+            Mode::Faults => self.generator.below(self.suite.actions),
+        };
+        for number in 0..self.suite.actions {
+            if number == arm_at {
+                self.arm();
+            }
+            let action = self.workload.action();
+            let name = format!("{action:?}");
+            self.perform(action)
+                .and_then(|()| self.look_at_points())
+                .map_err(|what| format!("action {number}, {}: {what}", shortened(&name)))?;
+            if self.finished {
+                break;
+            }
+        }
+        self.finish()
+    }
+
+    /// The last look: crash what is there now in every style.
+    fn finish(&mut self) -> Result<(), String> {
+        self.disk.clear_faults();
+        self.disk.set_capacity(None);
+        let disk = self.disk.fork();
+        let window = self.history.window();
+        for style in CrashStyle::ALL {
+            self.examine_point(&disk, window, true, Some(style))?;
+        }
+        Ok(())
+    }
+
+    /// Examines the forks of the last action.
+    pub(super) fn look_at_points(&mut self) -> Result<(), String> {
+        let points = {
+            let mut tracker = self.tracker();
+            tracker.seen = 0;
+            std::mem::take(&mut tracker.points)
+        };
+        for (disk, window, created) in points {
+            self.examine_point(&disk, window, created, None)?;
+        }
+        Ok(())
+    }
+
+    fn examine_point(
+        &mut self,
+        disk: &SimulatedDisk,
+        window: Window,
+        created: bool,
+        style: Option<CrashStyle>,
+    ) -> Result<(), String> {
+        let seed = self.generator.next_u64();
+        let kill = created && self.generator.chance(1, 6);
+        let written = self.oldest_after_kill(window);
+        let mut examiner = Examiner {
+            subject: &self.suite.subject,
+            report: self.report,
+        };
+        let mut expectation = Expectation {
+            low: window.synced,
+            synced: window.synced,
+            high: window.sent,
+            created,
+        };
+        let style = style.unwrap_or(CrashStyle::Mixed);
+        examiner.crash(disk, style, seed, &self.history, expectation)?;
+        if kill {
+            expectation.low = written;
+            examiner.kill(disk, seed, &self.history, expectation)?;
+        }
+        Ok(())
+    }
+
+    /// The oldest state that may be found after the death of the process. A
+    /// failed sync that dropped pages takes `Written` back too.
+    fn oldest_after_kill(&self, window: Window) -> usize {
+        if self.disk.event_count(Event::SyncDroppedPages) > 0 {
+            window.synced
+        } else {
+            window.written
+        }
+    }
+
+    /// Tells the probe what may be found from now on.
+    pub(super) fn promise(&mut self) {
+        let window = self.history.window();
+        self.tracker().window = window;
+    }
+
+    /// Turns an error into a failure of the suite, or, while faults are
+    /// about, into what has to hold after one.
+    fn failed(&mut self, error: Error, what: &str, wrote: bool) -> Result<(), String> {
+        match self.mode {
+            Mode::Crashes => Err(format!("{what}: {error}")),
+            Mode::Faults => self.after_failure(error, what, wrote),
+        }
+    }
+
+    fn perform(&mut self, action: Action) -> Result<(), String> {
+        let Some(store) = self.store.clone() else {
+            return self.reopen();
+        };
+        match action {
+            Action::Write(batch, durability) => self.write(&*store, batch, durability),
+            Action::Sync => match store.sync() {
+                Ok(()) => {
+                    self.history.secure(Durability::Synced);
+                    self.promise();
+                    Ok(())
+                }
+                Err(error) => self.failed(error, "sync", false),
+            },
+            Action::Step(budget) => match store.step(budget) {
+                Ok(_) => Ok(()),
+                Err(error) => self.failed(error, "step", false),
+            },
+            Action::Compact => match store.compact(&CompactOptions::default(), &()) {
+                Ok(_) => Ok(()),
+                Err(error) => self.failed(error, "compact", false),
+            },
+            Action::OpenSnapshot => match store.snapshot() {
+                Ok(snapshot) => {
+                    let state = self.history.current().clone();
+                    self.snapshots.push((snapshot, state));
+                    Ok(())
+                }
+                Err(error) => self.failed(error, "snapshot", false),
+            },
+            Action::CloseSnapshot => self.close_snapshot(),
+            Action::Read => self.read(&*store),
+            Action::Reopen => {
+                drop(store);
+                self.close_and_reopen()
+            }
+            Action::Kill => self.go_on_with(self.disk.process_crash(), false),
+            Action::PowerCut => {
+                let seed = self.generator.next_u64();
+                self.go_on_with(self.disk.crash(CrashStyle::Mixed, seed), true)
+            }
+        }
+    }
+
+    fn write(
+        &mut self,
+        store: &dyn Engine,
+        batch: WriteBatch,
+        durability: Durability,
+    ) -> Result<(), String> {
+        self.history.send(&batch);
+        self.promise();
+        let before = self.history.sequence_at(self.history.window().sent - 1);
+        match write_one_way_or_another(store, batch, durability) {
+            Ok(sequence) => {
+                let last = self.history.window().sent;
+                let changed = self.history.state(last) != self.history.state(last - 1);
+                if sequence < before || (changed && sequence == before) {
+                    return Err(format!(
+                        "sequence number {sequence} after {before}, which must grow"
+                    ));
+                }
+                self.history.acknowledge(sequence, durability);
+                self.promise();
+                Ok(())
+            }
+            Err(error) => self.failed(error, "write", true),
+        }
+    }
+
+    fn read(&mut self, store: &dyn Engine) -> Result<(), String> {
+        let capabilities = store.capabilities();
+        let keys = key_space(capabilities.keys);
+        let current = self.history.current().clone();
+        let outcome = match collect(store) {
+            Ok(found) if found == *current => {
+                compare_reads(store, &current, &keys, capabilities.ordered)
+            }
+            Ok(found) => {
+                let sent = self.history.window().sent;
+                self.history.find(&found, sent, sent).map(|_| ())
+            }
+            Err(error) => Err(format!("a read failed: {error}")),
+        };
+        match outcome {
+            // While reads are made to fail they may; wrong answers never.
+            Err(what) if self.armed.is_some() && what.starts_with("a read failed") => Ok(()),
+            other => other,
+        }
+    }
+
+    fn close_snapshot(&mut self) -> Result<(), String> {
+        let Some((snapshot, state)) = self.snapshots.pop() else {
+            return Ok(());
+        };
+        match collect(&*snapshot) {
+            Ok(found) if found == *state => Ok(()),
+            Ok(found) => Err(format!(
+                "a snapshot has {} entries that are not the {} it began with",
+                found.len(),
+                state.len()
+            )),
+            Err(error) => self.failed(error, "reading a snapshot", false),
+        }
+    }
+
+    fn close_and_reopen(&mut self) -> Result<(), String> {
+        while !self.snapshots.is_empty() {
+            self.close_snapshot()?;
+        }
+        let Some(store) = self.store.take() else {
+            return Ok(());
+        };
+        match store.close() {
+            Ok(()) => {
+                // A poisoned store closes without a word; it promised nothing.
+                if self.armed.is_none() {
+                    self.history.secure(Durability::Synced);
+                    self.promise();
+                }
+            }
+            Err(error) if self.mode == Mode::Crashes => return Err(format!("close: {error}")),
+            Err(_) => self.report.add("close failed"),
+        }
+        drop(store);
+        self.reopen()
+    }
+
+    /// Opens the store on the disk as it is, and settles on what is found.
+    pub(super) fn reopen(&mut self) -> Result<(), String> {
+        self.report.add("reopened");
+        match self.suite.subject.open(&self.environment) {
+            Ok(store) => {
+                let window = self.history.window();
+                self.settle(store, self.oldest_after_kill(window))
+            }
+            Err(error) if self.armed.is_some() => {
+                self.report.add("open failed");
+                self.disarm();
+                if matches!(error, Error::NotAStore { .. }) {
+                    return Err(format!("an I/O error made the store unknown: {error}"));
+                }
+                Ok(())
+            }
+            Err(error) => Err(format!("opening: {error}")),
+        }
+    }
+
+    /// The run goes on with another disk, as after a crash.
+    fn go_on_with(&mut self, disk: SimulatedDisk, power: bool) -> Result<(), String> {
+        self.report.add(if power {
+            "power cuts lived through"
+        } else {
+            "kills lived through"
+        });
+        self.disarm();
+        disk.set_capacity(None);
+        self.snapshots.clear();
+        self.disk.clear_crash_probe();
+        if power {
+            self.history.forget_written();
+        }
+        self.promise();
+        let low = self.oldest_after_kill(self.history.window());
+        let seed = self.generator.next_u64();
+        self.environment = self.suite.subject.environment(&disk, seed);
+        self.disk = disk;
+        watch(&self.disk, &self.tracker);
+        self.store = None;
+        match self.suite.subject.open(&self.environment) {
+            Ok(store) => self.settle(store, low),
+            Err(error) => Err(format!("opening after a crash: {error}")),
+        }
+    }
+
+    fn settle(&mut self, store: Arc<dyn Engine>, low: usize) -> Result<(), String> {
+        let sent = self.history.window().sent;
+        // Forks taken while it opened speak of states that settling forgets.
+        self.look_at_points()?;
+        match collect(&*store) {
+            Ok(found) => {
+                let index = self.history.find(&found, low, sent)?;
+                self.history.settle(index, low);
+                self.promise();
+            }
+            Err(error) if self.armed.is_some() => {
+                // Which state was recovered cannot be told: stop here.
+                self.report.add("unreadable under faults");
+                self.finished = true;
+                _ = error;
+            }
+            Err(error) => return Err(format!("iterating after opening: {error}")),
+        }
+        self.store = Some(store);
+        Ok(())
+    }
+
+    /// Drops what the store handed out.
+    pub(super) fn drop_snapshots(&mut self) {
+        self.snapshots.clear();
+    }
+}
+
+/// Single puts and deletes go through their own calls, as users' do.
+fn write_one_way_or_another(
+    store: &dyn Engine,
+    batch: WriteBatch,
+    durability: Durability,
+) -> cambium_api::Result<SequenceNumber> {
+    if batch.len() == 1 {
+        match &batch.operations()[0].1 {
+            Operation::Put { key, value } => return store.put(key, value, durability),
+            Operation::Delete { key } => return store.delete(key, durability),
+            Operation::DeleteRange { range } => {
+                return store.delete_range(range.clone(), durability);
+            }
+        }
+    }
+    store.write(batch, durability)
+}
+
+fn watch(disk: &SimulatedDisk, tracker: &Arc<Mutex<Tracker>>) {
+    let tracker = tracker.clone();
+    disk.set_crash_probe(ProbePoints::Operations, move |point| {
+        let mut tracker = tracker.lock().unwrap_or_else(PoisonError::into_inner);
+        tracker.offer(point);
+    });
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(60).collect()
+}

@@ -1,0 +1,259 @@
+//! One crash image: open it, compare it, write to it, crash it again.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cambium_api::{Durability, Engine, Error};
+use cambium_io::simulated::{CrashStyle, Generator, ProbePoints, SimulatedDisk};
+
+use super::report::CrashReport;
+use crate::history::{History, collect, compare_reads};
+use crate::subject::Subject;
+use crate::workload::{Workload, key_space};
+
+/// What may be found in an image.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expectation {
+    /// The oldest state that may be found now.
+    pub(crate) low: usize,
+    /// The oldest that may be found after another power cut.
+    pub(crate) synced: usize,
+    pub(crate) high: usize,
+    /// False while `create` has not returned: there may be no store yet.
+    pub(crate) created: bool,
+}
+
+/// Looks at images of one run.
+pub(crate) struct Examiner<'a> {
+    pub(crate) subject: &'a Subject,
+    pub(crate) report: &'a mut CrashReport,
+}
+
+type Store = Arc<dyn Engine>;
+
+impl Examiner<'_> {
+    /// Crashes a fork of the disk in one style and examines what is left.
+    pub(crate) fn crash(
+        &mut self,
+        disk: &SimulatedDisk,
+        style: CrashStyle,
+        seed: u64,
+        history: &History,
+        expectation: Expectation,
+    ) -> Result<(), String> {
+        let image = disk.crash(style, seed);
+        image.set_capacity(None);
+        self.examine(&image, seed, history, expectation)
+            .map_err(|what| format!("after a crash ({style:?}, image {seed}): {what}"))
+    }
+
+    /// The same for the death of the process alone.
+    pub(crate) fn kill(
+        &mut self,
+        disk: &SimulatedDisk,
+        seed: u64,
+        history: &History,
+        expectation: Expectation,
+    ) -> Result<(), String> {
+        self.report.add("process crashes");
+        let image = disk.process_crash();
+        image.set_capacity(None);
+        self.examine(&image, seed, history, expectation)
+            .map_err(|what| format!("after the death of the process: {what}"))
+    }
+
+    /// Opens an image, compares it, and goes on from there.
+    pub(crate) fn examine(
+        &mut self,
+        image: &SimulatedDisk,
+        seed: u64,
+        history: &History,
+        expectation: Expectation,
+    ) -> Result<(), String> {
+        let mut generator = Generator::new(seed);
+        self.report.add("states");
+        if expectation.created && generator.chance(1, 8) {
+            self.check_closed(image, seed)?;
+        }
+        let inner = generator.chance(1, 4).then(|| generator.next_u64());
+        let Some((store, within)) = self.open(image, seed, inner, expectation)? else {
+            return Ok(());
+        };
+        if let Some(within) = within {
+            self.report.add("crashed in recovery");
+            let crashed = within.crash(CrashStyle::Mixed, generator.next_u64());
+            let expectation = Expectation {
+                low: expectation.synced,
+                ..expectation
+            };
+            self.recover(&crashed, history, expectation)
+                .map_err(|what| format!("after a crash within recovery: {what}"))?;
+        }
+        let index = self.compare(&store, history, expectation, generator.chance(1, 4))?;
+        if generator.chance(1, 16) {
+            let report = store
+                .check(&())
+                .map_err(|error| format!("check: {error}"))?;
+            if !report.is_sound() {
+                return Err(format!("check found damage: {:?}", report.findings));
+            }
+        }
+        if generator.chance(1, 2) {
+            return self.go_on(image, store, history, (expectation, index), &mut generator);
+        }
+        Ok(())
+    }
+
+    /// `check` of the closed store finds nothing but notes.
+    fn check_closed(&mut self, image: &SimulatedDisk, seed: u64) -> Result<(), String> {
+        self.report.add("checked closed");
+        let environment = self.subject.environment(&image.fork(), seed);
+        let report = self.subject.check(&environment);
+        let report = report.map_err(|error| format!("check of the closed store: {error}"))?;
+        if !report.is_sound() {
+            let findings = &report.findings;
+            return Err(format!("check of the closed store found: {findings:?}"));
+        }
+        Ok(())
+    }
+
+    /// Opens an image; with `inner`, also answers a fork of it from somewhere
+    /// within the opening. `None` where there is no store, rightly.
+    fn open(
+        &mut self,
+        image: &SimulatedDisk,
+        seed: u64,
+        inner: Option<u64>,
+        expectation: Expectation,
+    ) -> Result<Option<(Store, Option<SimulatedDisk>)>, String> {
+        let environment = self.subject.environment(image, seed);
+        let captured: Arc<Mutex<Option<SimulatedDisk>>> = Arc::default();
+        if let Some(inner) = inner {
+            let sink = captured.clone();
+            let mut generator = Generator::new(inner);
+            let mut seen = 0;
+            image.set_crash_probe(ProbePoints::Operations, move |point| {
+                seen += 1;
+                // Each point so far is as likely to be the one that is kept.
+                if generator.chance(1, seen) {
+                    let mut kept = sink.lock().unwrap_or_else(PoisonError::into_inner);
+                    *kept = Some(point.disk);
+                }
+            });
+        }
+        let opened = self.subject.open(&environment);
+        image.clear_crash_probe();
+        let captured = captured
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        match opened {
+            Ok(store) => Ok(Some((store, captured))),
+            Err(Error::NotAStore { .. }) if !expectation.created => {
+                self.report.add("no store yet");
+                Ok(None)
+            }
+            Err(error) => Err(format!("opening failed: {error}")),
+        }
+    }
+
+    /// Opens and compares, nothing more.
+    fn recover(
+        &mut self,
+        image: &SimulatedDisk,
+        history: &History,
+        expectation: Expectation,
+    ) -> Result<(), String> {
+        self.report.add("states");
+        match self.open(image, 1, None, expectation)? {
+            Some((store, _)) => self
+                .compare(&store, history, expectation, false)
+                .map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// Which state a store is in.
+    fn compare(
+        &mut self,
+        store: &Store,
+        history: &History,
+        expectation: Expectation,
+        thoroughly: bool,
+    ) -> Result<usize, String> {
+        let found = collect(&**store).map_err(|error| format!("iterating: {error}"))?;
+        let index = history.find(&found, expectation.low, expectation.high)?;
+        let capabilities = store.capabilities();
+        let ordered = capabilities.ordered && thoroughly;
+        let keys = key_space(capabilities.keys);
+        compare_reads(&**store, history.state(index), &keys, ordered)?;
+        Ok(index)
+    }
+
+    /// Writes to a recovered store, crashes it, and opens it again: what is
+    /// found is what was recovered, or the new writes, and nothing that the
+    /// first recovery had cut off.
+    fn go_on(
+        &mut self,
+        image: &SimulatedDisk,
+        store: Store,
+        history: &History,
+        (expectation, index): (Expectation, usize),
+        generator: &mut Generator,
+    ) -> Result<(), String> {
+        self.report.add("recovered twice");
+        // Users send again what was lost: the same bytes in the same place are
+        // what a record left over behind the cut could join.
+        let mut lost = history
+            .write_after(index)
+            .filter(|_| generator.chance(1, 2));
+        let mut history = history.clone();
+        history.settle(index, expectation.low);
+        let mut low = expectation.synced;
+        let mut written = index;
+        let mut workload = Workload::new(generator.next_u64(), store.capabilities());
+        for _ in 0..generator.below(4) {
+            let (drawn, durability) = workload.write();
+            let batch = lost.take().unwrap_or(drawn);
+            history.send(&batch);
+            let sequence = store
+                .write(batch, durability)
+                .map_err(|error| format!("the first writes after recovery: {error}"))?;
+            let last = history.window().sent;
+            let before = history.sequence_at(last - 1);
+            if sequence < before || (sequence == before && differs(&history, last)) {
+                return Err(format!(
+                    "a write after recovery got sequence number {sequence}, not above {before}"
+                ));
+            }
+            history.acknowledge(sequence, durability);
+            match durability {
+                Durability::Synced => (low, written) = (last, last),
+                Durability::Written => written = last,
+                Durability::Buffered => {}
+            }
+        }
+        if generator.chance(1, 4) {
+            _ = store.compact(&Default::default(), &());
+        }
+        let high = history.window().sent;
+        let killed = generator.chance(1, 5);
+        let (again, low) = if killed {
+            (image.process_crash(), written)
+        } else {
+            (image.crash(CrashStyle::Mixed, generator.next_u64()), low)
+        };
+        let expectation = Expectation {
+            low,
+            synced: low,
+            high,
+            created: true,
+        };
+        self.recover(&again, &history, expectation)
+            .map_err(|what| format!("after a second crash: {what}"))
+    }
+}
+
+/// True if the write that made a state changed anything.
+fn differs(history: &History, index: usize) -> bool {
+    history.state(index) != history.state(index - 1)
+}

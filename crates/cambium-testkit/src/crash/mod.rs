@@ -1,0 +1,190 @@
+//! The crash driver: seeded runs, crashed everywhere, compared with the oracle.
+//!
+//! A run makes a store on a [`SimulatedDisk`] and does random things to it:
+//! writes of every durability, syncs, background steps, compactions, snapshots,
+//! reopenings, deaths of the process and of the machine. Before and after every
+//! sync, and before some other operations, the disk is forked; each fork is
+//! crashed in several styles, opened, and compared with the oracle
+//! ([`crate::history`]): what is recovered must equal exactly one state between
+//! the last that was acknowledged as synced and the last that was sent. Then
+//! the recovered store is written to, crashed and opened again: what recovery
+//! cut off must not come back. Sometimes the second crash falls into the
+//! recovery itself.
+//!
+//! [`CrashSuite::run_faults`] does the same while operations fail: no error may
+//! turn into a panic, a wrong answer or a lost synced write; after a failed
+//! sync the store takes no more writes; after a full disk it goes on.
+//!
+//! Everything follows from a seed. A failure names it, with the command that
+//! repeats it:
+//!
+//! ```text
+//! CAMBIUM_SEED=17 cargo test -p cambium-zdb integer_store_survives_crashes
+//! ```
+//!
+//! `CAMBIUM_STATES` sets how many crash images a suite looks at.
+//!
+//! [`SimulatedDisk`]: cambium_io::simulated::SimulatedDisk
+
+mod driver;
+mod faults;
+mod image;
+mod report;
+
+use std::panic::AssertUnwindSafe;
+
+use cambium_api::EngineKind;
+
+pub use report::{CrashReport, Failure};
+
+use crate::broken::Breakage;
+use crate::subject::Subject;
+use driver::Driver;
+
+/// Runs with crashes, or with crashes and failing operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Crashes,
+    Faults,
+}
+
+/// A suite for one engine and one set of options.
+///
+/// ```
+/// use cambium_testkit::{CrashSuite, memory_engine::MemoryKind};
+/// let report = CrashSuite::new(&MemoryKind, env!("CARGO_PKG_NAME"), "crash")
+///     .states(200)
+///     .run();
+/// assert!(report.states() >= 200);
+/// ```
+#[derive(Clone, Debug)]
+pub struct CrashSuite {
+    pub(crate) subject: Subject,
+    package: &'static str,
+    test: &'static str,
+    seed: u64,
+    states: u64,
+    pub(crate) actions: u64,
+}
+
+/// Reads a number from an environment variable.
+pub(crate) fn number_from(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.replace('_', "").parse().ok()
+}
+
+impl CrashSuite {
+    /// A suite for an engine with its defaults; `package` and `test` stand in
+    /// the command that repeats a failure.
+    pub fn new(kind: &'static dyn EngineKind, package: &'static str, test: &'static str) -> Self {
+        CrashSuite {
+            subject: Subject::new(kind),
+            package,
+            test,
+            seed: number_from("CAMBIUM_SEED").unwrap_or(1),
+            states: 3_000,
+            actions: 40,
+        }
+    }
+
+    /// Sets an option that is fixed at creation.
+    #[must_use]
+    pub fn creation(mut self, name: &str, value: &str) -> Self {
+        self.subject = self.subject.creation(name, value);
+        self
+    }
+
+    /// Sets an option of each opening, creation included.
+    #[must_use]
+    pub fn opening(mut self, name: &str, value: &str) -> Self {
+        self.subject = self.subject.opening(name, value);
+        self
+    }
+
+    /// Puts a file system below the engine that breaks its contract.
+    #[must_use]
+    pub fn broken(mut self, breakage: Breakage) -> Self {
+        self.subject = self.subject.broken(breakage);
+        self
+    }
+
+    /// How many crash images to look at, unless `CAMBIUM_STATES` says so.
+    #[must_use]
+    pub fn states(mut self, states: u64) -> Self {
+        self.states = states;
+        self
+    }
+
+    /// Actions a run; 40 unless set.
+    #[must_use]
+    pub fn actions(mut self, actions: u64) -> Self {
+        self.actions = actions;
+        self
+    }
+
+    /// Crashes everywhere.
+    ///
+    /// # Panics
+    /// At the first state that should not be, with the command that repeats it.
+    pub fn run(&self) -> CrashReport {
+        self.find(Mode::Crashes, self.bounded())
+            .expect("the engine keeps its promises through crashes")
+    }
+
+    /// Crashes and failing operations.
+    ///
+    /// # Panics
+    /// As [`CrashSuite::run`].
+    pub fn run_faults(&self) -> CrashReport {
+        self.find(Mode::Faults, self.bounded())
+            .expect("the engine keeps its promises through failing operations")
+    }
+
+    fn bounded(&self) -> u64 {
+        number_from("CAMBIUM_STATES").unwrap_or(self.states)
+    }
+
+    /// Looks for a failure, in crashes first, then among faults, in at most
+    /// the set number of states each: for tests of the suite itself.
+    pub fn find_failure(&self) -> Option<Failure> {
+        [Mode::Crashes, Mode::Faults]
+            .into_iter()
+            .find_map(|mode| self.find(mode, self.states).err())
+    }
+
+    fn find(&self, mode: Mode, states: u64) -> Result<CrashReport, Failure> {
+        let mut report = CrashReport::default();
+        let mut seed = self.seed;
+        while report.states() < states {
+            let before = report.states();
+            self.run_one(mode, seed, &mut report)?;
+            // A run that reaches no state would go on for ever.
+            if report.states() == before && report.runs() > 1_000 {
+                return Err(self.failure(mode, seed, "1,000 runs reached no state".to_string()));
+            }
+            seed = seed.wrapping_add(1);
+        }
+        Ok(report)
+    }
+
+    fn run_one(&self, mode: Mode, seed: u64, report: &mut CrashReport) -> Result<(), Failure> {
+        let run = AssertUnwindSafe(|| Driver::run(self, mode, seed, report));
+        let outcome = std::panic::catch_unwind(run).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
+            Err(format!("a panic: {}", text.unwrap_or_default()))
+        });
+        outcome.map_err(|what| self.failure(mode, seed, what))
+    }
+
+    fn failure(&self, mode: Mode, seed: u64, what: String) -> Failure {
+        Failure {
+            seed,
+            what,
+            command: format!(
+                "CAMBIUM_SEED={seed} cargo test -p {} {}",
+                self.package, self.test
+            ),
+            subject: format!("{:?}, {mode:?}", self.subject),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What a suite answers.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use cambium_io::simulated::{Event, SimulatedDisk};
+
+/// What a suite has looked at.
+#[derive(Clone, Debug, Default)]
+pub struct CrashReport {
+    pub(crate) counts: BTreeMap<&'static str, u64>,
+    events: BTreeMap<Event, u64>,
+}
+
+impl CrashReport {
+    pub(crate) fn add(&mut self, name: &'static str) {
+        *self.counts.entry(name).or_default() += 1;
+    }
+
+    pub(crate) fn add_events(&mut self, disk: &SimulatedDisk) {
+        for &event in Event::ALL {
+            *self.events.entry(event).or_default() += disk.event_count(event);
+        }
+    }
+
+    /// How often something was done: `runs`, `states`, `recovered twice`,
+    /// `crashed in recovery`, `process crashes`, `poisoned`, `refused for
+    /// space` and so on.
+    pub fn count(&self, name: &str) -> u64 {
+        self.counts.get(name).copied().unwrap_or(0)
+    }
+
+    /// Crash images opened and compared.
+    pub fn states(&self) -> u64 {
+        self.count("states")
+    }
+
+    /// Runs begun.
+    pub fn runs(&self) -> u64 {
+        self.count("runs")
+    }
+
+    /// How often something happened to the disks.
+    pub fn event(&self, event: Event) -> u64 {
+        self.events.get(&event).copied().unwrap_or(0)
+    }
+}
+
+/// A state that should not be, and how to see it again.
+#[derive(Clone)]
+pub struct Failure {
+    pub(crate) seed: u64,
+    pub(crate) what: String,
+    pub(crate) command: String,
+    pub(crate) subject: String,
+}
+
+impl Failure {
+    /// The seed of the run.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// What was found and expected.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "seed {}: {}\n  engine: {}\n  again:  {}",
+            self.seed, self.what, self.subject, self.command
+        )
+    }
+}
+
+/// As `Display`: this is what a failed `expect` prints.
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,73 @@
+//! Engine `memory`: an ordered map in memory over a log of batches.
+//!
+//! It is the smallest engine that keeps every promise of `cambium-api`, and
+//! stands in three places: as the model that other engines are compared with,
+//! as the first user of the suites (which must pass on it, and must fail on it
+//! once a bug is switched on), and as an example of an engine.
+//!
+//! # Files
+//!
+//! ```text
+//! LOCK        held while the store is open
+//! data.log    a header, then one record for each batch
+//! data.new    the next data.log while it is written
+//! ```
+//!
+//! A batch is one record under one checksum, so it survives whole or not at
+//! all; records are appended in the order of their sequence numbers, so what
+//! survives is a prefix; the first record that does not verify ends the log,
+//! and opening cuts the file there before anything is appended. A compaction
+//! writes a new log beside the old one, syncs it, renames it over the old one
+//! and syncs the folder.
+//!
+//! Hidden option `seeded_bug=NAME` breaks one of these rules, see [`Bug`].
+
+mod cursor;
+mod engine;
+mod log;
+mod open;
+mod state;
+
+pub use engine::MemoryStore;
+pub use open::MemoryKind;
+
+/// Rules that can be broken to see whether the suites notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// Records are believed without their checksum.
+    NoChecksum,
+    /// Appending goes on behind a torn tail instead of in its place.
+    TornTailKept,
+    /// Each operation of a batch is a record of its own.
+    BatchSplit,
+    /// A synced write is not synced.
+    SyncSkipped,
+    /// A delete is not logged.
+    DeleteUnlogged,
+    /// A compaction renames its file before syncing it.
+    RenameBeforeSync,
+    /// A new or renamed file's folder is not synced.
+    FolderUnsynced,
+    /// Sequence numbers begin at 1 after each opening.
+    SequenceReused,
+    /// Writes go on after a failed sync.
+    SyncRetried,
+    /// A compaction forgets deletes: what it carries over is all ever written.
+    CompactionRevives,
+}
+
+impl Bug {
+    /// Every one, with its name.
+    pub const ALL: [(Bug, &'static str); 10] = [
+        (Bug::NoChecksum, "no_checksum"),
+        (Bug::TornTailKept, "torn_tail_kept"),
+        (Bug::BatchSplit, "batch_split"),
+        (Bug::SyncSkipped, "sync_skipped"),
+        (Bug::DeleteUnlogged, "delete_unlogged"),
+        (Bug::RenameBeforeSync, "rename_before_sync"),
+        (Bug::FolderUnsynced, "folder_unsynced"),
+        (Bug::SequenceReused, "sequence_reused"),
+        (Bug::SyncRetried, "sync_retried"),
+        (Bug::CompactionRevives, "compaction_revives"),
+    ];
+}

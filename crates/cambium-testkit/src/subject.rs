@@ -1,0 +1,108 @@
+//! What is under test: an engine, its options, and what is broken on purpose.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use cambium_api::{CheckReport, Engine, EngineKind, OptionValues, Result};
+use cambium_io::Environment;
+use cambium_io::simulated::SimulatedDisk;
+
+use crate::broken::{Breakage, BrokenFileSystem};
+
+/// Where suites put their store.
+pub(crate) fn store_path() -> &'static Path {
+    Path::new("/store")
+}
+
+/// An engine with the options it is tested under.
+#[derive(Clone)]
+pub struct Subject {
+    kind: &'static dyn EngineKind,
+    creation: OptionValues,
+    opening: OptionValues,
+    breakage: Option<Breakage>,
+}
+
+impl fmt::Debug for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} {:?} {:?}",
+            self.kind.name(),
+            self.creation,
+            self.opening
+        )
+    }
+}
+
+impl Subject {
+    /// An engine with its own defaults.
+    pub fn new(kind: &'static dyn EngineKind) -> Self {
+        Subject {
+            kind,
+            creation: OptionValues::default(),
+            opening: OptionValues::default(),
+            breakage: None,
+        }
+    }
+
+    /// Sets an option that is fixed at creation.
+    #[must_use]
+    pub fn creation(mut self, name: &str, value: &str) -> Self {
+        self.creation.set(name, value);
+        self
+    }
+
+    /// Sets an option of each opening, creation included.
+    #[must_use]
+    pub fn opening(mut self, name: &str, value: &str) -> Self {
+        self.opening.set(name, value);
+        self
+    }
+
+    /// Puts a file system below the engine that breaks its contract.
+    #[must_use]
+    pub fn broken(mut self, breakage: Breakage) -> Self {
+        self.breakage = Some(breakage);
+        self
+    }
+
+    /// The engine.
+    pub fn kind(&self) -> &'static dyn EngineKind {
+        self.kind
+    }
+
+    /// Options for `create`: those of creation and of opening.
+    pub(crate) fn create_options(&self) -> OptionValues {
+        let mut options = self.creation.clone();
+        for (name, value) in self.opening.iter() {
+            options.set(name, value);
+        }
+        options
+    }
+
+    /// A simulated world over a disk, with the breakage in between.
+    pub(crate) fn environment(&self, disk: &SimulatedDisk, seed: u64) -> Environment {
+        let mut environment = Environment::simulated(disk, seed);
+        if let Some(breakage) = self.breakage {
+            let below = environment.file_system.clone();
+            environment.file_system = Arc::new(BrokenFileSystem::new(below, breakage));
+        }
+        environment
+    }
+
+    pub(crate) fn create(&self, environment: &Environment) -> Result<Arc<dyn Engine>> {
+        self.kind
+            .create(environment, store_path(), &self.create_options())
+    }
+
+    pub(crate) fn open(&self, environment: &Environment) -> Result<Arc<dyn Engine>> {
+        self.kind
+            .open(environment, store_path(), &self.opening, &())
+    }
+
+    pub(crate) fn check(&self, environment: &Environment) -> Result<CheckReport> {
+        self.kind.check(environment, store_path(), &())
+    }
+}

@@ -1,0 +1,98 @@
+//! The crash driver on the memory engine: it passes, and it finds every bug
+//! that can be switched on.
+#![allow(clippy::unwrap_used)]
+
+use cambium_io::simulated::Event;
+use cambium_testkit::memory_engine::{Bug, MemoryKind};
+use cambium_testkit::{Breakage, CrashSuite};
+
+fn suite(test: &'static str) -> CrashSuite {
+    CrashSuite::new(&MemoryKind, env!("CARGO_PKG_NAME"), test)
+}
+
+#[test]
+fn the_memory_engine_survives_crashes() {
+    let report = suite("the_memory_engine_survives_crashes")
+        .states(20_000)
+        .run();
+    for name in [
+        "recovered twice",
+        "crashed in recovery",
+        "process crashes",
+        "power cuts lived through",
+        "kills lived through",
+        "no store yet",
+        "checked closed",
+    ] {
+        assert!(
+            report.count(name) > 0,
+            "{name} was never reached: {report:?}"
+        );
+    }
+    for event in [Event::TornWrite, Event::WriteLost, Event::NameLost] {
+        assert!(report.event(event) > 0, "{event:?} was never met");
+    }
+}
+
+#[test]
+fn the_memory_engine_survives_faults() {
+    let report = suite("the_memory_engine_survives_faults")
+        .states(20_000)
+        .run_faults();
+    for name in [
+        "operations failed",
+        "went on after a failure",
+        "poisoned",
+        "open failed",
+    ] {
+        assert!(
+            report.count(name) > 0,
+            "{name} was never reached: {report:?}"
+        );
+    }
+    for event in [
+        Event::DiskFull,
+        Event::PartialWrite,
+        Event::SyncDroppedPages,
+        Event::ErrorInjected,
+    ] {
+        assert!(report.event(event) > 0, "{event:?} was never met");
+    }
+}
+
+#[test]
+fn every_seeded_bug_is_found() {
+    let mut missed = Vec::new();
+    for (_, name) in Bug::ALL {
+        let suite = suite("every_seeded_bug_is_found").opening("seeded_bug", name);
+        match suite.states(20_000).find_failure() {
+            Some(failure) => println!("{name}: seed {}: {}", failure.seed(), failure.what()),
+            None => missed.push(name),
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+#[test]
+fn every_broken_file_system_is_found() {
+    // A lock that is ignored hurts only with two openings, a file that is
+    // not removed only takes space: both are the conformance suite's. This
+    // engine reads its file once, when it opens, so no read can be stale.
+    let elsewhere = [
+        Breakage::LockIgnored,
+        Breakage::RemoveIgnored,
+        Breakage::StaleReads,
+    ];
+    let mut missed = Vec::new();
+    for (breakage, name) in Breakage::ALL {
+        if elsewhere.contains(&breakage) {
+            continue;
+        }
+        let suite = suite("every_broken_file_system_is_found").broken(breakage);
+        match suite.states(20_000).find_failure() {
+            Some(failure) => println!("{name}: seed {}: {}", failure.seed(), failure.what()),
+            None => missed.push(name),
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
