@@ -25,7 +25,7 @@ use cambium_base::{FileNumber, Result};
 
 use crate::core::{Core, Maintenance, lock};
 use crate::data_file::DataFile;
-use crate::options::SeededBug;
+use crate::seeded_bug::SeededBug;
 use crate::table::Table;
 
 /// A piece's image on its way to the device.

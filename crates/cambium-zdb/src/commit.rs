@@ -24,7 +24,7 @@ use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader, record_bytes};
 use crate::core::{Core, Writer, lock};
 use crate::data_file::DataFile;
 use crate::format::{FRAME_ENTRY_BYTES, FrameEntry, encode_frame_entry, entry_prefix, kind};
-use crate::options::SeededBug;
+use crate::seeded_bug::SeededBug;
 use crate::write::Plan;
 
 impl Core {

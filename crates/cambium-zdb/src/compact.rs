@@ -29,7 +29,8 @@ use cambium_storage::scan::{LogScanner, Scanned, ScannedRecord, SessionRule};
 use crate::core::{Core, Switched, lock};
 use crate::data_file::DataFile;
 use crate::format::{entry_key, kind};
-use crate::options::{ENGINE, SeededBug};
+use crate::options::ENGINE;
+use crate::seeded_bug::SeededBug;
 use crate::table::Table;
 
 /// Less than this behind the writers is near enough to stop them for the rest.

@@ -51,9 +51,12 @@ mod read;
 mod rebuild;
 mod recovery;
 mod repair;
+pub mod seeded_bug;
 mod stats;
 mod strings;
 mod table;
+mod tails;
+mod upkeep;
 mod write;
 
 pub use engine::{Zdb, ZdbStore};

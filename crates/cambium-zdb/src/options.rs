@@ -363,60 +363,7 @@ pub struct Tuning {
     /// Batched reads under way.
     pub batch: usize,
     /// A defect to be seeded, so that the suites prove that they find it.
-    pub seeded_bug: Option<SeededBug>,
-}
-
-/// Defects that the test suites must find; never set outside them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SeededBug {
-    /// Entries are returned without looking at their checksums.
-    NoChecksum,
-    /// Recovery keeps records behind a gap.
-    TornTailKept,
-    /// Recovery keeps part of a batch.
-    BatchSplit,
-    /// A checkpoint writes the index before the log is synced.
-    IndexAheadOfLog,
-    /// The commit log is not synced.
-    CommitLogUnsynced,
-    /// Recovery ignores the commit log.
-    CommitLogIgnored,
-    /// A recovery does not raise the session.
-    SessionReused,
-    /// A new table's files are not made durable with their names.
-    TableUnregistered,
-    /// Deletes are not logged.
-    DeleteUnlogged,
-    /// A checkpoint overwrites the copy of a piece that is in use.
-    PieceInPlace,
-    /// Writes go on after a failed sync.
-    SyncRetried,
-    /// Compaction forgets what was written while it ran.
-    CompactionWithoutCatchUp,
-    /// Sequence numbers begin again after a crash.
-    SequenceReused,
-}
-
-impl SeededBug {
-    /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 13] = [
-        (SeededBug::NoChecksum, "no_checksum"),
-        (SeededBug::TornTailKept, "torn_tail_kept"),
-        (SeededBug::BatchSplit, "batch_split"),
-        (SeededBug::IndexAheadOfLog, "index_ahead_of_log"),
-        (SeededBug::CommitLogUnsynced, "commit_log_unsynced"),
-        (SeededBug::CommitLogIgnored, "commit_log_ignored"),
-        (SeededBug::SessionReused, "session_reused"),
-        (SeededBug::TableUnregistered, "table_unregistered"),
-        (SeededBug::DeleteUnlogged, "delete_unlogged"),
-        (SeededBug::PieceInPlace, "piece_in_place"),
-        (SeededBug::SyncRetried, "sync_retried"),
-        (
-            SeededBug::CompactionWithoutCatchUp,
-            "compaction_without_catch_up",
-        ),
-        (SeededBug::SequenceReused, "sequence_reused"),
-    ];
+    pub seeded_bug: Option<crate::seeded_bug::SeededBug>,
 }
 
 impl Tuning {
@@ -441,21 +388,10 @@ impl Tuning {
             compaction_least_bytes: ranged(options, "compaction_least_bytes", 1 << 20, 0, most)?,
             backend,
             batch: ranged(options, "batch", 64, 1, 1024)? as usize,
-            seeded_bug: seeded_bug(options)?,
+            seeded_bug: crate::seeded_bug::take(options)?,
         };
         Ok(tuning)
     }
-}
-
-fn seeded_bug(options: &mut OptionValues) -> Result<Option<SeededBug>> {
-    let Some(name) = options.take("seeded_bug") else {
-        return Ok(None);
-    };
-    SeededBug::ALL
-        .iter()
-        .find(|(_, known)| *known == name)
-        .map(|(bug, _)| Some(*bug))
-        .ok_or_else(|| Error::InvalidArgument(format!("engine zdb has no seeded bug {name:?}")))
 }
 
 fn ranged(

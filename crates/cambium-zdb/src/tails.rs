@@ -1,0 +1,241 @@
+//! Reading what lies behind the replay offsets: the tails of data files, the
+//! commit logs, and the successors of compactions.
+//!
+//! A data file's tail counts as its own up to the first hole. What lies behind
+//! a hole is saved aside, like the entries of frames, to be appended anew: so a
+//! data file never holds anything but sound records.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cambium_api::{Progress, ProgressSink};
+use cambium_base::coding::u64_at;
+use cambium_base::{Error, Result};
+use cambium_storage::log::LogFile;
+use cambium_storage::record::RecordHeader;
+use cambium_storage::scan::{LogScanner, ScanFault, Scanned, SessionRule};
+
+use crate::core::{Core, lock};
+use crate::data_file::DataFile;
+use crate::format::{decode_frame, entry_key, kind};
+use crate::seeded_bug::SeededBug;
+use crate::table::Table;
+
+/// An entry found behind the replay offsets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub sequence: u64,
+    pub key: u64,
+    pub batch_index: u32,
+    pub batch_remaining: u32,
+    pub auxiliary: u32,
+    pub attempt: u16,
+    pub kind: u8,
+    pub flags: u8,
+    pub source: Source,
+}
+
+/// Where an entry was found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source {
+    /// In its data file, with where the record ends.
+    Primary { file: usize, offset: u64, end: u64 },
+    /// In a frame or a successor: number and place of the saved value.
+    Saved { value: usize },
+}
+
+/// A torn tail or damage, with the file it is in.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub file: std::path::PathBuf,
+    pub fault: ScanFault,
+}
+
+/// Everything found behind the replay offsets.
+#[derive(Default)]
+pub(crate) struct Tails {
+    pub found: Vec<Found>,
+    pub values: Vec<(u64, Vec<u8>)>,
+    pub files: Vec<Arc<DataFile>>,
+    pub tables: HashMap<u64, Arc<Table>>,
+    /// Files with anything that may have to be cut off.
+    pub untidy: Vec<bool>,
+    pub faults: Vec<Fault>,
+    pub synced_through: u64,
+}
+
+impl Core {
+    /// Reads what lies behind the replay offsets. Writes nothing.
+    pub fn read_tails(&self, progress: &dyn ProgressSink) -> Result<Tails> {
+        let mut tails = Tails::default();
+        let catalog = lock(&self.maintenance).catalog.clone();
+        let total = Some(catalog.tables.len() as u64);
+        for (done, (&number, entry)) in catalog.tables.iter().enumerate() {
+            progress.report(Progress {
+                phase: "recover",
+                done: done as u64,
+                total,
+            });
+            let Some(table) = self.table(number)? else {
+                continue;
+            };
+            for (file, data) in table.current_files().into_iter().zip(&entry.files) {
+                let place = tails.files.len();
+                tails.files.push(file.clone());
+                let untidy =
+                    self.read_tail(&mut tails, &file.log, data.replay_from, Some(place))?;
+                tails.untidy.push(untidy);
+                if let Some((successor, from)) = data.successor {
+                    self.read_successor(&mut tails, &file, successor, from)?;
+                }
+            }
+            tails.tables.insert(number, table);
+        }
+        if !self.has_bug(SeededBug::CommitLogIgnored) {
+            let logs = &lock(&self.writer).commit_logs;
+            for log in logs {
+                let from = log.log.geometry().first_offset;
+                self.read_tail(&mut tails, &log.log, from, None)?;
+            }
+        }
+        Ok(tails)
+    }
+
+    fn read_successor(
+        &self,
+        tails: &mut Tails,
+        file: &DataFile,
+        successor: crate::format::FileRef,
+        from: u64,
+    ) -> Result<()> {
+        let path = crate::format::data_path(&self.path, file.table, file.place, successor.number);
+        if self.environment.file_system.metadata(&path)?.is_none() {
+            return Ok(());
+        }
+        let entry = crate::catalog::DataEntry {
+            file: successor,
+            replay_from: from,
+            entries: 0,
+            live: 0,
+            successor: None,
+        };
+        let opened = DataFile::open(&self.home, &entry, (file.table, file.place))?;
+        self.read_tail(tails, &opened.log, from, None)?;
+        Ok(())
+    }
+
+    /// Scans one log; `primary` is the number of a data file, `None` a log
+    /// whose entries must be appended to their files. Answers whether anything
+    /// but records of this session lies in it.
+    fn read_tail(
+        &self,
+        tails: &mut Tails,
+        log: &LogFile,
+        from: u64,
+        primary: Option<usize>,
+    ) -> Result<bool> {
+        let session = lock(&self.maintenance).catalog.session;
+        let mut scanner = LogScanner::new(
+            &**log.file(),
+            *log.seed(),
+            *log.geometry(),
+            SessionRule::Only(session),
+            from,
+            u64::MAX,
+        )?;
+        // Where the run of sound records ends: what lies behind a hole is taken
+        // over like a frame, so that the file holds nothing but sound records.
+        let mut hole: Option<u64> = None;
+        while let Some(scanned) = scanner.next()? {
+            let record = match scanned {
+                Scanned::Record(record) => record,
+                Scanned::Fault(fault) => {
+                    hole = hole.or(Some(fault.offset));
+                    let file = log.path().to_path_buf();
+                    tails.faults.push(Fault { file, fault });
+                    continue;
+                }
+            };
+            let header = record.header;
+            hole = hole.or(scanner.first_remains());
+            tails.synced_through = tails.synced_through.max(header.synced_through.0);
+            match header.kind {
+                kind::PUT | kind::DELETE => {
+                    let Some(key) = entry_key(record.prefix()) else {
+                        return Err(damaged_entry(log, record.offset));
+                    };
+                    let source = match primary.filter(|_| hole.is_none()) {
+                        Some(file) => Source::Primary {
+                            file,
+                            offset: record.offset,
+                            end: record.offset + header.total_bytes(self.shape.alignment),
+                        },
+                        None => {
+                            let payload = scanner.payload(&record)?;
+                            let time = u64_at(&payload, 0);
+                            let value = payload[crate::format::ENTRY_PREFIX_BYTES..].to_vec();
+                            tails.values.push((time, value));
+                            Source::Saved {
+                                value: tails.values.len() - 1,
+                            }
+                        }
+                    };
+                    tails.found.push(found_in(&header, key, source));
+                }
+                kind::FRAME => {
+                    let payload = scanner.payload(&record)?;
+                    tails
+                        .add_frame(&header, &payload)
+                        .ok_or_else(|| damaged_entry(log, record.offset))?;
+                }
+                _ => {}
+            }
+        }
+        Ok(hole.or(scanner.first_remains()).is_some())
+    }
+}
+
+impl Tails {
+    fn add_frame(&mut self, header: &RecordHeader, payload: &[u8]) -> Option<()> {
+        let (time, entries) = decode_frame(payload)?;
+        for (index, entry) in entries.into_iter().enumerate() {
+            self.values.push((time, entry.value.to_vec()));
+            self.found.push(Found {
+                sequence: header.sequence.0 + index as u64,
+                key: entry.key,
+                batch_index: entry.batch_index,
+                batch_remaining: entry.batch_remaining,
+                auxiliary: entry.auxiliary,
+                attempt: header.attempt,
+                kind: entry.kind,
+                flags: entry.flags,
+                source: Source::Saved {
+                    value: self.values.len() - 1,
+                },
+            });
+        }
+        Some(())
+    }
+}
+
+fn found_in(header: &RecordHeader, key: u64, source: Source) -> Found {
+    Found {
+        sequence: header.sequence.0,
+        key,
+        batch_index: header.batch_index,
+        batch_remaining: header.batch_remaining,
+        auxiliary: header.auxiliary,
+        attempt: header.attempt,
+        kind: header.kind,
+        flags: header.flags,
+        source,
+    }
+}
+
+fn damaged_entry(log: &LogFile, offset: u64) -> Error {
+    Error::corruption(
+        log.path(),
+        offset,
+        "a record whose checksums match is no entry and no frame of this format",
+    )
+}

@@ -1,0 +1,91 @@
+//! Background steps, the size of ranges, and the close of a store.
+
+use std::sync::atomic::Ordering;
+
+use cambium_base::{Error, Result};
+use cambium_io::StepOutcome;
+
+use crate::core::{Core, lock};
+
+impl Core {
+    /// Does a bounded piece of background work.
+    pub fn step(&self, budget: u64) -> Result<StepOutcome> {
+        if self.closed.load(Ordering::Acquire) {
+            return Ok(StepOutcome::Done);
+        }
+        if self.poison.get().is_some() {
+            return Ok(StepOutcome::Idle);
+        }
+        if self.checkpoint_due.load(Ordering::Acquire) {
+            self.checkpoint()?;
+            self.close_tables_beyond_limit()?;
+            return Ok(StepOutcome::Again);
+        }
+        self.compaction_step(budget)
+    }
+
+    /// Some bound was passed: wakes the background, or does the work here
+    /// where there is none.
+    pub fn on_checkpoint_due(&self) {
+        if self.environment.executor.runs_tasks() {
+            let behind = lock(&self.writer).bytes_since_checkpoint;
+            // Backpressure: a writer far ahead of the background does the
+            // checkpoint itself.
+            if behind <= self.tuning.checkpoint_bytes.saturating_mul(4) {
+                self.notify_background();
+                return;
+            }
+        }
+        // What fails here has poisoned the store or will be tried again; the
+        // write itself has succeeded.
+        if self.checkpoint().is_ok() {
+            _ = self.close_tables_beyond_limit();
+        }
+    }
+
+    /// About how many bytes the entries of a range take.
+    pub fn approximate_bytes(&self, bounds: Option<(u64, u64)>) -> Result<u64> {
+        let Some((first, last)) = bounds else {
+            return Ok(0);
+        };
+        let mut bytes = 0.0;
+        for number in self.table_numbers() {
+            let Some(table) = self.table(number)? else {
+                continue;
+            };
+            let table_last = table.first_key.saturating_add(table.slot_count() - 1);
+            if table.first_key > last || table_last < first {
+                continue;
+            }
+            let covered = last.min(table_last) - first.max(table.first_key);
+            let share = (covered as f64 + 1.0) / table.slot_count() as f64;
+            for file in table.current_files() {
+                let entries = file.entries.load(Ordering::Relaxed).max(1) as f64;
+                let live = file.live.load(Ordering::Relaxed) as f64;
+                let used = file.log.end() - file.log.geometry().first_offset;
+                bytes += used as f64 * live / entries * share;
+            }
+        }
+        Ok(bytes as u64)
+    }
+
+    /// Closes the store: the last checkpoint, the clean mark, the lock.
+    pub fn close(&self) -> Result<()> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.cancelled.store(true, Ordering::Release);
+        self.notify_background();
+        self.abandon_compaction();
+        let result = {
+            let mut maintenance = lock(&self.maintenance);
+            match self.poison.get() {
+                // What is on the device is not known: no clean mark.
+                Some(original) => Err(Error::poisoned_by(original)),
+                None => self.checkpoint_locked(&mut maintenance, true),
+            }
+        };
+        lock(&self.lock).take();
+        result
+    }
+}
