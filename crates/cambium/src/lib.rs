@@ -56,7 +56,7 @@ pub use cambium_api::{
     Engine, EngineKind, Entry, Error, Finding, FindingKind, IterationOrder, KeyKind, KeyRange,
     Operation, OptionSpec, OptionValues, PhaseSeconds, Precondition, Progress, ProgressSink,
     Request, Response, Result, ResumeToken, SequenceNumber, Statistic, StatisticValue, Statistics,
-    Value, WriteBatch, limits,
+    Value, WriteBatch, limits, options::parse_bytes,
 };
 pub use cambium_base::{StoreId, checksum, error::ErrorClass, hash, hexdump};
 pub use cambium_io::{Environment, ReadBackend};

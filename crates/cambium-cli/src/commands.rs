@@ -1,0 +1,167 @@
+//! What each command does, in the order of the help; the larger ones have a
+//! module each.
+
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use cambium::{Durability, EngineKind, OptionSpec, Options, Store, engines, limits};
+use clap::CommandFactory;
+
+use crate::arguments::{
+    Arguments, BackupArguments, Command, CompletionsArguments, CreateArguments, KeyArguments,
+    OptionsArguments, PutArguments,
+};
+use crate::failure::{Failure, Status};
+use crate::notation::{bytes_argument, key_argument, shown_key};
+use crate::output::{Output, print};
+use crate::progress::{Meter, Unit};
+use crate::{export, import, reports, scan};
+
+/// Runs a command; the answer is the exit status.
+pub fn run(command: Command) -> Result<Status, Failure> {
+    match command {
+        Command::Create(arguments) => create(&arguments),
+        Command::Put(arguments) => put(&arguments),
+        Command::Get(arguments) => get(&arguments),
+        Command::Delete(arguments) => delete(&arguments),
+        Command::Scan(arguments) => scan::run(&arguments),
+        Command::Import(arguments) => import::run(&arguments),
+        Command::Export(arguments) => export::run(&arguments),
+        Command::Stats(arguments) => reports::stats(&arguments),
+        Command::Check(arguments) => reports::check(&arguments),
+        Command::Inspect(arguments) => reports::inspect(&arguments),
+        Command::Compact(arguments) => reports::compact(&arguments),
+        Command::Backup(arguments) => backup(&arguments),
+        Command::Repair(arguments) => reports::repair(&arguments),
+        Command::Options(arguments) => options(&arguments),
+        Command::Completions(arguments) => completions(&arguments),
+    }
+}
+
+/// Settings whose long work shows a bar on a terminal.
+pub fn with_progress() -> Options {
+    Options::new().progress(Arc::new(Meter::new(Unit::Steps)))
+}
+
+/// Opens a store; a recovery that takes long shows a bar.
+pub fn open(path: &Path) -> cambium::Result<Store> {
+    with_progress().open(path)
+}
+
+fn create(arguments: &CreateArguments) -> Result<Status, Failure> {
+    let mut options = Options::new();
+    for assignment in &arguments.set {
+        options = options.assign(assignment)?;
+    }
+    options
+        .create(&arguments.path, &arguments.engine)?
+        .close()?;
+    Ok(Status::Done)
+}
+
+fn put(arguments: &PutArguments) -> Result<Status, Failure> {
+    let value = bytes_argument(arguments.hex, "value", &arguments.value)?;
+    limits::check_value(&value)?;
+    let store = open(&arguments.path)?;
+    let key = key_argument(store.capabilities().keys, arguments.hex, &arguments.key)?;
+    store.put(&key, &value, Durability::Synced)?;
+    store.close()?;
+    Ok(Status::Done)
+}
+
+fn get(arguments: &KeyArguments) -> Result<Status, Failure> {
+    let store = open(&arguments.path)?;
+    let keys = store.capabilities().keys;
+    let key = key_argument(keys, arguments.hex, &arguments.key)?;
+    let Some(value) = store.get(&key)? else {
+        return Err(Failure::Stop {
+            status: Status::Negative,
+            message: format!("key {} has no value", shown_key(keys, &key)),
+        });
+    };
+    let mut output = Output::standard()?;
+    let written = if arguments.hex {
+        output.write_all(cambium::hexdump::to_hex(&value).as_bytes())
+    } else {
+        output.write_all(&value)
+    };
+    written.map_err(Failure::output)?;
+    output.finish()?;
+    store.close()?;
+    Ok(Status::Done)
+}
+
+fn delete(arguments: &KeyArguments) -> Result<Status, Failure> {
+    let store = open(&arguments.path)?;
+    let key = key_argument(store.capabilities().keys, arguments.hex, &arguments.key)?;
+    store.delete(&key, Durability::Synced)?;
+    store.close()?;
+    Ok(Status::Done)
+}
+
+fn backup(arguments: &BackupArguments) -> Result<Status, Failure> {
+    with_progress().backup(&arguments.path, &arguments.destination)?;
+    Ok(Status::Done)
+}
+
+fn options(arguments: &OptionsArguments) -> Result<Status, Failure> {
+    let engines = engines();
+    let mut text = String::new();
+    match &arguments.engine {
+        Some(name) => describe(&mut text, &*engines.find(name)?),
+        None => engines.iter().for_each(|kind| describe(&mut text, &**kind)),
+    }
+    print(&text)?;
+    Ok(Status::Done)
+}
+
+fn describe(text: &mut String, kind: &dyn EngineKind) {
+    // Writing to a string cannot fail.
+    _ = writeln!(
+        text,
+        "engine {}, format version {}: {}",
+        kind.name(),
+        kind.format_version(),
+        kind.summary()
+    );
+    for (at_creation, heading) in [
+        (
+            true,
+            "fixed when the store is made (create --set OPTION=VALUE)",
+        ),
+        (false, "of each opening"),
+    ] {
+        let specs: Vec<&OptionSpec> = kind
+            .options()
+            .iter()
+            .filter(|spec| spec.at_creation == at_creation)
+            .collect();
+        if specs.is_empty() {
+            continue;
+        }
+        _ = writeln!(text, "\n {heading}:");
+        for spec in specs {
+            _ = writeln!(
+                text,
+                "\n  {}\n      unit:    {}\n      default: {}\n      effect:  {}",
+                spec.name, spec.unit, spec.default, spec.effect
+            );
+        }
+    }
+}
+
+fn completions(arguments: &CompletionsArguments) -> Result<Status, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(
+        arguments.shell,
+        &mut Arguments::command(),
+        "cambium",
+        &mut script,
+    );
+    let mut output = Output::standard()?;
+    output.write_all(&script).map_err(Failure::output)?;
+    output.finish()?;
+    Ok(Status::Done)
+}

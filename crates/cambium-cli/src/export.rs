@@ -1,0 +1,143 @@
+//! `cambium export`: all entries as of one moment.
+//!
+//! To a file, the export is written under another name, synced, and renamed,
+//! so that a file under the name asked for is always whole. Pipes and devices
+//! are written as they are.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use cambium::Store;
+
+use crate::arguments::ExportArguments;
+use crate::commands::open;
+use crate::dump::DumpWriter;
+use crate::failure::{Failure, Status, talk};
+use crate::notation::{Format, write_line};
+use crate::output::Output;
+use crate::progress::{Meter, Unit};
+
+/// Entries between two pictures of the bar.
+const METER_ENTRIES: u64 = 1024;
+
+/// What an export looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ExportFormat {
+    /// Binary, checksummed, read back by `import --from dump:`
+    Dump,
+    /// One JSON object a line, read back by `import --from jsonl:`
+    Jsonl,
+    /// Key, tab, value, escaped, read back by `import --from tsv:`
+    Tsv,
+}
+
+/// Writes the export.
+pub fn run(arguments: &ExportArguments) -> Result<Status, Failure> {
+    let store = open(&arguments.path)?;
+    let entries = match &arguments.to {
+        None => {
+            let output = Output::standard()?;
+            if arguments.format == ExportFormat::Dump && output.is_terminal() {
+                return Err(Failure::usage(
+                    "a dump is binary and this is a terminal: give --to FILE, redirect it, or choose --format jsonl",
+                ));
+            }
+            let (output, entries) = write(&store, output, arguments.format, Failure::output)?;
+            output.finish()?;
+            entries
+        }
+        Some(path) => to_file(&store, path, arguments.format)?,
+    };
+    store.close()?;
+    talk(&format!("exported {entries} entries"));
+    Ok(Status::Done)
+}
+
+fn to_file(store: &Store, path: &Path, format: ExportFormat) -> Result<u64, Failure> {
+    let failed = |error| Failure::file(path, &error);
+    let special = fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
+    if special {
+        let file = File::options().write(true).open(path).map_err(failed)?;
+        let (output, entries) = write(store, Output::to(file), format, failed)?;
+        output.into_file().map_err(failed)?;
+        return Ok(entries);
+    }
+    let partial = partial_path(path)?;
+    let result = File::create(&partial)
+        .map_err(failed)
+        .and_then(|file| write(store, Output::to(file), format, failed))
+        .and_then(|(output, entries)| {
+            let file = output.into_file().map_err(failed)?;
+            file.sync_all().map_err(failed)?;
+            fs::rename(&partial, path).map_err(failed)?;
+            sync_folder_of(path).map_err(failed)?;
+            Ok(entries)
+        });
+    if result.is_err() {
+        // The first failure is what is told.
+        _ = fs::remove_file(&partial);
+    }
+    result
+}
+
+fn partial_path(path: &Path) -> Result<PathBuf, Failure> {
+    let Some(name) = path.file_name() else {
+        return Err(Failure::usage(format!(
+            "--to {}: expected the name of a file",
+            path.display()
+        )));
+    };
+    let mut partial = name.to_os_string();
+    partial.push(".partial");
+    Ok(path.with_file_name(partial))
+}
+
+fn sync_folder_of(path: &Path) -> std::io::Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    File::open(folder)?.sync_all()
+}
+
+fn write(
+    store: &Store,
+    mut output: Output,
+    format: ExportFormat,
+    failed: impl Fn(std::io::Error) -> Failure,
+) -> Result<(Output, u64), Failure> {
+    let capabilities = store.capabilities();
+    let meter = Meter::new(Unit::Bytes);
+    let (mut entries, mut bytes) = (0, 0);
+    let mut count = |key: &[u8], value: &[u8]| {
+        entries += 1;
+        bytes += (key.len() + value.len()) as u64;
+        if entries % METER_ENTRIES == 0 {
+            meter.set(bytes, format!("{entries} entries"));
+        }
+    };
+    let lines = match format {
+        ExportFormat::Dump => {
+            let mut dump =
+                DumpWriter::new(output, capabilities.keys, capabilities.engine).map_err(&failed)?;
+            for entry in store.iterate()? {
+                let entry = entry?;
+                dump.entry(&entry.key, &entry.value).map_err(&failed)?;
+                count(&entry.key, &entry.value);
+            }
+            let (output, state) = dump.finish().map_err(&failed)?;
+            return Ok((output, state.entries));
+        }
+        ExportFormat::Jsonl => Format::Json,
+        ExportFormat::Tsv => Format::Text,
+    };
+    for entry in store.iterate()? {
+        let entry = entry?;
+        let value = Some(&*entry.value);
+        write_line(&mut output, lines, capabilities.keys, &entry.key, value).map_err(&failed)?;
+        count(&entry.key, &entry.value);
+    }
+    output.flush().map_err(&failed)?;
+    Ok((output, entries))
+}

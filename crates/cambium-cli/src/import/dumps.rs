@@ -1,0 +1,76 @@
+//! A dump as a source of entries.
+
+use cambium::KeyKind;
+
+use crate::dump::{DumpError, DumpReader, DumpState};
+use crate::failure::Failure;
+use crate::import::position::Position;
+use crate::import::source::{Input, Item, Source};
+use crate::progress::Meter;
+
+/// What `cambium export` wrote.
+pub struct DumpSource {
+    name: String,
+    reader: DumpReader<Input>,
+}
+
+impl DumpSource {
+    /// Reads the header, and refuses keys that the store cannot have.
+    pub fn open(input: Input, keys: KeyKind) -> Result<Self, Failure> {
+        let name = input.name().to_string();
+        let reader = DumpReader::open(input).map_err(|error| broken(&name, error))?;
+        // Integers are 8 bytes, so a store of byte strings takes them, in
+        // the same order; the other way round there is none.
+        if keys == KeyKind::Integer && reader.keys() != keys {
+            return Err(Failure::usage(format!(
+                "{name} is a dump of byte-string keys, and this store has integer keys: import it into a store made without --set keys=integer"
+            )));
+        }
+        Ok(DumpSource { name, reader })
+    }
+}
+
+fn broken(name: &str, DumpError(what): DumpError) -> Failure {
+    Failure::failed(format!("{name}: {what}"))
+}
+
+impl Source for DumpSource {
+    fn next_item(&mut self, _: &Meter) -> Result<Option<Item>, Failure> {
+        let entry = self.reader.next_entry();
+        let entry = entry.map_err(|error| broken(&self.name, error))?;
+        Ok(entry.map(|(key, value)| Item { key, value }))
+    }
+
+    fn position(&self) -> Option<Position> {
+        let state = self.reader.state();
+        Some(Position::Dump {
+            offset: state.offset,
+            entries: state.entries,
+            bytes: state.bytes,
+            checksum: state.checksum,
+        })
+    }
+
+    fn resume(&mut self, position: &Position) -> Result<(), Failure> {
+        let &Position::Dump {
+            offset,
+            entries,
+            bytes,
+            checksum,
+        } = position
+        else {
+            return Err(Failure::failed(
+                "the kept position is of another kind of source; import without --resume",
+            ));
+        };
+        let taken = self.reader.state().offset;
+        self.reader.input().move_to(offset, taken)?;
+        self.reader.resume(DumpState {
+            offset,
+            entries,
+            bytes,
+            checksum,
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,227 @@
+//! `cambium import`: entries from files, lines or a dump into a store.
+//!
+//! An import is puts, so doing it again gives the same store. Entries go in by
+//! batches; every 10,000 entries or 64 MiB the store is synced, the place in
+//! the source is kept durably beside it ([`position`]) and told on standard
+//! error: what was told survives whatever happens then, and `--resume` goes on
+//! behind it. A broken entry ends the import; everything before it is in and
+//! synced. Memory is bounded by one batch and one entry.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`source`] | what every source is, and how one is named |
+//! | [`files`] | a tree of files |
+//! | [`lines`] | JSON lines and tab-separated lines |
+//! | [`dumps`] | a dump |
+//! | [`position`] | where an interrupted import goes on |
+
+mod dumps;
+mod files;
+mod lines;
+mod position;
+mod source;
+
+use cambium::{Durability, ErrorClass, KeyKind, Operation, Store, WriteBatch};
+use serde::{Deserialize, Serialize};
+
+use crate::arguments::ImportArguments;
+use crate::commands::with_progress;
+use crate::failure::{Failure, Status};
+use crate::import::position::{Kept, PositionFile};
+use crate::import::source::{Item, Source, SourceName};
+use crate::notation::shown_key;
+use crate::progress::{Meter, Unit};
+use crate::reports::human_bytes;
+
+/// Entries, and bytes of keys and values, between two syncs: the contract.
+const SYNC_ENTRIES: u64 = 10_000;
+const SYNC_BYTES: u64 = 64 << 20;
+/// Entries and bytes in a batch: large enough that its cost is not felt.
+const BATCH_ENTRIES: usize = 1000;
+const BATCH_BYTES: u64 = 4 << 20;
+
+/// Imports.
+pub fn run(arguments: &ImportArguments) -> Result<Status, Failure> {
+    let name = SourceName::parse(&arguments.from)?;
+    let options = with_progress();
+    let store = options.open(&arguments.path)?;
+    let mut source = name.open(&store)?;
+    let file_system = options.environment_used().file_system.clone();
+    let mut import = Import {
+        store: &store,
+        positions: PositionFile::new(file_system, store.path(), &name),
+        meter: Meter::new(Unit::Bytes),
+        batch: WriteBatch::new(),
+        done: Amount::default(),
+        synced: Amount::default(),
+    };
+    if arguments.resume {
+        import.resume(source.as_mut())?;
+    } else {
+        import.positions.remove()?;
+    }
+    let limit = Amount {
+        entries: arguments.limit.unwrap_or(u64::MAX),
+        bytes: arguments.limit_bytes.unwrap_or(u64::MAX),
+    };
+    import.take_all(source.as_mut(), limit)?;
+    import.finish()?;
+    store.close()?;
+    match source.left_out() {
+        0 => Ok(Status::Done),
+        count => Err(Failure::failed(format!(
+            "{count} of the files could not be read and were left out; they are named above"
+        ))),
+    }
+}
+
+/// How much was imported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Amount {
+    entries: u64,
+    /// Bytes of keys and values.
+    bytes: u64,
+}
+
+/// An import under way.
+struct Import<'a> {
+    store: &'a Store,
+    positions: PositionFile,
+    meter: Meter,
+    batch: WriteBatch,
+    /// Taken from the source, by earlier runs of this import too.
+    done: Amount,
+    /// Of that, what is on the device.
+    synced: Amount,
+}
+
+impl Import<'_> {
+    fn resume(&mut self, source: &mut dyn Source) -> Result<(), Failure> {
+        match self.positions.read()? {
+            Some(kept) => {
+                self.meter
+                    .say(&format!("going on behind {}", kept.position));
+                source.resume(&kept.position)?;
+                self.done = kept.imported;
+                self.synced = kept.imported;
+            }
+            None => self
+                .meter
+                .say("no interrupted import of this source: beginning at its start"),
+        }
+        Ok(())
+    }
+
+    fn take_all(&mut self, source: &mut dyn Source, limit: Amount) -> Result<(), Failure> {
+        while self.done.entries < limit.entries {
+            let item = match source.next_item(&self.meter) {
+                Ok(Some(item)) => item,
+                Ok(None) => break,
+                Err(broken) => {
+                    // What came before the broken place is in, and stays.
+                    self.sync(source)?;
+                    return Err(broken);
+                }
+            };
+            let bytes = (item.key.len() + item.value.len()) as u64;
+            if self.done.bytes.saturating_add(bytes) > limit.bytes {
+                break;
+            }
+            self.take(item)?;
+            self.done.entries += 1;
+            self.done.bytes += bytes;
+            if self.done.entries - self.synced.entries >= SYNC_ENTRIES
+                || self.done.bytes - self.synced.bytes >= SYNC_BYTES
+            {
+                self.sync(source)?;
+            }
+        }
+        self.sync(source)
+    }
+
+    fn take(&mut self, item: Item) -> Result<(), Failure> {
+        let operation = Operation::Put {
+            key: item.key,
+            value: item.value,
+        };
+        self.batch.push(None, operation);
+        if self.batch.len() >= BATCH_ENTRIES || self.batch.bytes() >= BATCH_BYTES {
+            self.write_batch()?;
+            self.meter
+                .set(self.done.bytes, format!("{} entries", self.done.entries));
+        }
+        Ok(())
+    }
+
+    fn write_batch(&mut self) -> Result<(), Failure> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let batch = std::mem::take(&mut self.batch);
+        // An engine may refuse an integer that lies far from all others, and
+        // with it the batch; written one by one, what came before it is kept
+        // and it is named. Keys of bytes were checked already: no copy.
+        let copy = (self.store.capabilities().keys == KeyKind::Integer).then(|| batch.clone());
+        match (self.store.write(batch, Durability::Buffered), copy) {
+            (Ok(_), _) => Ok(()),
+            (Err(error), Some(copy)) if error.class() == ErrorClass::Usage => {
+                self.write_singly(copy)
+            }
+            (Err(error), _) => Err(error.into()),
+        }
+    }
+
+    fn write_singly(&mut self, batch: WriteBatch) -> Result<(), Failure> {
+        for (namespace, operation) in batch.into_operations() {
+            let key = match &operation {
+                Operation::Put { key, .. } => key.clone(),
+                _ => Vec::new(),
+            };
+            let mut single = WriteBatch::new();
+            single.push(namespace, operation);
+            if let Err(error) = self.store.write(single, Durability::Buffered) {
+                self.store.sync()?;
+                let key = shown_key(KeyKind::Integer, &key);
+                return Err(Failure::failed(format!(
+                    "the entry of key {key} was refused: {error}; everything before it is in"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings everything taken so far onto the device, then keeps and tells
+    /// the place: in this order, so that no place is told that could be lost.
+    fn sync(&mut self, source: &dyn Source) -> Result<(), Failure> {
+        self.write_batch()?;
+        self.store.sync()?;
+        if self.done == self.synced {
+            return Ok(());
+        }
+        let Some(position) = source.position() else {
+            return Ok(());
+        };
+        let kept = Kept {
+            imported: self.done,
+            position,
+        };
+        self.positions.write(&kept)?;
+        self.synced = self.done;
+        self.meter.say(&format!(
+            "synced {} entries, {} bytes, through {}",
+            self.done.entries, self.done.bytes, kept.position
+        ));
+        Ok(())
+    }
+
+    fn finish(&self) -> Result<(), Failure> {
+        self.positions.remove()?;
+        self.meter.finish();
+        self.meter.say(&format!(
+            "imported {} entries, {}",
+            self.done.entries,
+            human_bytes(self.done.bytes)
+        ));
+        Ok(())
+    }
+}

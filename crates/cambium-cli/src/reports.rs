@@ -1,0 +1,309 @@
+//! Commands that answer a report: stats, check, inspect, compact, repair.
+
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::Path;
+
+use cambium::{
+    CheckReport, CompactOptions, CompactReport, FindingKind, Marker, Options, StatisticValue,
+    Statistics,
+};
+use cambium_io::FileKind;
+use serde_json::{Map, Value, json};
+
+use crate::arguments::{CompactArguments, ReportArguments};
+use crate::commands::{open, with_progress};
+use crate::failure::{Failure, Status};
+use crate::output::{Output, print, print_json};
+use crate::progress::{Meter, Unit};
+
+/// Counters and sizes.
+pub fn stats(arguments: &ReportArguments) -> Result<Status, Failure> {
+    let store = open(&arguments.path)?;
+    let statistics = store.stats()?;
+    if arguments.json {
+        print_json(&statistics_json(&statistics))?;
+    } else {
+        print(&statistics_text(&statistics))?;
+    }
+    store.close()?;
+    Ok(Status::Done)
+}
+
+fn statistics_json(statistics: &Statistics) -> Value {
+    let fields = statistics.entries.iter().map(|statistic| {
+        let value = match &statistic.value {
+            StatisticValue::Count(number) | StatisticValue::Bytes(number) => json!(number),
+            StatisticValue::Ratio(ratio) => json!(ratio),
+            StatisticValue::Text(text) => json!(text),
+        };
+        (statistic.name.to_string(), value)
+    });
+    Value::Object(fields.collect::<Map<_, _>>())
+}
+
+fn statistics_text(statistics: &Statistics) -> String {
+    let rows: Vec<[String; 3]> = statistics
+        .entries
+        .iter()
+        .map(|statistic| {
+            let value = match &statistic.value {
+                StatisticValue::Count(number) => number.to_string(),
+                StatisticValue::Bytes(bytes) => human_bytes(*bytes),
+                StatisticValue::Ratio(ratio) => format!("{ratio:.3}"),
+                StatisticValue::Text(text) => text.clone(),
+            };
+            [
+                statistic.name.to_string(),
+                value,
+                statistic.meaning.to_string(),
+            ]
+        })
+        .collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let (names, values) = (width(0), width(1));
+    let mut text = String::new();
+    for [name, value, meaning] in &rows {
+        _ = writeln!(text, "{name:<names$}  {value:>values$}  {meaning}");
+    }
+    text
+}
+
+/// Bytes with a unit that leaves few digits.
+pub fn human_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut amount = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while amount >= 1024.0 && unit + 1 < UNITS.len() {
+        amount /= 1024.0;
+        unit += 1;
+    }
+    format!("{amount:.1} {}", UNITS[unit])
+}
+
+/// Verifies a store; status 1 with damage.
+pub fn check(arguments: &ReportArguments) -> Result<Status, Failure> {
+    let report = with_progress().check(&arguments.path)?;
+    if arguments.json {
+        print_json(&check_json(&report))?;
+    } else {
+        let verdict = if report.is_sound() {
+            "sound"
+        } else {
+            "damaged; `cambium repair` brings back what can be read"
+        };
+        print(&format!(
+            "{}{} entries, {} in {} files verified: {verdict}\n",
+            findings_text(&report),
+            report.entries,
+            human_bytes(report.bytes),
+            report.files,
+        ))?;
+    }
+    Ok(status_of(&report))
+}
+
+/// Mends a store; status 1 with losses.
+pub fn repair(arguments: &ReportArguments) -> Result<Status, Failure> {
+    let report = with_progress().repair(&arguments.path)?;
+    if arguments.json {
+        print_json(&check_json(&report))?;
+    } else {
+        let verdict = if report.is_sound() {
+            "nothing was lost"
+        } else {
+            "what is named above was lost"
+        };
+        print(&format!(
+            "{}repaired, {} entries: {verdict}\n",
+            findings_text(&report),
+            report.entries
+        ))?;
+    }
+    Ok(status_of(&report))
+}
+
+fn status_of(report: &CheckReport) -> Status {
+    if report.is_sound() {
+        Status::Done
+    } else {
+        Status::Negative
+    }
+}
+
+fn kind_name(kind: FindingKind) -> &'static str {
+    match kind {
+        FindingKind::Note => "note",
+        FindingKind::Damage => "damage",
+    }
+}
+
+fn findings_text(report: &CheckReport) -> String {
+    let mut text = String::new();
+    for finding in &report.findings {
+        _ = writeln!(
+            text,
+            "{}: {} at offset {}: {}",
+            kind_name(finding.kind),
+            finding.file.display(),
+            finding.offset,
+            finding.what
+        );
+    }
+    text
+}
+
+fn check_json(report: &CheckReport) -> Value {
+    let findings: Vec<Value> = report
+        .findings
+        .iter()
+        .map(|finding| {
+            json!({
+                "kind": kind_name(finding.kind),
+                "file": finding.file.to_string_lossy(),
+                "offset": finding.offset,
+                "what": finding.what,
+            })
+        })
+        .collect();
+    json!({
+        "sound": report.is_sound(),
+        "entries": report.entries,
+        "bytes": report.bytes,
+        "files": report.files,
+        "findings": findings,
+    })
+}
+
+/// Describes a store's files.
+pub fn inspect(arguments: &ReportArguments) -> Result<Status, Failure> {
+    let options = with_progress();
+    let marker = options.marker(&arguments.path)?;
+    if arguments.json {
+        print_json(&inspect_json(&options, &arguments.path, &marker)?)?;
+        return Ok(Status::Done);
+    }
+    let mut output = Output::standard()?;
+    writeln!(
+        output,
+        "store {}, engine {}, format version {}, id {}",
+        arguments.path.display(),
+        marker.engine,
+        marker.format_version,
+        marker.store
+    )
+    .map_err(Failure::output)?;
+    options.inspect(&arguments.path, &mut output)?;
+    output.finish()?;
+    Ok(Status::Done)
+}
+
+/// The engine writes its structure as lines for people, so lines are what the
+/// JSON has of it; files and identity are fields.
+fn inspect_json(options: &Options, path: &Path, marker: &Marker) -> Result<Value, Failure> {
+    let mut text = Vec::new();
+    options.inspect(path, &mut text)?;
+    let file_system = &options.environment_used().file_system;
+    let mut files = Vec::new();
+    for entry in file_system.list(path)? {
+        let metadata = file_system.metadata(&path.join(&entry.name))?;
+        let Some(metadata) = metadata.filter(|metadata| metadata.kind == FileKind::File) else {
+            continue;
+        };
+        files.push(json!({
+            "name": entry.name.to_string_lossy(),
+            "length": metadata.length,
+            "allocated": metadata.allocated,
+        }));
+    }
+    Ok(json!({
+        "path": path.to_string_lossy(),
+        "engine": marker.engine,
+        "format_version": marker.format_version,
+        "store_id": marker.store.to_string(),
+        "files": files,
+        "structure": String::from_utf8_lossy(&text).lines().collect::<Vec<_>>(),
+    }))
+}
+
+/// Rewrites what is live.
+pub fn compact(arguments: &CompactArguments) -> Result<Status, Failure> {
+    let mut options = CompactOptions {
+        backend: arguments.io,
+        batch: arguments.batch,
+        direct: arguments.direct,
+        ..CompactOptions::default()
+    };
+    for assignment in &arguments.set {
+        options.settings.set_assignment(assignment)?;
+    }
+    let store = open(&arguments.path)?;
+    let meter = Meter::new(Unit::Steps);
+    let report = store.compact(&options, &meter)?;
+    meter.finish();
+    store.close()?;
+    if arguments.json {
+        print_json(&compact_json(&report))?;
+    } else {
+        print(&compact_text(&report))?;
+    }
+    Ok(Status::Done)
+}
+
+fn compact_json(report: &CompactReport) -> Value {
+    let phases = &report.phases;
+    json!({
+        "phases_seconds": {
+            "tree_search": phases.tree_search,
+            "sort": phases.sort,
+            "read": phases.read,
+            "write": phases.write,
+            "flush_and_commit": phases.flush_and_commit,
+        },
+        "total_seconds": report.total_seconds,
+        "read_operations": report.read_operations,
+        "bytes_read": report.bytes_read,
+        "bytes_written": report.bytes_written,
+        "documents": report.documents,
+        "io": report.backend.to_string(),
+        "batch": report.batch,
+        "direct": report.direct,
+    })
+}
+
+fn compact_text(report: &CompactReport) -> String {
+    let phases = &report.phases;
+    let mut text = format!(
+        "{} entries carried over, {} read in {} reads, {} written, {:.3} s\n",
+        report.documents,
+        human_bytes(report.bytes_read),
+        report.read_operations,
+        human_bytes(report.bytes_written),
+        report.total_seconds,
+    );
+    for (name, seconds) in [
+        ("tree search", phases.tree_search),
+        ("sort", phases.sort),
+        ("read", phases.read),
+        ("write", phases.write),
+        ("flush and commit", phases.flush_and_commit),
+    ] {
+        _ = writeln!(text, "  {name:<16} {seconds:>9.3} s");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn byte_counts_carry_the_unit_that_leaves_few_digits() {
+        assert_eq!(human_bytes(1023), "1023 B");
+        assert_eq!(human_bytes(1536), "1.5 KiB");
+        assert_eq!(human_bytes(u64::MAX), "16384.0 PiB");
+    }
+}

@@ -1,0 +1,159 @@
+//! `cambium scan`: which pass over the store answers which bounds.
+//!
+//! | store | bounds, prefix or reverse | pass |
+//! |---|---|---|
+//! | ordered | any | `scan` of the range |
+//! | ordered | none, `--unordered` | `iterate`, prefix as a filter |
+//! | unordered | none | `iterate` |
+//! | unordered | prefix and `--unordered` | `iterate`, prefix as a filter |
+//! | unordered | any other | refused, exit status 2 |
+
+use std::ffi::OsStr;
+
+use cambium::{Capabilities, Direction, Entries, KeyKind, KeyRange, Store};
+
+use crate::arguments::ScanArguments;
+use crate::commands::open;
+use crate::failure::{Failure, Status};
+use crate::notation::{bytes_argument, key_argument, write_line};
+use crate::output::Output;
+
+/// Writes the entries that were asked for.
+pub fn run(arguments: &ScanArguments) -> Result<Status, Failure> {
+    let store = open(&arguments.path)?;
+    let capabilities = store.capabilities();
+    let pass = Pass::plan(arguments, capabilities)?;
+    let mut output = Output::standard()?;
+    let mut left = arguments.limit.unwrap_or(u64::MAX);
+    // Before the first entry is read: a limit of 0 reads none.
+    let entries = pass.entries(&store)?;
+    for entry in entries {
+        if left == 0 {
+            break;
+        }
+        let entry = entry?;
+        if !entry.key.starts_with(&pass.filter) {
+            continue;
+        }
+        left -= 1;
+        let value = (!arguments.keys_only).then_some(&*entry.value);
+        write_line(
+            &mut output,
+            arguments.format,
+            capabilities.keys,
+            &entry.key,
+            value,
+        )
+        .map_err(Failure::output)?;
+    }
+    output.finish()?;
+    store.close()?;
+    Ok(Status::Done)
+}
+
+/// How the store is walked.
+struct Pass {
+    /// The range in key order, or none for a pass in no order.
+    range: Option<KeyRange>,
+    direction: Direction,
+    /// What keys must begin with, beyond the range.
+    filter: Vec<u8>,
+}
+
+impl Pass {
+    fn plan(arguments: &ScanArguments, capabilities: Capabilities) -> Result<Self, Failure> {
+        let bounded = arguments.from.is_some() || arguments.to.is_some() || arguments.reverse;
+        let prefix = prefix(arguments, capabilities.keys)?;
+        if arguments.unordered {
+            if bounded {
+                return Err(Failure::usage(
+                    "--unordered is a full pass in no order: leave it away, or --from, --to and --reverse",
+                ));
+            }
+            return Ok(Pass::everything(prefix));
+        }
+        if !capabilities.ordered {
+            if bounded || prefix.is_some() {
+                return Err(Failure::usage(format!(
+                    "this store of engine {} keeps keys in no order, so it has no --from, --to, --prefix or --reverse; \
+                     with --unordered, --prefix is a filter over a full pass",
+                    capabilities.engine
+                )));
+            }
+            return Ok(Pass::everything(None));
+        }
+        let bound = |text: &Option<std::ffi::OsString>| {
+            text.as_deref()
+                .map(|text: &OsStr| key_argument(capabilities.keys, arguments.hex, text))
+                .transpose()
+        };
+        let mut range = KeyRange {
+            from: bound(&arguments.from)?,
+            to: bound(&arguments.to)?,
+        };
+        if let Some(prefix) = prefix {
+            range = intersection(range, KeyRange::prefix(&prefix));
+        }
+        Ok(Pass {
+            range: Some(range),
+            direction: if arguments.reverse {
+                Direction::Reverse
+            } else {
+                Direction::Forward
+            },
+            filter: Vec::new(),
+        })
+    }
+
+    fn everything(filter: Option<Vec<u8>>) -> Self {
+        Pass {
+            range: None,
+            direction: Direction::Forward,
+            filter: filter.unwrap_or_default(),
+        }
+    }
+
+    fn entries(&self, store: &Store) -> cambium::Result<Entries> {
+        match &self.range {
+            Some(range) => store.scan(range, self.direction),
+            None => store.iterate(),
+        }
+    }
+}
+
+fn prefix(arguments: &ScanArguments, keys: KeyKind) -> Result<Option<Vec<u8>>, Failure> {
+    let Some(prefix) = &arguments.prefix else {
+        return Ok(None);
+    };
+    if keys == KeyKind::Integer {
+        return Err(Failure::usage(
+            "this store has integer keys, and numbers have no --prefix: use --from and --to",
+        ));
+    }
+    bytes_argument(arguments.hex, "prefix", prefix).map(Some)
+}
+
+fn intersection(one: KeyRange, other: KeyRange) -> KeyRange {
+    let to = match (one.to, other.to) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    };
+    KeyRange {
+        // `None` sorts below every key.
+        from: one.from.max(other.from),
+        to,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_intersection_keeps_the_tighter_bound_of_each_side() {
+        let both = intersection(KeyRange::between(b"ab", b"c"), KeyRange::prefix(b"a"));
+        assert_eq!(both, KeyRange::between(b"ab", b"b"));
+        let open = intersection(KeyRange::all(), KeyRange::prefix(b"a"));
+        assert_eq!(open, KeyRange::between(b"a", b"b"));
+    }
+}
