@@ -1,12 +1,10 @@
 //! Commands that answer a report: stats, check, inspect, compact, repair.
 
 use std::fmt::Write as _;
-use std::io::Write;
 use std::path::Path;
 
 use cambium::{
-    CheckReport, CompactOptions, CompactReport, FindingKind, Marker, Options, StatisticValue,
-    Statistics,
+    CheckReport, CompactOptions, CompactReport, FindingKind, Options, StatisticValue, Statistics,
 };
 use cambium_io::FileKind;
 use serde_json::{Map, Value, json};
@@ -181,21 +179,11 @@ fn check_json(report: &CheckReport) -> Value {
 /// Describes a store's files.
 pub fn inspect(arguments: &ReportArguments) -> Result<Status, Failure> {
     let options = with_progress();
-    let marker = options.marker(&arguments.path)?;
     if arguments.json {
-        print_json(&inspect_json(&options, &arguments.path, &marker)?)?;
+        print_json(&inspect_json(&options, &arguments.path)?)?;
         return Ok(Status::Done);
     }
     let mut output = Output::standard()?;
-    writeln!(
-        output,
-        "store {}, engine {}, format version {}, id {}",
-        arguments.path.display(),
-        marker.engine,
-        marker.format_version,
-        marker.store
-    )
-    .map_err(Failure::output)?;
     options.inspect(&arguments.path, &mut output)?;
     output.finish()?;
     Ok(Status::Done)
@@ -203,7 +191,8 @@ pub fn inspect(arguments: &ReportArguments) -> Result<Status, Failure> {
 
 /// The engine writes its structure as lines for people, so lines are what the
 /// JSON has of it; files and identity are fields.
-fn inspect_json(options: &Options, path: &Path, marker: &Marker) -> Result<Value, Failure> {
+fn inspect_json(options: &Options, path: &Path) -> Result<Value, Failure> {
+    let marker = options.marker(path)?;
     let mut text = Vec::new();
     options.inspect(path, &mut text)?;
     let file_system = &options.environment_used().file_system;

@@ -16,13 +16,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cambium::hash::lookup3_pair;
-use cambium::hexdump::{from_hex, readable, to_hex};
+use cambium::hexdump::{from_hex, to_hex};
 use cambium_io::{FileSystem, OpenOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::import::Amount;
 use crate::import::source::SourceName;
+use crate::notation::write_escaped;
 
 /// Longer than any position file; bounds what is read.
 const MAX_BYTES: usize = 1 << 20;
@@ -60,8 +61,10 @@ impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Position::File { path_hex } => {
-                let path = from_hex(path_hex).unwrap_or_default();
-                write!(f, "file {}", readable(&path))
+                let mut path = Vec::new();
+                // Writing to memory cannot fail.
+                _ = write_escaped(&mut path, &from_hex(path_hex).unwrap_or_default());
+                write!(f, "file {}", String::from_utf8_lossy(&path))
             }
             Position::Line { line, .. } => write!(f, "line {line}"),
             Position::Dump { entries, .. } => write!(f, "entry {entries} of the dump"),
