@@ -9,7 +9,7 @@ JOBS ?= 2
 RUSTDOCFLAGS := -D warnings -A rustdoc::private_intra_doc_links
 
 .DEFAULT_GOAL := help
-.PHONY: help preflight build test soak bench
+.PHONY: help preflight build run test soak bench
 
 help: ## Print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,19 @@ test: preflight ## Run everything that continuous integration runs
 bench: preflight ## Measure synced writes, alone and together, on the disk of target/
 	@mkdir -p target/bench
 	$(CARGO) run -j$(JOBS) --release --package cambium-zdb --example synced_writes -- target/bench
+
+# The main job on real input: the sources of this repository go into a store.
+run: preflight ## Store this repository's sources; look them up, check and export them
+	$(CARGO) build -j$(JOBS) --release --package cambium-cli
+	rm -rf target/run
+	mkdir -p target/run
+	target/release/cambium create target/run/store --engine zdb
+	target/release/cambium import target/run/store --from files:crates
+	target/release/cambium get target/run/store xtask/src/violation.rs
+	target/release/cambium scan target/run/store --keys-only --limit 5
+	target/release/cambium stats target/run/store
+	target/release/cambium check target/run/store
+	target/release/cambium export target/run/store --to target/run/export.dump
 
 soak: preflight ## Run the suites with larger bounds, and unsafe code under AddressSanitizer
 	JOBS=$(JOBS) .ci/soak
