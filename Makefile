@@ -20,21 +20,6 @@ preflight: ## Check that Rust 1.85 or newer and a linker are here
 build: preflight ## Build target/release/cambium and target/release/kvzone
 	$(CARGO) build -j$(JOBS) --release
 
-# What is quick to fail goes first; the suites go last, so that their closing
-# lines are what is left on the screen.
-test: preflight ## Run everything that continuous integration runs
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy -j$(JOBS) --workspace --all-targets -- -D warnings
-	$(CARGO) xtask tidy
-	RUSTDOCFLAGS="$(RUSTDOCFLAGS)" $(CARGO) doc -j$(JOBS) --quiet --workspace --no-deps --document-private-items
-	$(CARGO) test -j$(JOBS) --workspace
-
-# Synced writes by one thread and by many, in rounds that take turns. On a
-# machine that does other work, believe the ratio and not the rates.
-bench: preflight ## Measure synced writes, alone and together, on the disk of target/
-	@mkdir -p target/bench
-	$(CARGO) run -j$(JOBS) --release --package cambium-zdb --example synced_writes -- target/bench
-
 # The main job on real input: the sources of this repository go into a store.
 run: preflight ## Store this repository's sources; look them up, check and export them
 	$(CARGO) build -j$(JOBS) --release --package cambium-cli
@@ -48,5 +33,20 @@ run: preflight ## Store this repository's sources; look them up, check and expor
 	target/release/cambium check target/run/store
 	target/release/cambium export target/run/store --to target/run/export.dump
 
+# What is quick to fail goes first; the suites go last, so that their closing
+# lines are what is left on the screen.
+test: preflight ## Run everything that continuous integration runs
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy -j$(JOBS) --workspace --all-targets -- -D warnings
+	$(CARGO) xtask tidy
+	RUSTDOCFLAGS="$(RUSTDOCFLAGS)" $(CARGO) doc -j$(JOBS) --quiet --workspace --no-deps --document-private-items
+	$(CARGO) test -j$(JOBS) --workspace
+
 soak: preflight ## Run the suites with larger bounds, and unsafe code under AddressSanitizer
 	JOBS=$(JOBS) .ci/soak
+
+# Synced writes by one thread and by many, in rounds that take turns. On a
+# machine that does other work, believe the ratio and not the rates.
+bench: preflight ## Measure synced writes, alone and together, on the disk of target/
+	@mkdir -p target/bench
+	$(CARGO) run -j$(JOBS) --release --package cambium-zdb --example synced_writes -- target/bench
