@@ -27,7 +27,7 @@ run: preflight ## Store this repository's sources; look them up, check and expor
 	mkdir -p target/run
 	target/release/cambium create target/run/store --engine zdb
 	target/release/cambium import target/run/store --from files:crates
-	target/release/cambium get target/run/store xtask/src/violation.rs
+	target/release/cambium get target/run/store xtask/Cargo.toml
 	target/release/cambium scan target/run/store --keys-only --limit 5
 	target/release/cambium stats target/run/store
 	target/release/cambium check target/run/store
