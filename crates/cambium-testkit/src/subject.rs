@@ -82,9 +82,18 @@ impl Subject {
         options
     }
 
+    /// Options for `open`.
+    pub(crate) fn open_options(&self) -> &OptionValues {
+        &self.opening
+    }
+
     /// A simulated world over a disk, with the breakage in between.
     pub(crate) fn environment(&self, disk: &SimulatedDisk, seed: u64) -> Environment {
-        let mut environment = Environment::simulated(disk, seed);
+        self.break_environment(Environment::simulated(disk, seed))
+    }
+
+    /// Puts the breakage below a world.
+    pub(crate) fn break_environment(&self, mut environment: Environment) -> Environment {
         if let Some(breakage) = self.breakage {
             let below = environment.file_system.clone();
             environment.file_system = Arc::new(BrokenFileSystem::new(below, breakage));

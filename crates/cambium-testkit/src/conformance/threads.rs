@@ -1,0 +1,172 @@
+//! Readers and writers on real threads.
+//!
+//! Every value carries its key's number, the round that wrote it and a
+//! checksum, so that a reader can tell a torn or foreign value on its own.
+//! Each batch gives two keys the same round: whoever sees one must see both.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use cambium_api::{CompactOptions, Durability, WriteBatch};
+use cambium_base::checksum::crc32c;
+
+use super::{Bench, Case, OrFail, Outcome};
+
+pub(super) const CASES: &[Case] = &[
+    (
+        "readers see whole values and whole batches",
+        readers_and_writers,
+    ),
+    ("writers do not lose each other's writes", many_writers),
+];
+
+const PAIRS: u64 = 8;
+const WRITERS: u64 = 3;
+const READERS: u64 = 3;
+const ROUNDS: u64 = 300;
+
+fn value(number: u64, round: u64) -> Vec<u8> {
+    let mut bytes = number.to_le_bytes().to_vec();
+    bytes.extend_from_slice(&round.to_le_bytes());
+    bytes.resize(16 + (round % 90) as usize, round as u8);
+    let checksum = crc32c(&bytes);
+    bytes.extend_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+/// The round a value was written in, if it is one of this key.
+fn round_of(number: u64, bytes: &[u8]) -> Result<u64, String> {
+    let round = bytes.get(8..16).and_then(|field| field.try_into().ok());
+    let round = round.map(u64::from_le_bytes).unwrap_or_default();
+    if bytes == value(number, round) {
+        return Ok(round);
+    }
+    Err(format!("key {number} has a value nobody wrote: {bytes:?}"))
+}
+
+/// Runs a closure on a thread; the first complaint stops everybody.
+fn guard(stop: &AtomicBool, run: impl FnOnce() -> Outcome) -> Outcome {
+    let outcome = run();
+    if outcome.is_err() {
+        stop.store(true, Ordering::Release);
+    }
+    outcome
+}
+
+fn write_pairs(bench: &Bench, stop: &AtomicBool, rounds: &AtomicU64, writer: u64) -> Outcome {
+    for step in 0..ROUNDS {
+        if stop.load(Ordering::Acquire) {
+            break;
+        }
+        let round = rounds.fetch_add(1, Ordering::Relaxed) + 1;
+        let first = 2 * ((writer + step) % PAIRS);
+        let mut batch = WriteBatch::new();
+        batch.put(&bench.key(first), &value(first, round));
+        batch.put(&bench.key(first + 1), &value(first + 1, round));
+        let durability = match step % 16 {
+            0 => Durability::Synced,
+            1..=8 => Durability::Written,
+            _ => Durability::Buffered,
+        };
+        bench.store.write(batch, durability).or_fail("write")?;
+        if step % 100 == 50 {
+            let options = CompactOptions::default();
+            bench.store.compact(&options, &()).or_fail("compact")?;
+        }
+        bench.store.step(1 << 16).or_fail("step")?;
+    }
+    Ok(())
+}
+
+fn read_pairs(bench: &Bench, stop: &AtomicBool, reader: u64) -> Outcome {
+    let mut step = reader;
+    let mut newest = vec![0; PAIRS as usize];
+    while !stop.load(Ordering::Acquire) {
+        step += 1;
+        let first = 2 * (step % PAIRS);
+        let keys = [bench.key(first), bench.key(first + 1)];
+        let slices = [keys[0].as_slice(), keys[1].as_slice()];
+        let pair = if step % 3 == 0 {
+            let snapshot = bench.store.snapshot().or_fail("snapshot")?;
+            let one = snapshot.get(slices[0]).or_fail("get")?;
+            vec![one, snapshot.get(slices[1]).or_fail("get")?]
+        } else {
+            bench.store.multi_get(&slices).or_fail("multi_get")?
+        };
+        match (&pair[0], &pair[1]) {
+            (None, None) => {}
+            (Some(one), Some(other)) => {
+                let round = round_of(first, one)?;
+                if round != round_of(first + 1, other)? {
+                    return Err(format!("half a batch was seen at key {first}"));
+                }
+                newest[(step % PAIRS) as usize] = round;
+            }
+            _ => return Err(format!("only one key of a batch was seen at {first}")),
+        }
+        if newest[(step % PAIRS) as usize] > 0 && pair[0].is_none() {
+            return Err(format!("key {first} went away, and nobody deletes"));
+        }
+    }
+    Ok(())
+}
+
+fn readers_and_writers(bench: &Bench) -> Outcome {
+    let stop = AtomicBool::new(false);
+    let rounds = AtomicU64::new(0);
+    let outcomes: Vec<Outcome> = std::thread::scope(|scope| {
+        let (stop, rounds) = (&stop, &rounds);
+        let readers: Vec<_> = (0..READERS)
+            .map(|reader| scope.spawn(move || guard(stop, || read_pairs(bench, stop, reader))))
+            .collect();
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                scope.spawn(move || guard(stop, || write_pairs(bench, stop, rounds, writer)))
+            })
+            .collect();
+        let mut outcomes: Vec<_> = writers.into_iter().map(|thread| thread.join()).collect();
+        stop.store(true, Ordering::Release);
+        outcomes.extend(readers.into_iter().map(|thread| thread.join()));
+        let panicked = |_| Err("a thread panicked".to_string());
+        outcomes
+            .into_iter()
+            .map(|outcome| outcome.unwrap_or_else(panicked))
+            .collect()
+    });
+    outcomes.into_iter().collect()
+}
+
+fn many_writers(bench: &Bench) -> Outcome {
+    let outcomes: Vec<Outcome> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|writer| {
+                scope.spawn(move || {
+                    for step in 0..200 {
+                        let number = writer * 200 + step;
+                        let durability = if step % 20 == 0 {
+                            Durability::Synced
+                        } else {
+                            Durability::Written
+                        };
+                        bench
+                            .store
+                            .put(&bench.key(number), &value(number, step + 1), durability)
+                            .or_fail("put")?;
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        let panicked = |_| Err("a thread panicked".to_string());
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(panicked))
+            .collect()
+    });
+    outcomes.into_iter().collect::<Outcome>()?;
+    let store = bench.reopened()?;
+    for number in 0..800 {
+        let expected = value(number, number % 200 + 1);
+        super::expect_value(&*store, &bench.key(number), Some(&expected))?;
+    }
+    Ok(())
+}
