@@ -17,7 +17,7 @@ help: ## Print this list
 preflight: ## Check that Rust 1.85 or newer and a linker are here
 	@.ci/preflight
 
-build: preflight ## Build target/release/cambium and target/release/kvzone
+build: preflight ## Build target/release/cambium
 	$(CARGO) build -j$(JOBS) --release
 
 # The main job on real input: the sources of this repository go into a store.
