@@ -116,7 +116,10 @@ pub type RawEntry = (Vec<u8>, Vec<u8>);
 /// Reads a dump.
 pub struct DumpReader<R: BufRead> {
     from: R,
+    /// Of what was read, halves of entries included.
     state: DumpState,
+    /// Behind the last whole entry.
+    whole: DumpState,
     keys: KeyKind,
     ended: bool,
 }
@@ -127,6 +130,7 @@ impl<R: BufRead> DumpReader<R> {
         let mut reader = DumpReader {
             from,
             state: DumpState::default(),
+            whole: DumpState::default(),
             keys: KeyKind::Bytes,
             ended: false,
         };
@@ -151,6 +155,7 @@ impl<R: BufRead> DumpReader<R> {
         };
         header.extend_from_slice(&name);
         reader.verify(&[&header], 0)?;
+        reader.whole = reader.state;
         Ok(reader)
     }
 
@@ -160,8 +165,8 @@ impl<R: BufRead> DumpReader<R> {
     }
 
     /// Behind the last entry answered.
-    pub fn state(&self) -> DumpState {
-        self.state
+    pub fn whole(&self) -> DumpState {
+        self.whole
     }
 
     /// Where the bytes are read from.
@@ -173,6 +178,7 @@ impl<R: BufRead> DumpReader<R> {
     /// input there.
     pub fn resume(&mut self, state: DumpState) {
         self.state = state;
+        self.whole = state;
     }
 
     /// The next entry, or `None` at the proven end.
@@ -204,6 +210,7 @@ impl<R: BufRead> DumpReader<R> {
         self.verify(&[&tag, &lengths, &key, &value], start)?;
         self.state.entries += 1;
         self.state.bytes += (key_bytes + value_bytes) as u64;
+        self.whole = self.state;
         Ok(Some((key, value)))
     }
 
@@ -368,7 +375,7 @@ mod tests {
         let (bytes, entries) = sample();
         let mut reader = DumpReader::open(&bytes[..]).unwrap();
         reader.next_entry().unwrap();
-        let state = reader.state();
+        let state = reader.whole();
         let mut again = DumpReader::open(&bytes[..]).unwrap();
         *again.input() = &bytes[state.offset as usize..];
         again.resume(state);

@@ -42,7 +42,7 @@ impl Source for DumpSource {
     }
 
     fn position(&self) -> Option<Position> {
-        let state = self.reader.state();
+        let state = self.reader.whole();
         Some(Position::Dump {
             offset: state.offset,
             entries: state.entries,
@@ -63,7 +63,7 @@ impl Source for DumpSource {
                 "the kept position is of another kind of source; import without --resume",
             ));
         };
-        let taken = self.reader.state().offset;
+        let taken = self.reader.whole().offset;
         self.reader.input().move_to(offset, taken)?;
         self.reader.resume(DumpState {
             offset,
