@@ -115,7 +115,9 @@ impl Core {
     ) -> Result<Vec<u64>> {
         let per_piece = self.shape.slots_per_piece() as u64;
         let piece_first = table.first_key.saturating_add(piece as u64 * per_piece);
-        let piece_last = piece_first.saturating_add(per_piece - 1);
+        // The last piece has slots for keys that belong to the next table.
+        let table_last = table.first_key.saturating_add(table.slot_count() - 1);
+        let piece_last = piece_first.saturating_add(per_piece - 1).min(table_last);
         if piece_first > last || piece_last < first {
             return Ok(Vec::new());
         }

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use cambium_base::coding::{u32_at, u64_at};
 use cambium_base::{Error, FileIdentity, Result, SequenceNumber, StoreId, Value};
 use cambium_io::{FileSystem, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::log::{LogFile, Record};
+use cambium_storage::record::RECORD_HEADER_BYTES;
 
 use crate::catalog::DataEntry;
 use crate::format::{self, DATA_MAGIC, ENTRY_PREFIX_BYTES, FORMAT_VERSION, FileRef, kind};
@@ -143,6 +145,20 @@ impl DataFile {
     pub fn read_entry(&self, position: u64, key: u64, guess: usize) -> Result<ReadEntry> {
         let record = self.log.read(position, guess)?;
         self.entry_of(record, position, key)
+    }
+
+    /// Reads an entry and believes every byte of it: a seeded bug.
+    pub fn read_unverified(&self, position: u64) -> Result<ReadEntry> {
+        let mut header = [0; RECORD_HEADER_BYTES];
+        let file = self.log.file();
+        file.read_exact_at(&mut header, position)?;
+        let mut payload = vec![0; (u32_at(&header, 8) as usize).min(1 << 20)];
+        file.read_at(&mut payload, position + RECORD_HEADER_BYTES as u64)?;
+        Ok(ReadEntry {
+            sequence: SequenceNumber(u64_at(&header, 16)),
+            single: true,
+            value: Value::from(payload.split_off(ENTRY_PREFIX_BYTES.min(payload.len()))),
+        })
     }
 
     /// Checks that a record is the entry of `key`.

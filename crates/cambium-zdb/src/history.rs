@@ -118,9 +118,9 @@ impl History {
         }
     }
 
-    /// Keys of old versions within `[from, to)`, sorted: a snapshot may see
+    /// Keys of old versions from `first` to `last`, sorted: a snapshot may see
     /// entries whose slots say deleted by now.
-    pub fn keys_between(&self, from: u64, to: u64) -> Vec<u64> {
+    pub fn keys_between(&self, first: u64, last: u64) -> Vec<u64> {
         if self.held() == 0 {
             return Vec::new();
         }
@@ -129,7 +129,7 @@ impl History {
             .versions
             .keys()
             .copied()
-            .filter(|key| (from..to).contains(key))
+            .filter(|key| (first..=last).contains(key))
             .collect();
         keys.sort_unstable();
         keys

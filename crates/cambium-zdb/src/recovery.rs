@@ -136,7 +136,7 @@ impl Core {
     /// Takes a session number that no crashed recovery has used.
     fn begin_recovery_session(&self) -> Result<()> {
         let mut maintenance = lock(&self.maintenance);
-        if !self.has_bug(SeededBug::SessionReused) {
+        if !self.has_bug(SeededBug::EpochReused) {
             maintenance.catalog.last_session += 1;
         }
         let payload = maintenance.catalog.encode();
@@ -276,7 +276,7 @@ impl Core {
 
     /// Makes the recovered state durable under the new session.
     fn finish_recovery(&self, cut: u64) -> Result<()> {
-        let base = match self.has_bug(SeededBug::SequenceReused) {
+        let base = match self.has_bug(SeededBug::EpochReused) {
             true => cut,
             false => (cut / SEQUENCE_EPOCH + 1) * SEQUENCE_EPOCH,
         };

@@ -14,14 +14,15 @@ pub enum SeededBug {
     TornTailKept,
     /// Recovery keeps part of a batch.
     BatchSplit,
-    /// A checkpoint writes the index before the log is synced.
+    /// A checkpoint counts before the log it points into is synced.
     IndexAheadOfLog,
     /// The commit log is not synced.
     CommitLogUnsynced,
     /// Recovery ignores the commit log.
     CommitLogIgnored,
-    /// A recovery does not raise the session.
-    SessionReused,
+    /// A recovery raises neither session nor sequence numbers: what it cut off
+    /// and what comes after look the same.
+    EpochReused,
     /// A new table's files are not made durable with their names.
     TableUnregistered,
     /// Deletes are not logged.
@@ -32,20 +33,18 @@ pub enum SeededBug {
     SyncRetried,
     /// Compaction forgets what was written while it ran.
     CompactionWithoutCatchUp,
-    /// Sequence numbers begin again after a crash.
-    SequenceReused,
 }
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 13] = [
+    pub const ALL: [(SeededBug, &'static str); 12] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
         (SeededBug::IndexAheadOfLog, "index_ahead_of_log"),
         (SeededBug::CommitLogUnsynced, "commit_log_unsynced"),
         (SeededBug::CommitLogIgnored, "commit_log_ignored"),
-        (SeededBug::SessionReused, "session_reused"),
+        (SeededBug::EpochReused, "epoch_reused"),
         (SeededBug::TableUnregistered, "table_unregistered"),
         (SeededBug::DeleteUnlogged, "delete_unlogged"),
         (SeededBug::PieceInPlace, "piece_in_place"),
@@ -54,7 +53,6 @@ impl SeededBug {
             SeededBug::CompactionWithoutCatchUp,
             "compaction_without_catch_up",
         ),
-        (SeededBug::SequenceReused, "sequence_reused"),
     ];
 }
 
