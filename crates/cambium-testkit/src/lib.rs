@@ -5,6 +5,8 @@
 //! | [`memory_engine`] | the model: an ordered map over a log of batches, itself an engine |
 //! | [`conformance`] | every promise of `cambium-api`, case by case |
 //! | [`crash`] | seeded runs, crashed everywhere and compared with an oracle |
+//! | [`damage`] | a cut at every byte, a flip of every byte |
+//! | [`seeded`] | bugs that are switched on, to be found |
 //! | [`broken`] | file systems that break their contract, which the suites must notice |
 //! | [`subject`] | an engine with the options it is tested under |
 #![forbid(unsafe_code)]
@@ -12,12 +14,16 @@
 pub mod broken;
 pub mod conformance;
 pub mod crash;
+pub mod damage;
 mod history;
 pub mod memory_engine;
+pub mod seeded;
 pub mod subject;
 mod workload;
 
 pub use broken::Breakage;
 pub use conformance::Conformance;
 pub use crash::{CrashReport, CrashSuite, Failure};
+pub use damage::{DamageReport, DamageSuite};
+pub use seeded::find_bug;
 pub use subject::Subject;

@@ -6,7 +6,9 @@ use cambium_api::{
 };
 
 use super::batches::is_unsupported;
-use super::{Bench, Case, OrFail, Outcome, Plain, expect, expect_contents, expect_error};
+use super::{
+    Bench, Case, OrFail, Outcome, Plain, expect, expect_contents, expect_entries, expect_error,
+};
 
 pub(super) const CASES: &[Case] = &[
     ("scans keep to their bounds, both ways", scan_bounds),
@@ -321,9 +323,9 @@ fn cursors(bench: &Bench) -> Outcome {
         seen.push([first].into_iter().collect());
     }
     churn(bench)?;
-    for (cursor, mut found) in open.into_iter().zip(seen) {
+    for (number, (cursor, mut found)) in open.into_iter().zip(seen).enumerate() {
         found.extend(drain(cursor)?);
-        expect("a cursor while the store changed", found, entries.clone())?;
+        expect_entries(&found, &entries).map_err(|what| format!("cursor {number}: {what}"))?;
     }
     Ok(())
 }

@@ -198,18 +198,27 @@ pub(crate) fn contents(reader: &dyn Reader) -> std::result::Result<Plain, String
 
 /// Holds if the reader has exactly these entries.
 pub(crate) fn expect_contents(reader: &dyn Reader, expected: &Plain) -> Outcome {
-    let found = contents(reader)?;
-    if found == *expected {
+    expect_entries(&contents(reader)?, expected)
+}
+
+/// Holds if these are exactly the entries that were expected.
+pub(crate) fn expect_entries(found: &Plain, expected: &Plain) -> Outcome {
+    if found == expected {
         return Ok(());
     }
     let lost = expected.keys().filter(|key| !found.contains_key(*key));
     let added = found.keys().filter(|key| !expected.contains_key(*key));
+    let changed = expected.iter().filter_map(|(key, value)| {
+        let other = found.get(key).filter(|other| *other != value)?;
+        Some((key, String::from_utf8_lossy(other)))
+    });
     Err(format!(
-        "{} entries, expected {}: lost {:?}, added {:?}",
+        "{} entries, expected {}: lost {:?}, added {:?}, changed {:?}",
         found.len(),
         expected.len(),
         lost.take(3).collect::<Vec<_>>(),
-        added.take(3).collect::<Vec<_>>()
+        added.take(3).collect::<Vec<_>>(),
+        changed.take(3).collect::<Vec<_>>()
     ))
 }
 

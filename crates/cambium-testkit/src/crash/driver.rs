@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cambium_api::{CompactOptions, Durability, Engine, Operation, Snapshot, WriteBatch};
+use cambium_api::{
+    Capabilities, CompactOptions, Durability, Engine, Operation, Snapshot, WriteBatch,
+};
 use cambium_base::{Error, SequenceNumber};
 use cambium_io::Environment;
 use cambium_io::simulated::{
@@ -23,18 +25,37 @@ pub(super) struct Tracker {
     pub(super) window: Window,
     created: bool,
     generator: Generator,
-    points: Vec<(SimulatedDisk, Window, bool)>,
+    points: Vec<Point>,
     seen: u64,
+    /// Keep every point, as exhaustive runs do.
+    every: bool,
+}
+
+/// A fork of the disk and what was promised when it was taken.
+struct Point {
+    disk: SimulatedDisk,
+    window: Window,
+    created: bool,
+    moment: Moment,
 }
 
 impl Tracker {
     /// Keeps some of the points of an action, each as likely as any other.
     fn offer(&mut self, point: CrashPoint) {
+        let taken = Point {
+            disk: point.disk,
+            window: self.window,
+            created: self.created,
+            moment: point.moment,
+        };
+        if self.every {
+            self.points.push(taken);
+            return;
+        }
         if point.moment == Moment::BeforeOperation && !self.generator.chance(1, 4) {
             return;
         }
         self.seen += 1;
-        let taken = (point.disk, self.window, self.created);
         if self.points.len() < POINTS_AN_ACTION {
             self.points.push(taken);
         } else {
@@ -74,6 +95,35 @@ impl<'a> Driver<'a> {
         seed: u64,
         report: &'a mut CrashReport,
     ) -> Result<(), String> {
+        let mut driver = Driver::begin(suite, mode, seed, report)?;
+        let outcome = driver.act();
+        driver.end(outcome)
+    }
+
+    /// Does a run of given actions, looking at every point.
+    pub(super) fn run_script(
+        suite: &'a CrashSuite,
+        seed: u64,
+        script: impl FnOnce(&Capabilities) -> Vec<Action>,
+        report: &'a mut CrashReport,
+    ) -> Result<(), String> {
+        let mut driver = Driver::begin(suite, Mode::Exhaustive, seed, report)?;
+        let capabilities = driver.store.as_ref().map(|store| store.capabilities());
+        let actions = capabilities.map(|capabilities| script(&capabilities));
+        let names = format!("{actions:?}");
+        let outcome = driver.follow(actions.unwrap_or_default());
+        driver
+            .end(outcome)
+            .map_err(|what| format!("actions {names}: {what}"))
+    }
+
+    /// Makes the store and looks at what its making leaves.
+    fn begin(
+        suite: &'a CrashSuite,
+        mode: Mode,
+        seed: u64,
+        report: &'a mut CrashReport,
+    ) -> Result<Self, String> {
         report.add("runs");
         let mut generator = Generator::new(seed);
         let disk = SimulatedDisk::new(generator.next_u64());
@@ -86,6 +136,7 @@ impl<'a> Driver<'a> {
             generator: Generator::new(generator.next_u64()),
             points: Vec::new(),
             seen: 0,
+            every: mode == Mode::Exhaustive,
         }));
         watch(&disk, &tracker);
         let store = suite
@@ -110,11 +161,21 @@ impl<'a> Driver<'a> {
         };
         driver.look_at_points()?;
         driver.tracker().created = true;
-        let outcome = driver.act();
-        driver.disk.clear_crash_probe();
-        let events = driver.disk.clone();
-        driver.report.add_events(&events);
+        Ok(driver)
+    }
+
+    fn end(self, outcome: Result<(), String>) -> Result<(), String> {
+        self.disk.clear_crash_probe();
+        self.report.add_events(&self.disk);
         outcome
+    }
+
+    fn follow(&mut self, actions: Vec<Action>) -> Result<(), String> {
+        for action in actions {
+            self.perform(action)?;
+            self.look_at_points()?;
+        }
+        self.finish()
     }
 
     fn tracker(&self) -> MutexGuard<'_, Tracker> {
@@ -123,7 +184,7 @@ impl<'a> Driver<'a> {
 
     fn act(&mut self) -> Result<(), String> {
         let arm_at = match self.mode {
-            Mode::Crashes => u64::MAX,
+            Mode::Crashes | Mode::Exhaustive => u64::MAX,
             Mode::Faults => self.generator.below(self.suite.actions),
         };
         for number in 0..self.suite.actions {
@@ -149,7 +210,7 @@ impl<'a> Driver<'a> {
         let disk = self.disk.fork();
         let window = self.history.window();
         for style in CrashStyle::ALL {
-            self.examine_point(&disk, window, true, Some(style))?;
+            self.examine_point(&disk, window, true, style)?;
         }
         Ok(())
     }
@@ -161,8 +222,10 @@ impl<'a> Driver<'a> {
             tracker.seen = 0;
             std::mem::take(&mut tracker.points)
         };
-        for (disk, window, created) in points {
-            self.examine_point(&disk, window, created, None)?;
+        for point in points {
+            for style in styles_for(self.mode, point.moment) {
+                self.examine_point(&point.disk, point.window, point.created, *style)?;
+            }
         }
         Ok(())
     }
@@ -172,7 +235,7 @@ impl<'a> Driver<'a> {
         disk: &SimulatedDisk,
         window: Window,
         created: bool,
-        style: Option<CrashStyle>,
+        style: CrashStyle,
     ) -> Result<(), String> {
         let seed = self.generator.next_u64();
         let kill = created && self.generator.chance(1, 6);
@@ -187,7 +250,6 @@ impl<'a> Driver<'a> {
             high: window.sent,
             created,
         };
-        let style = style.unwrap_or(CrashStyle::Mixed);
         examiner.crash(disk, style, seed, &self.history, expectation)?;
         if kill {
             expectation.low = written;
@@ -216,7 +278,7 @@ impl<'a> Driver<'a> {
     /// about, into what has to hold after one.
     fn failed(&mut self, error: Error, what: &str, wrote: bool) -> Result<(), String> {
         match self.mode {
-            Mode::Crashes => Err(format!("{what}: {error}")),
+            Mode::Crashes | Mode::Exhaustive => Err(format!("{what}: {error}")),
             Mode::Faults => self.after_failure(error, what, wrote),
         }
     }
@@ -342,7 +404,7 @@ impl<'a> Driver<'a> {
                     self.promise();
                 }
             }
-            Err(error) if self.mode == Mode::Crashes => return Err(format!("close: {error}")),
+            Err(error) if self.mode != Mode::Faults => return Err(format!("close: {error}")),
             Err(_) => self.report.add("close failed"),
         }
         drop(store);
@@ -421,6 +483,26 @@ impl<'a> Driver<'a> {
     /// Drops what the store handed out.
     pub(super) fn drop_snapshots(&mut self) {
         self.snapshots.clear();
+    }
+}
+
+/// How a point is crashed: at random, or, in exhaustive runs, in every style
+/// that can show something new there. What was synced changes only with a sync.
+fn styles_for(mode: Mode, moment: Moment) -> &'static [CrashStyle] {
+    match (mode, moment) {
+        (Mode::Crashes | Mode::Faults, _) => &[CrashStyle::Mixed],
+        (Mode::Exhaustive, Moment::BeforeOperation) => {
+            &[CrashStyle::Everything, CrashStyle::Sectors]
+        }
+        (Mode::Exhaustive, Moment::BeforeSync) => &[
+            CrashStyle::Everything,
+            CrashStyle::Prefix,
+            CrashStyle::Sectors,
+            CrashStyle::Names,
+            CrashStyle::LengthsWithoutData,
+            CrashStyle::DataWithoutLengths,
+        ],
+        (Mode::Exhaustive, Moment::AfterSync) => &[CrashStyle::NothingUnsynced],
     }
 }
 

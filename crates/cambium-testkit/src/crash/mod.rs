@@ -27,6 +27,7 @@
 //! [`SimulatedDisk`]: cambium_io::simulated::SimulatedDisk
 
 mod driver;
+mod exhaustive;
 mod faults;
 mod image;
 mod report;
@@ -41,11 +42,13 @@ use crate::broken::Breakage;
 use crate::subject::Subject;
 use driver::Driver;
 
-/// Runs with crashes, or with crashes and failing operations.
+/// Runs with crashes, with crashes and failing operations, or of every short
+/// sequence of actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Crashes,
     Faults,
+    Exhaustive,
 }
 
 /// A suite for one engine and one set of options.
@@ -139,6 +142,28 @@ impl CrashSuite {
             .expect("the engine keeps its promises through failing operations")
     }
 
+    /// Every sequence of up to `length` actions out of a small alphabet (puts,
+    /// a delete, a batch, sync, compaction, step, reopening), with every crash
+    /// point of each. The alphabet has nine letters: 3 is some 800 sequences.
+    ///
+    /// # Panics
+    /// As [`CrashSuite::run`]; `CAMBIUM_SEED` is the number of the sequence.
+    pub fn run_exhaustive(&self, length: u32) -> CrashReport {
+        let first = number_from("CAMBIUM_SEED").unwrap_or(0);
+        self.find_exhaustively(first, length)
+            .expect("the engine keeps its promises through every short sequence")
+    }
+
+    fn find_exhaustively(&self, first: u64, length: u32) -> Result<CrashReport, Failure> {
+        let mut report = CrashReport::default();
+        for number in first..exhaustive::sequence_count(length) {
+            let script = |capabilities: &_| exhaustive::sequence(number, capabilities);
+            let run = AssertUnwindSafe(|| Driver::run_script(self, number, script, &mut report));
+            guarded(run).map_err(|what| self.failure(Mode::Exhaustive, number, what))?;
+        }
+        Ok(report)
+    }
+
     fn bounded(&self) -> u64 {
         number_from("CAMBIUM_STATES").unwrap_or(self.states)
     }
@@ -168,12 +193,7 @@ impl CrashSuite {
 
     fn run_one(&self, mode: Mode, seed: u64, report: &mut CrashReport) -> Result<(), Failure> {
         let run = AssertUnwindSafe(|| Driver::run(self, mode, seed, report));
-        let outcome = std::panic::catch_unwind(run).unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
-            Err(format!("a panic: {}", text.unwrap_or_default()))
-        });
-        outcome.map_err(|what| self.failure(mode, seed, what))
+        guarded(run).map_err(|what| self.failure(mode, seed, what))
     }
 
     fn failure(&self, mode: Mode, seed: u64, what: String) -> Failure {
@@ -187,4 +207,15 @@ impl CrashSuite {
             subject: format!("{:?}, {mode:?}", self.subject),
         }
     }
+}
+
+/// Runs something of an engine's; a panic becomes what it said.
+pub(crate) fn guarded(
+    run: impl FnOnce() -> Result<(), String> + std::panic::UnwindSafe,
+) -> Result<(), String> {
+    std::panic::catch_unwind(run).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
+        Err(format!("a panic: {}", text.unwrap_or_default()))
+    })
 }

@@ -1,7 +1,7 @@
 //! The log of batches.
 //!
 //! ```text
-//! header   magic 8 │ version 4 │ store id 16 │ file number 8 │ salt 8 │ crc 4
+//! header   magic 8 │ version 4 │ store id 16 │ file number 8 │ salt 8 │ base 8 │ crc 4
 //! record   crc 4 │ length 4 │ first sequence 8 │ count 4 │ change × count
 //! change   kind 1 (1 put, 2 delete) │ key length 4 │ key │ [value length 4 │ value]
 //! ```
@@ -10,6 +10,10 @@
 //! and is seeded by the file's identity and the record's offset, so that no
 //! copy of a record, in a value or in an older log, is ever taken for one. The
 //! count keeps a record from being all zeros.
+//!
+//! `base` is where the records end that were there when the log got its name:
+//! they were synced before, so one of them that does not verify is damage.
+//! Behind it, the first record that does not verify is the torn tail.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +30,7 @@ use super::state::{Change, Moment};
 const MAGIC: &[u8; 8] = b"cambmem\n";
 /// The format this code writes and reads.
 pub(super) const FORMAT_VERSION: u32 = 1;
-const HEADER_BYTES: usize = 48;
+const HEADER_BYTES: usize = 56;
 const RECORD_HEADER_BYTES: usize = 8;
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
@@ -59,19 +63,20 @@ pub(super) struct Recovered {
     pub(super) history: Vec<Change>,
 }
 
-fn encode_header(identity: &FileIdentity) -> Vec<u8> {
+fn encode_header(identity: &FileIdentity, base: u64) -> Vec<u8> {
     let mut header = Vec::with_capacity(HEADER_BYTES);
     header.extend_from_slice(MAGIC);
     header.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
     header.extend_from_slice(&identity.store.0);
     header.extend_from_slice(&identity.number.0.to_le_bytes());
     header.extend_from_slice(&identity.salt.to_le_bytes());
+    header.extend_from_slice(&base.to_le_bytes());
     let checksum = crc32c(&header);
     header.extend_from_slice(&checksum.to_le_bytes());
     header
 }
 
-fn decode_header(path: &Path, header: &[u8]) -> Result<FileIdentity> {
+fn decode_header(path: &Path, header: &[u8]) -> Result<(FileIdentity, u64)> {
     let not_a_store = |what: &str| Error::NotAStore {
         path: path.to_path_buf(),
         what: what.to_string(),
@@ -86,15 +91,16 @@ fn decode_header(path: &Path, header: &[u8]) -> Result<FileIdentity> {
         let store = StoreId(fields.bytes(16)?.try_into().ok()?);
         let number = FileNumber(fields.u64()?);
         let salt = fields.u64()?;
+        let base = fields.u64()?;
         let checksum = fields.u32()?;
         let identity = FileIdentity {
             store,
             number,
             salt,
         };
-        Some((version, identity, checksum))
+        Some((version, identity, base, checksum))
     };
-    let (version, identity, checksum) = read().ok_or_else(damaged)?;
+    let (version, identity, base, checksum) = read().ok_or_else(damaged)?;
     if checksum != crc32c(&header[..HEADER_BYTES - 4]) {
         return Err(damaged());
     }
@@ -105,7 +111,7 @@ fn decode_header(path: &Path, header: &[u8]) -> Result<FileIdentity> {
             supported: FORMAT_VERSION,
         });
     }
-    Ok(identity)
+    Ok((identity, base))
 }
 
 fn encode_changes(first: SequenceNumber, changes: &[Change]) -> Vec<u8> {
@@ -163,7 +169,6 @@ impl Log {
             ..OpenOptions::CREATE
         };
         let file = environment.file_system.open(&path, options)?;
-        file.write_at(&encode_header(&identity), 0)?;
         let mut log = Log {
             file,
             seed: ChecksumSeed::new(&identity),
@@ -189,6 +194,8 @@ impl Log {
             let absent = absent_key(moment);
             log.push_record(moment.sequence, &[absent]);
         }
+        let base = log.end + log.buffer.len() as u64;
+        log.file.write_at(&encode_header(&identity, base), 0)?;
         log.flush()?;
         if bug != Some(Bug::RenameBeforeSync) {
             log.file.sync_data()?;
@@ -228,7 +235,7 @@ impl Log {
         let length = file.length()?;
         let mut bytes = vec![0; length as usize];
         file.read_exact_at(&mut bytes, 0)?;
-        let identity = decode_header(&path, &bytes)?;
+        let (identity, base) = decode_header(&path, &bytes)?;
         let mut recovered = Recovered {
             log: Log {
                 file,
@@ -243,6 +250,11 @@ impl Log {
             history: Vec::new(),
         };
         while recovered.read_record(&bytes) {}
+        let end = recovered.log.end;
+        if end < base {
+            let what = format!("no valid record, in a log whose first {base} bytes were synced");
+            return Err(Error::corruption(&path, end, what));
+        }
         if bug == Some(Bug::TornTailKept) {
             recovered.log.end = length;
         }

@@ -1,0 +1,85 @@
+//! Every short sequence of actions.
+//!
+//! Random runs are long and rarely simple; the smallest sequence that breaks a
+//! store is often three actions. Sequences are numbered: all of one action,
+//! then all of two, and so on, each a number in base nine.
+
+use cambium_api::{Capabilities, Durability, WriteBatch};
+
+use crate::workload::{Action, key};
+
+/// Letters of the alphabet.
+const LETTERS: u64 = 9;
+
+/// How many sequences have one to `length` actions.
+pub(super) fn sequence_count(length: u32) -> u64 {
+    (1..=length).map(|actions| LETTERS.pow(actions)).sum()
+}
+
+/// The actions of a sequence.
+pub(super) fn sequence(number: u64, capabilities: &Capabilities) -> Vec<Action> {
+    let mut rest = number;
+    let mut length = 1;
+    while rest >= LETTERS.pow(length) {
+        rest -= LETTERS.pow(length);
+        length += 1;
+    }
+    let mut actions = Vec::new();
+    for place in 0..length {
+        actions.push(letter(rest % LETTERS, place, capabilities));
+        rest /= LETTERS;
+    }
+    actions
+}
+
+/// One action; its place makes its value unlike any other's.
+fn letter(letter: u64, place: u32, capabilities: &Capabilities) -> Action {
+    let keys = [key(capabilities.keys, 5), key(capabilities.keys, 9)];
+    let value = vec![b'a' + place as u8; 40];
+    let mut batch = WriteBatch::new();
+    match letter {
+        0 => batch.put(&keys[0], &value),
+        1 => batch.put(&keys[0], &value),
+        2 => batch.put(&keys[1], &[b'A' + place as u8; 600]),
+        3 => batch.delete(&keys[0]),
+        4 => batch
+            .put(&keys[0], &value)
+            .delete(&keys[1])
+            .put(&keys[1], &value),
+        5 => return Action::Sync,
+        6 => return Action::Compact,
+        7 => return Action::Step(1 << 16),
+        _ => return Action::Reopen,
+    };
+    let durability = match letter {
+        0 => Durability::Written,
+        2 => Durability::Buffered,
+        4 => Durability::Written,
+        _ => Durability::Synced,
+    };
+    Action::Write(batch, durability)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_sequence_comes_once() {
+        let capabilities = Capabilities {
+            engine: "test",
+            keys: cambium_api::KeyKind::Bytes,
+            ordered: true,
+            insertion_order: true,
+            named_snapshots: false,
+            namespaces: false,
+            native_submit: false,
+        };
+        let all: BTreeSet<String> = (0..sequence_count(3))
+            .map(|number| format!("{:?}", sequence(number, &capabilities)))
+            .collect();
+        assert_eq!(all.len(), 9 + 81 + 729);
+    }
+}

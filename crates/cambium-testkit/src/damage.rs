@@ -1,0 +1,270 @@
+//! Damage: every file of a small store cut at every byte, every byte flipped,
+//! every file gone, stretches of it zeroed.
+//!
+//! What must hold for each:
+//!
+//! - Nothing panics, and no length in the damage makes memory run out.
+//! - Nothing is answered that was never written: a value is one its key had.
+//! - What reads without any error is a state the store was in; if it is not the
+//!   last one, that is a legal prefix.
+//! - Reading without an error and without being a state is allowed only where
+//!   `check` says that there is damage.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+
+use cambium_api::{CompactOptions, EngineKind, Error, Value};
+use cambium_io::simulated::{CrashStyle, SimulatedDisk};
+
+use crate::crash::guarded;
+use crate::history::{History, collect};
+use crate::subject::{Subject, store_path};
+use crate::workload::{Workload, key_space};
+
+/// The suite for one engine and one set of options.
+///
+/// ```
+/// use cambium_testkit::{DamageSuite, memory_engine::MemoryKind};
+/// let report = DamageSuite::new(&MemoryKind).stride(7).run();
+/// assert!(report.detected > 0);
+/// ```
+#[derive(Clone, Debug)]
+pub struct DamageSuite {
+    subject: Subject,
+    stride: usize,
+    writes: u64,
+}
+
+/// What the suite has looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DamageReport {
+    /// Damaged stores opened and read.
+    pub cases: u64,
+    /// Those in which opening, reading or checking said so.
+    pub detected: u64,
+    /// Those that read as the last state, without an error: the damage lay in
+    /// what is not needed.
+    pub harmless: u64,
+    /// Those that read as an earlier state.
+    pub prefix: u64,
+}
+
+/// What was done to a store.
+#[derive(Clone, Debug)]
+enum Harm {
+    Cut(PathBuf, usize),
+    Flip(PathBuf, usize),
+    Zero(PathBuf, usize),
+    Gone(PathBuf),
+}
+
+/// A small store and all it has ever been.
+struct Victim {
+    disk: SimulatedDisk,
+    history: History,
+    keys: Vec<Vec<u8>>,
+}
+
+impl DamageSuite {
+    /// The suite for an engine with its defaults.
+    pub fn new(kind: &'static dyn EngineKind) -> Self {
+        DamageSuite {
+            subject: Subject::new(kind),
+            stride: 1,
+            writes: 25,
+        }
+    }
+
+    /// Sets an option that is fixed at creation.
+    #[must_use]
+    pub fn creation(mut self, name: &str, value: &str) -> Self {
+        self.subject = self.subject.creation(name, value);
+        self
+    }
+
+    /// Sets an option of each opening, creation included.
+    #[must_use]
+    pub fn opening(mut self, name: &str, value: &str) -> Self {
+        self.subject = self.subject.opening(name, value);
+        self
+    }
+
+    /// Looks only at every n-th byte.
+    #[must_use]
+    pub fn stride(mut self, stride: usize) -> Self {
+        self.stride = stride.max(1);
+        self
+    }
+
+    /// Damages stores that were closed and stores that were not.
+    ///
+    /// # Panics
+    /// If anything does not hold, naming file and offset.
+    pub fn run(&self) -> DamageReport {
+        let mut report = DamageReport::default();
+        let failure = self.damage_all(&mut report).err();
+        assert_eq!(failure, None, "{}", self.subject.kind().name());
+        report
+    }
+
+    /// The first thing that does not hold, if any: for tests of the suite.
+    pub fn find_failure(&self) -> Option<String> {
+        self.damage_all(&mut DamageReport::default()).err()
+    }
+
+    fn damage_all(&self, report: &mut DamageReport) -> Result<(), String> {
+        for closed in [true, false] {
+            let victim = self.victim(closed)?;
+            for harm in self.harms(&victim.disk) {
+                let run = AssertUnwindSafe(|| self.harm(&victim, &harm, report));
+                guarded(run).map_err(|what| format!("closed {closed}, {harm:?}: {what}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A store with overwritten, deleted and compacted entries, closed or not.
+    fn victim(&self, closed: bool) -> Result<Victim, String> {
+        let fail = |error: Error| format!("making a store: {error}");
+        let disk = SimulatedDisk::new(1);
+        let environment = self.subject.environment(&disk, 1);
+        let store = self.subject.create(&environment).map_err(fail)?;
+        let capabilities = store.capabilities();
+        let mut workload = Workload::new(7, capabilities);
+        let mut history = History::new();
+        for number in 0..self.writes {
+            let (batch, durability) = workload.write();
+            history.send(&batch);
+            let sequence = store.write(batch, durability).map_err(fail)?;
+            history.acknowledge(sequence, durability);
+            if number == self.writes / 2 {
+                store
+                    .compact(&CompactOptions::default(), &())
+                    .map_err(fail)?;
+            }
+        }
+        store.sync().map_err(fail)?;
+        if closed {
+            store.close().map_err(fail)?;
+        }
+        drop(store);
+        Ok(Victim {
+            disk: disk.crash(CrashStyle::Everything, 1),
+            history,
+            keys: key_space(capabilities.keys),
+        })
+    }
+
+    fn harms(&self, disk: &SimulatedDisk) -> Vec<Harm> {
+        let mut harms = Vec::new();
+        for path in disk.files() {
+            let length = disk.contents(&path).map_or(0, |bytes| bytes.len());
+            for at in (0..length).step_by(self.stride) {
+                harms.push(Harm::Cut(path.clone(), at));
+                harms.push(Harm::Flip(path.clone(), at));
+            }
+            for at in (0..length).step_by(self.stride.max(64)) {
+                harms.push(Harm::Zero(path.clone(), at));
+            }
+            harms.push(Harm::Gone(path));
+        }
+        harms
+    }
+
+    fn harm(&self, victim: &Victim, harm: &Harm, report: &mut DamageReport) -> Result<(), String> {
+        let disk = victim.disk.fork();
+        apply(&disk, harm);
+        report.cases += 1;
+        // Checking writes nothing, so it can come first.
+        let environment = self.subject.environment(&disk, 2);
+        let checked = self.subject.check(&environment);
+        let sound = checked.as_ref().is_ok_and(|report| report.is_sound());
+        let outcome = self.read(&disk, victim)?;
+        let last = victim.history.window().sent;
+        match outcome {
+            None => report.detected += 1,
+            Some(found) => match victim.history.find(&found, 0, last) {
+                Ok(index) if index == last => report.harmless += 1,
+                Ok(_) => report.prefix += 1,
+                Err(_) if !sound => report.detected += 1,
+                Err(what) => return Err(format!("nothing complains: {what}")),
+            },
+        }
+        Ok(())
+    }
+
+    /// Opens and reads everything; `None` if any of it answers an error.
+    fn read(
+        &self,
+        disk: &SimulatedDisk,
+        victim: &Victim,
+    ) -> Result<Option<BTreeMap<Vec<u8>, Value>>, String> {
+        let environment = self.subject.environment(disk, 3);
+        let Ok(store) = self.subject.open(&environment) else {
+            return Ok(None);
+        };
+        let mut complained = false;
+        for key in &victim.keys {
+            match store.get(key) {
+                Ok(value) => victim.expect_once(key, value.as_ref())?,
+                Err(_) => complained = true,
+            }
+        }
+        let found = match collect(&*store) {
+            Ok(found) => found,
+            Err(_) => return Ok(None),
+        };
+        for (key, value) in &found {
+            victim.expect_once(key, Some(value))?;
+        }
+        let unsound = store.check(&()).map_or(true, |report| !report.is_sound());
+        // What is left must bear being closed, compacted and dropped.
+        _ = store.compact(&CompactOptions::default(), &());
+        _ = store.close();
+        Ok((!complained && !unsound).then_some(found))
+    }
+}
+
+impl Victim {
+    /// Fails for a value that the key never had.
+    fn expect_once(&self, key: &[u8], value: Option<&Value>) -> Result<(), String> {
+        let states = 0..=self.history.window().sent;
+        let had = states
+            .rev()
+            .any(|index| self.history.state(index).get(key) == value);
+        if had {
+            return Ok(());
+        }
+        let key = cambium_base::hexdump::readable(&key[..key.len().min(24)]);
+        let length = value.map(|value| value.len());
+        Err(format!("key {key} has {length:?} bytes it never had"))
+    }
+}
+
+fn apply(disk: &SimulatedDisk, harm: &Harm) {
+    match harm {
+        Harm::Cut(path, at) => {
+            let mut bytes = disk.contents(path).unwrap_or_default();
+            bytes.truncate(*at);
+            disk.replace_contents(path, &bytes);
+        }
+        Harm::Flip(path, at) => {
+            disk.flip_bit(path, *at as u64, (*at % 8) as u32);
+        }
+        Harm::Zero(path, at) => {
+            let mut bytes = disk.contents(path).unwrap_or_default();
+            let end = bytes.len().min(at + 64);
+            bytes[*at..end].fill(0);
+            disk.replace_contents(path, &bytes);
+        }
+        Harm::Gone(path) => remove(disk, path),
+    }
+}
+
+fn remove(disk: &SimulatedDisk, path: &Path) {
+    use cambium_io::FileSystem;
+    // The path comes from the disk itself, and nothing is armed to fail.
+    _ = disk.remove(path);
+    _ = disk.sync_directory(store_path());
+}
