@@ -25,13 +25,12 @@ pub fn run(arguments: &ScanArguments) -> Result<Status, Failure> {
     let pass = Pass::plan(arguments, capabilities)?;
     let mut output = Output::standard()?;
     let mut left = arguments.limit.unwrap_or(u64::MAX);
-    // Before the first entry is read: a limit of 0 reads none.
-    let entries = pass.entries(&store)?;
-    for entry in entries {
-        if left == 0 {
+    let mut entries = pass.entries(&store)?;
+    // The limit is asked first: no entry is read that is not written.
+    while left > 0 {
+        let Some(entry) = entries.next().transpose()? else {
             break;
-        }
-        let entry = entry?;
+        };
         if !entry.key.starts_with(&pass.filter) {
             continue;
         }
