@@ -147,6 +147,61 @@ fn intersection(one: KeyRange, other: KeyRange) -> KeyRange {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arguments::{Arguments, Command};
+    use clap::Parser;
+
+    fn plan(ordered: bool, keys: KeyKind, arguments: &str) -> Result<Pass, Failure> {
+        let words = ["cambium", "scan", "s"].into_iter();
+        let line = words.chain(arguments.split_whitespace());
+        let Command::Scan(arguments) = Arguments::try_parse_from(line).unwrap().command else {
+            panic!("not a scan");
+        };
+        let capabilities = Capabilities {
+            engine: "test",
+            keys,
+            ordered,
+            insertion_order: false,
+            named_snapshots: false,
+            namespaces: false,
+            native_submit: false,
+        };
+        Pass::plan(&arguments, capabilities)
+    }
+
+    fn ordered(arguments: &str) -> Pass {
+        plan(true, KeyKind::Bytes, arguments).unwrap()
+    }
+
+    #[test]
+    fn an_ordered_store_answers_bounds_and_prefixes_by_a_range() {
+        assert_eq!(ordered("").range, Some(KeyRange::all()));
+        let pass = ordered("--from b --to c --reverse");
+        assert_eq!(pass.range, Some(KeyRange::between(b"b", b"c")));
+        assert_eq!(pass.direction, Direction::Reverse);
+        let pass = ordered("--prefix a --from ab");
+        assert_eq!(pass.range, Some(KeyRange::between(b"ab", b"b")));
+        assert!(pass.filter.is_empty());
+        let pass = ordered("--hex --from 00 --to ff00");
+        assert_eq!(pass.range, Some(KeyRange::between(b"\0", b"\xff\0")));
+    }
+
+    #[test]
+    fn bounds_that_leave_nothing_are_an_empty_range() {
+        let range = ordered("--prefix a --from c").range.unwrap();
+        assert!(!range.contains(b"a") && !range.contains(b"c"));
+    }
+
+    #[test]
+    fn an_unordered_pass_filters_by_prefix_on_any_engine() {
+        for is_ordered in [true, false] {
+            let pass = plan(is_ordered, KeyKind::Bytes, "--unordered --prefix a").unwrap();
+            assert_eq!((pass.range, pass.filter), (None, b"a".to_vec()));
+            for bound in ["--from a", "--to a", "--reverse"] {
+                let arguments = format!("--unordered {bound}");
+                assert!(plan(is_ordered, KeyKind::Bytes, &arguments).is_err());
+            }
+        }
+    }
 
     #[test]
     fn an_intersection_keeps_the_tighter_bound_of_each_side() {

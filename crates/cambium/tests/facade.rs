@@ -7,10 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium::{
-    CheckReport, Durability, Engine, EngineKind, Environment, Error, FindingKind, MARKER_NAME,
-    Marker, OptionSpec, OptionValues, Options, ProgressSink, Result, StoreId, engines,
+    CheckReport, Direction, Durability, Engine, EngineKind, Environment, Error, FindingKind,
+    KeyRange, MARKER_NAME, Marker, OptionSpec, OptionValues, Options, ProgressSink, Result,
+    StoreId, Value, engines,
 };
 use cambium_storage::marker::write_marker;
+use cambium_testkit::memory_engine::MemoryKind;
 
 /// An engine that only answers that it was called.
 struct Stub;
@@ -173,4 +175,36 @@ fn options_that_do_not_exist_or_cannot_change_are_refused() {
     let error = fixed.open(folder.path()).unwrap_err();
     assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
     assert!(Options::new().assign("keys").is_err());
+}
+
+#[test]
+fn an_ordered_engine_scans_ranges_both_ways_and_seeks() {
+    let options = Options::new()
+        .environment(Environment::memory())
+        .engines(engines().with(Arc::new(MemoryKind)));
+    let store = options.create("trees", MemoryKind.name()).unwrap();
+    for key in ["ash", "elm", "fir", "oak"] {
+        store
+            .put(key, key.len().to_string(), Durability::Written)
+            .unwrap();
+    }
+    let keys = |direction| -> Vec<Value> {
+        let range = KeyRange::between(b"b", b"oak");
+        let entries = store.scan(&range, direction).unwrap();
+        entries.map(|entry| entry.unwrap().key).collect()
+    };
+    assert_eq!(keys(Direction::Forward), ["elm", "fir"]);
+    assert_eq!(keys(Direction::Reverse), ["fir", "elm"]);
+    let snapshot = store.snapshot().unwrap();
+    store
+        .delete_range(KeyRange::prefix(b"e"), Durability::Written)
+        .unwrap();
+    let range = KeyRange::all();
+    let mut then = snapshot.scan(&range, Direction::Forward).unwrap();
+    then.seek("b").unwrap();
+    assert_eq!(then.next().unwrap().unwrap().key, "elm");
+    let mut now = store.scan(&range, Direction::Forward).unwrap();
+    now.seek("b").unwrap();
+    assert_eq!(now.next().unwrap().unwrap().key, "fir");
+    store.close().unwrap();
 }
