@@ -284,8 +284,8 @@ fn batches_cost_few_system_calls() {
         let mut completions = Vec::new();
         queue.wait(128, &mut completions).unwrap();
         assert_eq!(completions.len(), 128);
-        // One submission and one wait; a few more for short reads.
+        // Eight submissions and the waits; a few more for short reads.
         let calls = queue.statistics().system_calls;
-        assert!(calls <= 16, "{backend} took {calls} system calls");
+        assert!(calls <= 40, "{backend} took {calls} system calls");
     }
 }

@@ -26,8 +26,15 @@ use std::mem::{ManuallyDrop, size_of};
 
 use cambium_base::{Error, Result};
 
+use super::piece_of;
 use super::slots::{Part, Slots};
 use crate::batch::{ReadBackend, ReadCompletion, ReadQueue, ReadQueueStatistics, ReadRequest};
+
+/// Most blocks in one `io_submit` where reads are buffered. From three on the
+/// kernel plugs the device for the call, and each buffered read inside it then
+/// waits until a kernel worker gets a processor to unplug it: milliseconds a
+/// read on a busy machine (measured: 400 reads a second instead of 17,000).
+const BUFFERED_BATCH: usize = 2;
 
 /// `IOCB_CMD_PREAD`.
 const OPERATION_READ: u16 = 0;
@@ -162,13 +169,18 @@ impl AioReadQueue {
     /// Hands everything that waits to the kernel.
     fn start(&mut self) -> Result<()> {
         self.blocks.clear();
+        let mut most = piece_of(self.slots.depth());
         while let Some(part) = self.slots.next_waiting() {
+            if !part.direct {
+                most = BUFFERED_BATCH;
+            }
             self.blocks.push(control_block(part));
         }
         let mut started = 0;
         while started < self.blocks.len() {
-            let mut rest: Vec<*mut ControlBlock> = Vec::with_capacity(self.blocks.len() - started);
-            rest.extend(self.blocks[started..].iter_mut().map(std::ptr::from_mut));
+            let end = self.blocks.len().min(started + most);
+            let mut rest: Vec<*mut ControlBlock> = Vec::with_capacity(end - started);
+            rest.extend(self.blocks[started..end].iter_mut().map(std::ptr::from_mut));
             self.slots.statistics.system_calls += 1;
             // SAFETY: each block's memory belongs to a request that its slot
             // keeps until the event; `drop` waits for every event.

@@ -36,6 +36,8 @@ pub(super) struct Part {
     pub(super) memory: *mut u8,
     pub(super) length: u32,
     pub(super) offset: u64,
+    /// Past the operating system's cache.
+    pub(super) direct: bool,
 }
 
 /// All requests of a queue.
@@ -125,6 +127,7 @@ impl Slots {
             memory: rest.as_mut_ptr(),
             length: u32::try_from(length).expect("LONGEST_READ fits"),
             offset: slot.request.offset.saturating_add(slot.done as u64),
+            direct: slot.unit > 1,
         })
     }
 

@@ -1,8 +1,7 @@
 //! Reads through io_uring.
 //!
-//! Requests are put into the submission ring as the caller hands them over and
-//! reach the kernel together, with the next wait: one `io_uring_enter` submits
-//! a batch and waits for an answer. Answers that are already in the completion
+//! Requests are collected until the next wait and reach the kernel in pieces
+//! (see `piece_of`); the call that submits the last piece also waits. Answers that are already in the completion
 //! ring cost no system call.
 //!
 //! Set-up flags. A [`ReadQueue`] may move between threads, also while reads
@@ -10,8 +9,8 @@
 //! comes). `single_issuer` and `defer_taskrun` bind a ring to one thread for
 //! ever: no other may submit, or even wait for what was submitted, so a moved
 //! queue could neither answer nor safely free its buffers. They are left out;
-//! `coop_taskrun` alone saves the interrupts, works from every thread, and
-//! measured the same (see `docs/device.md`). Kernels that do not know it
+//! `coop_taskrun` alone saves the interrupts and works from every thread; what
+//! that costs is measured in `docs/device.md`. Kernels that do not know it
 //! (before 5.19) get a plain ring.
 //!
 //! A read whose submitting thread ended before its answer may come back as
@@ -25,6 +24,7 @@ use std::time::Duration;
 use cambium_base::{Error, Result};
 use io_uring::{IoUring, Probe, opcode, types};
 
+use super::piece_of;
 use super::slots::{Part, Slots};
 use crate::batch::{ReadBackend, ReadCompletion, ReadQueue, ReadQueueStatistics, ReadRequest};
 
@@ -59,10 +59,22 @@ impl UringReadQueue {
         })
     }
 
-    /// Puts what waits into the submission ring.
-    fn fill(&mut self) {
+    /// Submits what waits, piece by piece; the last piece stays in the ring,
+    /// to go with the call that waits.
+    fn start(&mut self) -> Result<()> {
+        let piece = piece_of(self.slots.depth());
+        self.fill(piece);
+        while self.slots.waiting() > 0 {
+            self.enter(0)?;
+            self.fill(piece);
+        }
+        Ok(())
+    }
+
+    /// Puts what waits into the submission ring, until that holds so many.
+    fn fill(&mut self, most: usize) {
         let mut submission = self.ring.submission();
-        while !submission.is_full() {
+        while submission.len() < most && !submission.is_full() {
             let Some(part) = self.slots.next_waiting() else {
                 break;
             };
@@ -154,7 +166,7 @@ impl ReadQueue for UringReadQueue {
         self.reap();
         let mut looked = at_least > 0;
         loop {
-            self.fill();
+            self.start()?;
             let missing = goal.saturating_sub(self.slots.finished());
             let nothing_to_start = self.ring.submission().is_empty();
             if missing == 0 && nothing_to_start && (looked || self.slots.in_kernel() == 0) {
