@@ -1,0 +1,207 @@
+//! Random reads of one block through a queue that is kept full.
+//!
+//! The order is a permutation of the blocks, so that a buffered read never
+//! finds a block that this measurement has read before. Buffers go round: a
+//! completed one serves the next request, and nothing is allocated a read.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cambium_base::{Error, Result};
+use cambium_io::{
+    Advice, AlignedBuffer, BatchOptions, File, FileSystem, ReadBackend, ReadCompletion, ReadQueue,
+    ReadRequest,
+};
+
+use super::report::RandomReads;
+use super::test_file::{BLOCK_BYTES, TestFile, check_stamp};
+use crate::latency::Samples;
+
+/// What to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct RandomPoint {
+    /// How reads reach the kernel.
+    pub backend: ReadBackend,
+    /// Reads kept under way.
+    pub depth: usize,
+    /// Past the operating system's cache.
+    pub direct: bool,
+}
+
+/// Measures one point for `limit`, from an empty cache; buffered reads end
+/// earlier when every block was read once. Also says why another back end
+/// served, if one did.
+pub fn measure(
+    files: &dyn FileSystem,
+    test_file: &TestFile,
+    point: RandomPoint,
+    limit: Duration,
+) -> Result<(RandomReads, Option<String>)> {
+    let file = test_file.handle(point.direct)?;
+    test_file.drop_cache()?;
+    file.advise(0, test_file.bytes, Advice::Random);
+    let mut queue = files.read_queue(BatchOptions {
+        backend: point.backend,
+        depth: point.depth,
+    })?;
+    let blocks = test_file.bytes / BLOCK_BYTES as u64;
+    let most = if point.direct { u64::MAX } else { blocks };
+    let mut run = Run::new(file, blocks, point.depth);
+    let start = Instant::now();
+    let mut now = start;
+    while now - start < limit && run.submitted < most {
+        run.fill(&mut *queue, most, now);
+        now = run.collect(&mut *queue, 1)?;
+    }
+    // Reads under way at the end are waited for and counted, with their time.
+    while queue.pending() > 0 {
+        now = run.collect(&mut *queue, 1)?;
+    }
+    let seconds = (now - start).as_secs_f64();
+    let reads = run.samples.count();
+    let found = RandomReads {
+        backend: point.backend.to_string(),
+        served_by: queue.backend().to_string(),
+        direct: point.direct,
+        depth: point.depth,
+        block_bytes: BLOCK_BYTES,
+        reads,
+        seconds,
+        reads_per_second: reads as f64 / seconds.max(1e-9),
+        system_calls: queue.statistics().system_calls,
+        latency_ns: run.samples.summarize(),
+    };
+    Ok((found, queue.fallback_note().map(str::to_string)))
+}
+
+struct Run<'a> {
+    file: &'a Arc<dyn File>,
+    order: Permutation,
+    submitted: u64,
+    /// For each tag, where it reads and since when.
+    under_way: Vec<(u64, Instant)>,
+    /// Tags that are free, with their buffers.
+    free: Vec<(u64, AlignedBuffer)>,
+    completions: Vec<ReadCompletion>,
+    samples: Samples,
+}
+
+impl<'a> Run<'a> {
+    fn new(file: &'a Arc<dyn File>, blocks: u64, depth: usize) -> Self {
+        let alignment = file.alignment().memory.max(BLOCK_BYTES);
+        Run {
+            file,
+            order: Permutation::new(blocks),
+            submitted: 0,
+            under_way: vec![(0, Instant::now()); depth],
+            free: (0..depth as u64)
+                .map(|tag| (tag, AlignedBuffer::new(BLOCK_BYTES, alignment)))
+                .collect(),
+            completions: Vec::with_capacity(depth),
+            samples: Samples::with_capacity(1 << 20),
+        }
+    }
+
+    fn fill(&mut self, queue: &mut dyn ReadQueue, most: u64, now: Instant) {
+        while queue.pending() < queue.depth() && self.submitted < most {
+            let Some((tag, buffer)) = self.free.pop() else {
+                break;
+            };
+            let offset = self.order.next() * BLOCK_BYTES as u64;
+            self.under_way[tag as usize] = (offset, now);
+            self.submitted += 1;
+            queue.submit(ReadRequest {
+                file: self.file.clone(),
+                offset,
+                buffer,
+                tag,
+            });
+        }
+    }
+
+    /// Waits, checks what came, and says when that was.
+    fn collect(&mut self, queue: &mut dyn ReadQueue, at_least: usize) -> Result<Instant> {
+        queue.wait(at_least, &mut self.completions)?;
+        let now = Instant::now();
+        for completion in self.completions.drain(..) {
+            let (offset, since) = self.under_way[completion.tag as usize];
+            let count = completion.result?;
+            if count != BLOCK_BYTES {
+                let what = format!("a read inside the file gave {count} of {BLOCK_BYTES} bytes");
+                return Err(Error::corruption(self.file.path(), offset, what));
+            }
+            check_stamp(self.file.path(), &completion.buffer, offset)?;
+            self.samples.add(now - since);
+            self.free.push((completion.tag, completion.buffer));
+        }
+        Ok(now)
+    }
+}
+
+/// Walks `0..count` in an order that looks random and repeats nothing, again
+/// and again. Each step is one-to-one on `bits` bits (an odd factor and a
+/// shifted exclusive or can be undone); numbers beyond `count` are passed over.
+struct Permutation {
+    count: u64,
+    bits: u32,
+    position: u64,
+}
+
+impl Permutation {
+    fn new(count: u64) -> Self {
+        let bits = u64::BITS - count.max(2).saturating_sub(1).leading_zeros();
+        Permutation {
+            count: count.max(1),
+            bits,
+            position: 0,
+        }
+    }
+
+    fn next(&mut self) -> u64 {
+        let mask = (1_u64 << self.bits) - 1;
+        let shift = self.bits / 2 + 1;
+        loop {
+            let mut number = self.position & mask;
+            self.position += 1;
+            for factor in [0x9E37_79B9_7F4A_7C15, 0xBF58_476D_1CE4_E5B9_u64] {
+                number = number.wrapping_mul(factor) & mask;
+                number ^= number >> shift;
+            }
+            number = number.wrapping_add(0x94D0_49BB) & mask;
+            if number < self.count {
+                return number;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_meets_every_block_once_before_any_twice() {
+        for count in [1, 2, 3, 7, 256, 1000, 4097] {
+            let mut order = Permutation::new(count);
+            for round in 0..2 {
+                let mut seen = vec![false; count as usize];
+                for _ in 0..count {
+                    let number = order.next() as usize;
+                    assert!(!seen[number], "{number} of {count} twice in round {round}");
+                    seen[number] = true;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_is_not_sequential() {
+        let mut order = Permutation::new(1 << 19);
+        let numbers: Vec<u64> = (0..1000).map(|_| order.next()).collect();
+        let neighbours = numbers
+            .windows(2)
+            .filter(|pair| pair[0].abs_diff(pair[1]) < 64)
+            .count();
+        assert!(neighbours < 20, "{neighbours} of 999 steps are short");
+    }
+}

@@ -1,0 +1,150 @@
+//! What `kvzone device` found, as it goes into JSON.
+//!
+//! Units stand in the names: bytes, seconds, nanoseconds; rates are per second.
+
+use serde::{Deserialize, Serialize};
+
+use crate::latency::Latency;
+
+/// The `schema` of the JSON.
+pub const SCHEMA: &str = "kvzone-device/1";
+
+/// Everything one run found. A list is empty where it was not measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DeviceReport {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Where it was measured.
+    pub machine: Machine,
+    /// The folder the test file was in.
+    pub directory: String,
+    /// Length of the test file.
+    pub file_bytes: u64,
+    /// Bound of each measurement.
+    pub seconds_per_measurement: f64,
+    /// What could not be measured, and fallbacks, in words.
+    pub notes: Vec<String>,
+    /// Random reads.
+    pub random_reads: Vec<RandomReads>,
+    /// Sequential reads and writes.
+    pub sequential: Vec<Sequential>,
+    /// Small writes, each followed by a sync.
+    pub synced_writes: Vec<SyncedWrites>,
+    /// Random reads beside `fio`.
+    pub fio: Vec<FioComparison>,
+}
+
+/// The machine.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Machine {
+    /// Release of the kernel.
+    pub kernel: Option<String>,
+    /// Processors this process may use.
+    pub processors: Option<usize>,
+    /// Memory.
+    pub memory_bytes: Option<u64>,
+}
+
+/// One measurement of random reads; every block is read at most once before
+/// all have been, so a buffered read is a miss of the cache.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RandomReads {
+    /// The back end asked for: `sync`, `aio`, `io_uring`.
+    pub backend: String,
+    /// The back end that served, after any fallback.
+    pub served_by: String,
+    /// Past the operating system's cache.
+    pub direct: bool,
+    /// Reads kept under way (`sync` has one under way at any depth).
+    pub depth: usize,
+    /// Bytes a read.
+    pub block_bytes: usize,
+    /// Reads completed.
+    pub reads: u64,
+    /// Time they took.
+    pub seconds: f64,
+    /// `reads / seconds`.
+    pub reads_per_second: f64,
+    /// System calls made for them.
+    pub system_calls: u64,
+    /// From submission to completion.
+    pub latency_ns: Latency,
+}
+
+/// One measurement of sequential reads or writes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Sequential {
+    /// `read` or `write`.
+    pub operation: String,
+    /// Past the operating system's cache.
+    pub direct: bool,
+    /// Bytes an operation.
+    pub block_bytes: usize,
+    /// Bytes in all.
+    pub bytes: u64,
+    /// Time, for writes with the final sync.
+    pub seconds: f64,
+    /// `bytes / seconds`.
+    pub bytes_per_second: f64,
+}
+
+/// One measurement of small writes, each made durable before the next.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SyncedWrites {
+    /// `append` (the file grows: each sync writes metadata too) or `overwrite`
+    /// (blocks that were written before).
+    pub pattern: String,
+    /// Past the operating system's cache.
+    pub direct: bool,
+    /// Bytes a write.
+    pub block_bytes: usize,
+    /// Writes, and syncs, completed.
+    pub writes: u64,
+    /// Time they took.
+    pub seconds: f64,
+    /// `writes / seconds`.
+    pub writes_per_second: f64,
+    /// Of a write with its sync.
+    pub latency_ns: Latency,
+}
+
+/// Random direct reads, ours and `fio`'s, in turns on the same file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FioComparison {
+    /// The back end: `sync`, `aio`, `io_uring`.
+    pub backend: String,
+    /// `fio`'s name for it.
+    pub fio_engine: String,
+    /// Past the operating system's cache.
+    pub direct: bool,
+    /// Reads kept under way.
+    pub depth: usize,
+    /// Bytes a read.
+    pub block_bytes: usize,
+    /// Reads per second of each repeat, ours.
+    pub reads_per_second: Vec<f64>,
+    /// Reads per second of each repeat, `fio`'s.
+    pub fio_reads_per_second: Vec<f64>,
+    /// Median of ours over median of `fio`'s.
+    pub ratio: f64,
+    /// The command, for repeating it.
+    pub fio_command: String,
+}
+
+impl Machine {
+    /// Asks the operating system; what it does not say is `None`.
+    pub fn detect() -> Self {
+        let memory = std::fs::read_to_string("/proc/meminfo").ok();
+        let kilobytes = memory.as_deref().and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
+            line.split_whitespace().nth(1)?.parse::<u64>().ok()
+        });
+        Machine {
+            kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
+                .ok()
+                .map(|text| text.trim().to_string()),
+            processors: std::thread::available_parallelism().ok().map(usize::from),
+            memory_bytes: kilobytes.map(|count| count * 1024),
+        }
+    }
+}

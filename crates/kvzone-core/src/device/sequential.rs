@@ -1,0 +1,128 @@
+//! Sequential writes and reads of large chunks, and small synced writes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cambium_base::Result;
+use cambium_io::{Advice, File, FileSystem, OpenOptions};
+
+use super::report::{Sequential, SyncedWrites};
+use super::test_file::{CHUNK_BYTES, TestFile, check_stamp, new_chunk, stamp};
+use crate::latency::Samples;
+
+/// Writes the test file from its start until `limit` (none: to its end), and
+/// syncs; the sync is in the time.
+pub fn write(test_file: &TestFile, direct: bool, limit: Option<Duration>) -> Result<Sequential> {
+    let file = test_file.handle(direct)?;
+    let mut chunk = new_chunk(file.alignment().memory);
+    let start = Instant::now();
+    let mut offset = 0;
+    while offset < test_file.bytes && limit.is_none_or(|limit| start.elapsed() < limit) {
+        stamp(&mut chunk, offset);
+        file.write_at(&chunk, offset)?;
+        offset += CHUNK_BYTES as u64;
+    }
+    file.sync_data()?;
+    Ok(found("write", direct, offset, start.elapsed()))
+}
+
+/// Reads the test file from its start until `limit`, from an empty cache.
+pub fn read(test_file: &TestFile, direct: bool, limit: Duration) -> Result<Sequential> {
+    let file = test_file.handle(direct)?;
+    test_file.drop_cache()?;
+    file.advise(0, test_file.bytes, Advice::Sequential);
+    let mut chunk = new_chunk(file.alignment().memory);
+    let start = Instant::now();
+    let mut offset = 0;
+    while offset < test_file.bytes && start.elapsed() < limit {
+        file.read_exact_at(&mut chunk, offset)?;
+        check_stamp(file.path(), &chunk, offset)?;
+        offset += CHUNK_BYTES as u64;
+    }
+    Ok(found("read", direct, offset, start.elapsed()))
+}
+
+fn found(operation: &str, direct: bool, bytes: u64, time: Duration) -> Sequential {
+    let seconds = time.as_secs_f64();
+    Sequential {
+        operation: operation.to_string(),
+        direct,
+        block_bytes: CHUNK_BYTES,
+        bytes,
+        seconds,
+        bytes_per_second: bytes as f64 / seconds.max(1e-9),
+    }
+}
+
+/// How synced writes move through their file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncedPattern {
+    /// At the end of a file that grows.
+    Append,
+    /// Round and round in blocks that were written before.
+    Overwrite,
+}
+
+/// Bytes that overwriting goes round in.
+const OVERWRITE_BYTES: u64 = 16 << 20;
+
+/// Writes of `block_bytes`, each made durable before the next, for `limit`.
+pub fn synced_writes(
+    files: &dyn FileSystem,
+    directory: &std::path::Path,
+    pattern: SyncedPattern,
+    direct: bool,
+    block_bytes: usize,
+    limit: Duration,
+) -> Result<SyncedWrites> {
+    let path = directory.join(format!("kvzone-synced-{}.tmp", std::process::id()));
+    let options = if direct {
+        OpenOptions::CREATE_NEW.direct()
+    } else {
+        OpenOptions::CREATE_NEW
+    };
+    let file = files.open(&path, options)?;
+    files.remove(&path)?;
+    let chunk = new_chunk(file.alignment().memory);
+    let span = match pattern {
+        SyncedPattern::Append => u64::MAX,
+        SyncedPattern::Overwrite => OVERWRITE_BYTES,
+    };
+    if pattern == SyncedPattern::Overwrite {
+        fill(&file, &chunk, span)?;
+    }
+    let mut samples = Samples::default();
+    let start = Instant::now();
+    let mut before = start;
+    let mut offset = 0;
+    while before - start < limit {
+        file.write_at(&chunk[..block_bytes], offset % span)?;
+        file.sync_data()?;
+        offset += block_bytes as u64;
+        let now = Instant::now();
+        samples.add(now - before);
+        before = now;
+    }
+    let (writes, seconds) = (samples.count(), (before - start).as_secs_f64());
+    Ok(SyncedWrites {
+        pattern: match pattern {
+            SyncedPattern::Append => "append".to_string(),
+            SyncedPattern::Overwrite => "overwrite".to_string(),
+        },
+        direct,
+        block_bytes,
+        writes,
+        seconds,
+        writes_per_second: writes as f64 / seconds.max(1e-9),
+        latency_ns: samples.summarize(),
+    })
+}
+
+fn fill(file: &Arc<dyn File>, chunk: &[u8], bytes: u64) -> Result<()> {
+    let mut offset = 0;
+    while offset < bytes {
+        file.write_at(chunk, offset)?;
+        offset += chunk.len() as u64;
+    }
+    file.sync_data()
+}

@@ -1,0 +1,287 @@
+//! `kvzone device`: what a disk gives, as a table and as JSON.
+
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cambium_base::{Error, Result};
+use cambium_io::RealFileSystem;
+use clap::{Args, ValueEnum};
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use kvzone_core::device::fio::median;
+use kvzone_core::device::report::{DeviceReport, RandomReads};
+use kvzone_core::device::{DeviceOptions, Parts, measure};
+use kvzone_core::size;
+
+use crate::output;
+
+/// Full and quick sizes of the test file.
+const FILE_BYTES: u64 = 2 << 30;
+const QUICK_FILE_BYTES: u64 = 256 << 20;
+
+/// Full and quick bounds of a measurement, seconds.
+const SECONDS: f64 = 2.0;
+const QUICK_SECONDS: f64 = 0.2;
+
+/// Options of `kvzone device`.
+#[derive(Debug, Args)]
+pub(crate) struct DeviceArguments {
+    /// Folder on the disk to measure; a test file is made in it and removed
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// Also write everything as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Size of the test file, such as 512MiB [default: 2GiB; 256MiB with --quick]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    size: Option<u64>,
+    /// Seconds for each measurement [default: 2; 0.2 with --quick]
+    #[arg(long, value_name = "N", value_parser = parse_seconds)]
+    seconds: Option<f64>,
+    /// A small file and short measurements: a first look, no result
+    #[arg(long)]
+    quick: bool,
+    /// Measure these parts only
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Also run fio on the same file, in turns with our direct reads, and print
+    /// the ratio
+    #[arg(long)]
+    compare_fio: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Large reads and writes from start to end
+    Sequential,
+    /// Reads of 4 KiB at random places
+    Random,
+    /// Small durable writes
+    Synced,
+    /// The comparison with fio
+    Fio,
+}
+
+fn parse_size(text: &str) -> std::result::Result<u64, String> {
+    match size::parse(text) {
+        Ok(0) => Err("the test file needs at least one byte".to_string()),
+        Ok(bytes) => Ok(bytes),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn parse_seconds(text: &str) -> std::result::Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.001..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err("expected a number of seconds from 0.001 to 86400".to_string()),
+    }
+}
+
+impl DeviceArguments {
+    fn options(&self) -> DeviceOptions {
+        let chosen = |part| self.only.is_empty() || self.only.contains(&part);
+        let (bytes, seconds) = if self.quick {
+            (QUICK_FILE_BYTES, QUICK_SECONDS)
+        } else {
+            (FILE_BYTES, SECONDS)
+        };
+        DeviceOptions {
+            directory: self.dir.clone(),
+            file_bytes: self.size.unwrap_or(bytes),
+            limit: Duration::from_secs_f64(self.seconds.unwrap_or(seconds)),
+            parts: Parts {
+                sequential: chosen(Part::Sequential),
+                random: chosen(Part::Random),
+                synced: chosen(Part::Synced),
+                fio: self.compare_fio || self.only.contains(&Part::Fio),
+            },
+        }
+    }
+}
+
+/// Measures, prints, and writes the JSON.
+pub(crate) fn run(arguments: &DeviceArguments) -> Result<()> {
+    // Opened first: minutes of measuring must not end at a mistyped path.
+    let json = arguments.json.as_deref().map(create_json).transpose()?;
+    let options = arguments.options();
+    let bar = progress_bar();
+    let report = measure(&RealFileSystem, &options, &mut |progress| {
+        bar.set_length(progress.total as u64);
+        bar.set_position(progress.done as u64);
+        bar.set_message(progress.next.to_string());
+    });
+    bar.finish_and_clear();
+    let report = report?;
+    if let Some((path, file)) = json {
+        write_json(path, file, &report)?;
+    }
+    output::print(&text(&report))
+}
+
+fn create_json(path: &Path) -> Result<(&Path, File)> {
+    match File::create(path) {
+        Ok(file) => Ok((path, file)),
+        Err(error) => Err(Error::io("create", path, error)),
+    }
+}
+
+fn write_json(path: &Path, mut file: File, report: &DeviceReport) -> Result<()> {
+    let failed = |error: std::io::Error| Error::io("write", path, error);
+    let mut json = serde_json::to_vec_pretty(report).map_err(|error| failed(error.into()))?;
+    json.push(b'\n');
+    file.write_all(&json).map_err(failed)
+}
+
+fn progress_bar() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(0).with_style(style)
+}
+
+fn text(report: &DeviceReport) -> String {
+    let mut parts = vec![format!(
+        "{}: test file of {}, {} s for each measurement\n",
+        report.directory,
+        size::display(report.file_bytes),
+        report.seconds_per_measurement
+    )];
+    if !report.sequential.is_empty() {
+        parts.push(sequential_table(report));
+    }
+    if !report.random_reads.is_empty() {
+        parts.push(random_table(report));
+    }
+    if !report.synced_writes.is_empty() {
+        parts.push(synced_table(report));
+    }
+    if !report.fio.is_empty() {
+        parts.push(fio_table(report));
+    }
+    parts.extend(report.notes.iter().map(|note| format!("Note: {note}\n")));
+    parts.join("\n")
+}
+
+fn table(title: &str, header: &[&str], left_columns: usize) -> (String, Table) {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_FULL_CONDENSED);
+    table.set_header(header);
+    for (number, column) in table.column_iter_mut().enumerate() {
+        if number >= left_columns {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    (format!("{title}\n"), table)
+}
+
+fn finish((title, table): (String, Table)) -> String {
+    format!("{title}{table}\n")
+}
+
+fn mode(direct: bool) -> &'static str {
+    if direct { "direct" } else { "buffered" }
+}
+
+fn microseconds(nanoseconds: u64) -> String {
+    format!("{:.0}", nanoseconds as f64 / 1000.0)
+}
+
+fn megabytes_per_second(rate: f64) -> String {
+    format!("{:.0}", rate / 1e6)
+}
+
+fn sequential_table(report: &DeviceReport) -> String {
+    let mut made = table(
+        "Sequential, chunks of 1 MiB, writes with their sync",
+        &["operation", "mode", "MB/s"],
+        2,
+    );
+    for found in &report.sequential {
+        made.1.add_row([
+            found.operation.as_str(),
+            mode(found.direct),
+            &megabytes_per_second(found.bytes_per_second),
+        ]);
+    }
+    finish(made)
+}
+
+/// Buffered and direct side by side, one row a back end and depth.
+fn random_table(report: &DeviceReport) -> String {
+    let mut made = table(
+        "Random reads of 4 KiB, from an empty cache (latencies in microseconds)",
+        &[
+            "back end",
+            "depth",
+            "buffered/s",
+            "p50",
+            "p99",
+            "direct/s",
+            "p50",
+            "p99",
+        ],
+        1,
+    );
+    for buffered in report.random_reads.iter().filter(|found| !found.direct) {
+        let direct = report.random_reads.iter().find(|found| {
+            found.direct && found.backend == buffered.backend && found.depth == buffered.depth
+        });
+        let mut row = vec![buffered.backend.clone(), buffered.depth.to_string()];
+        row.extend(random_cells(Some(buffered)));
+        row.extend(random_cells(direct));
+        made.1.add_row(row);
+    }
+    finish(made)
+}
+
+fn random_cells(found: Option<&RandomReads>) -> [String; 3] {
+    match found {
+        Some(found) => [
+            format!("{:.0}", found.reads_per_second),
+            microseconds(found.latency_ns.p50),
+            microseconds(found.latency_ns.p99),
+        ],
+        None => ["-", "-", "-"].map(String::from),
+    }
+}
+
+fn synced_table(report: &DeviceReport) -> String {
+    let mut made = table(
+        "Writes, each synced (fdatasync) before the next (latencies in microseconds)",
+        &["pattern", "mode", "bytes", "writes/s", "p50", "p99"],
+        2,
+    );
+    for found in &report.synced_writes {
+        made.1.add_row([
+            found.pattern.clone(),
+            mode(found.direct).to_string(),
+            found.block_bytes.to_string(),
+            format!("{:.0}", found.writes_per_second),
+            microseconds(found.latency_ns.p50),
+            microseconds(found.latency_ns.p99),
+        ]);
+    }
+    finish(made)
+}
+
+fn fio_table(report: &DeviceReport) -> String {
+    let mut made = table(
+        "Random direct reads of 4 KiB beside fio, medians of runs in turns",
+        &["back end", "depth", "ours/s", "fio/s", "ours : fio"],
+        1,
+    );
+    for found in &report.fio {
+        made.1.add_row([
+            found.backend.clone(),
+            found.depth.to_string(),
+            format!("{:.0}", median(&found.reads_per_second)),
+            format!("{:.0}", median(&found.fio_reads_per_second)),
+            format!("{:.2}", found.ratio),
+        ]);
+    }
+    finish(made)
+}

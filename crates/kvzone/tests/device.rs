@@ -1,0 +1,159 @@
+//! `kvzone device` as people and scripts run it.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn kvzone(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kvzone"))
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A test file and a time so small that the numbers mean nothing.
+fn tiny(directory: &Path) -> Vec<&str> {
+    let directory = directory.to_str().unwrap();
+    let words = ["device", "--dir", directory, "--size", "4MiB", "--seconds"];
+    words.into_iter().chain(["0.005"]).collect()
+}
+
+#[test]
+fn every_back_end_depth_and_mode_is_measured_and_the_folder_is_left_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = tempfile::NamedTempFile::new().unwrap();
+    let mut arguments = tiny(folder.path());
+    arguments.extend(["--json", json.path().to_str().unwrap()]);
+    let output = kvzone(&arguments);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "", "no progress but on a terminal");
+    assert!(text(&output.stdout).contains("io_uring"));
+    let report: Value = serde_json::from_slice(&std::fs::read(json.path()).unwrap()).unwrap();
+    assert_eq!(report["schema"], "kvzone-device/1");
+    let direct = report["notes"].as_array().unwrap().is_empty();
+    if !direct {
+        println!("SKIPPED: direct points: {}", report["notes"]);
+    }
+    let random = report["random_reads"].as_array().unwrap();
+    assert_eq!(random.len(), if direct { 30 } else { 15 });
+    for point in random {
+        assert!(point["reads"].as_u64().unwrap() > 0, "{point}");
+        assert!(point["reads_per_second"].as_f64().unwrap() > 0.0, "{point}");
+    }
+    assert_eq!(
+        report["sequential"].as_array().unwrap().len(),
+        if direct { 4 } else { 2 }
+    );
+    assert_eq!(
+        report["synced_writes"].as_array().unwrap().len(),
+        if direct { 6 } else { 4 }
+    );
+    assert_eq!(report["file_bytes"], 4 << 20);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_folder_that_is_missing_and_one_without_room_are_named_with_status_3() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing");
+    let output = kvzone(&tiny(&missing));
+    assert_eq!(output.status.code(), Some(3));
+    let message = text(&output.stderr);
+    assert!(
+        message.contains("missing") && message.contains("no such folder"),
+        "{message}"
+    );
+    let mut arguments = tiny(folder.path());
+    arguments[4] = "1000TiB";
+    let output = kvzone(&arguments);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(
+        text(&output.stderr).contains("--size"),
+        "{}",
+        text(&output.stderr)
+    );
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_json_file_that_cannot_be_made_is_noticed_before_measuring() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut arguments = tiny(folder.path());
+    arguments.extend(["--json", "/no/such/folder/a.json"]);
+    let output = kvzone(&arguments);
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(text(&output.stdout), "");
+    assert!(text(&output.stderr).contains("/no/such/folder/a.json"));
+}
+
+#[test]
+fn wrong_usage_has_status_2() {
+    for arguments in [
+        vec!["device"],
+        vec!["device", "--dir", "/tmp", "--size", "2 apples"],
+        vec!["device", "--dir", "/tmp", "--seconds", "-1"],
+        vec!["device", "--dir", "/tmp", "--only", "nonsense"],
+        vec!["nonsense"],
+    ] {
+        let output = kvzone(&arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_a_quiet_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut arguments = tiny(folder.path());
+    arguments.extend(["--only", "sequential"]);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_kvzone"))
+        .args(&arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
+fn fio_that_is_missing_is_named_with_its_package_and_present_is_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut arguments = tiny(folder.path());
+    arguments.extend(["--only", "fio"]);
+    let output = Command::new(env!("CARGO_BIN_EXE_kvzone"))
+        .args(&arguments)
+        .env("PATH", folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stderr).contains("apt-get install fio"));
+    if Command::new("fio").arg("--version").output().is_err() {
+        println!("SKIPPED: the comparison: no fio (package fio)");
+        return;
+    }
+    let json = tempfile::NamedTempFile::new().unwrap();
+    // fio wants some time to report a rate.
+    *arguments.get_mut(6).unwrap() = "0.05";
+    arguments.extend(["--json", json.path().to_str().unwrap()]);
+    let output = kvzone(&arguments);
+    if text(&output.stderr).contains("direct I/O") {
+        println!("SKIPPED: the comparison: {}", text(&output.stderr));
+        return;
+    }
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&std::fs::read(json.path()).unwrap()).unwrap();
+    let compared = report["fio"].as_array().unwrap();
+    assert_eq!(compared.len(), 7);
+    for point in compared {
+        assert_eq!(point["fio_reads_per_second"].as_array().unwrap().len(), 3);
+        assert!(point["ratio"].as_f64().unwrap() > 0.0, "{point}");
+    }
+}
