@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cambium_base::{Error, Result};
-use cambium_io::RealFileSystem;
+use cambium_io::Environment;
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -15,7 +15,7 @@ use kvzone_core::device::report::{DeviceReport, RandomReads};
 use kvzone_core::device::{DeviceOptions, Parts, measure};
 use kvzone_core::size;
 
-use crate::output;
+use crate::{machine, output};
 
 /// Full and quick sizes of the test file.
 const FILE_BYTES: u64 = 2 << 30;
@@ -97,6 +97,7 @@ impl DeviceArguments {
                 synced: chosen(Part::Synced),
                 fio: self.compare_fio || self.only.contains(&Part::Fio),
             },
+            machine: machine::detect(),
         }
     }
 }
@@ -107,7 +108,7 @@ pub(crate) fn run(arguments: &DeviceArguments) -> Result<()> {
     let json = arguments.json.as_deref().map(create_json).transpose()?;
     let options = arguments.options();
     let bar = progress_bar();
-    let report = measure(&RealFileSystem, &options, &mut |progress| {
+    let report = measure(&Environment::real(), &options, &mut |progress| {
         bar.set_length(progress.total as u64);
         bar.set_position(progress.done as u64);
         bar.set_message(progress.next.to_string());

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod device;
+mod machine;
 mod output;
 
 use std::process::ExitCode;

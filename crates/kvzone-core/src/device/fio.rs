@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use cambium_base::{Error, Result};
-use cambium_io::{FileSystem, ReadBackend};
+use cambium_io::{Environment, ReadBackend};
 use serde_json::Value;
 
 use super::random::{self, RandomPoint};
@@ -33,7 +33,7 @@ fn not_installed() -> Error {
 /// Measures a point `repeats` times with each, in turns. `done` is told after
 /// each measurement.
 pub fn compare(
-    files: &dyn FileSystem,
+    environment: &Environment,
     test_file: &TestFile,
     point: RandomPoint,
     limit: Duration,
@@ -44,7 +44,7 @@ pub fn compare(
     let arguments = arguments(test_file, point, limit)?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..repeats {
-        let (found, note) = random::measure(files, test_file, point, limit)?;
+        let (found, note) = random::measure(environment, test_file, point, limit)?;
         if let Some(note) = note {
             return Err(Error::InvalidArgument(format!(
                 "nothing to compare with fio's {engine}: {note}"

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cambium_base::{Error, Result};
-use cambium_io::{FileSystem, ReadBackend};
+use cambium_io::{Environment, ReadBackend};
 
 use random::RandomPoint;
 use report::{DeviceReport, Machine, SCHEMA};
@@ -82,6 +82,8 @@ pub struct DeviceOptions {
     pub limit: Duration,
     /// What to measure.
     pub parts: Parts,
+    /// What is measured, for the report.
+    pub machine: Machine,
 }
 
 /// How far a run has come.
@@ -98,20 +100,24 @@ pub struct Progress<'a> {
 /// Measures everything that was asked for. What the file system cannot do
 /// (direct I/O on some) becomes a note; other failures end the run.
 pub fn measure(
-    files: &dyn FileSystem,
+    environment: &Environment,
     options: &DeviceOptions,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<DeviceReport> {
     if options.parts.fio {
         fio::check_installed()?;
     }
-    let test_file = TestFile::create(files, &options.directory, options.file_bytes)?;
+    let test_file = TestFile::create(
+        &*environment.file_system,
+        &options.directory,
+        options.file_bytes,
+    )?;
     let mut session = Session {
-        files,
+        environment,
         options,
         report: DeviceReport {
             schema: SCHEMA.to_string(),
-            machine: Machine::detect(),
+            machine: options.machine.clone(),
             directory: options.directory.display().to_string(),
             file_bytes: test_file.bytes,
             seconds_per_measurement: options.limit.as_secs_f64(),
@@ -158,7 +164,7 @@ fn total(parts: Parts, direct: bool) -> usize {
 }
 
 struct Session<'a> {
-    files: &'a dyn FileSystem,
+    environment: &'a Environment,
     options: &'a DeviceOptions,
     test_file: TestFile,
     report: DeviceReport,
@@ -199,19 +205,19 @@ impl Session<'_> {
         let modes = self.modes();
         let limit = self.options.limit;
         self.next("sequential write, buffered");
-        let filled = sequential::write(&self.test_file, false, None)?;
+        let filled = sequential::write(self.environment, &self.test_file, false, None)?;
         if !self.options.parts.sequential {
             return Ok(());
         }
         self.report.sequential.push(filled);
         if modes.contains(&true) {
             self.next("sequential write, direct");
-            let found = sequential::write(&self.test_file, true, Some(limit))?;
+            let found = sequential::write(self.environment, &self.test_file, true, Some(limit))?;
             self.report.sequential.push(found);
         }
         for direct in modes {
             self.next(&format!("sequential read, {}", mode_name(direct)));
-            let found = sequential::read(&self.test_file, direct, limit)?;
+            let found = sequential::read(self.environment, &self.test_file, direct, limit)?;
             self.report.sequential.push(found);
         }
         Ok(())
@@ -231,7 +237,8 @@ impl Session<'_> {
                         direct,
                     };
                     let limit = self.options.limit;
-                    let (found, note) = random::measure(self.files, &self.test_file, point, limit)?;
+                    let (found, note) =
+                        random::measure(self.environment, &self.test_file, point, limit)?;
                     self.report.random_reads.push(found);
                     if let Some(note) = note {
                         self.note(note);
@@ -250,7 +257,7 @@ impl Session<'_> {
             }
             self.next(&format!("synced writes of {bytes} bytes"));
             let found = sequential::synced_writes(
-                self.files,
+                self.environment,
                 &self.options.directory,
                 pattern,
                 direct,
@@ -291,7 +298,7 @@ impl Session<'_> {
                 *done += 1;
             };
             let found = fio::compare(
-                self.files,
+                self.environment,
                 &self.test_file,
                 point,
                 self.options.limit,

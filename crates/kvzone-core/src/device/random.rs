@@ -5,11 +5,12 @@
 //! completed one serves the next request, and nothing is allocated a read.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cambium_base::{Error, Result};
+use cambium_io::environment::Clock;
 use cambium_io::{
-    Advice, AlignedBuffer, BatchOptions, File, FileSystem, ReadBackend, ReadCompletion, ReadQueue,
+    Advice, AlignedBuffer, BatchOptions, Environment, File, ReadBackend, ReadCompletion, ReadQueue,
     ReadRequest,
 };
 
@@ -32,7 +33,7 @@ pub struct RandomPoint {
 /// earlier when every block was read once. Also says why another back end
 /// served, if one did.
 pub fn measure(
-    files: &dyn FileSystem,
+    environment: &Environment,
     test_file: &TestFile,
     point: RandomPoint,
     limit: Duration,
@@ -40,14 +41,15 @@ pub fn measure(
     let file = test_file.handle(point.direct)?;
     test_file.drop_cache()?;
     file.advise(0, test_file.bytes, Advice::Random);
-    let mut queue = files.read_queue(BatchOptions {
+    let mut queue = environment.file_system.read_queue(BatchOptions {
         backend: point.backend,
         depth: point.depth,
     })?;
     let blocks = test_file.bytes / BLOCK_BYTES as u64;
     let most = if point.direct { u64::MAX } else { blocks };
-    let mut run = Run::new(file, blocks, point.depth);
-    let start = Instant::now();
+    let clock = &*environment.clock;
+    let mut run = Run::new(clock, file, blocks, point.depth);
+    let start = clock.monotonic();
     let mut now = start;
     while now - start < limit && run.submitted < most {
         run.fill(&mut *queue, most, now);
@@ -75,11 +77,12 @@ pub fn measure(
 }
 
 struct Run<'a> {
+    clock: &'a dyn Clock,
     file: &'a Arc<dyn File>,
     order: Permutation,
     submitted: u64,
     /// For each tag, where it reads and since when.
-    under_way: Vec<(u64, Instant)>,
+    under_way: Vec<(u64, Duration)>,
     /// Tags that are free, with their buffers.
     free: Vec<(u64, AlignedBuffer)>,
     completions: Vec<ReadCompletion>,
@@ -87,13 +90,14 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(file: &'a Arc<dyn File>, blocks: u64, depth: usize) -> Self {
+    fn new(clock: &'a dyn Clock, file: &'a Arc<dyn File>, blocks: u64, depth: usize) -> Self {
         let alignment = file.alignment().memory.max(BLOCK_BYTES);
         Run {
+            clock,
             file,
             order: Permutation::new(blocks),
             submitted: 0,
-            under_way: vec![(0, Instant::now()); depth],
+            under_way: vec![(0, Duration::ZERO); depth],
             free: (0..depth as u64)
                 .map(|tag| (tag, AlignedBuffer::new(BLOCK_BYTES, alignment)))
                 .collect(),
@@ -102,7 +106,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn fill(&mut self, queue: &mut dyn ReadQueue, most: u64, now: Instant) {
+    fn fill(&mut self, queue: &mut dyn ReadQueue, most: u64, now: Duration) {
         while queue.pending() < queue.depth() && self.submitted < most {
             let Some((tag, buffer)) = self.free.pop() else {
                 break;
@@ -120,9 +124,9 @@ impl<'a> Run<'a> {
     }
 
     /// Waits, checks what came, and says when that was.
-    fn collect(&mut self, queue: &mut dyn ReadQueue, at_least: usize) -> Result<Instant> {
+    fn collect(&mut self, queue: &mut dyn ReadQueue, at_least: usize) -> Result<Duration> {
         queue.wait(at_least, &mut self.completions)?;
-        let now = Instant::now();
+        let now = self.clock.monotonic();
         for completion in self.completions.drain(..) {
             let (offset, since) = self.under_way[completion.tag as usize];
             let count = completion.result?;

@@ -130,21 +130,3 @@ pub struct FioComparison {
     /// The command, for repeating it.
     pub fio_command: String,
 }
-
-impl Machine {
-    /// Asks the operating system; what it does not say is `None`.
-    pub fn detect() -> Self {
-        let memory = std::fs::read_to_string("/proc/meminfo").ok();
-        let kilobytes = memory.as_deref().and_then(|text| {
-            let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
-            line.split_whitespace().nth(1)?.parse::<u64>().ok()
-        });
-        Machine {
-            kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
-                .ok()
-                .map(|text| text.trim().to_string()),
-            processors: std::thread::available_parallelism().ok().map(usize::from),
-            memory_bytes: kilobytes.map(|count| count * 1024),
-        }
-    }
-}

@@ -1,10 +1,10 @@
 //! Sequential writes and reads of large chunks, and small synced writes.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cambium_base::Result;
-use cambium_io::{Advice, File, FileSystem, OpenOptions};
+use cambium_io::{Advice, Environment, File, OpenOptions};
 
 use super::report::{Sequential, SyncedWrites};
 use super::test_file::{CHUNK_BYTES, TestFile, check_stamp, new_chunk, stamp};
@@ -12,34 +12,47 @@ use crate::latency::Samples;
 
 /// Writes the test file from its start until `limit` (none: to its end), and
 /// syncs; the sync is in the time.
-pub fn write(test_file: &TestFile, direct: bool, limit: Option<Duration>) -> Result<Sequential> {
+pub fn write(
+    environment: &Environment,
+    test_file: &TestFile,
+    direct: bool,
+    limit: Option<Duration>,
+) -> Result<Sequential> {
     let file = test_file.handle(direct)?;
     let mut chunk = new_chunk(file.alignment().memory);
-    let start = Instant::now();
+    let clock = &environment.clock;
+    let start = clock.monotonic();
     let mut offset = 0;
-    while offset < test_file.bytes && limit.is_none_or(|limit| start.elapsed() < limit) {
+    while offset < test_file.bytes && limit.is_none_or(|limit| (clock.monotonic() - start) < limit)
+    {
         stamp(&mut chunk, offset);
         file.write_at(&chunk, offset)?;
         offset += CHUNK_BYTES as u64;
     }
     file.sync_data()?;
-    Ok(found("write", direct, offset, start.elapsed()))
+    Ok(found("write", direct, offset, clock.monotonic() - start))
 }
 
 /// Reads the test file from its start until `limit`, from an empty cache.
-pub fn read(test_file: &TestFile, direct: bool, limit: Duration) -> Result<Sequential> {
+pub fn read(
+    environment: &Environment,
+    test_file: &TestFile,
+    direct: bool,
+    limit: Duration,
+) -> Result<Sequential> {
     let file = test_file.handle(direct)?;
     test_file.drop_cache()?;
     file.advise(0, test_file.bytes, Advice::Sequential);
     let mut chunk = new_chunk(file.alignment().memory);
-    let start = Instant::now();
+    let clock = &environment.clock;
+    let start = clock.monotonic();
     let mut offset = 0;
-    while offset < test_file.bytes && start.elapsed() < limit {
+    while offset < test_file.bytes && (clock.monotonic() - start) < limit {
         file.read_exact_at(&mut chunk, offset)?;
         check_stamp(file.path(), &chunk, offset)?;
         offset += CHUNK_BYTES as u64;
     }
-    Ok(found("read", direct, offset, start.elapsed()))
+    Ok(found("read", direct, offset, clock.monotonic() - start))
 }
 
 fn found(operation: &str, direct: bool, bytes: u64, time: Duration) -> Sequential {
@@ -68,7 +81,7 @@ const OVERWRITE_BYTES: u64 = 16 << 20;
 
 /// Writes of `block_bytes`, each made durable before the next, for `limit`.
 pub fn synced_writes(
-    files: &dyn FileSystem,
+    environment: &Environment,
     directory: &std::path::Path,
     pattern: SyncedPattern,
     direct: bool,
@@ -81,6 +94,7 @@ pub fn synced_writes(
     } else {
         OpenOptions::CREATE_NEW
     };
+    let files = &environment.file_system;
     let file = files.open(&path, options)?;
     files.remove(&path)?;
     let chunk = new_chunk(file.alignment().memory);
@@ -92,14 +106,15 @@ pub fn synced_writes(
         fill(&file, &chunk, span)?;
     }
     let mut samples = Samples::default();
-    let start = Instant::now();
+    let clock = &environment.clock;
+    let start = clock.monotonic();
     let mut before = start;
     let mut offset = 0;
     while before - start < limit {
         file.write_at(&chunk[..block_bytes], offset % span)?;
         file.sync_data()?;
         offset += block_bytes as u64;
-        let now = Instant::now();
+        let now = clock.monotonic();
         samples.add(now - before);
         before = now;
     }
