@@ -130,6 +130,10 @@ impl Import<'_> {
             self.take(item)?;
             self.done.entries += 1;
             self.done.bytes += bytes;
+            if self.batch.is_empty() {
+                let text = format!("{} entries", self.done.entries);
+                self.meter.set(self.done.bytes, text);
+            }
             if self.done.entries - self.synced.entries >= SYNC_ENTRIES
                 || self.done.bytes - self.synced.bytes >= SYNC_BYTES
             {
@@ -147,8 +151,6 @@ impl Import<'_> {
         self.batch.push(None, operation);
         if self.batch.len() >= BATCH_ENTRIES || self.batch.bytes() >= BATCH_BYTES {
             self.write_batch()?;
-            self.meter
-                .set(self.done.bytes, format!("{} entries", self.done.entries));
         }
         Ok(())
     }
