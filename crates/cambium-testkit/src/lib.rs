@@ -17,6 +17,7 @@ pub mod crash;
 pub mod damage;
 mod history;
 pub mod memory_engine;
+mod patience;
 pub mod seeded;
 pub mod subject;
 mod workload;

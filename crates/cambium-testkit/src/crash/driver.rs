@@ -7,65 +7,14 @@ use cambium_api::{
 };
 use cambium_base::{Error, SequenceNumber};
 use cambium_io::Environment;
-use cambium_io::simulated::{
-    CrashPoint, CrashStyle, Event, Generator, Moment, ProbePoints, SimulatedDisk,
-};
+use cambium_io::simulated::{CrashStyle, Event, Generator, SimulatedDisk};
 
 use super::image::{Examiner, Expectation};
+use super::points::{Tracker, styles_for, watch};
 use super::report::CrashReport;
 use super::{CrashSuite, Mode};
 use crate::history::{History, State, Window, collect, compare_reads};
 use crate::workload::{Action, Workload, key_space};
-
-/// Most images looked at after one action.
-const POINTS_AN_ACTION: usize = 4;
-
-/// Forks taken while an action ran, and what was promised at each.
-pub(super) struct Tracker {
-    pub(super) window: Window,
-    created: bool,
-    generator: Generator,
-    points: Vec<Point>,
-    seen: u64,
-    /// Keep every point, as exhaustive runs do.
-    every: bool,
-}
-
-/// A fork of the disk and what was promised when it was taken.
-struct Point {
-    disk: SimulatedDisk,
-    window: Window,
-    created: bool,
-    moment: Moment,
-}
-
-impl Tracker {
-    /// Keeps some of the points of an action, each as likely as any other.
-    fn offer(&mut self, point: CrashPoint) {
-        let taken = Point {
-            disk: point.disk,
-            window: self.window,
-            created: self.created,
-            moment: point.moment,
-        };
-        if self.every {
-            self.points.push(taken);
-            return;
-        }
-        if point.moment == Moment::BeforeOperation && !self.generator.chance(1, 4) {
-            return;
-        }
-        self.seen += 1;
-        if self.points.len() < POINTS_AN_ACTION {
-            self.points.push(taken);
-        } else {
-            let place = self.generator.below(self.seen) as usize;
-            if place < POINTS_AN_ACTION {
-                self.points[place] = taken;
-            }
-        }
-    }
-}
 
 /// A run in progress.
 pub(super) struct Driver<'a> {
@@ -486,26 +435,6 @@ impl<'a> Driver<'a> {
     }
 }
 
-/// How a point is crashed: at random, or, in exhaustive runs, in every style
-/// that can show something new there. What was synced changes only with a sync.
-fn styles_for(mode: Mode, moment: Moment) -> &'static [CrashStyle] {
-    match (mode, moment) {
-        (Mode::Crashes | Mode::Faults, _) => &[CrashStyle::Mixed],
-        (Mode::Exhaustive, Moment::BeforeOperation) => {
-            &[CrashStyle::Everything, CrashStyle::Sectors]
-        }
-        (Mode::Exhaustive, Moment::BeforeSync) => &[
-            CrashStyle::Everything,
-            CrashStyle::Prefix,
-            CrashStyle::Sectors,
-            CrashStyle::Names,
-            CrashStyle::LengthsWithoutData,
-            CrashStyle::DataWithoutLengths,
-        ],
-        (Mode::Exhaustive, Moment::AfterSync) => &[CrashStyle::NothingUnsynced],
-    }
-}
-
 /// Single puts and deletes go through their own calls, as users' do.
 fn write_one_way_or_another(
     store: &dyn Engine,
@@ -522,14 +451,6 @@ fn write_one_way_or_another(
         }
     }
     store.write(batch, durability)
-}
-
-fn watch(disk: &SimulatedDisk, tracker: &Arc<Mutex<Tracker>>) {
-    let tracker = tracker.clone();
-    disk.set_crash_probe(ProbePoints::Operations, move |point| {
-        let mut tracker = tracker.lock().unwrap_or_else(PoisonError::into_inner);
-        tracker.offer(point);
-    });
 }
 
 fn shortened(text: &str) -> String {

@@ -30,6 +30,7 @@ mod driver;
 mod exhaustive;
 mod faults;
 mod image;
+mod points;
 mod report;
 
 use std::panic::AssertUnwindSafe;
