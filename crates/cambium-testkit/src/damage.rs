@@ -15,7 +15,9 @@ use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 
 use cambium_api::{CompactOptions, EngineKind, Error, Value};
-use cambium_io::simulated::{CrashStyle, SimulatedDisk};
+use cambium_io::simulated::{
+    CrashStyle, Fault, FaultRule, Generator, OperationClass, SimulatedDisk,
+};
 
 use crate::crash::guarded;
 use crate::history::{History, collect};
@@ -49,6 +51,9 @@ pub struct DamageReport {
     pub harmless: u64,
     /// Those that read as an earlier state.
     pub prefix: u64,
+    /// Those that read as no state there was, each value being one its key
+    /// had: only where a device betrayed.
+    pub mixed: u64,
 }
 
 /// What was done to a store.
@@ -104,6 +109,71 @@ impl DamageSuite {
     /// If anything does not hold, naming file and offset.
     pub fn run(&self) -> DamageReport {
         self.damage_all().expect("damage is found, or does no harm")
+    }
+
+    /// Runs on devices that betray: syncs that lie, writes that are lost or
+    /// land elsewhere; then crashes and reads. Writes may be gone, old values
+    /// may show; what was never written, and a panic, may not.
+    ///
+    /// # Panics
+    /// If anything does not hold, naming the seed.
+    pub fn run_betrayed(&self, runs: u64) -> DamageReport {
+        let suite = self.clone();
+        let outcome = watched(move |announcer| {
+            let mut report = DamageReport::default();
+            for seed in 0..runs {
+                announcer.next(format!("seed {seed}"));
+                let run = AssertUnwindSafe(|| suite.betray(seed, &mut report));
+                guarded(run).map_err(|what| format!("seed {seed}: {what}"))?;
+            }
+            Ok(report)
+        });
+        outcome.expect("no value is read that was never written")
+    }
+
+    fn betray(&self, seed: u64, report: &mut DamageReport) -> Result<(), String> {
+        let mut generator = Generator::new(seed);
+        let disk = SimulatedDisk::new(generator.next_u64());
+        let environment = self.subject.environment(&disk, seed);
+        let store = self.subject.create(&environment);
+        let store = store.map_err(|error| format!("create: {error}"))?;
+        let (class, fault) = *generator.pick(&[
+            (OperationClass::Sync, Fault::SyncLies),
+            (OperationClass::Write, Fault::PhantomWrite),
+            (OperationClass::Write, Fault::MisdirectedWrite),
+        ]);
+        disk.inject(FaultRule {
+            class,
+            nth: 1 + generator.below(20),
+            forever: class == OperationClass::Sync && generator.chance(1, 2),
+            fault,
+        });
+        let capabilities = store.capabilities();
+        let mut workload = Workload::new(generator.next_u64(), capabilities);
+        let mut history = History::new();
+        for _ in 0..self.writes {
+            let (batch, durability) = workload.write();
+            history.send(&batch);
+            if store.write(batch, durability).is_err() {
+                break;
+            }
+        }
+        let victim = Victim {
+            disk: disk.crash(CrashStyle::Mixed, generator.next_u64()),
+            history,
+            keys: key_space(capabilities.keys),
+        };
+        report.cases += 1;
+        let last = victim.history.window().sent;
+        match self.read(&victim.disk, &victim)? {
+            None => report.detected += 1,
+            Some(found) => match victim.history.find(&found, 0, last) {
+                Ok(index) if index == last => report.harmless += 1,
+                Ok(_) => report.prefix += 1,
+                Err(_) => report.mixed += 1,
+            },
+        }
+        Ok(())
     }
 
     /// The first thing that does not hold, if any: for tests of the suite.

@@ -10,6 +10,12 @@ fn damage_is_never_taken_for_data() {
 }
 
 #[test]
+fn a_device_that_betrays_never_makes_values_up() {
+    let report = DamageSuite::new(&MemoryKind).run_betrayed(2_000);
+    assert!(report.prefix > 0 && report.harmless > 0, "{report:?}");
+}
+
+#[test]
 fn a_missing_checksum_is_found() {
     let failure = DamageSuite::new(&MemoryKind)
         .opening("seeded_bug", "no_checksum")

@@ -11,6 +11,8 @@
 pub(crate) mod file;
 pub(crate) mod image;
 pub(crate) mod queue;
+#[cfg(test)]
+mod tests;
 pub(crate) mod tree;
 
 use std::io::ErrorKind;
