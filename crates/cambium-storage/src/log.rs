@@ -162,12 +162,23 @@ impl LogFile {
     /// Makes sure that `bytes` more can be appended and padded. `NoSpace`
     /// changes nothing.
     pub fn reserve(&self, bytes: u64) -> Result<()> {
+        // A block more than asked for: a recovery on a full disk needs one.
+        self.reserve_with(bytes, self.geometry.block)
+    }
+
+    /// As [`LogFile::reserve`], but down to the last block: for recovery.
+    pub fn reserve_last(&self, bytes: u64) -> Result<()> {
+        self.reserve_with(bytes, 0)
+    }
+
+    fn reserve_with(&self, bytes: u64, spare: u64) -> Result<()> {
         let (end, allocated) = {
             let tail = self.tail_shared();
             (tail.end(), tail.allocated)
         };
         let needed = end
             .checked_add(bytes)
+            .and_then(|sum| sum.checked_add(spare))
             .and_then(|sum| round_up(sum, self.geometry.block))
             .ok_or_else(|| Error::LimitExceeded(format!("{bytes} bytes more in a log")))?;
         if needed <= allocated {

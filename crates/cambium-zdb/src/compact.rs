@@ -251,6 +251,7 @@ impl Core {
     fn copy_live(&self, compaction: &mut Compaction, until: u64, session: u32) -> Result<()> {
         let old = compaction.old.clone();
         let log = &old.log;
+        let written_end = log.written_end();
         let started = self.environment.clock.monotonic();
         let mut scanner = LogScanner::new(
             &**log.file(),
@@ -258,17 +259,21 @@ impl Core {
             *log.geometry(),
             SessionRule::NeverLower,
             compaction.position,
-            log.written_end(),
+            written_end,
         )?;
+        let mut reached = 0;
         scanner.resume_sessions(compaction.highest_session);
         while scanner.position() < until {
-            // Faults are what recoveries cut off; a live entry among them is
-            // noticed before the switch.
-            let Some(Scanned::Record(record)) = scanner.next()? else {
-                if scanner.position() >= log.written_end() {
+            let record = match scanner.next()? {
+                Some(Scanned::Record(record)) => record,
+                // What recoveries cut off; a live entry among it is noticed
+                // before the switch.
+                Some(Scanned::Fault(_)) => continue,
+                None => {
+                    // The file may end before the log: padding is not written.
+                    reached = written_end;
                     break;
                 }
-                continue;
             };
             let Some(key) = entry_key(record.prefix()) else {
                 continue;
@@ -283,12 +288,10 @@ impl Core {
             }
         }
         compaction.report.read_operations += 1;
-        compaction.report.bytes_read += scanner.position().saturating_sub(compaction.position);
+        reached = reached.max(scanner.position().min(written_end));
+        compaction.report.bytes_read += reached.saturating_sub(compaction.position);
         compaction.highest_session = scanner.highest_session();
-        compaction.position = scanner
-            .position()
-            .min(log.written_end())
-            .max(compaction.position);
+        compaction.position = reached.max(compaction.position);
         let busy = self.environment.clock.monotonic() - started;
         compaction.report.phases.read += busy.as_secs_f64();
         Ok(())
@@ -297,11 +300,17 @@ impl Core {
     /// An entry is wanted if its slot points at it; a removal if the new file
     /// has an entry of the key already, which a rebuild would bring back.
     fn is_wanted(&self, compaction: &Compaction, record: &ScannedRecord, key: u64) -> Result<bool> {
-        match record.header.kind {
-            kind::PUT => Ok(compaction.table.locate(key)?.is_some_and(|location| {
-                location.position == record.offset && Arc::ptr_eq(&location.file, &compaction.old)
-            })),
-            kind::DELETE => Ok(compaction.moved.contains_key(&key)),
+        let points_at = |offset| {
+            let location = compaction.table.locate(key)?;
+            Ok(location.is_some_and(|location| {
+                location.position == offset && Arc::ptr_eq(&location.file, &compaction.old)
+            }))
+        };
+        match (record.header.kind, compaction.moved.get(&key)) {
+            (kind::PUT, _) => points_at(record.offset),
+            // A removal that a recovery has cut off still lies in the file;
+            // it is none, for the slot points at the entry it would remove.
+            (kind::DELETE, Some(&(copied, _))) => Ok(!points_at(copied)?),
             _ => Ok(false),
         }
     }

@@ -222,7 +222,7 @@ impl Core {
                     session: writer.session,
                     ..RecordHeader::default()
                 };
-                file.log.reserve(64)?;
+                file.log.reserve_last(64)?;
                 file.log.append(&header, &[&ends[number].to_le_bytes()]);
                 mark_dirty(&mut writer.dirty, file);
             }
@@ -268,7 +268,7 @@ impl Core {
         };
         let prefix = entry_prefix(*time, found.key);
         file.log
-            .reserve((header_and(value.len()) + prefix.len()) as u64 + self.shape.alignment)?;
+            .reserve_last((header_and(value.len()) + prefix.len()) as u64 + self.shape.alignment)?;
         let position = file.log.append(&header, &[&prefix, value]);
         mark_dirty(&mut lock(&self.writer).dirty, &file);
         Ok((file, position))

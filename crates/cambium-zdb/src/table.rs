@@ -45,6 +45,8 @@ pub(crate) struct Piece {
     pub on_disk: u32,
     /// Differs from what is on disk.
     pub dirty: bool,
+    /// Both copies have space on the device.
+    pub reserved: bool,
     /// For each place, the generation of the data file its slots point into.
     pub generations: Vec<u32>,
 }
@@ -133,6 +135,7 @@ impl Table {
                     slots: None,
                     on_disk,
                     dirty: false,
+                    reserved: on_disk != 0,
                     generations: vec![0; files.len()],
                 })
             })
@@ -268,6 +271,21 @@ impl Table {
         if state.slots.is_none() && state.on_disk == on_disk {
             state.slots = Some(slots);
         }
+        Ok(())
+    }
+
+    /// Brings a piece into memory for a new entry, with space for both copies
+    /// on the device: a checkpoint must not fail for lack of it later, when the
+    /// entry is written.
+    pub fn prepare_piece(&self, piece: usize) -> Result<()> {
+        self.load_piece(piece)?;
+        if self.piece(piece).reserved {
+            return Ok(());
+        }
+        let offset = format::piece_offset(&self.shape, piece, 0);
+        self.index_file
+            .allocate(offset, 2 * u64::from(self.shape.piece_bytes))?;
+        self.piece_mut(piece).reserved = true;
         Ok(())
     }
 

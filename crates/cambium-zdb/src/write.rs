@@ -134,19 +134,33 @@ impl Core {
             self.begin_session()?;
         }
         for change in &request.changes {
-            let key = match change {
+            match change {
                 Change::Put { key, .. } => {
                     self.ensure_table(*key)?;
-                    *key
+                    if let Some(table) = self.table_of(*key)? {
+                        self.prepare_piece(&table, *key)?;
+                    }
                 }
-                Change::Delete { key } => *key,
-                Change::DeleteRange { .. } => continue,
-            };
-            if let Some(table) = self.table_of(key)? {
-                table.load_piece(table.piece_of(key).0)?;
+                Change::Delete { key } => {
+                    if let Some(table) = self.table_of(*key)? {
+                        table.load_piece(table.piece_of(*key).0)?;
+                    }
+                }
+                Change::DeleteRange { .. } => {}
             }
         }
         Ok(())
+    }
+
+    fn prepare_piece(&self, table: &Table, key: u64) -> Result<()> {
+        let prepared = table.prepare_piece(table.piece_of(key).0);
+        prepared.map_err(|error| match error {
+            Error::Io {
+                operation: "allocate",
+                ..
+            } => self.poisoned(error),
+            other => other,
+        })
     }
 
     /// Writes a group, and answers each request of it.
@@ -195,7 +209,10 @@ impl Core {
             let Some(table) = self.table_of(key)? else {
                 continue;
             };
-            table.load_piece(table.piece_of(key).0)?;
+            match &value {
+                Some(_) => self.prepare_piece(&table, key)?,
+                None => table.load_piece(table.piece_of(key).0)?,
+            }
             // Removing what is not there needs no entry; what the slot says
             // holds only if nothing planned before could have put the key.
             if value.is_none() && first_in_plan && table.locate(key)?.is_none() {

@@ -58,6 +58,15 @@ fn string_keys_survive_crashes() {
 }
 
 #[test]
+fn every_short_sequence_survives_every_crash() {
+    for keys in ["integer", "string"] {
+        let report = suite(keys, "every_short_sequence_survives_every_crash").run_exhaustive(3);
+        assert_eq!(report.runs(), 9 + 81 + 729);
+        assert!(report.states() > 10_000, "{report:?}");
+    }
+}
+
+#[test]
 fn failing_operations_lose_nothing() {
     for keys in ["integer", "string"] {
         let report = suite(keys, "failing_operations_lose_nothing")
