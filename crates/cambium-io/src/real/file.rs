@@ -180,6 +180,10 @@ impl File for RealFile {
             return Ok(());
         }
         let end = end_of(&self.path, offset, length)?;
+        // A device has its space; past its end the kernel would only say EINVAL.
+        if self.kind == FileType::BlockDevice {
+            return self.extend_only(end);
+        }
         let flags = FallocateFlags::empty();
         match retry_on_intr(|| rustix::fs::fallocate(&self.descriptor, flags, offset, length)) {
             Ok(()) => Ok(()),
