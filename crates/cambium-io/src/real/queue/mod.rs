@@ -31,9 +31,9 @@ const LONGEST_READ: usize = 1 << 30;
 
 /// Most reads handed over in one system call. A whole queue in one call lets
 /// the device wait for the first read until the last is prepared, and the
-/// answers then come back in one burst too; in at least eight pieces the
-/// device starts at once and stays busy (measured at depth 32: a fifth more
-/// reads a second). Four reads share a call at any depth.
+/// answers then come back in one burst too; in pieces of an eighth the device
+/// starts at once. It measured better beside `fio` (`docs/device.md`). Four
+/// reads share a call at any depth.
 fn piece_of(depth: usize) -> usize {
     (depth / 8).max(4)
 }
