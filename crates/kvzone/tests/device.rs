@@ -157,3 +157,28 @@ fn fio_that_is_missing_is_named_with_its_package_and_present_is_compared() {
         assert!(point["ratio"].as_f64().unwrap() > 0.0, "{point}");
     }
 }
+
+#[test]
+fn a_kernel_that_refuses_a_ring_is_answered_with_aio_and_a_note() {
+    let folder = tempfile::tempdir().unwrap();
+    // Five descriptors: the three standard ones and two of the test file. A
+    // ring needs a sixth; an AIO context needs none.
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -n 5; exec \"$0\" \"$@\""])
+        .arg(env!("CARGO_BIN_EXE_kvzone"))
+        .args(tiny(folder.path()))
+        .args(["--only", "random"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    if said.contains("direct I/O was not measured") {
+        println!("SKIPPED: without a direct handle a descriptor is left for the ring");
+        return;
+    }
+    assert!(
+        said.contains("io_uring refused: Too many open files"),
+        "{said}"
+    );
+    assert!(said.contains("aio serves"), "{said}");
+}
