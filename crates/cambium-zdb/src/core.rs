@@ -369,14 +369,16 @@ impl Core {
     /// Closes the least recently used tables that nothing has changed since
     /// the last checkpoint. Called by checkpoints and after a table was made.
     pub fn close_tables_beyond_limit(&self) -> Result<()> {
-        let mut open = self.open_tables();
-        if open.len() <= self.tuning.open_tables {
+        if self.open_tables().len() <= self.tuning.open_tables {
             return Ok(());
         }
-        open.sort_by_key(|table| table.last_used.load(Ordering::Relaxed));
-        let excess = open.len() - self.tuning.open_tables;
         let maintenance = lock(&self.maintenance);
         let writer = lock(&self.writer);
+        // Only now: a table seen before may have been closed, opened again and
+        // changed since.
+        let mut open = self.open_tables();
+        open.sort_by_key(|table| table.last_used.load(Ordering::Relaxed));
+        let excess = open.len().saturating_sub(self.tuning.open_tables);
         let mut closed = 0;
         for table in open {
             if closed == excess {
