@@ -479,7 +479,10 @@ fn back_up(
     progress: &dyn ProgressSink,
 ) -> Result<()> {
     const BATCH_BYTES: u64 = 4 << 20;
-    let options = core.shape.as_options(core.buckets.count());
+    let mut options = core.shape.as_options(core.buckets.count());
+    // What is in this store already is welcome in its copy.
+    options.set("sparse_tables", "16777216");
+    options.set("max_tables", "16777216");
     let copy = Zdb.create(&core.environment, destination, &options)?;
     let mut batch = WriteBatch::new();
     let mut done = 0;

@@ -232,20 +232,25 @@ impl Core {
 
     /// Writes a tail over itself: a process that died, or whose sync failed,
     /// may have left it in the operating system's cache alone, and marked as
-    /// written, so that a sync would not bring it to the device.
+    /// written, so that a sync would not bring it to the device. What was cut
+    /// off is wiped up to the block where the file goes on: a record there
+    /// could pass for one, and hide what is written over its end.
     fn write_again(&self, file: &DataFile, from: u64, to: u64) -> Result<()> {
         const CHUNK_BYTES: u64 = 1 << 20;
+        let below = file.log.file();
         let mut position = from;
         while position < to {
             let mut chunk = vec![0; CHUNK_BYTES.min(to - position) as usize];
-            let count = file.log.file().read_at(&mut chunk, position)?;
+            let count = below.read_at(&mut chunk, position)?;
             if count == 0 {
                 return Ok(());
             }
-            file.log.file().write_at(&chunk[..count], position)?;
+            below.write_at(&chunk[..count], position)?;
             position += count as u64;
         }
-        Ok(())
+        let block = to.next_multiple_of(file.log.geometry().block);
+        let wiped = block.min(below.length()?).saturating_sub(to);
+        below.write_at(&vec![0; wiped as usize], to)
     }
 
     fn append_saved(
