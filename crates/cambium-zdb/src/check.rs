@@ -211,6 +211,18 @@ impl StoreCheck<'_> {
         };
         let accepted = self.core.accept(&tails)?;
         let lost = accepted.cut < accepted.promised;
+        self.report.bytes += accepted.bytes();
+        if accepted.len() > 0 {
+            self.report.findings.push(Finding {
+                kind: FindingKind::Note,
+                file: self.core.path.clone(),
+                offset: 0,
+                what: format!(
+                    "the store was not closed; the next open replays {} sound entries behind the last checkpoint",
+                    accepted.len()
+                ),
+            });
+        }
         for fault in &tails.faults {
             self.report.findings.push(Finding {
                 kind: if lost {

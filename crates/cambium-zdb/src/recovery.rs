@@ -63,6 +63,15 @@ impl Accepted {
         positions
     }
 
+    /// Bytes of the accepted records that lie in data files.
+    pub fn bytes(&self) -> u64 {
+        let records = self.entries.iter().map(|found| match found.source {
+            Source::Primary { offset, end, .. } => end - offset,
+            Source::Saved { .. } => 0,
+        });
+        records.sum()
+    }
+
     /// How many entries were accepted.
     pub fn len(&self) -> usize {
         self.entries.len()
