@@ -314,17 +314,17 @@ impl Core {
                     continue;
                 }
                 table.load_piece(piece)?;
-                let state = table.piece(piece);
-                let Some(slots) = &state.slots else { continue };
-                for slot in 0..slots.len() {
-                    let Some(key) = first.checked_add(slot as u64) else {
-                        break;
-                    };
-                    if (from..=last).contains(&key) && matches!(slots.get(slot), Slot::Position(_))
-                    {
-                        visit(key);
-                    }
-                }
+                // The piece is free again before `visit`, which may read.
+                let keys: Vec<u64> = {
+                    let state = table.piece(piece);
+                    let Some(slots) = &state.slots else { continue };
+                    (0..slots.len())
+                        .filter(|&slot| matches!(slots.get(slot), Slot::Position(_)))
+                        .filter_map(|slot| first.checked_add(slot as u64))
+                        .filter(|key| (from..=last).contains(key))
+                        .collect()
+                };
+                keys.into_iter().for_each(&mut visit);
             }
         }
         Ok(())
