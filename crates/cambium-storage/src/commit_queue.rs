@@ -12,7 +12,7 @@ use std::thread::Thread;
 
 /// How often a leader that expects company lets other threads run first. A
 /// sync takes hundreds of microseconds; a yield takes a few.
-const MOST_YIELDS: usize = 8;
+const MOST_YIELDS: usize = 48;
 
 /// A queue of requests `T` answered with `A`.
 #[derive(Debug)]
