@@ -1,0 +1,241 @@
+//! What KVZone asks of a store, and how a store says what it can do.
+//!
+//! ```text
+//!  Adapter ──open──▶ Arc<dyn OpenStore> ──session──▶ Box<dyn Session>   one a thread
+//!  (one a name,       (one a worker process)          get put delete write scan
+//!   knows no files
+//!   until opened)
+//! ```
+//!
+//! An [`Adapter`] is a name in `--stores`: it says whether its library is here
+//! ([`Adapter::probe`]), what the store can do ([`Capabilities`]), and which
+//! settings it would run with ([`Adapter::settings`]). Nothing that a store
+//! cannot do is emulated: a workload that needs it is answered "n/a" for that
+//! store, with [`Capabilities`] as the reason.
+//!
+//! A foreign store's own error words are kept ([`Error::Store`]): they name the
+//! store and the call.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cambium_base::Durability;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// What a store, reached through its adapter, can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Entries are kept in key order: [`Session::scan`] works.
+    pub ordered: bool,
+    /// [`Session::write`] is all or nothing.
+    pub atomic_batches: bool,
+    /// Several sessions may write at once; otherwise the store lines them up.
+    pub concurrent_writers: bool,
+    /// What a write can promise, beginning with the weakest.
+    pub durabilities: &'static [Durability],
+    /// The size of its own cache can be set.
+    pub sizes_its_cache: bool,
+    /// [`OpenStore::compact`] does something.
+    pub compacts: bool,
+    /// What it keeps is on a disk; false for the calibration stores.
+    pub persistent: bool,
+}
+
+/// Whether a store can be run here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Availability {
+    /// It can.
+    Found {
+        /// As the library says it.
+        version: String,
+        /// The library, where there is one.
+        path: Option<PathBuf>,
+    },
+    /// It cannot.
+    Missing {
+        /// What was looked for, and where.
+        what: String,
+        /// How to get it: a command.
+        remedy: String,
+    },
+}
+
+/// How far settings go from what a store does by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Profile {
+    /// As its authors ship it, but for the durability asked for.
+    Default,
+    /// The same durability and cache for all, no compression.
+    #[default]
+    Equal,
+    /// Set by hand for the workload, as its documents advise.
+    Tuned,
+}
+
+/// What a store is opened for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenRequest {
+    /// A folder that is there, and empty the first time.
+    pub folder: PathBuf,
+    /// What every write of this run promises.
+    pub durability: DurabilityName,
+    /// The store's own cache, in bytes.
+    pub cache_bytes: u64,
+    /// How far settings go.
+    pub profile: Profile,
+    /// `--set store.option=value`, with the store's name taken off.
+    pub overrides: BTreeMap<String, String>,
+    /// About how many entries there will be: stores that size their index
+    /// beforehand are told.
+    pub expected_keys: u64,
+    /// Bytes of a key; 8 and fewer mean that keys are big-endian integers.
+    pub key_bytes: u32,
+    /// About how many bytes a value has.
+    pub expected_value_bytes: u64,
+    /// How many sessions will be open at once.
+    pub threads: u32,
+}
+
+/// [`Durability`] with a text form, for jobs and reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DurabilityName {
+    /// In the process's memory.
+    Buffered,
+    /// With the operating system.
+    Written,
+    /// On the device.
+    Synced,
+}
+
+impl From<DurabilityName> for Durability {
+    fn from(name: DurabilityName) -> Self {
+        match name {
+            DurabilityName::Buffered => Durability::Buffered,
+            DurabilityName::Written => Durability::Written,
+            DurabilityName::Synced => Durability::Synced,
+        }
+    }
+}
+
+impl fmt::Display for DurabilityName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DurabilityName::Buffered => "buffered",
+            DurabilityName::Written => "written",
+            DurabilityName::Synced => "synced",
+        })
+    }
+}
+
+/// A store that KVZone knows by name.
+pub trait Adapter: Send + Sync {
+    /// Lower case, as in `--stores`.
+    fn name(&self) -> &'static str;
+
+    /// One line for people.
+    fn summary(&self) -> &'static str;
+
+    /// Looks whether it can be run. Loads a library, and nothing else.
+    fn probe(&self) -> Availability;
+
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Every setting that it would be opened with, as name and value, for the
+    /// report; an unknown or malformed override is a usage error that names
+    /// the nearest setting.
+    fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>>;
+
+    /// Opens the store in a folder, making it where there is none.
+    fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>>;
+
+    /// The files that hold data, for space and for dropping caches; all files
+    /// below the folder unless a store keeps them elsewhere (a device).
+    fn data_paths(&self, request: &OpenRequest) -> Vec<PathBuf> {
+        vec![request.folder.clone()]
+    }
+}
+
+/// A store that is open in this process.
+pub trait OpenStore: Send + Sync {
+    /// What one thread works with.
+    fn session(self: Arc<Self>) -> Result<Box<dyn Session>>;
+
+    /// Makes everything written so far durable.
+    fn sync(&self) -> Result<()>;
+
+    /// Waits until work that the store put off (flush, compaction) is done;
+    /// returns at once where there is none.
+    fn settle(&self) -> Result<()>;
+
+    /// Gives back what space can be given back.
+    fn compact(&self) -> Result<()>;
+
+    /// The store's own counters, for `extra` in the report.
+    fn counters(&self) -> BTreeMap<String, f64> {
+        BTreeMap::new()
+    }
+
+    /// Closes the store cleanly. Sessions are gone before it is called.
+    fn close(self: Arc<Self>) -> Result<()>;
+}
+
+/// One change of a batch.
+#[derive(Clone, Copy, Debug)]
+pub enum Change<'a> {
+    /// Gives a key a value.
+    Put {
+        /// The key.
+        key: &'a [u8],
+        /// The value.
+        value: &'a [u8],
+    },
+    /// Takes a key away.
+    Delete {
+        /// The key.
+        key: &'a [u8],
+    },
+}
+
+/// What one thread works with. Every call is as durable, when it returns, as
+/// the [`OpenRequest`] said.
+pub trait Session: Send {
+    /// Puts the value of a key into `value`, replacing what was there; false,
+    /// and an empty `value`, if there is none.
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
+
+    /// Gives a key a value.
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Takes a key away; no error if it is not there.
+    fn delete(&mut self, key: &[u8]) -> Result<()>;
+
+    /// Applies changes in order, in the store's own form of a batch.
+    fn write(&mut self, changes: &[Change<'_>]) -> Result<()>;
+
+    /// Visits up to `limit` entries from `from` (inclusive) on, in key order;
+    /// answers how many there were.
+    fn scan(&mut self, from: &[u8], limit: u64, visit: &mut Visit<'_>) -> Result<u64>;
+}
+
+/// Called with key and value of each entry.
+pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) + 'a;
+
+/// The answer of stores without order.
+pub fn no_scan(store: &'static str) -> Error {
+    Error::Unsupported {
+        store: store.to_string(),
+        what: "scans: it keeps no key order".to_string(),
+    }
+}
+
+/// The folder's name inside a run's own folder, the same for all adapters.
+pub fn store_folder(run: &Path) -> PathBuf {
+    run.join("store")
+}

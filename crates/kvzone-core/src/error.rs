@@ -1,0 +1,88 @@
+//! What can go wrong while stores are measured.
+
+use std::path::PathBuf;
+
+/// The result of every fallible call of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, and for whom.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The user asked for something that cannot be: exit status 2.
+    #[error("{0}")]
+    Usage(String),
+    /// A store cannot do what the workload needs: "n/a" in the report.
+    #[error("{store} cannot do {what}")]
+    Unsupported {
+        /// The store.
+        store: String,
+        /// What it cannot do.
+        what: String,
+    },
+    /// A store's library is not here.
+    #[error("{store} is missing: {what}; to get it: {remedy}")]
+    Missing {
+        /// The store.
+        store: String,
+        /// What was looked for, and where.
+        what: String,
+        /// The command that brings it.
+        remedy: String,
+    },
+    /// A store answered an error.
+    #[error("{store}: {call}: {words}")]
+    Store {
+        /// The store.
+        store: &'static str,
+        /// The call that failed.
+        call: &'static str,
+        /// The store's own words.
+        words: String,
+    },
+    /// A store returned something else than what was written.
+    #[error("{store} returned wrong data: {what}")]
+    WrongData {
+        /// The store.
+        store: String,
+        /// The key, what was expected and what came.
+        what: String,
+    },
+    /// The operating system refused or failed something of our own.
+    #[error("{operation} {}: {words}", path.display())]
+    Machine {
+        /// What was being done.
+        operation: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// What the operating system said.
+        words: String,
+    },
+    /// One of our own engines answered an error, or the I/O layer did.
+    #[error(transparent)]
+    Cambium(#[from] cambium_base::Error),
+}
+
+impl Error {
+    /// An error of a store: its name, the call, and its own words.
+    pub fn store(store: &'static str, call: &'static str, words: impl ToString) -> Self {
+        Error::Store {
+            store,
+            call,
+            words: words.to_string(),
+        }
+    }
+
+    /// An error of the operating system, met by KVZone itself.
+    pub fn machine(
+        operation: &'static str,
+        path: impl Into<PathBuf>,
+        source: impl ToString,
+    ) -> Self {
+        Error::Machine {
+            operation,
+            path: path.into(),
+            words: source.to_string(),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What is to be run: one worker process's work, as text that crosses a pipe.
+//!
+//! `kvzone run` turns its arguments into one [`Job`] for each store and repeat.
+//! Everything that decides which operations are issued is in [`Load`], and is
+//! the same for all stores of a round; what belongs to one store is beside it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::adapter::{DurabilityName, Profile};
+
+/// One store, one workload, one repeat: what a worker process does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Job {
+    /// Name of the store's adapter.
+    pub store: String,
+    /// From 0.
+    pub repeat: u32,
+    /// A folder of this run alone, there and empty.
+    pub folder: PathBuf,
+    /// What every write promises.
+    pub durability: DurabilityName,
+    /// The store's own cache, in bytes.
+    pub cache_bytes: u64,
+    /// The limit set on the worker by its parent, for the report.
+    pub memory_limit_bytes: Option<u64>,
+    /// How far settings go.
+    pub profile: Profile,
+    /// `--set store.option=value` with the store's name taken off.
+    pub overrides: BTreeMap<String, String>,
+    /// Drop caches before the measured phase.
+    pub cold: bool,
+    /// Open again after the run, and measure how long it takes.
+    pub reopen: bool,
+    /// What is issued.
+    pub load: Load,
+}
+
+/// The operations, whatever the store.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// The workload's name: `fill-random`, `ycsb-a`.
+    pub workload: String,
+    /// Everything random comes from it.
+    pub seed: u64,
+    /// Entries that the store holds after its load.
+    pub keys: u64,
+    /// Bytes of a key.
+    pub key_bytes: SizeChoice,
+    /// Bytes of a value.
+    pub value_bytes: SizeChoice,
+    /// When the measured phase ends.
+    pub until: Until,
+    /// Threads that issue operations.
+    pub threads: u32,
+    /// Entries of a batch; 1 means single puts and deletes.
+    pub batch: u32,
+    /// Operations a second over all threads: an open loop, in which latency
+    /// is measured from the intended start. None: as fast as it goes.
+    pub rate: Option<f64>,
+    /// Overrides the workload's own choice of keys.
+    pub popularity: Option<Popularity>,
+    /// One read in so many is compared with what was written; 1 for all.
+    pub verify_every: u32,
+    /// Share of a value's bytes that compress away, 0 to 1.
+    pub compressible: f64,
+}
+
+/// How many bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SizeChoice {
+    /// Always the same.
+    Fixed(u64),
+    /// Any from the first to the second, inclusive, equally likely.
+    Uniform(u64, u64),
+}
+
+/// When a measured phase ends.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Until {
+    /// After so many operations over all threads.
+    Operations(u64),
+    /// After so many seconds.
+    Seconds(f64),
+}
+
+/// Which keys are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Popularity {
+    /// All alike.
+    Uniform,
+    /// The exact law P(r) = r^(-s)/H(N,s), by rejection inversion.
+    Zipfian(f64),
+    /// YCSB's likeness of it: constant 0.99 over 10^10 ranks, hashed.
+    YcsbZipfian,
+    /// Those inserted last are the most popular, zipfian by age.
+    Latest,
+    /// One after another.
+    Sequential,
+}
