@@ -3,11 +3,14 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`flat`] | the flat array of slots of ZDB: a position per integer key |
+//! | [`node_store`] | where the nodes of append-only trees come from and go to |
 //! | [`linear_hash`] | which bucket a hash belongs to while a table grows bucket by bucket |
 #![forbid(unsafe_code)]
 
 pub mod flat;
 pub mod linear_hash;
+pub mod node_store;
 
 pub use flat::{FlatSlots, Slot, SlotFormat};
 pub use linear_hash::BucketMap;
+pub use node_store::{MemoryNodes, NODE_TRAILER_BYTES, Node, NodeAddress, NodeReader, NodeWriter};
