@@ -1,0 +1,273 @@
+//! The workloads that have names.
+//!
+//! A workload is a mix of operations with weights, a choice of keys, and what
+//! has to be in the store before. Sizes, threads, rate and length are not its
+//! business: they are in [`Load`](crate::job::Load), the same for all of them.
+//!
+//! `fill-*` are their own load: each key is put exactly once, in key order or
+//! in a seeded random order, and that is what is measured. All others begin
+//! with a load in random order, as stores in use were filled.
+//!
+//! `ycsb-a` to `ycsb-f` are the core workloads of Cooper et al., "Benchmarking
+//! Cloud Serving Systems with YCSB", SoCC 2010, section 4, with a value in
+//! place of their ten fields: an update puts the whole value. Their keys are
+//! chosen by YCSB's likeness of a zipfian law unless the load says otherwise.
+
+use crate::error::{Error, Result};
+use crate::job::Popularity;
+use crate::names::nearest;
+use crate::record::Phase;
+
+/// One kind of operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OperationKind {
+    /// Puts a key that is not there.
+    Insert,
+    /// Puts a key that was loaded.
+    Update,
+    /// Gets a key.
+    Read,
+    /// Gets a key, and puts it.
+    ReadModifyWrite,
+    /// Deletes a key.
+    Delete,
+    /// Visits the 1 to 100 entries that follow a key.
+    Scan,
+    /// Reads all keys in key order, by scans where the store has them, else
+    /// by gets.
+    ReadInOrder,
+}
+
+impl OperationKind {
+    /// As reports name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            OperationKind::Insert => "insert",
+            OperationKind::Update => "update",
+            OperationKind::Read => "read",
+            OperationKind::ReadModifyWrite => "read-modify-write",
+            OperationKind::Delete => "delete",
+            OperationKind::Scan => "scan",
+            OperationKind::ReadInOrder => "read-in-order",
+        }
+    }
+
+    /// True if the store is changed.
+    pub fn writes(self) -> bool {
+        matches!(
+            self,
+            OperationKind::Insert
+                | OperationKind::Update
+                | OperationKind::ReadModifyWrite
+                | OperationKind::Delete
+        )
+    }
+
+    /// True if something is read.
+    pub fn reads(self) -> bool {
+        matches!(
+            self,
+            OperationKind::Read
+                | OperationKind::ReadModifyWrite
+                | OperationKind::Scan
+                | OperationKind::ReadInOrder
+        )
+    }
+}
+
+/// In which order keys are put for the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FillOrder {
+    /// In key order.
+    Sequential,
+    /// In a seeded random order.
+    Random,
+}
+
+/// A named workload.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    /// As in `--workload`.
+    pub name: &'static str,
+    /// One line for people.
+    pub summary: &'static str,
+    /// How the store is filled: measured itself for `fill-*`, else before.
+    pub fill: FillOrder,
+    /// Operations after the load, with their weights in percent; empty for
+    /// `fill-*`.
+    pub mix: &'static [(OperationKind, u32)],
+    /// Which keys, unless the load says otherwise.
+    pub popularity: Popularity,
+}
+
+impl Workload {
+    /// The phase that is the point of it: the load of `fill-*`, else the run.
+    pub fn measured_phase(&self) -> Phase {
+        if self.mix.is_empty() {
+            Phase::Load
+        } else {
+            Phase::Run
+        }
+    }
+
+    /// True if its mix has an operation of this kind.
+    pub fn has(&self, kind: OperationKind) -> bool {
+        self.mix.iter().any(|&(of_mix, _)| of_mix == kind)
+    }
+
+    /// True if nothing after the load changes the store.
+    pub fn only_reads(&self) -> bool {
+        self.mix.iter().all(|(kind, _)| !kind.writes())
+    }
+
+    /// True if nothing is read: the workloads whose changes can be batched.
+    pub fn only_writes(&self) -> bool {
+        self.mix.iter().all(|(kind, _)| !kind.reads())
+    }
+
+    /// True if a store without key order cannot run it.
+    pub fn needs_order(&self) -> bool {
+        self.has(OperationKind::Scan)
+    }
+}
+
+use OperationKind::{Delete, Insert, Read, ReadInOrder, ReadModifyWrite, Scan, Update};
+
+/// All of them, in the order of lists.
+pub const WORKLOADS: &[Workload] = &[
+    Workload {
+        name: "fill-sequential",
+        summary: "put every key once, in key order",
+        fill: FillOrder::Sequential,
+        mix: &[],
+        popularity: Popularity::Sequential,
+    },
+    Workload {
+        name: "fill-random",
+        summary: "put every key once, in random order",
+        fill: FillOrder::Random,
+        mix: &[],
+        popularity: Popularity::Uniform,
+    },
+    Workload {
+        name: "overwrite",
+        summary: "put loaded keys again, chosen at random",
+        fill: FillOrder::Random,
+        mix: &[(Update, 100)],
+        popularity: Popularity::Uniform,
+    },
+    Workload {
+        name: "read-random",
+        summary: "get loaded keys, chosen at random",
+        fill: FillOrder::Random,
+        mix: &[(Read, 100)],
+        popularity: Popularity::Uniform,
+    },
+    Workload {
+        name: "read-sequential",
+        summary: "read all keys in key order, by scans of 100 where the store has them, else by gets",
+        fill: FillOrder::Random,
+        mix: &[(ReadInOrder, 100)],
+        popularity: Popularity::Sequential,
+    },
+    Workload {
+        name: "delete-random",
+        summary: "delete loaded keys, each once, in random order",
+        fill: FillOrder::Random,
+        mix: &[(Delete, 100)],
+        popularity: Popularity::Uniform,
+    },
+    Workload {
+        name: "ycsb-a",
+        summary: "YCSB A: 50 % reads, 50 % updates, zipfian",
+        fill: FillOrder::Random,
+        mix: &[(Read, 50), (Update, 50)],
+        popularity: Popularity::YcsbZipfian,
+    },
+    Workload {
+        name: "ycsb-b",
+        summary: "YCSB B: 95 % reads, 5 % updates, zipfian",
+        fill: FillOrder::Random,
+        mix: &[(Read, 95), (Update, 5)],
+        popularity: Popularity::YcsbZipfian,
+    },
+    Workload {
+        name: "ycsb-c",
+        summary: "YCSB C: reads, zipfian",
+        fill: FillOrder::Random,
+        mix: &[(Read, 100)],
+        popularity: Popularity::YcsbZipfian,
+    },
+    Workload {
+        name: "ycsb-d",
+        summary: "YCSB D: 95 % reads of the latest, 5 % inserts",
+        fill: FillOrder::Random,
+        mix: &[(Read, 95), (Insert, 5)],
+        popularity: Popularity::Latest,
+    },
+    Workload {
+        name: "ycsb-e",
+        summary: "YCSB E: 95 % scans of 1 to 100 entries, 5 % inserts, zipfian",
+        fill: FillOrder::Random,
+        mix: &[(Scan, 95), (Insert, 5)],
+        popularity: Popularity::YcsbZipfian,
+    },
+    Workload {
+        name: "ycsb-f",
+        summary: "YCSB F: 50 % reads, 50 % read-modify-writes, zipfian",
+        fill: FillOrder::Random,
+        mix: &[(Read, 50), (ReadModifyWrite, 50)],
+        popularity: Popularity::YcsbZipfian,
+    },
+];
+
+/// Finds a workload; where there is none of that name, the usage error names
+/// the nearest.
+///
+/// ```
+/// use kvzone_core::workload;
+/// assert_eq!(workload::find("ycsb-a").unwrap().mix.len(), 2);
+/// let error = workload::find("fill-rnadom").unwrap_err();
+/// assert!(error.to_string().contains("fill-random"));
+/// ```
+pub fn find(name: &str) -> Result<&'static Workload> {
+    let found = WORKLOADS.iter().find(|workload| workload.name == name);
+    found.ok_or_else(|| {
+        let near = nearest(name, WORKLOADS.iter().map(|workload| workload.name));
+        Error::Usage(format!(
+            "there is no workload {name:?}; near it: {}; `kvzone list workloads` shows all",
+            near.join(", ")
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_of_a_mix_add_up_to_a_hundred() {
+        for workload in WORKLOADS {
+            let sum: u32 = workload.mix.iter().map(|(_, weight)| weight).sum();
+            let expected = if workload.mix.is_empty() { 0 } else { 100 };
+            assert_eq!(sum, expected, "{}", workload.name);
+        }
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<_> = WORKLOADS.iter().map(|workload| workload.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), WORKLOADS.len());
+    }
+
+    #[test]
+    fn the_measured_phase_of_fills_is_the_load() {
+        for workload in WORKLOADS {
+            let fills = workload.name.starts_with("fill-");
+            let load = workload.measured_phase() == Phase::Load;
+            assert_eq!(fills, load, "{}", workload.name);
+        }
+    }
+}
