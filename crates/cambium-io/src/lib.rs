@@ -34,6 +34,8 @@ pub use file_system::{
     Advice, Alignment, DirectoryEntry, File, FileKind, FileLock, FileSystem, LockMode, Metadata,
     OpenOptions, Space,
 };
-pub use real::{RealFileSystem, SyncReadQueue, SystemClock, SystemRandomness, ThreadExecutor};
+pub use real::{
+    RealFileSystem, SyncReadQueue, SystemClock, SystemRandomness, ThreadExecutor, resident_pages,
+};
 pub use recording::{IoCounters, Recorder, RecordingFileSystem};
 pub use step::{Executor, StepOutcome, Task};

@@ -8,6 +8,7 @@
 //! | `lock` | advisory locks with the owner's process id |
 //! | `parts` | clock, random numbers, [`crate::Environment::real`] |
 //! | `executor` | one thread per task |
+//! | `residency` | how much of a file lies in the cache |
 //! | `queue` | batched reads through `pread`, Linux AIO and io_uring |
 //!
 //! Media assumptions, and what breaks where one is false:
@@ -28,6 +29,7 @@ mod file;
 mod lock;
 mod parts;
 mod queue;
+mod residency;
 
 use std::fs;
 use std::io;
@@ -47,6 +49,7 @@ use crate::file_system::{
 pub use executor::ThreadExecutor;
 pub use parts::{SystemClock, SystemRandomness};
 pub use queue::SyncReadQueue;
+pub use residency::resident_pages;
 
 /// The operating system's files, folders and block devices.
 ///
