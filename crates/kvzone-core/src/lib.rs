@@ -11,6 +11,7 @@
 //! | [`names`] | the names nearest to one that was mistyped |
 //! | [`record`] | what is reported of a run |
 //! | [`size`] | byte counts as people write them: `64MiB` |
+//! | [`statistics`] | medians, intervals, the order of rounds, verdicts |
 //! | [`workload`] | the workloads that have names |
 #![forbid(unsafe_code)]
 
@@ -23,4 +24,5 @@ pub mod latency;
 pub mod names;
 pub mod record;
 pub mod size;
+pub mod statistics;
 pub mod workload;

@@ -1,0 +1,124 @@
+//! Whether a ratio names a winner.
+//!
+//! A difference below 2 % is nobody's reason to choose a store, and smaller
+//! than what the layout of a binary in memory does to a program. So a winner is
+//! named only if the whole interval lies beyond [`INDIFFERENT`] of 1.00, and
+//! never from a single round.
+
+use serde::{Deserialize, Serialize};
+
+use super::bootstrap::{Interval, interval};
+use super::median;
+
+/// Ratios this near to 1 are no difference.
+pub const INDIFFERENT: f64 = 0.02;
+
+/// Rounds below which a claim should not be made.
+pub const ROUNDS_FOR_A_CLAIM: usize = 5;
+
+/// What the rounds say of a ratio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// The interval lies above 1.02.
+    Higher,
+    /// The interval lies below 0.98.
+    Lower,
+    /// The interval lies within 0.98 to 1.02.
+    Equal,
+    /// The interval reaches across a bound: noise drowns the difference.
+    Noise,
+    /// One round: nothing can be said.
+    Unknown,
+}
+
+/// A ratio of two stores over all rounds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// Median of the rounds' ratios.
+    pub ratio: f64,
+    /// Its 95 % interval; null for one round.
+    pub interval: Option<Interval>,
+    /// What follows.
+    pub verdict: Verdict,
+    /// The ratio in each round.
+    pub ratios: Vec<f64>,
+}
+
+/// Compares two stores by what they reached in each round: `pairs` of (this,
+/// other). Rounds in which the other reached nothing are left out; `None` if
+/// no round is left.
+///
+/// ```
+/// use kvzone_core::statistics::verdict::{Verdict, compare};
+/// let rounds = [(210.0, 100.0), (400.0, 200.0), (290.0, 150.0)];
+/// let found = compare(&rounds, 1).unwrap();
+/// assert_eq!(found.ratio, 2.0);
+/// assert_eq!(found.verdict, Verdict::Higher);
+/// ```
+pub fn compare(pairs: &[(f64, f64)], seed: u64) -> Option<Comparison> {
+    let ratios: Vec<f64> = pairs
+        .iter()
+        .filter(|(_, other)| *other > 0.0)
+        .map(|(this, other)| this / other)
+        .filter(|ratio| ratio.is_finite())
+        .collect();
+    let ratio = median(&ratios)?;
+    let interval = interval(&ratios, seed);
+    let verdict = interval.map_or(Verdict::Unknown, judge);
+    Some(Comparison {
+        ratio,
+        interval,
+        verdict,
+        ratios,
+    })
+}
+
+fn judge(interval: Interval) -> Verdict {
+    let (low, high) = (1.0 - INDIFFERENT, 1.0 + INDIFFERENT);
+    if interval.low > high {
+        Verdict::Higher
+    } else if interval.high < low {
+        Verdict::Lower
+    } else if interval.low >= low && interval.high <= high {
+        Verdict::Equal
+    } else {
+        Verdict::Noise
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(pairs: &[(f64, f64)]) -> Verdict {
+        compare(pairs, 1).unwrap().verdict
+    }
+
+    #[test]
+    fn a_winner_needs_the_whole_interval_beyond_two_percent() {
+        let times =
+            |factor: f64| [100.0, 110.0, 90.0, 105.0, 95.0].map(|other| (other * factor, other));
+        assert_eq!(verdict(&times(1.03)), Verdict::Higher);
+        assert_eq!(verdict(&times(0.97)), Verdict::Lower);
+        assert_eq!(verdict(&times(1.01)), Verdict::Equal);
+        let mixed = [(2.0, 1.0), (1.0, 2.0), (1.0, 1.0), (3.0, 2.0), (2.0, 3.0)];
+        assert_eq!(verdict(&mixed), Verdict::Noise);
+    }
+
+    #[test]
+    fn ratios_are_taken_inside_rounds_so_drift_of_the_machine_cancels() {
+        // Each round is ten times slower than the one before; the ratio holds.
+        let drifting = [(110.0, 100.0), (11.0, 10.0), (1.1, 1.0), (0.11, 0.1)];
+        let found = compare(&drifting, 1).unwrap();
+        assert!((found.ratio - 1.1).abs() < 1e-9);
+        assert_eq!(found.verdict, Verdict::Higher);
+    }
+
+    #[test]
+    fn one_round_says_nothing_and_none_is_no_comparison() {
+        assert_eq!(verdict(&[(5.0, 1.0)]), Verdict::Unknown);
+        assert_eq!(compare(&[], 1), None);
+        assert_eq!(compare(&[(1.0, 0.0)], 1), None);
+    }
+}
