@@ -105,3 +105,32 @@ pub enum Popularity {
     /// One after another.
     Sequential,
 }
+
+impl SizeChoice {
+    /// The mean of many.
+    ///
+    /// ```
+    /// use kvzone_core::job::SizeChoice;
+    /// assert_eq!(SizeChoice::Uniform(16, 64).mean(), 40.0);
+    /// ```
+    pub fn mean(self) -> f64 {
+        match self {
+            SizeChoice::Fixed(bytes) => bytes as f64,
+            SizeChoice::Uniform(from, to) => f64::midpoint(from as f64, to as f64),
+        }
+    }
+
+    /// None has fewer bytes.
+    pub fn smallest(self) -> u64 {
+        match self {
+            SizeChoice::Fixed(bytes) | SizeChoice::Uniform(bytes, _) => bytes,
+        }
+    }
+
+    /// None has more bytes.
+    pub fn largest(self) -> u64 {
+        match self {
+            SizeChoice::Fixed(bytes) | SizeChoice::Uniform(_, bytes) => bytes,
+        }
+    }
+}

@@ -9,6 +9,7 @@
 //! | [`job`] | what is to be run, as text that crosses a pipe |
 //! | [`latency`] | percentiles of many durations |
 //! | [`names`] | the names nearest to one that was mistyped |
+//! | [`protocol`] | what a worker process tells the one that started it |
 //! | [`record`] | what is reported of a run |
 //! | [`size`] | byte counts as people write them: `64MiB` |
 //! | [`statistics`] | medians, intervals, the order of rounds, verdicts |
@@ -22,6 +23,7 @@ pub mod error;
 pub mod job;
 pub mod latency;
 pub mod names;
+pub mod protocol;
 pub mod record;
 pub mod size;
 pub mod statistics;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::adapter::{DurabilityName, Profile};
+use crate::job::Job;
 
 /// The value of `schema`.
 pub const SCHEMA: &str = "kvzone/1";
@@ -97,6 +98,49 @@ pub struct Run {
     pub extra: BTreeMap<String, Value>,
 }
 
+impl Run {
+    /// A run of which nothing is known but what was asked for: no figures, not
+    /// a version, no settings. Its status is ok until somebody says otherwise.
+    pub fn blank(job: &Job, phase: Phase) -> Run {
+        Run {
+            store: job.store.clone(),
+            version: None,
+            workload: job.load.workload.clone(),
+            repeat: job.repeat,
+            phase,
+            threads: job.load.threads,
+            keys: job.load.keys,
+            key_size: job.load.key_bytes.mean(),
+            value_size: job.load.value_bytes.mean(),
+            operations: 0,
+            seconds: 0.0,
+            ops_per_second: 0.0,
+            user_bytes: 0,
+            durability: job.durability,
+            profile: job.profile,
+            cache_bytes: Some(job.cache_bytes),
+            memory_limit_bytes: job.memory_limit_bytes,
+            target_rate: job.load.rate,
+            status: Status::Ok,
+            error: None,
+            settings: BTreeMap::new(),
+            latency_ns: None,
+            native_latency_ns: None,
+            device_write_bytes: None,
+            device_read_bytes: None,
+            write_amplification: None,
+            read_amplification: None,
+            space_bytes: None,
+            space_amplification: None,
+            cpu_seconds: None,
+            peak_memory_bytes: None,
+            result_hash: None,
+            timeline: Vec::new(),
+            extra: BTreeMap::new(),
+        }
+    }
+}
+
 /// Part of a worker's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -109,6 +153,18 @@ pub enum Phase {
     Reopen,
     /// Giving space back.
     Compact,
+}
+
+impl Phase {
+    /// As in the JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Load => "load",
+            Phase::Run => "run",
+            Phase::Reopen => "reopen",
+            Phase::Compact => "compact",
+        }
+    }
 }
 
 /// How a phase ended.
@@ -129,6 +185,21 @@ pub enum Status {
     Missing,
     /// The store cannot do what the workload needs.
     Unsupported,
+}
+
+impl Status {
+    /// As in the JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Ok => "ok",
+            Status::Failed => "failed",
+            Status::Wrong => "wrong",
+            Status::Crashed => "crashed",
+            Status::Hung => "hung",
+            Status::Missing => "missing",
+            Status::Unsupported => "unsupported",
+        }
+    }
 }
 
 /// Durations in nanoseconds.

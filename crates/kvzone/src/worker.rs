@@ -1,0 +1,262 @@
+//! `kvzone worker`: one store, one workload, one repeat, in a process of its
+//! own. Nobody types it; `kvzone run` starts it (see [`kvzone_core::protocol`]).
+//!
+//! Standard output is duplicated first, and then made the same as standard
+//! error: what a library prints cannot come between two events. Should the
+//! process that started it die, the kernel ends this one too.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use kvzone_core::adapter::{Adapter, Availability, OpenRequest, store_folder};
+use kvzone_core::driver::{Observer, PhaseResult, run_job};
+use kvzone_core::error::{Error, Result};
+use kvzone_core::job::Job;
+use kvzone_core::protocol::{Event, status_of};
+use kvzone_core::record::{Phase, Run, Status};
+use serde_json::{Value, json};
+
+use crate::cold::{self, Dropped};
+use crate::counters::Counters;
+use crate::place::{self, Disk};
+use crate::stores;
+
+/// Reads a job from standard input, does it, and tells how it went on standard
+/// output. An error is one of the pipe; what went wrong with the store is an
+/// event.
+pub(crate) fn run() -> Result<()> {
+    let mut out = take_standard_output()?;
+    let parent_ends_us = rustix::process::set_parent_process_death_signal(Some(
+        rustix::process::Signal::KILL,
+    ));
+    parent_ends_us.map_err(|error| pipe_failed("prctl", error))?;
+    let mut text = String::new();
+    std::io::stdin()
+        .read_to_string(&mut text)
+        .map_err(|error| pipe_failed("read", error))?;
+    let job: Job = serde_json::from_str(&text)
+        .map_err(|error| Error::Usage(format!("a job that is none: {error}")))?;
+    let last = match work(&job, &mut out) {
+        Ok(()) => Event::Done,
+        Err(error) => Event::Failed {
+            status: status_of(&error),
+            error: error.to_string(),
+        },
+    };
+    send(&mut out, &last)
+}
+
+/// A descriptor that only this module knows; standard output is standard error
+/// from here on.
+fn take_standard_output() -> Result<File> {
+    let copy = rustix::io::dup(rustix::stdio::stdout()).map_err(|e| pipe_failed("dup", e))?;
+    rustix::stdio::dup2_stdout(rustix::stdio::stderr()).map_err(|e| pipe_failed("dup2", e))?;
+    Ok(File::from(copy))
+}
+
+fn pipe_failed(operation: &'static str, error: impl ToString) -> Error {
+    Error::machine(operation, "the pipe to kvzone run", error)
+}
+
+fn send(out: &mut File, event: &Event) -> Result<()> {
+    let line = event.line()?;
+    out.write_all(line.as_bytes())
+        .map_err(|error| pipe_failed("write", error))
+}
+
+/// What the adapter is asked to open, known before the driver asks.
+fn open_request(job: &Job) -> OpenRequest {
+    OpenRequest {
+        folder: store_folder(&job.folder),
+        durability: job.durability,
+        cache_bytes: job.cache_bytes,
+        profile: job.profile,
+        overrides: job.overrides.clone(),
+        expected_keys: job.load.keys,
+        key_bytes: job.load.key_bytes.largest().try_into().unwrap_or(u32::MAX),
+        expected_value_bytes: job.load.value_bytes.mean().ceil() as u64,
+        threads: job.load.threads,
+    }
+}
+
+fn work(job: &Job, out: &mut File) -> Result<()> {
+    let adapter = stores::find(&job.store)?;
+    let version = match adapter.probe() {
+        Availability::Found { version, .. } => Some(version),
+        Availability::Missing { what, remedy } => {
+            return Err(Error::Missing {
+                store: job.store.clone(),
+                what,
+                remedy,
+            });
+        }
+    };
+    let request = open_request(job);
+    let settings = adapter.settings(&request)?;
+    let started = Event::Started {
+        version: version.clone(),
+        settings: settings.clone(),
+    };
+    send(out, &started)?;
+    let reporter = Reporter {
+        job,
+        version,
+        settings,
+        paths: data_paths(adapter.as_ref(), &request),
+        disk: Disk::of(&job.folder),
+        state: Mutex::new(State {
+            out: out.try_clone().map_err(|error| pipe_failed("dup", error))?,
+            started: Counters::default(),
+            foreground: None,
+            dropped: None,
+        }),
+    };
+    reporter.stage("open", false)?;
+    run_job(adapter.as_ref(), job, &reporter)?;
+    Ok(())
+}
+
+fn data_paths(adapter: &dyn Adapter, request: &OpenRequest) -> Vec<PathBuf> {
+    adapter.data_paths(request)
+}
+
+/// Counts between the parts of a job, and tells the parent.
+struct Reporter<'a> {
+    job: &'a Job,
+    version: Option<String>,
+    settings: std::collections::BTreeMap<String, String>,
+    paths: Vec<PathBuf>,
+    disk: Disk,
+    state: Mutex<State>,
+}
+
+struct State {
+    out: File,
+    /// When the phase began.
+    started: Counters,
+    /// What its operations cost, before the store was waited for.
+    foreground: Option<Counters>,
+    /// Set before a cold phase.
+    dropped: Option<Dropped>,
+}
+
+impl Reporter<'_> {
+    fn with<T>(&self, act: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        // Poisoned means that a callback panicked; the process is ending.
+        let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
+        act(&mut state)
+    }
+
+    fn stage(&self, stage: &str, counted: bool) -> Result<()> {
+        let event = Event::Stage {
+            stage: stage.to_string(),
+            counted,
+        };
+        self.with(|state| send(&mut state.out, &event))
+    }
+}
+
+impl Observer for Reporter<'_> {
+    fn phase_starts(&self, phase: Phase) -> Result<()> {
+        let counted = matches!(phase, Phase::Load | Phase::Run);
+        self.stage(phase.name(), counted)?;
+        self.with(|state| {
+            state.foreground = None;
+            state.started = Counters::now(&self.disk);
+            Ok(())
+        })
+    }
+
+    fn progress(&self, _: Phase, operations: u64) {
+        // A parent that went away has no use for it; the kernel ends us.
+        let _ = self.with(|state| send(&mut state.out, &Event::Progress { operations }));
+    }
+
+    fn work_ended(&self, _: Phase) -> Result<()> {
+        self.with(|state| {
+            state.foreground = Some(Counters::now(&self.disk).since(&state.started));
+            Ok(())
+        })?;
+        self.stage("settle", false)
+    }
+
+    fn phase_ended(&self, result: &PhaseResult) -> Result<()> {
+        self.with(|state| {
+            let spent = Counters::now(&self.disk).since(&state.started);
+            let mut run = self.run_of(result, &spent);
+            if let Some(foreground) = state.foreground.take() {
+                let cpu = json!(foreground.cpu_seconds);
+                run.extra.insert("foreground_cpu_seconds".to_string(), cpu);
+            }
+            if let Some(dropped) = state.dropped.take() {
+                run.extra.insert("cold".to_string(), dropped.to_json());
+            }
+            let finished = Event::Finished { run: Box::new(run) };
+            send(&mut state.out, &finished)
+        })?;
+        self.stage("close", false)
+    }
+
+    fn store_closed(&self) -> Result<()> {
+        self.stage("drop caches", false)?;
+        let dropped = cold::drop_caches(&self.paths)?;
+        self.with(|state| {
+            state.dropped = Some(dropped);
+            match dropped.note() {
+                Some(text) => send(&mut state.out, &Event::Note { text }),
+                None => Ok(()),
+            }
+        })?;
+        self.stage("open", false)
+    }
+}
+
+impl Reporter<'_> {
+    /// Joins what the driver measured with what the kernel counted.
+    fn run_of(&self, result: &PhaseResult, spent: &Counters) -> Run {
+        let space_bytes = place::space_of(&self.paths);
+        let status = result.failure.as_ref().map_or(Status::Ok, status_of);
+        let mut extra = result.extra.clone();
+        extra.insert("user_bytes_written".into(), json!(result.user_bytes_written));
+        extra.insert("user_bytes_read".into(), json!(result.user_bytes_read));
+        extra.insert("live_user_bytes".into(), json!(result.live_user_bytes));
+        let (disk_read, disk_written) = spent.disk.unzip();
+        extra.insert("whole_disk_read_bytes".into(), json!(disk_read));
+        extra.insert("whole_disk_write_bytes".into(), json!(disk_written));
+        Run {
+            version: self.version.clone(),
+            operations: result.operations,
+            seconds: result.seconds,
+            ops_per_second: result.operations_per_second(),
+            user_bytes: result.user_bytes_written + result.user_bytes_read,
+            status,
+            error: result.failure.as_ref().map(ToString::to_string),
+            settings: self.settings.clone(),
+            latency_ns: result.latency,
+            native_latency_ns: result.native_latency,
+            device_write_bytes: spent.write_bytes,
+            device_read_bytes: spent.read_bytes,
+            write_amplification: ratio(spent.write_bytes, result.user_bytes_written),
+            read_amplification: ratio(spent.read_bytes, result.user_bytes_read),
+            space_bytes: Some(space_bytes),
+            space_amplification: ratio(Some(space_bytes), result.live_user_bytes),
+            cpu_seconds: Some(spent.cpu_seconds),
+            peak_memory_bytes: spent.peak_memory_bytes,
+            result_hash: result.result_hash.clone(),
+            timeline: result.timeline.clone(),
+            extra,
+            ..Run::blank(self.job, result.phase)
+        }
+    }
+}
+
+fn ratio(bytes: Option<u64>, of: u64) -> Option<f64> {
+    (of > 0).then(|| bytes.map(|bytes| bytes as f64 / of as f64))?
+}
+
+/// What a run says of itself beside its figures.
+pub(crate) fn note(run: &mut Run, name: &str, value: Value) {
+    run.extra.insert(name.to_string(), value);
+}
