@@ -9,7 +9,7 @@ JOBS ?= 2
 RUSTDOCFLAGS := -D warnings -A rustdoc::private_intra_doc_links
 
 .DEFAULT_GOAL := help
-.PHONY: help preflight build run test soak bench
+.PHONY: help preflight build run test soak bench peers
 
 help: ## Print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ test: preflight ## Run everything that continuous integration runs
 
 soak: preflight ## Run the suites with larger bounds, and unsafe code under AddressSanitizer
 	JOBS=$(JOBS) .ci/soak
+
+peers: ## Fetch the stores to compare with into target/peers
+	@scripts/peers.sh
 
 # Synced writes by one thread and by many, in rounds that take turns. On a
 # machine that does other work, believe the ratio and not the rates.

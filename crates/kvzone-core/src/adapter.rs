@@ -144,8 +144,15 @@ pub trait Adapter: Send + Sync {
     /// Looks whether it can be run. Loads a library, and nothing else.
     fn probe(&self) -> Availability;
 
-    /// What it can do.
+    /// What it can do at best.
     fn capabilities(&self) -> Capabilities;
+
+    /// What it can do as it would be opened for this request: a store may keep
+    /// order for one kind of key, and not for another.
+    fn capabilities_for(&self, request: &OpenRequest) -> Capabilities {
+        let _ = request;
+        self.capabilities()
+    }
 
     /// Every setting that it would be opened with, as name and value, for the
     /// report; an unknown or malformed override is a usage error that names

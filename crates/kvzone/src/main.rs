@@ -2,17 +2,20 @@
 //!
 //! Exit status: 0 done; 2 wrong usage; 3 the disk, a file or a needed program
 //! failed. Data goes to standard output, talk and progress to standard error.
-#![forbid(unsafe_code)]
+// Allowed in the modules of `stores` that call C libraries, and nowhere else.
+#![deny(unsafe_code)]
 
 mod device;
+mod list;
 mod machine;
 mod output;
+mod stores;
 
 use std::process::ExitCode;
 
-use cambium_base::Error;
 use cambium_base::error::ErrorClass;
 use clap::{Parser, Subcommand};
+use kvzone_core::error::Error;
 
 /// Which key-value store, with which settings, suits a workload on a machine.
 #[derive(Debug, Parser)]
@@ -28,11 +31,14 @@ enum Command {
     /// several depths, buffered and direct; sequential reads and writes;
     /// synced writes
     Device(device::DeviceArguments),
+    /// List what there is to measure
+    List(list::ListArguments),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Command::Device(arguments) => device::run(&arguments),
+        Command::Device(arguments) => device::run(&arguments).map_err(Error::from),
+        Command::List(arguments) => list::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -44,8 +50,9 @@ fn main() -> ExitCode {
 }
 
 fn exit_code(error: &Error) -> ExitCode {
-    match error.class() {
-        ErrorClass::Usage => ExitCode::from(2),
-        ErrorClass::Damage | ErrorClass::Machine | ErrorClass::Retry => ExitCode::from(3),
+    match error {
+        Error::Usage(_) | Error::Unsupported { .. } => ExitCode::from(2),
+        Error::Cambium(error) if error.class() == ErrorClass::Usage => ExitCode::from(2),
+        _ => ExitCode::from(3),
     }
 }

@@ -1,0 +1,110 @@
+//! `kvzone list`: what there is to measure, and whether it is here.
+//!
+//! `list stores` loads each store's library and nothing else: a store that is
+//! missing is named with what was looked for and how to get it. Its JSON is an
+//! array of objects `{"name","found","version","path","summary","missing",
+//! "remedy"}`, with null for what does not apply.
+
+use clap::{Args, Subcommand};
+use comfy_table::{ContentArrangement, Table, presets};
+use kvzone_core::adapter::{Adapter, Availability};
+use kvzone_core::error::Result;
+use serde_json::{Value, json};
+
+use crate::{output, stores};
+
+/// Options of `kvzone list`.
+#[derive(Debug, Args)]
+pub(crate) struct ListArguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Stores: found or missing, version, where the library is, how to get it
+    Stores(StoresArguments),
+}
+
+#[derive(Debug, Args)]
+struct StoresArguments {
+    /// These only
+    #[arg(value_name = "STORE")]
+    names: Vec<String>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lists.
+pub(crate) fn run(arguments: &ListArguments) -> Result<()> {
+    match &arguments.what {
+        What::Stores(arguments) => list_stores(arguments),
+    }
+}
+
+fn list_stores(arguments: &StoresArguments) -> Result<()> {
+    let chosen = if arguments.names.is_empty() {
+        stores::all()
+    } else {
+        let names = arguments.names.iter();
+        names
+            .map(|name| stores::find(name))
+            .collect::<Result<_>>()?
+    };
+    let text = if arguments.json {
+        let rows: Vec<Value> = chosen.iter().map(|store| store_json(&**store)).collect();
+        format!("{:#}\n", Value::from(rows))
+    } else {
+        stores_table(&chosen)
+    };
+    Ok(output::print(&text)?)
+}
+
+fn store_json(store: &dyn Adapter) -> Value {
+    match store.probe() {
+        Availability::Found { version, path } => json!({
+            "name": store.name(),
+            "found": true,
+            "version": version,
+            "path": path.map(|path| path.display().to_string()),
+            "summary": store.summary(),
+            "missing": null,
+            "remedy": null,
+        }),
+        Availability::Missing { what, remedy } => json!({
+            "name": store.name(),
+            "found": false,
+            "version": null,
+            "path": null,
+            "summary": store.summary(),
+            "missing": what,
+            "remedy": remedy,
+        }),
+    }
+}
+
+fn stores_table(stores: &[Box<dyn Adapter>]) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_FULL_CONDENSED);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header([
+        "store",
+        "",
+        "version",
+        "library, or how to get it",
+        "what it is",
+    ]);
+    for store in stores {
+        let (found, version, place) = match store.probe() {
+            Availability::Found { version, path } => {
+                let path =
+                    path.map_or_else(|| "built in".to_string(), |it| it.display().to_string());
+                ("found", version, path)
+            }
+            Availability::Missing { remedy, .. } => ("missing", String::new(), remedy),
+        };
+        table.add_row([store.name(), found, &version, &place, store.summary()]);
+    }
+    format!("{table}\n")
+}

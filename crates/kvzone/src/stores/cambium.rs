@@ -1,0 +1,326 @@
+//! Our own engines, each as a store: whatever [`cambium::engines`] lists.
+//!
+//! Options of the engine are settings of the same names; `kvzone list stores`
+//! needs no line here when there is a new engine. What is chosen:
+//!
+//! | option | value |
+//! |---|---|
+//! | `keys` | `integer` where keys have 8 bytes or fewer and the engine has that option, unless overridden: keys are then big-endian numbers, filled up to 8 bytes for the engine |
+//! | `cache_bytes` | the cache asked for; the engine's default in profile `default` |
+//! | all others | the engine's default |
+//!
+//! Durability is an argument of every write, and means exactly what
+//! [`cambium::Durability`] says; compression there is none. Sessions are clones
+//! of one counted reference.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cambium::{
+    CompactOptions, Direction, Durability, EngineKind, KeyKind, KeyRange, OptionValues, Options,
+    StatisticValue, Store, WriteBatch,
+};
+use cambium_io::StepOutcome;
+use kvzone_core::adapter::{
+    Adapter, Availability, Capabilities, Change, OpenRequest, OpenStore, Profile, Session, Visit,
+};
+use kvzone_core::error::{Error, Result};
+
+/// Bytes of a key of an integer table.
+const INTEGER_BYTES: usize = 8;
+
+/// Budget of one background step.
+const STEP_BYTES: u64 = 4 << 20;
+
+/// One adapter for each engine.
+pub(super) fn adapters() -> Vec<Box<dyn Adapter>> {
+    let engines = cambium::engines();
+    let adapter = |kind: &Arc<dyn EngineKind>| Box::new(Cambium { kind: kind.clone() }) as Box<_>;
+    engines.iter().map(adapter).collect()
+}
+
+struct Cambium {
+    kind: Arc<dyn EngineKind>,
+}
+
+impl Cambium {
+    fn has(&self, option: &str) -> bool {
+        self.kind.options().iter().any(|spec| spec.name == option)
+    }
+
+    /// The options that differ from the engine's defaults.
+    fn chosen(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
+        let mut chosen = BTreeMap::new();
+        if self.has("keys") && request.key_bytes as usize <= INTEGER_BYTES {
+            chosen.insert("keys".to_string(), "integer".to_string());
+        }
+        if self.has("cache_bytes") && request.profile != Profile::Default {
+            chosen.insert("cache_bytes".to_string(), request.cache_bytes.to_string());
+        }
+        chosen.extend(request.overrides.clone());
+        self.refuse_unknown(&chosen)?;
+        Ok(chosen)
+    }
+
+    fn refuse_unknown(&self, chosen: &BTreeMap<String, String>) -> Result<()> {
+        let mut unknown = OptionValues::default();
+        for (name, value) in chosen.iter().filter(|(name, _)| !self.has(name)) {
+            unknown.set(name, value);
+        }
+        let refused = unknown.finish(self.kind.name(), self.kind.options());
+        refused.map_err(|error| Error::Usage(error.to_string()))
+    }
+
+    fn is_integer(&self, chosen: &BTreeMap<String, String>) -> bool {
+        chosen.get("keys").is_some_and(|keys| keys == "integer")
+    }
+}
+
+impl Adapter for Cambium {
+    fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    fn summary(&self) -> &'static str {
+        self.kind.summary()
+    }
+
+    fn probe(&self) -> Availability {
+        let version = format!(
+            "{} (format {})",
+            env!("CARGO_PKG_VERSION"),
+            self.kind.format_version()
+        );
+        Availability::Found {
+            version,
+            path: None,
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            // An engine with a choice of keys keeps numbers in order, and says
+            // of others when it is opened.
+            ordered: self.kind.name() != "alphard",
+            atomic_batches: true,
+            concurrent_writers: true,
+            durabilities: &[
+                Durability::Buffered,
+                Durability::Written,
+                Durability::Synced,
+            ],
+            sizes_its_cache: self.has("cache_bytes"),
+            compacts: true,
+            persistent: true,
+        }
+    }
+
+    fn capabilities_for(&self, request: &OpenRequest) -> Capabilities {
+        let general = self.capabilities();
+        let integer = self.chosen(request).is_ok_and(|it| self.is_integer(&it));
+        Capabilities {
+            ordered: general.ordered && (integer || !self.has("keys")),
+            ..general
+        }
+    }
+
+    fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
+        let defaults = self.kind.options().iter();
+        let mut settings: BTreeMap<String, String> = defaults
+            .map(|spec| (spec.name.to_string(), spec.default.to_string()))
+            .collect();
+        settings.extend(self.chosen(request)?);
+        settings.insert("durability".to_string(), request.durability.to_string());
+        settings.insert("compression".to_string(), "off".to_string());
+        Ok(settings)
+    }
+
+    fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
+        let chosen = self.chosen(request)?;
+        let exists = Options::new().marker(&request.folder).is_ok();
+        let mut options = Options::new();
+        for (name, value) in &chosen {
+            let spec = self.kind.options().iter().find(|spec| spec.name == name);
+            if !(exists && spec.is_some_and(|spec| spec.at_creation)) {
+                options = options.set(name, value);
+            }
+        }
+        let store = if exists {
+            options.open(&request.folder)
+        } else {
+            options.create(&request.folder, self.kind.name())
+        };
+        let store = store.map_err(usage)?;
+        let capabilities = store.capabilities();
+        Ok(Arc::new(Open {
+            name: self.kind.name(),
+            integer_keys: (capabilities.keys == KeyKind::Integer)
+                .then_some(request.key_bytes as usize),
+            ordered: capabilities.ordered,
+            durability: request.durability.into(),
+            store,
+        }))
+    }
+}
+
+/// An option that cannot be is the user's to mend.
+fn usage(error: cambium::Error) -> Error {
+    match error {
+        cambium::Error::InvalidArgument(words) => Error::Usage(words),
+        error => Error::Cambium(error),
+    }
+}
+
+struct Open {
+    name: &'static str,
+    store: Store,
+    durability: Durability,
+    /// Bytes of a key outside, where the engine's keys are numbers.
+    integer_keys: Option<usize>,
+    ordered: bool,
+}
+
+impl OpenStore for Open {
+    fn session(self: Arc<Self>) -> Result<Box<dyn Session>> {
+        Ok(Box::new(OneThread {
+            padded: [0; INTEGER_BYTES],
+            open: self,
+        }))
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.store.sync()?)
+    }
+
+    /// Takes the engine's background steps beside its own thread until it says
+    /// that there are none.
+    fn settle(&self) -> Result<()> {
+        loop {
+            match self.store.engine().step(STEP_BYTES)? {
+                StepOutcome::Again => {}
+                StepOutcome::WaitIo => std::thread::sleep(Duration::from_millis(1)),
+                StepOutcome::Idle | StepOutcome::Done => return Ok(()),
+            }
+        }
+    }
+
+    fn compact(&self) -> Result<()> {
+        self.store.compact(&CompactOptions::default(), &())?;
+        Ok(())
+    }
+
+    fn counters(&self) -> BTreeMap<String, f64> {
+        let Ok(statistics) = self.store.stats() else {
+            return BTreeMap::new();
+        };
+        let number = |value: &StatisticValue| match value {
+            StatisticValue::Count(number) | StatisticValue::Bytes(number) => Some(*number as f64),
+            _ => None,
+        };
+        let entries = statistics.entries.iter();
+        entries
+            .filter_map(|entry| Some((entry.name.to_string(), number(&entry.value)?)))
+            .collect()
+    }
+
+    fn close(self: Arc<Self>) -> Result<()> {
+        Ok(self.store.close()?)
+    }
+}
+
+struct OneThread {
+    open: Arc<Open>,
+    padded: [u8; INTEGER_BYTES],
+}
+
+/// The key as the engine wants it, without allocation.
+fn pad<'a>(
+    store: &'static str,
+    integer_keys: Option<usize>,
+    key: &'a [u8],
+    padded: &'a mut [u8; INTEGER_BYTES],
+) -> Result<&'a [u8]> {
+    let Some(key_bytes) = integer_keys else {
+        return Ok(key);
+    };
+    if key.len() == INTEGER_BYTES && key_bytes == INTEGER_BYTES {
+        return Ok(key);
+    }
+    if key.len() != key_bytes || key_bytes > INTEGER_BYTES {
+        let words = format!(
+            "a key of {} bytes, where all keys are numbers of {key_bytes} bytes",
+            key.len()
+        );
+        return Err(Error::store(store, "key", words));
+    }
+    padded.fill(0);
+    padded[INTEGER_BYTES - key_bytes..].copy_from_slice(key);
+    Ok(padded)
+}
+
+impl Session for OneThread {
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let open = &*self.open;
+        let key = pad(open.name, open.integer_keys, key, &mut self.padded)?;
+        Ok(open.store.engine().get_into(key, value)?)
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let open = &*self.open;
+        let key = pad(open.name, open.integer_keys, key, &mut self.padded)?;
+        open.store.engine().put(key, value, open.durability)?;
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<()> {
+        let open = &*self.open;
+        let key = pad(open.name, open.integer_keys, key, &mut self.padded)?;
+        open.store.engine().delete(key, open.durability)?;
+        Ok(())
+    }
+
+    fn write(&mut self, changes: &[Change<'_>]) -> Result<()> {
+        let open = &*self.open;
+        let mut batch = WriteBatch::new();
+        for change in changes {
+            let padded = &mut self.padded;
+            match *change {
+                Change::Put { key, value } => {
+                    batch.put(pad(open.name, open.integer_keys, key, padded)?, value);
+                }
+                Change::Delete { key } => {
+                    batch.delete(pad(open.name, open.integer_keys, key, padded)?);
+                }
+            }
+        }
+        open.store.engine().write(batch, open.durability)?;
+        Ok(())
+    }
+
+    fn scan(&mut self, from: &[u8], limit: u64, visit: &mut Visit<'_>) -> Result<u64> {
+        let open = &*self.open;
+        if !open.ordered {
+            return Err(kvzone_core::adapter::no_scan(open.name));
+        }
+        let skipped = open.integer_keys.map_or(0, |bytes| INTEGER_BYTES - bytes);
+        let from = pad(open.name, open.integer_keys, from, &mut self.padded)?;
+        let range = KeyRange {
+            from: Some(from.to_vec()),
+            to: None,
+        };
+        if limit == 0 {
+            return Ok(0);
+        }
+        let mut visited = 0;
+        for entry in open.store.scan(&range, Direction::Forward)? {
+            let entry = entry?;
+            visit(entry.key.get(skipped..).unwrap_or_default(), &entry.value);
+            visited += 1;
+            if visited == limit {
+                break;
+            }
+        }
+        Ok(visited)
+    }
+}

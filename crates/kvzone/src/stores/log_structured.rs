@@ -1,0 +1,581 @@
+//! What LevelDB and RocksDB have in common: RocksDB began as a copy of LevelDB,
+//! and the oldest part of its C interface is LevelDB's with another prefix.
+//!
+//! [`Functions`] holds that part, resolved with either prefix; declarations are
+//! those of `leveldb/c.h` 1.23 and `rocksdb/c.h` 11.8. [`Database`] is an open
+//! database with what it was opened with, [`OneThread`] a session.
+//!
+//! Contract of these headers, on which the blocks below rely: keys and values
+//! are pointer and length and may hold any bytes; nothing passed in is kept
+//! after the call; `errptr` points to null before the call, and afterwards to
+//! null or to a C string that the caller frees with `*_free`; a database may be
+//! used from several threads, an iterator or batch by one at a time.
+//!
+//! Objects are freed in this order: iterators and batches, database, then
+//! options, filter and cache, which the database uses until it is closed.
+
+use std::ffi::{CString, c_char, c_int, c_uchar, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
+use std::sync::Arc;
+
+use kvzone_core::adapter::{Change, Session, Visit};
+use kvzone_core::error::{Error, Result};
+
+use super::library::{Handle, Library, bytes, text};
+
+type Object = *mut c_void;
+type Bytes = *const c_char;
+type ErrorOut = *mut *mut c_char;
+
+/// Makes [`Functions`]: as `library::functions`, but the prefix is known at
+/// run time only.
+macro_rules! prefixed_functions {
+    ($($function:ident($($argument:ty),* $(,)?) $(-> $answer:ty)?;)*) => {
+        /// Functions of either library, by their names without the prefix.
+        pub(super) struct Functions {
+            $(pub(super) $function: unsafe extern "C" fn($($argument),*) $(-> $answer)?,)*
+        }
+
+        impl Functions {
+            /// Looks all of them up; answers the first that is not there.
+            pub(super) fn resolve(library: &Library, prefix: &str) -> std::result::Result<Self, String> {
+                Ok(Functions {
+                    $($function: {
+                        let name = format!("{prefix}{}", stringify!($function));
+                        // SAFETY: the declarations are those of both headers
+                        // named above.
+                        unsafe { library.symbol(&name) }?
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+prefixed_functions! {
+    open(Object, Bytes, ErrorOut) -> Object;
+    close(Object);
+    put(Object, Object, Bytes, usize, Bytes, usize, ErrorOut);
+    delete(Object, Object, Bytes, usize, ErrorOut);
+    write(Object, Object, Object, ErrorOut);
+    get(Object, Object, Bytes, usize, *mut usize, ErrorOut) -> *mut c_char;
+    free(Object);
+    property_value(Object, Bytes) -> *mut c_char;
+    compact_range(Object, Bytes, usize, Bytes, usize);
+    create_iterator(Object, Object) -> Object;
+    iter_destroy(Object);
+    iter_valid(Object) -> c_uchar;
+    iter_seek(Object, Bytes, usize);
+    iter_next(Object);
+    iter_key(Object, *mut usize) -> Bytes;
+    iter_value(Object, *mut usize) -> Bytes;
+    iter_get_error(Object, ErrorOut);
+    writebatch_create() -> Object;
+    writebatch_destroy(Object);
+    writebatch_clear(Object);
+    writebatch_put(Object, Bytes, usize, Bytes, usize);
+    writebatch_delete(Object, Bytes, usize);
+    options_create() -> Object;
+    options_destroy(Object);
+    options_set_create_if_missing(Object, c_uchar);
+    options_set_compression(Object, c_int);
+    options_set_write_buffer_size(Object, usize);
+    options_set_max_open_files(Object, c_int);
+    readoptions_create() -> Object;
+    readoptions_destroy(Object);
+    readoptions_set_verify_checksums(Object, c_uchar);
+    writeoptions_create() -> Object;
+    writeoptions_destroy(Object);
+    writeoptions_set_sync(Object, c_uchar);
+    cache_create_lru(usize) -> Object;
+    cache_destroy(Object);
+}
+
+/// RocksDB's `get` into a buffer of the caller: no allocation in the library.
+/// Answers 1 if the value fitted; `found` and the length are set anyway.
+pub(super) type GetIntoBuffer = unsafe extern "C" fn(
+    Object,
+    Object,
+    Bytes,
+    usize,
+    *mut c_char,
+    usize,
+    *mut usize,
+    *mut c_uchar,
+    ErrorOut,
+) -> c_uchar;
+
+/// What a database is opened with. The database takes over what is in it.
+pub(super) struct Opening {
+    pub(super) store: &'static str,
+    pub(super) functions: &'static Functions,
+    pub(super) get_into_buffer: Option<GetIntoBuffer>,
+    pub(super) options: Handle,
+    pub(super) read_options: Handle,
+    pub(super) write_options: Handle,
+    /// What the database uses until it is closed, with its destructor.
+    pub(super) kept: Vec<(Handle, unsafe extern "C" fn(Object))>,
+}
+
+impl Opening {
+    /// Makes the three options of their defaults.
+    pub(super) fn new(store: &'static str, functions: &'static Functions) -> Result<Self> {
+        // SAFETY: takes nothing, answers a new object.
+        let options = unsafe { (functions.options_create)() };
+        // SAFETY: as above.
+        let read_options = unsafe { (functions.readoptions_create)() };
+        // SAFETY: as above.
+        let write_options = unsafe { (functions.writeoptions_create)() };
+        Ok(Opening {
+            store,
+            functions,
+            get_into_buffer: None,
+            options: Handle::new(options, store, "options_create")?,
+            read_options: Handle::new(read_options, store, "readoptions_create")?,
+            write_options: Handle::new(write_options, store, "writeoptions_create")?,
+            kept: Vec::new(),
+        })
+    }
+
+    /// Calls a setter of the options for a flag.
+    pub(super) fn set_flag(&self, setter: unsafe extern "C" fn(Object, c_uchar), on: bool) {
+        // SAFETY: the setter is one of `options_set_*`, whose object this is.
+        unsafe { setter(self.options.get(), c_uchar::from(on)) };
+    }
+
+    /// Calls a setter of the options for an `int`.
+    pub(super) fn set_int(&self, setter: unsafe extern "C" fn(Object, c_int), value: c_int) {
+        // SAFETY: the setter is one of `options_set_*`, whose object this is.
+        unsafe { setter(self.options.get(), value) };
+    }
+
+    /// Calls a setter of the options for a `size_t` or `uint64_t`, which are
+    /// one on the machines that these libraries are loaded on.
+    pub(super) fn set_bytes(&self, setter: unsafe extern "C" fn(Object, usize), value: u64) {
+        // SAFETY: the setter is one of `options_set_*`, whose object this is.
+        unsafe { setter(self.options.get(), value as usize) };
+    }
+
+    /// Makes an LRU cache, which is kept until the database is closed.
+    pub(super) fn make_cache(&mut self, capacity_bytes: u64) -> Result<Handle> {
+        // SAFETY: takes a number, answers a new object.
+        let cache = unsafe { (self.functions.cache_create_lru)(capacity_bytes as usize) };
+        let cache = Handle::new(cache, self.store, "cache_create_lru")?;
+        self.kept.push((cache, self.functions.cache_destroy));
+        Ok(cache)
+    }
+
+    /// Whether blocks read are compared with their checksums.
+    pub(super) fn verify_reads(&self, on: bool) {
+        let setter = self.functions.readoptions_set_verify_checksums;
+        // SAFETY: the setter's object is a `readoptions`, as this is.
+        unsafe { setter(self.read_options.get(), c_uchar::from(on)) };
+    }
+
+    /// Whether a write returns after its log is on the device.
+    pub(super) fn sync_writes(&self, on: bool) {
+        let setter = self.functions.writeoptions_set_sync;
+        // SAFETY: the setter's object is a `writeoptions`, as this is.
+        unsafe { setter(self.write_options.get(), c_uchar::from(on)) };
+    }
+
+    /// Opens the database of a folder, making it where there is none.
+    pub(super) fn open(self, folder: &Path) -> Result<Arc<Database>> {
+        self.set_flag(self.functions.options_set_create_if_missing, true);
+        let name = CString::new(folder.as_os_str().as_bytes())
+            .map_err(|error| Error::store(self.store, "open", error))?;
+        let mut problem = ptr::null_mut();
+        // SAFETY: options of this library, a C string, and an error that is null.
+        let database =
+            unsafe { (self.functions.open)(self.options.get(), name.as_ptr(), &mut problem) };
+        take_error(self.functions, self.store, "open", problem)?;
+        let database = Handle::new(database, self.store, "open")?;
+        Ok(Arc::new(Database {
+            database: Some(database),
+            opening: self,
+        }))
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        // SAFETY: made by `options_create`; nothing uses it any more.
+        unsafe { (self.functions.options_destroy)(self.options.get()) };
+        // SAFETY: made by `readoptions_create`; nothing uses it any more.
+        unsafe { (self.functions.readoptions_destroy)(self.read_options.get()) };
+        // SAFETY: made by `writeoptions_create`; nothing uses it any more.
+        unsafe { (self.functions.writeoptions_destroy)(self.write_options.get()) };
+        for (object, destroy) in self.kept.drain(..) {
+            // SAFETY: each stands beside the destructor of its kind, and the
+            // database that used it is closed.
+            unsafe { destroy(object.get()) };
+        }
+    }
+}
+
+/// Turns what a call left in its `errptr` into an error, and frees it.
+pub(super) fn take_error(
+    functions: &Functions,
+    store: &'static str,
+    call: &'static str,
+    problem: *mut c_char,
+) -> Result<()> {
+    if problem.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the headers promise a C string, where it is not null.
+    let words = unsafe { text(problem) };
+    // SAFETY: the string came from the library, and is not used after this.
+    unsafe { (functions.free)(problem.cast()) };
+    Err(Error::store(store, call, words))
+}
+
+/// An open database. Closed when it is dropped.
+pub(super) struct Database {
+    /// None when it is closed; the options go after it.
+    database: Option<Handle>,
+    pub(super) opening: Opening,
+}
+
+impl Database {
+    pub(super) fn store(&self) -> &'static str {
+        self.opening.store
+    }
+
+    /// For calling C; null once it is closed, which no call outlives.
+    pub(super) fn handle(&self) -> Object {
+        self.database.map_or(ptr::null_mut(), Handle::get)
+    }
+
+    pub(super) fn error(&self, call: &'static str, problem: *mut c_char) -> Result<()> {
+        if problem.is_null() {
+            return Ok(());
+        }
+        take_error(self.opening.functions, self.store(), call, problem)
+    }
+
+    /// What the store says of itself under a name; empty if it knows none.
+    pub(super) fn property(&self, name: &str) -> String {
+        let Ok(name) = CString::new(name) else {
+            return String::new();
+        };
+        let functions = self.opening.functions;
+        // SAFETY: an open database and a C string.
+        let value = unsafe { (functions.property_value)(self.handle(), name.as_ptr()) };
+        // SAFETY: null, or a C string that is ours.
+        let words = unsafe { text(value) };
+        if !value.is_null() {
+            // SAFETY: the string came from the library, and is not used after this.
+            unsafe { (functions.free)(value.cast()) };
+        }
+        words
+    }
+
+    /// Compacts all keys.
+    pub(super) fn compact(&self) {
+        let all = ptr::null();
+        // SAFETY: an open database; null bounds mean every key.
+        unsafe { (self.opening.functions.compact_range)(self.handle(), all, 0, all, 0) };
+    }
+
+    /// Writes an empty batch with a sync: everything logged before it, in the
+    /// same log, is on the device when it returns.
+    pub(super) fn sync_log(&self) -> Result<()> {
+        let functions = self.opening.functions;
+        // SAFETY: takes nothing, answers a new object.
+        let options = unsafe { (functions.writeoptions_create)() };
+        let options = Handle::new(options, self.store(), "writeoptions_create")?;
+        // SAFETY: made above.
+        unsafe { (functions.writeoptions_set_sync)(options.get(), 1) };
+        // SAFETY: takes nothing, answers a new object.
+        let batch = unsafe { (functions.writebatch_create)() };
+        let mut problem = ptr::null_mut();
+        // SAFETY: an open database, options and a batch made above.
+        unsafe { (functions.write)(self.handle(), options.get(), batch, &mut problem) };
+        // SAFETY: made above, and not used after this.
+        unsafe { (functions.writebatch_destroy)(batch) };
+        // SAFETY: made above, and not used after this.
+        unsafe { (functions.writeoptions_destroy)(options.get()) };
+        self.error("write", problem)
+    }
+
+    /// Closes it, where it is not in use any more.
+    pub(super) fn close(self: Arc<Self>) -> Result<()> {
+        let store = self.store();
+        match Arc::into_inner(self) {
+            Some(database) => {
+                drop(database);
+                Ok(())
+            }
+            None => Err(Error::store(store, "close", "a session is still open")),
+        }
+    }
+
+    /// A session of its own.
+    pub(super) fn session(self: Arc<Self>) -> Result<Box<dyn Session>> {
+        // SAFETY: takes nothing, answers a new object.
+        let batch = unsafe { (self.opening.functions.writebatch_create)() };
+        let batch = Handle::new(batch, self.store(), "writebatch_create")?;
+        Ok(Box::new(OneThread {
+            batch,
+            database: self,
+        }))
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        if let Some(database) = self.database.take() {
+            // SAFETY: sessions, which alone hold iterators, keep a counted
+            // reference to this, so there are none.
+            unsafe { (self.opening.functions.close)(database.get()) };
+        }
+    }
+}
+
+/// What one thread works with: the database, and a batch that is used again.
+struct OneThread {
+    batch: Handle,
+    database: Arc<Database>,
+}
+
+impl Drop for OneThread {
+    fn drop(&mut self) {
+        // SAFETY: made by `writebatch_create`, and not used after this.
+        unsafe { (self.database.opening.functions.writebatch_destroy)(self.batch.get()) };
+    }
+}
+
+fn start(bytes: &[u8]) -> Bytes {
+    bytes.as_ptr().cast()
+}
+
+impl OneThread {
+    /// The library allocates the value: LevelDB has no other form.
+    fn get_allocated(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let Opening {
+            functions,
+            read_options,
+            ..
+        } = &self.database.opening;
+        let (mut length, mut problem) = (0, ptr::null_mut());
+        // SAFETY: an open database, its read options, and key bytes that stay.
+        let found = unsafe {
+            (functions.get)(
+                self.database.handle(),
+                read_options.get(),
+                start(key),
+                key.len(),
+                &mut length,
+                &mut problem,
+            )
+        };
+        self.database.error("get", problem)?;
+        if found.is_null() {
+            return Ok(false);
+        }
+        // SAFETY: the library answered so many bytes, and they are ours.
+        value.extend_from_slice(unsafe { bytes(found.cast(), length) });
+        // SAFETY: the value came from the library, and is not used after this.
+        unsafe { (functions.free)(found.cast()) };
+        Ok(true)
+    }
+
+    /// The value goes into the caller's buffer; a second call where that was
+    /// too small.
+    fn get_into(&self, get: GetIntoBuffer, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let options = self.database.opening.read_options.get();
+        loop {
+            let (mut length, mut found, mut problem) = (0, 0, ptr::null_mut());
+            // SAFETY: an open database, its read options, key bytes that stay,
+            // and a buffer with room for so many bytes as are named.
+            let fitted = unsafe {
+                get(
+                    self.database.handle(),
+                    options,
+                    start(key),
+                    key.len(),
+                    value.as_mut_ptr().cast(),
+                    value.capacity(),
+                    &mut length,
+                    &mut found,
+                    &mut problem,
+                )
+            };
+            self.database.error("get", problem)?;
+            if found == 0 {
+                return Ok(false);
+            }
+            if fitted != 0 && length <= value.capacity() {
+                // SAFETY: the library wrote so many bytes, within the capacity.
+                unsafe { value.set_len(length) };
+                return Ok(true);
+            }
+            value.reserve_exact(length);
+        }
+    }
+
+    fn fill_batch(&self, changes: &[Change<'_>]) {
+        let (functions, batch) = (self.database.opening.functions, self.batch.get());
+        // SAFETY: the batch is this session's own.
+        unsafe { (functions.writebatch_clear)(batch) };
+        for change in changes {
+            match *change {
+                Change::Put { key, value } => {
+                    let (put, length) = (functions.writebatch_put, value.len());
+                    // SAFETY: as above; key and value are copied into it.
+                    unsafe { put(batch, start(key), key.len(), start(value), length) };
+                }
+                Change::Delete { key } => {
+                    // SAFETY: as above; the key is copied into it.
+                    unsafe { (functions.writebatch_delete)(batch, start(key), key.len()) };
+                }
+            }
+        }
+    }
+}
+
+impl Session for OneThread {
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        value.clear();
+        match self.database.opening.get_into_buffer {
+            Some(get) => self.get_into(get, key, value),
+            None => self.get_allocated(key, value),
+        }
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let opening = &self.database.opening;
+        let mut problem = ptr::null_mut();
+        // SAFETY: an open database, its write options, bytes that stay.
+        unsafe {
+            (opening.functions.put)(
+                self.database.handle(),
+                opening.write_options.get(),
+                start(key),
+                key.len(),
+                start(value),
+                value.len(),
+                &mut problem,
+            )
+        };
+        self.database.error("put", problem)
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<()> {
+        let opening = &self.database.opening;
+        let mut problem = ptr::null_mut();
+        // SAFETY: an open database, its write options, bytes that stay.
+        unsafe {
+            (opening.functions.delete)(
+                self.database.handle(),
+                opening.write_options.get(),
+                start(key),
+                key.len(),
+                &mut problem,
+            )
+        };
+        self.database.error("delete", problem)
+    }
+
+    fn write(&mut self, changes: &[Change<'_>]) -> Result<()> {
+        self.fill_batch(changes);
+        let opening = &self.database.opening;
+        let mut problem = ptr::null_mut();
+        // SAFETY: an open database, its write options, this session's batch.
+        unsafe {
+            (opening.functions.write)(
+                self.database.handle(),
+                opening.write_options.get(),
+                self.batch.get(),
+                &mut problem,
+            )
+        };
+        self.database.error("write", problem)
+    }
+
+    fn scan(&mut self, from: &[u8], limit: u64, visit: &mut Visit<'_>) -> Result<u64> {
+        let mut walk = Walk::new(&self.database)?;
+        walk.seek(from);
+        let mut visited = 0;
+        while visited < limit && walk.is_valid() {
+            visit(walk.key(), walk.value());
+            walk.advance();
+            visited += 1;
+        }
+        walk.finish()?;
+        Ok(visited)
+    }
+}
+
+/// An iterator, destroyed when it is dropped.
+struct Walk<'a> {
+    database: &'a Database,
+    iterator: Handle,
+}
+
+impl<'a> Walk<'a> {
+    fn new(database: &'a Database) -> Result<Self> {
+        let opening = &database.opening;
+        let create = opening.functions.create_iterator;
+        // SAFETY: an open database and its read options.
+        let iterator = unsafe { create(database.handle(), opening.read_options.get()) };
+        Ok(Walk {
+            database,
+            iterator: Handle::new(iterator, database.store(), "create_iterator")?,
+        })
+    }
+
+    fn functions(&self) -> &'static Functions {
+        self.database.opening.functions
+    }
+
+    fn seek(&mut self, from: &[u8]) {
+        // SAFETY: a live iterator; the key is copied.
+        unsafe { (self.functions().iter_seek)(self.iterator.get(), start(from), from.len()) };
+    }
+
+    fn is_valid(&self) -> bool {
+        // SAFETY: a live iterator.
+        unsafe { (self.functions().iter_valid)(self.iterator.get()) != 0 }
+    }
+
+    /// Valid until the iterator moves: nobody keeps it longer than a visit.
+    fn key(&self) -> &[u8] {
+        let mut length = 0;
+        // SAFETY: a live iterator that is valid.
+        let key = unsafe { (self.functions().iter_key)(self.iterator.get(), &mut length) };
+        // SAFETY: the iterator holds so many bytes until it moves.
+        unsafe { bytes(key.cast(), length) }
+    }
+
+    fn value(&self) -> &[u8] {
+        let mut length = 0;
+        // SAFETY: a live iterator that is valid.
+        let value = unsafe { (self.functions().iter_value)(self.iterator.get(), &mut length) };
+        // SAFETY: the iterator holds so many bytes until it moves.
+        unsafe { bytes(value.cast(), length) }
+    }
+
+    fn advance(&mut self) {
+        // SAFETY: a live iterator that is valid.
+        unsafe { (self.functions().iter_next)(self.iterator.get()) };
+    }
+
+    /// An iterator that ended early says why.
+    fn finish(self) -> Result<()> {
+        let mut problem = ptr::null_mut();
+        // SAFETY: a live iterator, and an error that is null.
+        unsafe { (self.functions().iter_get_error)(self.iterator.get(), &mut problem) };
+        self.database.error("iterate", problem)
+    }
+}
+
+impl Drop for Walk<'_> {
+    fn drop(&mut self) {
+        // SAFETY: made by `create_iterator`, and not used after this.
+        unsafe { (self.functions().iter_destroy)(self.iterator.get()) };
+    }
+}

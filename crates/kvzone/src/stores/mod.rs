@@ -1,0 +1,54 @@
+//! The stores that KVZone knows, each behind the same trait.
+//!
+//! ```text
+//!  all() ─▶ cambium.rs             every engine of ours
+//!           leveldb.rs, rocksdb.rs ─┐
+//!           kyotocabinet.rs         ├─▶ library.rs   found and loaded here, or
+//!           lmdb.rs, sqlite.rs     ─┘                named as missing
+//! ```
+//!
+//! A foreign store is a library that is loaded when it is asked for
+//! ([`library`]); KVZone is whole without any of them. Which settings a store
+//! runs with is decided in its own file, by profile, and printed ([`settings`]).
+//!
+//! Unsafe code stands in the files of foreign stores alone: a call into a C
+//! library is one block, with the part of the library's contract that it needs.
+
+use kvzone_core::adapter::Adapter;
+use kvzone_core::error::{Error, Result};
+
+mod cambium;
+#[cfg(test)]
+pub(crate) mod conformance;
+#[allow(unsafe_code)]
+mod leveldb;
+#[allow(unsafe_code)]
+mod library;
+#[allow(unsafe_code)]
+mod log_structured;
+mod settings;
+
+/// Every store, ours first; those whose library is missing too.
+pub(crate) fn all() -> Vec<Box<dyn Adapter>> {
+    let mut stores = cambium::adapters();
+    stores.push(Box::new(leveldb::LevelDb));
+    stores
+}
+
+/// The store of a name.
+///
+/// # Errors
+/// A usage error that offers the nearest name, or all of them.
+pub(crate) fn find(name: &str) -> Result<Box<dyn Adapter>> {
+    let stores = all();
+    let names: Vec<&str> = stores.iter().map(|store| store.name()).collect();
+    if let Some(position) = names.iter().position(|known| *known == name) {
+        let mut stores = stores;
+        return Ok(stores.swap_remove(position));
+    }
+    let hint = match settings::nearest(name, names.iter().copied()) {
+        Some(near) => format!("did you mean {near}?"),
+        None => format!("there are {}", names.join(", ")),
+    };
+    Err(Error::Usage(format!("no store {name:?}; {hint}")))
+}

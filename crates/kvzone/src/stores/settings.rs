@@ -1,0 +1,164 @@
+//! Settings of a store: chosen by profile, overridden by name, printed whole.
+//!
+//! An adapter asks a [`Settings`] for each of its settings once, with the value
+//! that the profile would choose; an override given by the user wins. What was
+//! asked for is what is printed, so that a report cannot leave out a setting
+//! that was made. [`Settings::finish`] refuses an override that nobody asked
+//! for, and offers the nearest name.
+
+use std::collections::BTreeMap;
+
+use cambium_api::options::distance;
+use kvzone_core::adapter::OpenRequest;
+use kvzone_core::error::{Error, Result};
+use kvzone_core::size;
+
+/// Settings of one store, under way.
+pub(super) struct Settings {
+    store: &'static str,
+    overrides: BTreeMap<String, String>,
+    chosen: BTreeMap<String, String>,
+}
+
+impl Settings {
+    /// Begins with what the user overrides.
+    pub(super) fn new(store: &'static str, request: &OpenRequest) -> Self {
+        Settings {
+            store,
+            overrides: request.overrides.clone(),
+            chosen: BTreeMap::new(),
+        }
+    }
+
+    /// A number; an override may be written with a unit of bytes.
+    pub(super) fn number(&mut self, name: &str, chosen: u64) -> Result<u64> {
+        let value = match self.overrides.remove(name) {
+            None => chosen,
+            Some(text) => size::parse(&text)
+                .map_err(|_| self.malformed(name, &text, "a number, or a size such as 64MiB"))?,
+        };
+        self.state(name, value);
+        Ok(value)
+    }
+
+    /// A number that must fit a C `int`.
+    pub(super) fn int(&mut self, name: &str, chosen: i32) -> Result<i32> {
+        let text = self.overrides.get(name).cloned();
+        let Some(text) = text else {
+            self.state(name, chosen);
+            return Ok(chosen);
+        };
+        self.overrides.remove(name);
+        let value = text
+            .parse()
+            .map_err(|_| self.malformed(name, &text, "a whole number"))?;
+        self.state(name, value);
+        Ok(value)
+    }
+
+    /// On or off.
+    pub(super) fn flag(&mut self, name: &str, chosen: bool) -> Result<bool> {
+        let word = self.word(name, if chosen { "on" } else { "off" }, &["on", "off"])?;
+        Ok(word == "on")
+    }
+
+    /// One of several words.
+    pub(super) fn word(
+        &mut self,
+        name: &str,
+        chosen: &'static str,
+        allowed: &[&'static str],
+    ) -> Result<&'static str> {
+        let value = match self.overrides.remove(name) {
+            None => chosen,
+            Some(text) => allowed
+                .iter()
+                .copied()
+                .find(|word| **word == text)
+                .ok_or_else(|| self.malformed(name, &text, &allowed.join(" or ")))?,
+        };
+        self.state(name, value);
+        Ok(value)
+    }
+
+    /// Prints something that is so, and cannot be overridden.
+    pub(super) fn state(&mut self, name: &str, value: impl ToString) {
+        self.chosen.insert(name.to_string(), value.to_string());
+    }
+
+    /// Everything that was chosen.
+    ///
+    /// # Errors
+    /// A usage error if an override is left that the store does not have.
+    pub(super) fn finish(self) -> Result<BTreeMap<String, String>> {
+        let Some(unknown) = self.overrides.keys().next() else {
+            return Ok(self.chosen);
+        };
+        let near = nearest(unknown, self.chosen.keys().map(String::as_str));
+        let hint = near.map_or_else(
+            || {
+                let names: Vec<&str> = self.chosen.keys().map(String::as_str).collect();
+                format!("it has {}", names.join(", "))
+            },
+            |near| format!("did you mean {near}?"),
+        );
+        Err(Error::Usage(format!(
+            "store {} has no setting {unknown:?}; {hint}",
+            self.store
+        )))
+    }
+
+    fn malformed(&self, name: &str, text: &str, expected: &str) -> Error {
+        Error::Usage(format!(
+            "setting {}.{name}={text}: expected {expected}",
+            self.store
+        ))
+    }
+}
+
+/// The name that is fewest edits away, if it is near enough to be meant.
+pub(super) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    names
+        .map(|name| (distance(name, word), name))
+        .min()
+        .filter(|&(edits, _)| edits <= 2 + word.len() / 4)
+        .map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stores::conformance::request;
+    use std::path::Path;
+
+    #[test]
+    fn what_was_asked_for_is_what_is_printed() {
+        let mut asked = request(Path::new("nowhere"));
+        asked.overrides.insert("cache".into(), "2KiB".into());
+        let mut settings = Settings::new("x", &asked);
+        assert_eq!(settings.number("cache", 7).unwrap(), 2048);
+        assert!(settings.flag("sync", true).unwrap());
+        let printed = settings.finish().unwrap();
+        assert_eq!(printed["cache"], "2048");
+        assert_eq!(printed["sync"], "on");
+    }
+
+    #[test]
+    fn a_malformed_value_says_what_was_expected() {
+        let mut asked = request(Path::new("nowhere"));
+        asked.overrides.insert("sync".into(), "perhaps".into());
+        let mut settings = Settings::new("x", &asked);
+        let words = settings.flag("sync", true).unwrap_err().to_string();
+        assert_eq!(words, "setting x.sync=perhaps: expected on or off");
+    }
+
+    #[test]
+    fn an_unknown_name_offers_the_nearest() {
+        let mut asked = request(Path::new("nowhere"));
+        asked.overrides.insert("cachee".into(), "1".into());
+        let mut settings = Settings::new("x", &asked);
+        settings.number("cache", 7).unwrap();
+        let words = settings.finish().unwrap_err().to_string();
+        assert!(words.contains("did you mean cache?"), "{words}");
+    }
+}
