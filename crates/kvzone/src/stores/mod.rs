@@ -21,6 +21,8 @@ mod cambium;
 #[cfg(test)]
 pub(crate) mod conformance;
 #[allow(unsafe_code)]
+mod kyotocabinet;
+#[allow(unsafe_code)]
 mod leveldb;
 #[allow(unsafe_code)]
 mod library;
@@ -32,6 +34,7 @@ mod settings;
 pub(crate) fn all() -> Vec<Box<dyn Adapter>> {
     let mut stores = cambium::adapters();
     stores.push(Box::new(leveldb::LevelDb));
+    stores.push(Box::new(kyotocabinet::KyotoCabinet));
     stores
 }
 
