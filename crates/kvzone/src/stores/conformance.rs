@@ -29,8 +29,17 @@ pub(crate) fn request(folder: &Path) -> OpenRequest {
     }
 }
 
-/// Calls a test with each store that is here.
-fn each(test: &str, run: impl Fn(&dyn Adapter, &Path)) {
+/// Settings that choose another way of keeping or writing entries: a store is
+/// run with each of them as well.
+const VARIANTS: &[(&str, &str, &str)] = &[
+    ("kyotocabinet", "type", "tree"),
+    ("kyotocabinet", "batch", "transaction"),
+    ("rocksdb-blob", "min_blob_bytes", "0"),
+];
+
+/// Calls a test with each store that is here, as it is and in its variants,
+/// and a request for a folder that is there and empty.
+fn each(test: &str, run: impl Fn(&dyn Adapter, &OpenRequest)) {
     let mut ran = 0;
     for store in all() {
         match store.probe() {
@@ -41,14 +50,27 @@ fn each(test: &str, run: impl Fn(&dyn Adapter, &Path)) {
                 );
             }
             Availability::Found { .. } => {
-                let folder = tempfile::tempdir().unwrap();
-                eprintln!("{test}: {}", store.name());
-                run(&*store, folder.path());
+                run_variants(test, &*store, &run);
                 ran += 1;
             }
         }
     }
     assert!(ran > 0, "our own stores are always here");
+}
+
+fn run_variants(test: &str, store: &dyn Adapter, run: &impl Fn(&dyn Adapter, &OpenRequest)) {
+    let folder = tempfile::tempdir().unwrap();
+    eprintln!("{test}: {}", store.name());
+    run(store, &request(folder.path()));
+    for (_, setting, value) in VARIANTS.iter().filter(|it| it.0 == store.name()) {
+        let folder = tempfile::tempdir().unwrap();
+        eprintln!("{test}: {} with {setting}={value}", store.name());
+        let mut asked = request(folder.path());
+        asked
+            .overrides
+            .insert(setting.to_string(), value.to_string());
+        run(store, &asked);
+    }
 }
 
 fn open(store: &dyn Adapter, request: &OpenRequest) -> Arc<dyn OpenStore> {
@@ -76,8 +98,8 @@ fn found(session: &mut dyn Session, key: &[u8]) -> Option<Vec<u8>> {
 
 #[test]
 fn what_was_put_is_found_and_what_was_deleted_is_not() {
-    each("put, get, delete", |store, folder| {
-        let open = open(store, &request(folder));
+    each("put, get, delete", |store, asked| {
+        let open = open(store, asked);
         let mut session = open.clone().session().unwrap();
         assert_eq!(found(&mut *session, &key(1)), None);
         session.put(&key(1), b"one").unwrap();
@@ -99,8 +121,8 @@ fn what_was_put_is_found_and_what_was_deleted_is_not() {
 
 #[test]
 fn keys_and_values_may_hold_any_bytes() {
-    each("any bytes", |store, folder| {
-        let open = open(store, &request(folder));
+    each("any bytes", |store, asked| {
+        let open = open(store, asked);
         let mut session = open.clone().session().unwrap();
         let keys: [&[u8]; 5] = [b"a\0", b"a", b"\0", b"\xff\xff\0\xff", b"a\0\0"];
         for (number, key) in keys.iter().enumerate() {
@@ -121,8 +143,8 @@ fn keys_and_values_may_hold_any_bytes() {
 
 #[test]
 fn large_values_follow_small_ones_in_one_buffer() {
-    each("large values", |store, folder| {
-        let open = open(store, &request(folder));
+    each("large values", |store, asked| {
+        let open = open(store, asked);
         let mut session = open.clone().session().unwrap();
         let large: Vec<u8> = (0..100_000_u32)
             .map(|number| (number % 251) as u8)
@@ -143,8 +165,8 @@ fn large_values_follow_small_ones_in_one_buffer() {
 
 #[test]
 fn batches_apply_in_order() {
-    each("batches", |store, folder| {
-        let open = open(store, &request(folder));
+    each("batches", |store, asked| {
+        let open = open(store, asked);
         let mut session = open.clone().session().unwrap();
         session.put(&key(1), b"old").unwrap();
         let changes = [
@@ -184,21 +206,22 @@ fn batches_apply_in_order() {
 
 #[test]
 fn everything_is_there_after_a_reopen() {
-    each("reopen", |store, folder| {
+    each("reopen", |store, asked| {
         if !store.capabilities().persistent {
             return;
         }
-        for &durability in store.capabilities().durabilities {
+        for &durability in store.capabilities_for(asked).durabilities {
             let name = match durability {
                 cambium::Durability::Buffered => DurabilityName::Buffered,
                 cambium::Durability::Written => DurabilityName::Written,
                 cambium::Durability::Synced => DurabilityName::Synced,
             };
-            let folder = folder.join(name.to_string());
+            let folder = asked.folder.join(name.to_string());
             std::fs::create_dir(&folder).unwrap();
             let request = OpenRequest {
                 durability: name,
-                ..request(&folder)
+                folder,
+                ..asked.clone()
             };
             let first = open(store, &request);
             let mut session = first.clone().session().unwrap();
@@ -227,10 +250,10 @@ fn everything_is_there_after_a_reopen() {
 
 #[test]
 fn short_keys_are_numbers_in_order() {
-    each("4-byte keys", |store, folder| {
+    each("4-byte keys", |store, asked| {
         let request = OpenRequest {
             key_bytes: 4,
-            ..request(folder)
+            ..asked.clone()
         };
         let open = open(store, &request);
         let mut session = open.clone().session().unwrap();
@@ -266,16 +289,15 @@ fn scanned(session: &mut dyn Session, from: &[u8], limit: u64) -> Vec<(Vec<u8>, 
 
 #[test]
 fn scans_go_in_key_order_from_a_key_on_or_say_that_they_cannot() {
-    each("scan", |store, folder| {
-        let request = request(folder);
-        let open = open(store, &request);
+    each("scan", |store, asked| {
+        let open = open(store, asked);
         let mut session = open.clone().session().unwrap();
         for number in (0..100).rev() {
             session
                 .put(&key(number * 2), &number.to_be_bytes())
                 .unwrap();
         }
-        if store.capabilities_for(&request).ordered {
+        if store.capabilities_for(asked).ordered {
             let seen = scanned(&mut *session, &key(31), 3);
             let keys: Vec<_> = seen.iter().map(|(key, _)| key.as_slice()).collect();
             assert_eq!(keys, [key(32), key(34), key(36)]);
@@ -297,8 +319,8 @@ fn scans_go_in_key_order_from_a_key_on_or_say_that_they_cannot() {
 
 #[test]
 fn threads_with_a_session_each_work_at_once() {
-    each("threads", |store, folder| {
-        let open = open(store, &request(folder));
+    each("threads", |store, asked| {
+        let open = open(store, asked);
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let mut session = open.clone().session().unwrap();
@@ -324,13 +346,15 @@ fn threads_with_a_session_each_work_at_once() {
 
 #[test]
 fn settings_are_printed_whole_for_every_profile() {
-    each("settings", |store, folder| {
+    each("settings", |store, asked| {
         for profile in [Profile::Default, Profile::Equal, Profile::Tuned] {
             let name = format!("{profile:?}");
-            std::fs::create_dir(folder.join(&name)).unwrap();
+            let folder = asked.folder.join(name);
+            std::fs::create_dir(&folder).unwrap();
             let request = OpenRequest {
                 profile,
-                ..request(&folder.join(&name))
+                folder,
+                ..asked.clone()
             };
             let settings = store.settings(&request).unwrap();
             if store.capabilities().persistent {
@@ -393,13 +417,17 @@ fn unknown_stores_are_refused_with_the_nearest_name() {
 
 #[test]
 fn a_folder_that_cannot_be_is_an_error_with_the_stores_words() {
-    each("no folder", |store, folder| {
+    each("no folder", |store, asked| {
         if !store.capabilities().persistent {
             return;
         }
-        let file = folder.join("file");
+        let file = asked.folder.join("file");
         std::fs::write(&file, "not a store").unwrap();
-        let refused = store.open(&request(&file.join("below")));
+        let below = OpenRequest {
+            folder: file.join("below"),
+            ..asked.clone()
+        };
+        let refused = store.open(&below);
         assert!(
             refused.is_err(),
             "{} opened a folder below a file",

@@ -28,12 +28,16 @@ mod leveldb;
 mod library;
 #[allow(unsafe_code)]
 mod log_structured;
+#[allow(unsafe_code)]
+mod rocksdb;
 mod settings;
 
 /// Every store, ours first; those whose library is missing too.
 pub(crate) fn all() -> Vec<Box<dyn Adapter>> {
     let mut stores = cambium::adapters();
     stores.push(Box::new(leveldb::LevelDb));
+    stores.push(Box::new(rocksdb::RocksDb::PLAIN));
+    stores.push(Box::new(rocksdb::RocksDb::BLOB));
     stores.push(Box::new(kyotocabinet::KyotoCabinet));
     stores
 }

@@ -56,6 +56,20 @@ impl Settings {
         Ok(value)
     }
 
+    /// A share, from 0 to 1.
+    pub(super) fn share(&mut self, name: &str, chosen: f64) -> Result<f64> {
+        let value = match self.overrides.remove(name) {
+            None => chosen,
+            Some(text) => text
+                .parse()
+                .ok()
+                .filter(|share| (0.0..=1.0).contains(share))
+                .ok_or_else(|| self.malformed(name, &text, "a share from 0 to 1"))?,
+        };
+        self.state(name, value);
+        Ok(value)
+    }
+
     /// On or off.
     pub(super) fn flag(&mut self, name: &str, chosen: bool) -> Result<bool> {
         let word = self.word(name, if chosen { "on" } else { "off" }, &["on", "off"])?;
