@@ -27,6 +27,8 @@ mod leveldb;
 #[allow(unsafe_code)]
 mod library;
 #[allow(unsafe_code)]
+mod lmdb;
+#[allow(unsafe_code)]
 mod log_structured;
 #[allow(unsafe_code)]
 mod rocksdb;
@@ -39,6 +41,7 @@ pub(crate) fn all() -> Vec<Box<dyn Adapter>> {
     stores.push(Box::new(rocksdb::RocksDb::PLAIN));
     stores.push(Box::new(rocksdb::RocksDb::BLOB));
     stores.push(Box::new(kyotocabinet::KyotoCabinet));
+    stores.push(Box::new(lmdb::Lmdb));
     stores
 }
 
