@@ -33,6 +33,8 @@ mod log_structured;
 #[allow(unsafe_code)]
 mod rocksdb;
 mod settings;
+#[allow(unsafe_code)]
+mod sqlite;
 
 /// Every store, ours first; those whose library is missing too.
 pub(crate) fn all() -> Vec<Box<dyn Adapter>> {
@@ -42,6 +44,7 @@ pub(crate) fn all() -> Vec<Box<dyn Adapter>> {
     stores.push(Box::new(rocksdb::RocksDb::BLOB));
     stores.push(Box::new(kyotocabinet::KyotoCabinet));
     stores.push(Box::new(lmdb::Lmdb));
+    stores.push(Box::new(sqlite::Sqlite));
     stores
 }
 

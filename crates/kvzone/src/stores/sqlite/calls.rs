@@ -1,0 +1,81 @@
+//! The functions of SQLite that are used, as `sqlite3.h` 3.40 declares them.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use kvzone_core::error::Result;
+
+use super::NAME;
+use crate::stores::library::{Library, Wanted, functions, text, unfit};
+
+const WANTED: Wanted = Wanted {
+    store: NAME,
+    stems: &["libsqlite3.so"],
+    names: &["libsqlite3.so.0", "libsqlite3.so"],
+    companions: &[],
+    remedy: "make peers (Debian package libsqlite3-0)",
+};
+
+/// Answers.
+pub(super) const OK: c_int = 0;
+pub(super) const ROW: c_int = 100;
+pub(super) const DONE: c_int = 101;
+
+/// Flags of `sqlite3_open_v2`: no mutex, since one session has a connection.
+pub(super) const OPEN_FLAGS: c_int = 0x2 | 0x4 | 0x8000;
+
+/// Flag of `sqlite3_prepare_v3`: the statement is kept.
+pub(super) const PERSISTENT: u32 = 1;
+
+/// Mode of `sqlite3_wal_checkpoint_v2`: all of the log, and cut it off.
+pub(super) const CHECKPOINT_TRUNCATE: c_int = 3;
+
+pub(super) type Object = *mut c_void;
+
+functions! {
+    /// Declarations of `sqlite3.h` 3.40.
+    struct Functions, prefix "sqlite3_" {
+        libversion() -> *const c_char;
+        open_v2(*const c_char, *mut Object, c_int, *const c_char) -> c_int;
+        close_v2(Object) -> c_int;
+        errmsg(Object) -> *const c_char;
+        busy_timeout(Object, c_int) -> c_int;
+        exec(Object, *const c_char, Object, Object, *mut *mut c_char) -> c_int;
+        prepare_v3(Object, *const c_char, c_int, u32, *mut Object, Object) -> c_int;
+        finalize(Object) -> c_int;
+        step(Object) -> c_int;
+        reset(Object) -> c_int;
+        bind_int64(Object, c_int, i64) -> c_int;
+        bind_blob(Object, c_int, *const c_void, c_int, Object) -> c_int;
+        column_int64(Object, c_int) -> i64;
+        column_blob(Object, c_int) -> *const c_void;
+        column_bytes(Object, c_int) -> c_int;
+        wal_checkpoint_v2(Object, *const c_char, c_int, *mut c_int, *mut c_int) -> c_int;
+    }
+}
+
+/// A library that is here.
+pub(super) struct Loaded {
+    pub(super) functions: Functions,
+    pub(super) version: String,
+    pub(super) path: PathBuf,
+}
+
+/// Found and resolved once a process.
+pub(super) fn load() -> Result<&'static Loaded> {
+    static LOADED: OnceLock<Result<Loaded>> = OnceLock::new();
+    let loaded = LOADED.get_or_init(|| {
+        let library = Library::load(&WANTED)?;
+        let functions = Functions::resolve(library).map_err(|what| unfit(&WANTED, what))?;
+        // SAFETY: takes nothing, answers a constant C string.
+        let version = unsafe { (functions.libversion)() };
+        Ok(Loaded {
+            functions,
+            // SAFETY: a constant C string.
+            version: unsafe { text(version) },
+            path: library.path.clone(),
+        })
+    });
+    loaded.as_ref().map_err(Clone::clone)
+}

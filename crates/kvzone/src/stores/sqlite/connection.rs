@@ -1,0 +1,213 @@
+//! A connection of SQLite, and statements prepared in it.
+//!
+//! Contract of `sqlite3.h`, on which the blocks below rely: a connection and its
+//! statements are used by one thread at a time (it is opened without a mutex);
+//! a blob bound with a null destructor is the caller's, and is read until the
+//! statement is reset or bound again; what a column answers stays until the
+//! statement steps or is reset. Statements are finalized before their
+//! connection is closed.
+
+use std::ffi::{CString, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
+
+use kvzone_core::error::{Error, Result};
+
+use super::calls::{CHECKPOINT_TRUNCATE, DONE, Functions, OK, OPEN_FLAGS, PERSISTENT, ROW};
+use super::{NAME, Plan};
+use crate::stores::library::{Handle, bytes, text};
+
+/// An open connection; closed when it is dropped.
+pub(super) struct Connection {
+    functions: &'static Functions,
+    handle: Handle,
+}
+
+impl Connection {
+    /// Opens the file, making it where there is none, with all settings made.
+    pub(super) fn open(functions: &'static Functions, plan: &Plan, file: &Path) -> Result<Self> {
+        let path = CString::new(file.as_os_str().as_bytes())
+            .map_err(|error| Error::store(NAME, "open", error))?;
+        let mut handle = ptr::null_mut();
+        let (open, usual) = (functions.open_v2, ptr::null());
+        // SAFETY: a C string, a place for the object, the usual file system.
+        let opened = unsafe { open(path.as_ptr(), &mut handle, OPEN_FLAGS, usual) };
+        // An object is answered with an error too, which it explains.
+        let connection = Connection {
+            functions,
+            handle: Handle::new(handle, NAME, "open")?,
+        };
+        connection.answer("open", opened)?;
+        // SAFETY: an open connection.
+        unsafe { (functions.busy_timeout)(handle, plan.busy_timeout_ms) };
+        connection.execute(&plan.pragmas())?;
+        Ok(connection)
+    }
+
+    fn answer(&self, call: &'static str, answer: c_int) -> Result<()> {
+        if answer == OK {
+            return Ok(());
+        }
+        Err(self.failure(call))
+    }
+
+    fn failure(&self, call: &'static str) -> Error {
+        // SAFETY: a connection, of which the call before was made.
+        let words = unsafe { (self.functions.errmsg)(self.handle.get()) };
+        // SAFETY: a C string that the connection holds until the next call.
+        Error::store(NAME, call, unsafe { text(words) })
+    }
+
+    /// Runs statements that answer nothing of interest.
+    pub(super) fn execute(&self, sql: &str) -> Result<()> {
+        let sql = CString::new(sql).map_err(|error| Error::store(NAME, "exec", error))?;
+        let (exec, none) = (self.functions.exec, ptr::null_mut());
+        // SAFETY: an open connection and a C string; no callback, no words apart.
+        let done = unsafe { exec(self.handle.get(), sql.as_ptr(), none, none, ptr::null_mut()) };
+        self.answer("exec", done)
+    }
+
+    /// Brings the log into the file, and cuts it off.
+    pub(super) fn checkpoint(&self) -> Result<()> {
+        let nothing = ptr::null_mut();
+        // SAFETY: an open connection; all files of it; counters not asked for.
+        let done = unsafe {
+            (self.functions.wal_checkpoint_v2)(
+                self.handle.get(),
+                ptr::null(),
+                CHECKPOINT_TRUNCATE,
+                nothing,
+                nothing,
+            )
+        };
+        self.answer("wal_checkpoint", done)
+    }
+
+    /// Prepares a statement, which must be dropped before the connection.
+    pub(super) fn prepare(&self, sql: &str) -> Result<Statement> {
+        let sql = CString::new(sql).map_err(|error| Error::store(NAME, "prepare", error))?;
+        let (mut statement, no_rest) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: an open connection, a C string, a place for the object.
+        let prepared = unsafe {
+            (self.functions.prepare_v3)(
+                self.handle.get(),
+                sql.as_ptr(),
+                -1,
+                PERSISTENT,
+                &mut statement,
+                no_rest,
+            )
+        };
+        self.answer("prepare", prepared)?;
+        Ok(Statement {
+            functions: self.functions,
+            handle: Handle::new(statement, NAME, "prepare")?,
+        })
+    }
+
+    /// Steps a statement to its next row; false at its end.
+    pub(super) fn step(&self, call: &'static str, statement: &Statement) -> Result<bool> {
+        // SAFETY: a statement of this connection; what is bound to it stays.
+        match unsafe { (self.functions.step)(statement.handle.get()) } {
+            ROW => Ok(true),
+            DONE => Ok(false),
+            _ => Err(self.failure(call)),
+        }
+    }
+
+    /// Steps a statement that has no rows, and makes it ready again.
+    pub(super) fn run(&self, call: &'static str, statement: &Statement) -> Result<()> {
+        let done = self.step(call, statement);
+        statement.reset();
+        done.map(|_| ())
+    }
+
+    /// Closes it, and says what went wrong.
+    pub(super) fn close(self) -> Result<()> {
+        // SAFETY: a connection whose statements are finalized.
+        let closed = unsafe { (self.functions.close_v2)(self.handle.get()) };
+        let result = self.answer("close", closed);
+        std::mem::forget(self);
+        result
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // SAFETY: statements that are left keep it until they are finalized.
+        unsafe { (self.functions.close_v2)(self.handle.get()) };
+    }
+}
+
+/// A prepared statement; finalized when it is dropped.
+pub(super) struct Statement {
+    functions: &'static Functions,
+    handle: Handle,
+}
+
+impl Statement {
+    /// Binds a number to a parameter, from 1.
+    pub(super) fn bind_number(&self, parameter: c_int, number: i64) -> Result<()> {
+        // SAFETY: a statement that is reset.
+        let bound = unsafe { (self.functions.bind_int64)(self.handle.get(), parameter, number) };
+        bound_or_refused(bound)
+    }
+
+    /// Binds bytes to a parameter, from 1.
+    ///
+    /// # Safety
+    /// The bytes must stay until the statement is bound again or dropped, or
+    /// it must be reset before they go and not be stepped after that.
+    pub(super) unsafe fn bind_bytes(&self, parameter: c_int, bytes: &[u8]) -> Result<()> {
+        let Ok(length) = c_int::try_from(bytes.len()) else {
+            return Err(Error::store(NAME, "bind", "more than 2 GiB"));
+        };
+        // An empty slice's pointer is not null, which would mean NULL.
+        let (start, not_copied) = (bytes.as_ptr().cast(), ptr::null_mut());
+        let bind = self.functions.bind_blob;
+        // SAFETY: a statement that is reset; the caller says that bytes stay.
+        let bound = unsafe { bind(self.handle.get(), parameter, start, length, not_copied) };
+        bound_or_refused(bound)
+    }
+
+    /// A column of the present row as a number.
+    pub(super) fn number(&self, column: c_int) -> i64 {
+        // SAFETY: a statement at a row.
+        unsafe { (self.functions.column_int64)(self.handle.get(), column) }
+    }
+
+    /// A column of the present row as bytes.
+    ///
+    /// # Safety
+    /// The bytes must not be used after the statement steps or is reset.
+    pub(super) unsafe fn bytes<'a>(&self, column: c_int) -> &'a [u8] {
+        // SAFETY: a statement at a row.
+        let start = unsafe { (self.functions.column_blob)(self.handle.get(), column) };
+        // SAFETY: as above; asked after the bytes, as the header says.
+        let length = unsafe { (self.functions.column_bytes)(self.handle.get(), column) };
+        // SAFETY: so many bytes, which the caller says are not used too long.
+        unsafe { bytes(start, usize::try_from(length).unwrap_or(0)) }
+    }
+
+    /// Makes it ready to be bound and stepped again. A failed step repeats its
+    /// error here, which was told before.
+    pub(super) fn reset(&self) {
+        // SAFETY: a statement.
+        unsafe { (self.functions.reset)(self.handle.get()) };
+    }
+}
+
+impl Drop for Statement {
+    fn drop(&mut self) {
+        // SAFETY: made by `prepare`, and not used after this.
+        unsafe { (self.functions.finalize)(self.handle.get()) };
+    }
+}
+
+fn bound_or_refused(answer: c_int) -> Result<()> {
+    match answer {
+        OK => Ok(()),
+        other => Err(Error::store(NAME, "bind", format!("error {other}"))),
+    }
+}
