@@ -2,11 +2,13 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`btree`] | the append-only B+-tree |
 //! | [`flat`] | the flat array of slots of ZDB: a position per integer key |
 //! | [`node_store`] | where the nodes of append-only trees come from and go to |
 //! | [`linear_hash`] | which bucket a hash belongs to while a table grows bucket by bucket |
 #![forbid(unsafe_code)]
 
+pub mod btree;
 pub mod flat;
 pub mod linear_hash;
 pub mod node_store;

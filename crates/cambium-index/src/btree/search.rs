@@ -1,0 +1,256 @@
+//! Searching a node, and getting a value from a tree: the hottest read path of
+//! the engine. It allocates nothing.
+//!
+//! A node is searched by the first 8 bytes of what its keys do not share, as
+//! one number each, in a loop whose only branch is its end (the compiler makes
+//! a conditional move of the comparison, so that random keys cost no
+//! mispredicted branches). Only keys that tie there are compared in full.
+
+use std::cmp::Ordering;
+
+use cambium_base::Result;
+
+use crate::node_store::{Node, NodeAddress, NodeReader};
+
+use super::layout::HEAD_MOST_BYTES;
+use super::node::{NodeView, wrong_level};
+
+/// Where a key belongs among the keys of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rank {
+    /// How many keys of the node are smaller.
+    pub position: usize,
+    /// Whether the key itself is there, at that position.
+    pub found: bool,
+}
+
+/// One step of a descent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Go on in this node.
+    Child(NodeAddress),
+    /// The key's value.
+    Found(u64),
+    /// The tree does not hold the key.
+    Missing,
+}
+
+/// A descent from a root that is driven from outside, node by node, so that
+/// many of them can go to the device together. It sees that levels fall from
+/// node to node, so it ends in a damaged tree as well.
+///
+/// ```
+/// use cambium_index::btree::{self, Descent, KeyLayout, Step, TreeOptions};
+/// use cambium_index::{MemoryNodes, NodeReader};
+/// let mut nodes = MemoryNodes::new(512);
+/// let options = TreeOptions::new(KeyLayout::Variable);
+/// let entries = (0..1000u32).map(|n| Ok((n.to_be_bytes().to_vec(), u64::from(n))));
+/// let root = btree::build(&mut nodes, &options, b"", &mut { entries }).unwrap().unwrap();
+///
+/// let (mut descent, mut address) = (Descent::default(), root);
+/// let value = loop {
+///     let node = nodes.read(address).unwrap();
+///     match descent.step(&node, &77u32.to_be_bytes()).unwrap() {
+///         Step::Child(child) => address = child,
+///         Step::Found(value) => break Some(value),
+///         Step::Missing => break None,
+///     }
+/// };
+/// assert_eq!(value, Some(77));
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Descent {
+    /// The level of the next node, once a node was seen.
+    level: Option<u8>,
+}
+
+impl Descent {
+    /// Looks for `key` in the next node of the way down.
+    ///
+    /// # Errors
+    /// What in the node cannot be.
+    #[inline]
+    pub fn step(&mut self, node: &Node, key: &[u8]) -> Result<Step, String> {
+        let view = NodeView::parse(node)?;
+        match self.level {
+            Some(level) if level != view.level() => return Err(wrong_level(level, view.level())),
+            _ => self.level = Some(view.level().wrapping_sub(1)),
+        }
+        Ok(step_in(&view, key))
+    }
+}
+
+/// Looks for `key` in one node. Nothing bounds the steps of a caller who
+/// follows children through a damaged tree by this alone: see [`Descent`].
+///
+/// # Errors
+/// What in the node cannot be.
+pub fn step(node: &Node, key: &[u8]) -> Result<Step, String> {
+    Ok(step_in(&NodeView::parse(node)?, key))
+}
+
+#[inline]
+fn step_in(view: &NodeView<'_>, key: &[u8]) -> Step {
+    let rank = rank(view, key);
+    if view.level() > 0 {
+        return Step::Child(view.child(rank.position + usize::from(rank.found)));
+    }
+    if rank.found {
+        Step::Found(view.value(rank.position))
+    } else {
+        Step::Missing
+    }
+}
+
+/// The value of `key` in the tree under `root`: one node read a level, no
+/// allocation.
+///
+/// # Errors
+/// What the reader answers; `Corruption` for a node that cannot be.
+///
+/// ```
+/// use cambium_index::MemoryNodes;
+/// use cambium_index::btree::{self, KeyLayout, TreeOptions};
+/// let mut nodes = MemoryNodes::new(4096);
+/// let options = TreeOptions::new(KeyLayout::Variable);
+/// let mut entries = [("ash", 1), ("oak", 2)].map(|(key, value)| Ok((key.into(), value))).into_iter();
+/// let root = btree::build(&mut nodes, &options, b"", &mut entries).unwrap().unwrap();
+/// assert_eq!(btree::get(&nodes, root, b"oak").unwrap(), Some(2));
+/// assert_eq!(btree::get(&nodes, root, b"elm").unwrap(), None);
+/// ```
+pub fn get<R: NodeReader + ?Sized>(
+    reader: &R,
+    root: NodeAddress,
+    key: &[u8],
+) -> Result<Option<u64>> {
+    let mut descent = Descent::default();
+    let mut address = root;
+    loop {
+        let node = reader.read(address)?;
+        match descent.step(&node, key) {
+            Ok(Step::Child(child)) => address = child,
+            Ok(Step::Found(value)) => return Ok(Some(value)),
+            Ok(Step::Missing) => return Ok(None),
+            Err(what) => return Err(reader.corrupt(address, what)),
+        }
+    }
+}
+
+/// How many keys of the node are smaller than `key`, and whether it is there.
+#[inline]
+pub(super) fn rank(view: &NodeView<'_>, key: &[u8]) -> Rank {
+    let prefix = view.prefix();
+    let Some(tail) = key.strip_prefix(prefix) else {
+        let position = if key < prefix { 0 } else { view.keys() };
+        return Rank {
+            position,
+            found: false,
+        };
+    };
+    let head_bytes = view.stride().min(HEAD_MOST_BYTES);
+    if head_bytes == 0 {
+        return rank_in_full(view, tail, 0, view.keys());
+    }
+    let shift = 64 - 8 * head_bytes as u32;
+    let wanted = leading_word(tail) >> shift;
+    let position = lower_bound(view, shift, wanted);
+    if position >= view.keys() || view.head_word(position, shift) != wanted {
+        return Rank {
+            position,
+            found: false,
+        };
+    }
+    let next = position + 1;
+    let ties_end = if next < view.keys() && view.head_word(next, shift) == wanted {
+        upper_bound(view, shift, wanted, next)
+    } else {
+        next
+    };
+    rank_in_full(view, tail, position, ties_end)
+}
+
+/// The first 8 bytes as a number that orders as they do, zeros after the end.
+#[inline]
+fn leading_word(bytes: &[u8]) -> u64 {
+    if let Some(word) = bytes.first_chunk::<8>() {
+        return u64::from_be_bytes(*word);
+    }
+    let mut word = 0;
+    for &byte in bytes {
+        word = word << 8 | u64::from(byte);
+    }
+    // Fewer than 8 bytes; none at all leaves 0, whatever it is shifted by.
+    word.checked_shl(64 - 8 * bytes.len() as u32).unwrap_or(0)
+}
+
+/// How many heads are smaller than `wanted`.
+#[inline]
+fn lower_bound(view: &NodeView<'_>, shift: u32, wanted: u64) -> usize {
+    let (mut start, mut length) = (0, view.keys());
+    while length > 0 {
+        let half = length / 2;
+        let smaller = view.head_word(start + half, shift) < wanted;
+        start = if smaller { start + half + 1 } else { start };
+        length = if smaller { length - half - 1 } else { half };
+    }
+    start
+}
+
+/// Where the heads that equal `wanted`, of which `from` is behind one, end.
+fn upper_bound(view: &NodeView<'_>, shift: u32, wanted: u64, from: usize) -> usize {
+    let (mut start, mut end) = (from, view.keys());
+    while start < end {
+        let middle = start + (end - start) / 2;
+        if view.head_word(middle, shift) <= wanted {
+            start = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    start
+}
+
+/// The rank among keys `start..end`, each compared in full; all before are
+/// smaller, all behind larger.
+fn rank_in_full(view: &NodeView<'_>, tail: &[u8], mut start: usize, mut end: usize) -> Rank {
+    while start < end {
+        let middle = start + (end - start) / 2;
+        match compare(view, middle, tail) {
+            Ordering::Less => start = middle + 1,
+            Ordering::Greater => end = middle,
+            Ordering::Equal => {
+                return Rank {
+                    position: middle,
+                    found: true,
+                };
+            }
+        }
+    }
+    Rank {
+        position: start,
+        found: false,
+    }
+}
+
+/// Key `position` without the node's prefix, against `tail`.
+fn compare(view: &NodeView<'_>, position: usize, tail: &[u8]) -> Ordering {
+    let head = view.head(position);
+    let Some((start, after)) = tail.split_at_checked(head.len()) else {
+        // The tail ends within the head: equal so far means it is smaller.
+        return head.cmp(tail);
+    };
+    head.cmp(start).then_with(|| {
+        let rest = view.rest(position);
+        // One of the two is empty in either form of node.
+        let stored = if rest.is_empty() { view.suffix() } else { rest };
+        stored.cmp(after)
+    })
+}
+
+/// Key `position` against `key`.
+pub(super) fn compare_whole(view: &NodeView<'_>, position: usize, key: &[u8]) -> Ordering {
+    match key.strip_prefix(view.prefix()) {
+        Some(tail) => compare(view, position, tail),
+        None => view.prefix().cmp(key),
+    }
+}
