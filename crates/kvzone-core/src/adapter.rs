@@ -162,6 +162,12 @@ pub trait Adapter: Send + Sync {
     /// Opens the store in a folder, making it where there is none.
     fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>>;
 
+    /// False for a store that answers reads with anything: nothing that it
+    /// returns is compared or hashed.
+    fn keeps_data(&self) -> bool {
+        true
+    }
+
     /// The files that hold data, for space and for dropping caches; all files
     /// below the folder unless a store keeps them elsewhere (a device).
     fn data_paths(&self, request: &OpenRequest) -> Vec<PathBuf> {

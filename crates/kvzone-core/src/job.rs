@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::adapter::{DurabilityName, Profile};
+use crate::random::below;
 
 /// One store, one workload, one repeat: what a worker process does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,7 +65,8 @@ pub struct Load {
     pub rate: Option<f64>,
     /// Overrides the workload's own choice of keys.
     pub popularity: Option<Popularity>,
-    /// One read in so many is compared with what was written; 1 for all.
+    /// One read in so many is compared with what was written; 1 for all, 0 for
+    /// none.
     pub verify_every: u32,
     /// Share of a value's bytes that compress away, 0 to 1.
     pub compressible: f64,
@@ -132,5 +134,50 @@ impl SizeChoice {
         match self {
             SizeChoice::Fixed(bytes) | SizeChoice::Uniform(_, bytes) => bytes,
         }
+    }
+
+    /// The size that belongs to a random 64-bit number.
+    #[inline]
+    pub fn pick(self, random: u64) -> u64 {
+        match self {
+            SizeChoice::Fixed(bytes) => bytes,
+            SizeChoice::Uniform(from, to) => {
+                let choices = to.saturating_sub(from).saturating_add(1);
+                from + below(random, choices)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A small load, for tests to change.
+    pub(crate) fn load(workload: &str) -> Load {
+        Load {
+            workload: workload.to_string(),
+            seed: 42,
+            keys: 1_000,
+            key_bytes: SizeChoice::Fixed(16),
+            value_bytes: SizeChoice::Fixed(100),
+            until: Until::Operations(5_000),
+            threads: 1,
+            batch: 1,
+            rate: None,
+            popularity: None,
+            verify_every: 1,
+            compressible: 0.5,
+        }
+    }
+
+    #[test]
+    fn sizes_are_equally_likely_and_both_ends_are_reached() {
+        let sizes = SizeChoice::Uniform(3, 5);
+        assert_eq!(sizes.pick(0), 3);
+        assert_eq!(sizes.pick(u64::MAX), 5);
+        assert_eq!(sizes.pick(u64::MAX / 2), 4);
+        assert_eq!(sizes.mean(), 4.0);
+        assert_eq!(SizeChoice::Fixed(7).pick(99), 7);
     }
 }

@@ -3,28 +3,42 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`adapter`] | what KVZone asks of a store, and how a store says what it can do |
+//! | [`calibration`] | stores that show what the measuring itself costs and sees |
 //! | [`device`] | what a disk gives through the I/O layer, and beside `fio` |
+//! | [`distribution`] | laws by which keys are chosen |
 //! | [`driver`] | issues a job's operations to a store, and measures them |
 //! | [`error`] | what can go wrong, and for whom |
 //! | [`job`] | what is to be run, as text that crosses a pipe |
+//! | [`keys`] | numbers in order of insertion, and the bytes that stand for them |
 //! | [`latency`] | percentiles of many durations |
 //! | [`names`] | the names nearest to one that was mistyped |
+//! | [`permutation`] | a random order that takes no memory |
 //! | [`protocol`] | what a worker process tells the one that started it |
+//! | [`random`] | random numbers from a seed |
 //! | [`record`] | what is reported of a run |
 //! | [`size`] | byte counts as people write them: `64MiB` |
 //! | [`statistics`] | medians, intervals, the order of rounds, verdicts |
+//! | [`values`] | values that prove what they are |
+//! | [`versions`] | which version of each key the store should hold |
 //! | [`workload`] | the workloads that have names |
 #![forbid(unsafe_code)]
 
 pub mod adapter;
+pub mod calibration;
 pub mod device;
+pub mod distribution;
 pub mod driver;
 pub mod error;
 pub mod job;
+pub mod keys;
 pub mod latency;
 pub mod names;
+pub mod permutation;
 pub mod protocol;
+pub mod random;
 pub mod record;
 pub mod size;
 pub mod statistics;
+pub mod values;
+pub mod versions;
 pub mod workload;

@@ -36,9 +36,13 @@ pub struct PhaseResult {
     pub result_hash: Option<String>,
     /// A point a second.
     pub timeline: Vec<TimelinePoint>,
-    /// Further figures: `batch`, `access` (how `read-sequential` reads),
-    /// `sync_seconds` and `settle_seconds` (the debt), `open_seconds`,
-    /// `close_seconds`, `reads_verified`, and the store's own counters.
+    /// Further figures: `batch`, `popularity`, `access` (how `read-sequential`
+    /// reads: `scan` or `get`), `reads_verified`, `operations_overdue` (of an
+    /// open loop: due, and not issued when time was up), calls and latencies of
+    /// each kind of operation, `sync_seconds` and `settle_seconds` (the debt),
+    /// `open_seconds`, `close_seconds` (of the last phase before a reopen, known
+    /// after [`crate::driver::Observer::phase_ended`]), and the store's own
+    /// counters.
     pub extra: BTreeMap<String, Value>,
     /// Why the phase, and the job with it, ended early; the figures above are
     /// of what was done before.
@@ -46,6 +50,25 @@ pub struct PhaseResult {
 }
 
 impl PhaseResult {
+    /// Of a phase in which nothing was done.
+    pub fn empty(phase: Phase) -> Self {
+        PhaseResult {
+            phase,
+            operations: 0,
+            seconds: 0.0,
+            user_bytes_written: 0,
+            user_bytes_read: 0,
+            live_user_bytes: 0,
+            live_keys: 0,
+            latency: None,
+            native_latency: None,
+            result_hash: None,
+            timeline: Vec::new(),
+            extra: BTreeMap::new(),
+            failure: None,
+        }
+    }
+
     /// Foreground operations a second; 0 where nothing was done.
     pub fn operations_per_second(&self) -> f64 {
         if self.seconds > 0.0 {

@@ -1,0 +1,220 @@
+//! Laws by which keys are chosen.
+//!
+//! | law | how it is drawn |
+//! |---|---|
+//! | [`Zipfian`] | exactly P(r) = r^(-s) / H(N, s), by rejection inversion: Hörmann and Derflinger, "Rejection-Inversion to Generate Variates from Monotone Discrete Distributions", ACM TOMACS 6(3), 1996 |
+//! | [`YcsbZipfian`] | YCSB's `ScrambledZipfianGenerator`: Gray et al., "Quickly Generating Billion-Record Synthetic Databases", SIGMOD 1994, over 10^10 ranks, hashed by FNV modulo N |
+//!
+//! They are not the same thing. Of a million keys, the law with s = 0.99 gives
+//! the hottest 6.50 % of all choices, and the hottest hundredth 66 %; YCSB's
+//! likeness 3.78 % and 39 %: its ranks are those of 10^10 keys, folded into a
+//! million. It is kept because published figures were made with it, and the
+//! report says which one a run used.
+
+use crate::random::Random;
+
+/// The exact law over ranks 0 to N-1; rank 0 is the most popular.
+#[derive(Clone, Debug)]
+pub struct Zipfian {
+    count: u64,
+    exponent: f64,
+    /// Integral of the law from 1 to 1.5, less what rank 1 has for itself.
+    from: f64,
+    /// Integral of the law from 1 to N + 0.5.
+    to: f64,
+    /// Below this distance between the candidate and the drawn point, nothing
+    /// need be computed to accept it.
+    sure: f64,
+}
+
+impl Zipfian {
+    /// The law over `count` ranks (at least 1) with an exponent above 0.
+    pub fn new(count: u64, exponent: f64) -> Self {
+        let count = count.max(1);
+        let mut law = Zipfian {
+            count,
+            exponent,
+            from: 0.0,
+            to: 0.0,
+            sure: 0.0,
+        };
+        law.from = law.integral(1.5) - 1.0;
+        law.to = law.integral(count as f64 + 0.5);
+        law.sure = 2.0 - law.inverse_integral(law.integral(2.5) - law.density(2.0));
+        law
+    }
+
+    /// Draws a rank, from 0.
+    #[inline]
+    pub fn draw(&self, random: &mut Random) -> u64 {
+        loop {
+            let area = self.to + random.fraction() * (self.from - self.to);
+            let point = self.inverse_integral(area);
+            let rank = ((point + 0.5) as u64).clamp(1, self.count);
+            let center = rank as f64;
+            if center - point <= self.sure
+                || area >= self.integral(center + 0.5) - self.density(center)
+            {
+                return rank - 1;
+            }
+        }
+    }
+
+    /// x^(-s).
+    fn density(&self, x: f64) -> f64 {
+        (-self.exponent * x.ln()).exp()
+    }
+
+    /// The integral of the density from 1 to x; `exp_m1` keeps it exact where
+    /// the exponent is near 1 and both halves of the quotient are near 0.
+    fn integral(&self, x: f64) -> f64 {
+        let logarithm = x.ln();
+        let scaled = (1.0 - self.exponent) * logarithm;
+        if scaled.abs() > 1e-8 {
+            scaled.exp_m1() / (1.0 - self.exponent)
+        } else {
+            logarithm * (1.0 + scaled * 0.5)
+        }
+    }
+
+    fn inverse_integral(&self, area: f64) -> f64 {
+        let scaled = (area * (1.0 - self.exponent)).max(-1.0);
+        let logarithm = if scaled.abs() > 1e-8 {
+            scaled.ln_1p() / (1.0 - self.exponent)
+        } else {
+            area * (1.0 - scaled * 0.5)
+        };
+        logarithm.exp()
+    }
+}
+
+/// YCSB's likeness of a zipfian law with s = 0.99: numbers of keys, not ranks.
+#[derive(Clone, Debug)]
+pub struct YcsbZipfian {
+    count: u64,
+    eta: f64,
+}
+
+impl YcsbZipfian {
+    const THETA: f64 = 0.99;
+    /// Ranks that are drawn, whatever the number of keys.
+    const RANKS: f64 = 10_000_000_000.0;
+    /// H(10^10, 0.99), which YCSB carries as a constant.
+    const ZETA: f64 = 26.469_028_201_783_02;
+
+    /// Over `count` keys, at least 1.
+    pub fn new(count: u64) -> Self {
+        let zeta_of_two = 1.0 + 0.5_f64.powf(Self::THETA);
+        let eta =
+            (1.0 - (2.0 / Self::RANKS).powf(1.0 - Self::THETA)) / (1.0 - zeta_of_two / Self::ZETA);
+        YcsbZipfian {
+            count: count.max(1),
+            eta,
+        }
+    }
+
+    /// Draws the number of a key below the count.
+    #[inline]
+    pub fn draw(&self, random: &mut Random) -> u64 {
+        fnv(self.rank(random.fraction())) % self.count
+    }
+
+    fn rank(&self, fraction: f64) -> u64 {
+        let scaled = fraction * Self::ZETA;
+        if scaled < 1.0 {
+            return 0;
+        }
+        if scaled < 1.0 + 0.5_f64.powf(Self::THETA) {
+            return 1;
+        }
+        let base = self.eta * fraction - self.eta + 1.0;
+        (Self::RANKS * base.powf(1.0 / (1.0 - Self::THETA))) as u64
+    }
+}
+
+/// YCSB's `fnvhash64`: FNV-1a over eight bytes, the lowest first, and then the
+/// absolute value as a signed number.
+fn fnv(number: u64) -> u64 {
+    let hash = number
+        .to_le_bytes()
+        .iter()
+        .fold(0xCBF2_9CE4_8422_2325_u64, |hash, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(1_099_511_628_211)
+        });
+    (hash as i64).unsigned_abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: u64 = 1_000_000;
+    const DRAWS: u32 = 4_000_000;
+
+    fn counts(mut draw: impl FnMut(&mut Random) -> u64) -> Vec<u32> {
+        let mut random = Random::new(99);
+        let mut counts = vec![0_u32; KEYS as usize];
+        for _ in 0..DRAWS {
+            counts[draw(&mut random) as usize] += 1;
+        }
+        counts
+    }
+
+    fn share(counts: &[u32]) -> f64 {
+        let sum: u64 = counts.iter().map(|&count| u64::from(count)).sum();
+        100.0 * sum as f64 / f64::from(DRAWS)
+    }
+
+    fn harmonic(count: u64, exponent: f64) -> f64 {
+        (1..=count).map(|rank| (rank as f64).powf(-exponent)).sum()
+    }
+
+    #[test]
+    fn exact_shares_are_those_of_the_law() {
+        for exponent in [0.5, 0.99, 1.0, 1.3] {
+            let law = Zipfian::new(KEYS, exponent);
+            let counts = counts(|random| law.draw(random));
+            let whole = harmonic(KEYS, exponent);
+            for top in [1, 2, 10, 1_000, 10_000, 500_000] {
+                let expected = 100.0 * harmonic(top, exponent) / whole;
+                let found = share(&counts[..top as usize]);
+                assert!(
+                    (found - expected).abs() < 0.12,
+                    "s = {exponent}, top {top}: {found} %, not {expected} %"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_hottest_of_a_million_keys_gets_six_and_a_half_percent() {
+        let law = Zipfian::new(KEYS, 0.99);
+        let counts = counts(|random| law.draw(random));
+        assert!((share(&counts[..1]) - 6.50).abs() < 0.1);
+        assert!((share(&counts[..10_000]) - 66.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn ycsbs_likeness_is_as_flat_as_ycsbs() {
+        let likeness = YcsbZipfian::new(KEYS);
+        let mut counts = counts(|random| likeness.draw(random));
+        counts.sort_unstable_by(|left, right| right.cmp(left));
+        let hottest = share(&counts[..1]);
+        let hundredth = share(&counts[..10_000]);
+        assert!((hottest - 3.78).abs() < 0.1, "{hottest} %");
+        assert!((hundredth - 39.0).abs() < 1.5, "{hundredth} %");
+    }
+
+    #[test]
+    fn small_counts_are_kept_inside() {
+        let mut random = Random::new(5);
+        for count in 1..5 {
+            let exact = Zipfian::new(count, 0.99);
+            let likeness = YcsbZipfian::new(count);
+            for _ in 0..1_000 {
+                assert!(exact.draw(&mut random) < count);
+                assert!(likeness.draw(&mut random) < count);
+            }
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! One thread's loop: operations issued, timed, and what came back looked at.
+//!
+//! ```text
+//!  draw a block │ call │ clock, record │ call │ clock, record │ ...
+//!               └ start                └ the end before is the start of this
+//! ```
+//!
+//! In a closed loop the clock is read once an operation. Where looking at the
+//! answer takes long (a large value is hashed, a value verified, a batch put
+//! together), it is read again, so that this is in no latency. In an open loop
+//! it is read before and after each call, and the latency counts from the
+//! moment at which the operation was due, whether or not the store was ready
+//! for it: a stall is seen by all operations that were due in it, not by the
+//! one that happened to meet it ("coordinated omission").
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::batch::Batch;
+use super::clock::Clock;
+use super::recorder::Recorder;
+use super::stream::{Block, Operation, Stream};
+use super::witness::Witness;
+use crate::adapter::Session;
+use crate::error::{Error, Result};
+use crate::values::{Lender, Values};
+use crate::versions::Versions;
+use crate::workload::OperationKind;
+
+/// Operations of a block.
+const BLOCK: usize = 256;
+/// Longer values are looked at outside of all latencies.
+const SHORT_VALUE: usize = 256;
+/// An open loop looks at least so often whether it should stop.
+const PATIENCE: u64 = 50_000_000;
+
+/// When operations are due.
+#[derive(Clone, Copy, Debug)]
+pub struct Schedule {
+    /// When the thread's first operation is due.
+    pub first: f64,
+    /// Nanoseconds from one operation of the thread to its next.
+    pub interval: f64,
+}
+
+impl Schedule {
+    /// When an operation of the thread is due, after so many before it.
+    fn due(self, before: u64) -> u64 {
+        (self.first + before as f64 * self.interval) as u64
+    }
+}
+
+/// What a thread needs besides its session and its stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Issue<'a> {
+    /// When the phase ends, in its nanoseconds; `u64::MAX` if operations end it.
+    pub deadline: u64,
+    /// Of the open loop.
+    pub schedule: Option<Schedule>,
+    /// Changes a call.
+    pub batch: usize,
+    /// Where values come from.
+    pub values: &'a Values,
+    /// Versions of loaded keys.
+    pub versions: &'a Versions,
+    /// Set when some thread has failed.
+    pub stop: &'a AtomicBool,
+    /// Operations of this thread so far.
+    pub progress: &'a AtomicU64,
+}
+
+/// What became of a thread.
+#[derive(Debug)]
+pub struct Issued {
+    /// What it measured.
+    pub recorder: Recorder,
+    /// Hash of what its reads returned, with their number.
+    pub hash: u64,
+    /// Reads that were compared with what was written.
+    pub verified: u64,
+    /// Bytes of keys and values put, and of keys deleted.
+    pub bytes_written: u64,
+    /// Bytes of keys and values read.
+    pub bytes_read: u64,
+    /// Keys inserted after the load.
+    pub inserted: u64,
+    /// Their bytes of keys and values.
+    pub inserted_bytes: u64,
+    /// When its last operation ended.
+    pub ended: u64,
+    /// Operations of an open loop that were due before the deadline, and not
+    /// issued by then.
+    pub overdue: u64,
+    /// Why it ended early.
+    pub failure: Option<Error>,
+}
+
+/// A thread that issues operations.
+pub struct Issuer<'a> {
+    issue: Issue<'a>,
+    clock: Clock,
+    session: Box<dyn Session>,
+    stream: Stream<'a>,
+    witness: Witness<'a>,
+    lender: Lender<'a>,
+    block: Block,
+    loaded: u64,
+    recorder: Recorder,
+    bytes_written: u64,
+    inserted: u64,
+    inserted_bytes: u64,
+    ended: u64,
+    overdue: u64,
+}
+
+impl<'a> Issuer<'a> {
+    /// Ready to begin; everything that takes time to set up is set up.
+    pub fn new(
+        issue: Issue<'a>,
+        session: Box<dyn Session>,
+        stream: Stream<'a>,
+        witness: Witness<'a>,
+        recorder: Recorder,
+    ) -> Self {
+        Issuer {
+            lender: issue.values.lender(),
+            loaded: issue.versions.count(),
+            issue,
+            clock: Clock::start(),
+            session,
+            stream,
+            witness,
+            block: Block::default(),
+            recorder,
+            bytes_written: 0,
+            inserted: 0,
+            inserted_bytes: 0,
+            ended: 0,
+            overdue: 0,
+        }
+    }
+
+    /// Issues operations until they, or the time, or the store's health end.
+    /// The clock started when the phase did.
+    pub fn run(mut self, clock: Clock) -> Issued {
+        self.clock = clock;
+        let failure = match (self.issue.schedule, self.issue.batch) {
+            (None, 1) => self.run_closed(),
+            (Some(schedule), 1) => self.run_open(schedule),
+            _ => self.run_batches(),
+        }
+        .err();
+        if failure.is_some() {
+            self.issue.stop.store(true, Ordering::Relaxed);
+        }
+        Issued {
+            hash: self.witness.hash(),
+            verified: self.witness.verified(),
+            bytes_read: self.witness.bytes_read(),
+            recorder: self.recorder,
+            bytes_written: self.bytes_written,
+            inserted: self.inserted,
+            inserted_bytes: self.inserted_bytes,
+            ended: self.ended,
+            overdue: self.overdue,
+            failure,
+        }
+    }
+
+    fn next_block(&mut self) -> Result<bool> {
+        let most = BLOCK.div_ceil(self.issue.batch) * self.issue.batch;
+        self.stream.draw(&mut self.block, most)?;
+        Ok(!self.block.operations.is_empty())
+    }
+
+    #[inline]
+    fn done(&mut self, now: u64) -> bool {
+        self.ended = now;
+        let operations = self.recorder.operations();
+        self.issue.progress.store(operations, Ordering::Relaxed);
+        now >= self.issue.deadline || self.issue.stop.load(Ordering::Relaxed)
+    }
+
+    fn run_closed(&mut self) -> Result<()> {
+        while self.next_block()? {
+            let mut start = self.clock.now();
+            for at in 0..self.block.operations.len() {
+                let operation = self.block.operations[at];
+                let entries = self.call(&operation)?;
+                let end = self.clock.now();
+                self.recorder
+                    .record(operation.kind, end - start, end, entries);
+                start = if self.look(&operation)? {
+                    self.clock.now()
+                } else {
+                    end
+                };
+                if self.done(end) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn run_open(&mut self, schedule: Schedule) -> Result<()> {
+        let mut issued = 0_u64;
+        while self.next_block()? {
+            for at in 0..self.block.operations.len() {
+                let operation = self.block.operations[at];
+                let due = schedule.due(issued);
+                if !self.wait_for(due) {
+                    return Ok(());
+                }
+                let start = self.clock.now();
+                let entries = self.call(&operation)?;
+                let end = self.clock.now();
+                self.recorder
+                    .record(operation.kind, end - due, end, entries);
+                self.recorder.record_native(end - start);
+                self.look(&operation)?;
+                issued += 1;
+                if self.done(end) {
+                    self.overdue = self.overdue_at(schedule, issued, end);
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Batches, in a closed or an open loop.
+    fn run_batches(&mut self) -> Result<()> {
+        let mut issued = 0_u64;
+        let mut batch = Batch::default();
+        let Issue {
+            values, versions, ..
+        } = self.issue;
+        while self.next_block()? {
+            let mut from = 0;
+            while from < self.block.operations.len() {
+                let to = (from + self.issue.batch).min(self.block.operations.len());
+                let operations = &self.block.operations[from..to];
+                batch.compose(operations, values, versions);
+                let (changes, bytes) = batch.changes(&self.block, operations);
+                let due = self.issue.schedule.map(|schedule| schedule.due(issued));
+                if due.is_some_and(|due| !self.wait_for(due)) {
+                    return Ok(());
+                }
+                let start = self.clock.now();
+                self.session.write(&changes)?;
+                let end = self.clock.now();
+                let latency = end - due.unwrap_or(start);
+                let entries = (to - from) as u64;
+                self.recorder
+                    .record(operations[0].kind, latency, end, entries);
+                self.recorder.record_native(end - start);
+                self.bytes_written += bytes;
+                for operation in operations {
+                    versions.end(operation.number);
+                }
+                issued += entries;
+                if self.done(end) {
+                    let overdue = |schedule| self.overdue_at(schedule, issued, end);
+                    self.overdue = self.issue.schedule.map_or(0, overdue);
+                    return Ok(());
+                }
+                from = to;
+            }
+        }
+        Ok(())
+    }
+
+    /// Operations that were due by `now` or the deadline, but for those issued.
+    fn overdue_at(&self, schedule: Schedule, issued: u64, now: u64) -> u64 {
+        let until = now.min(self.issue.deadline) as f64;
+        let due = ((until - schedule.first) / schedule.interval).floor() as u64 + 1;
+        due.saturating_sub(issued)
+    }
+
+    /// Waits for a moment; false if the phase ends before it.
+    fn wait_for(&self, due: u64) -> bool {
+        if due >= self.issue.deadline {
+            return false;
+        }
+        loop {
+            let now = self.clock.wait_until(due, PATIENCE);
+            if self.issue.stop.load(Ordering::Relaxed) {
+                return false;
+            }
+            if now >= due {
+                return true;
+            }
+        }
+    }
+
+    /// Calls the store; answers how many operations this was.
+    #[inline]
+    fn call(&mut self, operation: &Operation) -> Result<u64> {
+        let key = self.block.key(operation);
+        let session = &mut *self.session;
+        match operation.kind {
+            OperationKind::Read => {
+                self.witness.get(session, operation.number, key)?;
+                Ok(1)
+            }
+            OperationKind::Insert | OperationKind::Update => {
+                self.put(operation)?;
+                Ok(1)
+            }
+            OperationKind::ReadModifyWrite => {
+                self.witness.get(session, operation.number, key)?;
+                self.put(operation)?;
+                Ok(1)
+            }
+            OperationKind::Delete => {
+                self.issue.versions.begin_delete(operation.number);
+                session.delete(key)?;
+                self.issue.versions.end(operation.number);
+                self.bytes_written += key.len() as u64;
+                Ok(1)
+            }
+            OperationKind::Scan => {
+                self.witness.scan(session, key, operation)?;
+                Ok(1)
+            }
+            OperationKind::ReadInOrder if operation.span == 1 => {
+                self.witness.get(session, operation.number, key)?;
+                Ok(1)
+            }
+            OperationKind::ReadInOrder => self.witness.scan(session, key, operation),
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, operation: &Operation) -> Result<()> {
+        let key = self.block.key(operation);
+        let loaded = operation.number < self.loaded;
+        let version = if loaded {
+            self.issue.versions.begin_put(operation.number)
+        } else {
+            1
+        };
+        let value = self.lender.lend(operation.number, version);
+        let bytes = (key.len() + value.len()) as u64;
+        self.session.put(key, value)?;
+        self.bytes_written += bytes;
+        if loaded {
+            self.issue.versions.end(operation.number);
+        } else {
+            self.inserted += 1;
+            self.inserted_bytes += bytes;
+        }
+        Ok(())
+    }
+
+    /// Looks at what a call returned; true if that took a while.
+    #[inline]
+    fn look(&mut self, operation: &Operation) -> Result<bool> {
+        if !operation.kind.reads() {
+            return Ok(false);
+        }
+        let key = self.block.key(operation);
+        let verified = self.witness.look(operation, key)?;
+        Ok(verified || self.witness.last_bytes() > SHORT_VALUE)
+    }
+}

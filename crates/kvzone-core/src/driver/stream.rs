@@ -1,0 +1,485 @@
+//! Which operations a thread issues, in which order.
+//!
+//! A [`Stream`] depends on the job's seed, the phase and the thread's number:
+//! on no clock and on no other thread. Operations are drawn in blocks, so that
+//! drawing them is no part of any latency.
+//!
+//! What belongs to a thread alone (of T threads, thread t):
+//!
+//! | operation | keys |
+//! |---|---|
+//! | load | numbers t, t + T, t + 2T ...: together, and in their order, all |
+//! | insert | the numbers after the load, likewise |
+//! | update, read-modify-write | the drawn number, moved to the one with remainder t |
+//! | delete | numbers with remainder t, each once, in random order |
+//! | read in order, popularity `sequential` | a contiguous part of all places |
+//!
+//! So a key has one writer, and its versions an order ([`crate::versions`]).
+//! Reads and scans choose among all keys that the thread knows to be there.
+
+use crate::distribution::{YcsbZipfian, Zipfian};
+use crate::error::{Error, Result};
+use crate::job::Popularity;
+use crate::keys::KeySpace;
+use crate::permutation::Permutation;
+use crate::random::{Random, mix_two};
+use crate::workload::OperationKind;
+
+/// The longest scan of YCSB, and the scans of `read-sequential`.
+pub const SCAN_ENTRIES: u64 = 100;
+
+/// Purposes of the seed.
+const DRAWS: u64 = 0x6472_6177;
+const SCATTER: u64 = 0x7363_6174;
+const DELETIONS: u64 = 0x6465_6C65;
+
+/// One operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// What to do.
+    pub kind: OperationKind,
+    /// The key's number; of [`OperationKind::ReadInOrder`] that of the first.
+    pub number: u64,
+    /// Entries to visit, of scans.
+    pub span: u32,
+    key_start: u32,
+    key_bytes: u32,
+}
+
+/// Operations drawn ahead, with the bytes of their keys.
+#[derive(Clone, Debug, Default)]
+pub struct Block {
+    /// In order.
+    pub operations: Vec<Operation>,
+    keys: Vec<u8>,
+}
+
+impl Block {
+    /// The key of one of its operations.
+    #[inline]
+    pub fn key(&self, operation: &Operation) -> &[u8] {
+        let start = operation.key_start as usize;
+        &self.keys[start..start + operation.key_bytes as usize]
+    }
+
+    fn clear(&mut self) {
+        self.operations.clear();
+        self.keys.clear();
+    }
+}
+
+/// What all threads of a phase have in common.
+#[derive(Clone, Debug)]
+pub struct StreamPlan<'a> {
+    /// All keys.
+    pub keys: &'a KeySpace,
+    /// Kinds and weights in percent.
+    pub mix: &'a [(OperationKind, u32)],
+    /// Which keys.
+    pub popularity: Popularity,
+    /// Of the whole job.
+    pub seed: u64,
+    /// Threads of the phase.
+    pub threads: u64,
+    /// Operations over all threads; None where time ends the phase.
+    pub operations: Option<u64>,
+    /// Entries that one operation of [`OperationKind::ReadInOrder`] visits.
+    pub span: u64,
+}
+
+/// A thread's operations.
+#[derive(Clone, Debug)]
+pub struct Stream<'a> {
+    plan: StreamPlan<'a>,
+    thread: u64,
+    random: Random,
+    chooser: Chooser,
+    /// Operations (entries, where they are read in order) still to be drawn.
+    left: u64,
+    /// Kinds, one for each of 100 equally likely numbers.
+    kinds: Vec<OperationKind>,
+    inserted: u64,
+    deleted: u64,
+    deletions: Permutation,
+    /// The part of all places that is read in order, and the next of them.
+    places: (u64, u64),
+    next_place: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Chooser {
+    Uniform,
+    Zipfian(Zipfian, Permutation),
+    Ycsb(YcsbZipfian),
+    Latest(Zipfian),
+    Sequential,
+}
+
+impl Chooser {
+    fn new(popularity: Popularity, loaded: u64, seed: u64) -> Self {
+        match popularity {
+            Popularity::Uniform => Chooser::Uniform,
+            Popularity::Zipfian(exponent) => {
+                let scatter = Permutation::new(loaded, mix_two(seed, SCATTER));
+                Chooser::Zipfian(Zipfian::new(loaded, exponent), scatter)
+            }
+            Popularity::YcsbZipfian => Chooser::Ycsb(YcsbZipfian::new(loaded)),
+            Popularity::Latest => Chooser::Latest(Zipfian::new(loaded, 0.99)),
+            Popularity::Sequential => Chooser::Sequential,
+        }
+    }
+}
+
+impl<'a> Stream<'a> {
+    /// The stream of a thread; `phase` tells load and run apart.
+    pub fn new(plan: StreamPlan<'a>, phase: u64, thread: u64) -> Self {
+        let loaded = plan.keys.loaded();
+        let threads = plan.threads;
+        let left = plan.operations.map_or(u64::MAX, |all| {
+            all / threads + u64::from(thread < all % threads)
+        });
+        let own = loaded / threads + u64::from(thread < loaded % threads);
+        let part = |of: u64| (u128::from(loaded) * u128::from(of) / u128::from(threads)) as u64;
+        let kinds = plan
+            .mix
+            .iter()
+            .flat_map(|&(kind, weight)| std::iter::repeat_n(kind, weight as usize))
+            .collect();
+        let purpose = mix_two(phase, thread);
+        Stream {
+            thread,
+            random: Random::stream(mix_two(plan.seed, DRAWS), purpose),
+            chooser: Chooser::new(plan.popularity, loaded, plan.seed),
+            left,
+            kinds,
+            inserted: 0,
+            deleted: 0,
+            deletions: Permutation::new(own, mix_two(mix_two(plan.seed, DELETIONS), thread)),
+            places: (part(thread), part(thread + 1)),
+            next_place: part(thread),
+            plan,
+        }
+    }
+
+    /// Draws up to `most` operations into a block; it stays empty when all
+    /// were drawn. A usage error when keys to insert are used up.
+    pub fn draw(&mut self, block: &mut Block, most: usize) -> Result<()> {
+        block.clear();
+        while block.operations.len() < most && self.left > 0 {
+            let kind = match self.kinds.as_slice() {
+                [] => OperationKind::Insert,
+                kinds => kinds[self.random.below(kinds.len() as u64) as usize],
+            };
+            let (number, span) = self.choose(kind)?;
+            let key_start = block.keys.len() as u32;
+            let key_bytes = self.plan.keys.append(number, &mut block.keys) as u32;
+            block.operations.push(Operation {
+                kind,
+                number,
+                span: span as u32,
+                key_start,
+                key_bytes,
+            });
+            self.left -= match kind {
+                OperationKind::ReadInOrder => span,
+                _ => 1,
+            };
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn choose(&mut self, kind: OperationKind) -> Result<(u64, u64)> {
+        Ok(match kind {
+            OperationKind::Insert => (self.next_insert()?, 1),
+            OperationKind::Update | OperationKind::ReadModifyWrite => (self.own_key(), 1),
+            OperationKind::Delete => (self.next_deletion(), 1),
+            OperationKind::Read => (self.any_key(), 1),
+            OperationKind::Scan => (self.any_key(), 1 + self.random.below(SCAN_ENTRIES)),
+            OperationKind::ReadInOrder => self.next_in_order(),
+        })
+    }
+
+    fn next_insert(&mut self) -> Result<u64> {
+        // A load's mix is empty: it inserts what counts as loaded.
+        let first = if self.kinds.is_empty() {
+            0
+        } else {
+            self.plan.keys.loaded()
+        };
+        let number = first + self.inserted * self.plan.threads + self.thread;
+        if number >= self.plan.keys.room() {
+            return Err(Error::Usage(
+                "no keys of this size are left to insert: give longer keys".to_string(),
+            ));
+        }
+        self.inserted += 1;
+        Ok(number)
+    }
+
+    fn next_deletion(&mut self) -> u64 {
+        let position = self.deleted % self.deletions.count();
+        self.deleted += 1;
+        self.deletions.apply(position) * self.plan.threads + self.thread
+    }
+
+    /// A loaded key that this thread alone writes.
+    #[inline]
+    fn own_key(&mut self) -> u64 {
+        let (loaded, threads) = (self.plan.keys.loaded(), self.plan.threads);
+        if matches!(self.chooser, Chooser::Sequential) {
+            return self.next_in_order().0;
+        }
+        let drawn = self.draw_loaded();
+        if threads == 1 {
+            return self.scattered(drawn);
+        }
+        let own = drawn - drawn % threads + self.thread;
+        self.scattered(if own < loaded { own } else { own - threads })
+    }
+
+    /// A key that is there: loaded, or inserted by this thread.
+    #[inline]
+    fn any_key(&mut self) -> u64 {
+        match &self.chooser {
+            Chooser::Sequential => self.next_in_order().0,
+            Chooser::Latest(ages) if self.inserted > 0 => {
+                let age = ages.draw(&mut self.random);
+                let (loaded, threads) = (self.plan.keys.loaded(), self.plan.threads);
+                // Other threads' inserts are taken to be as many; where the age
+                // falls on one of them, this thread's own of that time serves.
+                let newest = loaded + self.inserted * threads - 1;
+                let number = newest - age;
+                match number.checked_sub(loaded) {
+                    Some(later) => loaded + later / threads * threads + self.thread,
+                    None => number,
+                }
+            }
+            _ => {
+                let drawn = self.draw_loaded();
+                self.scattered(drawn)
+            }
+        }
+    }
+
+    #[inline]
+    fn draw_loaded(&mut self) -> u64 {
+        let loaded = self.plan.keys.loaded();
+        match &self.chooser {
+            Chooser::Uniform | Chooser::Sequential => self.random.below(loaded),
+            Chooser::Zipfian(law, _) => law.draw(&mut self.random),
+            Chooser::Ycsb(law) => law.draw(&mut self.random),
+            Chooser::Latest(law) => loaded - 1 - law.draw(&mut self.random),
+        }
+    }
+
+    /// Ranks of the exact law fall on keys all over the key space.
+    #[inline]
+    fn scattered(&self, drawn: u64) -> u64 {
+        match &self.chooser {
+            Chooser::Zipfian(_, scatter) => scatter.apply(drawn),
+            _ => drawn,
+        }
+    }
+
+    fn next_in_order(&mut self) -> (u64, u64) {
+        let (from, to) = self.places;
+        if self.next_place >= to {
+            self.next_place = from;
+        }
+        let span = self.plan.span.min(to - self.next_place).min(self.left);
+        let number = self.plan.keys.number_at(self.next_place);
+        self.next_place += span;
+        (number, span)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::job::tests::load;
+    use crate::workload::{self, FillOrder, WORKLOADS};
+
+    fn keys() -> KeySpace {
+        KeySpace::new(&load("ycsb-d"), FillOrder::Random, Some(10_000)).unwrap()
+    }
+
+    fn plan<'a>(keys: &'a KeySpace, name: &str, threads: u64, seed: u64) -> StreamPlan<'a> {
+        let workload = workload::find(name).unwrap();
+        StreamPlan {
+            keys,
+            mix: workload.mix,
+            popularity: workload.popularity,
+            seed,
+            threads,
+            operations: Some(if workload.mix.is_empty() {
+                1_000
+            } else {
+                5_000
+            }),
+            span: SCAN_ENTRIES,
+        }
+    }
+
+    fn all(mut stream: Stream<'_>, most: usize) -> Vec<(OperationKind, u64, u32, Vec<u8>)> {
+        let mut found = Vec::new();
+        let mut block = Block::default();
+        loop {
+            stream.draw(&mut block, most).unwrap();
+            if block.operations.is_empty() {
+                return found;
+            }
+            found.extend(block.operations.iter().map(|operation| {
+                let key = block.key(operation).to_vec();
+                (operation.kind, operation.number, operation.span, key)
+            }));
+        }
+    }
+
+    #[test]
+    fn a_seed_gives_one_stream_whatever_the_blocks() {
+        let keys = keys();
+        for workload in WORKLOADS {
+            let stream = |seed| Stream::new(plan(&keys, workload.name, 2, seed), 1, 1);
+            let first = all(stream(5), 256);
+            assert_eq!(first, all(stream(5), 7), "{}", workload.name);
+            if !matches!(workload.popularity, Popularity::Sequential) && !workload.mix.is_empty() {
+                assert_ne!(first, all(stream(6), 256), "{}", workload.name);
+            }
+        }
+    }
+
+    #[test]
+    fn threads_differ_and_share_the_operations_out() {
+        let keys = keys();
+        for name in ["overwrite", "read-random", "ycsb-a"] {
+            let of = |thread| all(Stream::new(plan(&keys, name, 3, 5), 1, thread), 256);
+            assert_eq!(
+                [0, 1, 2].map(|thread| of(thread).len()),
+                [1_667, 1_667, 1_666]
+            );
+            assert_ne!(of(0)[..1_000], of(1)[..1_000]);
+        }
+    }
+
+    #[test]
+    fn a_load_puts_every_key_once() {
+        let keys = keys();
+        for threads in [1, 3] {
+            let mut numbers = Vec::new();
+            for thread in 0..threads {
+                let stream = Stream::new(plan(&keys, "fill-random", threads, 5), 0, thread);
+                numbers.extend(all(stream, 64).into_iter().map(|operation| operation.1));
+            }
+            numbers.sort_unstable();
+            assert_eq!(numbers, (0..1_000).collect::<Vec<u64>>());
+        }
+    }
+
+    #[test]
+    fn a_key_has_one_writer() {
+        let keys = keys();
+        for popularity in [
+            Popularity::Uniform,
+            Popularity::Zipfian(0.99),
+            Popularity::YcsbZipfian,
+            Popularity::Latest,
+            Popularity::Sequential,
+        ] {
+            for name in ["overwrite", "ycsb-f", "delete-random", "ycsb-d"] {
+                let mut writers = BTreeSet::new();
+                for thread in 0..3 {
+                    let plan = StreamPlan {
+                        popularity,
+                        ..plan(&keys, name, 3, 5)
+                    };
+                    let written: BTreeSet<u64> = all(Stream::new(plan, 1, thread), 64)
+                        .into_iter()
+                        .filter(|operation| operation.0.writes())
+                        .map(|operation| operation.1)
+                        .collect();
+                    assert!(!written.is_empty());
+                    for number in written {
+                        assert!(writers.insert(number), "{name}, {popularity:?}: {number}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn weights_of_a_mix_are_kept() {
+        let keys = keys();
+        let operations = all(Stream::new(plan(&keys, "ycsb-d", 1, 5), 1, 0), 256);
+        let inserts = operations
+            .iter()
+            .filter(|operation| operation.0 == OperationKind::Insert)
+            .count();
+        assert!((200..300).contains(&inserts), "{inserts} of 5000");
+    }
+
+    #[test]
+    fn deletions_meet_every_key_once_before_any_twice() {
+        let keys = keys();
+        let plan = StreamPlan {
+            operations: Some(1_000),
+            ..plan(&keys, "delete-random", 3, 5)
+        };
+        let deleted: BTreeSet<u64> = (0..3)
+            .flat_map(|thread| all(Stream::new(plan.clone(), 1, thread), 64))
+            .map(|operation| operation.1)
+            .collect();
+        assert_eq!(deleted.len(), 1_000);
+    }
+
+    #[test]
+    fn the_latest_are_read_once_they_are_there_and_not_before() {
+        let keys = keys();
+        let mut newest = 999;
+        let mut young = 0;
+        let operations = all(Stream::new(plan(&keys, "ycsb-d", 1, 5), 1, 0), 256);
+        for (kind, number, ..) in &operations {
+            if *kind == OperationKind::Insert {
+                assert_eq!(*number, newest + 1);
+                newest += 1;
+            } else {
+                assert!(*number <= newest);
+                young += u32::from(newest - number < 10);
+            }
+        }
+        assert!(young > 1_500, "{young} reads of the ten latest");
+    }
+
+    #[test]
+    fn reading_in_order_visits_every_place_once_in_order() {
+        let keys = keys();
+        for (threads, span) in [(1, SCAN_ENTRIES), (3, SCAN_ENTRIES), (2, 1)] {
+            let plan = StreamPlan {
+                operations: Some(1_000),
+                span,
+                ..plan(&keys, "read-sequential", threads, 5)
+            };
+            let mut places = Vec::new();
+            for thread in 0..threads {
+                for (_, number, span, _) in all(Stream::new(plan.clone(), 1, thread), 64) {
+                    let place = keys.place_of(number);
+                    places.extend(place..place + u64::from(span));
+                }
+            }
+            places.sort_unstable();
+            places.dedup();
+            assert!(places.len() >= 990, "{} of 1000 places", places.len());
+        }
+    }
+
+    #[test]
+    fn used_up_keys_are_an_error() {
+        let keys = KeySpace::new(&load("ycsb-d"), FillOrder::Random, Some(10)).unwrap();
+        let mut stream = Stream::new(plan(&keys, "ycsb-d", 1, 5), 1, 0);
+        let mut block = Block::default();
+        assert!(stream.draw(&mut block, 5_000).is_err());
+    }
+}

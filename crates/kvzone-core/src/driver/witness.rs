@@ -1,0 +1,297 @@
+//! What one thread's reads returned: hashed, counted, and every so often
+//! compared with what was written.
+//!
+//! The hash is a chain of xxh3 over each entry's key and value (or over its
+//! absence), in the order of the thread's operations. It does not depend on
+//! how entries were reached, so a store that reads in order by scans and one
+//! that does so by gets agree.
+//!
+//! Comparing is done after the clock was read; of a scan that is compared, the
+//! entries are copied while they are visited.
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::stream::Operation;
+use crate::adapter::Session;
+use crate::error::{Error, Result};
+use crate::keys::KeySpace;
+use crate::random::mix;
+use crate::values::{Values, hexadecimal};
+use crate::versions::{Allowed, Known, Versions};
+use crate::workload::OperationKind;
+
+/// What a job's reads are held against.
+#[derive(Clone, Copy, Debug)]
+pub struct Expectation<'a> {
+    /// Name of the store, for errors.
+    pub store: &'a str,
+    /// All keys.
+    pub keys: &'a KeySpace,
+    /// All values.
+    pub values: &'a Values,
+    /// What is loaded.
+    pub versions: &'a Versions,
+    /// One read in so many is compared; 0 for none.
+    pub verify_every: u32,
+    /// Whether a hash is wanted.
+    pub hashes: bool,
+}
+
+/// One thread's view.
+#[derive(Debug)]
+pub struct Witness<'a> {
+    expectation: Expectation<'a>,
+    hash: u64,
+    until_verified: u32,
+    verifies: bool,
+    verified: u64,
+    bytes_read: u64,
+    value: Vec<u8>,
+    found: bool,
+    known: Option<(Known, Known)>,
+    entries: Entries,
+}
+
+/// Entries of a scan: keys and values after one another.
+#[derive(Debug, Default)]
+struct Entries {
+    bytes: Vec<u8>,
+    /// Where each key and each value ends.
+    ends: Vec<(usize, usize)>,
+}
+
+impl Entries {
+    fn add(&mut self, key: &[u8], value: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.ends.push((key_end, self.bytes.len()));
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let mut start = 0;
+        self.ends.iter().map(move |&(key_end, end)| {
+            let entry = (&self.bytes[start..key_end], &self.bytes[key_end..end]);
+            start = end;
+            entry
+        })
+    }
+}
+
+#[inline]
+fn chain(hash: u64, key: &[u8], value: Option<&[u8]>) -> u64 {
+    let hash = xxh3_64_with_seed(key, hash);
+    match value {
+        Some(value) => xxh3_64_with_seed(value, hash),
+        None => mix(!hash),
+    }
+}
+
+impl<'a> Witness<'a> {
+    /// Nothing seen yet.
+    pub fn new(expectation: Expectation<'a>) -> Self {
+        Witness {
+            expectation,
+            hash: 0,
+            until_verified: expectation.verify_every.min(1),
+            verifies: false,
+            verified: 0,
+            bytes_read: 0,
+            value: Vec::new(),
+            found: false,
+            known: None,
+            entries: Entries::default(),
+        }
+    }
+
+    /// The chain over all reads so far.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// Reads that were compared.
+    pub fn verified(&self) -> u64 {
+        self.verified
+    }
+
+    /// Bytes of keys asked for and of what came back.
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes_read
+    }
+
+    /// Bytes of the value that was read last.
+    #[inline]
+    pub fn last_bytes(&self) -> usize {
+        self.value.len()
+    }
+
+    /// Decides whether the next read is compared.
+    #[inline]
+    fn next(&mut self) {
+        self.verifies = self.until_verified == 1;
+        self.until_verified = match self.until_verified {
+            1 => self.expectation.verify_every,
+            left => left.saturating_sub(1),
+        };
+    }
+
+    /// Gets a key, to be looked at later.
+    #[inline]
+    pub fn get(&mut self, session: &mut dyn Session, number: u64, key: &[u8]) -> Result<()> {
+        self.next();
+        let versions = self.expectation.versions;
+        let loaded = self.verifies && number < versions.count();
+        let before = loaded.then(|| versions.known(number));
+        self.found = session.get(key, &mut self.value)?;
+        self.known = before.map(|before| (before, versions.known(number)));
+        Ok(())
+    }
+
+    /// Looks at what the last [`Witness::get`] or [`Witness::scan`] returned;
+    /// true if it was compared with what was written.
+    #[inline]
+    pub fn look(&mut self, operation: &Operation, key: &[u8]) -> Result<bool> {
+        let scanned = match operation.kind {
+            OperationKind::Scan => true,
+            OperationKind::ReadInOrder => operation.span > 1,
+            _ => false,
+        };
+        if !scanned {
+            self.bytes_read += (key.len() + self.value.len()) as u64;
+            if self.expectation.hashes {
+                let value = self.found.then_some(self.value.as_slice());
+                self.hash = chain(self.hash, key, value);
+            }
+        }
+        if self.verifies {
+            self.verified += 1;
+            if scanned {
+                self.compare_scan(operation, key)?;
+            } else {
+                self.compare(operation.number, key)?;
+            }
+        }
+        Ok(self.verifies)
+    }
+
+    /// Scans from a key on; answers how many entries there were.
+    pub fn scan(
+        &mut self,
+        session: &mut dyn Session,
+        key: &[u8],
+        operation: &Operation,
+    ) -> Result<u64> {
+        self.next();
+        self.value.clear();
+        self.entries.bytes.clear();
+        self.entries.ends.clear();
+        let (mut hash, mut bytes, mut visited) = (self.hash, key.len() as u64, 0_u64);
+        let (verifies, hashes) = (self.verifies, self.expectation.hashes);
+        let entries = &mut self.entries;
+        let answered = session.scan(key, u64::from(operation.span), &mut |key, value| {
+            visited += 1;
+            bytes += (key.len() + value.len()) as u64;
+            if hashes {
+                hash = chain(hash, key, Some(value));
+            }
+            if verifies {
+                entries.add(key, value);
+            }
+        })?;
+        self.hash = hash;
+        self.bytes_read += bytes;
+        if answered != visited || visited > u64::from(operation.span) {
+            let span = operation.span;
+            let what = format!(
+                "a scan of at most {span} entries visited {visited} and answered {answered}"
+            );
+            return Err(self.wrong(what));
+        }
+        Ok(visited)
+    }
+
+    fn wrong(&self, what: String) -> Error {
+        Error::WrongData {
+            store: self.expectation.store.to_string(),
+            what,
+        }
+    }
+
+    /// What a key inserted after the load may answer: its one version.
+    fn inserted() -> Allowed {
+        let versions = Versions::new(1);
+        versions.begin_put(0);
+        versions.end(0);
+        Versions::allowed(versions.known(0), versions.known(0))
+    }
+
+    fn compare(&self, number: u64, key: &[u8]) -> Result<()> {
+        let allowed = match self.known {
+            Some((before, after)) => Versions::allowed(before, after),
+            None => Self::inserted(),
+        };
+        let value = self.found.then_some(self.value.as_slice());
+        self.hold(number, key, value, allowed)
+    }
+
+    /// Holds what came back against what may have come.
+    fn hold(&self, number: u64, key: &[u8], value: Option<&[u8]>, allowed: Allowed) -> Result<()> {
+        let values = self.expectation.values;
+        let right = match value {
+            None => allowed.absent,
+            Some(value) => allowed
+                .versions()
+                .any(|version| values.matches(value, number, version)),
+        };
+        if right {
+            return Ok(());
+        }
+        let versions: Vec<String> = allowed.versions().take(4).map(|v| v.to_string()).collect();
+        let expected = match (allowed.present, allowed.absent) {
+            (true, true) => format!("version {} or nothing", versions.join(" or ")),
+            (true, false) => format!("version {}", versions.join(" or ")),
+            (false, _) => "nothing".to_string(),
+        };
+        let came = value.map_or("nothing".to_string(), |value| values.describe(value));
+        let key = hexadecimal(key);
+        Err(self.wrong(format!(
+            "key number {number} ({key}): expected {expected}, came {came}"
+        )))
+    }
+
+    fn compare_scan(&self, operation: &Operation, from: &[u8]) -> Result<()> {
+        let Expectation { keys, versions, .. } = self.expectation;
+        let mut last: Option<&[u8]> = None;
+        let first = keys.place_of(operation.number);
+        for (at, (key, value)) in self.entries.iter().enumerate() {
+            if key < from || last.is_some_and(|last| key <= last) {
+                let (key, from) = (hexadecimal(key), hexadecimal(from));
+                return Err(self.wrong(format!(
+                    "a scan from {from}: entry {at}, key {key}, is out of order"
+                )));
+            }
+            last = Some(key);
+            let Some(number) = keys.number_of(key) else {
+                let key = hexadecimal(key);
+                return Err(self.wrong(format!("a scan returned key {key}, never written")));
+            };
+            let place = keys.place_of(number);
+            if operation.kind == OperationKind::ReadInOrder && place != first + at as u64 {
+                let missing = keys.number_at(first + at as u64);
+                return Err(self.wrong(format!("a scan left out key number {missing}")));
+            }
+            let allowed = if number < versions.count() {
+                Versions::allowed(versions.known(number), versions.known(number))
+            } else {
+                Self::inserted()
+            };
+            self.hold(number, key, Some(value), allowed)?;
+        }
+        let visited = self.entries.ends.len() as u64;
+        if operation.kind == OperationKind::ReadInOrder && visited < u64::from(operation.span) {
+            let missing = keys.number_at(first + visited);
+            return Err(self.wrong(format!("a scan left out key number {missing}")));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,501 @@
+//! The driver against the calibration stores and against stores that lie: what
+//! is counted, what is hashed, what is seen, in which order it calls back.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use cambium_base::Durability;
+use kvzone_core::adapter::{
+    Adapter, Availability, Capabilities, Change, DurabilityName, OpenRequest, OpenStore, Profile,
+    Session, Visit,
+};
+use kvzone_core::calibration::{Memory, Null, Stalling};
+use kvzone_core::driver::{Observer, PhaseResult, run_job};
+use kvzone_core::error::{Error, Result};
+use kvzone_core::job::{Job, Load, SizeChoice, Until};
+use kvzone_core::record::Phase;
+use kvzone_core::workload::WORKLOADS;
+use tempfile::TempDir;
+
+fn job(folder: &TempDir, workload: &str) -> Job {
+    Job {
+        store: "memory".to_string(),
+        repeat: 0,
+        folder: folder.path().to_path_buf(),
+        durability: DurabilityName::Written,
+        cache_bytes: 1 << 20,
+        memory_limit_bytes: None,
+        profile: Profile::Equal,
+        overrides: BTreeMap::new(),
+        cold: false,
+        reopen: false,
+        load: Load {
+            workload: workload.to_string(),
+            seed: 7,
+            keys: 2_000,
+            key_bytes: SizeChoice::Fixed(16),
+            value_bytes: SizeChoice::Fixed(100),
+            until: Until::Operations(4_000),
+            threads: 1,
+            batch: 1,
+            rate: None,
+            popularity: None,
+            verify_every: 1,
+            compressible: 0.5,
+        },
+    }
+}
+
+fn run(adapter: &dyn Adapter, workload: &str, change: impl Fn(&mut Job)) -> Vec<PhaseResult> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut job = job(&folder, workload);
+    change(&mut job);
+    let phases = run_job(adapter, &job, &()).unwrap();
+    for phase in &phases {
+        assert!(phase.failure.is_none(), "{workload}: {:?}", phase.failure);
+    }
+    phases
+}
+
+fn last(adapter: &dyn Adapter, workload: &str, change: impl Fn(&mut Job)) -> PhaseResult {
+    run(adapter, workload, change).pop().unwrap()
+}
+
+#[test]
+fn every_workload_runs_on_null_and_on_memory_with_every_size() {
+    for workload in WORKLOADS {
+        for (key, value) in [
+            (SizeChoice::Fixed(4), SizeChoice::Fixed(4)),
+            (SizeChoice::Fixed(8), SizeChoice::Fixed(0)),
+            (SizeChoice::Fixed(16), SizeChoice::Fixed(100)),
+            (SizeChoice::Uniform(9, 40), SizeChoice::Uniform(1, 3_000)),
+        ] {
+            for threads in [1, 3] {
+                for adapter in [&Null as &dyn Adapter, &Memory] {
+                    let phases = run(adapter, workload.name, |job| {
+                        job.load.key_bytes = key;
+                        job.load.value_bytes = value;
+                        job.load.threads = threads;
+                    });
+                    assert_eq!(phases[0].phase, Phase::Load);
+                    assert_eq!(phases[0].operations, 2_000);
+                    assert_eq!(phases[0].live_keys, 2_000);
+                    let fills = workload.measured_phase() == Phase::Load;
+                    assert_eq!(phases.len(), if fills { 1 } else { 2 });
+                    if !fills {
+                        assert_eq!(phases[1].operations, 4_000, "{}", workload.name);
+                        assert!(phases[1].latency.is_some());
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_are_counted_as_they_were_moved() {
+    let phases = run(&Memory, "overwrite", |_| {});
+    assert_eq!(phases[0].user_bytes_written, 2_000 * 116);
+    assert_eq!(phases[1].user_bytes_written, 4_000 * 116);
+    assert_eq!(phases[1].live_user_bytes, 2_000 * 116);
+    let read = last(&Memory, "read-random", |_| {});
+    assert_eq!(
+        (read.user_bytes_read, read.user_bytes_written),
+        (4_000 * 116, 0)
+    );
+    let deleted = last(&Memory, "delete-random", |job| {
+        job.load.until = Until::Operations(500);
+    });
+    assert_eq!(deleted.user_bytes_written, 500 * 16);
+    assert_eq!(deleted.live_keys, 1_500);
+    let inserted = last(&Memory, "ycsb-d", |_| {});
+    let inserts = inserted.extra["calls_insert"].as_u64().unwrap();
+    assert!(inserts > 100);
+    assert_eq!(inserted.live_keys, 2_000 + inserts);
+    assert_eq!(inserted.live_user_bytes, (2_000 + inserts) * 116);
+}
+
+#[test]
+fn a_batch_counts_its_entries_and_is_one_call() {
+    for workload in ["fill-random", "overwrite", "delete-random"] {
+        let phase = last(&Memory, workload, |job| {
+            job.load.batch = 300;
+            job.load.until = Until::Operations(2_000);
+        });
+        assert_eq!(phase.operations, 2_000);
+        assert_eq!(phase.extra["batch"], 300);
+        let calls: u64 = phase
+            .extra
+            .iter()
+            .filter(|(name, _)| name.starts_with("calls_"))
+            .map(|(_, calls)| calls.as_u64().unwrap())
+            .sum();
+        assert_eq!(calls, 7);
+    }
+}
+
+#[test]
+fn a_seed_gives_one_hash_and_another_seed_another() {
+    for workload in [
+        "read-random",
+        "read-sequential",
+        "ycsb-a",
+        "ycsb-e",
+        "ycsb-f",
+    ] {
+        let hash = |seed| last(&Memory, workload, |job| job.load.seed = seed).result_hash;
+        let first = hash(1).unwrap();
+        assert_eq!(first.len(), 16);
+        assert_eq!(Some(&first), hash(1).as_ref(), "{workload}");
+        assert_ne!(Some(&first), hash(2).as_ref(), "{workload}");
+    }
+}
+
+#[test]
+fn there_is_a_hash_only_where_timing_does_not_decide_it() {
+    let hash =
+        |workload: &str, change: &dyn Fn(&mut Job)| last(&Memory, workload, change).result_hash;
+    assert!(hash("read-random", &|job| job.load.threads = 3).is_some());
+    assert!(hash("read-sequential", &|job| job.load.threads = 3).is_some());
+    assert!(hash("ycsb-a", &|_| ()).is_some());
+    assert!(hash("ycsb-a", &|job| job.load.threads = 2).is_none());
+    assert!(hash("read-random", &|job| job.load.until = Until::Seconds(0.05)).is_none());
+    assert!(hash("overwrite", &|_| ()).is_none());
+    assert!(hash("fill-random", &|_| ()).is_none());
+    assert!(last(&Null, "read-random", |_| ()).result_hash.is_none());
+}
+
+#[test]
+fn reading_in_order_by_scans_and_by_gets_agrees() {
+    for threads in [1, 2] {
+        let scans = last(&Memory, "read-sequential", |job| job.load.threads = threads);
+        let gets = last(&Lying::new(Lie::None), "read-sequential", |job| {
+            job.load.threads = threads;
+        });
+        assert_eq!(scans.extra["access"], "scan");
+        assert_eq!(gets.extra["access"], "get");
+        assert_eq!(scans.result_hash, gets.result_hash);
+        assert!(scans.result_hash.is_some());
+    }
+}
+
+#[test]
+fn time_ends_a_phase_and_a_rate_is_kept() {
+    let phase = last(&Memory, "ycsb-b", |job| {
+        job.load.until = Until::Seconds(0.5);
+        job.load.rate = Some(2_000.0);
+        job.load.threads = 2;
+    });
+    // Not more than were due; how many fewer depends on the machine.
+    assert!(phase.operations > 0 && phase.operations <= 1_000);
+    assert!(phase.extra.contains_key("operations_overdue"));
+    assert_eq!(phase.timeline.len(), 1);
+    assert_eq!(phase.timeline[0].operations, phase.operations);
+    let fill = last(&Memory, "fill-random", |job| {
+        job.load.keys = 100_000_000;
+        job.load.until = Until::Seconds(0.1);
+        job.load.value_bytes = SizeChoice::Fixed(10);
+    });
+    assert!(fill.operations > 0 && fill.operations < 100_000_000);
+    assert_eq!(fill.live_keys, fill.operations);
+}
+
+#[test]
+fn an_open_loop_shows_a_stall_that_a_closed_loop_hides() {
+    let measure = |rate| {
+        last(&Stalling, "read-random", |job| {
+            job.load.until = Until::Seconds(2.5);
+            job.load.rate = rate;
+        })
+    };
+    let open = measure(Some(2_000.0));
+    let (seen, native) = (open.latency.unwrap(), open.native_latency.unwrap());
+    // A tenth of the operations are due while nothing moves, and wait from 0 to
+    // 100 ms: the hundredth that waits longest waits 90 ms and more.
+    assert!(seen.p99 >= 85_000_000, "{seen:?}");
+    assert!(native.p90 < seen.p99 / 2, "{native:?}");
+    let closed = measure(None).latency.unwrap();
+    assert!(closed.p99 < 50_000_000, "{closed:?}");
+    assert!(closed.max >= 50_000_000, "{closed:?}");
+}
+
+/// Writes down what it is told.
+#[derive(Default)]
+struct Diary {
+    lines: Mutex<Vec<String>>,
+}
+
+impl Diary {
+    fn write(&self, line: String) -> Result<()> {
+        self.lines.lock().unwrap().push(line);
+        Ok(())
+    }
+}
+
+impl Observer for Diary {
+    fn phase_starts(&self, phase: Phase) -> Result<()> {
+        self.write(format!("starts {phase:?}"))
+    }
+
+    fn progress(&self, _phase: Phase, operations: u64) {
+        let mut lines = self.lines.lock().unwrap();
+        if lines
+            .last()
+            .is_some_and(|line| line.starts_with("progress"))
+        {
+            lines.pop();
+        }
+        lines.push(format!("progress {operations}"));
+    }
+
+    fn work_ended(&self, phase: Phase) -> Result<()> {
+        self.write(format!("ended {phase:?}"))
+    }
+
+    fn phase_ended(&self, result: &PhaseResult) -> Result<()> {
+        self.write(format!("settled {:?}", result.phase))
+    }
+
+    fn store_closed(&self) -> Result<()> {
+        self.write("closed".to_string())
+    }
+}
+
+#[test]
+fn the_observer_is_called_in_the_order_that_it_was_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut job = job(&folder, "read-random");
+    (job.cold, job.reopen) = (true, true);
+    let diary = Diary::default();
+    let phases = run_job(&Lying::new(Lie::None), &job, &diary).unwrap();
+    assert_eq!(phases.len(), 3);
+    assert_eq!((phases[2].phase, phases[2].operations), (Phase::Reopen, 1));
+    assert!(phases[1].extra.contains_key("open_seconds"));
+    let expected = [
+        "starts Load",
+        "progress 2000",
+        "ended Load",
+        "settled Load",
+        "closed",
+        "starts Run",
+        "progress 4000",
+        "ended Run",
+        "settled Run",
+        "closed",
+        "starts Reopen",
+        "ended Reopen",
+        "settled Reopen",
+    ];
+    assert_eq!(*diary.lines.lock().unwrap(), expected);
+}
+
+#[test]
+fn what_a_store_cannot_do_is_refused_with_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    for (change, words) in [
+        (
+            (|job| job.load.workload = "ycsb-e".to_string()) as fn(&mut Job),
+            "no key order",
+        ),
+        (
+            |job| job.durability = DurabilityName::Synced,
+            "synced writes",
+        ),
+    ] {
+        let mut job = job(&folder, "read-random");
+        change(&mut job);
+        let error = run_job(&Lying::new(Lie::None), &job, &()).unwrap_err();
+        assert!(matches!(&error, Error::Unsupported { .. }), "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    let mut job = job(&folder, "read-random");
+    job.cold = true;
+    assert!(run_job(&Memory, &job, &()).is_err());
+}
+
+#[test]
+fn lies_are_found_and_failures_end_the_job() {
+    for (lie, workload, words) in [
+        (Lie::LosesAKey, "read-random", "came nothing"),
+        (Lie::OlderVersion, "ycsb-f", "expected version"),
+        (Lie::OtherKeysValue, "read-random", "of key number"),
+        (Lie::DamagedByte, "read-random", "damaged"),
+        (Lie::ForgetsDeletion, "delete-random", ""),
+        (Lie::FailsAfter(3_000), "overwrite", "no space"),
+        (Lie::PanicsAfter(3_000), "overwrite", "panicked"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut job = job(&folder, workload);
+        job.load.threads = 2;
+        let phases = run_job(&Lying::new(lie), &job, &()).unwrap();
+        let last = phases.last().unwrap();
+        if lie == Lie::ForgetsDeletion {
+            // Nothing of that workload reads, so nothing can be found.
+            assert!(last.failure.is_none());
+            continue;
+        }
+        let failure = last.failure.as_ref().unwrap().to_string();
+        assert!(failure.contains(words), "{lie:?}: {failure}");
+        assert!(failure.contains("lying"), "{failure}");
+        assert!(last.result_hash.is_none());
+        assert!(last.operations < 4_000);
+    }
+}
+
+/// What a [`Lying`] store gets wrong.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Lie {
+    None,
+    LosesAKey,
+    OlderVersion,
+    OtherKeysValue,
+    DamagedByte,
+    ForgetsDeletion,
+    FailsAfter(u32),
+    PanicsAfter(u32),
+}
+
+/// A store in memory, without scans, that is wrong in one way. It outlives
+/// being closed.
+struct Lying {
+    lie: Lie,
+    store: Arc<LyingStore>,
+}
+
+struct LyingStore {
+    lie: Lie,
+    entries: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
+    writes: Mutex<u32>,
+}
+
+impl Lying {
+    fn new(lie: Lie) -> Self {
+        let store = Arc::new(LyingStore {
+            lie,
+            entries: Mutex::default(),
+            writes: Mutex::default(),
+        });
+        Lying { lie, store }
+    }
+}
+
+impl Adapter for Lying {
+    fn name(&self) -> &'static str {
+        "lying"
+    }
+
+    fn summary(&self) -> &'static str {
+        "is wrong in one way"
+    }
+
+    fn probe(&self) -> Availability {
+        Availability::Found {
+            version: format!("{:?}", self.lie),
+            path: None,
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            ordered: false,
+            atomic_batches: false,
+            concurrent_writers: false,
+            durabilities: &[Durability::Written],
+            sizes_its_cache: false,
+            compacts: false,
+            persistent: true,
+        }
+    }
+
+    fn settings(&self, _request: &OpenRequest) -> Result<BTreeMap<String, String>> {
+        Ok(BTreeMap::new())
+    }
+
+    fn open(&self, _request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
+        Ok(self.store.clone())
+    }
+}
+
+impl OpenStore for LyingStore {
+    fn session(self: Arc<Self>) -> Result<Box<dyn Session>> {
+        Ok(Box::new(LyingSession { store: self }))
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn compact(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn close(self: Arc<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+struct LyingSession {
+    store: Arc<LyingStore>,
+}
+
+impl Session for LyingSession {
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        value.clear();
+        let entries = self.store.entries.lock().unwrap();
+        let found = match self.store.lie {
+            Lie::OtherKeysValue => entries.values().next(),
+            Lie::LosesAKey if key[0] == 0x40 => None,
+            _ => entries.get(key),
+        };
+        value.extend_from_slice(found.map_or(&[], Vec::as_slice));
+        if self.store.lie == Lie::DamagedByte && key[0] == 0x40 {
+            value[50] ^= 1;
+        }
+        Ok(found.is_some())
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let mut writes = self.store.writes.lock().unwrap();
+        *writes += 1;
+        let many = *writes;
+        drop(writes);
+        match self.store.lie {
+            Lie::FailsAfter(count) if many > count => {
+                return Err(Error::store("lying", "put", "no space left"));
+            }
+            Lie::PanicsAfter(count) if many > count => panic!("on purpose"),
+            // The load is kept, what comes later is not.
+            Lie::OlderVersion if many > 2_000 => return Ok(()),
+            _ => {}
+        }
+        let mut entries = self.store.entries.lock().unwrap();
+        entries.insert(key.to_vec(), value.to_vec());
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<()> {
+        if self.store.lie != Lie::ForgetsDeletion {
+            self.store.entries.lock().unwrap().remove(key);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, changes: &[Change<'_>]) -> Result<()> {
+        for change in changes {
+            match change {
+                Change::Put { key, value } => self.put(key, value)?,
+                Change::Delete { key } => self.delete(key)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self, _from: &[u8], _limit: u64, _visit: &mut Visit<'_>) -> Result<u64> {
+        Err(kvzone_core::adapter::no_scan("lying"))
+    }
+}
