@@ -262,6 +262,20 @@ pub trait File: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Opens a window for appending by plain memory stores. `end` is where the
+    /// file's data ends; everything from there to `end + length` must be free.
+    /// It is filled with zeros first, so that a full disk is an error here and
+    /// not a signal later.
+    ///
+    /// What is stored is with the operating system at once (it survives the
+    /// process, as a write does), is seen by reads of the file, and becomes
+    /// durable by [`File::sync_data`]. `None` where the file system is not
+    /// known to take stores into written space without failing.
+    fn open_window(&self, end: u64, length: u64) -> Result<Option<Box<dyn AppendWindow>>> {
+        _ = (end, length);
+        Ok(None)
+    }
+
     /// Reads exactly `buffer.len()` bytes; a file that ends before is damage.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
         let count = self.read_at(buffer, offset)?;
@@ -277,4 +291,18 @@ pub trait File: Send + Sync + fmt::Debug {
             ),
         ))
     }
+}
+
+/// A part of a file that is written by storing into memory. Drop it before the
+/// file is cut.
+pub trait AppendWindow: Send + Sync + fmt::Debug {
+    /// Where it ends, in bytes from the file's start.
+    fn end(&self) -> u64;
+
+    /// Stores bytes at an offset of the file, within the window. One thread
+    /// at a time stores.
+    ///
+    /// # Panics
+    /// If the bytes are not within the window: the caller asked for it.
+    fn store(&mut self, bytes: &[u8], offset: u64);
 }

@@ -31,8 +31,8 @@ pub use batch::{BatchOptions, ReadBackend, ReadCompletion, ReadQueue, ReadReques
 pub use buffer::AlignedBuffer;
 pub use environment::Environment;
 pub use file_system::{
-    Advice, Alignment, DirectoryEntry, File, FileKind, FileLock, FileSystem, LockMode, Metadata,
-    OpenOptions, Space,
+    Advice, Alignment, AppendWindow, DirectoryEntry, File, FileKind, FileLock, FileSystem,
+    LockMode, Metadata, OpenOptions, Space,
 };
 pub use real::{
     RealFileSystem, SyncReadQueue, SystemClock, SystemRandomness, ThreadExecutor, resident_pages,

@@ -35,8 +35,8 @@ use crate::batch::{
     BatchOptions, ReadBackend, ReadCompletion, ReadQueue, ReadQueueStatistics, ReadRequest,
 };
 use crate::file_system::{
-    Advice, Alignment, DirectoryEntry, File, FileLock, FileSystem, LockMode, Metadata, OpenOptions,
-    Space,
+    Advice, Alignment, AppendWindow, DirectoryEntry, File, FileLock, FileSystem, LockMode,
+    Metadata, OpenOptions, Space,
 };
 
 /// What has reached the wrapped file system so far.
@@ -318,6 +318,28 @@ struct RecordingFile {
     shared: Arc<Shared>,
 }
 
+/// A window whose stores are recorded, and counted as writes.
+#[derive(Debug)]
+struct RecordingWindow {
+    inner: Box<dyn AppendWindow>,
+    name: String,
+    shared: Arc<Shared>,
+}
+
+impl AppendWindow for RecordingWindow {
+    fn end(&self) -> u64 {
+        self.inner.end()
+    }
+
+    fn store(&mut self, bytes: &[u8], offset: u64) {
+        self.inner.store(bytes, offset);
+        let length = bytes.len() as u64;
+        self.shared.written(&Ok(()), length);
+        let line = format_args!("store {} {offset}+{length}", self.name);
+        self.shared.line(&Ok(()), line);
+    }
+}
+
 impl RecordingFile {
     /// Records an operation on a range.
     fn range<T>(&self, result: Result<T>, operation: &str, offset: u64, length: u64) -> Result<T> {
@@ -398,6 +420,23 @@ impl File for RecordingFile {
     fn punch_hole(&self, offset: u64, length: u64) -> Result<()> {
         let result = self.inner.punch_hole(offset, length);
         self.range(result, "punch-hole", offset, length)
+    }
+
+    fn open_window(&self, end: u64, length: u64) -> Result<Option<Box<dyn AppendWindow>>> {
+        let opened = self.inner.open_window(end, length);
+        if let Ok(None) = opened {
+            return opened;
+        }
+        self.shared
+            .written(&opened.as_ref().map(|_| ()).map_err(Clone::clone), length);
+        let inner = self.range(opened, "open-window", end, length)?;
+        Ok(inner.map(|inner| {
+            Box::new(RecordingWindow {
+                inner,
+                name: self.name.clone(),
+                shared: self.shared.clone(),
+            }) as Box<dyn AppendWindow>
+        }))
     }
 
     fn advise(&self, offset: u64, length: u64, advice: Advice) {

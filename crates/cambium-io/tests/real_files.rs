@@ -364,3 +364,56 @@ fn threads_share_a_handle_without_disturbing_each_other() {
     });
     assert_eq!(file.length().unwrap(), 20_000);
 }
+
+/// Stores of a window are reads' answers at once, also on another handle, and
+/// neither what lies before nor the rest of the window is touched.
+fn stores_are_seen(file_system: &dyn FileSystem, path: &Path) -> bool {
+    let file = file_system.open(path, OpenOptions::CREATE).unwrap();
+    // The end is within a page, as the end of a log is.
+    file.write_at(&[1; 5000], 0).unwrap();
+    file.allocate(0, 20_000).unwrap();
+    let Some(mut window) = file.open_window(5000, 10_000).unwrap() else {
+        return false;
+    };
+    assert_eq!(window.end(), 15_000);
+    window.store(b"bark", 5000);
+    window.store(&[7; 9000], 5004);
+    file.sync_data().unwrap();
+    window.store(b"leaf", 14_004);
+    let other = file_system.open(path, OpenOptions::READ).unwrap();
+    let mut found = vec![9; 16_000];
+    other.read_exact_at(&mut found, 0).unwrap();
+    let mut expected = vec![1; 5000];
+    expected.extend_from_slice(b"bark");
+    expected.extend_from_slice(&[7; 9000]);
+    expected.extend_from_slice(b"leaf");
+    expected.resize(16_000, 0);
+    assert!(found == expected);
+    drop(window);
+    file.set_length(5000).unwrap();
+    true
+}
+
+#[test]
+fn what_is_stored_into_a_window_is_in_the_file() {
+    let folder = folder();
+    let real = RealFileSystem;
+    if !stores_are_seen(&real, &folder.path().join("log")) {
+        eprintln!("SKIPPED: windows, on this file system");
+    }
+    let memory = cambium_io::memory::MemoryFileSystem::new();
+    assert!(stores_are_seen(&memory, Path::new("/log")));
+    let disk = cambium_io::simulated::SimulatedDisk::new(1);
+    assert!(stores_are_seen(&disk, Path::new("/log")));
+}
+
+#[test]
+fn direct_files_have_no_windows() {
+    let folder = folder();
+    let path = folder.path().join("log");
+    let options = OpenOptions::CREATE.direct();
+    match RealFileSystem.open(&path, options) {
+        Ok(file) => assert!(file.open_window(0, 4096).unwrap().is_none()),
+        Err(error) => eprintln!("SKIPPED: no direct I/O here: {error}"),
+    }
+}

@@ -29,7 +29,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use cambium_base::checksum::ChecksumSeed;
 use cambium_base::coding::round_up;
 use cambium_base::{Error, FileIdentity, Result, Value};
-use cambium_io::File;
+use cambium_io::{AppendWindow, File};
 
 use crate::record::{NotARecord, RECORD_HEADER_BYTES, RecordHeader};
 
@@ -46,6 +46,9 @@ pub struct LogGeometry {
     pub least_growth: u64,
     /// Most space allocated ahead.
     pub most_growth: u64,
+    /// Bytes of the window that a run of small writes is stored through; 0 for
+    /// none. See [`LogFile::flush`].
+    pub window: u64,
 }
 
 /// An open log: one writer at a time (the engine sees to that), any number of
@@ -67,13 +70,50 @@ struct Tail {
     bytes: Vec<u8>,
     /// Space is allocated up to here.
     allocated: u64,
+    /// Bytes of small flushes since the last sync, or the last large one.
+    small_bytes: u64,
+    /// Where small flushes are stored.
+    window: Option<Box<dyn AppendWindow>>,
 }
 
 impl Tail {
     fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
+
+    /// What is written from now on goes through system calls, until a run of
+    /// small writes is seen again.
+    fn close_window(&mut self) {
+        self.window = None;
+        self.small_bytes = 0;
+    }
+
+    /// The buffered bytes are in the file.
+    fn handed_over(&mut self) {
+        self.start = self.end();
+        if self.bytes.capacity() > 1 << 20 {
+            self.bytes = Vec::new();
+        }
+        self.bytes.clear();
+    }
+
+    /// Stores the buffered bytes into the window, if they fit.
+    fn store(&mut self) -> bool {
+        let end = self.end();
+        match &mut self.window {
+            Some(window) if end <= window.end() => {
+                window.store(&self.bytes, self.start);
+                self.small_bytes += self.bytes.len() as u64;
+                self.handed_over();
+                true
+            }
+            _ => false,
+        }
+    }
 }
+
+/// After so many blocks of small flushes without a sync a window is opened.
+const SMALL_BLOCKS: u64 = 2;
 
 /// A record that was read and verified.
 #[derive(Clone, Debug)]
@@ -115,6 +155,8 @@ impl LogFile {
                 start: end,
                 bytes: Vec::new(),
                 allocated: length,
+                small_bytes: 0,
+                window: None,
             }),
             written_end: AtomicU64::new(end),
             file,
@@ -221,29 +263,91 @@ impl LogFile {
         tail.bytes.resize(padded, 0);
     }
 
+    /// Appends a record and hands it over, with one lock; answers its offset.
+    /// Call [`LogFile::reserve`] before.
+    ///
+    /// # Errors
+    /// As [`LogFile::flush`], and the record stays in the buffer.
+    pub fn append_and_flush(&self, header: &RecordHeader, payload: &[&[u8]]) -> (u64, Result<()>) {
+        let mut tail = self.tail_exclusive();
+        let offset = tail.end();
+        header.encode(
+            &self.seed,
+            offset,
+            payload,
+            self.geometry.alignment,
+            &mut tail.bytes,
+        );
+        if tail.store() {
+            self.written_end.store(tail.start, Ordering::Release);
+            return (offset, Ok(()));
+        }
+        drop(tail);
+        (offset, self.flush())
+    }
+
     /// Hands the buffer to the file in one write. After an error the buffer is
     /// kept, and any part of it may be in the file: cut back, or stop writing.
+    ///
+    /// A run of small flushes without a sync between them goes through a window
+    /// of the file, where there can be one (`cambium_io::File::open_window`): a
+    /// copy in place of a system call each. The part of the window that is not
+    /// used yet reads as zeros, like space allocated ahead.
     pub fn flush(&self) -> Result<()> {
-        {
-            // Shared: readers go on finding the records in the buffer.
-            let tail = self.tail_shared();
+        let wanted = {
+            let mut tail = self.tail_exclusive();
             if tail.bytes.is_empty() {
                 return Ok(());
             }
+            if tail.store() {
+                self.written_end.store(tail.start, Ordering::Release);
+                return Ok(());
+            }
+            // Large writes are cheaper by system calls.
+            let small = (tail.bytes.len() as u64) < self.geometry.window / 16;
+            tail.window = None;
+            tail.small_bytes = if small {
+                tail.small_bytes + tail.bytes.len() as u64
+            } else {
+                0
+            };
+            // Twice what has come: most of a window is used, however long the
+            // run of small writes will be.
+            if tail.small_bytes < SMALL_BLOCKS * self.geometry.block {
+                0
+            } else {
+                (tail.small_bytes * 2)
+                    .next_multiple_of(self.geometry.block)
+                    .min(self.geometry.window)
+            }
+        };
+        {
+            // Shared: readers go on finding the records in the buffer.
+            let tail = self.tail_shared();
             self.file.write_at(&tail.bytes, tail.start)?;
         }
         let mut tail = self.tail_exclusive();
-        tail.start = tail.end();
-        if tail.bytes.capacity() > 1 << 20 {
-            tail.bytes = Vec::new();
-        }
-        tail.bytes.clear();
+        tail.handed_over();
         self.written_end.store(tail.start, Ordering::Release);
+        let end = tail.start;
+        // Within what is allocated: a window takes no new space.
+        let room = tail.allocated.saturating_sub(end).min(wanted);
+        drop(tail);
+        if room > 0 && room >= wanted / 4 {
+            let window = match self.file.open_window(end, room) {
+                Err(error) if !error.is_no_space() => return Err(error),
+                opened => opened.unwrap_or_default(),
+            };
+            self.tail_exclusive().window = window;
+        }
         Ok(())
     }
 
     /// Makes everything flushed so far durable.
     pub fn sync(&self) -> Result<()> {
+        // A page that is stored to after it was written back is given again,
+        // which costs more than a write.
+        self.tail_exclusive().close_window();
         self.file.sync_data()
     }
 
@@ -251,6 +355,7 @@ impl LogFile {
     /// lack of space: readers were never told of it.
     pub fn cut_back(&self, end: u64) -> Result<()> {
         let mut tail = self.tail_exclusive();
+        tail.close_window();
         if end >= tail.start {
             let kept = (end - tail.start) as usize;
             tail.bytes.truncate(kept);
@@ -275,6 +380,7 @@ impl LogFile {
     pub fn resume_at(&self, end: u64) {
         let mut tail = self.tail_exclusive();
         debug_assert!(tail.bytes.is_empty(), "recovery appends only after this");
+        tail.close_window();
         tail.start = end.next_multiple_of(self.geometry.block);
         tail.allocated = tail.allocated.max(tail.start);
         self.written_end.store(tail.start, Ordering::Release);
@@ -284,6 +390,7 @@ impl LogFile {
     /// obsolete. What lies there is overwritten as the log grows.
     pub fn rewind(&self) {
         let mut tail = self.tail_exclusive();
+        tail.close_window();
         tail.bytes.clear();
         tail.start = self.geometry.first_offset;
         self.written_end.store(tail.start, Ordering::Release);

@@ -12,7 +12,6 @@
 //! A crash between any two steps leaves a suffix to be dropped. A failed write
 //! or sync stops all further writes; a full disk takes back what was appended.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -25,7 +24,7 @@ use crate::core::{Core, Writer, lock};
 use crate::data_file::DataFile;
 use crate::format::{FRAME_ENTRY_BYTES, FrameEntry, encode_frame_entry, entry_prefix, kind};
 use crate::seeded_bug::SeededBug;
-use crate::write::Plan;
+use crate::write::{Plan, Planned};
 
 impl Core {
     /// Writes a plan; answers the sequence number of its first entry.
@@ -48,33 +47,48 @@ impl Core {
         }
         writer.next_sequence = first + plan.entries.len() as u64;
         self.apply_plan(plan, first);
-        self.note_progress(writer, plan);
+        let logged = plan
+            .entries
+            .iter()
+            .map(|entry| record_bytes(entry.payload_bytes(), self.shape.alignment))
+            .sum::<u64>();
+        self.note_progress(writer, logged, plan.user_bytes);
         Ok(first)
     }
 
     /// Allocates space for all entries in their files.
     fn reserve(&self, plan: &Plan) -> Result<()> {
-        let mut needed: BTreeMap<u64, (u64, &Arc<DataFile>)> = BTreeMap::new();
+        // Few files, so a list is searched faster than a map.
+        let mut needed: Vec<(&Arc<DataFile>, u64)> = Vec::new();
         for entry in &plan.entries {
             let bytes = record_bytes(entry.payload_bytes(), self.shape.alignment);
-            needed
-                .entry(entry.file.file.number.0)
-                .or_insert((0, &entry.file))
-                .0 += bytes;
-        }
-        for (bytes, file) in needed.into_values() {
-            if file.log.end() + bytes > self.shape.slots.max_position() {
-                return Err(Error::LimitExceeded(format!(
-                    "{} would pass {} bytes, the most that slot_bytes={} and alignment={} can address; compact it, or create a store with larger slots",
-                    file.log.path().display(),
-                    self.shape.slots.max_position(),
-                    self.shape.slots.bytes(),
-                    self.shape.alignment
-                )));
+            match needed
+                .iter_mut()
+                .find(|(file, _)| Arc::ptr_eq(file, &entry.file))
+            {
+                Some((_, sum)) => *sum += bytes,
+                None => needed.push((&entry.file, bytes)),
             }
-            file.log.reserve(bytes)?;
         }
-        Ok(())
+        // In an order that does not hang on which file came first.
+        needed.sort_by_key(|(file, _)| file.file.number.0);
+        needed
+            .into_iter()
+            .try_for_each(|(file, bytes)| self.reserve_in(file, bytes))
+    }
+
+    /// Allocates space in one file.
+    pub(crate) fn reserve_in(&self, file: &DataFile, bytes: u64) -> Result<()> {
+        if file.log.end() + bytes > self.shape.slots.max_position() {
+            return Err(Error::LimitExceeded(format!(
+                "{} would pass {} bytes, the most that slot_bytes={} and alignment={} can address; compact it, or create a store with larger slots",
+                file.log.path().display(),
+                self.shape.slots.max_position(),
+                self.shape.slots.bytes(),
+                self.shape.alignment
+            )));
+        }
+        file.log.reserve(bytes)
     }
 
     /// Appends the entries to their files' buffers; answers where each file
@@ -185,12 +199,7 @@ impl Core {
         framed: bool,
     ) -> Result<()> {
         for entry in &plan.entries {
-            if !entry.file.dirty.swap(true, Ordering::AcqRel) {
-                writer.dirty.push(entry.file.clone());
-            }
-            if !framed {
-                entry.file.unlogged.store(true, Ordering::Release);
-            }
+            self.mark_dirty(writer, &entry.file, framed);
         }
         if durability == Durability::Buffered {
             writer.any_buffered = true;
@@ -217,9 +226,22 @@ impl Core {
         Ok(())
     }
 
+    /// Notes that a file is about to get bytes that are not synced, in the
+    /// commit log or nowhere else yet.
+    pub(crate) fn mark_dirty(&self, writer: &mut Writer, file: &Arc<DataFile>, framed: bool) {
+        // Only the writer sets these; it is cheaper to look first.
+        if !file.dirty.load(Ordering::Acquire) {
+            file.dirty.store(true, Ordering::Release);
+            writer.dirty.push(file.clone());
+        }
+        if !framed && !file.unlogged.load(Ordering::Acquire) {
+            file.unlogged.store(true, Ordering::Release);
+        }
+    }
+
     /// Undoes an append that failed for lack of space; any other failure
     /// stops all writes.
-    fn take_back(
+    pub(crate) fn take_back(
         &self,
         writer: &mut Writer,
         ends: Vec<(Arc<DataFile>, u64)>,
@@ -284,7 +306,6 @@ impl Core {
     /// at a time.
     fn apply_plan(&self, plan: &Plan, first: u64) {
         let _applying = lock(&self.apply);
-        let snapshots = self.history.open_snapshots() > 0;
         let mut start = 0;
         for &(_, count) in &plan.requests {
             let entries = &plan.entries[start..start + count];
@@ -292,14 +313,7 @@ impl Core {
             let split = self
                 .buckets
                 .begin_split_if(entries.first().map_or(0, |entry| entry.flags));
-            if snapshots || count > 1 {
-                for (index, entry) in entries.iter().enumerate() {
-                    // The writer has loaded the piece, so this cannot fail.
-                    let before = entry.table.locate(entry.key).unwrap_or_default();
-                    self.history
-                        .keep(entry.key, sequence + index as u64, before);
-                }
-            }
+            self.keep_replaced(entries, sequence);
             for entry in entries {
                 let slot = match &entry.value {
                     Some(_) => Slot::Position(entry.position),
@@ -314,23 +328,40 @@ impl Core {
             start += count;
             self.visible
                 .fetch_max(first + start as u64 - 1, Ordering::AcqRel);
-            if count > 1 && !snapshots {
+            if count > 1 {
                 self.history.release_batch();
             }
             drop(split);
         }
     }
 
-    fn note_progress(&self, writer: &mut Writer, plan: &Plan) {
-        let logged = plan
-            .entries
-            .iter()
-            .map(|entry| record_bytes(entry.payload_bytes(), self.shape.alignment))
-            .sum::<u64>();
+    /// Keeps what snapshots, and readers who come between, may need.
+    fn keep_replaced(&self, entries: &[Planned], sequence: u64) {
+        let snapshots = self.history.open_snapshots() > 0;
+        if !snapshots && entries.len() < 2 {
+            return;
+        }
+        let replaced = entries.iter().enumerate().map(|(index, entry)| {
+            // The writer has loaded the piece, so this cannot fail.
+            let before = entry.table.locate(entry.key).unwrap_or_default();
+            (entry.key, sequence + index as u64, before)
+        });
+        if snapshots {
+            for (key, replaced_at, before) in replaced.clone() {
+                self.history.keep(key, replaced_at, before);
+            }
+        }
+        if entries.len() > 1 {
+            self.history.keep_batch(replaced);
+        }
+    }
+
+    /// Counts what was written, and announces a checkpoint where enough was.
+    pub(crate) fn note_progress(&self, writer: &mut Writer, logged: u64, user_bytes: u64) {
         writer.bytes_since_checkpoint += logged;
         self.counters
             .user_bytes
-            .fetch_add(plan.user_bytes, Ordering::Relaxed);
+            .fetch_add(user_bytes, Ordering::Relaxed);
         self.counters.log_bytes.fetch_add(logged, Ordering::Relaxed);
         if writer.bytes_since_checkpoint > self.tuning.checkpoint_bytes {
             self.checkpoint_due.store(true, Ordering::Release);

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
+use arc_swap::ArcSwap;
 use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::{Environment, FileLock};
 use cambium_storage::commit_queue::CommitQueue;
@@ -42,7 +43,8 @@ pub(crate) struct Core {
     pub home: Home,
     pub shape: Shape,
     pub tuning: Tuning,
-    pub tables: RwLock<BTreeMap<u64, Arc<TableCell>>>,
+    /// Replaced as a whole, under the maintenance lock, when a table is made.
+    pub tables: ArcSwap<TableCells>,
     /// Every write up to here is seen by readers.
     pub visible: AtomicU64,
     pub history: History,
@@ -114,6 +116,9 @@ pub(crate) struct CommitLog {
     pub last_sequence: u64,
 }
 
+/// All tables of a store by number.
+pub(crate) type TableCells = BTreeMap<u64, Arc<TableCell>>;
+
 /// A table, open or closed.
 #[derive(Debug)]
 pub(crate) struct TableCell {
@@ -170,14 +175,34 @@ impl Core {
     }
 
     fn cell(&self, number: u64) -> Option<Arc<TableCell>> {
-        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        tables.get(&number).cloned()
+        self.tables.load().get(&number).cloned()
+    }
+
+    /// Does something short with the table of a key, if it is open: no I/O,
+    /// and no lock but those of its pieces.
+    pub fn with_open_table<R>(&self, key: u64, work: impl FnOnce(&Arc<Table>) -> R) -> Option<R> {
+        let tables = self.tables.load();
+        let cell = tables.get(&self.table_number(key))?;
+        let state = cell.state.read().unwrap_or_else(PoisonError::into_inner);
+        match &*state {
+            CellState::Open(table) => {
+                self.note_use(table);
+                Some(work(table))
+            }
+            CellState::Closed(_) => None,
+        }
+    }
+
+    fn note_use(&self, table: &Table) {
+        let tick = self.clock_tick.load(Ordering::Relaxed);
+        if table.last_used.load(Ordering::Relaxed) != tick {
+            table.last_used.store(tick, Ordering::Relaxed);
+        }
     }
 
     /// Numbers of all tables, in order.
     pub fn table_numbers(&self) -> Vec<u64> {
-        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        tables.keys().copied().collect()
+        self.tables.load().keys().copied().collect()
     }
 
     /// A table, opened if need be; `None` if there is none of that number.
@@ -188,10 +213,7 @@ impl Core {
         {
             let state = cell.state.read().unwrap_or_else(PoisonError::into_inner);
             if let CellState::Open(table) = &*state {
-                let tick = self.clock_tick.load(Ordering::Relaxed);
-                if table.last_used.load(Ordering::Relaxed) != tick {
-                    table.last_used.store(tick, Ordering::Relaxed);
-                }
+                self.note_use(table);
                 return Ok(Some(table.clone()));
             }
         }
@@ -216,8 +238,8 @@ impl Core {
 
     /// All tables that are open now.
     pub fn open_tables(&self) -> Vec<Arc<Table>> {
-        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        tables
+        self.tables
+            .load()
             .values()
             .filter_map(|cell| {
                 let state = cell.state.read().unwrap_or_else(PoisonError::into_inner);
@@ -314,9 +336,9 @@ impl Core {
         let cell = TableCell {
             state: RwLock::new(CellState::Open(Arc::new(table))),
         };
-        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = TableCells::clone(&self.tables.load());
         tables.insert(number, Arc::new(cell));
-        drop(tables);
+        self.tables.store(Arc::new(tables));
         drop(maintenance);
         self.close_tables_beyond_limit()
     }

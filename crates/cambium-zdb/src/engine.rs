@@ -15,6 +15,7 @@ use cambium_api::{
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
 use cambium_io::{Environment, StepOutcome};
+use foldhash::fast::FixedState;
 
 use crate::core::Core;
 use crate::cursor::{BucketCursor, InsertionCursor, IntegerCursor, integer_bounds, integer_key};
@@ -206,7 +207,15 @@ fn keep_last_of_each_key(changes: &mut Vec<Change>) {
         Change::Put { key, .. } | Change::Delete { key } => *key,
         Change::DeleteRange { from, .. } => *from,
     };
-    let mut last: HashMap<u64, usize> = HashMap::with_capacity(changes.len());
+    let ascending = changes.windows(2).all(|pair| {
+        let [first, second] = pair else { return true };
+        key_of(first) < key_of(second)
+    });
+    if ascending {
+        return;
+    }
+    let mut last: HashMap<u64, usize, FixedState> =
+        HashMap::with_capacity_and_hasher(changes.len(), FixedState::default());
     for (place, change) in changes.iter().enumerate() {
         last.insert(key_of(change), place);
     }
@@ -366,12 +375,16 @@ impl Engine for ZdbStore {
         }
         self.core.check_open()?;
         check_value(value)?;
+        let key = integer_key(key)?;
+        if let Some(answer) = self.core.put_directly(key, value, durability) {
+            return answer;
+        }
         let change = Change::Put {
-            key: integer_key(key)?,
+            key,
             value: value.to_vec(),
         };
         let mut request = WriteRequest::new(vec![change], durability);
-        request.user_bytes = (key.len() + value.len()) as u64;
+        request.user_bytes = (8 + value.len()) as u64;
         self.core.write_request(request)
     }
 

@@ -200,6 +200,7 @@ pub fn data_geometry(shape: &Shape) -> LogGeometry {
         // Small stores stay small, large ones allocate rarely.
         least_growth: u64::from(shape.block_bytes) * 16,
         most_growth: 64 << 20,
+        window: u64::from(shape.block_bytes) * 64,
     }
 }
 
@@ -209,6 +210,8 @@ pub fn commit_geometry(shape: &Shape) -> LogGeometry {
         alignment: 8,
         least_growth: shape.commit_log_bytes / 16,
         most_growth: shape.commit_log_bytes / 4,
+        // Every frame is synced.
+        window: 0,
         ..data_geometry(shape)
     }
 }

@@ -23,11 +23,16 @@ pub(crate) struct History {
     state: Mutex<State>,
     /// How many versions are kept; readers look here before they lock.
     held: AtomicU64,
+    /// How many snapshots and cursors are open; writers look here.
+    open: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct State {
     versions: HashMap<u64, Vec<OldVersion>, foldhash::fast::FixedState>,
+    /// What the batch that is being applied replaces, sorted by key; kept apart
+    /// from `versions`, which go with the snapshots that need them.
+    batch: Vec<(u64, OldVersion)>,
     /// Open snapshots by sequence number, with how many share it.
     snapshots: BTreeMap<u64, u64>,
 }
@@ -52,13 +57,15 @@ impl History {
 
     /// How many snapshots and cursors are open.
     pub fn open_snapshots(&self) -> u64 {
-        self.state().snapshots.values().sum()
+        self.open.load(Ordering::Acquire)
     }
 
     /// Registers a snapshot. The caller holds the lock under which writers
     /// apply, so that no change falls between.
     pub fn open_snapshot(&self, sequence: u64) {
-        *self.state().snapshots.entry(sequence).or_insert(0) += 1;
+        let mut state = self.state();
+        *state.snapshots.entry(sequence).or_insert(0) += 1;
+        self.open.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Lets a snapshot go, with the versions that only it needed.
@@ -66,6 +73,7 @@ impl History {
         let mut state = self.state();
         if let Some(count) = state.snapshots.get_mut(&sequence) {
             *count -= 1;
+            self.open.fetch_sub(1, Ordering::AcqRel);
             if *count == 0 {
                 state.snapshots.remove(&sequence);
                 self.prune(&mut state);
@@ -76,10 +84,10 @@ impl History {
     fn prune(&self, state: &mut State) {
         let Some((&oldest, _)) = state.snapshots.first_key_value() else {
             state.versions = HashMap::default();
-            self.held.store(0, Ordering::Release);
+            self.held.store(state.batch.len() as u64, Ordering::Release);
             return;
         };
-        let mut held = 0;
+        let mut held = state.batch.len() as u64;
         state.versions.retain(|_, versions| {
             versions.retain(|version| version.replaced_at > oldest);
             held += versions.len() as u64;
@@ -98,6 +106,25 @@ impl History {
         self.held.fetch_add(1, Ordering::Release);
     }
 
+    /// Keeps what a batch is about to replace, until [`History::release_batch`].
+    pub fn keep_batch(&self, replaced: impl Iterator<Item = (u64, u64, Option<Location>)>) {
+        let mut state = self.state();
+        let versions = replaced.map(|(key, replaced_at, location)| {
+            let version = OldVersion {
+                replaced_at,
+                location,
+            };
+            (key, version)
+        });
+        state.batch.extend(versions);
+        // A batch has each key once.
+        if !state.batch.is_sorted_by_key(|(key, _)| *key) {
+            state.batch.sort_unstable_by_key(|(key, _)| *key);
+        }
+        self.held
+            .fetch_add(state.batch.len() as u64, Ordering::Release);
+    }
+
     /// The version of `key` at sequence `at`, if it was replaced since:
     /// `Some(None)` if the key had no entry then.
     pub fn version_at(&self, key: u64, at: u64) -> Option<Option<Location>> {
@@ -105,17 +132,23 @@ impl History {
             return None;
         }
         let state = self.state();
-        let versions = state.versions.get(&key)?;
-        let version = versions.iter().find(|version| version.replaced_at > at)?;
-        Some(version.location.clone())
+        if let Some(versions) = state.versions.get(&key) {
+            if let Some(version) = versions.iter().find(|version| version.replaced_at > at) {
+                return Some(version.location.clone());
+            }
+        }
+        let place = state.batch.binary_search_by_key(&key, |(key, _)| *key);
+        let (_, version) = &state.batch[place.ok()?];
+        (version.replaced_at > at).then(|| version.location.clone())
     }
 
-    /// Drops what no snapshot needs, after a batch became visible.
+    /// Drops what [`History::keep_batch`] kept: the batch is visible.
     pub fn release_batch(&self) {
         let mut state = self.state();
-        if state.snapshots.is_empty() {
-            self.prune(&mut state);
-        }
+        self.held
+            .fetch_sub(state.batch.len() as u64, Ordering::Release);
+        state.batch.clear();
+        state.batch.shrink_to(1 << 12);
     }
 
     /// Keys of old versions from `first` to `last`, sorted: a snapshot may see
@@ -124,14 +157,17 @@ impl History {
         if self.held() == 0 {
             return Vec::new();
         }
-        let mut keys: Vec<u64> = self
-            .state()
+        let state = self.state();
+        let of_batch = state.batch.iter().map(|(key, _)| *key);
+        let mut keys: Vec<u64> = state
             .versions
             .keys()
             .copied()
+            .chain(of_batch)
             .filter(|key| (first..=last).contains(key))
             .collect();
         keys.sort_unstable();
+        keys.dedup();
         keys
     }
 }

@@ -52,6 +52,8 @@ mod rebuild;
 mod recovery;
 mod repair;
 pub mod seeded_bug;
+mod single;
+mod small_values;
 mod stats;
 mod strings;
 mod table;

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
+use arc_swap::ArcSwap;
 use cambium_api::{OptionValues, ProgressSink};
 use cambium_base::{Error, FileIdentity, Result, StoreId};
 use cambium_io::{Environment, FileLock, FileSystem, LockMode};
@@ -263,7 +264,7 @@ fn assemble(
         environment: environment.clone(),
         path: path.to_path_buf(),
         shape,
-        tables: RwLock::new(cells.collect()),
+        tables: ArcSwap::from_pointee(cells.collect()),
         visible: AtomicU64::new(last),
         history: History::default(),
         apply: Mutex::new(()),
@@ -288,7 +289,7 @@ fn assemble(
             before: catalog.traffic,
             ..Counters::default()
         },
-        cache: EntryCache::new(tuning.cache_bytes),
+        cache: EntryCache::new(tuning.cache_bytes, shape.keys),
         lock: Mutex::new(Some(held)),
         clock_tick: AtomicU64::new(0),
         checkpoint_due: AtomicBool::new(false),

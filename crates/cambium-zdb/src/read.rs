@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use cambium_base::{Result, Value};
+use cambium_index::Slot;
 use cambium_io::{AlignedBuffer, BatchOptions, ReadRequest};
 use cambium_storage::log::Parsed;
 
@@ -26,7 +27,23 @@ pub(crate) enum Candidate {
 impl Core {
     /// The newest value of an integer key.
     pub fn read_latest(&self, key: u64) -> Result<Option<Value>> {
+        if let Some(answer) = self.read_small(key) {
+            return Ok(answer);
+        }
         Ok(self.read_version(key, None)?.map(|entry| entry.value))
+    }
+
+    /// The newest value of a key, if memory alone can tell: no I/O, no
+    /// reference counted.
+    fn read_small(&self, key: u64) -> Option<Option<Value>> {
+        let slot = self.with_open_table(key, |table| table.slot_now(key))??;
+        match slot {
+            (Slot::Position(position), generation) => {
+                self.cache.get_small(key, generation, position).map(Some)
+            }
+            // A batch that is on its way may have taken it.
+            _ => (self.history.held() == 0).then_some(None),
+        }
     }
 
     /// The entry of a key as of a sequence number, or the newest.
@@ -37,16 +54,19 @@ impl Core {
                 // A batch may have just taken the key away, not yet visible;
                 // or it went after the snapshot.
                 return match self.history.version_at(key, visible) {
-                    Some(Some(old)) => self.read_at(&old, key).map(Some),
+                    Some(Some(old)) => self.read_at(&old, key, false).map(Some),
                     _ => Ok(None),
                 };
             };
-            let entry = self.read_at(&location, key)?;
+            let entry = self.read_at(&location, key, at.is_none())?;
             if entry.sequence.0 <= visible {
+                if at.is_none() {
+                    self.keep_small(&location, key, &entry);
+                }
                 return Ok(Some(entry));
             }
             match self.history.version_at(key, visible) {
-                Some(Some(old)) => return self.read_at(&old, key).map(Some),
+                Some(Some(old)) => return self.read_at(&old, key, false).map(Some),
                 Some(None) => return Ok(None),
                 None if at.is_some() => return Ok(None),
                 None if entry.single => {
@@ -71,9 +91,10 @@ impl Core {
         })
     }
 
-    /// Reads an entry, from the cache if it is there.
-    pub fn read_at(&self, location: &Location, key: u64) -> Result<ReadEntry> {
-        let Location { file, position } = location;
+    /// Reads an entry, from the cache if it is there. The newest of a key, if
+    /// small, is not kept here but by [`Core::keep_small`].
+    fn read_at(&self, location: &Location, key: u64, newest: bool) -> Result<ReadEntry> {
+        let Location { file, position, .. } = location;
         if let Some(entry) = self.cache.get(file, *position) {
             return Ok(entry);
         }
@@ -82,8 +103,21 @@ impl Core {
         }
         let entry = file.read_entry(*position, key, self.tuning.read_guess_bytes)?;
         self.counters.entry_reads.fetch_add(1, Ordering::Relaxed);
-        self.cache.put(file, *position, &entry);
+        if !(newest && self.cache.takes_small(&entry.value)) {
+            self.cache.put(file, *position, &entry);
+        }
         Ok(entry)
+    }
+
+    /// Keeps a small value that every reader sees now.
+    fn keep_small(&self, location: &Location, key: u64, entry: &ReadEntry) {
+        let Location {
+            generation,
+            position,
+            ..
+        } = location;
+        self.cache
+            .put_small(key, *generation, *position, &entry.value);
     }
 
     /// The entries of several keys as of one sequence number; the first reads
@@ -141,7 +175,7 @@ impl Core {
         cambium_io::batch::read_all(&mut *queue, requests, |completion| {
             let (place, location) = &wanted[completion.tag as usize];
             let count = completion.result?;
-            let Location { file, position } = location;
+            let Location { file, position, .. } = location;
             match file.log.parse(*position, &completion.buffer[..count])? {
                 Parsed::NeedsBytes(..) => again.push(*place),
                 Parsed::Complete(record) => {

@@ -124,8 +124,7 @@ impl Core {
         self.environment.file_system.sync_directory(&self.path)?;
         entry.pieces.fill(0);
         let entry = entry.clone();
-        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(cell) = tables.get(&number) {
+        if let Some(cell) = self.tables.load().get(&number) {
             let mut state = cell.state.write().unwrap_or_else(PoisonError::into_inner);
             *state = CellState::Closed(entry);
         }

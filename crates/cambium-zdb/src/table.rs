@@ -64,6 +64,8 @@ struct Place {
 pub(crate) struct Location {
     pub file: Arc<DataFile>,
     pub position: u64,
+    /// Of the data file, at its place.
+    pub generation: u32,
 }
 
 impl Table {
@@ -252,7 +254,11 @@ impl Table {
             };
             // A compaction may have finished since: then look again.
             if let Some(file) = self.file_of(place, generation) {
-                return Ok(Some(Location { file, position }));
+                return Ok(Some(Location {
+                    file,
+                    position,
+                    generation,
+                }));
             }
         }
     }
@@ -337,31 +343,51 @@ impl Table {
     }
 
     /// Points a key at its entry, or at none; keeps the count of live entries.
-    /// The piece must be in memory. Answers where the slot pointed before.
-    pub fn set_slot(&self, key: u64, value: Slot) -> Option<Location> {
+    /// The piece must be in memory. Answers the generation of the data file
+    /// that the slot now points into.
+    pub fn set_slot(&self, key: u64, value: Slot) -> u32 {
         let (piece, slot) = self.piece_of(key);
         let place = self.place_of(key);
-        let mut state = self.piece_mut(piece);
-        let generation = state.generations[place];
-        let slots = state
-            .slots
-            .as_mut()
-            .expect("the writer loads a piece before it changes it");
-        let before = slots.get(slot);
-        slots.set(slot, value);
-        state.dirty = true;
-        drop(state);
-        let file = self.file_of(place, generation)?;
-        match (before, value) {
-            (Slot::Position(_), Slot::Position(_)) => {}
-            (Slot::Position(_), _) => _ = file.live.fetch_sub(1, Ordering::Relaxed),
-            (_, Slot::Position(_)) => _ = file.live.fetch_add(1, Ordering::Relaxed),
-            _ => {}
+        let (before, generation) = {
+            let mut state = self.piece_mut(piece);
+            let state = &mut *state;
+            let slots = state
+                .slots
+                .as_mut()
+                .expect("the writer loads a piece before it changes it");
+            let before = slots.get(slot);
+            slots.set(slot, value);
+            state.dirty = true;
+            (before, state.generations[place])
+        };
+        let was_live = matches!(before, Slot::Position(_));
+        let is_live = matches!(value, Slot::Position(_));
+        if was_live != is_live {
+            if let Some(file) = self.file_of(place, generation) {
+                if is_live {
+                    file.live.fetch_add(1, Ordering::Relaxed);
+                } else {
+                    file.live.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
         }
-        match before {
-            Slot::Position(position) => Some(Location { file, position }),
-            _ => None,
-        }
+        generation
+    }
+
+    /// What the slot of a key says, with the generation of its data file, if
+    /// its piece is in memory.
+    pub fn slot_now(&self, key: u64) -> Option<(Slot, u32)> {
+        let (piece, slot) = self.piece_of(key);
+        let place = self.place_of(key);
+        let state = self.piece(piece);
+        let slots = state.slots.as_ref()?;
+        Some((slots.get(slot), state.generations[place]))
+    }
+
+    /// True if a new entry of a key needs no reading and no allocating before.
+    pub fn is_prepared(&self, key: u64) -> bool {
+        let state = self.piece(self.piece_of(key).0);
+        state.slots.is_some() && state.reserved
     }
 
     /// Begins a switch: new entries go to `file`, slots still point into the

@@ -135,6 +135,10 @@ impl Core {
         }
         for change in &request.changes {
             match change {
+                // What most writes find, for the price of a look.
+                Change::Put { key, .. }
+                    if self.with_open_table(*key, |table| table.is_prepared(*key))
+                        == Some(true) => {}
                 Change::Put { key, .. } => {
                     self.ensure_table(*key)?;
                     if let Some(table) = self.table_of(*key)? {
@@ -153,6 +157,9 @@ impl Core {
     }
 
     fn prepare_piece(&self, table: &Table, key: u64) -> Result<()> {
+        if table.is_prepared(key) {
+            return Ok(());
+        }
         let prepared = table.prepare_piece(table.piece_of(key).0);
         prepared.map_err(|error| match error {
             Error::Io {
@@ -200,14 +207,20 @@ impl Core {
         } else {
             request.changes
         };
+        // Neighbours share a table.
+        let mut last: Option<Arc<Table>> = None;
         for change in changes {
             let (key, value) = match change {
                 Change::Put { key, value } => (key, Some(value)),
                 Change::Delete { key } => (key, None),
                 Change::DeleteRange { .. } => continue,
             };
-            let Some(table) = self.table_of(key)? else {
-                continue;
+            let table = match &last {
+                Some(table) if table.number == self.table_number(key) => table.clone(),
+                _ => match self.table_of(key)? {
+                    Some(table) => last.insert(table).clone(),
+                    None => continue,
+                },
             };
             match &value {
                 Some(_) => self.prepare_piece(&table, key)?,

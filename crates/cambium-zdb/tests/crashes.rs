@@ -44,6 +44,7 @@ fn integer_keys_survive_crashes() {
         Event::WriteLost,
         Event::NameLost,
         Event::ProcessCrash,
+        Event::WindowStore,
     ] {
         assert!(report.event(event) > 0, "{event:?} was never met");
     }

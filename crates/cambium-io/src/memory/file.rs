@@ -9,7 +9,7 @@ use cambium_base::{Error, Result};
 use super::image::{Image, MAX_LENGTH};
 use super::tree::refuse;
 use super::{locked, read_image};
-use crate::file_system::{Advice, Alignment, File, FileLock, LockMode, OpenOptions};
+use crate::file_system::{Advice, Alignment, AppendWindow, File, FileLock, LockMode, OpenOptions};
 
 /// What direct handles of files in memory demand, as many disks do.
 pub(crate) const DIRECT_ALIGNMENT: Alignment = Alignment {
@@ -179,6 +179,35 @@ impl File for MemoryFile {
         } else {
             Alignment::NONE
         }
+    }
+
+    fn open_window(&self, end: u64, length: u64) -> Result<Option<Box<dyn AppendWindow>>> {
+        if self.options.direct {
+            return Ok(None);
+        }
+        self.writable("open window")?;
+        check_range("open window", &self.path, end, length)?;
+        self.node.write().write(&vec![0; length as usize], end);
+        Ok(Some(Box::new(MemoryWindow {
+            node: self.node.clone(),
+            end: end + length,
+        })))
+    }
+}
+
+#[derive(Debug)]
+struct MemoryWindow {
+    node: Arc<Node>,
+    end: u64,
+}
+
+impl AppendWindow for MemoryWindow {
+    fn end(&self) -> u64 {
+        self.end
+    }
+
+    fn store(&mut self, bytes: &[u8], offset: u64) {
+        self.node.write().write(bytes, offset);
     }
 }
 

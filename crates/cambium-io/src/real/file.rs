@@ -15,9 +15,9 @@ use cambium_base::{Error, Result};
 use rustix::fs::{FallocateFlags, FileType, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::alignment;
+use super::{alignment, window};
 use crate::AlignedBuffer;
-use crate::file_system::{Advice, Alignment, File, OpenOptions};
+use crate::file_system::{Advice, Alignment, AppendWindow, File, OpenOptions};
 
 /// Most buffers one `pwritev` takes (`IOV_MAX`).
 const VECTOR_LIMIT: usize = 1024;
@@ -233,6 +233,19 @@ impl File for RealFile {
 
     fn alignment(&self) -> Alignment {
         self.alignment
+    }
+
+    fn open_window(&self, end: u64, length: u64) -> Result<Option<Box<dyn AppendWindow>>> {
+        if self.kind != FileType::RegularFile || self.alignment != Alignment::NONE {
+            return Ok(None);
+        }
+        if !window::is_safe_on(self.descriptor.as_fd()) {
+            return Ok(None);
+        }
+        let stop = end_of(&self.path, end, length)?;
+        self.write_zeros(end, stop)?;
+        let mapped = window::MappedWindow::map(self.descriptor.as_fd(), end, stop);
+        Ok(mapped.map(|mapped| Box::new(mapped) as Box<dyn AppendWindow>))
     }
 
     fn raw_descriptor(&self) -> Option<i32> {

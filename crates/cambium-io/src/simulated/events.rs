@@ -25,6 +25,8 @@ events! {
     Read,
     /// A write.
     Write,
+    /// A store into a window.
+    WindowStore,
     /// A sync of a file.
     SyncData,
     /// A sync of a folder.

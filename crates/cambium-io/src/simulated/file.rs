@@ -11,7 +11,7 @@ use super::events::Event;
 use super::faults::Fault;
 use super::node::{Change, Fate};
 use super::state::State;
-use crate::file_system::{Advice, Alignment, File, OpenOptions};
+use crate::file_system::{Advice, Alignment, AppendWindow, File, OpenOptions};
 use crate::memory::file::{DIRECT_ALIGNMENT, check_direct, check_range};
 use crate::memory::tree::refuse;
 
@@ -229,6 +229,45 @@ impl File for SimulatedFile {
         } else {
             Alignment::NONE
         }
+    }
+
+    fn open_window(&self, end: u64, length: u64) -> Result<Option<Box<dyn AppendWindow>>> {
+        if self.options.direct {
+            return Ok(None);
+        }
+        self.write_at(&vec![0; length as usize], end)?;
+        Ok(Some(Box::new(SimulatedWindow {
+            disk: self.disk.clone(),
+            node: self.node,
+            end: end + length,
+        })))
+    }
+}
+
+/// Stores go to the cached image, and reach the disk as any write does: not at
+/// all, in part, or in any order, until a sync.
+#[derive(Debug)]
+struct SimulatedWindow {
+    disk: SimulatedDisk,
+    node: u64,
+    end: u64,
+}
+
+impl AppendWindow for SimulatedWindow {
+    fn end(&self) -> u64 {
+        self.end
+    }
+
+    fn store(&mut self, bytes: &[u8], offset: u64) {
+        assert!(
+            offset + bytes.len() as u64 <= self.end,
+            "the bytes are within the window"
+        );
+        self.disk.probe(Moment::BeforeOperation);
+        let mut state = self.disk.shared.lock();
+        state.events.add(Event::WindowStore);
+        let bytes = bytes.into();
+        state.change(self.node, Change::Write { offset, bytes }, Fate::Kept);
     }
 }
 

@@ -1,0 +1,123 @@
+//! One put, the shortest way.
+//!
+//! A put that nobody has to wait for a sync with, whose table and piece of the
+//! index are in memory, needs no request, no queue and no plan: it takes the
+//! writer lock, appends its record, points its slot at it and is done. What it
+//! does, and in which order, is what [`crate::commit`] does for a group of one;
+//! whatever is out of the ordinary is left to it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_base::{Durability, Result, SequenceNumber};
+use cambium_index::Slot;
+use cambium_storage::record::{RecordHeader, record_bytes};
+
+use crate::core::{Core, Writer, lock};
+use crate::data_file::DataFile;
+use crate::format::{ENTRY_PREFIX_BYTES, entry_prefix, kind};
+use crate::table::Table;
+
+impl Core {
+    /// Puts a value of an integer key; `None` where the ordinary way is needed,
+    /// and nothing was done.
+    pub fn put_directly(
+        &self,
+        key: u64,
+        value: &[u8],
+        durability: Durability,
+    ) -> Option<Result<SequenceNumber>> {
+        if durability == Durability::Synced
+            || !self.session_begun.load(Ordering::Acquire)
+            || self.tuning.seeded_bug.is_some()
+        {
+            return None;
+        }
+        let answer = {
+            let mut writer = lock(&self.writer);
+            if writer.any_buffered && durability == Durability::Written {
+                return None;
+            }
+            let (table, file) = self.place_for(key)?;
+            self.put_locked(&mut writer, (&table, &file), (key, value), durability)
+        };
+        if self.checkpoint_due.load(Ordering::Acquire) {
+            self.on_checkpoint_due();
+        }
+        Some(answer)
+    }
+
+    /// The table and data file that take an entry of `key`, if nothing has to
+    /// be read, allocated or kept for that.
+    fn place_for(&self, key: u64) -> Option<(Arc<Table>, Arc<DataFile>)> {
+        if self.history.open_snapshots() > 0 {
+            return None;
+        }
+        self.with_open_table(key, |table| {
+            table
+                .is_prepared(key)
+                .then(|| (table.clone(), table.current_file(table.place_of(key))))
+        })?
+    }
+
+    fn put_locked(
+        &self,
+        writer: &mut Writer,
+        (table, file): (&Table, &Arc<DataFile>),
+        (key, value): (u64, &[u8]),
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        self.check_writable()?;
+        let payload_bytes = (ENTRY_PREFIX_BYTES + value.len()) as u64;
+        let bytes = record_bytes(payload_bytes, self.shape.alignment);
+        self.reserve_in(file, bytes)?;
+        let sequence = writer.next_sequence;
+        let header = RecordHeader {
+            kind: kind::PUT,
+            attempt: writer.attempt,
+            sequence: SequenceNumber(sequence),
+            synced_through: SequenceNumber(writer.synced_through),
+            session: writer.session,
+            ..RecordHeader::default()
+        };
+        let prefix = entry_prefix(self.environment.clock.wall_nanoseconds(), key);
+        self.mark_dirty(writer, file, false);
+        let (position, handed_over) = match durability {
+            Durability::Buffered => {
+                let position = file.log.append(&header, &[&prefix, value]);
+                writer.any_buffered = true;
+                let full = file.log.buffered_bytes() > self.tuning.buffer_bytes;
+                (position, if full { file.log.flush() } else { Ok(()) })
+            }
+            _ => file.log.append_and_flush(&header, &[&prefix, value]),
+        };
+        if let Err(error) = handed_over {
+            return Err(self.take_back(writer, vec![(file.clone(), position)], error));
+        }
+        writer.next_sequence = sequence + 1;
+        self.apply_put(table, file, (key, value), (sequence, position));
+        self.note_progress(writer, bytes, (8 + value.len()) as u64);
+        Ok(SequenceNumber(sequence))
+    }
+
+    fn apply_put(
+        &self,
+        table: &Table,
+        file: &DataFile,
+        (key, value): (u64, &[u8]),
+        (sequence, position): (u64, u64),
+    ) {
+        let applying = lock(&self.apply);
+        // A snapshot may have begun since it was asked for, but before this:
+        // then what is replaced must be kept.
+        if self.history.open_snapshots() > 0 {
+            let before = table.locate(key).unwrap_or_default();
+            self.history.keep(key, sequence, before);
+        }
+        let generation = table.set_slot(key, Slot::Position(position));
+        file.entries.fetch_add(1, Ordering::Relaxed);
+        self.visible.fetch_max(sequence, Ordering::AcqRel);
+        drop(applying);
+        self.cache.put_small(key, generation, position, value);
+    }
+}
