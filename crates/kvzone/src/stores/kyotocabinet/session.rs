@@ -1,316 +1,37 @@
-//! Kyoto Cabinet 1.2, through its C interface (`kclangc.h`): the hash database
-//! on a file, or its B+-tree on one.
-//!
-//! # Durability
-//! | asked for | `type=hash` | `type=tree` |
-//! |---|---|---|
-//! | `buffered` | refused: a write goes into a mapping of the file or to the operating system at once | dirty pages stay in its cache |
-//! | `written` | as it is by default: survives the process; a power cut may leave a file that it has to reorganize | `OAUTOTRAN`: each write is a transaction of its own |
-//! | `synced` | `kcdbsync` with hard synchronization after each write or batch | the same |
-//!
-//! That is the peer's like of `written`, and weaker than ours: it promises no
-//! prefix of the writes after a power cut.
-//!
-//! # Settings
-//! | setting | `default` | `equal` | `tuned` |
-//! |---|---|---|---|
-//! | `type` | `hash` | `hash` | `hash` |
-//! | `buckets` (`#bnum`) | as shipped: 1,048,583, and 65,536 in a tree | twice the expected entries, no fewer than shipped; in a tree a tenth of them | as `equal` |
-//! | `mapped_bytes` (`#msiz`) | as shipped: 64 MiB | the cache asked for | as `equal` |
-//! | `page_cache_bytes` (`#pccap`, tree) | as shipped: 64 MiB | the cache asked for | as `equal` |
-//! | `linear` (`#opts=l`) | off | off | on: chains are lists, not trees, as its documents advise where there are buckets enough |
-//! | `batch` | `bulk` | `bulk` | `bulk` |
-//!
-//! A hash database falls off a cliff when there are many more entries than
-//! buckets, which are fixed when the file is made. Its cache is the mapping of
-//! the file's beginning, which is page cache; compression is never on.
-//!
-//! A batch is `kcdbsetbulk` and `kcdbremovebulk`, in runs of one kind; other
-//! threads see each run whole, but a crash may leave half of it. With
-//! `batch=transaction` it is one transaction, whole after a crash too.
+//! An open database of Kyoto Cabinet, and a session.
 //!
 //! Calls answer 0 (or -1) for a failure; code and words are then asked for, on
-//! the same thread, and belong to the database.
+//! the same thread, and belong to the database. A database is documented as safe
+//! to use from several threads; a cursor lives within one call of a session.
 
 use std::collections::BTreeMap;
-use std::ffi::{CString, c_char, c_void};
-use std::path::{Path, PathBuf};
+use std::ffi::{CString, c_char};
 use std::ptr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use cambium::Durability;
-use kvzone_core::adapter::{
-    Adapter, Availability, Capabilities, Change, DurabilityName, OpenRequest, OpenStore, Profile,
-    Session, Visit, no_scan,
-};
+use kvzone_core::adapter::{Change, OpenStore, Session, Visit, no_scan};
 use kvzone_core::error::{Error, Result};
 
-use super::library::{Handle, Library, Wanted, availability, bytes, functions, text, unfit};
-use super::settings::Settings;
+use super::calls::{Functions, NO_RECORD, Record, Text, load};
+use super::{BatchForm, NAME, Plan};
+use crate::stores::library::{Handle, bytes, text};
 
-const NAME: &str = "kyotocabinet";
-
-const WANTED: Wanted = Wanted {
-    store: NAME,
-    stems: &["libkyotocabinet.so"],
-    names: &["libkyotocabinet.so.16", "libkyotocabinet.so"],
-    companions: &["liblzo2.so.2"],
-    remedy: "make peers (Debian package libkyotocabinet16v5)",
-};
-
-/// Modes of `kcdbopen`.
-const WRITER: u32 = 1 << 1;
-const CREATE: u32 = 1 << 2;
-const AUTO_TRANSACTION: u32 = 1 << 4;
-
-/// Error code of a key that is not there.
-const NO_RECORD: i32 = 7;
-
-/// As shipped.
-const HASH_BUCKETS: u64 = 1_048_583;
-const TREE_BUCKETS: u64 = 64 << 10;
-const MAPPED_BYTES: u64 = 64 << 20;
-
-/// `KCSTR`: bytes of the caller.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct Text {
-    start: *const c_char,
-    length: usize,
-}
-
-/// `KCREC`: a key and a value of the caller.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct Record {
-    key: Text,
-    value: Text,
-}
-
-type Object = *mut c_void;
-
-functions! {
-    /// Declarations of `kclangc.h` 1.2.79.
-    struct Functions, prefix "kc" {
-        dbnew() -> Object;
-        dbdel(Object);
-        dbopen(Object, *const c_char, u32) -> i32;
-        dbclose(Object) -> i32;
-        dbecode(Object) -> i32;
-        dbemsg(Object) -> *const c_char;
-        dbset(Object, *const c_char, usize, *const c_char, usize) -> i32;
-        dbremove(Object, *const c_char, usize) -> i32;
-        dbgetbuf(Object, *const c_char, usize, *mut c_char, usize) -> i32;
-        dbsetbulk(Object, *const Record, usize, i32) -> i64;
-        dbremovebulk(Object, *const Text, usize, i32) -> i64;
-        dbbegintran(Object, i32) -> i32;
-        dbendtran(Object, i32) -> i32;
-        dbsync(Object, i32, Object, Object) -> i32;
-        dbcount(Object) -> i64;
-        dbcursor(Object) -> Object;
-        curdel(Object);
-        curjumpkey(Object, *const c_char, usize) -> i32;
-        curget(Object, *mut usize, *mut *const c_char, *mut usize, i32) -> *mut c_char;
-        free(Object);
-    }
-}
-
-struct Loaded {
-    functions: Functions,
-    version: String,
-    path: PathBuf,
-}
-
-/// Found and resolved once a process.
-fn load() -> Result<&'static Loaded> {
-    static LOADED: OnceLock<Result<Loaded>> = OnceLock::new();
-    let loaded = LOADED.get_or_init(|| {
-        let library = Library::load(&WANTED)?;
-        let functions = Functions::resolve(library).map_err(|what| unfit(&WANTED, what))?;
-        // SAFETY: `const char* const KCVERSION` of the header.
-        let version = unsafe { library.symbol::<*const *const c_char>("KCVERSION") };
-        let version = version.map_err(|what| unfit(&WANTED, what))?;
-        // SAFETY: a variable of the library, set before it was loaded.
-        let version = unsafe { *version };
-        Ok(Loaded {
-            functions,
-            // SAFETY: a constant C string.
-            version: unsafe { text(version) },
-            path: library.path.clone(),
-        })
-    });
-    loaded.as_ref().map_err(Clone::clone)
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum BatchForm {
-    Bulk,
-    Transaction,
-}
-
-/// Every setting, decided.
-struct Plan {
-    tree: bool,
-    buckets: u64,
-    mapped_bytes: u64,
-    page_cache_bytes: u64,
-    linear: bool,
-    batch: BatchForm,
-    /// Each write is followed by a hard synchronization.
-    sync: bool,
-    mode: u32,
-    printed: BTreeMap<String, String>,
-}
-
-fn is_tree(request: &OpenRequest) -> bool {
-    request.overrides.get("type").is_some_and(|it| it == "tree")
-}
-
-fn durabilities(tree: bool) -> &'static [Durability] {
-    let all = &[
-        Durability::Buffered,
-        Durability::Written,
-        Durability::Synced,
-    ];
-    if tree { all } else { &all[1..] }
-}
-
-fn plan(request: &OpenRequest) -> Result<Plan> {
-    let mut settings = Settings::new(NAME, request);
-    let tree = settings.word("type", "hash", &["hash", "tree"])? == "tree";
-    if request.durability == DurabilityName::Buffered && !tree {
-        return Err(Error::Unsupported {
-            store: NAME.to_string(),
-            what: "buffered writes in a hash database: none stays in the process".to_string(),
-        });
-    }
-    let shipped = request.profile == Profile::Default;
-    let mode = match request.durability {
-        DurabilityName::Written if tree => WRITER | CREATE | AUTO_TRANSACTION,
-        _ => WRITER | CREATE,
+/// Opens the database of a path with its settings behind it.
+pub(super) fn open(plan: Plan, path: &CString) -> Result<Arc<dyn OpenStore>> {
+    let functions = &load()?.functions;
+    // SAFETY: takes nothing, answers a new object.
+    let database = Handle::new(unsafe { (functions.dbnew)() }, NAME, "dbnew")?;
+    let mut open = Open {
+        functions,
+        database,
+        is_open: false,
+        plan,
     };
-    let sync = request.durability == DurabilityName::Synced;
-    settings.state("auto_transaction", on_or_off(mode & AUTO_TRANSACTION != 0));
-    settings.state("sync_after_each_write", on_or_off(sync));
-    settings.state("compression", "off");
-    let (least, wanted) = if tree {
-        (TREE_BUCKETS, request.expected_keys / 10)
-    } else {
-        (HASH_BUCKETS, request.expected_keys.saturating_mul(2))
-    };
-    let buckets = if shipped { least } else { wanted.max(least) };
-    let cache = if shipped {
-        MAPPED_BYTES
-    } else {
-        request.cache_bytes
-    };
-    let page_cache_bytes = match tree {
-        true => settings.number("page_cache_bytes", cache)?,
-        false => 0,
-    };
-    let tuned = request.profile == Profile::Tuned;
-    let batch = settings.word("batch", "bulk", &["bulk", "transaction"])?;
-    Ok(Plan {
-        tree,
-        buckets: settings.number("buckets", buckets)?,
-        mapped_bytes: settings.number("mapped_bytes", cache)?,
-        page_cache_bytes,
-        linear: settings.flag("linear", tuned)?,
-        batch: match batch {
-            "transaction" => BatchForm::Transaction,
-            _ => BatchForm::Bulk,
-        },
-        sync,
-        mode,
-        printed: settings.finish()?,
-    })
-}
-
-fn on_or_off(on: bool) -> &'static str {
-    if on { "on" } else { "off" }
-}
-
-/// Path and tuning as one string: `/folder/store.kch#bnum=...#msiz=...`.
-fn tuned_path(plan: &Plan, folder: &Path) -> Result<CString> {
-    let folder = folder.to_str().filter(|text| !text.contains('#'));
-    let Some(folder) = folder else {
-        let words = "a folder for it has no # in its name, and is UTF-8: it reads settings there";
-        return Err(Error::Usage(format!("{NAME}: {words}")));
-    };
-    let kind = if plan.tree { "kct" } else { "kch" };
-    let mut path = format!(
-        "{folder}/store.{kind}#bnum={}#msiz={}",
-        plan.buckets, plan.mapped_bytes
-    );
-    if plan.tree {
-        path.push_str(&format!("#pccap={}", plan.page_cache_bytes));
-    }
-    if plan.linear {
-        path.push_str("#opts=l");
-    }
-    CString::new(path).map_err(|error| Error::store(NAME, "dbopen", error))
-}
-
-/// See the essay.
-pub(super) struct KyotoCabinet;
-
-impl Adapter for KyotoCabinet {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn summary(&self) -> &'static str {
-        "hash table in a mapped file (type=hash), or a B+-tree over it (type=tree)"
-    }
-
-    fn probe(&self) -> Availability {
-        availability(load().map(|loaded| (loaded.version.clone(), loaded.path.clone())))
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            ordered: false,
-            atomic_batches: false,
-            concurrent_writers: true,
-            durabilities: durabilities(false),
-            sizes_its_cache: true,
-            compacts: false,
-            persistent: true,
-        }
-    }
-
-    fn capabilities_for(&self, request: &OpenRequest) -> Capabilities {
-        let batch = request.overrides.get("batch");
-        Capabilities {
-            ordered: is_tree(request),
-            atomic_batches: batch.is_some_and(|form| form == "transaction"),
-            durabilities: durabilities(is_tree(request)),
-            ..self.capabilities()
-        }
-    }
-
-    fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
-        Ok(plan(request)?.printed)
-    }
-
-    fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
-        let plan = plan(request)?;
-        let path = tuned_path(&plan, &request.folder)?;
-        let functions = &load()?.functions;
-        // SAFETY: takes nothing, answers a new object.
-        let database = Handle::new(unsafe { (functions.dbnew)() }, NAME, "dbnew")?;
-        let mut open = Open {
-            functions,
-            database,
-            is_open: false,
-            plan,
-        };
-        // SAFETY: a new database, a C string.
-        let opened = unsafe { (functions.dbopen)(database.get(), path.as_ptr(), open.plan.mode) };
-        open.answer("dbopen", opened)?;
-        open.is_open = true;
-        Ok(Arc::new(open))
-    }
+    // SAFETY: a new database, a C string.
+    let opened = unsafe { (functions.dbopen)(database.get(), path.as_ptr(), open.plan.mode) };
+    open.answer("dbopen", opened)?;
+    open.is_open = true;
+    Ok(Arc::new(open))
 }
 
 /// An open database; closed when it is dropped.

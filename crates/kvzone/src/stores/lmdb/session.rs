@@ -1,287 +1,39 @@
-//! LMDB 0.9, through `lmdb.h`.
+//! An open LMDB environment, and a session with its read transaction.
 //!
-//! # Durability
-//! | asked for | what is set | what it means |
-//! |---|---|---|
-//! | `buffered` | refused | a commit hands its pages to the operating system; there is nothing weaker |
-//! | `written` | `MDB_NOSYNC` | pages are written, not synced |
-//! | `synced` | nothing, as shipped | data and then the root are synced before a commit returns |
-//!
-//! `MDB_NOSYNC` is the peer's like of `written`, and weaker than ours: pages may
-//! reach the device in any order, so that a power cut may cost the whole
-//! database and not the last writes alone. `MDB_WRITEMAP`, with which dirty
-//! pages are written in place of being copied, is a setting, on when `tuned`.
-//!
-//! # Settings
-//! | setting | `default` | `equal` | `tuned` |
-//! |---|---|---|---|
-//! | `map_bytes` | what is expected, with room: it has no use for less, and 10 MiB as shipped would end every run | the same | the same |
-//! | `nosync` | by durability | by durability | by durability |
-//! | `writemap` | off | off | on |
-//! | `no_read_ahead` | off | off | off |
-//! | `max_readers` | 126, or as many as there are threads and 16 | the same | the same |
-//!
-//! It has no cache of its own but the operating system's, so `--cache` means
-//! nothing to it, and no compression.
-//!
-//! # How it is called
-//! The environment is opened with `MDB_NOTLS`, so that a read transaction
-//! belongs to a session and not to a thread. A session keeps one, which it
-//! renews for each get and resets after it: a transaction kept would see old
-//! values, and keep old pages from being used again. A value is found without a
-//! copy, and copied into the caller's buffer before the reset. A put, a delete
-//! and a batch are each a write transaction; writers wait for one another.
-//! Keys are of 1 to 511 bytes.
+//! Contract of `lmdb.h`, on which the blocks below rely: an environment may be
+//! used from several threads; a write transaction by the thread that began it; a
+//! read transaction, with `MDB_NOTLS`, by one thread at a time. What a get or a
+//! cursor answers lies in the map and stays until the transaction ends or is
+//! reset. Transactions are gone before the environment is closed.
 
-use std::collections::BTreeMap;
-use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CString, c_uint};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::ptr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use cambium::Durability;
-use kvzone_core::adapter::{
-    Adapter, Availability, Capabilities, Change, DurabilityName, OpenRequest, OpenStore, Profile,
-    Session, Visit,
-};
+use kvzone_core::adapter::{Change, OpenStore, Session, Visit};
 use kvzone_core::error::{Error, Result};
 
-use super::library::{Handle, Library, Wanted, availability, bytes, functions, text, unfit};
-use super::settings::Settings;
+use super::calls::{Database, FIRST, Functions, NEXT, Piece, READ_ONLY, SET_RANGE, load};
+use super::{NAME, Plan};
+use crate::stores::library::{Handle, bytes};
 
-const NAME: &str = "lmdb";
-
-const WANTED: Wanted = Wanted {
-    store: NAME,
-    stems: &["liblmdb.so"],
-    names: &["liblmdb.so.0", "liblmdb.so"],
-    companions: &[],
-    remedy: "make peers (Debian package liblmdb0)",
-};
-
-/// Flags of `mdb_env_open`.
-const NO_SYNC: c_uint = 0x1_0000;
-const WRITE_MAP: c_uint = 0x8_0000;
-const NO_THREAD_LOCAL: c_uint = 0x20_0000;
-const NO_READ_AHEAD: c_uint = 0x80_0000;
-
-/// Flag of `mdb_txn_begin`.
-const READ_ONLY: c_uint = 0x2_0000;
-
-/// Operations of `mdb_cursor_get`.
-const FIRST: c_uint = 0;
-const NEXT: c_uint = 8;
-const SET_RANGE: c_uint = 17;
-
-/// Answer for a key that is not there.
-const NOT_FOUND: c_int = -30798;
-
-/// Room beside the entries, and how often they may be there: pages are half
-/// full after random inserts, an old version of each may be kept, and a value
-/// of half a page takes a whole one.
-const MAP_ROOM_BYTES: u64 = 1 << 30;
-const MAP_FACTOR: u64 = 6;
-/// Bytes that an entry takes beside its key and value, roughly.
-const ENTRY_BYTES: u64 = 64;
-/// The map's size is a multiple of a page.
-const PAGE_BYTES: u64 = 4096;
-
-/// `MDB_val`.
-#[repr(C)]
-pub(super) struct Piece {
-    length: usize,
-    start: *mut c_void,
-}
-
-impl Piece {
-    fn new(bytes: &[u8]) -> Self {
-        Piece {
-            length: bytes.len(),
-            // Only read: LMDB's one type serves both ways.
-            start: bytes.as_ptr().cast_mut().cast(),
-        }
-    }
-
-    fn empty() -> Self {
-        Piece {
-            length: 0,
-            start: ptr::null_mut(),
-        }
-    }
-}
-
-type Object = *mut c_void;
-type Database = c_uint;
-
-functions! {
-    /// Declarations of `lmdb.h` 0.9.24.
-    struct Functions, prefix "mdb_" {
-        version(*mut c_int, *mut c_int, *mut c_int) -> *const c_char;
-        strerror(c_int) -> *const c_char;
-        env_create(*mut Object) -> c_int;
-        env_open(Object, *const c_char, c_uint, c_uint) -> c_int;
-        env_close(Object);
-        env_set_mapsize(Object, usize) -> c_int;
-        env_set_maxreaders(Object, c_uint) -> c_int;
-        env_sync(Object, c_int) -> c_int;
-        txn_begin(Object, Object, c_uint, *mut Object) -> c_int;
-        txn_commit(Object) -> c_int;
-        txn_abort(Object);
-        txn_reset(Object);
-        txn_renew(Object) -> c_int;
-        dbi_open(Object, *const c_char, c_uint, *mut Database) -> c_int;
-        get(Object, Database, *mut Piece, *mut Piece) -> c_int;
-        put(Object, Database, *mut Piece, *mut Piece, c_uint) -> c_int;
-        del(Object, Database, *mut Piece, *mut Piece) -> c_int;
-        cursor_open(Object, Database, *mut Object) -> c_int;
-        cursor_close(Object);
-        cursor_renew(Object, Object) -> c_int;
-        cursor_get(Object, *mut Piece, *mut Piece, c_uint) -> c_int;
-    }
-}
-
-impl Functions {
-    /// 0 is success.
-    fn answer(&self, call: &'static str, answer: c_int) -> Result<()> {
-        if answer == 0 {
-            return Ok(());
-        }
-        // SAFETY: takes any number.
-        let words = unsafe { (self.strerror)(answer) };
-        // SAFETY: a constant C string, or one of the C library.
-        Err(Error::store(NAME, call, unsafe { text(words) }))
-    }
-
-    /// As `answer`, but a key that is not there is false.
-    fn found(&self, call: &'static str, answer: c_int) -> Result<bool> {
-        if answer == NOT_FOUND {
-            return Ok(false);
-        }
-        self.answer(call, answer).map(|()| true)
-    }
-}
-
-struct Loaded {
-    functions: Functions,
-    version: String,
-    path: PathBuf,
-}
-
-/// Found and resolved once a process.
-fn load() -> Result<&'static Loaded> {
-    static LOADED: OnceLock<Result<Loaded>> = OnceLock::new();
-    let loaded = LOADED.get_or_init(|| {
-        let library = Library::load(&WANTED)?;
-        let functions = Functions::resolve(library).map_err(|what| unfit(&WANTED, what))?;
-        let (mut major, mut minor, mut patch) = (0, 0, 0);
-        // SAFETY: three places for numbers.
-        unsafe { (functions.version)(&mut major, &mut minor, &mut patch) };
-        Ok(Loaded {
-            functions,
-            version: format!("{major}.{minor}.{patch}"),
-            path: library.path.clone(),
-        })
-    });
-    loaded.as_ref().map_err(Clone::clone)
-}
-
-/// Every setting, decided.
-struct Plan {
-    map_bytes: u64,
-    max_readers: c_uint,
-    flags: c_uint,
-    printed: BTreeMap<String, String>,
-}
-
-fn plan(request: &OpenRequest) -> Result<Plan> {
-    if request.durability == DurabilityName::Buffered {
-        return Err(Error::Unsupported {
-            store: NAME.to_string(),
-            what: "buffered writes: a commit hands its pages to the operating system".to_string(),
-        });
-    }
-    let mut settings = Settings::new(NAME, request);
-    let unsynced = request.durability == DurabilityName::Written;
-    settings.state("nosync", if unsynced { "on" } else { "off" });
-    settings.state("compression", "off");
-    let entry = request.expected_value_bytes + u64::from(request.key_bytes) + ENTRY_BYTES;
-    let expected = request.expected_keys.saturating_mul(entry);
-    let map_bytes = expected
-        .saturating_mul(MAP_FACTOR)
-        .saturating_add(MAP_ROOM_BYTES);
-    let map_bytes = settings.number("map_bytes", map_bytes / PAGE_BYTES * PAGE_BYTES)?;
-    let readers = u64::from(request.threads).saturating_add(16).max(126);
-    let max_readers = settings.number("max_readers", readers)?;
-    let mut flags = NO_THREAD_LOCAL;
-    for (on, flag) in [
-        (unsynced, NO_SYNC),
-        (
-            settings.flag("writemap", request.profile == Profile::Tuned)?,
-            WRITE_MAP,
-        ),
-        (settings.flag("no_read_ahead", false)?, NO_READ_AHEAD),
-    ] {
-        if on {
-            flags |= flag;
-        }
-    }
-    Ok(Plan {
-        map_bytes,
-        max_readers: c_uint::try_from(max_readers).unwrap_or(c_uint::MAX),
-        flags,
-        printed: settings.finish()?,
-    })
-}
-
-/// See the essay.
-pub(super) struct Lmdb;
-
-impl Adapter for Lmdb {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn summary(&self) -> &'static str {
-        "copy-on-write B+-tree in a memory map; one writer, readers without locks"
-    }
-
-    fn probe(&self) -> Availability {
-        availability(load().map(|loaded| (loaded.version.clone(), loaded.path.clone())))
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            ordered: true,
-            atomic_batches: true,
-            concurrent_writers: false,
-            durabilities: &[Durability::Written, Durability::Synced],
-            sizes_its_cache: false,
-            compacts: false,
-            persistent: true,
-        }
-    }
-
-    fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
-        Ok(plan(request)?.printed)
-    }
-
-    fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
-        let plan = plan(request)?;
-        let functions = &load()?.functions;
-        let mut environment = ptr::null_mut();
-        // SAFETY: a place for the new object.
-        let made = unsafe { (functions.env_create)(&mut environment) };
-        functions.answer("env_create", made)?;
-        let mut open = Open {
-            functions,
-            environment: Handle::new(environment, NAME, "env_create")?,
-            database: 0,
-        };
-        open.configure(&plan, &request.folder)?;
-        open.open_database()?;
-        Ok(Arc::new(open))
-    }
+/// Opens the environment of a folder.
+pub(super) fn open(plan: &Plan, folder: &Path) -> Result<Arc<dyn OpenStore>> {
+    let functions = &load()?.functions;
+    let mut environment = ptr::null_mut();
+    // SAFETY: a place for the new object.
+    let made = unsafe { (functions.env_create)(&mut environment) };
+    functions.answer("env_create", made)?;
+    let mut open = Open {
+        functions,
+        environment: Handle::new(environment, NAME, "env_create")?,
+        database: 0,
+    };
+    open.configure(plan, folder)?;
+    open.open_database()?;
+    Ok(Arc::new(open))
 }
 
 /// An open environment with its one database; closed when it is dropped.

@@ -1,0 +1,130 @@
+//! The functions of LMDB that are used, as `lmdb.h` 0.9.24 declares them.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::path::PathBuf;
+use std::ptr;
+use std::sync::OnceLock;
+
+use kvzone_core::error::{Error, Result};
+
+use super::NAME;
+use crate::stores::library::{Library, Wanted, functions, text, unfit};
+
+const WANTED: Wanted = Wanted {
+    store: NAME,
+    stems: &["liblmdb.so"],
+    names: &["liblmdb.so.0", "liblmdb.so"],
+    companions: &[],
+    remedy: "make peers (Debian package liblmdb0)",
+};
+
+/// Flag of `mdb_txn_begin`.
+pub(super) const READ_ONLY: c_uint = 0x2_0000;
+
+/// Operations of `mdb_cursor_get`.
+pub(super) const FIRST: c_uint = 0;
+pub(super) const NEXT: c_uint = 8;
+pub(super) const SET_RANGE: c_uint = 17;
+
+/// Answer for a key that is not there.
+pub(super) const NOT_FOUND: c_int = -30798;
+
+/// `MDB_val`.
+#[repr(C)]
+pub(super) struct Piece {
+    pub(super) length: usize,
+    pub(super) start: *mut c_void,
+}
+
+impl Piece {
+    pub(super) fn new(bytes: &[u8]) -> Self {
+        Piece {
+            length: bytes.len(),
+            // Only read: LMDB's one type serves both ways.
+            start: bytes.as_ptr().cast_mut().cast(),
+        }
+    }
+
+    pub(super) fn empty() -> Self {
+        Piece {
+            length: 0,
+            start: ptr::null_mut(),
+        }
+    }
+}
+
+pub(super) type Object = *mut c_void;
+pub(super) type Database = c_uint;
+
+functions! {
+    /// Declarations of `lmdb.h` 0.9.24.
+    struct Functions, prefix "mdb_" {
+        version(*mut c_int, *mut c_int, *mut c_int) -> *const c_char;
+        strerror(c_int) -> *const c_char;
+        env_create(*mut Object) -> c_int;
+        env_open(Object, *const c_char, c_uint, c_uint) -> c_int;
+        env_close(Object);
+        env_set_mapsize(Object, usize) -> c_int;
+        env_set_maxreaders(Object, c_uint) -> c_int;
+        env_sync(Object, c_int) -> c_int;
+        txn_begin(Object, Object, c_uint, *mut Object) -> c_int;
+        txn_commit(Object) -> c_int;
+        txn_abort(Object);
+        txn_reset(Object);
+        txn_renew(Object) -> c_int;
+        dbi_open(Object, *const c_char, c_uint, *mut Database) -> c_int;
+        get(Object, Database, *mut Piece, *mut Piece) -> c_int;
+        put(Object, Database, *mut Piece, *mut Piece, c_uint) -> c_int;
+        del(Object, Database, *mut Piece, *mut Piece) -> c_int;
+        cursor_open(Object, Database, *mut Object) -> c_int;
+        cursor_close(Object);
+        cursor_renew(Object, Object) -> c_int;
+        cursor_get(Object, *mut Piece, *mut Piece, c_uint) -> c_int;
+    }
+}
+
+impl Functions {
+    /// 0 is success.
+    pub(super) fn answer(&self, call: &'static str, answer: c_int) -> Result<()> {
+        if answer == 0 {
+            return Ok(());
+        }
+        // SAFETY: takes any number.
+        let words = unsafe { (self.strerror)(answer) };
+        // SAFETY: a constant C string, or one of the C library.
+        Err(Error::store(NAME, call, unsafe { text(words) }))
+    }
+
+    /// As `answer`, but a key that is not there is false.
+    pub(super) fn found(&self, call: &'static str, answer: c_int) -> Result<bool> {
+        if answer == NOT_FOUND {
+            return Ok(false);
+        }
+        self.answer(call, answer).map(|()| true)
+    }
+}
+
+/// A library that is here.
+pub(super) struct Loaded {
+    pub(super) functions: Functions,
+    pub(super) version: String,
+    pub(super) path: PathBuf,
+}
+
+/// Found and resolved once a process.
+pub(super) fn load() -> Result<&'static Loaded> {
+    static LOADED: OnceLock<Result<Loaded>> = OnceLock::new();
+    let loaded = LOADED.get_or_init(|| {
+        let library = Library::load(&WANTED)?;
+        let functions = Functions::resolve(library).map_err(|what| unfit(&WANTED, what))?;
+        let (mut major, mut minor, mut patch) = (0, 0, 0);
+        // SAFETY: three places for numbers.
+        unsafe { (functions.version)(&mut major, &mut minor, &mut patch) };
+        Ok(Loaded {
+            functions,
+            version: format!("{major}.{minor}.{patch}"),
+            path: library.path.clone(),
+        })
+    });
+    loaded.as_ref().map_err(Clone::clone)
+}

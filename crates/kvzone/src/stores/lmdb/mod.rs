@@ -1,0 +1,153 @@
+//! LMDB 0.9, through `lmdb.h`.
+//!
+//! # Durability
+//! | asked for | what is set | what it means |
+//! |---|---|---|
+//! | `buffered` | refused | a commit hands its pages to the operating system; there is nothing weaker |
+//! | `written` | `MDB_NOSYNC` | pages are written, not synced |
+//! | `synced` | nothing, as shipped | data and then the root are synced before a commit returns |
+//!
+//! `MDB_NOSYNC` is the peer's like of `written`, and weaker than ours: pages may
+//! reach the device in any order, so that a power cut may cost the whole
+//! database and not the last writes alone. `MDB_WRITEMAP`, with which dirty
+//! pages are written in place of being copied, is a setting, on when `tuned`.
+//!
+//! # Settings
+//! | setting | `default` | `equal` | `tuned` |
+//! |---|---|---|---|
+//! | `map_bytes` | what is expected, with room: it has no use for less, and 10 MiB as shipped would end every run | the same | the same |
+//! | `nosync` | by durability | by durability | by durability |
+//! | `writemap` | off | off | on |
+//! | `no_read_ahead` | off | off | off |
+//! | `max_readers` | 126, or as many as there are threads and 16 | the same | the same |
+//!
+//! It has no cache of its own but the operating system's, so `--cache` means
+//! nothing to it, and no compression.
+//!
+//! # How it is called
+//! The environment is opened with `MDB_NOTLS`, so that a read transaction
+//! belongs to a session and not to a thread. A session keeps one, which it
+//! renews for each get and resets after it: a transaction kept would see old
+//! values, and keep old pages from being used again. A value is found without a
+//! copy, and copied into the caller's buffer before the reset. A put, a delete
+//! and a batch are each a write transaction; writers wait for one another.
+//! Keys are of 1 to 511 bytes.
+
+use std::collections::BTreeMap;
+use std::ffi::c_uint;
+use std::sync::Arc;
+
+use cambium::Durability;
+use kvzone_core::adapter::{
+    Adapter, Availability, Capabilities, DurabilityName, OpenRequest, OpenStore, Profile,
+};
+use kvzone_core::error::{Error, Result};
+
+use super::library::availability;
+use super::settings::Settings;
+
+mod calls;
+mod session;
+
+const NAME: &str = "lmdb";
+
+/// Flags of `mdb_env_open`.
+const NO_SYNC: c_uint = 0x1_0000;
+const WRITE_MAP: c_uint = 0x8_0000;
+const NO_THREAD_LOCAL: c_uint = 0x20_0000;
+const NO_READ_AHEAD: c_uint = 0x80_0000;
+
+/// Room beside the entries, and how often they may be there: pages are half
+/// full after random inserts, an old version of each may be kept, and a value
+/// of half a page takes a whole one.
+const MAP_ROOM_BYTES: u64 = 1 << 30;
+const MAP_FACTOR: u64 = 6;
+/// Bytes that an entry takes beside its key and value, roughly.
+const ENTRY_BYTES: u64 = 64;
+/// The map's size is a multiple of a page.
+const PAGE_BYTES: u64 = 4096;
+
+/// Every setting, decided.
+struct Plan {
+    map_bytes: u64,
+    max_readers: c_uint,
+    flags: c_uint,
+    printed: BTreeMap<String, String>,
+}
+
+fn plan(request: &OpenRequest) -> Result<Plan> {
+    if request.durability == DurabilityName::Buffered {
+        return Err(Error::Unsupported {
+            store: NAME.to_string(),
+            what: "buffered writes: a commit hands its pages to the operating system".to_string(),
+        });
+    }
+    let mut settings = Settings::new(NAME, request);
+    let unsynced = request.durability == DurabilityName::Written;
+    settings.state("nosync", if unsynced { "on" } else { "off" });
+    settings.state("compression", "off");
+    let entry = request.expected_value_bytes + u64::from(request.key_bytes) + ENTRY_BYTES;
+    let expected = request.expected_keys.saturating_mul(entry);
+    let map_bytes = expected
+        .saturating_mul(MAP_FACTOR)
+        .saturating_add(MAP_ROOM_BYTES);
+    let map_bytes = settings.number("map_bytes", map_bytes / PAGE_BYTES * PAGE_BYTES)?;
+    let readers = u64::from(request.threads).saturating_add(16).max(126);
+    let max_readers = settings.number("max_readers", readers)?;
+    let mut flags = NO_THREAD_LOCAL;
+    for (on, flag) in [
+        (unsynced, NO_SYNC),
+        (
+            settings.flag("writemap", request.profile == Profile::Tuned)?,
+            WRITE_MAP,
+        ),
+        (settings.flag("no_read_ahead", false)?, NO_READ_AHEAD),
+    ] {
+        if on {
+            flags |= flag;
+        }
+    }
+    Ok(Plan {
+        map_bytes,
+        max_readers: c_uint::try_from(max_readers).unwrap_or(c_uint::MAX),
+        flags,
+        printed: settings.finish()?,
+    })
+}
+
+/// See the essay.
+pub(super) struct Lmdb;
+
+impl Adapter for Lmdb {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn summary(&self) -> &'static str {
+        "copy-on-write B+-tree in a memory map; one writer, readers without locks"
+    }
+
+    fn probe(&self) -> Availability {
+        availability(calls::load().map(|loaded| (loaded.version.clone(), loaded.path.clone())))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            ordered: true,
+            atomic_batches: true,
+            concurrent_writers: false,
+            durabilities: &[Durability::Written, Durability::Synced],
+            sizes_its_cache: false,
+            compacts: false,
+            persistent: true,
+        }
+    }
+
+    fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
+        Ok(plan(request)?.printed)
+    }
+
+    fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
+        session::open(&plan(request)?, &request.folder)
+    }
+}
