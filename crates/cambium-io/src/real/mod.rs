@@ -31,3 +31,193 @@ mod parts;
 mod queue;
 mod residency;
 mod window;
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cambium_base::{Error, Result};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{Errno, retry_on_intr};
+
+use crate::batch::{BatchOptions, ReadQueue};
+use crate::file_system::{
+    DirectoryEntry, File, FileKind, FileLock, FileSystem, LockMode, Metadata, OpenOptions, Space,
+};
+
+pub use executor::ThreadExecutor;
+pub use parts::{SystemClock, SystemRandomness};
+pub use queue::SyncReadQueue;
+pub use residency::resident_pages;
+
+/// The operating system's files, folders and block devices.
+///
+/// ```
+/// use cambium_io::{FileSystem, OpenOptions, RealFileSystem};
+/// # fn main() -> cambium_base::Result<()> {
+/// # let folder = tempfile::tempdir().expect("a folder for the example");
+/// let path = folder.path().join("a.log");
+/// let file = RealFileSystem.open(&path, OpenOptions::CREATE_NEW)?;
+/// file.write_at(b"first", 0)?;
+/// file.sync_data()?; // the bytes are durable
+/// RealFileSystem.sync_directory(folder.path())?; // and now the name
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealFileSystem;
+
+impl FileSystem for RealFileSystem {
+    fn open(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn File>> {
+        let flags = open_flags(options);
+        // The umask decides who else may read, as it does for every program.
+        let mode = Mode::from_raw_mode(0o666);
+        let descriptor =
+            retry_on_intr(|| rustix::fs::open(path, flags, mode)).map_err(|errno| {
+                // A file system without direct I/O answers EINVAL; say which
+                // part of the request it refused.
+                let operation = match (options.direct, errno) {
+                    (true, Errno::INVAL) => "open for direct I/O (not supported here)",
+                    _ => "open",
+                };
+                Error::io(operation, path, errno.into())
+            })?;
+        Ok(Arc::new(file::RealFile::new(path, descriptor, options)?))
+    }
+
+    fn create_directory(&self, path: &Path) -> Result<()> {
+        fs::create_dir(path).map_err(|error| Error::io("create folder", path, error))
+    }
+
+    fn remove_directory(&self, path: &Path) -> Result<()> {
+        fs::remove_dir(path).map_err(|error| Error::io("remove folder", path, error))
+    }
+
+    fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
+        list(path).map_err(|error| Error::io("list", path, error))
+    }
+
+    fn metadata(&self, path: &Path) -> Result<Option<Metadata>> {
+        match metadata(path) {
+            Ok(metadata) => Ok(Some(metadata)),
+            // A path below a file (ENOTDIR) stands for nothing either.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(Error::io("stat", path, error)),
+        }
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        fs::rename(from, to).map_err(|error| Error::io("rename", from, error))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        fs::remove_file(path).map_err(|error| Error::io("remove", path, error))
+    }
+
+    fn sync_directory(&self, path: &Path) -> Result<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))
+            .and_then(|folder| retry_on_intr(|| rustix::fs::fsync(&folder)))
+            .map_err(|errno| Error::io("sync folder", path, errno.into()))
+    }
+
+    fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
+        Ok(Box::new(lock::RealLock::acquire(path, mode)?))
+    }
+
+    fn space(&self, path: &Path) -> Result<Space> {
+        let found = retry_on_intr(|| rustix::fs::statvfs(path))
+            .map_err(|errno| Error::io("statvfs", path, errno.into()))?;
+        Ok(Space {
+            // `f_bavail`, not `f_bfree`: the rest is kept for root.
+            available: found.f_bavail.saturating_mul(found.f_frsize),
+            total: found.f_blocks.saturating_mul(found.f_frsize),
+        })
+    }
+
+    fn read_queue(&self, options: BatchOptions) -> Result<Box<dyn ReadQueue>> {
+        queue::open(options)
+    }
+}
+
+fn open_flags(options: OpenOptions) -> OFlags {
+    // Not NONBLOCK: io_uring would then answer EAGAIN instead of reading later.
+    let mut flags = OFlags::CLOEXEC;
+    flags |= if options.write {
+        OFlags::RDWR
+    } else {
+        OFlags::RDONLY
+    };
+    if options.create || options.create_new {
+        flags |= OFlags::CREATE;
+    }
+    if options.create_new {
+        flags |= OFlags::EXCL;
+    }
+    if options.truncate {
+        flags |= OFlags::TRUNC;
+    }
+    if options.direct {
+        flags |= OFlags::DIRECT;
+    }
+    flags
+}
+
+fn list(path: &Path) -> io::Result<Vec<DirectoryEntry>> {
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        entries.push(DirectoryEntry {
+            name: PathBuf::from(entry.file_name()),
+            kind: kind_of(entry.file_type()?),
+        });
+    }
+    // `OsString` orders by its bytes; a `Path` would order by components.
+    entries.sort_by(|a, b| a.name.as_os_str().cmp(b.name.as_os_str()));
+    Ok(entries)
+}
+
+fn metadata(path: &Path) -> io::Result<Metadata> {
+    let found = fs::metadata(path)?;
+    let kind = kind_of(found.file_type());
+    let length = match kind {
+        FileKind::BlockDevice => device_length(path)?,
+        _ => found.len(),
+    };
+    let allocated = match kind {
+        FileKind::BlockDevice => length,
+        _ => found.blocks() * 512,
+    };
+    Ok(Metadata {
+        kind,
+        length,
+        allocated,
+    })
+}
+
+/// A device node has length 0; its end says how large it is.
+fn device_length(path: &Path) -> io::Result<u64> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let device = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))?;
+    Ok(rustix::fs::seek(&device, rustix::fs::SeekFrom::End(0))?)
+}
+
+fn kind_of(found: fs::FileType) -> FileKind {
+    if found.is_file() {
+        FileKind::File
+    } else if found.is_dir() {
+        FileKind::Directory
+    } else if found.is_block_device() {
+        FileKind::BlockDevice
+    } else {
+        FileKind::Other
+    }
+}
