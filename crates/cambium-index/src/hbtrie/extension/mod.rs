@@ -1,0 +1,160 @@
+//! When a leaf tree becomes a trie tree.
+//!
+//! A leaf tree is as good as a prefix B+-tree, and as bad: long suffixes fill its
+//! nodes. A trie tree in its place holds one chunk a branch, with smaller leaf trees
+//! below where a branch has several keys. That pays where keys branch widely, and costs
+//! a node a branch where they don't (ForestDB 2016, section 3.2.2).
+//!
+//! Two rules decide, whenever a batch has added to a leaf tree, and from its root node
+//! alone: the number of entries and their bytes stand in its head, and its separators
+//! are keys at near-regular intervals.
+//!
+//! - [`LeafRule::Paper`] is section 3.2.3 to the letter, [`analysis`] its formulas: the
+//!   separators' chunks behind their longest common prefix are counted, and the tree is
+//!   extended if `n > b·fL` and `b >= fL`. Where every key is a branch of its own, `b`
+//!   is near `n`, and the first condition never holds: random suffixes stay in leaf
+//!   trees, though a trie tree would hold each in 16 bytes.
+//! - [`LeafRule::Mended`] estimates space and height of what the extension leads to,
+//!   several levels deep, see `profile`: it extends if neither gets worse and one of
+//!   them better, branches of a single document counted as plain entries.
+//!
+//! The same estimates choose the kind of a tree that is made anew, from a sample of its
+//! keys.
+
+pub mod analysis;
+mod profile;
+
+use cambium_base::Result;
+
+use crate::btree::NodeView;
+use crate::node_store::{NodeAddress, NodeReader};
+
+use super::grow::{Item, common_prefix};
+use super::head::{Head, Kind};
+use super::options::{LeafRule, TrieOptions};
+use super::trees;
+use analysis::Analysis;
+use profile::Profile;
+
+/// Keys looked at to choose the kind of a new tree, at most.
+const SAMPLE: usize = 1024;
+
+/// Entries among which a B+-tree looks for the shortest separator when it cuts a node:
+/// a separator is so many chances to fall between two branches.
+const SEPARATOR_CHOICES: f64 = 4.0;
+
+/// The kind of a new tree for several documents with whole keys, which share all before
+/// `shared`, a multiple of the chunk size.
+pub(super) fn kind_for(
+    options: &TrieOptions,
+    node_bytes: usize,
+    items: &[Item<'_>],
+    start: usize,
+    shared: usize,
+    is_root: bool,
+) -> Kind {
+    let first = options.first_kind(is_root);
+    let Some(rule) = options.leaf_rule() else {
+        return first;
+    };
+    if first == Kind::Trie {
+        return first;
+    }
+    let most = trees::leaf_bytes(node_bytes, options.chunk_bytes);
+    let bytes = |item: &Item<'_>| (item.known.len() - start.min(item.known.len())).min(most);
+    let total: usize = items.iter().map(bytes).sum();
+    let extends = match rule {
+        LeafRule::Off => true,
+        LeafRule::Paper => {
+            let analysis = Analysis::new(node_bytes, options.chunk_bytes, total / items.len().max(1));
+            // Counting branches costs a pass; few entries never fill the condition.
+            let entries = items.len() as u64;
+            entries > analysis.leaf_fanout() * analysis.leaf_fanout()
+                && analysis.extends(entries, branches(items, shared + options.chunk_bytes))
+        }
+        LeafRule::Mended => {
+            let separators = sample(items, start);
+            let separators: Vec<&[u8]> = separators.iter().map(|s| s.as_slice()).collect();
+            Profile::new(options, node_bytes, items.len() as u64, total as u64)
+                .with_separators(&separators, 1.0)
+                .extends()
+        }
+    };
+    if extends { Kind::Trie } else { Kind::Leaf }
+}
+
+/// How many different prefixes of `end` bytes sorted items have.
+fn branches(items: &[Item<'_>], end: usize) -> u64 {
+    let cut = |item: &Item<'_>| item.known[..item.known.len().min(end)].to_vec();
+    let changes = items
+        .windows(2)
+        .filter(|pair| common_prefix(&pair[0].known, &pair[1].known) < end)
+        .filter(|pair| cut(&pair[0]) != cut(&pair[1]));
+    1 + changes.count() as u64
+}
+
+/// The shortest separators between neighbours at regular intervals, behind `start`.
+fn sample(items: &[Item<'_>], start: usize) -> Vec<Vec<u8>> {
+    let gaps = items.len().saturating_sub(1);
+    let count = gaps.min(SAMPLE);
+    (0..count)
+        .map(|at| {
+            let right = 1 + at * gaps / count;
+            let (left, right) = (&items[right - 1].known, &items[right].known);
+            let end = (common_prefix(left, right) + 1).min(right.len());
+            right[start.min(end)..end].to_vec()
+        })
+        .collect()
+}
+
+/// Whether a leaf tree is to be extended, judged from its root node alone.
+pub(super) fn is_due(
+    reader: &dyn NodeReader,
+    options: &TrieOptions,
+    root: NodeAddress,
+) -> Result<bool> {
+    let node = reader.read(root)?;
+    let view = trees::root_view(reader, root, &node)?;
+    let head = trees::head(reader, root, &node)?;
+    let rule = options.leaf_rule().unwrap_or(LeafRule::Off);
+    // A tree of one node cannot get smaller or lower.
+    if head.kind != Kind::Leaf || rule == LeafRule::Off || view.level() == 0 {
+        return Ok(false);
+    }
+    let keys = separators(&view);
+    let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_slice()).collect();
+    Ok(match rule {
+        LeafRule::Off => false,
+        LeafRule::Paper => paper_is_due(options, reader.node_bytes(), head, &keys),
+        LeafRule::Mended => {
+            Profile::new(options, reader.node_bytes(), head.entries, head.key_bytes)
+                .with_separators(&keys, SEPARATOR_CHOICES)
+                .extends()
+        }
+    })
+}
+
+fn separators(view: &NodeView<'_>) -> Vec<Vec<u8>> {
+    (0..view.keys())
+        .map(|at| {
+            let mut key = Vec::new();
+            view.append_key(at, &mut key);
+            key
+        })
+        .collect()
+}
+
+fn paper_is_due(options: &TrieOptions, node_bytes: usize, head: Head<'_>, keys: &[&[u8]]) -> bool {
+    let (Some(first), Some(last)) = (keys.first(), keys.last()) else {
+        return false;
+    };
+    let chunk = options.chunk_bytes;
+    let shared = common_prefix(first, last);
+    let end = shared - shared % chunk + chunk;
+    let cut = |key: &[u8]| key[..key.len().min(end)].to_vec();
+    let changes = keys.windows(2).filter(|pair| cut(pair[0]) != cut(pair[1]));
+    let branches = 1 + changes.count() as u64;
+    let mean = head.key_bytes / head.entries.max(1);
+    Analysis::new(node_bytes, chunk, usize::try_from(mean).unwrap_or(usize::MAX))
+        .extends(head.entries, branches)
+}

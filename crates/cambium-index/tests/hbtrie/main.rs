@@ -1,0 +1,6 @@
+//! The HB+-trie against a model: hard keys, all shapes, small nodes.
+#![allow(clippy::unwrap_used)]
+
+mod families;
+mod model;
+mod world;
