@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`btree`] | the append-only B+-tree |
+//! | [`hbtrie`] | the HB+-trie: a patricia trie whose nodes are B+-trees |
 //! | [`flat`] | the flat array of slots of ZDB: a position per integer key |
 //! | [`node_store`] | where the nodes of append-only trees come from and go to |
 //! | [`linear_hash`] | which bucket a hash belongs to while a table grows bucket by bucket |
@@ -10,6 +11,7 @@
 
 pub mod btree;
 pub mod flat;
+pub mod hbtrie;
 pub mod linear_hash;
 pub mod node_store;
 

@@ -165,10 +165,15 @@ impl Checker<'_> {
         let path = self.path(&task, head)?;
         let mut entries = Vec::new();
         let options = trees::tree_options(self.options, head.kind);
-        let report = btree::check(self.reader, &options, Some(task.root), &mut |piece, bits| {
-            entries.push((piece.to_vec(), bits));
-            Ok(())
-        })?;
+        let report = btree::check(
+            self.reader,
+            &options,
+            Some(task.root),
+            &mut |piece, bits| {
+                entries.push((piece.to_vec(), bits));
+                Ok(())
+            },
+        )?;
         self.report.findings.extend(report.findings);
         self.count(head, &report.statistics, &entries, task.root);
         let reads = task.reads + report.statistics.height() as u64;
@@ -180,7 +185,10 @@ impl Checker<'_> {
 
     fn head(&mut self, task: &Task, head: Head<'_>) {
         if head.position % self.options.chunk_bytes != 0 {
-            let what = format!("a tree at position {}, not a multiple of the chunk", head.position);
+            let what = format!(
+                "a tree at position {}, not a multiple of the chunk",
+                head.position
+            );
             self.find(task.root, what);
         }
         if head.entries < 2 && task.depth > 1 {
@@ -244,11 +252,17 @@ impl Checker<'_> {
         bits: u64,
     ) -> Result<()> {
         let Some((real, goes_on)) = view.real(piece) else {
-            self.find(task.root, format!("an entry {piece:?} that is no piece of a key"));
+            self.find(
+                task.root,
+                format!("an entry {piece:?} that is no piece of a key"),
+            );
             return Ok(());
         };
         if real.is_empty() && view.position > 0 {
-            self.find(task.root, "a key that ends at its tree's position".to_string());
+            self.find(
+                task.root,
+                "a key that ends at its tree's position".to_string(),
+            );
         }
         let path = [path, real].concat();
         match trees::link(self.reader, task.root, bits)? {

@@ -66,7 +66,12 @@ pub fn dump(
             continue;
         }
         let (real, goes_on) = view.real(&piece).unwrap_or((&piece, false));
-        let _ = write!(text, "\"{}\"{}", real.escape_ascii(), if goes_on { " +" } else { "" });
+        let _ = write!(
+            text,
+            "\"{}\"{}",
+            real.escape_ascii(),
+            if goes_on { " +" } else { "" }
+        );
         match trees::link(reader, root, bits)? {
             Link::Document(document) => {
                 let _ = writeln!(text, " = document {document}");

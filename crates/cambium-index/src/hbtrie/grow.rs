@@ -147,7 +147,8 @@ impl<W: NodeWriter + ?Sized> Grower<'_, '_, W> {
             Kind::Trie => chunk,
             Kind::Leaf => trees::leaf_bytes(node_bytes, chunk),
         };
-        let skips = some.len() > 1 && (kind == Kind::Trie || self.leaf_skips(skipping - start, width));
+        let skips =
+            some.len() > 1 && (kind == Kind::Trie || self.leaf_skips(skipping - start, width));
         let position = if skips { skipping } else { start };
         Task {
             items,

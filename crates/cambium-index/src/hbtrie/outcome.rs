@@ -203,12 +203,7 @@ impl<'c, W: NodeWriter> Settler<'_, 'c, W> {
     }
 
     /// The entries that change.
-    fn delta(
-        &mut self,
-        plan: &Plan,
-        visit: &Visit,
-        outcomes: &mut [Outcome<'c>],
-    ) -> Result<Delta> {
+    fn delta(&mut self, plan: &Plan, visit: &Visit, outcomes: &mut [Outcome<'c>]) -> Result<Delta> {
         let mut delta = Delta::default();
         for group in &visit.groups {
             let settled = match group.found {

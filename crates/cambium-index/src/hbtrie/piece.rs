@@ -197,7 +197,9 @@ mod tests {
         for view in views() {
             let keys: Vec<Vec<u8>> = keys()
                 .into_iter()
-                .filter(|key| key.len() >= view.position && key[..view.position].iter().all(|b| *b == 1))
+                .filter(|key| {
+                    key.len() >= view.position && key[..view.position].iter().all(|b| *b == 1)
+                })
                 .collect();
             for pair in keys.windows(2) {
                 let one = view.piece(&pair[0]);
@@ -219,7 +221,9 @@ mod tests {
         for view in views() {
             let keys: Vec<Vec<u8>> = keys()
                 .into_iter()
-                .filter(|key| key.len() >= view.position && key[..view.position].iter().all(|b| *b == 1))
+                .filter(|key| {
+                    key.len() >= view.position && key[..view.position].iter().all(|b| *b == 1)
+                })
                 .collect();
             let mut at = 0;
             while at < keys.len() {

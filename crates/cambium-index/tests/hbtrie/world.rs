@@ -149,7 +149,11 @@ impl World {
             panic!("{:#?}\n{text}", report.findings);
         }
         assert_eq!(report.statistics.documents, self.model.len() as u64);
-        assert_eq!(*self.nodes.read.lock().unwrap(), self.nodes.live, "live nodes");
+        assert_eq!(
+            *self.nodes.read.lock().unwrap(),
+            self.nodes.live,
+            "live nodes"
+        );
         assert_eq!(report.statistics.nodes(), self.nodes.live.len() as u64);
         assert_eq!(self.root.is_none(), self.model.is_empty());
         report

@@ -131,15 +131,24 @@ mod tests {
         let figure = FIGURE10();
         for branches in [2, 8, 64, 256] {
             let break_even = branches * figure.leaf_fanout();
-            assert!(figure.space_ratio(break_even / 2, branches) > 1.0, "b={branches}");
-            assert!(figure.space_ratio(break_even + 1, branches) <= 1.0, "b={branches}");
+            assert!(
+                figure.space_ratio(break_even / 2, branches) > 1.0,
+                "b={branches}"
+            );
+            assert!(
+                figure.space_ratio(break_even + 1, branches) <= 1.0,
+                "b={branches}"
+            );
             // In the end only the shorter keys count: fL / fLnew = 56 / 64.
             let limit = figure.space_ratio(break_even * 1000, branches);
             assert!((limit - 0.875).abs() < 0.01, "b={branches}: {limit}");
         }
         // With fewer documents, more branches cost more space.
         let at_500 = [2, 8, 64, 256].map(|branches| figure.space_ratio(500, branches));
-        assert!(at_500.windows(2).all(|pair| pair[0] <= pair[1]), "{at_500:?}");
+        assert!(
+            at_500.windows(2).all(|pair| pair[0] <= pair[1]),
+            "{at_500:?}"
+        );
     }
 
     #[test]

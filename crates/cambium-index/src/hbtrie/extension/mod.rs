@@ -66,7 +66,8 @@ pub(super) fn kind_for(
     let extends = match rule {
         LeafRule::Off => true,
         LeafRule::Paper => {
-            let analysis = Analysis::new(node_bytes, options.chunk_bytes, total / items.len().max(1));
+            let analysis =
+                Analysis::new(node_bytes, options.chunk_bytes, total / items.len().max(1));
             // Counting branches costs a pass; few entries never fill the condition.
             let entries = items.len() as u64;
             entries > analysis.leaf_fanout() * analysis.leaf_fanout()
@@ -155,6 +156,10 @@ fn paper_is_due(options: &TrieOptions, node_bytes: usize, head: Head<'_>, keys: 
     let changes = keys.windows(2).filter(|pair| cut(pair[0]) != cut(pair[1]));
     let branches = 1 + changes.count() as u64;
     let mean = head.key_bytes / head.entries.max(1);
-    Analysis::new(node_bytes, chunk, usize::try_from(mean).unwrap_or(usize::MAX))
-        .extends(head.entries, branches)
+    Analysis::new(
+        node_bytes,
+        chunk,
+        usize::try_from(mean).unwrap_or(usize::MAX),
+    )
+    .extends(head.entries, branches)
 }

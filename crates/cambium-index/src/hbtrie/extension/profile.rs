@@ -161,7 +161,11 @@ impl Profile {
         while level > 1.0 {
             cost.nodes += level;
             cost.height += 1.0;
-            level = if level * separator <= self.room { 1.0 } else { level / fanout };
+            level = if level * separator <= self.room {
+                1.0
+            } else {
+                level / fanout
+            };
         }
         cost
     }
@@ -259,9 +263,9 @@ mod tests {
     fn profile(entries: u64, key_bytes: u64, key: impl Fn(u64) -> Vec<u8>) -> Profile {
         let mut keys: Vec<Vec<u8>> = (0..entries).map(&key).collect();
         keys.sort();
-        let separators: Vec<Vec<u8>> = (1..150)
+        let separators: Vec<Vec<u8>> = (1..149)
             .map(|at| {
-                let right = (at * keys.len() / 150).max(1);
+                let right = (at * keys.len() / 149).max(1);
                 let shared = common_prefix(&keys[right - 1], &keys[right]);
                 keys[right][..shared + 1].to_vec()
             })
