@@ -16,7 +16,8 @@
 //! another key's value or an older one from the right one, but for one case in
 //! four billion.
 //!
-//! The pool is a megabyte of random bytes with runs of one letter between: the
+//! The pool is a quarter of a megabyte (it shall stay in a core's own cache,
+//! and be longer than what a compressor looks back) of random bytes with runs of one letter between: the
 //! share of the runs is the share that compresses away. A slice of it is a
 //! value without a byte being copied: a thread writes the header into its own
 //! pool, lends the slice to the store, and puts the pool's bytes back when it
@@ -32,7 +33,7 @@ pub const HEADER_BYTES: usize = 24;
 pub const MOST_BYTES: u64 = 1 << 30;
 
 /// Starting points that slices are taken from.
-const POOL_BYTES: u64 = 1 << 20;
+const POOL_BYTES: u64 = 256 << 10;
 /// Random bytes and a run alternate within so many.
 const PIECE_BYTES: usize = 128;
 
@@ -68,7 +69,7 @@ impl Values {
                 load.compressible
             )));
         }
-        let bytes = POOL_BYTES + load.value_bytes.largest();
+        let bytes = POOL_BYTES + load.value_bytes.largest().max(HEADER_BYTES as u64);
         Ok(Values {
             seed: load.seed,
             sizes: load.value_bytes,
@@ -143,7 +144,7 @@ impl Values {
             values: self,
             pool: self.pool.clone(),
             start: 0,
-            head: 0,
+            covered: *self.pool.first_chunk().unwrap_or(&[0; HEADER_BYTES]),
         }
     }
 }
@@ -189,22 +190,24 @@ fn pool(bytes: usize, compressible: f64, seed: u64) -> Vec<u8> {
 pub struct Lender<'a> {
     values: &'a Values,
     pool: Vec<u8>,
-    /// Where the last header stands, and how many bytes of it.
+    /// Where the last header stands, and what it covers.
     start: usize,
-    head: usize,
+    covered: [u8; HEADER_BYTES],
 }
 
 impl Lender<'_> {
     /// The bytes of a version of a key's value, until the next call.
     #[inline]
     pub fn lend(&mut self, number: u64, version: u64) -> &[u8] {
-        let last = self.start..self.start + self.head;
-        self.pool[last.clone()].copy_from_slice(&self.values.pool[last]);
+        // Whole headers are saved and put back, also under a shorter value: the
+        // pool is longer than that, and a copy of known length is cheap.
+        self.pool[self.start..self.start + HEADER_BYTES].copy_from_slice(&self.covered);
         let size = self.values.value_bytes(number, version);
         let (check, header) = self.values.header(number, version, size);
         self.start = below(check, POOL_BYTES) as usize;
-        self.head = size.min(HEADER_BYTES);
-        self.pool[self.start..self.start + self.head].copy_from_slice(&header[..self.head]);
+        let place = &mut self.pool[self.start..self.start + HEADER_BYTES];
+        self.covered.copy_from_slice(place);
+        place.copy_from_slice(&header);
         &self.pool[self.start..self.start + size]
     }
 }

@@ -90,6 +90,13 @@ impl Versions {
         state.store(ended, Ordering::Release);
     }
 
+    /// Brings what is known into the processor's cache: many of these, one
+    /// after another, wait for memory together.
+    #[inline]
+    pub fn touch(&self, number: u64) {
+        std::hint::black_box(self.states[number as usize].load(Ordering::Relaxed));
+    }
+
     /// What is known now.
     #[inline]
     pub fn known(&self, number: u64) -> Known {

@@ -169,6 +169,11 @@ impl<'a> Issuer<'a> {
     fn next_block(&mut self) -> Result<bool> {
         let most = BLOCK.div_ceil(self.issue.batch) * self.issue.batch;
         self.stream.draw(&mut self.block, most)?;
+        for operation in &self.block.operations {
+            if operation.kind.writes() && operation.number < self.loaded {
+                self.issue.versions.touch(operation.number);
+            }
+        }
         Ok(!self.block.operations.is_empty())
     }
 
