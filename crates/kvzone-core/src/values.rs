@@ -16,12 +16,12 @@
 //! another key's value or an older one from the right one, but for one case in
 //! four billion.
 //!
-//! The pool is a quarter of a megabyte (it shall stay in a core's own cache,
-//! and be longer than what a compressor looks back) of random bytes with runs of one letter between: the
-//! share of the runs is the share that compresses away. A slice of it is a
-//! value without a byte being copied: a thread writes the header into its own
-//! pool, lends the slice to the store, and puts the pool's bytes back when it
-//! is asked for the next one.
+//! The pool is random bytes with runs of one letter between: the share of the
+//! runs is the share that compresses away. It is a quarter of a megabyte: more
+//! than a compressor of blocks looks back, and little enough to stay in a
+//! core's own cache. A slice of it is a value without a byte being copied: a
+//! thread writes the header into its own pool, lends the slice to the store,
+//! and puts the pool's bytes back when it is asked for the next one.
 
 use crate::error::{Error, Result};
 use crate::job::{Load, SizeChoice};

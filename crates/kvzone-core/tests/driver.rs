@@ -2,20 +2,19 @@
 //! is counted, what is hashed, what is seen, in which order it calls back.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+mod lying;
 
-use cambium_base::Durability;
-use kvzone_core::adapter::{
-    Adapter, Availability, Capabilities, Change, DurabilityName, OpenRequest, OpenStore, Profile,
-    Session, Visit,
-};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use kvzone_core::adapter::{Adapter, DurabilityName, Profile};
 use kvzone_core::calibration::{Memory, Null, Stalling};
 use kvzone_core::driver::{Observer, PhaseResult, run_job};
 use kvzone_core::error::{Error, Result};
 use kvzone_core::job::{Job, Load, SizeChoice, Until};
 use kvzone_core::record::Phase;
 use kvzone_core::workload::WORKLOADS;
+use lying::{Lie, Lying};
 use tempfile::TempDir;
 
 fn job(folder: &TempDir, workload: &str) -> Job {
@@ -321,7 +320,12 @@ fn lies_are_found_and_failures_end_the_job() {
         (Lie::OlderVersion, "ycsb-f", "expected version"),
         (Lie::OtherKeysValue, "read-random", "of key number"),
         (Lie::DamagedByte, "read-random", "damaged"),
-        (Lie::ForgetsDeletion, "delete-random", ""),
+        (Lie::ScanLeavesOut, "read-sequential", "left out"),
+        (Lie::ScanEndsEarly, "read-sequential", "left out"),
+        (Lie::ScanBackwards, "ycsb-e", "out of order"),
+        (Lie::ScanMiscounts, "ycsb-e", "and answered"),
+        (Lie::ScanOtherValues, "ycsb-e", "of key number"),
+        (Lie::ScanStrangeKey, "ycsb-e", "never written"),
         (Lie::FailsAfter(3_000), "overwrite", "no space"),
         (Lie::PanicsAfter(3_000), "overwrite", "panicked"),
     ] {
@@ -330,172 +334,10 @@ fn lies_are_found_and_failures_end_the_job() {
         job.load.threads = 2;
         let phases = run_job(&Lying::new(lie), &job, &()).unwrap();
         let last = phases.last().unwrap();
-        if lie == Lie::ForgetsDeletion {
-            // Nothing of that workload reads, so nothing can be found.
-            assert!(last.failure.is_none());
-            continue;
-        }
         let failure = last.failure.as_ref().unwrap().to_string();
         assert!(failure.contains(words), "{lie:?}: {failure}");
         assert!(failure.contains("lying"), "{failure}");
         assert!(last.result_hash.is_none());
         assert!(last.operations < 4_000);
-    }
-}
-
-/// What a [`Lying`] store gets wrong.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Lie {
-    None,
-    LosesAKey,
-    OlderVersion,
-    OtherKeysValue,
-    DamagedByte,
-    ForgetsDeletion,
-    FailsAfter(u32),
-    PanicsAfter(u32),
-}
-
-/// A store in memory, without scans, that is wrong in one way. It outlives
-/// being closed.
-struct Lying {
-    lie: Lie,
-    store: Arc<LyingStore>,
-}
-
-struct LyingStore {
-    lie: Lie,
-    entries: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
-    writes: Mutex<u32>,
-}
-
-impl Lying {
-    fn new(lie: Lie) -> Self {
-        let store = Arc::new(LyingStore {
-            lie,
-            entries: Mutex::default(),
-            writes: Mutex::default(),
-        });
-        Lying { lie, store }
-    }
-}
-
-impl Adapter for Lying {
-    fn name(&self) -> &'static str {
-        "lying"
-    }
-
-    fn summary(&self) -> &'static str {
-        "is wrong in one way"
-    }
-
-    fn probe(&self) -> Availability {
-        Availability::Found {
-            version: format!("{:?}", self.lie),
-            path: None,
-        }
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            ordered: false,
-            atomic_batches: false,
-            concurrent_writers: false,
-            durabilities: &[Durability::Written],
-            sizes_its_cache: false,
-            compacts: false,
-            persistent: true,
-        }
-    }
-
-    fn settings(&self, _request: &OpenRequest) -> Result<BTreeMap<String, String>> {
-        Ok(BTreeMap::new())
-    }
-
-    fn open(&self, _request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
-        Ok(self.store.clone())
-    }
-}
-
-impl OpenStore for LyingStore {
-    fn session(self: Arc<Self>) -> Result<Box<dyn Session>> {
-        Ok(Box::new(LyingSession { store: self }))
-    }
-
-    fn sync(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn settle(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn compact(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn close(self: Arc<Self>) -> Result<()> {
-        Ok(())
-    }
-}
-
-struct LyingSession {
-    store: Arc<LyingStore>,
-}
-
-impl Session for LyingSession {
-    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        value.clear();
-        let entries = self.store.entries.lock().unwrap();
-        let found = match self.store.lie {
-            Lie::OtherKeysValue => entries.values().next(),
-            Lie::LosesAKey if key[0] == 0x40 => None,
-            _ => entries.get(key),
-        };
-        value.extend_from_slice(found.map_or(&[], Vec::as_slice));
-        if self.store.lie == Lie::DamagedByte && key[0] == 0x40 {
-            value[50] ^= 1;
-        }
-        Ok(found.is_some())
-    }
-
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        let mut writes = self.store.writes.lock().unwrap();
-        *writes += 1;
-        let many = *writes;
-        drop(writes);
-        match self.store.lie {
-            Lie::FailsAfter(count) if many > count => {
-                return Err(Error::store("lying", "put", "no space left"));
-            }
-            Lie::PanicsAfter(count) if many > count => panic!("on purpose"),
-            // The load is kept, what comes later is not.
-            Lie::OlderVersion if many > 2_000 => return Ok(()),
-            _ => {}
-        }
-        let mut entries = self.store.entries.lock().unwrap();
-        entries.insert(key.to_vec(), value.to_vec());
-        Ok(())
-    }
-
-    fn delete(&mut self, key: &[u8]) -> Result<()> {
-        if self.store.lie != Lie::ForgetsDeletion {
-            self.store.entries.lock().unwrap().remove(key);
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, changes: &[Change<'_>]) -> Result<()> {
-        for change in changes {
-            match change {
-                Change::Put { key, value } => self.put(key, value)?,
-                Change::Delete { key } => self.delete(key)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn scan(&mut self, _from: &[u8], _limit: u64, _visit: &mut Visit<'_>) -> Result<u64> {
-        Err(kvzone_core::adapter::no_scan("lying"))
     }
 }

@@ -17,6 +17,7 @@ use cambium_io::{
 use super::report::RandomReads;
 use super::test_file::{BLOCK_BYTES, TestFile, check_stamp};
 use crate::latency::Samples;
+use crate::permutation::Permutation;
 
 /// What to measure.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +80,7 @@ pub fn measure(
 struct Run<'a> {
     clock: &'a dyn Clock,
     file: &'a Arc<dyn File>,
-    order: Permutation,
+    order: Walk,
     submitted: u64,
     /// For each tag, where it reads and since when.
     under_way: Vec<(u64, Duration)>,
@@ -95,7 +96,7 @@ impl<'a> Run<'a> {
         Run {
             clock,
             file,
-            order: Permutation::new(blocks),
+            order: Walk::new(blocks),
             submitted: 0,
             under_way: vec![(0, Duration::ZERO); depth],
             free: (0..depth as u64)
@@ -143,39 +144,24 @@ impl<'a> Run<'a> {
 }
 
 /// Walks `0..count` in an order that looks random and repeats nothing, again
-/// and again. Each step is one-to-one on `bits` bits (an odd factor and a
-/// shifted exclusive or can be undone); numbers beyond `count` are passed over.
-struct Permutation {
-    count: u64,
-    bits: u32,
+/// and again.
+struct Walk {
+    order: Permutation,
     position: u64,
 }
 
-impl Permutation {
+impl Walk {
     fn new(count: u64) -> Self {
-        let bits = u64::BITS - count.max(2).saturating_sub(1).leading_zeros();
-        Permutation {
-            count: count.max(1),
-            bits,
+        Walk {
+            order: Permutation::new(count, 0),
             position: 0,
         }
     }
 
     fn next(&mut self) -> u64 {
-        let mask = (1_u64 << self.bits) - 1;
-        let shift = self.bits / 2 + 1;
-        loop {
-            let mut number = self.position & mask;
-            self.position += 1;
-            for factor in [0x9E37_79B9_7F4A_7C15, 0xBF58_476D_1CE4_E5B9_u64] {
-                number = number.wrapping_mul(factor) & mask;
-                number ^= number >> shift;
-            }
-            number = number.wrapping_add(0x94D0_49BB) & mask;
-            if number < self.count {
-                return number;
-            }
-        }
+        let number = self.order.apply(self.position);
+        self.position = (self.position + 1) % self.order.count();
+        number
     }
 }
 
@@ -186,7 +172,7 @@ mod tests {
     #[test]
     fn the_order_meets_every_block_once_before_any_twice() {
         for count in [1, 2, 3, 7, 256, 1000, 4097] {
-            let mut order = Permutation::new(count);
+            let mut order = Walk::new(count);
             for round in 0..2 {
                 let mut seen = vec![false; count as usize];
                 for _ in 0..count {
@@ -200,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_order_is_not_sequential() {
-        let mut order = Permutation::new(1 << 19);
+        let mut order = Walk::new(1 << 19);
         let numbers: Vec<u64> = (0..1000).map(|_| order.next()).collect();
         let neighbours = numbers
             .windows(2)

@@ -26,8 +26,10 @@ use crate::values::{Lender, Values};
 use crate::versions::Versions;
 use crate::workload::OperationKind;
 
-/// Operations of a block.
+/// Operations of a block ...
 const BLOCK: usize = 256;
+/// ... and about the most bytes of its keys.
+const BLOCK_BYTES: u64 = 4 << 20;
 /// Longer values are looked at outside of all latencies.
 const SHORT_VALUE: usize = 256;
 /// An open loop looks at least so often whether it should stop.
@@ -58,6 +60,8 @@ pub struct Issue<'a> {
     pub schedule: Option<Schedule>,
     /// Changes a call.
     pub batch: usize,
+    /// Bytes of the longest key.
+    pub key_bytes: u64,
     /// Where values come from.
     pub values: &'a Values,
     /// Versions of loaded keys.
@@ -103,6 +107,7 @@ pub struct Issuer<'a> {
     witness: Witness<'a>,
     lender: Lender<'a>,
     block: Block,
+    block_operations: usize,
     loaded: u64,
     recorder: Recorder,
     bytes_written: u64,
@@ -130,6 +135,7 @@ impl<'a> Issuer<'a> {
             stream,
             witness,
             block: Block::default(),
+            block_operations: block_operations(issue.batch, issue.key_bytes),
             recorder,
             bytes_written: 0,
             inserted: 0,
@@ -167,8 +173,7 @@ impl<'a> Issuer<'a> {
     }
 
     fn next_block(&mut self) -> Result<bool> {
-        let most = BLOCK.div_ceil(self.issue.batch) * self.issue.batch;
-        self.stream.draw(&mut self.block, most)?;
+        self.stream.draw(&mut self.block, self.block_operations)?;
         for operation in &self.block.operations {
             if operation.kind.writes() && operation.number < self.loaded {
                 self.issue.versions.touch(operation.number);
@@ -368,4 +373,10 @@ impl<'a> Issuer<'a> {
         let verified = self.witness.look(operation, key)?;
         Ok(verified || self.witness.last_bytes() > SHORT_VALUE)
     }
+}
+
+/// Whole batches that make a block.
+fn block_operations(batch: usize, key_bytes: u64) -> usize {
+    let fitting = BLOCK.min((BLOCK_BYTES / key_bytes.max(1)) as usize).max(1);
+    fitting.div_ceil(batch) * batch
 }

@@ -147,6 +147,7 @@ impl Work<'_> {
                 deadline: self.deadline(),
                 schedule: self.schedule(thread),
                 batch: self.batch() as usize,
+                key_bytes: self.load.key_bytes.largest(),
                 values: &self.plan.values,
                 versions: &self.plan.versions,
                 stop: &stop,

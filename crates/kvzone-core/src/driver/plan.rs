@@ -17,6 +17,7 @@ const LOAD_BATCH_BYTES: u64 = 1 << 20;
 
 const MOST_THREADS: u32 = 1_024;
 const MOST_BATCH: u32 = 1_000_000;
+const MOST_BATCH_BYTES: u64 = 1 << 30;
 
 /// A job, worked out.
 #[derive(Debug)]
@@ -107,6 +108,16 @@ fn check(load: &Load, workload: &Workload) -> Result<()> {
             load.batch, workload.name
         ));
     }
+    let entry = load
+        .key_bytes
+        .largest()
+        .saturating_add(load.value_bytes.largest());
+    if u64::from(load.batch).saturating_mul(entry) > MOST_BATCH_BYTES && load.batch > 1 {
+        return refuse(format!(
+            "batches of {}: entries of up to {entry} bytes make more than 1 GiB",
+            load.batch
+        ));
+    }
     if let Some(rate) = load.rate
         && !(rate.is_finite() && rate > 0.0)
     {
@@ -177,6 +188,14 @@ mod tests {
                     ..base.clone()
                 },
                 "batch 0",
+            ),
+            (
+                Load {
+                    batch: 1_000_000,
+                    value_bytes: crate::job::SizeChoice::Fixed(10_000),
+                    ..base.clone()
+                },
+                "more than 1 GiB",
             ),
             (
                 Load {

@@ -4,7 +4,10 @@
 //! The hash is a chain of xxh3 over each entry's key and value (or over its
 //! absence), in the order of the thread's operations. It does not depend on
 //! how entries were reached, so a store that reads in order by scans and one
-//! that does so by gets agree.
+//! that does so by gets agree. Of a value longer than 4 KiB, its length and 2 KiB
+//! of each end are hashed: hashing a large value whole takes as long as a good
+//! store needs to read it, and would make all stores look alike. Comparing is
+//! always of the whole value.
 //!
 //! Comparing is done after the clock was read; of a scan that is compared, the
 //! entries are copied while they are visited.
@@ -78,11 +81,19 @@ impl Entries {
     }
 }
 
+/// Longer values are hashed by their length and this much of each end.
+const LONG_VALUE: usize = 4096;
+
 #[inline]
 fn chain(hash: u64, key: &[u8], value: Option<&[u8]>) -> u64 {
     let hash = xxh3_64_with_seed(key, hash);
     match value {
-        Some(value) => xxh3_64_with_seed(value, hash),
+        Some(value) if value.len() <= LONG_VALUE => xxh3_64_with_seed(value, hash),
+        Some(value) => {
+            let (first, last) = (LONG_VALUE / 2, value.len() - LONG_VALUE / 2);
+            let hash = xxh3_64_with_seed(&value[..first], hash ^ value.len() as u64);
+            xxh3_64_with_seed(&value[last..], hash)
+        }
         None => mix(!hash),
     }
 }
