@@ -78,8 +78,8 @@ pub fn run_job(
     observer: &dyn Observer,
 ) -> Result<Vec<PhaseResult>> {
     let plan = Plan::new(&job.load)?;
-    check_capabilities(adapter, job, &plan)?;
     let request = open_request(job);
+    check_capabilities(adapter, job, &request, &plan)?;
     make_folder(&request)?;
     let runner = Runner {
         adapter,
@@ -91,8 +91,13 @@ pub fn run_job(
     runner.run()
 }
 
-fn check_capabilities(adapter: &dyn Adapter, job: &Job, plan: &Plan) -> Result<()> {
-    let capabilities = adapter.capabilities();
+fn check_capabilities(
+    adapter: &dyn Adapter,
+    job: &Job,
+    request: &OpenRequest,
+    plan: &Plan,
+) -> Result<()> {
+    let capabilities = adapter.capabilities_for(request);
     let lacks = if plan.workload.needs_order() && !capabilities.ordered {
         format!("{}: it keeps no key order", plan.workload.name)
     } else if !capabilities.durabilities.contains(&job.durability.into()) {
@@ -184,6 +189,7 @@ impl Runner<'_> {
         let work = Work {
             phase,
             adapter: self.adapter,
+            ordered: self.adapter.capabilities_for(&self.request).ordered,
             load: &self.job.load,
             plan: &self.plan,
         };

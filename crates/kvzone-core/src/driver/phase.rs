@@ -32,6 +32,8 @@ pub struct Work<'a> {
     pub phase: Phase,
     /// Whose operations.
     pub adapter: &'a dyn Adapter,
+    /// Whether the store, as it is open, keeps key order.
+    pub ordered: bool,
     /// As the job says.
     pub load: &'a Load,
     /// Worked out.
@@ -89,10 +91,6 @@ impl Work<'_> {
         self.load.rate.filter(|_| self.measured())
     }
 
-    fn ordered(&self) -> bool {
-        self.adapter.capabilities().ordered
-    }
-
     /// Whether what reads return depends on the job alone: see [`super`].
     fn hashes(&self) -> bool {
         let reads = self.mix().iter().any(|(kind, _)| kind.reads());
@@ -108,7 +106,7 @@ impl Work<'_> {
             seed: self.load.seed,
             threads: u64::from(self.load.threads),
             operations: self.operations(),
-            span: if self.ordered() { SCAN_ENTRIES } else { 1 },
+            span: if self.ordered { SCAN_ENTRIES } else { 1 },
         };
         Stream::new(plan, self.phase as u64, thread)
     }
@@ -228,7 +226,7 @@ impl Work<'_> {
             .iter()
             .any(|(kind, _)| *kind == OperationKind::ReadInOrder)
         {
-            let access = if self.ordered() { "scan" } else { "get" };
+            let access = if self.ordered { "scan" } else { "get" };
             extra.insert("access".to_string(), json!(access));
         }
     }

@@ -1,7 +1,8 @@
 //! One suite for every store: what the load generator takes for granted.
 //!
 //! Every store whose library is here is run; those that are missing are named
-//! on standard error, and are nothing that has passed.
+//! on standard error, and are nothing that has passed. A store that keeps
+//! nothing (`null`) is left out.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -41,7 +42,8 @@ const VARIANTS: &[(&str, &str, &str)] = &[
 /// and a request for a folder that is there and empty.
 fn each(test: &str, run: impl Fn(&dyn Adapter, &OpenRequest)) {
     let mut ran = 0;
-    for store in all() {
+    // A store that answers anything has nothing to conform with.
+    for store in all().into_iter().filter(|store| store.keeps_data()) {
         match store.probe() {
             Availability::Missing { what, remedy } => {
                 eprintln!(

@@ -1,10 +1,11 @@
 //! The stores that KVZone knows, each behind the same trait.
 //!
 //! ```text
-//!  all() ─▶ cambium.rs             every engine of ours
-//!           leveldb.rs, rocksdb.rs ─┐
-//!           kyotocabinet.rs         ├─▶ library.rs   found and loaded here, or
-//!           lmdb.rs, sqlite.rs     ─┘                named as missing
+//!  all() ─▶ cambium.rs                 every engine of ours
+//!           leveldb.rs, rocksdb.rs   ─┐
+//!           kyotocabinet, lmdb, sqlite ├─▶ library.rs   found and loaded here,
+//!                                    ─┘                 or named as missing
+//!           kvzone_core::calibration   what measuring itself costs
 //! ```
 //!
 //! A foreign store is a library that is loaded when it is asked for
@@ -15,6 +16,7 @@
 //! library is one block, with the part of the library's contract that it needs.
 
 use kvzone_core::adapter::Adapter;
+use kvzone_core::calibration;
 use kvzone_core::error::{Error, Result};
 
 mod cambium;
@@ -36,7 +38,8 @@ mod settings;
 #[allow(unsafe_code)]
 mod sqlite;
 
-/// Every store, ours first; those whose library is missing too.
+/// Every store, ours first, those for calibration last; those whose library is
+/// missing too.
 pub(crate) fn all() -> Vec<Box<dyn Adapter>> {
     let mut stores = cambium::adapters();
     stores.push(Box::new(leveldb::LevelDb));
@@ -45,20 +48,21 @@ pub(crate) fn all() -> Vec<Box<dyn Adapter>> {
     stores.push(Box::new(kyotocabinet::KyotoCabinet));
     stores.push(Box::new(lmdb::Lmdb));
     stores.push(Box::new(sqlite::Sqlite));
+    stores.extend(calibration::all());
     stores
 }
 
-/// The store of a name.
+/// The store of a name; those that only tests name are found as well.
 ///
 /// # Errors
 /// A usage error that offers the nearest name, or all of them.
 pub(crate) fn find(name: &str) -> Result<Box<dyn Adapter>> {
+    let every = all().into_iter().chain(calibration::hidden());
+    if let Some(store) = every.into_iter().find(|store| store.name() == name) {
+        return Ok(store);
+    }
     let stores = all();
     let names: Vec<&str> = stores.iter().map(|store| store.name()).collect();
-    if let Some(position) = names.iter().position(|known| *known == name) {
-        let mut stores = stores;
-        return Ok(stores.swap_remove(position));
-    }
     let hint = match settings::nearest(name, names.iter().copied()) {
         Some(near) => format!("did you mean {near}?"),
         None => format!("there are {}", names.join(", ")),
