@@ -16,6 +16,7 @@
 //! | [`protocol`] | what a worker process tells the one that started it |
 //! | [`random`] | random numbers from a seed |
 //! | [`record`] | what is reported of a run |
+//! | [`report`] | what people read: summaries, tables, a page |
 //! | [`size`] | byte counts as people write them: `64MiB` |
 //! | [`statistics`] | medians, intervals, the order of rounds, verdicts |
 //! | [`values`] | values that prove what they are |
@@ -37,6 +38,7 @@ pub mod permutation;
 pub mod protocol;
 pub mod random;
 pub mod record;
+pub mod report;
 pub mod size;
 pub mod statistics;
 pub mod values;

@@ -1,0 +1,340 @@
+//! The report as one page: no script, no outside link, nothing to install.
+//!
+//! For each workload: the table of medians, throughput of every round as
+//! points, latency percentiles of every round as points, throughput over time,
+//! how stores compare, and what weakens that. Below, the settings of each
+//! store, each run's outcome, and the machine. Light and dark follow the
+//! reader's system.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use crate::record::{Phase, Report, Run, Status};
+use crate::report::chart::{COLOURS, DotRow, Series, dots, escape, lines};
+use crate::report::summary::{Row, Summary};
+use crate::report::text::{bytes, duration, grouped, or_dash, three_digits};
+use crate::statistics::median;
+
+const STYLE: &str = include_str!("report.css");
+
+/// Writes the page.
+pub fn render(report: &Report, summaries: &[Summary], command: &str) -> String {
+    let mut page = String::from(
+        "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <title>KVZone report</title><style>",
+    );
+    page += STYLE;
+    page += "</style></head><body><h1>KVZone report</h1>";
+    let _ = write!(page, "<p><code>{}</code></p>", escape(command));
+    page += "<p class=\"hint\">Each round gives every store a fresh process and an empty folder, \
+             in an order that the seed decides. Points are rounds, strokes and tables their \
+             medians.</p>";
+    for summary in summaries {
+        page += &section(report, summary);
+    }
+    page += &settings(report);
+    page += &outcomes(report);
+    let machine = serde_json::to_string_pretty(&report.machine).unwrap_or_default();
+    let _ = write!(
+        page,
+        "<h2>Machine</h2><pre>{}</pre><p class=\"hint\">Seed {}, schema {}.</p></body></html>",
+        escape(&machine),
+        report.seed,
+        escape(&report.schema)
+    );
+    page
+}
+
+fn section(report: &Report, summary: &Summary) -> String {
+    let runs: Vec<&Run> = report
+        .runs
+        .iter()
+        .filter(|run| {
+            run.workload == summary.workload
+                && run.phase == summary.phase
+                && run.status == Status::Ok
+        })
+        .collect();
+    let mut text = format!("<h2>{}</h2>", escape(&summary.workload));
+    let _ = write!(text, "<p>{}</p>", escape(&summary.conditions.text()));
+    text += &table(summary);
+    text += "<ul>";
+    for line in &summary.lines {
+        let _ = write!(text, "<li>{}</li>", escape(&line.text));
+    }
+    for warning in &summary.warnings {
+        let _ = write!(text, "<li class=\"warning\">{}</li>", escape(warning));
+    }
+    text += "</ul><h3>Throughput, operations a second</h3>";
+    text += &dots(&throughput(summary), false, short);
+    text += "<h3>Throughput over time, operations a second</h3>";
+    text += &legend(summary);
+    text += &lines(&over_time(summary, &runs), "seconds", short);
+    for (name, pick) in PERCENTILES {
+        let _ = write!(text, "<h3>Latency, {name} (logarithmic)</h3>");
+        text += &dots(&latency(summary, &runs, *pick), true, duration);
+    }
+    text
+}
+
+/// Name and field of a percentile.
+type Percentile = (&'static str, fn(&crate::record::LatencySummary) -> u64);
+
+const PERCENTILES: &[Percentile] = &[
+    ("50th percentile", |found| found.p50),
+    ("99th percentile", |found| found.p99),
+    ("99.9th percentile", |found| found.p999),
+];
+
+fn colour(summary: &Summary, store: &str) -> usize {
+    let place = summary.rows.iter().position(|row| row.store == store);
+    place.unwrap_or(0) % COLOURS
+}
+
+fn throughput(summary: &Summary) -> Vec<DotRow> {
+    let row = |row: &Row| DotRow {
+        name: row.store.clone(),
+        colour: colour(summary, &row.store),
+        values: row.all_ops_per_second.clone(),
+        median: row.ops_per_second,
+    };
+    summary.rows.iter().map(row).collect()
+}
+
+fn latency(
+    summary: &Summary,
+    runs: &[&Run],
+    pick: fn(&crate::record::LatencySummary) -> u64,
+) -> Vec<DotRow> {
+    let row = |row: &Row| {
+        let own = runs.iter().filter(|run| run.store == row.store);
+        let found = own.filter_map(|run| run.latency_ns.as_ref());
+        // A clock cannot tell 0 from a nanosecond, and 0 has no logarithm.
+        let values: Vec<f64> = found.map(|found| pick(found).max(1) as f64).collect();
+        DotRow {
+            name: row.store.clone(),
+            colour: colour(summary, &row.store),
+            median: median(&values),
+            values,
+        }
+    };
+    summary.rows.iter().map(row).collect()
+}
+
+fn over_time(summary: &Summary, runs: &[&Run]) -> Vec<Series> {
+    let series = |run: &&Run| Series {
+        name: format!("{}, round {}", run.store, run.repeat + 1),
+        colour: colour(summary, &run.store),
+        points: points(run),
+    };
+    runs.iter().map(series).collect()
+}
+
+/// The rate in each second; the last one, which is not whole, only where it is
+/// the only one: then it is the mean.
+fn points(run: &Run) -> Vec<(f64, f64)> {
+    let whole = run
+        .timeline
+        .iter()
+        .filter(|point| (point.second + 1) as f64 <= run.seconds);
+    let points: Vec<(f64, f64)> = whole
+        .map(|point| (point.second as f64 + 0.5, point.operations as f64))
+        .collect();
+    if points.is_empty() {
+        return vec![(run.seconds / 2.0, run.ops_per_second)];
+    }
+    points
+}
+
+fn short(value: f64) -> String {
+    match value {
+        v if v >= 1e6 => format!("{} M", three_digits(v / 1e6)),
+        v if v >= 1e4 => format!("{} k", three_digits(v / 1e3)),
+        v => grouped(v),
+    }
+}
+
+fn legend(summary: &Summary) -> String {
+    let mut text = String::from("<p class=\"legend\">");
+    for row in &summary.rows {
+        let _ = write!(
+            text,
+            "<span><i style=\"background:var(--c{})\"></i>{}</span>",
+            colour(summary, &row.store),
+            escape(&row.store)
+        );
+    }
+    text + "</p>"
+}
+
+fn table(summary: &Summary) -> String {
+    let heads = [
+        "store",
+        "version",
+        "rounds",
+        "ops/s",
+        "p50",
+        "p99",
+        "p99.9",
+        "CPU µs/op",
+        "write amp",
+        "read amp",
+        "space",
+        "space amp",
+        "peak memory",
+        "debt",
+    ];
+    let mut text = String::from("<div class=\"wide\"><table><tr>");
+    for head in heads {
+        let _ = write!(text, "<th>{head}</th>");
+    }
+    text += "</tr>";
+    for row in &summary.rows {
+        text += "<tr>";
+        for cell in cells(row) {
+            let _ = write!(text, "<td>{}</td>", escape(&cell));
+        }
+        text += "</tr>";
+    }
+    text + "</table></div>"
+}
+
+fn cells(row: &Row) -> [String; 14] {
+    [
+        row.store.clone(),
+        row.version.clone().unwrap_or_else(|| "-".to_string()),
+        row.rounds.to_string(),
+        or_dash(row.ops_per_second, grouped),
+        or_dash(row.p50, duration),
+        or_dash(row.p99, duration),
+        or_dash(row.p999, duration),
+        or_dash(row.cpu_us_per_operation, three_digits),
+        or_dash(row.write_amplification, three_digits),
+        or_dash(row.read_amplification, three_digits),
+        or_dash(row.space_bytes, bytes),
+        or_dash(row.space_amplification, three_digits),
+        or_dash(row.peak_memory_bytes, bytes),
+        or_dash(row.settle_seconds, |seconds| duration(seconds * 1e9)),
+    ]
+}
+
+/// What each store was opened with, once a store.
+fn settings(report: &Report) -> String {
+    let mut stores: BTreeMap<&str, &Run> = BTreeMap::new();
+    for run in report.runs.iter().filter(|run| !run.settings.is_empty()) {
+        stores.entry(&run.store).or_insert(run);
+    }
+    let mut text = String::from("<h2>Settings of each store</h2>");
+    for (store, run) in stores {
+        let version = run.version.as_deref().unwrap_or("version unknown");
+        let _ = write!(
+            text,
+            "<details><summary>{} {}</summary><table>",
+            escape(store),
+            escape(version)
+        );
+        for (name, value) in &run.settings {
+            let (name, value) = (escape(name), escape(value));
+            let _ = write!(text, "<tr><td>{name}</td><td>{value}</td></tr>");
+        }
+        text += "</table></details>";
+    }
+    text
+}
+
+/// Runs that did not end well; a page without this part had none.
+fn outcomes(report: &Report) -> String {
+    let broken: Vec<&Run> = report
+        .runs
+        .iter()
+        .filter(|run| run.status != Status::Ok)
+        .collect();
+    if broken.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from("<h2>What did not end well</h2><ul>");
+    for run in broken {
+        let _ = write!(
+            text,
+            "<li class=\"warning\">{}, {} round {}, {}: {}: {}</li>",
+            escape(&run.store),
+            escape(&run.workload),
+            run.repeat + 1,
+            phase_name(run.phase),
+            run.status.name(),
+            escape(run.error.as_deref().unwrap_or("no reason given"))
+        );
+    }
+    text + "</ul>"
+}
+
+fn phase_name(phase: Phase) -> &'static str {
+    phase.name()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::TimelinePoint;
+    use crate::report::summary::summarize;
+    use crate::report::summary::tests::{report, run};
+
+    fn page(runs: Vec<Run>) -> String {
+        let report = report(runs);
+        let stores = ["a".to_string(), "b".to_string()];
+        render(
+            &report,
+            &summarize(&report, &stores),
+            "kvzone run --stores a,b",
+        )
+    }
+
+    #[test]
+    fn the_page_links_to_nothing_and_runs_nothing() {
+        let page = page(vec![run("a", 0, 10.0), run("b", 0, 20.0)]);
+        for outside in [
+            "http:", "https:", "<script", "<link", "src=", "@import", "url(",
+        ] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+        assert!(page.contains("prefers-color-scheme: dark"));
+        assert!(!page.contains("What did not end well"));
+        assert!(!page.contains("NaN") && !page.contains("inf"));
+    }
+
+    #[test]
+    fn every_round_is_a_point_in_every_chart_of_points() {
+        let runs = (0..5).flat_map(|n| [run("a", n, 10.0 + f64::from(n)), run("b", n, 30.0)]);
+        let page = page(runs.collect());
+        // Throughput and three percentiles, and the timeline, in which runs
+        // of a second have a single point each.
+        assert_eq!(page.matches("<circle").count(), 10 * 5);
+    }
+
+    #[test]
+    fn a_store_that_broke_is_named_with_its_reason() {
+        let mut broken = run("b", 1, 0.0);
+        broken.status = Status::Crashed;
+        broken.error = Some("SIGSEGV <at> &".to_string());
+        let page = page(vec![run("a", 0, 1.0), broken]);
+        let told = "b, fill-random round 2, load: crashed: SIGSEGV &lt;at&gt; &amp;";
+        assert!(page.contains(told), "{page}");
+    }
+
+    #[test]
+    fn the_last_second_that_is_not_whole_is_no_drop_of_throughput() {
+        let mut long = run("a", 0, 100.0);
+        long.seconds = 2.3;
+        long.timeline = [(0, 100), (1, 110), (2, 30)]
+            .map(|(second, operations)| TimelinePoint {
+                second,
+                operations,
+                p99_ns: 1,
+            })
+            .to_vec();
+        assert_eq!(points(&long), [(0.5, 100.0), (1.5, 110.0)]);
+        long.seconds = 0.4;
+        assert_eq!(points(&long), [(0.2, 100.0)]);
+    }
+}

@@ -1,0 +1,18 @@
+//! What people read of a measurement.
+//!
+//! The JSON ([`crate::record`]) has every figure of every round; the parts
+//! here say what follows from them, on a terminal and as a page.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`summary`] | a row a store: medians over rounds; ratios and whether they hold |
+//! | [`terminal`] | the summary as a table |
+//! | [`html`] | one page without outside links |
+//! | [`chart`] | its charts, as SVG |
+//! | [`text`] | figures as people read them |
+
+pub mod chart;
+pub mod html;
+pub mod summary;
+pub mod terminal;
+pub mod text;

@@ -1,0 +1,441 @@
+//! What follows from the runs of a report.
+//!
+//! For each workload one [`Summary`]: a [`Row`] a store with medians over the
+//! rounds of the measured phase, and a [`Line`] for each store against the
+//! first that ran. A ratio is the median of the rounds' ratios, with its
+//! interval; a winner is named where [`crate::statistics::verdict`] allows it.
+//!
+//! Who is not ranked: a store that failed in any round (what it did not do
+//! costs nothing), the calibration stores, and a store whose operation costs
+//! less than twice that of `null`, which is the harness's own.
+
+use crate::adapter::{DurabilityName, Profile};
+use crate::record::{Phase, Report, Run, Status};
+use crate::report::text;
+use crate::statistics::verdict::{Comparison, ROUNDS_FOR_A_CLAIM, Verdict, compare};
+use crate::statistics::{median, relative_spread};
+
+/// The store that does nothing: what is left is the harness.
+pub const NULL: &str = "null";
+
+/// Calls below which a 99.9th percentile is not shown: ten lie above it.
+const CALLS_FOR_P999: u64 = 10_000;
+
+/// Rounds that differ by more than this share of their median are noisy.
+const NOISY: f64 = 0.25;
+
+/// What all runs of a summary had in common; printed with every ratio.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conditions {
+    /// What every write promised.
+    pub durability: DurabilityName,
+    /// How far settings went.
+    pub profile: Profile,
+    /// Each store's own cache, in bytes.
+    pub cache_bytes: Option<u64>,
+    /// The worker's limit, page cache included.
+    pub memory_limit_bytes: Option<u64>,
+    /// Entries after the load.
+    pub keys: u64,
+    /// Mean bytes.
+    pub key_size: f64,
+    /// Mean bytes.
+    pub value_size: f64,
+    /// Threads that issued operations.
+    pub threads: u32,
+    /// Operations a second asked for, in an open loop.
+    pub target_rate: Option<f64>,
+}
+
+impl Conditions {
+    fn of(run: &Run) -> Conditions {
+        Conditions {
+            durability: run.durability,
+            profile: run.profile,
+            cache_bytes: run.cache_bytes,
+            memory_limit_bytes: run.memory_limit_bytes,
+            keys: run.keys,
+            key_size: run.key_size,
+            value_size: run.value_size,
+            threads: run.threads,
+            target_rate: run.target_rate,
+        }
+    }
+
+    /// On one line.
+    pub fn text(&self) -> String {
+        let data = self.keys as f64 * (self.key_size + self.value_size);
+        let mut parts = vec![
+            format!("durability {}", self.durability),
+            match self.memory_limit_bytes {
+                Some(bytes) => format!("memory limit {}", text::bytes(bytes as f64)),
+                None => "no memory limit".to_string(),
+            },
+            match self.cache_bytes {
+                Some(bytes) => format!("cache {}", text::bytes(bytes as f64)),
+                None => "cache unknown".to_string(),
+            },
+            format!(
+                "{} keys of {} + {} bytes ({})",
+                text::grouped(self.keys as f64),
+                plain(self.key_size),
+                plain(self.value_size),
+                text::bytes(data)
+            ),
+            format!("profile {}", profile_name(self.profile)),
+            match self.threads {
+                1 => "1 thread".to_string(),
+                threads => format!("{threads} threads"),
+            },
+        ];
+        if let Some(rate) = self.target_rate {
+            parts.push(format!("open loop at {}/s", text::grouped(rate)));
+        }
+        parts.join(", ")
+    }
+}
+
+fn plain(value: f64) -> String {
+    if value.fract() == 0.0 {
+        text::grouped(value)
+    } else {
+        format!("{value:.1}")
+    }
+}
+
+/// As in the JSON.
+pub fn profile_name(profile: Profile) -> &'static str {
+    match profile {
+        Profile::Default => "default",
+        Profile::Equal => "equal",
+        Profile::Tuned => "tuned",
+    }
+}
+
+/// One store: medians over the rounds that ended well.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Its name.
+    pub store: String,
+    /// Its library's version.
+    pub version: Option<String>,
+    /// Rounds that ended well.
+    pub rounds: usize,
+    /// The first thing that went wrong.
+    pub failure: Option<(Status, String)>,
+    /// Foreground operations a second.
+    pub ops_per_second: Option<f64>,
+    /// Each round's, in the order of rounds.
+    pub all_ops_per_second: Vec<f64>,
+    /// Latency in nanoseconds.
+    pub p50: Option<f64>,
+    /// The same.
+    pub p99: Option<f64>,
+    /// The same; none of fewer than 10,000 calls.
+    pub p999: Option<f64>,
+    /// Device bytes written for each user byte written.
+    pub write_amplification: Option<f64>,
+    /// Device bytes read for each user byte read.
+    pub read_amplification: Option<f64>,
+    /// Processor time, background work included, in microseconds.
+    pub cpu_us_per_operation: Option<f64>,
+    /// Most resident memory.
+    pub peak_memory_bytes: Option<f64>,
+    /// Bytes on the disk.
+    pub space_bytes: Option<f64>,
+    /// Those for each live user byte.
+    pub space_amplification: Option<f64>,
+    /// Seconds of work left behind when operations ended.
+    pub settle_seconds: Option<f64>,
+    /// Why it is in no ranking, if it is in none.
+    pub unranked: Option<&'static str>,
+}
+
+/// A store against the first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// The store.
+    pub store: String,
+    /// The first that ran.
+    pub against: String,
+    /// Operations a second, this by that, or why there is no ratio.
+    pub comparison: Result<Comparison, &'static str>,
+    /// All of it on a line, with the conditions.
+    pub text: String,
+}
+
+/// One workload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// Its name.
+    pub workload: String,
+    /// The phase that is the point of it.
+    pub phase: Phase,
+    /// What all stores had in common.
+    pub conditions: Conditions,
+    /// In the order in which stores were named.
+    pub rows: Vec<Row>,
+    /// Ratios.
+    pub lines: Vec<Line>,
+    /// What weakens the figures.
+    pub warnings: Vec<String>,
+}
+
+/// Summarizes each workload of a report; `stores` is the order of rows.
+pub fn summarize(report: &Report, stores: &[String]) -> Vec<Summary> {
+    let mut workloads: Vec<&str> = Vec::new();
+    for run in &report.runs {
+        if !workloads.contains(&run.workload.as_str()) {
+            workloads.push(&run.workload);
+        }
+    }
+    workloads
+        .into_iter()
+        .filter_map(|workload| summarize_workload(report, workload, stores))
+        .collect()
+}
+
+fn summarize_workload(report: &Report, workload: &str, stores: &[String]) -> Option<Summary> {
+    let runs: Vec<&Run> = report
+        .runs
+        .iter()
+        .filter(|run| run.workload == workload)
+        .collect();
+    let phase = match crate::workload::find(workload) {
+        Ok(known) => known.measured_phase(),
+        Err(_) => Phase::Run,
+    };
+    let conditions = Conditions::of(
+        runs.iter()
+            .find(|run| run.phase == phase)
+            .or(runs.first())?,
+    );
+    let mut rows: Vec<Row> = stores
+        .iter()
+        .filter_map(|store| row(store, phase, &runs))
+        .collect();
+    exclude(&mut rows);
+    let lines = lines(&rows, &conditions, &runs, phase, report.seed);
+    let warnings = warnings(&rows, &lines, &runs, phase);
+    Some(Summary {
+        workload: workload.to_string(),
+        phase,
+        conditions,
+        rows,
+        lines,
+        warnings,
+    })
+}
+
+fn row(store: &str, phase: Phase, runs: &[&Run]) -> Option<Row> {
+    let own: Vec<&Run> = runs
+        .iter()
+        .copied()
+        .filter(|run| run.store == store)
+        .collect();
+    let failure = own.iter().find(|run| run.status != Status::Ok).map(|run| {
+        let reason = run.error.clone().unwrap_or_default();
+        (run.status, reason)
+    });
+    let version = own.iter().find_map(|run| run.version.clone());
+    own.first()?;
+    let good = measured(&own, phase);
+    let middle = |figure: &dyn Fn(&Run) -> Option<f64>| {
+        let values: Vec<f64> = good.iter().filter_map(|run| figure(run)).collect();
+        median(&values)
+    };
+    let latency = |pick: fn(&crate::record::LatencySummary) -> u64| {
+        middle(&|run| run.latency_ns.as_ref().map(|found| pick(found) as f64))
+    };
+    let tail_known = good.iter().all(|run| calls(run) >= CALLS_FOR_P999);
+    Some(Row {
+        store: store.to_string(),
+        version,
+        rounds: good.len(),
+        failure,
+        ops_per_second: middle(&|run| Some(run.ops_per_second)),
+        all_ops_per_second: good.iter().map(|run| run.ops_per_second).collect(),
+        p50: latency(|found| found.p50),
+        p99: latency(|found| found.p99),
+        p999: latency(|found| found.p999).filter(|_| tail_known),
+        write_amplification: middle(&|run| run.write_amplification),
+        read_amplification: middle(&|run| run.read_amplification),
+        cpu_us_per_operation: middle(&cpu_us_per_operation),
+        peak_memory_bytes: middle(&|run| run.peak_memory_bytes.map(|bytes| bytes as f64)),
+        space_bytes: middle(&|run| run.space_bytes.map(|bytes| bytes as f64)),
+        space_amplification: middle(&|run| run.space_amplification),
+        settle_seconds: middle(&|run| run.extra.get("settle_seconds")?.as_f64()),
+        unranked: None,
+    })
+}
+
+/// The runs of the measured phase that ended well, by round.
+fn measured<'a>(runs: &[&'a Run], phase: Phase) -> Vec<&'a Run> {
+    let mut good: Vec<&Run> = runs
+        .iter()
+        .copied()
+        .filter(|run| run.phase == phase && run.status == Status::Ok)
+        .collect();
+    good.sort_by_key(|run| run.repeat);
+    good
+}
+
+/// Calls that were timed: a batch is one.
+fn calls(run: &Run) -> u64 {
+    let batch = run.extra.get("batch").and_then(serde_json::Value::as_u64);
+    run.operations / batch.unwrap_or(1).max(1)
+}
+
+fn cpu_us_per_operation(run: &Run) -> Option<f64> {
+    (run.operations > 0).then(|| run.cpu_seconds.map(|s| s * 1e6 / run.operations as f64))?
+}
+
+/// Says of each store why it is in no ranking.
+fn exclude(rows: &mut [Row]) {
+    let harness = rows
+        .iter()
+        .find(|row| row.store == NULL)
+        .and_then(|row| row.ops_per_second);
+    for row in rows {
+        row.unranked = match (row.ops_per_second, harness) {
+            _ if row.failure.is_some() => Some("it did not end well in every round"),
+            (None, _) => Some("it has no figures"),
+            _ if row.store == NULL => Some("it is the harness's own cost"),
+            (Some(own), Some(harness)) if own * 2.0 > harness => {
+                Some("it costs less than twice the harness itself")
+            }
+            _ => None,
+        };
+    }
+}
+
+fn lines(
+    rows: &[Row],
+    conditions: &Conditions,
+    runs: &[&Run],
+    phase: Phase,
+    seed: u64,
+) -> Vec<Line> {
+    let Some(first) = rows.iter().find(|row| row.unranked.is_none()) else {
+        return Vec::new();
+    };
+    rows.iter()
+        .filter(|row| row.store != first.store && row.store != NULL)
+        .map(|row| {
+            let comparison = match row.unranked {
+                Some(reason) => Err(reason),
+                None => compare(&pairs(row, first, runs, phase), seed)
+                    .ok_or("they have no round in common"),
+            };
+            let text = line_text(row, first, &comparison, conditions);
+            Line {
+                store: row.store.clone(),
+                against: first.store.clone(),
+                comparison,
+                text,
+            }
+        })
+        .collect()
+}
+
+/// What two stores reached in the rounds that both ended well.
+fn pairs(this: &Row, other: &Row, runs: &[&Run], phase: Phase) -> Vec<(f64, f64)> {
+    let of = |store: &str, repeat: u32| {
+        runs.iter()
+            .find(|run| {
+                run.store == store
+                    && run.repeat == repeat
+                    && run.phase == phase
+                    && run.status == Status::Ok
+            })
+            .map(|run| run.ops_per_second)
+    };
+    let rounds = runs.iter().map(|run| run.repeat).max().map_or(0, |r| r + 1);
+    (0..rounds)
+        .filter_map(|repeat| Some((of(&this.store, repeat)?, of(&other.store, repeat)?)))
+        .collect()
+}
+
+fn line_text(
+    row: &Row,
+    first: &Row,
+    comparison: &Result<Comparison, &'static str>,
+    conditions: &Conditions,
+) -> String {
+    let named = |row: &Row| match &row.version {
+        Some(version) if !version.is_empty() => format!("{} {version}", row.store),
+        _ => row.store.clone(),
+    };
+    let head = format!("{} : {}", named(row), named(first));
+    let found = match comparison {
+        Err(reason) => return format!("{head}: not ranked, {reason} ({})", conditions.text()),
+        Ok(found) => found,
+    };
+    let range = match found.interval {
+        Some(interval) => format!(
+            " [{}, {}]",
+            text::three_digits(interval.low),
+            text::three_digits(interval.high)
+        ),
+        None => String::new(),
+    };
+    let verdict = match found.verdict {
+        Verdict::Higher => format!("{} is ahead", row.store),
+        Verdict::Lower => format!("{} is ahead", first.store),
+        Verdict::Equal => "no difference".to_string(),
+        Verdict::Noise => "no winner: noise drowns the difference".to_string(),
+        Verdict::Unknown => "no winner from one round".to_string(),
+    };
+    let ratio = text::three_digits(found.ratio);
+    format!("{head} = {ratio}{range}: {verdict} ({})", conditions.text())
+}
+
+fn warnings(rows: &[Row], lines: &[Line], runs: &[&Run], phase: Phase) -> Vec<String> {
+    let mut found = Vec::new();
+    let rounds = rows.iter().map(|row| row.rounds).max().unwrap_or(0);
+    if rounds < ROUNDS_FOR_A_CLAIM && !lines.is_empty() {
+        found.push(format!(
+            "{rounds} round{}: fewer than the {ROUNDS_FOR_A_CLAIM} that a claim needs (--repeat {ROUNDS_FOR_A_CLAIM})",
+            if rounds == 1 { "" } else { "s" }
+        ));
+    }
+    for row in rows {
+        if let Some(spread) = relative_spread(&row.all_ops_per_second).filter(|&s| s > NOISY) {
+            found.push(format!(
+                "{}: rounds differ by {:.0} % of their median",
+                row.store,
+                spread * 100.0
+            ));
+        }
+    }
+    if let Some(sentence) = different_answers(runs, phase) {
+        found.push(sentence);
+    }
+    found
+}
+
+/// Stores that were asked the same must answer the same.
+pub fn different_answers(runs: &[&Run], phase: Phase) -> Option<String> {
+    let mut seen: Vec<(&str, &str)> = runs
+        .iter()
+        .filter(|run| run.phase == phase && run.status == Status::Ok && run.store != NULL)
+        .filter_map(|run| Some((run.result_hash.as_deref()?, run.store.as_str())))
+        .collect();
+    seen.sort_unstable();
+    seen.dedup();
+    let (first, _) = *seen.first()?;
+    if seen.iter().all(|(hash, _)| *hash == first) {
+        return None;
+    }
+    let answers: Vec<String> = seen
+        .iter()
+        .map(|(hash, store)| format!("{store} {hash}"))
+        .collect();
+    Some(format!(
+        "reads returned different things: {}; at least one store is wrong",
+        answers.join(", ")
+    ))
+}
+
+#[cfg(test)]
+pub(super) mod tests;

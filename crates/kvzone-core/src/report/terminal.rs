@@ -1,0 +1,109 @@
+//! A summary as a table for a terminal: what stores reached, beneath it what
+//! they had in common, how they compare, and what weakens that.
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use crate::record::{Phase, Status};
+use crate::report::summary::{Row, Summary};
+use crate::report::text::{bytes, duration, grouped, or_dash, three_digits};
+
+/// Columns: name, and what fills it.
+type Column = (&'static str, fn(&Row) -> String);
+
+const COLUMNS: &[Column] = &[
+    ("store", |row| row.store.clone()),
+    ("ops/s", |row| or_dash(row.ops_per_second, grouped)),
+    ("p50", |row| or_dash(row.p50, duration)),
+    ("p99", |row| or_dash(row.p99, duration)),
+    ("p99.9", |row| or_dash(row.p999, duration)),
+    ("CPU µs/op", |row| {
+        or_dash(row.cpu_us_per_operation, three_digits)
+    }),
+    ("write amp", |row| {
+        or_dash(row.write_amplification, three_digits)
+    }),
+    ("read amp", |row| {
+        or_dash(row.read_amplification, three_digits)
+    }),
+    ("space", |row| or_dash(row.space_bytes, bytes)),
+    ("peak memory", |row| or_dash(row.peak_memory_bytes, bytes)),
+    ("debt", |row| {
+        or_dash(row.settle_seconds, |seconds| duration(seconds * 1e9))
+    }),
+];
+
+/// The whole summary as text that ends with a new line.
+pub fn render(summary: &Summary) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_FULL_CONDENSED);
+    table.set_header(COLUMNS.iter().map(|(name, _)| *name));
+    for row in &summary.rows {
+        table.add_row(COLUMNS.iter().map(|(_, fill)| fill(row)));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let rounds = summary.rows.iter().map(|row| row.rounds).max().unwrap_or(0);
+    let mut text = format!(
+        "{} ({}), medians of {rounds} round{}\n{table}\n",
+        summary.workload,
+        match summary.phase {
+            Phase::Load => "its load is measured",
+            _ => "measured after the load",
+        },
+        if rounds == 1 { "" } else { "s" },
+    );
+    text += &format!("  {}\n", summary.conditions.text());
+    for row in &summary.rows {
+        text += &format!("  {}\n", outcome(row));
+    }
+    for line in &summary.lines {
+        text += &format!("  {}\n", line.text);
+    }
+    for warning in &summary.warnings {
+        text += &format!("  Warning: {warning}\n");
+    }
+    text
+}
+
+/// The store with its version, and what went wrong first.
+fn outcome(row: &Row) -> String {
+    let named = match &row.version {
+        Some(version) => format!("{} {version}", row.store),
+        None => row.store.clone(),
+    };
+    match &row.failure {
+        // Such a reason names the store itself.
+        Some((Status::Missing | Status::Unsupported, reason)) => reason.clone(),
+        Some((status, reason)) => format!("{named}: {} in a round: {reason}", status.name()),
+        None => named,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::summary::summarize;
+    use crate::report::summary::tests::{report, run};
+
+    #[test]
+    fn the_table_has_every_store_its_figures_and_what_they_hold_for() {
+        let mut broken = run("b", 0, 0.0);
+        broken.status = Status::Hung;
+        broken.error = Some("no operation ended for 60 s".to_string());
+        let runs = vec![run("a", 0, 1_234_567.0), broken];
+        let stores = ["a".to_string(), "b".to_string()];
+        let text = render(&summarize(&report(runs), &stores)[0]);
+        for part in [
+            "fill-random (its load is measured), medians of 1 round\n",
+            "1,234,567",
+            "25.0",
+            "durability written, no memory limit, cache 64 MiB",
+            "b 1.0: hung in a round: no operation ended for 60 s",
+            "b 1.0 : a 1.0: not ranked",
+            "Warning: 1 round: fewer than the 5",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+    }
+}
