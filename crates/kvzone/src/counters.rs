@@ -48,9 +48,8 @@ impl Counters {
     /// What was added since `earlier`; the peak is that of now.
     pub(crate) fn since(&self, earlier: &Counters) -> Counters {
         let difference = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
-        let disk = |pick: fn((u64, u64)) -> u64| {
-            difference(self.disk.map(pick), earlier.disk.map(pick))
-        };
+        let disk =
+            |pick: fn((u64, u64)) -> u64| difference(self.disk.map(pick), earlier.disk.map(pick));
         Counters {
             read_bytes: difference(self.read_bytes, earlier.read_bytes),
             write_bytes: difference(self.write_bytes, earlier.write_bytes),

@@ -83,7 +83,11 @@ impl Hierarchy {
         let root = mounted("cgroup2", "")?;
         let below = own.lines().find_map(|line| line.strip_prefix("0::/"));
         let mut parents = vec![root.clone()];
-        parents.extend(below.filter(|name| !name.is_empty()).map(|name| root.join(name)));
+        parents.extend(
+            below
+                .filter(|name| !name.is_empty())
+                .map(|name| root.join(name)),
+        );
         Some(Hierarchy {
             version: Version::Two,
             parents,

@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use comfy_table::{ContentArrangement, Table, presets};
 use kvzone_core::adapter::{Adapter, Availability};
 use kvzone_core::error::Result;
+use kvzone_core::workload::{WORKLOADS, Workload};
 use serde_json::{Value, json};
 
 use crate::{output, stores};
@@ -17,13 +18,15 @@ use crate::{output, stores};
 #[derive(Debug, Args)]
 pub(crate) struct ListArguments {
     #[command(subcommand)]
-    what: What,
+    what: Option<What>,
 }
 
 #[derive(Debug, Subcommand)]
 enum What {
     /// Stores: found or missing, version, where the library is, how to get it
     Stores(StoresArguments),
+    /// Workloads: what they do, and which phase is measured
+    Workloads(WorkloadsArguments),
 }
 
 #[derive(Debug, Args)]
@@ -36,11 +39,47 @@ struct StoresArguments {
     json: bool,
 }
 
-/// Lists.
+#[derive(Debug, Args)]
+struct WorkloadsArguments {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Lists what was asked for, or else everything.
 pub(crate) fn run(arguments: &ListArguments) -> Result<()> {
     match &arguments.what {
-        What::Stores(arguments) => list_stores(arguments),
+        Some(What::Stores(arguments)) => list_stores(arguments),
+        Some(What::Workloads(arguments)) => Ok(output::print(&workloads(arguments.json))?),
+        None => {
+            let text = format!("{}\n{}", stores_table(&stores::all()), workloads(false));
+            Ok(output::print(&text)?)
+        }
     }
+}
+
+fn workloads(json: bool) -> String {
+    if json {
+        let row = |workload: &Workload| {
+            json!({
+                "name": workload.name,
+                "summary": workload.summary,
+                "measured_phase": workload.measured_phase().name(),
+                "needs_order": workload.needs_order(),
+            })
+        };
+        let rows: Vec<Value> = WORKLOADS.iter().map(row).collect();
+        return format!("{:#}\n", Value::from(rows));
+    }
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_FULL_CONDENSED);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(["workload", "measured", "what it does"]);
+    for workload in WORKLOADS {
+        let phase = workload.measured_phase().name();
+        table.add_row([workload.name, phase, workload.summary]);
+    }
+    format!("{table}\n")
 }
 
 fn list_stores(arguments: &StoresArguments) -> Result<()> {

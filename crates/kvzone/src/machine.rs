@@ -1,6 +1,10 @@
 //! What the operating system says of the machine, for reports.
 
 use kvzone_core::device::report::Machine;
+use serde_json::Value;
+
+use crate::place::Disk;
+use crate::weather::Weather;
 
 /// Asks; what is not said is `None`.
 pub(crate) fn detect() -> Machine {
@@ -16,4 +20,18 @@ pub(crate) fn detect() -> Machine {
         processors: std::thread::available_parallelism().ok().map(usize::from),
         memory_bytes: kibibytes.map(|count| count * 1024),
     }
+}
+
+/// Everything that is known of the machine, its disk, and what else it did.
+pub(crate) fn describe(disk: &Disk, between: Option<&Weather>) -> Value {
+    let mut all = serde_json::to_value(detect()).unwrap_or_default();
+    let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = processor
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
+        .map(|(_, model)| model.to_string());
+    all["processor"] = model.into();
+    all["disk"] = disk.to_json();
+    all["weather"] = between.map(|weather| weather.to_json()).into();
+    all
 }

@@ -1,15 +1,25 @@
 //! KVZone: which store, with which settings, suits a workload on a machine.
 //!
-//! Exit status: 0 done; 2 wrong usage; 3 the disk, a file or a needed program
-//! failed. Data goes to standard output, talk and progress to standard error.
+//! Exit status: 0 done; 2 wrong usage; 3 a store, the disk, a file or a needed
+//! program failed. Data goes to standard output, talk and progress to standard
+//! error.
 // Allowed in the modules of `stores` that call C libraries, and nowhere else.
 #![deny(unsafe_code)]
 
+mod cold;
+mod counters;
 mod device;
+mod limits;
 mod list;
 mod machine;
 mod output;
+mod place;
+mod reproduce;
+mod run;
 mod stores;
+mod supervisor;
+mod weather;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -33,15 +43,26 @@ enum Command {
     Device(device::DeviceArguments),
     /// List what there is to measure
     List(list::ListArguments),
+    /// Compare stores: each in a process of its own, in rounds that take turns
+    Run(Box<run::RunArguments>),
+    /// Measure a published table here: the ratios of stores beside the paper's
+    Reproduce(reproduce::ReproduceArguments),
+    /// One store of a run; started by `kvzone run`
+    #[command(hide = true)]
+    Worker,
 }
 
 fn main() -> ExitCode {
+    let done = |()| ExitCode::SUCCESS;
     let result = match Arguments::parse().command {
-        Command::Device(arguments) => device::run(&arguments).map_err(Error::from),
-        Command::List(arguments) => list::run(&arguments),
+        Command::Device(arguments) => device::run(&arguments).map_err(Error::from).map(done),
+        Command::List(arguments) => list::run(&arguments).map(done),
+        Command::Run(arguments) => run::run(*arguments),
+        Command::Reproduce(arguments) => reproduce::run(&arguments),
+        Command::Worker => worker::run().map(done),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             output::complain(&format!("kvzone: {error}"));
             exit_code(&error)

@@ -223,7 +223,9 @@ mod tests {
 
     #[test]
     fn too_little_room_names_both_numbers() {
-        let error = check_room(Path::new("/"), u64::MAX).unwrap_err().to_string();
+        let error = check_room(Path::new("/"), u64::MAX)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("are free"), "{error}");
         assert!(check_room(Path::new("/"), 1).is_ok());
     }

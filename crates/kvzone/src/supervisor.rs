@@ -277,9 +277,10 @@ impl Worker {
                 }
             });
         }
-        let last_words = child.stderr.take().map(|words| {
-            thread::spawn(move || last_words_of(words))
-        });
+        let last_words = child
+            .stderr
+            .take()
+            .map(|words| thread::spawn(move || last_words_of(words)));
         Ok(Worker {
             child,
             events,
@@ -298,7 +299,12 @@ impl Worker {
         Ok(())
     }
 
-    fn watch(&mut self, story: &mut Story, patience: Patience, watcher: &mut dyn Watcher) -> Ending {
+    fn watch(
+        &mut self,
+        story: &mut Story,
+        patience: Patience,
+        watcher: &mut dyn Watcher,
+    ) -> Ending {
         let mut life = Life::new(self.child.id());
         loop {
             match self.events.recv_timeout(GLANCE) {
@@ -357,7 +363,11 @@ fn last_words_of(mut stream: impl Read) -> String {
         kept.drain(..surplus);
     }
     let text = String::from_utf8_lossy(&kept);
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|l| !l.is_empty())
+        .collect();
     lines[lines.len().saturating_sub(3)..].join(" / ")
 }
 
@@ -416,14 +426,18 @@ impl Life {
 /// Processor time and bytes moved by a process, as one number that only grows
 /// while it does something.
 fn effort_of(process: u32) -> u64 {
-    let read = |name: &str| fs::read_to_string(format!("/proc/{process}/{name}")).unwrap_or_default();
+    let read =
+        |name: &str| fs::read_to_string(format!("/proc/{process}/{name}")).unwrap_or_default();
     let stat = read("stat");
     // Behind the name, which may hold blanks: user and system time are the
     // 12th and 13th field.
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks = fields.split_whitespace().skip(11).take(2);
     let io = read("io");
-    let bytes = io.lines().filter_map(|line| line.split_once(": ")).map(|(_, number)| number);
+    let bytes = io
+        .lines()
+        .filter_map(|line| line.split_once(": "))
+        .map(|(_, number)| number);
     ticks
         .chain(bytes)
         .filter_map(|number| number.trim().parse::<u64>().ok())

@@ -10,13 +10,13 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use kvzone_core::adapter::{Adapter, Availability, OpenRequest, store_folder};
-use kvzone_core::driver::{Observer, PhaseResult, run_job};
+use kvzone_core::adapter::Availability;
+use kvzone_core::driver::{Observer, PhaseResult, open_request, run_job};
 use kvzone_core::error::{Error, Result};
 use kvzone_core::job::Job;
 use kvzone_core::protocol::{Event, status_of};
 use kvzone_core::record::{Phase, Run, Status};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::cold::{self, Dropped};
 use crate::counters::Counters;
@@ -28,9 +28,8 @@ use crate::stores;
 /// event.
 pub(crate) fn run() -> Result<()> {
     let mut out = take_standard_output()?;
-    let parent_ends_us = rustix::process::set_parent_process_death_signal(Some(
-        rustix::process::Signal::KILL,
-    ));
+    let parent_ends_us =
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     parent_ends_us.map_err(|error| pipe_failed("prctl", error))?;
     let mut text = String::new();
     std::io::stdin()
@@ -66,21 +65,6 @@ fn send(out: &mut File, event: &Event) -> Result<()> {
         .map_err(|error| pipe_failed("write", error))
 }
 
-/// What the adapter is asked to open, known before the driver asks.
-fn open_request(job: &Job) -> OpenRequest {
-    OpenRequest {
-        folder: store_folder(&job.folder),
-        durability: job.durability,
-        cache_bytes: job.cache_bytes,
-        profile: job.profile,
-        overrides: job.overrides.clone(),
-        expected_keys: job.load.keys,
-        key_bytes: job.load.key_bytes.largest().try_into().unwrap_or(u32::MAX),
-        expected_value_bytes: job.load.value_bytes.mean().ceil() as u64,
-        threads: job.load.threads,
-    }
-}
-
 fn work(job: &Job, out: &mut File) -> Result<()> {
     let adapter = stores::find(&job.store)?;
     let version = match adapter.probe() {
@@ -104,7 +88,7 @@ fn work(job: &Job, out: &mut File) -> Result<()> {
         job,
         version,
         settings,
-        paths: data_paths(adapter.as_ref(), &request),
+        paths: adapter.data_paths(&request),
         disk: Disk::of(&job.folder),
         state: Mutex::new(State {
             out: out.try_clone().map_err(|error| pipe_failed("dup", error))?,
@@ -116,10 +100,6 @@ fn work(job: &Job, out: &mut File) -> Result<()> {
     reporter.stage("open", false)?;
     run_job(adapter.as_ref(), job, &reporter)?;
     Ok(())
-}
-
-fn data_paths(adapter: &dyn Adapter, request: &OpenRequest) -> Vec<PathBuf> {
-    adapter.data_paths(request)
 }
 
 /// Counts between the parts of a job, and tells the parent.
@@ -219,7 +199,10 @@ impl Reporter<'_> {
         let space_bytes = place::space_of(&self.paths);
         let status = result.failure.as_ref().map_or(Status::Ok, status_of);
         let mut extra = result.extra.clone();
-        extra.insert("user_bytes_written".into(), json!(result.user_bytes_written));
+        extra.insert(
+            "user_bytes_written".into(),
+            json!(result.user_bytes_written),
+        );
         extra.insert("user_bytes_read".into(), json!(result.user_bytes_read));
         extra.insert("live_user_bytes".into(), json!(result.live_user_bytes));
         let (disk_read, disk_written) = spent.disk.unzip();
@@ -254,9 +237,4 @@ impl Reporter<'_> {
 
 fn ratio(bytes: Option<u64>, of: u64) -> Option<f64> {
     (of > 0).then(|| bytes.map(|bytes| bytes as f64 / of as f64))?
-}
-
-/// What a run says of itself beside its figures.
-pub(crate) fn note(run: &mut Run, name: &str, value: Value) {
-    run.extra.insert(name.to_string(), value);
 }

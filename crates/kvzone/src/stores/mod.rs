@@ -19,6 +19,7 @@ use kvzone_core::adapter::Adapter;
 use kvzone_core::calibration;
 use kvzone_core::error::{Error, Result};
 
+mod broken;
 mod cambium;
 #[cfg(test)]
 pub(crate) mod conformance;
@@ -52,13 +53,21 @@ pub(crate) fn all() -> Vec<Box<dyn Adapter>> {
     stores
 }
 
+/// Stores that only tests name: they stall, crash or hang.
+fn hidden() -> Vec<Box<dyn Adapter>> {
+    let mut stores = calibration::hidden();
+    stores.push(Box::new(broken::Broken::Crashing));
+    stores.push(Box::new(broken::Broken::Hanging));
+    stores
+}
+
 /// The store of a name; those that only tests name are found as well.
 ///
 /// # Errors
 /// A usage error that offers the nearest name, or all of them.
 pub(crate) fn find(name: &str) -> Result<Box<dyn Adapter>> {
-    let every = all().into_iter().chain(calibration::hidden());
-    if let Some(store) = every.into_iter().find(|store| store.name() == name) {
+    let mut known = all().into_iter().chain(hidden());
+    if let Some(store) = known.find(|store| store.name() == name) {
         return Ok(store);
     }
     let stores = all();

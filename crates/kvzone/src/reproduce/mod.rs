@@ -1,0 +1,174 @@
+//! `kvzone reproduce`: a published table, measured here.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `zdb` | tables I to III of the ZDB paper, with the paper's figures |
+//! | `table` | what was measured beside what was published, as text and markdown |
+//! | `document` | puts a table between its markers in a document |
+//!
+//! Machines differ by more than stores do, so what is compared with the paper
+//! is the ratio between stores, never a rate.
+
+mod document;
+mod table;
+mod zdb;
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use kvzone_core::adapter::{DurabilityName, Profile};
+use kvzone_core::error::{Error, Result};
+use kvzone_core::names::nearest;
+use kvzone_core::record::{Report, SCHEMA, Status};
+
+use crate::output;
+use crate::run::arguments::{parse_bytes, parse_positive};
+use crate::run::campaign::{Campaign, Contender};
+use crate::run::{Stage, write_json};
+use crate::supervisor::Patience;
+use table::Cell;
+use zdb::Published;
+
+/// Cache of each store: enough for all that is read, as the paper's machine
+/// had memory for what it read.
+const CACHE: u64 = 256 << 20;
+
+/// Options of `kvzone reproduce`.
+#[derive(Debug, Args)]
+pub(crate) struct ReproduceArguments {
+    /// What to reproduce: zdb/table1, zdb/table2, zdb/table3
+    #[arg(value_name = "PAPER/TABLE")]
+    name: String,
+    /// Share of the paper's 100 million entries; columns of large values are
+    /// bounded by bytes as well
+    #[arg(long, value_name = "F", default_value_t = 0.01, value_parser = parse_positive)]
+    scale: f64,
+    /// Rounds, in each of which every store runs once
+    #[arg(long, value_name = "R", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+    /// Everything random comes from it
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// Limit of each worker process, its page cache included [default: none]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    memory: Option<u64>,
+    /// Folder for the stores; it is left as it was
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+    /// Write every figure of every round as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Also print the table as markdown
+    #[arg(long)]
+    markdown: bool,
+    /// Put the table between its markers in a document
+    #[arg(long, value_name = "FILE")]
+    update: Option<PathBuf>,
+}
+
+/// Measures every column of a table, prints it, and writes what was asked for.
+pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode> {
+    let published = find(&arguments.name)?;
+    if let Some(path) = &arguments.update {
+        // Before minutes of measuring: is there a place for the result?
+        document::check(path, published.name)?;
+    }
+    let json = match &arguments.json {
+        Some(path) => Some((
+            path,
+            File::create(path).map_err(|error| Error::machine("create", path, error))?,
+        )),
+        None => None,
+    };
+    let (cells, report) = measure(arguments, published)?;
+    if let Some((path, mut file)) = json {
+        write_json(path, &mut file, &report)?;
+    }
+    let table = table::Table {
+        published,
+        scale: arguments.scale,
+        repeat: arguments.repeat,
+        seed: arguments.seed,
+        cells,
+    };
+    let mut text = table.terminal();
+    if arguments.markdown {
+        text += "\n";
+        text += &table.markdown();
+    }
+    if let Some(path) = &arguments.update {
+        document::update(path, published.name, &table.markdown())?;
+    }
+    output::print(&text)?;
+    let all_well = report.runs.iter().all(|run| run.status == Status::Ok);
+    Ok(ExitCode::from(if all_well { 0 } else { 3 }))
+}
+
+fn find(name: &str) -> Result<&'static Published> {
+    let tables = || zdb::TABLES.iter();
+    tables().find(|table| table.name == name).ok_or_else(|| {
+        let near = nearest(name, tables().map(|table| table.name));
+        let all: Vec<&str> = tables().map(|table| table.name).collect();
+        Error::Usage(format!(
+            "there is no {name:?} to reproduce; near it: {}; there are {}",
+            near.join(", "),
+            all.join(", ")
+        ))
+    })
+}
+
+fn measure(
+    arguments: &ReproduceArguments,
+    published: &'static Published,
+) -> Result<(Vec<Cell>, Report)> {
+    let mut cells = Vec::new();
+    let mut all: Option<Report> = None;
+    let mut stage = Stage::new();
+    for column in published.columns {
+        let load = published.load(column, arguments.scale, arguments.seed);
+        let campaign = campaign(arguments, load);
+        let outcome = campaign.run(&mut stage)?;
+        for warning in &outcome.warnings {
+            output::complain(&format!("kvzone: {}: {warning}", column.title));
+        }
+        cells.push(Cell::new(column, &campaign, &outcome.report));
+        match &mut all {
+            Some(report) => report.runs.extend(outcome.report.runs),
+            None => all = Some(outcome.report),
+        }
+    }
+    stage.close();
+    let report = all.unwrap_or_else(|| Report {
+        schema: SCHEMA.to_string(),
+        machine: serde_json::Value::Null,
+        seed: arguments.seed,
+        runs: Vec::new(),
+    });
+    Ok((cells, report))
+}
+
+fn campaign(arguments: &ReproduceArguments, load: kvzone_core::job::Load) -> Campaign {
+    let contender = |store: &&str| Contender {
+        store: store.to_string(),
+        overrides: Default::default(),
+    };
+    Campaign {
+        contenders: zdb::STORES.iter().map(contender).collect(),
+        loads: vec![load],
+        repeat: arguments.repeat,
+        seed: arguments.seed,
+        durability: DurabilityName::Written,
+        cache_bytes: CACHE,
+        memory_limit_bytes: arguments.memory,
+        profile: Profile::Equal,
+        cold: false,
+        reopen: false,
+        directory: arguments.dir.clone(),
+        patience: Patience {
+            idle: Duration::from_secs(60),
+        },
+    }
+}

@@ -1,0 +1,474 @@
+//! What `kvzone run` is asked, and what it makes of it: a [`Campaign`].
+//!
+//! `--job FILE` reads a TOML file whose names are those of the options
+//! (`key-size = 16`, `stores = ["zdb", "leveldb"]`, `cold = true`); what stands
+//! on the command line as well wins, but for `set`, which adds up.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, Parser, ValueEnum};
+use kvzone_core::adapter::{DurabilityName, Profile};
+use kvzone_core::error::{Error, Result};
+use kvzone_core::job::{Load, Popularity, SizeChoice, Until};
+use kvzone_core::names::nearest;
+use kvzone_core::size;
+
+use super::campaign::{Campaign, Contender};
+use crate::supervisor::Patience;
+
+/// Options of `kvzone run`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunArguments {
+    /// Stores to compare, such as zdb,leveldb; `kvzone list stores` shows all
+    #[arg(
+        long,
+        value_name = "STORE,...",
+        value_delimiter = ',',
+        required_unless_present = "job"
+    )]
+    stores: Vec<String>,
+    /// What they do; `kvzone list workloads` shows all
+    #[arg(
+        long,
+        value_name = "WORKLOAD,...",
+        value_delimiter = ',',
+        required_unless_present = "job"
+    )]
+    workload: Vec<String>,
+    /// Entries that a store holds after its load
+    #[arg(long, value_name = "N", default_value = "1000000", value_parser = parse_count)]
+    keys: u64,
+    /// Bytes of a key: 16, or 16-64 for uniform; up to 8 are integers
+    #[arg(long, value_name = "SIZE", default_value = "16", value_parser = parse_sizes)]
+    key_size: SizeChoice,
+    /// Bytes of a value: 100, 4KiB, or 16-64 for uniform
+    #[arg(long, value_name = "SIZE", default_value = "100", value_parser = parse_sizes)]
+    value_size: SizeChoice,
+    /// Operations of the measured phase [default: as many as keys]
+    #[arg(long, value_name = "N", value_parser = parse_count, conflicts_with = "seconds")]
+    operations: Option<u64>,
+    /// Length of the measured phase, in place of a number of operations
+    #[arg(long, value_name = "S", value_parser = parse_positive)]
+    seconds: Option<f64>,
+    /// Threads that issue operations
+    #[arg(long, value_name = "T", default_value_t = 1)]
+    threads: u32,
+    /// What every write promises when it returns
+    #[arg(long, value_name = "LEVEL", value_enum, default_value_t = DurabilityArgument::Written)]
+    durability: DurabilityArgument,
+    /// Writes in a batch
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    batch: u32,
+    /// Operations a second over all threads: an open loop, with latency from
+    /// the intended start [default: as fast as it goes]
+    #[arg(long, value_name = "OPS", value_parser = parse_positive)]
+    rate: Option<f64>,
+    /// Each store's own cache
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_bytes)]
+    cache: u64,
+    /// Limit of each worker process, its page cache included [default: none]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    memory: Option<u64>,
+    /// Drop all caches before the measured phase, and prove it
+    #[arg(long)]
+    cold: bool,
+    /// Open each store again after the run, and time it
+    #[arg(long)]
+    reopen: bool,
+    /// How far settings go from a store's own
+    #[arg(long, value_name = "PROFILE", value_enum, default_value_t = ProfileArgument::Equal)]
+    profile: ProfileArgument,
+    /// A setting of one store: leveldb.write_buffer_size=8MiB; may be repeated
+    #[arg(long, value_name = "STORE.OPTION=VALUE")]
+    set: Vec<String>,
+    /// Which keys are chosen: uniform, zipfian, zipfian:0.8, ycsb-zipfian,
+    /// latest, sequential [default: the workload's own]
+    #[arg(long, value_name = "LAW", value_parser = parse_popularity)]
+    popularity: Option<Popularity>,
+    /// Compare one read in so many with what was written; 1 for all
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
+    verify_every: u32,
+    /// Share of a value's bytes that compress away, 0 to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = parse_share)]
+    compressible: f64,
+    /// Rounds, in each of which every store runs once; 5 for a claim
+    #[arg(long, value_name = "R", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+    /// Everything random comes from it
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// Folder for the stores; it is left as it was
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+    /// Seconds without progress after which a store is ended
+    #[arg(long, value_name = "S", default_value_t = 60.0, value_parser = parse_positive)]
+    patience: f64,
+    /// Read options from a TOML file; the command line wins
+    #[arg(long, value_name = "FILE")]
+    job: Option<PathBuf>,
+    /// Write every figure of every round as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(super) json: Option<PathBuf>,
+    /// Write a page with charts
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
+}
+
+/// [`DurabilityName`] as an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DurabilityArgument {
+    /// In the process's memory
+    Buffered,
+    /// With the operating system
+    Written,
+    /// On the device
+    Synced,
+}
+
+/// [`Profile`] as an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ProfileArgument {
+    /// As its authors ship it
+    Default,
+    /// Same durability and cache for all, no compression
+    Equal,
+    /// Set by hand for the workload
+    Tuned,
+}
+
+impl From<DurabilityArgument> for DurabilityName {
+    fn from(argument: DurabilityArgument) -> Self {
+        match argument {
+            DurabilityArgument::Buffered => DurabilityName::Buffered,
+            DurabilityArgument::Written => DurabilityName::Written,
+            DurabilityArgument::Synced => DurabilityName::Synced,
+        }
+    }
+}
+
+impl From<ProfileArgument> for Profile {
+    fn from(argument: ProfileArgument) -> Self {
+        match argument {
+            ProfileArgument::Default => Profile::Default,
+            ProfileArgument::Equal => Profile::Equal,
+            ProfileArgument::Tuned => Profile::Tuned,
+        }
+    }
+}
+
+impl RunArguments {
+    /// Adds what the job file says, if there is one.
+    pub(super) fn with_job_file(self) -> Result<RunArguments> {
+        let Some(path) = self.job.clone() else {
+            return Ok(self);
+        };
+        let typed: Vec<OsString> = std::env::args_os().skip(2).collect();
+        let mut words: Vec<OsString> = vec!["kvzone run".into()];
+        words.extend(job_words(&path, &typed)?.into_iter().map(OsString::from));
+        words.extend(typed);
+        let parsed = JobCommand::try_parse_from(words).map_err(|error| {
+            Error::Usage(format!(
+                "job {}: {}",
+                path.display(),
+                plain(&error.to_string())
+            ))
+        })?;
+        Ok(parsed.arguments)
+    }
+
+    /// What is to be run, or why it cannot be.
+    pub(super) fn campaign(&self) -> Result<Campaign> {
+        for (given, what) in [(&self.stores, "stores"), (&self.workload, "workload")] {
+            if given.iter().all(|name| name.is_empty()) {
+                return Err(Error::Usage(format!("--{what} names nothing")));
+            }
+        }
+        let until = match (self.operations, self.seconds) {
+            (_, Some(seconds)) => Until::Seconds(seconds),
+            (operations, None) => Until::Operations(operations.unwrap_or(self.keys)),
+        };
+        let load = |workload: &String| Load {
+            workload: workload.clone(),
+            seed: self.seed,
+            keys: self.keys,
+            key_bytes: self.key_size,
+            value_bytes: self.value_size,
+            until,
+            threads: self.threads,
+            batch: self.batch,
+            rate: self.rate,
+            popularity: self.popularity,
+            verify_every: self.verify_every,
+            compressible: self.compressible,
+        };
+        Ok(Campaign {
+            contenders: contenders(&self.stores, &self.set)?,
+            loads: self.workload.iter().map(load).collect(),
+            repeat: self.repeat,
+            seed: self.seed,
+            durability: self.durability.into(),
+            cache_bytes: self.cache,
+            memory_limit_bytes: self.memory,
+            profile: self.profile.into(),
+            cold: self.cold,
+            reopen: self.reopen,
+            directory: self.dir.clone(),
+            patience: Patience {
+                idle: Duration::from_secs_f64(self.patience),
+            },
+        })
+    }
+}
+
+/// The options alone, to parse them again with a job file's in front.
+#[derive(Debug, Parser)]
+struct JobCommand {
+    #[command(flatten)]
+    arguments: RunArguments,
+}
+
+/// clap's message without its own heading and usage.
+fn plain(message: &str) -> String {
+    let first = message.lines().next().unwrap_or_default();
+    first.trim_start_matches("error: ").to_string()
+}
+
+/// The options in a job file that `typed` does not have, as words.
+fn job_words(path: &Path, typed: &[OsString]) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Error::machine("read the job", path, error))?;
+    let unreadable = |why: String| Error::Usage(format!("job {}: {why}", path.display()));
+    let table: toml::Table = text
+        .parse()
+        .map_err(|error| unreadable(format!("{error}")))?;
+    let is_typed = |name: &str| {
+        let option = format!("--{name}");
+        typed.iter().filter_map(|word| word.to_str()).any(|word| {
+            word == option || word.split_once('=').is_some_and(|(head, _)| head == option)
+        })
+    };
+    let length_is_typed = is_typed("operations") || is_typed("seconds");
+    let mut words = Vec::new();
+    for (name, value) in &table {
+        let replaced = match name.as_str() {
+            "set" => false,
+            "operations" | "seconds" => length_is_typed,
+            "job" => return Err(unreadable("a job names no other job".to_string())),
+            other => is_typed(other),
+        };
+        if !replaced {
+            option_words(name, value, &mut words).map_err(unreadable)?;
+        }
+    }
+    Ok(words)
+}
+
+fn option_words(name: &str, value: &toml::Value, words: &mut Vec<String>) -> Result<(), String> {
+    use toml::Value::{Array, Boolean, Float, Integer, String as Text};
+    let scalar = |value: &toml::Value| match value {
+        Text(text) => Ok(text.clone()),
+        Integer(number) => Ok(number.to_string()),
+        Float(number) => Ok(number.to_string()),
+        _ => Err(format!("{name} is neither text nor a number")),
+    };
+    match value {
+        Boolean(true) => words.push(format!("--{name}")),
+        Boolean(false) => {}
+        Array(values) if name == "set" => {
+            for value in values {
+                words.push(format!("--{name}={}", scalar(value)?));
+            }
+        }
+        Array(values) => {
+            let all: Vec<String> = values.iter().map(scalar).collect::<Result<_, _>>()?;
+            words.push(format!("--{name}={}", all.join(",")));
+        }
+        value => words.push(format!("--{name}={}", scalar(value)?)),
+    }
+    Ok(())
+}
+
+/// Stores with their settings; a setting of a store that does not run is a
+/// mistake.
+fn contenders(stores: &[String], set: &[String]) -> Result<Vec<Contender>> {
+    let mut found: Vec<Contender> = Vec::new();
+    for name in stores.iter().filter(|name| !name.is_empty()) {
+        if found.iter().any(|contender| &contender.store == name) {
+            return Err(Error::Usage(format!("--stores names {name} twice")));
+        }
+        found.push(Contender {
+            store: name.clone(),
+            overrides: BTreeMap::new(),
+        });
+    }
+    for setting in set {
+        let malformed = || {
+            Error::Usage(format!(
+                "--set {setting}: write it as STORE.OPTION=VALUE, such as leveldb.compression=on"
+            ))
+        };
+        let (store, rest) = setting.split_once('.').ok_or_else(malformed)?;
+        let (option, value) = rest.split_once('=').ok_or_else(malformed)?;
+        let contender = found.iter_mut().find(|contender| contender.store == store);
+        let Some(contender) = contender else {
+            let near = nearest(store, stores.iter().map(String::as_str));
+            return Err(Error::Usage(format!(
+                "--set {setting}: {store} is not among --stores; did you mean {}?",
+                near.join(", ")
+            )));
+        };
+        contender
+            .overrides
+            .insert(option.to_string(), value.to_string());
+    }
+    Ok(found)
+}
+
+/// A whole number, with `_` between digits if that helps, or with k, M or G.
+pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
+    let digits = text.replace('_', "");
+    let (digits, factor) = match digits.trim_end_matches(['k', 'K', 'M', 'G']) {
+        stem if stem.len() == digits.len() => (stem, 1),
+        stem => match &digits[stem.len()..] {
+            "k" | "K" => (stem, 1_000),
+            "M" => (stem, 1_000_000),
+            "G" => (stem, 1_000_000_000),
+            _ => return Err("expected a number, such as 1000000, 1_000_000 or 1M".to_string()),
+        },
+    };
+    let count: Option<u64> = digits.parse().ok();
+    match count.and_then(|count| count.checked_mul(factor)) {
+        Some(0) => Err("expected at least 1".to_string()),
+        Some(count) => Ok(count),
+        None => Err("expected a number, such as 1000000, 1_000_000 or 1M".to_string()),
+    }
+}
+
+/// `100`, `4KiB`, `16-64`.
+pub(crate) fn parse_sizes(text: &str) -> Result<SizeChoice, String> {
+    let one = |text: &str| size::parse(text).map_err(|error| error.to_string());
+    match text.split_once('-') {
+        None => Ok(SizeChoice::Fixed(one(text)?)),
+        Some((from, to)) => {
+            let (from, to) = (one(from)?, one(to)?);
+            if from > to {
+                return Err(format!("the smallest, {from}, is above the largest, {to}"));
+            }
+            Ok(SizeChoice::Uniform(from, to))
+        }
+    }
+}
+
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+    size::parse(text).map_err(|error| error.to_string())
+}
+
+pub(crate) fn parse_positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value <= 1e12 => Ok(value),
+        _ => Err("expected a number above 0".to_string()),
+    }
+}
+
+fn parse_share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
+        _ => Err("expected a number from 0 to 1".to_string()),
+    }
+}
+
+fn parse_popularity(text: &str) -> Result<Popularity, String> {
+    let exponent = |text: &str| match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value <= 10.0 => Ok(Popularity::Zipfian(value)),
+        _ => Err(format!(
+            "the exponent {text:?} is no number above 0 and at most 10"
+        )),
+    };
+    match text.split_once(':') {
+        Some(("zipfian", number)) => exponent(number),
+        None => match text {
+            "uniform" => Ok(Popularity::Uniform),
+            "zipfian" => Ok(Popularity::Zipfian(0.99)),
+            "ycsb-zipfian" => Ok(Popularity::YcsbZipfian),
+            "latest" => Ok(Popularity::Latest),
+            "sequential" => Ok(Popularity::Sequential),
+            _ => Err(unknown_law(text)),
+        },
+        Some(_) => Err(unknown_law(text)),
+    }
+}
+
+fn unknown_law(text: &str) -> String {
+    let laws = ["uniform", "zipfian", "ycsb-zipfian", "latest", "sequential"];
+    format!(
+        "there is no law {text:?}; near it: {}",
+        nearest(text, laws).join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_sizes_and_laws_are_read_and_nonsense_is_not() {
+        assert_eq!(parse_count("1_000"), Ok(1000));
+        assert_eq!(parse_count("2M"), Ok(2_000_000));
+        for text in ["", "0", "-1", "1.5", "M", "kM", "99999999999G"] {
+            assert!(parse_count(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_sizes("4KiB"), Ok(SizeChoice::Fixed(4096)));
+        assert_eq!(parse_sizes("16-64"), Ok(SizeChoice::Uniform(16, 64)));
+        for text in ["64-16", "-", "16-", "x"] {
+            assert!(parse_sizes(text).is_err(), "{text}");
+        }
+        assert_eq!(
+            parse_popularity("zipfian:0.8"),
+            Ok(Popularity::Zipfian(0.8))
+        );
+        assert!(parse_popularity("zipfain").unwrap_err().contains("zipfian"));
+        assert!(parse_popularity("zipfian:nan").is_err());
+    }
+
+    #[test]
+    fn settings_belong_to_stores_that_run() {
+        let stores = ["zdb".to_string(), "rocksdb-blob".to_string()];
+        let set = ["rocksdb-blob.min_blob_size=1=2".to_string()];
+        let found = contenders(&stores, &set).unwrap();
+        assert_eq!(found[1].overrides["min_blob_size"], "1=2");
+        for wrong in ["leveldb.a=b", "zdb.a", "a=b", ""] {
+            assert!(
+                contenders(&stores, &[wrong.to_string()]).is_err(),
+                "{wrong}"
+            );
+        }
+        assert!(contenders(&["a".to_string(), "a".to_string()], &[]).is_err());
+    }
+
+    #[test]
+    fn a_job_file_gives_what_the_command_line_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("job.toml");
+        let text = "stores = [\"zdb\", \"leveldb\"]\nkey-size = 16\ncold = true\nreopen = false\n\
+            operations = 5\nset = [\"zdb.a=1\", \"leveldb.b=2\"]\n";
+        std::fs::write(&path, text).unwrap();
+        let typed = ["--key-size=8", "--seconds", "3"].map(OsString::from);
+        let mut words = job_words(&path, &typed).unwrap();
+        words.sort();
+        let expected = [
+            "--cold",
+            "--set=leveldb.b=2",
+            "--set=zdb.a=1",
+            "--stores=zdb,leveldb",
+        ];
+        assert_eq!(words, expected);
+        std::fs::write(&path, "keys = [").unwrap();
+        assert!(job_words(&path, &[]).is_err());
+        std::fs::write(&path, "keys = { a = 1 }").unwrap();
+        assert!(job_words(&path, &[]).is_err());
+        assert!(job_words(&folder.path().join("none"), &[]).is_err());
+    }
+}

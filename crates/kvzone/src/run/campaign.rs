@@ -1,0 +1,278 @@
+//! Several stores, one after the other, in rounds: a campaign.
+//!
+//! ```text
+//!  round 0:  zdb      leveldb  lmdb      each a process and a folder of its own
+//!  round 1:  lmdb     zdb      leveldb   the order is the seed's
+//!  round 2:  leveldb  lmdb     zdb
+//! ```
+//!
+//! Everything that can be known to be wrong is refused before the first store
+//! is opened. After that a campaign goes on whatever a store does: one whose
+//! library is missing, or that cannot do a workload, is named once and left
+//! out of later rounds; one that fails, crashes or hangs is named each time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use kvzone_core::adapter::{DurabilityName, Profile};
+use kvzone_core::driver;
+use kvzone_core::error::Result;
+use kvzone_core::job::{Job, Load, Until};
+use kvzone_core::record::{Report, Run, SCHEMA, Status};
+use kvzone_core::statistics::rounds;
+use kvzone_core::workload;
+
+use crate::place::{self, Disk, RunFolder};
+use crate::supervisor::{Patience, Watcher, supervise};
+use crate::weather::Weather;
+use crate::{machine, stores};
+
+/// Room that is asked for beside the data: logs that stores preallocate.
+const ROOM_BESIDE: u64 = 256 << 20;
+
+/// Copies of the data that a store may have on the disk at once, while it
+/// compacts.
+const COPIES: f64 = 2.5;
+
+/// A store and what the user set of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Contender {
+    /// Name of its adapter.
+    pub(crate) store: String,
+    /// Options by name.
+    pub(crate) overrides: BTreeMap<String, String>,
+}
+
+/// What is to be run.
+#[derive(Clone, Debug)]
+pub(crate) struct Campaign {
+    /// Who is compared, in the order of rows.
+    pub(crate) contenders: Vec<Contender>,
+    /// What they do, one after the other in each round.
+    pub(crate) loads: Vec<Load>,
+    /// Rounds.
+    pub(crate) repeat: u32,
+    /// Decides the order in rounds, and is the seed of the loads.
+    pub(crate) seed: u64,
+    /// What every write promises.
+    pub(crate) durability: DurabilityName,
+    /// Each store's own cache.
+    pub(crate) cache_bytes: u64,
+    /// Of each worker.
+    pub(crate) memory_limit_bytes: Option<u64>,
+    /// How far settings go.
+    pub(crate) profile: Profile,
+    /// Drop caches before the measured phase.
+    pub(crate) cold: bool,
+    /// Time another open at the end.
+    pub(crate) reopen: bool,
+    /// Where the stores are put.
+    pub(crate) directory: PathBuf,
+    /// With a store that does not get on.
+    pub(crate) patience: Patience,
+}
+
+/// Who is told while a campaign runs.
+pub(crate) trait Audience: Watcher {
+    /// Another worker begins: `done` of `total` have ended.
+    fn begins(&mut self, done: usize, total: usize, what: &str);
+    /// Something people should know at once.
+    fn note(&mut self, text: &str);
+}
+
+/// What came of a campaign.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// Every figure.
+    pub(crate) report: Report,
+    /// What weakens the figures as a whole.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Campaign {
+    /// Names of the stores.
+    pub(crate) fn stores(&self) -> Vec<String> {
+        let names = self.contenders.iter();
+        names.map(|contender| contender.store.clone()).collect()
+    }
+
+    /// The job of a store in a round.
+    fn job(&self, contender: &Contender, load: &Load, repeat: u32, folder: &Path) -> Job {
+        Job {
+            store: contender.store.clone(),
+            repeat,
+            folder: folder.to_path_buf(),
+            durability: self.durability,
+            cache_bytes: self.cache_bytes,
+            memory_limit_bytes: self.memory_limit_bytes,
+            profile: self.profile,
+            overrides: contender.overrides.clone(),
+            cold: self.cold,
+            reopen: self.reopen,
+            load: load.clone(),
+        }
+    }
+
+    /// Refuses what cannot be, before anything is opened.
+    fn check(&self, directory: &Path) -> Result<()> {
+        for load in &self.loads {
+            driver::Plan::new(load)?;
+            for contender in &self.contenders {
+                let adapter = stores::find(&contender.store)?;
+                let job = self.job(contender, load, 0, directory);
+                adapter.settings(&driver::open_request(&job))?;
+            }
+        }
+        let needed = self.loads.iter().map(room_needed).max().unwrap_or(0);
+        place::check_room(directory, needed)
+    }
+
+    /// Runs everything. An error is one of KVZone's own, or of its arguments.
+    pub(crate) fn run(&self, audience: &mut dyn Audience) -> Result<Outcome> {
+        let directory = place::prepare(&self.directory)?;
+        self.check(&directory)?;
+        let disk = Disk::of(&directory);
+        let before = Weather::now();
+        let mut rest = Rest {
+            campaign: self,
+            directory: &directory,
+            left_out: BTreeSet::new(),
+            runs: Vec::new(),
+            notes: Vec::new(),
+        };
+        let total = self.contenders.len() * self.loads.len() * self.repeat as usize;
+        let mut done = 0;
+        for repeat in 0..self.repeat {
+            for load in &self.loads {
+                for place in rounds::order(self.seed, repeat, self.contenders.len()) {
+                    let contender = &self.contenders[place];
+                    let what = format!(
+                        "round {} of {}, {} {}",
+                        repeat + 1,
+                        self.repeat,
+                        load.workload,
+                        contender.store
+                    );
+                    audience.begins(done, total, &what);
+                    rest.turn(contender, load, repeat, audience)?;
+                    done += 1;
+                }
+            }
+        }
+        let between = before.and_then(|before| Some(Weather::now()?.since(&before)));
+        let mut warnings = Vec::new();
+        if disk.is_memory() {
+            warnings.push(format!(
+                "{} is a file system in memory: nothing here says how stores do on a disk",
+                directory.display()
+            ));
+        }
+        warnings.extend(between.iter().flat_map(Weather::warnings));
+        let mut machine = machine::describe(&disk, between.as_ref());
+        machine["notes"] = rest.notes.clone().into();
+        machine["warnings"] = warnings.clone().into();
+        let report = Report {
+            schema: SCHEMA.to_string(),
+            machine,
+            seed: self.seed,
+            runs: rest.runs,
+        };
+        Ok(Outcome { report, warnings })
+    }
+}
+
+/// A campaign under way.
+struct Rest<'a> {
+    campaign: &'a Campaign,
+    directory: &'a Path,
+    /// Store and workload that are known to be in vain.
+    left_out: BTreeSet<(String, String)>,
+    runs: Vec<Run>,
+    notes: Vec<String>,
+}
+
+impl Rest<'_> {
+    fn turn(
+        &mut self,
+        contender: &Contender,
+        load: &Load,
+        repeat: u32,
+        audience: &mut dyn Audience,
+    ) -> Result<()> {
+        let known = (contender.store.clone(), load.workload.clone());
+        if self.left_out.contains(&known) {
+            return Ok(());
+        }
+        let name = format!("{}-{}-{repeat}", contender.store, load.workload);
+        let folder = RunFolder::create(self.directory, &name)?;
+        let job = self.campaign.job(contender, load, repeat, folder.path());
+        let outcome = supervise(&job, self.campaign.patience, audience)?;
+        for run in &outcome.runs {
+            if run.status != Status::Ok {
+                audience.note(&what_happened(run));
+            }
+            if matches!(run.status, Status::Missing | Status::Unsupported) {
+                self.left_out.insert(known.clone());
+            }
+        }
+        for note in outcome.notes {
+            if !self.notes.contains(&note) {
+                audience.note(&note);
+                self.notes.push(note);
+            }
+        }
+        self.runs.extend(outcome.runs);
+        Ok(())
+    }
+}
+
+/// A sentence about a run that did not end well.
+fn what_happened(run: &Run) -> String {
+    let reason = run.error.as_deref().unwrap_or("no reason given");
+    match run.status {
+        // The reason names the store itself.
+        Status::Missing | Status::Unsupported => reason.to_string(),
+        status => format!("{} {}: {reason}", run.store, status.name()),
+    }
+}
+
+/// Bytes that the hungriest store may need for a load.
+fn room_needed(load: &Load) -> u64 {
+    let writes = workload::find(&load.workload).is_ok_and(|workload| !workload.only_reads());
+    let again = match load.until {
+        Until::Operations(count) if writes => count,
+        _ => 0,
+    };
+    let entry = load.key_bytes.mean() + load.value_bytes.mean();
+    // Small entries have company: lengths, checksums, slots.
+    let data = (load.keys as f64 + again as f64) * (entry + 32.0);
+    (data * COPIES) as u64 + ROOM_BESIDE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kvzone_core::job::SizeChoice;
+
+    #[test]
+    fn room_grows_with_what_is_written_again() {
+        let load = |workload: &str| Load {
+            workload: workload.to_string(),
+            seed: 1,
+            keys: 1_000_000,
+            key_bytes: SizeChoice::Fixed(16),
+            value_bytes: SizeChoice::Fixed(1000),
+            until: Until::Operations(1_000_000),
+            threads: 1,
+            batch: 1,
+            rate: None,
+            popularity: None,
+            verify_every: 1,
+            compressible: 0.0,
+        };
+        let read = room_needed(&load("read-random"));
+        assert!(read > 2_000_000_000);
+        assert!(room_needed(&load("overwrite")) > read + 2_000_000_000);
+        assert_eq!(room_needed(&load("fill-random")), read);
+    }
+}
