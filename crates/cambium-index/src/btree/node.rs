@@ -41,11 +41,11 @@ impl<'a> NodeView<'a> {
     ///
     /// # Errors
     /// What in it cannot be.
-    #[inline]
+    #[inline(always)]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, String> {
         let room = bytes.len().saturating_sub(NODE_TRAILER_BYTES);
         let Some(header) = bytes[..room].first_chunk::<HEADER_BYTES>() else {
-            return Err(format!("a node of {} bytes", bytes.len()));
+            return Err(too_short(bytes));
         };
         let flags = header[FLAGS_AT];
         let same_length = flags & FLAG_SAME_LENGTH != 0;
@@ -163,13 +163,17 @@ impl<'a> NodeView<'a> {
         self.bytes.get(at..at + self.stride).unwrap_or_default()
     }
 
-    /// Up to 8 bytes of the head of key `position` as a number that orders as
-    /// they do; `shift` is `64 - 8 * bytes`.
+    /// The first `bytes` bytes, 1 to 8, of all heads as numbers.
     #[inline]
-    pub(super) fn head_word(&self, position: usize, shift: u32) -> u64 {
-        let at = self.heads_at + position * self.stride;
-        let word = self.bytes[at.min(self.bytes.len())..].first_chunk::<8>();
-        word.map_or(0, |word| u64::from_be_bytes(*word)) >> shift
+    pub(super) fn heads(&self, bytes: usize) -> Heads<'a> {
+        let column = &self.bytes[self.heads_at..];
+        Heads {
+            column,
+            last: column.len().saturating_sub(8),
+            stride: self.stride,
+            shift: 64 - 8 * bytes as u32,
+            count: self.keys(),
+        }
     }
 
     /// Where the rest of key `position` stops, within the rests.
@@ -182,9 +186,6 @@ impl<'a> NodeView<'a> {
     /// The rest of key `position`; empty where the ends make no sense.
     #[inline]
     pub(super) fn rest(&self, position: usize) -> &'a [u8] {
-        if self.same_length {
-            return &[];
-        }
         let start = position
             .checked_sub(1)
             .map_or(0, |before| self.rest_end(before));
@@ -194,17 +195,23 @@ impl<'a> NodeView<'a> {
             .unwrap_or_default()
     }
 
+    /// What follows the head of key `position`.
+    #[inline]
+    pub(super) fn behind_head(&self, position: usize) -> &'a [u8] {
+        if self.same_length {
+            self.suffix()
+        } else {
+            self.rest(position)
+        }
+    }
+
     /// Appends key `position` (of a leaf an entry's key, of an index node a
     /// separator) to `buffer`.
     #[inline]
     pub fn append_key(&self, position: usize, buffer: &mut Vec<u8>) {
         buffer.extend_from_slice(self.prefix());
         buffer.extend_from_slice(self.head(position));
-        if self.same_length {
-            buffer.extend_from_slice(self.suffix());
-        } else {
-            buffer.extend_from_slice(self.rest(position));
-        }
+        buffer.extend_from_slice(self.behind_head(position));
     }
 
     /// Key `position` in a buffer of its own.
@@ -223,6 +230,37 @@ impl<'a> NodeView<'a> {
         let ends: Vec<usize> = (0..keys).map(|position| self.rest_end(position)).collect();
         ends.is_sorted() && ends.last() == Some(&(self.metadata_at - self.rests_at))
     }
+}
+
+/// The heads of a node as numbers that order as they do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heads<'a> {
+    column: &'a [u8],
+    /// From where 8 bytes can be read at most.
+    last: usize,
+    stride: usize,
+    /// How far the 8 bytes from a head on are shifted to the right.
+    pub shift: u32,
+    /// How many there are.
+    pub count: usize,
+}
+
+impl Heads<'_> {
+    /// The number of head `position`.
+    #[inline]
+    pub(super) fn word(&self, position: usize) -> u64 {
+        // A trailer follows the last column, so that all of them have 8 bytes;
+        // the smaller of the two keeps a search of damaged bytes within them,
+        // and needs no branch.
+        let at = (position * self.stride).min(self.last);
+        let word = self.column[at..].first_chunk::<8>();
+        word.map_or(0, |word| u64::from_be_bytes(*word)) >> self.shift
+    }
+}
+
+#[cold]
+fn too_short(bytes: &[u8]) -> String {
+    format!("a node of {} bytes", bytes.len())
 }
 
 #[cold]

@@ -1,0 +1,215 @@
+//! How fast the B+-tree is in memory, and how full its nodes are.
+//!
+//! ```text
+//! cargo run --release -p cambium-index --example btree_speed [ENTRIES [KEY_BYTES [plain]]]
+//! ```
+//!
+//! Builds a tree of random keys in bulk, gets, walks, updates and deletes in
+//! batches, with nodes of 4 KiB held in memory. Figures are of one thread.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::time::Instant;
+
+use cambium_index::btree::{self, Cursor, KeyLayout, TreeOptions};
+use cambium_index::{MemoryNodes, NodeAddress};
+
+const NODE_BYTES: usize = 4096;
+
+type Answer<T> = Result<T, Box<dyn Error>>;
+
+fn main() -> Answer<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let count = arguments
+        .first()
+        .map_or(Ok(1_000_000), |text| text.parse())?;
+    let key_bytes = arguments.get(1).map_or(Ok(8), |text| text.parse())?;
+    let plain = arguments.get(2).is_some_and(|text| text == "plain");
+    for layout in [KeyLayout::Fixed(key_bytes), KeyLayout::Variable] {
+        let options = if plain {
+            TreeOptions::plain(layout)
+        } else {
+            TreeOptions::new(layout)
+        };
+        println!("\n{count} keys of {key_bytes} bytes, {options:?}");
+        measure(options, count, key_bytes)?;
+    }
+    Ok(())
+}
+
+/// SplitMix64 (Steele, Lea and Flood 2014).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    fn key(&mut self, bytes: usize) -> Vec<u8> {
+        let mut key = Vec::with_capacity(bytes + 8);
+        while key.len() < bytes {
+            key.extend_from_slice(&self.next().to_be_bytes());
+        }
+        key.truncate(bytes);
+        key
+    }
+
+    fn one_of<'k>(&mut self, keys: &'k [Vec<u8>]) -> &'k [u8] {
+        &keys[(self.next() % keys.len() as u64) as usize]
+    }
+}
+
+fn report(what: &str, start: Instant, operations: usize) {
+    let nanoseconds = start.elapsed().as_nanos() as f64 / operations.max(1) as f64;
+    println!("{what:<44} {nanoseconds:>9.0} ns each");
+}
+
+fn shape(nodes: &MemoryNodes, options: &TreeOptions, root: Option<NodeAddress>) -> Answer<()> {
+    let report = btree::check(nodes, options, root, &mut |_, _| Ok(()))?;
+    let statistics = report.statistics;
+    println!(
+        "    {} entries, nodes by level {:?}, {:.1} % full, {:.2} bytes an entry, {} small, {} findings",
+        statistics.entries,
+        statistics.nodes_by_level,
+        100.0 * statistics.occupancy(),
+        statistics.bytes() as f64 / statistics.entries.max(1) as f64,
+        statistics.small_nodes,
+        report.findings.len(),
+    );
+    Ok(())
+}
+
+fn measure(options: TreeOptions, count: usize, key_bytes: usize) -> Answer<()> {
+    let mut random = Random(7);
+    let mut keys: Vec<Vec<u8>> = (0..count).map(|_| random.key(key_bytes)).collect();
+    keys.sort();
+    keys.dedup();
+    let mut nodes = MemoryNodes::new(NODE_BYTES);
+    let start = Instant::now();
+    let mut number = 0;
+    let mut entries = keys.iter().map(|key| {
+        number += 1;
+        Ok((key.clone(), number << 20))
+    });
+    let root = btree::build(&mut nodes, &options, b"", &mut entries)?;
+    report("bulk load", start, count);
+    shape(&nodes, &options, root)?;
+    read(&nodes, root, &keys, &mut random)?;
+    if std::env::var_os("READ_ONLY").is_some() {
+        return Ok(());
+    }
+    drop(nodes);
+    let mut nodes = MemoryNodes::new(NODE_BYTES);
+    let mut root = None;
+    for batch in [4096, 100, 1] {
+        root = update(&mut nodes, &options, root, &keys, batch, &mut random)?;
+    }
+    delete(&mut nodes, &options, root, &keys)
+}
+
+fn read(
+    nodes: &MemoryNodes,
+    root: Option<NodeAddress>,
+    keys: &[Vec<u8>],
+    random: &mut Random,
+) -> Answer<()> {
+    let Some(root) = root else { return Ok(()) };
+    // In one piece, so that reading the keys does not count.
+    let gets = 1_000_000;
+    let wanted: Vec<u8> = (0..gets)
+        .flat_map(|_| random.one_of(keys).to_vec())
+        .collect();
+    let mut sum = 0;
+    // Short pieces, so that on a busy machine some are not interrupted.
+    let mut pieces = Vec::new();
+    for piece in wanted.chunks(keys[0].len() * 10_000) {
+        let start = Instant::now();
+        for key in piece.chunks_exact(keys[0].len()) {
+            sum += btree::get(nodes, root, key)?.unwrap_or(0);
+        }
+        pieces.push(start.elapsed().as_nanos() as f64 / 10_000.0);
+    }
+    pieces.sort_by(f64::total_cmp);
+    println!(
+        "{:<44} {:>9.0} ns each, best {:.0}, median of pieces",
+        "get, random, present",
+        pieces[pieces.len() / 2],
+        pieces[0]
+    );
+    let start = Instant::now();
+    let mut cursor = Cursor::new(Some(root));
+    while cursor.next(nodes)? {
+        sum += cursor.value().unwrap_or(0);
+    }
+    report("cursor, next", start, keys.len());
+    let start = Instant::now();
+    while cursor.previous(nodes)? {
+        sum += cursor.value().unwrap_or(0);
+    }
+    report("cursor, previous", start, keys.len());
+    println!("    (sum {sum})");
+    Ok(())
+}
+
+/// Puts random keys of the set, in random order, until about all (or, for
+/// small batches, 20,000) have been put.
+fn update(
+    nodes: &mut MemoryNodes,
+    options: &TreeOptions,
+    mut root: Option<NodeAddress>,
+    keys: &[Vec<u8>],
+    batch: usize,
+    random: &mut Random,
+) -> Answer<Option<NodeAddress>> {
+    let total = if batch < 1000 {
+        20_000.min(keys.len())
+    } else {
+        2 * keys.len()
+    };
+    let appended = nodes.appended();
+    let mut spent = std::time::Duration::ZERO;
+    for round in 0..total.div_ceil(batch) {
+        let some: BTreeSet<&[u8]> = (0..batch).map(|_| random.one_of(keys)).collect();
+        let value = (round as u64) << 20;
+        let start = Instant::now();
+        let mut source = some.into_iter().map(Cow::Borrowed);
+        root = btree::apply(nodes, options, root, b"", &mut source, &mut |_, _, _| {
+            Ok(Some(value))
+        })?;
+        spent += start.elapsed();
+    }
+    let written = (nodes.appended() - appended) as f64 / total as f64;
+    let nanoseconds = spent.as_nanos() as f64 / total as f64;
+    let what = format!("put, batches of {batch}");
+    println!("{what:<44} {nanoseconds:>9.0} ns each, {written:.3} nodes written each");
+    shape(nodes, options, root)?;
+    Ok(root)
+}
+
+fn delete(
+    nodes: &mut MemoryNodes,
+    options: &TreeOptions,
+    mut root: Option<NodeAddress>,
+    keys: &[Vec<u8>],
+) -> Answer<()> {
+    // Every key but each tenth, in batches that reach over the whole tree.
+    let stride = (keys.len() / 4096).max(1);
+    let start = Instant::now();
+    for offset in (0..stride).filter(|offset| stride < 10 || offset % 10 != 0) {
+        let mut source = keys.iter().skip(offset).step_by(stride).map(Into::into);
+        root = btree::apply(nodes, options, root, b"", &mut source, &mut |_, _, _| {
+            Ok(None)
+        })?;
+    }
+    report(
+        "delete 9 of 10, batches of 4096",
+        start,
+        keys.len() * 9 / 10,
+    );
+    shape(nodes, options, root)
+}
