@@ -18,3 +18,8 @@ pub mod node_store;
 pub use flat::{FlatSlots, Slot, SlotFormat};
 pub use linear_hash::BucketMap;
 pub use node_store::{MemoryNodes, NODE_TRAILER_BYTES, Node, NodeAddress, NodeReader, NodeWriter};
+
+/// The layouts of everything that this crate writes.
+pub fn layouts() -> Vec<&'static cambium_base::layout::Layout> {
+    vec![&btree::NODE_HEADER]
+}

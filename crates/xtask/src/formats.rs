@@ -39,6 +39,12 @@ fn documents() -> Vec<Document> {
             layouts: cambium_storage::layouts(),
         },
         Document {
+            name: "index.md",
+            title: "Formats of the trees",
+            about: "The nodes of the trees of `cambium-index`, whatever file they lie in.",
+            layouts: cambium_index::layouts(),
+        },
+        Document {
             name: "zdb.md",
             title: "Formats of engine zdb",
             about: "What lies in the records and pieces of a `zdb` store. The structures around \

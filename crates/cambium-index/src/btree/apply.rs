@@ -7,6 +7,9 @@
 //! subtrees that stay, and from then on what follows is handed over in order:
 //! entries of changed leaves, and subtrees between them. What was not opened
 //! is not touched.
+//!
+//! A leaf of which only values change is copied as it is, with the new values
+//! in place: an update costs no taking apart and putting together.
 
 use std::borrow::Cow;
 
@@ -97,6 +100,9 @@ pub fn apply<'k, W: NodeWriter + ?Sized>(
 /// What is asked for each key: the writer, the key, the value that is there;
 /// answers the value that shall be there.
 pub type Merge<'m, W> = dyn FnMut(&mut W, &[u8], Option<u64>) -> Result<Option<u64>> + 'm;
+
+/// New values of old entries, by position.
+type Patches = Vec<(usize, u64)>;
 
 /// The keys of a batch, with one looked at ahead.
 struct Keys<'i, 'k> {
@@ -253,6 +259,7 @@ impl<W: NodeWriter + ?Sized> Pass<'_, '_, '_, W> {
         let leaf = view(writer, address, node)?;
         let mut handed = 0;
         let mut appended = high.is_none();
+        let mut patches = Patches::new();
         if opened {
             self.open_leaf(writer, address, low)?;
         }
@@ -265,28 +272,62 @@ impl<W: NodeWriter + ?Sized> Pass<'_, '_, '_, W> {
             let old = found.found.then(|| leaf.value(found.position));
             let new = (self.merge)(writer, &key, old)?;
             if new != old {
-                if !opened {
-                    opened = true;
-                    self.open_leaf(writer, address, low)?;
-                }
                 appended &= found.position == leaf.keys();
-                self.hand_entries(writer, &leaf, handed, found.position)?;
-                handed = found.position + usize::from(found.found);
-                if let Some(value) = new {
-                    self.levels.push_entry(writer, &key, value)?;
+                let in_place =
+                    new.filter(|&value| !opened && found.found && leaf.takes_value(value));
+                if let Some(value) = in_place {
+                    patches.push((found.position, value));
+                } else {
+                    if !opened {
+                        opened = true;
+                        self.open_leaf(writer, address, low)?;
+                        handed = self.hand_patched(writer, &leaf, &patches)?;
+                    }
+                    self.hand_entries(writer, &leaf, handed, found.position)?;
+                    handed = found.position + usize::from(found.found);
+                    if let Some(value) = new {
+                        self.levels.push_entry(writer, &key, value)?;
+                    }
                 }
             }
             self.keys.advance(Some(&key))?;
         }
-        if opened {
-            self.hand_entries(writer, &leaf, handed, leaf.keys())?;
-            self.edge = if appended {
-                RightEdge::Appended
-            } else {
-                RightEdge::Mixed
-            };
+        if !opened {
+            if patches.is_empty() {
+                return Ok(());
+            }
+            if self.levels.takes_leaf() {
+                self.open_way(writer, true)?;
+                writer.retire(address);
+                self.edge = RightEdge::Mixed;
+                return self.levels.place_leaf(writer, low, leaf.patched(&patches));
+            }
+            self.open_leaf(writer, address, low)?;
+            handed = self.hand_patched(writer, &leaf, &patches)?;
         }
+        self.hand_entries(writer, &leaf, handed, leaf.keys())?;
+        self.edge = if appended {
+            RightEdge::Appended
+        } else {
+            RightEdge::Mixed
+        };
         Ok(())
+    }
+
+    /// Hands over a leaf's entries up to its last new value; answers how many.
+    fn hand_patched(
+        &mut self,
+        writer: &mut W,
+        leaf: &NodeView<'_>,
+        patches: &Patches,
+    ) -> Result<usize> {
+        let mut handed = 0;
+        for &(position, value) in patches {
+            self.hand_entries(writer, leaf, handed, position)?;
+            self.levels.push_entry(writer, &leaf.key(position), value)?;
+            handed = position + 1;
+        }
+        Ok(handed)
     }
 
     fn hand_entries(
@@ -349,8 +390,13 @@ fn hand_children<W: NodeWriter + ?Sized>(
 ) -> Result<()> {
     let node = view(writer, station.address, &station.node)?;
     let level = usize::from(node.level()) - 1;
+    let mut low = Vec::new();
     for position in children {
-        let low = child_low(&node, position, &station.low);
+        low.clear();
+        match position.checked_sub(1) {
+            Some(separator) => node.append_key(separator, &mut low),
+            None => low.extend_from_slice(&station.low),
+        }
         levels.push_subtree(writer, level, &low, node.child(position))?;
     }
     Ok(())

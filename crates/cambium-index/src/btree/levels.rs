@@ -15,7 +15,8 @@
 //!
 //! A run that is too small for a node when a subtree follows does not become
 //! one: the subtree is opened (its node retired) and its beginning joins the
-//! run, or the node to the left does, where that costs less. Only the
+//! run, or the node to the left does, where that costs less. So does a run that
+//! is a little too large for one node. Only the
 //! rightmost node of a level may stay small: appends fill it.
 //!
 //! Memory: a few nodes a level; a run that grows past that is written but for
@@ -46,6 +47,29 @@ pub(super) enum RightEdge {
     Appended,
     /// Anything else.
     Mixed,
+}
+
+/// How a run fits into nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fit {
+    /// Too little for a node.
+    Small,
+    /// One node.
+    One,
+    /// Little more than one node: cut, it would make two that are half empty.
+    /// With an old neighbour it makes two or three that are not (the B*-tree:
+    /// Knuth, volume 3, section 6.2.4), so that nodes stay about three quarters
+    /// full under random insertions.
+    TwoHalves,
+    /// More.
+    Many,
+}
+
+impl Fit {
+    /// Whether the run shall be joined with a neighbour before it is cut.
+    fn wants_company(self) -> bool {
+        matches!(self, Fit::Small | Fit::TwoHalves)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -125,8 +149,10 @@ impl Levels {
         key: &[u8],
         value: u64,
     ) -> Result<()> {
-        self.at(0).run.push(key, value);
-        self.check_order(writer, 0)?;
+        let run = &mut self.at(0).run;
+        run.push(key, value);
+        let last = run.len() - 1;
+        self.check_order(writer, 0, last)?;
         self.write_if_long(writer, 0)
     }
 
@@ -138,21 +164,46 @@ impl Levels {
         start: usize,
         end: usize,
     ) -> Result<()> {
-        for position in start..end {
-            let run = &mut self.at(0).run;
-            run.push_from(leaf, position, leaf.value(position));
-            self.check_order(writer, 0)?;
-        }
+        let run = &mut self.at(0).run;
+        let meet = run.len();
+        run.extend_from_leaf(leaf, start, end);
+        self.check_order(writer, 0, meet)?;
         self.write_if_long(writer, 0)
     }
 
-    /// What damaged nodes hold out of order is never encoded again.
-    fn check_order<W: NodeWriter + ?Sized>(&self, writer: &W, level: usize) -> Result<()> {
-        if self.levels[level].run.ends_in_order() {
+    /// Nodes of a damaged tree may overlap, or be reached twice: seen where
+    /// what they hold meets, at key `position` of a run.
+    fn check_order<W: NodeWriter + ?Sized>(
+        &self,
+        writer: &W,
+        level: usize,
+        position: usize,
+    ) -> Result<()> {
+        if self.levels[level].run.is_in_order_at(position) {
             return Ok(());
         }
         let what = format!("keys at or before this node are out of order on level {level}");
         Err(writer.corrupt(self.source, what))
+    }
+
+    /// Whether a whole leaf may follow: no entries are pending that are too few
+    /// for a node.
+    pub(super) fn takes_leaf(&mut self) -> bool {
+        self.at(0).run.is_empty() || !self.fit(0).wants_company()
+    }
+
+    /// A new leaf whose content is ready, where [`Levels::takes_leaf`].
+    pub(super) fn place_leaf<W: NodeWriter + ?Sized>(
+        &mut self,
+        writer: &mut W,
+        low: &[u8],
+        content: Vec<u8>,
+    ) -> Result<()> {
+        if !self.at(0).run.is_empty() {
+            self.close(writer, 0, Fit::Many)?;
+        }
+        let address = writer.append(content)?;
+        self.push_child(writer, 1, low, address, false)
     }
 
     fn push_child<W: NodeWriter + ?Sized>(
@@ -170,7 +221,8 @@ impl Levels {
         let parents = self.at(level);
         parents.run.push(low, address.0);
         parents.last_is_kept = kept;
-        self.check_order(writer, level)?;
+        let last = parents.run.len() - 1;
+        self.check_order(writer, level, last)?;
         self.write_if_long(writer, level)
     }
 
@@ -189,29 +241,36 @@ impl Levels {
             if self.at(below).run.is_empty() {
                 continue;
             }
-            if self.is_small(below) {
-                if below == level || !self.can_join_left(below) {
-                    return self.open(writer, level, low, address);
-                }
-                self.join_left(writer, below)?;
+            let mut fit = self.fit(below);
+            let joins_right = below == level || (fit == Fit::Small && !self.can_join_left(below));
+            if fit.wants_company() && joins_right {
+                return self.open(writer, level, low, address);
             }
-            self.close(writer, below)?;
+            if fit.wants_company() && self.can_join_left(below) {
+                self.join_left(writer, below)?;
+                fit = Fit::Many;
+            }
+            self.close(writer, below, fit)?;
         }
         self.push_child(writer, level + 1, low, address, true)
     }
 
-    /// Whether the run of a level is too small for a node.
-    fn is_small(&self, level: usize) -> bool {
+    /// How the run of a level fits into nodes.
+    fn fit(&self, level: usize) -> Fit {
         let run = &self.levels[level].run;
-        // Compression aside, an entry has at least a byte of key or value.
-        if run.len() > self.merge_below {
-            return false;
-        }
+        let room = room(self.node_bytes);
         let mut gauge = Gauge::new(self.form(level));
-        (0..run.len()).all(|position| {
+        for position in 0..run.len() {
             gauge.push(run.key(position), run.value(position));
-            gauge.bytes() < self.merge_below
-        })
+            if gauge.bytes() > room + room / 5 {
+                return Fit::Many;
+            }
+        }
+        match gauge.bytes() {
+            bytes if bytes > room => Fit::TwoHalves,
+            bytes if bytes < self.merge_below => Fit::Small,
+            _ => Fit::One,
+        }
     }
 
     /// Takes an old node apart: its entries join the run of its level, or its
@@ -255,30 +314,33 @@ impl Levels {
         let node = view(writer, address, &node)?;
         writer.retire(address);
         let behind = std::mem::take(&mut self.at(level).run);
-        for position in 0..node.values() {
-            let run = &mut self.at(level).run;
-            if level == 0 {
-                run.push_from(&node, position, node.value(position));
-            } else {
+        let run = &mut self.at(level).run;
+        if level == 0 {
+            run.extend_from_leaf(&node, 0, node.keys());
+        } else {
+            for position in 0..node.values() {
                 run.push(&child_low(&node, position, &low), node.value(position));
             }
-            self.check_order(writer, level)?;
         }
-        // The order where the two meet is seen with the first of the second.
-        let meet = self.at(level).run.len();
-        self.at(level).run.append(&behind);
-        let run = &self.levels[level].run;
-        if meet < run.len() && run.key(meet - 1) >= run.key(meet) {
-            let what = "keys of neighbouring nodes overlap".to_string();
-            return Err(writer.corrupt(address, what));
-        }
+        let meet = run.len();
+        run.append(&behind);
+        self.check_order(writer, level, meet)?;
         self.at(level).low = low;
         Ok(())
     }
 
     /// Cuts the run of a level into nodes about equally full.
-    fn close<W: NodeWriter + ?Sized>(&mut self, writer: &mut W, level: usize) -> Result<()> {
-        let ends = self.cutter(level, 0).even(&self.levels[level].run);
+    fn close<W: NodeWriter + ?Sized>(
+        &mut self,
+        writer: &mut W,
+        level: usize,
+        fit: Fit,
+    ) -> Result<()> {
+        let run = &self.levels[level].run;
+        let ends = match fit {
+            Fit::Small | Fit::One => vec![run.len()],
+            Fit::TwoHalves | Fit::Many => self.cutter(level, 0).even(run),
+        };
         self.write(writer, level, &ends)
     }
 
@@ -363,7 +425,7 @@ impl Levels {
                 level += 1;
                 continue;
             }
-            if self.is_small(level) && self.can_join_left(level) {
+            if self.can_join_left(level) && self.wants_left(level, edge) {
                 self.join_left(writer, level)?;
             }
             let above = &self.levels[level + 1..];
@@ -388,6 +450,16 @@ impl Levels {
             level += 1;
         }
         Ok(None)
+    }
+
+    /// Whether the last run of a level shall join the old node before it.
+    fn wants_left(&self, level: usize, edge: RightEdge) -> bool {
+        match self.fit(level) {
+            Fit::Small => true,
+            // What is appended fills the last node; the old one is full.
+            Fit::TwoHalves => edge == RightEdge::Mixed,
+            Fit::One | Fit::Many => false,
+        }
     }
 
     fn close_right<W: NodeWriter + ?Sized>(

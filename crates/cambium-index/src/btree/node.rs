@@ -128,6 +128,24 @@ impl<'a> NodeView<'a> {
         NodeAddress(self.value(position))
     }
 
+    /// Whether the node's values are wide enough for this one.
+    pub(super) fn takes_value(&self, value: u64) -> bool {
+        value <= u64::MAX >> (64 - 8 * self.value_bytes)
+    }
+
+    /// The node with other values at some positions; each must be one that it
+    /// takes.
+    pub(super) fn patched(&self, values: &[(usize, u64)]) -> Vec<u8> {
+        let mut copy = self.bytes[..self.end].to_vec();
+        copy.resize(self.bytes.len(), 0);
+        for &(position, value) in values {
+            let at = self.values_at + position * self.value_bytes;
+            let field = &mut copy[at..at + self.value_bytes];
+            field.copy_from_slice(&value.to_le_bytes()[..self.value_bytes]);
+        }
+        copy
+    }
+
     /// What the owner of the tree keeps in its root.
     pub fn metadata(&self) -> &'a [u8] {
         &self.bytes[self.metadata_at..self.end]
@@ -209,9 +227,21 @@ impl<'a> NodeView<'a> {
     /// separator) to `buffer`.
     #[inline]
     pub fn append_key(&self, position: usize, buffer: &mut Vec<u8>) {
-        buffer.extend_from_slice(self.prefix());
-        buffer.extend_from_slice(self.head(position));
-        buffer.extend_from_slice(self.behind_head(position));
+        append(buffer, self.prefix());
+        let at = self.heads_at + position * self.stride;
+        let word = self
+            .bytes
+            .get(at..)
+            .and_then(|word| word.first_chunk::<8>());
+        match word {
+            // Eight bytes are copied without a call, fewer are not.
+            Some(word) if self.stride <= 8 => {
+                buffer.extend_from_slice(word);
+                buffer.truncate(buffer.len() - (8 - self.stride));
+            }
+            _ => append(buffer, self.head(position)),
+        }
+        append(buffer, self.behind_head(position));
     }
 
     /// Key `position` in a buffer of its own.
@@ -229,6 +259,16 @@ impl<'a> NodeView<'a> {
         }
         let ends: Vec<usize> = (0..keys).map(|position| self.rest_end(position)).collect();
         ends.is_sorted() && ends.last() == Some(&(self.metadata_at - self.rests_at))
+    }
+}
+
+/// Short pieces are common, and a call to copy none or one byte is dear.
+#[inline]
+fn append(buffer: &mut Vec<u8>, piece: &[u8]) {
+    match piece {
+        [] => (),
+        [only] => buffer.push(*only),
+        _ => buffer.extend_from_slice(piece),
     }
 }
 

@@ -42,10 +42,10 @@ impl Run {
         self.values[position]
     }
 
-    /// Whether the last key is smaller than the one before it is not.
-    pub(super) fn ends_in_order(&self) -> bool {
-        let count = self.len();
-        count < 2 || self.key(count - 2) < self.key(count - 1)
+    /// Whether key `position` is larger than the one before it, if both are
+    /// there.
+    pub(super) fn is_in_order_at(&self, position: usize) -> bool {
+        position == 0 || position >= self.len() || self.key(position - 1) < self.key(position)
     }
 
     pub(super) fn push(&mut self, key: &[u8], value: u64) {
@@ -53,10 +53,12 @@ impl Run {
         self.close_key(value);
     }
 
-    /// Appends key `position` of a node.
-    pub(super) fn push_from(&mut self, view: &NodeView<'_>, position: usize, value: u64) {
-        view.append_key(position, &mut self.keys);
-        self.close_key(value);
+    /// Appends entries `start..end` of a leaf.
+    pub(super) fn extend_from_leaf(&mut self, leaf: &NodeView<'_>, start: usize, end: usize) {
+        for position in start..end {
+            leaf.append_key(position, &mut self.keys);
+            self.close_key(leaf.value(position));
+        }
     }
 
     fn close_key(&mut self, value: u64) {
