@@ -71,9 +71,9 @@ impl EntryCache {
         }
     }
 
-    /// The small value of a key whose slot says `generation` and `position`.
-    pub fn get_small(&self, key: u64, generation: u32, position: u64) -> Option<Value> {
-        self.small.get(key, generation, position)
+    /// The newest value of a key, if it is a small one and cached.
+    pub fn get_small(&self, key: u64) -> Option<Value> {
+        self.small.get(key)
     }
 
     /// True if a value belongs to the small ones.
@@ -81,13 +81,21 @@ impl EntryCache {
         !self.small.is_off() && value.len() <= LONGEST_BYTES
     }
 
-    /// Offers a value that every reader may see; only small ones are taken.
-    pub fn put_small(&self, key: u64, generation: u32, position: u64, value: &[u8]) {
-        if self.small.put(key, generation, position, value) {
+    /// Keeps the newest value of a key, if small, or forgets the key. The caller
+    /// holds the lock of the key's piece, every reader may see the value, and
+    /// the slot points at it.
+    pub fn put_small(&self, key: u64, value: &[u8]) {
+        if self.small.put(key, value) {
             if let Some(cache) = &self.cache {
                 cache.set_capacity(self.bytes.saturating_sub(self.small.bytes()));
             }
         }
+    }
+
+    /// Forgets a key: its slot changes. The caller holds the exclusive lock of
+    /// the key's piece.
+    pub fn remove_small(&self, key: u64) {
+        self.small.remove(key);
     }
 
     /// Bytes in use.

@@ -319,7 +319,9 @@ impl Core {
                     Some(_) => Slot::Position(entry.position),
                     None => Slot::Deleted,
                 };
-                entry.table.set_slot(entry.key, slot);
+                entry
+                    .table
+                    .set_slot(entry.key, slot, || self.cache.remove_small(entry.key));
                 entry.file.entries.fetch_add(1, Ordering::Relaxed);
                 if let Some(delta) = (entry.auxiliary != 0).then_some(entry.auxiliary as i32) {
                     self.buckets.add_keys(i64::from(delta));

@@ -27,23 +27,10 @@ pub(crate) enum Candidate {
 impl Core {
     /// The newest value of an integer key.
     pub fn read_latest(&self, key: u64) -> Result<Option<Value>> {
-        if let Some(answer) = self.read_small(key) {
-            return Ok(answer);
+        if let Some(value) = self.cache.get_small(key) {
+            return Ok(Some(value));
         }
         Ok(self.read_version(key, None)?.map(|entry| entry.value))
-    }
-
-    /// The newest value of a key, if memory alone can tell: no I/O, no
-    /// reference counted.
-    fn read_small(&self, key: u64) -> Option<Option<Value>> {
-        let slot = self.with_open_table(key, |table| table.slot_now(key))??;
-        match slot {
-            (Slot::Position(position), generation) => {
-                self.cache.get_small(key, generation, position).map(Some)
-            }
-            // A batch that is on its way may have taken it.
-            _ => (self.history.held() == 0).then_some(None),
-        }
     }
 
     /// The entry of a key as of a sequence number, or the newest.
@@ -109,15 +96,20 @@ impl Core {
         Ok(entry)
     }
 
-    /// Keeps a small value that every reader sees now.
+    /// Keeps a small value that every reader sees now, if the slot still points
+    /// at it.
     fn keep_small(&self, location: &Location, key: u64, entry: &ReadEntry) {
-        let Location {
-            generation,
-            position,
-            ..
-        } = location;
-        self.cache
-            .put_small(key, *generation, *position, &entry.value);
+        if !self.cache.takes_small(&entry.value) {
+            return;
+        }
+        let pointed_at = (Slot::Position(location.position), location.generation);
+        self.with_open_table(key, |table| {
+            table.with_slot(key, |slot, generation| {
+                if (slot, generation) == pointed_at {
+                    self.cache.put_small(key, &entry.value);
+                }
+            })
+        });
     }
 
     /// The entries of several keys as of one sequence number; the first reads

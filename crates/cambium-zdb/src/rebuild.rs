@@ -199,7 +199,7 @@ impl Core {
                 ));
             }
             table.load_piece(table.piece_of(key).0)?;
-            table.set_slot(key, Slot::Position(position));
+            table.set_slot(key, Slot::Position(position), || {});
         }
         Ok(())
     }

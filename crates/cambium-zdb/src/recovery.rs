@@ -185,7 +185,7 @@ impl Core {
                 kind::PUT => Slot::Position(position),
                 _ => Slot::Deleted,
             };
-            table.set_slot(found.key, slot);
+            table.set_slot(found.key, slot, || {});
             file.entries.fetch_add(1, Ordering::Relaxed);
             keys += i64::from(found.auxiliary as i32);
             if found.flags & FLAG_SPLIT != 0 {

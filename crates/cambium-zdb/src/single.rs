@@ -107,17 +107,18 @@ impl Core {
         (key, value): (u64, &[u8]),
         (sequence, position): (u64, u64),
     ) {
-        let applying = lock(&self.apply);
+        let _applying = lock(&self.apply);
         // A snapshot may have begun since it was asked for, but before this:
         // then what is replaced must be kept.
         if self.history.open_snapshots() > 0 {
             let before = table.locate(key).unwrap_or_default();
             self.history.keep(key, sequence, before);
         }
-        let generation = table.set_slot(key, Slot::Position(position));
+        // It is about to be visible; nothing that comes before it is not.
+        table.set_slot(key, Slot::Position(position), || {
+            self.cache.put_small(key, value);
+        });
         file.entries.fetch_add(1, Ordering::Relaxed);
         self.visible.fetch_max(sequence, Ordering::AcqRel);
-        drop(applying);
-        self.cache.put_small(key, generation, position, value);
     }
 }

@@ -8,29 +8,35 @@
 //! ```text
 //!  line = key mod lines
 //!  ┌─────────────┬─────────────┬─────────────┬─────────────┐
-//!  │ control     │ place       │ value 0..8  │ value 8..16 │   32 bytes
+//!  │ control     │ key         │ value 0..8  │ value 8..16 │   32 bytes
 //!  └─────────────┴─────────────┴─────────────┴─────────────┘
-//!  control: version (32 bits, odd while it changes) | generation of the data
-//!           file (24) | length + 1 (8)
-//!  place:   tag: key / lines (16) | position of the entry (48)
+//!  control: version (56 bits, odd while the line changes) | length + 1 (8)
 //! ```
 //!
 //! Invariants:
 //!
-//! 1. A line speaks of the entry at (key, generation of the data file,
-//!    position). What lies there never changes, so a line is never wrong, only
-//!    useless once the slot points elsewhere; nobody has to take it out.
-//! 2. Only entries that every reader may see are offered.
+//! 1. A line that names a key holds the value that the key's slot points at, so
+//!    a reader need not look at the slot. Whoever changes a slot changes the
+//!    line under the same exclusive lock of the slot's piece
+//!    ([`SmallValues::put`], [`SmallValues::remove`]); whoever offers what he
+//!    has read does it under the shared lock, after another look at the slot.
+//! 2. Only values that every reader may see are in lines: a batch on its way
+//!    takes keys out, and what it wrote comes in by later reads.
 //! 3. A reader that meets a change of the line takes it for a miss (a sequence
 //!    lock: the version is read before and after).
+//! 4. Two threads that change one line speak of different pieces, so of
+//!    different keys. The second leaves the line to the first, who writes
+//!    another key into it or takes it out: either way the second one's key is
+//!    not in it.
 //!
-//! A control word that is 0 is a line that was never filled. The array comes in
+//! A control word whose length is 0 is a line without a key. The array comes in
 //! chunks, allocated when first written, so that opening a store costs nothing.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 use cambium_base::Value;
+use cambium_base::coding::u64_at;
 
 /// Longer values are not kept here.
 pub(crate) const LONGEST_BYTES: usize = 16;
@@ -38,14 +44,10 @@ const LINE_BYTES: u64 = 32;
 const LINES_PER_CHUNK: usize = 2048;
 const CHUNK_BYTES: u64 = LINE_BYTES * LINES_PER_CHUNK as u64;
 
-const VERSION_SHIFT: u32 = 32;
-const VERSION_MASK: u64 = u32::MAX as u64;
-const GENERATION_SHIFT: u32 = 8;
-const LARGEST_GENERATION: u32 = (1 << 24) - 1;
-const POSITION_BITS: u32 = 48;
-const LARGEST_TAG: u64 = u16::MAX as u64;
-/// Everything of the control word but the version.
-const CONTENT_MASK: u64 = VERSION_MASK;
+const LENGTH_BITS: u32 = 8;
+const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
+/// The lowest bit of the version.
+const CHANGING: u64 = 1 << LENGTH_BITS;
 
 type Line = [AtomicU64; 4];
 
@@ -55,7 +57,6 @@ pub(crate) struct SmallValues {
     chunks: Box<[OnceLock<Box<[Line]>>]>,
     /// Lines less one; lines are a power of two.
     mask: u64,
-    bits: u32,
     allocated: AtomicUsize,
 }
 
@@ -71,7 +72,6 @@ impl SmallValues {
         SmallValues {
             chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
             mask: lines.wrapping_sub(1),
-            bits: lines.checked_ilog2().unwrap_or(0),
             allocated: AtomicUsize::new(0),
         }
     }
@@ -91,47 +91,34 @@ impl SmallValues {
         (line / LINES_PER_CHUNK, line % LINES_PER_CHUNK)
     }
 
-    /// The word that names an entry; `None` if its key is so far from the
-    /// others, or its position so large, that it has no place in it.
-    fn place_word(&self, key: u64, position: u64) -> Option<u64> {
-        let tag = key >> self.bits;
-        (tag <= LARGEST_TAG && position >> POSITION_BITS == 0)
-            .then_some(tag << POSITION_BITS | position)
-    }
-
-    /// The value of a key whose slot says `generation` and `position`.
-    pub fn get(&self, key: u64, generation: u32, position: u64) -> Option<Value> {
+    /// The value of a key, if it is here.
+    pub fn get(&self, key: u64) -> Option<Value> {
         let (chunk, line) = self.place(key);
         let line = &self.chunks.get(chunk)?.get()?[line];
         let control = line[0].load(Ordering::Acquire);
-        let sought = self.place_word(key, position)?;
         let found = line[1].load(Ordering::Relaxed);
         let low = line[2].load(Ordering::Relaxed).to_le_bytes();
         let high = line[3].load(Ordering::Relaxed).to_le_bytes();
         fence(Ordering::Acquire);
         let unchanged = line[0].load(Ordering::Relaxed) == control;
-        let changing = control >> VERSION_SHIFT & 1 == 1;
-        let same = (control & CONTENT_MASK) >> GENERATION_SHIFT == u64::from(generation);
-        if !unchanged || changing || !same || found != sought {
+        if !unchanged || control & CHANGING != 0 || found != key {
             return None;
         }
-        let length = ((control & 0xff) as usize).checked_sub(1)?;
+        let length = ((control & LENGTH_MASK) as usize).checked_sub(1)?;
         let mut bytes = [0; LONGEST_BYTES];
         bytes[..8].copy_from_slice(&low);
         bytes[8..].copy_from_slice(&high);
         bytes.get(..length).map(Value::copy_of)
     }
 
-    /// Offers the value at a position; a line that another thread is changing
-    /// is left to it. Answers true if memory was allocated.
-    pub fn put(&self, key: u64, generation: u32, position: u64, value: &[u8]) -> bool {
-        if value.len() > LONGEST_BYTES || generation > LARGEST_GENERATION {
+    /// Gives a key a value, or takes it out if the value is longer than lines
+    /// hold. The caller holds the lock of the key's piece: see the invariants.
+    /// Answers true if memory was allocated.
+    pub fn put(&self, key: u64, value: &[u8]) -> bool {
+        if value.len() > LONGEST_BYTES {
+            self.remove(key);
             return false;
         }
-        let Some(place) = self.place_word(key, position) else {
-            return false;
-        };
-        let content = u64::from(generation) << GENERATION_SHIFT | (value.len() as u64 + 1);
         let (chunk, line) = self.place(key);
         let Some(cell) = self.chunks.get(chunk) else {
             return false;
@@ -142,28 +129,51 @@ impl SmallValues {
             self.allocated.fetch_add(1, Ordering::Relaxed);
             (0..LINES_PER_CHUNK).map(|_| Line::default()).collect()
         });
-        let line = &chunk[line];
-        let before = line[0].load(Ordering::Relaxed);
-        let version = before >> VERSION_SHIFT;
-        let changing = (before & CONTENT_MASK) | (version | 1) << VERSION_SHIFT;
-        let taken = version & 1 == 0
-            && line[0]
-                .compare_exchange(before, changing, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok();
-        if !taken {
-            return allocated;
-        }
         let mut bytes = [0; LONGEST_BYTES];
         bytes[..value.len()].copy_from_slice(value);
-        let (low, high) = bytes.split_at(8);
-        // A reader that sees one of these sees the odd version too.
-        fence(Ordering::Release);
-        line[1].store(place, Ordering::Relaxed);
-        line[2].store(cambium_base::coding::u64_at(low, 0), Ordering::Relaxed);
-        line[3].store(cambium_base::coding::u64_at(high, 0), Ordering::Relaxed);
-        let next = version.wrapping_add(2) & VERSION_MASK;
-        line[0].store(content | next << VERSION_SHIFT, Ordering::Release);
+        change(&chunk[line], |line| {
+            let (low, high) = bytes.split_at(8);
+            line[1].store(key, Ordering::Relaxed);
+            line[2].store(u64_at(low, 0), Ordering::Relaxed);
+            line[3].store(u64_at(high, 0), Ordering::Relaxed);
+            value.len() as u64 + 1
+        });
         allocated
+    }
+
+    /// Takes a key out. The caller holds the exclusive lock of its piece.
+    pub fn remove(&self, key: u64) {
+        let (chunk, line) = self.place(key);
+        let Some(chunk) = self.chunks.get(chunk).and_then(OnceLock::get) else {
+            return;
+        };
+        // Nobody can put the key in now, so it is enough to look.
+        if chunk[line][1].load(Ordering::Relaxed) == key {
+            change(&chunk[line], |_| 0);
+        }
+    }
+}
+
+/// Changes a line, unless another thread is about to; `work` answers the new
+/// length field.
+fn change(line: &Line, work: impl FnOnce(&Line) -> u64) {
+    let before = line[0].load(Ordering::Relaxed);
+    let version = before & !LENGTH_MASK;
+    let taken = before & CHANGING == 0
+        && line[0]
+            .compare_exchange(
+                before,
+                version | CHANGING,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            )
+            .is_ok();
+    if taken {
+        // A reader that sees any of these stores sees the odd version too.
+        fence(Ordering::Release);
+        let length = work(line);
+        let next = version.wrapping_add(2 * CHANGING);
+        line[0].store(next | length, Ordering::Release);
     }
 }
 
@@ -172,54 +182,59 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_answers_for_its_entry_alone() {
+    fn a_line_answers_for_its_key_alone() {
         let cache = SmallValues::new(1 << 20);
-        assert_eq!(cache.get(5, 0, 64), None);
-        assert!(cache.put(5, 0, 64, b"five"));
-        assert!(!cache.put(6, 0, 64, b""));
-        assert_eq!(cache.get(5, 0, 64).as_deref(), Some(&b"five"[..]));
-        assert_eq!(cache.get(6, 0, 64).as_deref(), Some(&b""[..]));
-        // Another position, another generation, another key of the same line.
-        assert_eq!(cache.get(5, 0, 128), None);
-        assert_eq!(cache.get(5, 1, 64), None);
+        assert_eq!(cache.get(5), None);
+        assert!(cache.put(5, b"five"));
+        assert!(!cache.put(6, b""));
+        assert_eq!(cache.get(5).as_deref(), Some(&b"five"[..]));
+        assert_eq!(cache.get(6).as_deref(), Some(&b""[..]));
+        // Another key of the same line.
         let lines = (1 << 20) / LINE_BYTES;
-        assert_eq!(cache.get(5 + lines, 0, 64), None);
-        cache.put(5 + lines, 0, 64, &[9; 16]);
-        assert_eq!(cache.get(5, 0, 64), None);
-        assert_eq!(cache.get(5 + lines, 0, 64).as_deref(), Some(&[9; 16][..]));
+        assert_eq!(cache.get(5 + lines), None);
+        cache.remove(5 + lines);
+        assert_eq!(cache.get(5).as_deref(), Some(&b"five"[..]));
+        cache.put(5 + lines, &[9; 16]);
+        assert_eq!(cache.get(5), None);
+        assert_eq!(cache.get(5 + lines).as_deref(), Some(&[9; 16][..]));
+        cache.remove(5 + lines);
+        assert_eq!(cache.get(5 + lines), None);
+        cache.put(u64::MAX, b"last");
+        assert_eq!(cache.get(u64::MAX).as_deref(), Some(&b"last"[..]));
     }
 
     #[test]
-    fn what_has_no_place_is_not_kept() {
+    fn a_long_value_takes_the_short_one_out() {
         let cache = SmallValues::new(1 << 20);
-        cache.put(u64::MAX, 0, 64, b"far");
-        assert_eq!(cache.get(u64::MAX, 0, 64), None);
-        cache.put(1, u32::MAX, 64, b"late");
-        assert_eq!(cache.get(1, u32::MAX, 64), None);
-        cache.put(1, 0, 64, &[0; 17]);
-        assert_eq!(cache.get(1, 0, 64), None);
+        cache.put(1, b"short");
+        cache.put(1, &[0; 17]);
+        assert_eq!(cache.get(1), None);
         let none = SmallValues::new(100);
-        assert!(!none.put(1, 0, 64, b"x"));
-        assert_eq!((none.get(1, 0, 64), none.bytes()), (None, 0));
+        assert!(none.is_off() && !none.put(1, b"x"));
+        none.remove(1);
+        assert_eq!((none.get(1), none.bytes()), (None, 0));
     }
 
     #[test]
     fn readers_meet_whole_values_while_a_line_changes() {
         let cache = SmallValues::new(CHUNK_BYTES);
+        let lines = LINES_PER_CHUNK as u64;
         std::thread::scope(|scope| {
-            for writer in 1..3u8 {
+            for writer in 0..2u64 {
                 let cache = &cache;
                 scope.spawn(move || {
+                    let key = 7 + writer * lines;
                     for round in 0..20_000u64 {
-                        let byte = writer.wrapping_mul(round as u8);
-                        cache.put(7, 0, u64::from(byte), &[byte; 16]);
+                        let byte = (round as u8) & 0x7f | (writer as u8) << 7;
+                        cache.put(key, &[byte; 16]);
                     }
                 });
             }
             for round in 0..20_000u64 {
-                let position = round % 256;
-                if let Some(value) = cache.get(7, 0, position) {
-                    assert_eq!(&*value, &[position as u8; 16]);
+                let writer = round % 2;
+                if let Some(value) = cache.get(7 + writer * lines) {
+                    assert_eq!(u64::from(value[0] >> 7), writer);
+                    assert!(value.iter().all(|byte| *byte == value[0]));
                 }
             }
         });

@@ -182,6 +182,15 @@ impl Table {
         (slot / per_piece, slot % per_piece)
     }
 
+    /// The keys of this table whose slots are in the same piece; the very last
+    /// key there is counts to none.
+    pub fn keys_of_piece(&self, key: u64) -> std::ops::Range<u64> {
+        let first = key - self.piece_of(key).1 as u64;
+        let end = first.saturating_add(self.shape.slots_per_piece() as u64);
+        // The last piece has slots beyond the table's end.
+        first..end.min(self.first_key.saturating_add(self.slot_count()))
+    }
+
     /// How many pieces there are.
     pub fn piece_count(&self) -> usize {
         self.pieces.len()
@@ -343,9 +352,9 @@ impl Table {
     }
 
     /// Points a key at its entry, or at none; keeps the count of live entries.
-    /// The piece must be in memory. Answers the generation of the data file
-    /// that the slot now points into.
-    pub fn set_slot(&self, key: u64, value: Slot) -> u32 {
+    /// The piece must be in memory. `meanwhile` runs under the same exclusive
+    /// lock of the piece.
+    pub fn set_slot(&self, key: u64, value: Slot, meanwhile: impl FnOnce()) {
         let (piece, slot) = self.piece_of(key);
         let place = self.place_of(key);
         let (before, generation) = {
@@ -358,6 +367,7 @@ impl Table {
             let before = slots.get(slot);
             slots.set(slot, value);
             state.dirty = true;
+            meanwhile();
             (before, state.generations[place])
         };
         let was_live = matches!(before, Slot::Position(_));
@@ -371,17 +381,16 @@ impl Table {
                 }
             }
         }
-        generation
     }
 
-    /// What the slot of a key says, with the generation of its data file, if
-    /// its piece is in memory.
-    pub fn slot_now(&self, key: u64) -> Option<(Slot, u32)> {
+    /// Shows what the slot of a key says, with the generation of its data file,
+    /// under the shared lock of its piece, if the piece is in memory.
+    pub fn with_slot(&self, key: u64, look: impl FnOnce(Slot, u32)) {
         let (piece, slot) = self.piece_of(key);
-        let place = self.place_of(key);
         let state = self.piece(piece);
-        let slots = state.slots.as_ref()?;
-        Some((slots.get(slot), state.generations[place]))
+        if let Some(slots) = &state.slots {
+            look(slots.get(slot), state.generations[self.place_of(key)]);
+        }
     }
 
     /// True if a new entry of a key needs no reading and no allocating before.

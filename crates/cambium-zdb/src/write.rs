@@ -133,16 +133,16 @@ impl Core {
         if !request.changes.is_empty() {
             self.begin_session()?;
         }
+        // Neighbours share a piece: looked at once.
+        let mut prepared = 0..0;
         for change in &request.changes {
             match change {
-                // What most writes find, for the price of a look.
-                Change::Put { key, .. }
-                    if self.with_open_table(*key, |table| table.is_prepared(*key))
-                        == Some(true) => {}
+                Change::Put { key, .. } if prepared.contains(key) => {}
                 Change::Put { key, .. } => {
                     self.ensure_table(*key)?;
                     if let Some(table) = self.table_of(*key)? {
                         self.prepare_piece(&table, *key)?;
+                        prepared = table.keys_of_piece(*key);
                     }
                 }
                 Change::Delete { key } => {
@@ -207,8 +207,9 @@ impl Core {
         } else {
             request.changes
         };
-        // Neighbours share a table.
+        // Neighbours share a table, and a piece of its index.
         let mut last: Option<Arc<Table>> = None;
+        let mut prepared = 0..0;
         for change in changes {
             let (key, value) = match change {
                 Change::Put { key, value } => (key, Some(value)),
@@ -219,11 +220,18 @@ impl Core {
                 Some(table) if table.number == self.table_number(key) => table.clone(),
                 _ => match self.table_of(key)? {
                     Some(table) => last.insert(table).clone(),
-                    None => continue,
+                    None => {
+                        assert!(value.is_none(), "the tables of puts were made before");
+                        continue;
+                    }
                 },
             };
             match &value {
-                Some(_) => self.prepare_piece(&table, key)?,
+                Some(_) if prepared.contains(&key) => {}
+                Some(_) => {
+                    self.prepare_piece(&table, key)?;
+                    prepared = table.keys_of_piece(key);
+                }
                 None => table.load_piece(table.piece_of(key).0)?,
             }
             // Removing what is not there needs no entry; what the slot says

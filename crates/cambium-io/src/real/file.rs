@@ -16,14 +16,17 @@ use rustix::fs::{FallocateFlags, FileType, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::{alignment, window};
-use crate::AlignedBuffer;
 use crate::file_system::{Advice, Alignment, AppendWindow, File, OpenOptions};
 
 /// Most buffers one `pwritev` takes (`IOV_MAX`).
 const VECTOR_LIMIT: usize = 1024;
 
-/// Bytes written at once where holes are filled with zeros by hand.
-const ZEROS_BYTES: usize = 1 << 20;
+/// What ranges are filled with by hand: always there, so that it costs neither
+/// an allocation nor a page fault, and aligned for direct I/O.
+#[repr(align(4096))]
+struct Zeros([u8; 256 << 10]);
+
+static ZEROS: Zeros = Zeros([0; 256 << 10]);
 
 /// An open file or block device of the operating system.
 #[derive(Debug)]
@@ -79,11 +82,10 @@ impl RealFile {
 
     /// Where holes cannot be punched, the range must still read as zeros.
     fn write_zeros(&self, offset: u64, end: u64) -> Result<()> {
-        let zeros = AlignedBuffer::new(ZEROS_BYTES, self.alignment.memory.max(4096));
         let mut position = offset;
         while position < end {
-            let count = (end - position).min(ZEROS_BYTES as u64) as usize;
-            self.write_at(&zeros[..count], position)?;
+            let count = (end - position).min(ZEROS.0.len() as u64) as usize;
+            self.write_at(&ZEROS.0[..count], position)?;
             position += count as u64;
         }
         Ok(())
