@@ -19,6 +19,8 @@ use kvzone_core::adapter::Adapter;
 use kvzone_core::calibration;
 use kvzone_core::error::{Error, Result};
 
+#[cfg(test)]
+mod agreement;
 mod broken;
 mod cambium;
 #[cfg(test)]

@@ -1,0 +1,93 @@
+//! Every store that is found runs every workload that it can, and all of them
+//! return the same from the same seed: the hashes of their reads agree, and
+//! each read is what was written.
+
+use std::collections::BTreeMap;
+
+use kvzone_core::adapter::{Adapter, Availability, DurabilityName, Profile};
+use kvzone_core::calibration::Memory;
+use kvzone_core::driver::run_job;
+use kvzone_core::error::Error;
+use kvzone_core::job::{Job, Load, SizeChoice, Until};
+use kvzone_core::workload::WORKLOADS;
+
+use super::all;
+
+/// Sizes of keys and values, and threads: workloads take them in turn, so that
+/// opening stores again and again does not take minutes.
+const FORMS: [(SizeChoice, SizeChoice, u32); 5] = [
+    (SizeChoice::Fixed(4), SizeChoice::Fixed(4), 1),
+    (SizeChoice::Fixed(16), SizeChoice::Uniform(10, 3_000), 1),
+    (SizeChoice::Fixed(8), SizeChoice::Fixed(100), 2),
+    (SizeChoice::Uniform(9, 60), SizeChoice::Fixed(100), 1),
+    (SizeChoice::Uniform(20, 30), SizeChoice::Fixed(500), 2),
+];
+
+/// The hash of what was read, if there is one; none where the store cannot do it.
+fn outcome(adapter: &dyn Adapter, load: &Load) -> Option<Option<String>> {
+    let folder = tempfile::tempdir().unwrap();
+    let job = Job {
+        store: adapter.name().to_string(),
+        repeat: 0,
+        folder: folder.path().to_path_buf(),
+        durability: DurabilityName::Written,
+        cache_bytes: 8 << 20,
+        memory_limit_bytes: None,
+        profile: Profile::Equal,
+        overrides: BTreeMap::new(),
+        cold: false,
+        reopen: false,
+        load: load.clone(),
+    };
+    let what = format!("{} {load:?}", adapter.name());
+    let phases = match run_job(adapter, &job, &()) {
+        Ok(phases) => phases,
+        Err(Error::Unsupported { .. } | Error::Usage(_)) => return None,
+        Err(error) => panic!("{what}: {error}"),
+    };
+    for phase in &phases {
+        match &phase.failure {
+            None => {}
+            Some(Error::Unsupported { .. }) => return None,
+            Some(error) => panic!("{what}: {:?}: {error}", phase.phase),
+        }
+    }
+    Some(phases.into_iter().find_map(|phase| phase.result_hash))
+}
+
+#[test]
+fn all_stores_that_are_found_return_the_same() {
+    for adapter in all().into_iter().filter(|adapter| adapter.keeps_data()) {
+        if let Availability::Missing { what, .. } = adapter.probe() {
+            eprintln!("SKIPPED: {} is missing: {what}", adapter.name());
+            continue;
+        }
+        let mut agreed = 0;
+        for (turn, workload) in WORKLOADS.iter().enumerate() {
+            let (key_bytes, value_bytes, threads) = FORMS[turn % FORMS.len()];
+            let load = Load {
+                workload: workload.name.to_string(),
+                seed: 11,
+                keys: 2_000,
+                key_bytes,
+                value_bytes,
+                until: Until::Operations(3_000),
+                threads,
+                batch: if workload.only_writes() { 7 } else { 1 },
+                rate: None,
+                popularity: None,
+                verify_every: 1,
+                compressible: 0.5,
+            };
+            let Some(found) = outcome(&*adapter, &load) else {
+                eprintln!("n/a: {} {}", adapter.name(), workload.name);
+                continue;
+            };
+            let expected = outcome(&Memory, &load).flatten();
+            assert_eq!(found, expected, "{} {load:?}", adapter.name());
+            agreed += 1;
+        }
+        assert!(agreed > 0, "{} runs nothing", adapter.name());
+        eprintln!("{}: {agreed} loads agree", adapter.name());
+    }
+}
