@@ -1,4 +1,4 @@
-//! Our own engines, each as a store: whatever [`cambium::engines`] lists.
+//! Our own engines, each as a store: whatever [`cambium::engines()`] lists.
 //!
 //! Options of the engine are settings of the same names; `kvzone list stores`
 //! needs no line here when there is a new engine. What is chosen:
