@@ -16,7 +16,7 @@
 //! |---|---|---|---|
 //! | `type` | `hash` | `hash` | `hash` |
 //! | `buckets` (`#bnum`) | as shipped: 1,048,583, and 65,536 in a tree | twice the expected entries, no fewer than shipped; in a tree a tenth of them | as `equal` |
-//! | `mapped_bytes` (`#msiz`) | as shipped: 64 MiB | the cache asked for | as `equal` |
+//! | `mapped_bytes` (`#msiz`) | as shipped: 64 MiB | the cache asked for | the whole file, as it is expected to be, where that is more |
 //! | `page_cache_bytes` (`#pccap`, tree) | as shipped: 64 MiB | the cache asked for | as `equal` |
 //! | `linear` (`#opts=l`) | off | off | on: chains are lists, not trees, as its documents advise where there are buckets enough |
 //! | `batch` | `bulk` | `bulk` | `bulk` |
@@ -63,6 +63,10 @@ enum BatchForm {
     Bulk,
     Transaction,
 }
+
+/// Bytes of a bucket, and of an entry beside its key and value, about.
+const BUCKET_BYTES: u64 = 6;
+const ENTRY_BYTES: u64 = 32;
 
 /// Every setting, decided.
 struct Plan {
@@ -120,16 +124,21 @@ fn plan(request: &OpenRequest) -> Result<Plan> {
     } else {
         request.cache_bytes
     };
+    let tuned = request.profile == Profile::Tuned;
+    let mapped = if tuned {
+        cache.max(file_bytes(request, buckets))
+    } else {
+        cache
+    };
     let page_cache_bytes = match tree {
         true => settings.number("page_cache_bytes", cache)?,
         false => 0,
     };
-    let tuned = request.profile == Profile::Tuned;
     let batch = settings.word("batch", "bulk", &["bulk", "transaction"])?;
     Ok(Plan {
         tree,
         buckets: settings.number("buckets", buckets)?,
-        mapped_bytes: settings.number("mapped_bytes", cache)?,
+        mapped_bytes: settings.number("mapped_bytes", mapped)?,
         page_cache_bytes,
         linear: settings.flag("linear", tuned)?,
         batch: match batch {
@@ -140,6 +149,13 @@ fn plan(request: &OpenRequest) -> Result<Plan> {
         mode,
         printed: settings.finish()?,
     })
+}
+
+/// About how large the file will be.
+fn file_bytes(request: &OpenRequest, buckets: u64) -> u64 {
+    let entry = request.expected_value_bytes + u64::from(request.key_bytes) + ENTRY_BYTES;
+    let entries = request.expected_keys.saturating_mul(entry);
+    entries.saturating_add(buckets.saturating_mul(BUCKET_BYTES))
 }
 
 fn on_or_off(on: bool) -> &'static str {
