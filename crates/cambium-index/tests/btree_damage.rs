@@ -75,6 +75,10 @@ fn exercise(nodes: &mut DamagedNodes<'_>, subject: &Subject, random: &mut Random
         }
     }
     again(nodes);
+    let keys: Vec<_> = (0..10).map(|_| subject.some_key(random).unwrap()).collect();
+    let keys: Vec<_> = keys.iter().map(Vec::as_slice).collect();
+    let _ = btree::get_many(nodes, root, &keys);
+    again(nodes);
     let mut cursor = Cursor::new(Some(root));
     while let Ok(true) = cursor.next(nodes) {}
     again(nodes);

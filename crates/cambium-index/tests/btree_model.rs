@@ -6,8 +6,8 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use cambium_index::MemoryNodes;
-use cambium_index::btree::{self, Cursor, KeyLayout, TreeOptions};
+use cambium_index::btree::{self, Cursor, KeyLayout, NodeView, TreeOptions};
+use cambium_index::{MemoryNodes, NodeReader};
 
 use support::{Family, Random, Subject};
 
@@ -56,7 +56,9 @@ fn run(family: Family, options: TreeOptions, node_bytes: usize, seed: u64, batch
 
 #[test]
 fn random_batches_leave_what_the_model_says() {
-    for seed in 0..4 {
+    // More seeds than are run always: TREE_SEEDS=1000 cargo test -p cambium-index
+    let seeds = std::env::var("TREE_SEEDS").map_or(4, |seeds| seeds.parse().unwrap());
+    for seed in 0..seeds {
         for &(family, keys) in CASES {
             for options in [TreeOptions::new(keys), TreeOptions::plain(keys)] {
                 run(family, options, 512, seed, 60);
@@ -210,7 +212,7 @@ fn metadata_lives_in_the_root_and_may_change_alone() {
                 &mut |_, _, _| unreachable!(),
             )
             .unwrap();
-            let node = cambium_index::NodeReader::read(&nodes, root.unwrap()).unwrap();
+            let node = nodes.read(root.unwrap()).unwrap();
             assert_eq!(btree::metadata(&node).unwrap(), metadata);
             let report = btree::check(&nodes, &options, root, &mut |_, _| Ok(())).unwrap();
             assert_eq!(report.findings, []);
@@ -242,5 +244,27 @@ fn an_old_root_still_shows_the_old_tree() {
             assert_eq!(cursor.entry(), Some((key.as_slice(), *value)));
         }
         assert!(!cursor.next(&subject.nodes).unwrap());
+    }
+}
+
+#[test]
+fn a_leaf_with_new_values_becomes_the_root_when_all_others_go() {
+    for keep in [0usize, 17, 39] {
+        let mut subject = Subject::new(512, TreeOptions::plain(KeyLayout::Fixed(8)));
+        let key = |number: usize| (number as u64).to_be_bytes().to_vec();
+        subject.apply(&(0..40).map(|n| (key(n), Some(7))).collect(), "load");
+        // One leaf keeps its keys and gets a new value; all others lose theirs.
+        let before = subject.check(&mut Random::new(3), "load");
+        assert_eq!(before.nodes_by_level.len(), 2);
+        let root = subject.nodes.read(subject.root.unwrap()).unwrap();
+        let separator = NodeView::parse(&root).unwrap().key(0);
+        let leaf_of = |number: usize| key(number) >= separator;
+        let batch = (0..40)
+            .filter(|&n| n == keep || leaf_of(n) != leaf_of(keep))
+            .map(|n| (key(n), (n == keep).then_some(8)))
+            .collect();
+        subject.apply(&batch, "shrink");
+        let after = subject.check(&mut Random::new(3), "shrink");
+        assert_eq!(after.nodes(), 1);
     }
 }

@@ -17,7 +17,8 @@ use cambium_base::{Error, Result};
 
 use crate::node_store::{Node, NodeAddress, NodeWriter};
 
-use super::levels::{Levels, RightEdge, child_low};
+use super::finish::RightEdge;
+use super::levels::{Levels, child_low};
 use super::node::{NodeView, read_node, view};
 use super::options::TreeOptions;
 use super::search::rank;

@@ -4,7 +4,8 @@ use cambium_base::{Error, Result};
 
 use crate::node_store::{NodeAddress, NodeWriter};
 
-use super::levels::{Levels, RightEdge};
+use super::finish::RightEdge;
+use super::levels::Levels;
 use super::options::TreeOptions;
 
 /// Makes a tree of `entries`, which come in strictly ascending order of their

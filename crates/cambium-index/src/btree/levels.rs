@@ -40,18 +40,9 @@ const NODES_HELD_BACK: usize = 3;
 /// A run longer than this many nodes is looked at, and mostly written.
 const LONG_RUN_NODES: usize = 12;
 
-/// How the last runs are cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RightEdge {
-    /// Entries were appended: full nodes are left behind.
-    Appended,
-    /// Anything else.
-    Mixed,
-}
-
 /// How a run fits into nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fit {
+pub(super) enum Fit {
     /// Too little for a node.
     Small,
     /// One node.
@@ -73,9 +64,9 @@ impl Fit {
 }
 
 #[derive(Debug, Default)]
-struct Level {
+pub(super) struct Level {
     /// Leaves: entries. Above: children under their lower bounds.
-    run: Run,
+    pub(super) run: Run,
     /// Leaves: the lower bound of the run. Above, it is the run's first key.
     low: Vec<u8>,
     /// Whether the run's last child is an old node, which may be opened.
@@ -87,13 +78,17 @@ struct Level {
 /// The open levels of a tree that is being written.
 #[derive(Debug)]
 pub(super) struct Levels {
-    levels: Vec<Level>,
-    node_bytes: usize,
+    pub(super) levels: Vec<Level>,
+    pub(super) node_bytes: usize,
     compressed: bool,
     separators: Separators,
     merge_below: usize,
+    /// A leaf that stands before what follows, under its lower bound, not
+    /// appended yet: if nothing follows, it has to become the root. While there
+    /// is one, the run of the leaves is empty.
+    pub(super) placed: Option<(Vec<u8>, Vec<u8>)>,
     /// The old node that was pushed or opened last: where damage is reported.
-    source: NodeAddress,
+    pub(super) source: NodeAddress,
 }
 
 impl Levels {
@@ -110,11 +105,12 @@ impl Levels {
                 },
             },
             merge_below: options.merge_below(node_bytes),
+            placed: None,
             source: NodeAddress(0),
         }
     }
 
-    fn form(&self, level: usize) -> NodeForm {
+    pub(super) fn form(&self, level: usize) -> NodeForm {
         NodeForm {
             level: level as u8,
             compressed: self.compressed,
@@ -149,6 +145,7 @@ impl Levels {
         key: &[u8],
         value: u64,
     ) -> Result<()> {
+        self.append_placed(writer)?;
         let run = &mut self.at(0).run;
         run.push(key, value);
         let last = run.len() - 1;
@@ -164,6 +161,10 @@ impl Levels {
         start: usize,
         end: usize,
     ) -> Result<()> {
+        if start >= end {
+            return Ok(());
+        }
+        self.append_placed(writer)?;
         let run = &mut self.at(0).run;
         let meet = run.len();
         run.extend_from_leaf(leaf, start, end);
@@ -199,11 +200,21 @@ impl Levels {
         low: &[u8],
         content: Vec<u8>,
     ) -> Result<()> {
+        self.append_placed(writer)?;
         if !self.at(0).run.is_empty() {
             self.close(writer, 0, Fit::Many)?;
         }
+        self.placed = Some((low.to_vec(), content));
+        Ok(())
+    }
+
+    /// Something follows a leaf that was placed, so it is not the root.
+    pub(super) fn append_placed<W: NodeWriter + ?Sized>(&mut self, writer: &mut W) -> Result<()> {
+        let Some((low, content)) = self.placed.take() else {
+            return Ok(());
+        };
         let address = writer.append(content)?;
-        self.push_child(writer, 1, low, address, false)
+        self.push_child(writer, 1, &low, address, false)
     }
 
     fn push_child<W: NodeWriter + ?Sized>(
@@ -236,6 +247,7 @@ impl Levels {
         address: NodeAddress,
     ) -> Result<()> {
         self.source = address;
+        self.append_placed(writer)?;
         for below in 0..=level {
             // Closing a run may begin the next one.
             if self.at(below).run.is_empty() {
@@ -256,7 +268,7 @@ impl Levels {
     }
 
     /// How the run of a level fits into nodes.
-    fn fit(&self, level: usize) -> Fit {
+    pub(super) fn fit(&self, level: usize) -> Fit {
         let run = &self.levels[level].run;
         let room = room(self.node_bytes);
         let mut gauge = Gauge::new(self.form(level));
@@ -296,13 +308,17 @@ impl Levels {
         Ok(())
     }
 
-    fn can_join_left(&self, level: usize) -> bool {
+    pub(super) fn can_join_left(&self, level: usize) -> bool {
         let parents = self.levels.get(level + 1);
         parents.is_some_and(|parents| parents.last_is_kept && !parents.run.is_empty())
     }
 
     /// Takes the old node to the left of a run apart and puts it before it.
-    fn join_left<W: NodeWriter + ?Sized>(&mut self, writer: &mut W, level: usize) -> Result<()> {
+    pub(super) fn join_left<W: NodeWriter + ?Sized>(
+        &mut self,
+        writer: &mut W,
+        level: usize,
+    ) -> Result<()> {
         let parents = self.at(level + 1);
         parents.last_is_kept = false;
         let Some((low, address)) = parents.run.pop() else {
@@ -344,7 +360,7 @@ impl Levels {
         self.write(writer, level, &ends)
     }
 
-    fn cutter(&self, level: usize, metadata_bytes: usize) -> Cutter {
+    pub(super) fn cutter(&self, level: usize, metadata_bytes: usize) -> Cutter {
         Cutter {
             form: self.form(level),
             capacity: room(self.node_bytes) - metadata_bytes,
@@ -352,7 +368,7 @@ impl Levels {
     }
 
     /// Writes the nodes of a run that end at `ends`, and keeps what follows.
-    fn write<W: NodeWriter + ?Sized>(
+    pub(super) fn write<W: NodeWriter + ?Sized>(
         &mut self,
         writer: &mut W,
         level: usize,
@@ -409,111 +425,6 @@ impl Levels {
         let rest = self.levels[level].run.raw_bytes();
         self.levels[level].long_from = (4 * rest).max(LONG_RUN_NODES * self.node_bytes);
         Ok(())
-    }
-
-    /// Nothing follows: writes the open runs, and the root with its metadata.
-    /// `None` if there is no entry.
-    pub(super) fn finish<W: NodeWriter + ?Sized>(
-        mut self,
-        writer: &mut W,
-        metadata: &[u8],
-        edge: RightEdge,
-    ) -> Result<Option<NodeAddress>> {
-        let mut level = 0;
-        while level < self.levels.len() {
-            if self.levels[level].run.is_empty() {
-                level += 1;
-                continue;
-            }
-            if self.can_join_left(level) && self.wants_left(level, edge) {
-                self.join_left(writer, level)?;
-            }
-            let above = &self.levels[level + 1..];
-            let is_top = above.iter().all(|above| above.run.is_empty());
-            if !is_top {
-                self.close_right(writer, level, 0, edge)?;
-                level += 1;
-                continue;
-            }
-            if level > 0 && self.levels[level].run.len() == 1 {
-                // A tree that shrank: the only child takes the root's place.
-                level -= 1;
-                if let Some(root) = self.adopt(writer, level, metadata)? {
-                    return Ok(Some(root));
-                }
-                continue;
-            }
-            if let Some(root) = self.write_root(writer, level, metadata)? {
-                return Ok(Some(root));
-            }
-            self.close_right(writer, level, metadata.len(), edge)?;
-            level += 1;
-        }
-        Ok(None)
-    }
-
-    /// Whether the last run of a level shall join the old node before it.
-    fn wants_left(&self, level: usize, edge: RightEdge) -> bool {
-        match self.fit(level) {
-            Fit::Small => true,
-            // What is appended fills the last node; the old one is full.
-            Fit::TwoHalves => edge == RightEdge::Mixed,
-            Fit::One | Fit::Many => false,
-        }
-    }
-
-    fn close_right<W: NodeWriter + ?Sized>(
-        &mut self,
-        writer: &mut W,
-        level: usize,
-        metadata_bytes: usize,
-        edge: RightEdge,
-    ) -> Result<()> {
-        let cutter = self.cutter(level, metadata_bytes);
-        let run = &self.levels[level].run;
-        let ends = match edge {
-            RightEdge::Appended => cutter.full(run),
-            RightEdge::Mixed => cutter.even(run),
-        };
-        self.write(writer, level, &ends)
-    }
-
-    /// The only child of a level above `level`: the root, if its metadata is
-    /// what it shall be, else opened.
-    fn adopt<W: NodeWriter + ?Sized>(
-        &mut self,
-        writer: &mut W,
-        level: usize,
-        metadata: &[u8],
-    ) -> Result<Option<NodeAddress>> {
-        let address = NodeAddress(self.levels[level + 1].run.value(0));
-        let node = read_node(writer, address, Some(level as u8))?;
-        if view(writer, address, &node)?.metadata() == metadata {
-            return Ok(Some(address));
-        }
-        self.join_left(writer, level)?;
-        Ok(None)
-    }
-
-    /// The run of the top level as one node, if it fits beside the metadata.
-    fn write_root<W: NodeWriter + ?Sized>(
-        &self,
-        writer: &mut W,
-        level: usize,
-        metadata: &[u8],
-    ) -> Result<Option<NodeAddress>> {
-        let run = &self.levels[level].run;
-        let capacity = room(self.node_bytes) - metadata.len();
-        let mut gauge = Gauge::new(self.form(level));
-        for position in 0..run.len() {
-            gauge.push(run.key(position), run.value(position));
-            if gauge.bytes() > capacity {
-                return Ok(None);
-            }
-        }
-        let whole = (0, run.len());
-        let node = encode(self.form(level), run, whole, metadata, self.node_bytes)?;
-        writer.append(node).map(Some)
     }
 }
 

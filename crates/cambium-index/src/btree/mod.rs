@@ -29,10 +29,10 @@
 //! |---|---|
 //! | `layout` | the bytes of a node |
 //! | `node` | a node as it is read |
-//! | `search` | looking for a key in a node and in a tree |
+//! | `search`, `search_many` | looking for a key in a node and in a tree, and for many at once |
 //! | `encode` | the size of a node, and writing it |
 //! | `run`, `cut` | entries on their way into nodes, and where a node ends |
-//! | `levels` | writing a tree from left to right, level by level |
+//! | `levels`, `finish` | writing a tree from left to right, level by level; its right edge and root |
 //! | `apply`, `build`, `retire` | a batch, a bulk load, the end of a tree |
 //! | `cursor` | entries in order, both ways |
 //! | `check` | every invariant, and statistics |
@@ -43,6 +43,7 @@ mod check;
 mod cursor;
 mod cut;
 mod encode;
+mod finish;
 mod layout;
 mod levels;
 mod node;
@@ -50,6 +51,7 @@ mod options;
 mod retire;
 mod run;
 mod search;
+mod search_many;
 
 pub use apply::{Merge, apply};
 pub use build::build;
@@ -60,6 +62,7 @@ pub use node::NodeView;
 pub use options::{KeyLayout, TreeOptions, max_key_bytes, max_metadata_bytes};
 pub use retire::retire_all;
 pub use search::{Descent, Step, get, step};
+pub use search_many::get_many;
 
 use crate::node_store::Node;
 

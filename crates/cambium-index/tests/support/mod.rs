@@ -244,8 +244,17 @@ impl Subject {
         let reachable = self.nodes.reachable(self.root);
         assert_eq!(reachable, self.nodes.live, "{what}: live nodes");
         assert_eq!(report.statistics.nodes(), reachable.len() as u64, "{what}");
-        for _ in 0..20 {
-            let key = self.near_key(random);
+        let keys: Vec<_> = (0..20).map(|_| self.near_key(random)).collect();
+        if let Some(root) = self.root {
+            let asked: Vec<_> = keys.iter().map(Vec::as_slice).collect();
+            let expected: Vec<_> = keys
+                .iter()
+                .map(|key| self.model.get(key).copied())
+                .collect();
+            let found = btree::get_many(&self.nodes, root, &asked).unwrap();
+            assert_eq!(found, expected, "{what}");
+        }
+        for key in keys {
             let found = self
                 .root
                 .and_then(|root| btree::get(&self.nodes, root, &key).unwrap());
