@@ -17,11 +17,11 @@ help: ## Print this list
 preflight: ## Check that Rust 1.85 or newer and a linker are here
 	@.ci/preflight
 
-build: preflight ## Build target/release/cambium
+build: preflight ## Build target/release/cambium and target/release/kvzone
 	$(CARGO) build -j$(JOBS) --release
 
 # The main job on real input: a tree of this machine's files goes into a store.
-run: preflight ## Import up to 1 GiB of /usr; look up, list, check, kill and resume; under 2 minutes
+run: preflight ## Import up to 1 GiB of /usr; look up, list, check, kill and resume; compare stores
 	JOBS=$(JOBS) scripts/run.sh
 
 # What is quick to fail goes first; the suites go last, so that their closing
@@ -39,8 +39,6 @@ soak: preflight ## Run the suites with larger bounds, and unsafe code under Addr
 peers: ## Fetch the stores to compare with into target/peers
 	@scripts/peers.sh
 
-# Synced writes by one thread and by many, in rounds that take turns. On a
-# machine that does other work, believe the ratio and not the rates.
-bench: preflight ## Measure synced writes, alone and together, on the disk of target/
-	@mkdir -p target/bench
-	$(CARGO) run -j$(JOBS) --release --package cambium-zdb --example synced_writes -- target/bench
+# On a machine that does other work, believe ratios more than rates.
+bench: preflight peers ## Measure the tables of docs/benchmarks.md beside other stores, and write them
+	CARGO=$(CARGO) JOBS=$(JOBS) scripts/bench.sh

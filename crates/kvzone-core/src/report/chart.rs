@@ -41,14 +41,35 @@ pub fn escape(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// A chart of lines, from 0; `across` and `unit` name the axes.
+/// Values that lie further apart than this are drawn on a logarithmic scale:
+/// on a linear one the smaller would all be the ground line.
+const LINEAR_UP_TO: f64 = 30.0;
+
+/// A chart of lines, from 0, or in decades where values lie far apart;
+/// `across` and `unit` name the axes.
 pub fn lines(series: &[Series], across: &str, unit: impl Fn(f64) -> String) -> String {
     let points = || series.iter().flat_map(|one| &one.points);
     let furthest = points().map(|point| point.0).fold(1.0, f64::max);
-    let steps = nice_steps(points().map(|point| point.1).fold(0.0, f64::max));
+    let largest = points().map(|point| point.1).fold(0.0, f64::max);
+    let seen = points().map(|point| point.1).filter(|&value| value > 0.0);
+    let smallest = seen.fold(largest, f64::min);
+    let logarithmic = smallest > 0.0 && largest / smallest > LINEAR_UP_TO;
+    let steps = if logarithmic {
+        decades(smallest, largest)
+    } else {
+        nice_steps(largest)
+    };
+    let ground = steps.first().copied().unwrap_or(0.0);
     let top = steps.last().copied().unwrap_or(1.0);
     let x = |value: f64| LEFT + value / furthest * (WIDTH - LEFT - RIGHT);
-    let y = |value: f64| LINES_HEIGHT - BOTTOM - value / top * (LINES_HEIGHT - TOP - BOTTOM);
+    let y = |value: f64| {
+        let share = if logarithmic {
+            (value.max(ground) / ground).ln() / (top / ground).ln()
+        } else {
+            value / top
+        };
+        LINES_HEIGHT - BOTTOM - share * (LINES_HEIGHT - TOP - BOTTOM)
+    };
     let mut svg = open(LINES_HEIGHT);
     for &step in &steps {
         rule(&mut svg, y(step), &unit(step));
@@ -266,6 +287,14 @@ mod tests {
         let svg = lines(&[series], "seconds", |v| v.to_string());
         assert!(svg.contains("points=\"70.0,226.0 706.0,14.0\""), "{svg}");
         assert!(!lines(&[], "seconds", |v| v.to_string()).contains("NaN"));
+        let apart = Series {
+            name: "b".to_string(),
+            colour: 1,
+            points: vec![(0.0, 10.0), (1.0, 0.0), (10.0, 1000.0)],
+        };
+        let svg = lines(&[apart], "seconds", |v| v.to_string());
+        let expected = "points=\"70.0,226.0 133.6,226.0 706.0,14.0\"";
+        assert!(svg.contains(expected), "decades; 0 lies on the ground: {svg}");
         assert_eq!(dots(&[], true, |v| v.to_string()), "");
     }
 }

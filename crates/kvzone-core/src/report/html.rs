@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::record::{Phase, Report, Run, Status};
+use crate::record::{Report, Run, Status};
 use crate::report::chart::{COLOURS, DotRow, Series, dots, escape, lines};
 use crate::report::summary::{Row, Summary};
 use crate::report::text::{bytes, duration, grouped, or_dash, three_digits};
@@ -171,8 +171,6 @@ fn legend(summary: &Summary) -> String {
 fn table(summary: &Summary) -> String {
     let heads = [
         "store",
-        "version",
-        "rounds",
         "ops/s",
         "p50",
         "p99",
@@ -200,11 +198,12 @@ fn table(summary: &Summary) -> String {
     text + "</table></div>"
 }
 
-fn cells(row: &Row) -> [String; 14] {
+fn cells(row: &Row) -> [String; 12] {
     [
-        row.store.clone(),
-        row.version.clone().unwrap_or_else(|| "-".to_string()),
-        row.rounds.to_string(),
+        match &row.version {
+            Some(version) => format!("{} {version}", row.store),
+            None => row.store.clone(),
+        },
         or_dash(row.ops_per_second, grouped),
         or_dash(row.p50, duration),
         or_dash(row.p99, duration),
@@ -261,16 +260,12 @@ fn outcomes(report: &Report) -> String {
             escape(&run.store),
             escape(&run.workload),
             run.repeat + 1,
-            phase_name(run.phase),
+            run.phase.name(),
             run.status.name(),
             escape(run.error.as_deref().unwrap_or("no reason given"))
         );
     }
     text + "</ul>"
-}
-
-fn phase_name(phase: Phase) -> &'static str {
-    phase.name()
 }
 
 #[cfg(test)]

@@ -46,7 +46,8 @@ pub(crate) fn run(arguments: RunArguments) -> Result<ExitCode> {
         write_json(path, &mut file, &outcome.report)?;
     }
     if let Some((path, mut file)) = page {
-        let command = std::env::args().collect::<Vec<_>>().join(" ");
+        let words: Vec<String> = std::env::args().skip(1).collect();
+        let command = format!("kvzone {}", words.join(" "));
         let page = html::render(&outcome.report, &summaries, &command);
         file.write_all(page.as_bytes())
             .map_err(|error| Error::machine("write", path, error))?;
