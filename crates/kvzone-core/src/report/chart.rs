@@ -294,7 +294,10 @@ mod tests {
         };
         let svg = lines(&[apart], "seconds", |v| v.to_string());
         let expected = "points=\"70.0,226.0 133.6,226.0 706.0,14.0\"";
-        assert!(svg.contains(expected), "decades; 0 lies on the ground: {svg}");
+        assert!(
+            svg.contains(expected),
+            "decades; 0 lies on the ground: {svg}"
+        );
         assert_eq!(dots(&[], true, |v| v.to_string()), "");
     }
 }
