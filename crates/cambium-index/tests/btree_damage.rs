@@ -131,8 +131,10 @@ fn subjects() -> Vec<Subject> {
 
 #[test]
 fn damaged_nodes_never_panic_and_never_loop() {
-    let mut random = Random::new(1);
-    for subject in subjects() {
+    // More than are run always: TREE_SEEDS=1000 cargo test -p cambium-index
+    let rounds = std::env::var("TREE_SEEDS").map_or(1, |seeds| seeds.parse().unwrap());
+    let mut random = Random::new(rounds);
+    for subject in (0..rounds).flat_map(|_| subjects()) {
         let live: Vec<_> = subject.nodes.live.iter().copied().collect();
         for _ in 0..1500 {
             let mut damaged = BTreeMap::new();
