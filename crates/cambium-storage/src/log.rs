@@ -343,6 +343,25 @@ impl LogFile {
         Ok(())
     }
 
+    /// Leaves out `bytes` that begin at the next multiple of `alignment`, for
+    /// the caller to write by itself, and answers where they begin. Zeros go up
+    /// to there, and everything buffered is handed to the file. Call
+    /// [`LogFile::reserve`] before; after an error as for [`LogFile::flush`].
+    pub fn leave_out(&self, alignment: u64, bytes: u64) -> Result<u64> {
+        {
+            let mut tail = self.tail_exclusive();
+            let missing = tail.end().next_multiple_of(alignment) - tail.end();
+            let padded = tail.bytes.len() + missing as usize;
+            tail.bytes.resize(padded, 0);
+        }
+        self.flush()?;
+        let mut tail = self.tail_exclusive();
+        let start = tail.start;
+        tail.start += bytes;
+        self.written_end.store(tail.start, Ordering::Release);
+        Ok(start)
+    }
+
     /// Makes everything flushed so far durable.
     pub fn sync(&self) -> Result<()> {
         // A page that is stored to after it was written back is given again,

@@ -132,6 +132,12 @@ impl<'a> LogScanner<'a> {
         self.position
     }
 
+    /// Goes on at `position`, behind bytes that the last record says are no
+    /// records.
+    pub fn skip_to(&mut self, position: u64) {
+        self.position = self.position.max(position);
+    }
+
     /// Up to `length` bytes at `offset`, fewer only at the scan's end.
     fn bytes_at(&mut self, offset: u64, length: usize) -> Result<&[u8]> {
         let available = usize::try_from(self.until.saturating_sub(offset)).unwrap_or(usize::MAX);

@@ -1,0 +1,303 @@
+//! The write-buffer index (section 3.3): where the documents lie that are in
+//! the log and not yet in the trie.
+//!
+//! It is ordered and multi-versioned: a key has its versions by sequence
+//! number, newest first, and a reader takes the newest that is no younger than
+//! its moment. Old versions are dropped when nobody can ask for them: no reader
+//! has pinned a moment between an old version and the next, and what is visible
+//! now is always kept.
+//!
+//! A buffer is **active** while writers insert into it, then **sealed** while a
+//! flush carries it into the trie, and then forgotten, once no reader holds it.
+//!
+//! The structure is a sorted map a namespace under one lock. Nobody holds the
+//! lock across I/O: writers insert a whole group under it, readers look up one
+//! key or copy a bounded run of entries. It stands behind few functions, so
+//! that a lock-free skip list can take its place where that pays (measured: an
+//! insert into the map costs about half of one into an arena skip list).
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+use cambium_api::Direction;
+
+use crate::document::DocumentAddress;
+
+/// What a write did to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    /// Its sequence number.
+    pub sequence: u64,
+    /// The document, or `None` for a removal.
+    pub document: Option<DocumentAddress>,
+}
+
+/// A key's versions, newest first. Most keys have one.
+#[derive(Debug)]
+struct Versions {
+    newest: Version,
+    older: Vec<Version>,
+}
+
+impl Versions {
+    fn at(&self, sequence: u64) -> Option<Version> {
+        std::iter::once(&self.newest)
+            .chain(&self.older)
+            .find(|version| version.sequence <= sequence)
+            .copied()
+    }
+
+    /// Adds a version; answers how many old ones were dropped.
+    fn push(&mut self, version: Version, kept: &KeptMoments) -> usize {
+        let before = std::mem::replace(&mut self.newest, version);
+        self.older.insert(0, before);
+        let mut younger = version.sequence;
+        let count = self.older.len();
+        self.older.retain(|old| {
+            let needed = kept.any_within(old.sequence, younger);
+            if needed {
+                younger = old.sequence;
+            }
+            needed
+        });
+        count - self.older.len()
+    }
+}
+
+/// Moments that readers may ask for: those pinned, and what is visible now.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeptMoments {
+    /// Ascending.
+    moments: Vec<u64>,
+}
+
+impl KeptMoments {
+    /// Pinned moments, ascending, and the newest visible one.
+    pub fn new(pinned: impl Iterator<Item = u64>, visible: u64) -> Self {
+        let mut moments: Vec<u64> = pinned.collect();
+        moments.push(visible);
+        KeptMoments { moments }
+    }
+
+    /// True if a moment is at or after `from` and before `to`.
+    fn any_within(&self, from: u64, to: u64) -> bool {
+        let next = self.moments.partition_point(|&moment| moment < from);
+        self.moments.get(next).is_some_and(|&moment| moment < to)
+    }
+}
+
+/// An answer of a lookup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lookup {
+    /// The key has no version here.
+    Unknown,
+    /// The version that counts at the moment asked for.
+    Found(Version),
+    /// All of its versions are younger. For a reader that has pinned its
+    /// moment this means the same as [`Lookup::Unknown`]; for one that has
+    /// not, what it looked for may just have been dropped.
+    Younger,
+}
+
+type Entries = BTreeMap<Box<[u8]>, Versions>;
+
+/// A write-buffer index.
+#[derive(Debug, Default)]
+pub(crate) struct Buffer {
+    namespaces: RwLock<BTreeMap<u16, Entries>>,
+    versions: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// What an entry takes beside its key: the map's share, two versions.
+const ENTRY_BYTES: u64 = 80;
+const VERSION_BYTES: u64 = 16;
+
+/// A change on its way into a buffer.
+#[derive(Debug)]
+pub(crate) struct Insert {
+    pub namespace: u16,
+    pub key: Vec<u8>,
+    pub version: Version,
+}
+
+impl Buffer {
+    fn shared(&self) -> RwLockReadGuard<'_, BTreeMap<u16, Entries>> {
+        self.namespaces
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Versions held.
+    pub fn len(&self) -> u64 {
+        self.versions.load(Ordering::Relaxed)
+    }
+
+    /// True if nothing was written into it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// About how many bytes of memory it takes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Adds changes in the order of their sequence numbers.
+    pub fn insert(&self, changes: impl Iterator<Item = Insert>, kept: &KeptMoments) {
+        let (mut added, mut dropped, mut bytes) = (0u64, 0u64, 0u64);
+        let mut namespaces = self
+            .namespaces
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        for change in changes {
+            let entries = namespaces.entry(change.namespace).or_default();
+            added += 1;
+            bytes += VERSION_BYTES;
+            let key_bytes = change.key.len() as u64;
+            match entries.entry(change.key.into_boxed_slice()) {
+                std::collections::btree_map::Entry::Vacant(place) => {
+                    bytes += key_bytes + ENTRY_BYTES;
+                    place.insert(Versions {
+                        newest: change.version,
+                        older: Vec::new(),
+                    });
+                }
+                std::collections::btree_map::Entry::Occupied(mut place) => {
+                    dropped += place.get_mut().push(change.version, kept) as u64;
+                }
+            }
+        }
+        drop(namespaces);
+        self.versions.fetch_add(added - dropped.min(added), Ordering::Relaxed);
+        let freed = dropped * VERSION_BYTES;
+        self.bytes
+            .fetch_add(bytes - freed.min(bytes), Ordering::Relaxed);
+    }
+
+    /// What a key was at a moment.
+    pub fn get(&self, namespace: u16, key: &[u8], sequence: u64) -> Lookup {
+        if self.is_empty() {
+            return Lookup::Unknown;
+        }
+        let namespaces = self.shared();
+        let versions = namespaces
+            .get(&namespace)
+            .and_then(|entries| entries.get(key));
+        match versions {
+            None => Lookup::Unknown,
+            Some(versions) => versions
+                .at(sequence)
+                .map_or(Lookup::Younger, Lookup::Found),
+        }
+    }
+
+    /// Up to `limit` keys with what they were at a moment, from a bound on in
+    /// a direction.
+    pub fn run(
+        &self,
+        namespace: u16,
+        from: Bound<&[u8]>,
+        direction: Direction,
+        sequence: u64,
+        limit: usize,
+    ) -> Vec<(Box<[u8]>, Version)> {
+        let namespaces = self.shared();
+        let Some(entries) = namespaces.get(&namespace) else {
+            return Vec::new();
+        };
+        let take = |(key, versions): (&Box<[u8]>, &Versions)| {
+            Some((key.clone(), versions.at(sequence)?))
+        };
+        match direction {
+            Direction::Forward => entries
+                .range::<[u8], _>((from, Bound::Unbounded))
+                .filter_map(take)
+                .take(limit)
+                .collect(),
+            Direction::Reverse => entries
+                .range::<[u8], _>((Bound::Unbounded, from))
+                .rev()
+                .filter_map(take)
+                .take(limit)
+                .collect(),
+        }
+    }
+
+    /// Numbers of the namespaces that have entries.
+    pub fn namespaces(&self) -> Vec<u16> {
+        self.shared().keys().copied().collect()
+    }
+
+    /// The newest version of each key of a namespace, in key order: what a
+    /// flush carries into the trie.
+    pub fn newest(&self, namespace: u16) -> Vec<(Vec<u8>, Version)> {
+        let namespaces = self.shared();
+        let Some(entries) = namespaces.get(&namespace) else {
+            return Vec::new();
+        };
+        entries
+            .iter()
+            .map(|(key, versions)| (key.to_vec(), versions.newest))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(buffer: &Buffer, key: &[u8], sequence: u64, pinned: &[u64]) {
+        let change = Insert {
+            namespace: 0,
+            key: key.to_vec(),
+            version: Version {
+                sequence,
+                document: Some(DocumentAddress(sequence << 20)),
+            },
+        };
+        let kept = KeptMoments::new(pinned.iter().copied(), sequence - 1);
+        buffer.insert(std::iter::once(change), &kept);
+    }
+
+    fn seen(buffer: &Buffer, key: &[u8], at: u64) -> Option<u64> {
+        match buffer.get(0, key, at) {
+            Lookup::Found(version) => Some(version.sequence),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn versions_stay_while_someone_can_ask_for_them() {
+        let buffer = Buffer::default();
+        for sequence in 1..=9 {
+            put(&buffer, b"oak", sequence, if sequence > 4 { &[4] } else { &[] });
+        }
+        assert_eq!(seen(&buffer, b"oak", 4), Some(4), "pinned");
+        assert_eq!(seen(&buffer, b"oak", 8), Some(8), "visible before the last");
+        assert_eq!(seen(&buffer, b"oak", 9), Some(9));
+        assert_eq!(buffer.len(), 3, "all others are gone");
+        assert_eq!(buffer.get(0, b"oak", 3), Lookup::Younger);
+        assert_eq!(buffer.get(0, b"elm", 9), Lookup::Unknown);
+    }
+
+    #[test]
+    fn runs_go_both_ways_and_keep_to_their_bound() {
+        let buffer = Buffer::default();
+        for (number, key) in [b"a", b"b", b"c", b"d"].iter().enumerate() {
+            put(&buffer, *key, number as u64 + 1, &[]);
+        }
+        let keys = |from, direction, limit| -> Vec<u8> {
+            let run = buffer.run(0, from, direction, 9, limit);
+            run.iter().map(|(key, _)| key[0]).collect()
+        };
+        let open = Bound::Unbounded;
+        assert_eq!(keys(open, Direction::Forward, 9), b"abcd");
+        assert_eq!(keys(Bound::Excluded(b"b"), Direction::Forward, 1), b"c");
+        assert_eq!(keys(Bound::Included(b"c"), Direction::Reverse, 9), b"cba");
+        assert_eq!(buffer.run(0, open, Direction::Forward, 2, 9).len(), 2);
+        assert_eq!(buffer.run(1, open, Direction::Forward, 9, 9).len(), 0);
+    }
+}

@@ -1,0 +1,279 @@
+//! Verifying a store without writing to it.
+//!
+//! From the newest header on, every index of every namespace and named snapshot
+//! is walked: each node's checksum and every invariant of the trees. Each document
+//! that they reach is read and its checksums compared, and that the index leads
+//! back to it by its key. Then the log behind the header is read as recovery would:
+//! what it would drop is a note; what it would miss is damage. What is stale is
+//! not looked at: nothing reads it.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use cambium_api::{
+    CheckReport, Direction, Finding, FindingKind, KeyRange, OptionValues, Progress, ProgressSink,
+};
+use cambium_base::{Error, Result};
+use cambium_io::{Environment, LockMode};
+use cambium_storage::superblock;
+
+use crate::core::{Core, lock};
+use crate::cursor::EntryCursor;
+use crate::document::DocumentAddress;
+use crate::format::{FORMAT_VERSION, Root};
+use crate::index::Keys;
+use crate::nodes::Nodes;
+use crate::open::{LOCK_NAME, attach, read_marker};
+use crate::options::Tuning;
+use crate::recovery::missing;
+use crate::view::View;
+
+/// Verifies a store that nobody has open for writing.
+pub(crate) fn check(
+    environment: &Environment,
+    path: &Path,
+    progress: &dyn ProgressSink,
+) -> Result<CheckReport> {
+    let file_system = &*environment.file_system;
+    let marker = read_marker(file_system, path)?;
+    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Shared)?;
+    let mut report = CheckReport::default();
+    let tuning = Tuning::take(OptionValues::default().set("cache_bytes", "0"))?;
+    let content = superblock::read(file_system, path, &marker.store, FORMAT_VERSION);
+    let mut named = None;
+    let attached = content.and_then(|content| {
+        note_other_copy(&mut report, content.other_copy.as_ref());
+        named = Root::decode(&content.payload).map(|root| (root.header, root.clean));
+        attach(environment, path, marker.store, tuning, (held, false))
+    });
+    let core = match attached {
+        Ok(core) => core,
+        Err(error) => {
+            take(&mut report, error)?;
+            return Ok(report);
+        }
+    };
+    let view = core.view.load_full();
+    let (header, clean) = {
+        let maintenance = lock(&core.maintenance);
+        (maintenance.root.header, maintenance.root.clean)
+    };
+    if let Some((wanted, _)) = named.filter(|&(wanted, _)| wanted != header) {
+        let what = "the newest database header is damaged; the next open goes on from the one before it and replays what follows";
+        take(&mut report, view.database.damage(wanted, what))?;
+    }
+    if !clean {
+        check_tail(&core, &view, &mut report, progress)?;
+    }
+    check_contents(&core, &mut report, progress)?;
+    report
+        .findings
+        .sort_by(|one, other| (&one.file, one.offset).cmp(&(&other.file, other.offset)));
+    Ok(report)
+}
+
+/// Verifies what an open store holds, as it is on the device.
+pub(crate) fn check_open_store(
+    core: &Arc<Core>,
+    progress: &dyn ProgressSink,
+) -> Result<CheckReport> {
+    core.check_open()?;
+    let mut report = CheckReport::default();
+    check_contents(core, &mut report, progress)?;
+    Ok(report)
+}
+
+/// A copy that is not sound is what a crash while writing it leaves.
+fn note_other_copy(report: &mut CheckReport, damage: Option<&Error>) {
+    if let Some(Error::Corruption { file, offset, what }) = damage {
+        report.findings.push(Finding {
+            kind: FindingKind::Note,
+            file: file.clone(),
+            offset: *offset,
+            what: format!("{what}; the other copy is sound and counts"),
+        });
+    }
+}
+
+/// Damage becomes a finding; anything else ends the check.
+pub(crate) fn take(report: &mut CheckReport, error: Error) -> Result<()> {
+    let (file, offset, what) = match error {
+        Error::Corruption { file, offset, what } => (file, offset, what),
+        // A file that the superblock names and that is not there.
+        Error::Io {
+            operation: "open",
+            path,
+            source,
+        } if source.kind() == std::io::ErrorKind::NotFound => {
+            (path, 0, "the file is missing".to_string())
+        }
+        other => return Err(other),
+    };
+    report.findings.push(Finding {
+        kind: FindingKind::Damage,
+        file,
+        offset,
+        what,
+    });
+    Ok(())
+}
+
+/// What recovery would find behind the header; fills the buffer with it.
+fn check_tail(
+    core: &Arc<Core>,
+    view: &View,
+    report: &mut CheckReport,
+    progress: &dyn ProgressSink,
+) -> Result<()> {
+    let maintenance = lock(&core.maintenance);
+    let tail = core.read_tail(&maintenance, &view.database, progress)?;
+    let accepted = match core.accept(&maintenance, &view.database, &tail) {
+        Ok(accepted) => accepted,
+        Err(error) => return take(report, error),
+    };
+    drop(maintenance);
+    let lost = missing(&tail, &accepted);
+    if !accepted.found.is_empty() {
+        report.findings.push(Finding {
+            kind: FindingKind::Note,
+            file: view.database.path().to_path_buf(),
+            offset: accepted.found[0].offset,
+            what: format!(
+                "the store was not closed; the next open replays {} sound writes behind the last header",
+                accepted.found.len()
+            ),
+        });
+    }
+    for fault in tail.faults.iter().filter(|_| lost.is_none()) {
+        report.findings.push(Finding {
+            kind: FindingKind::Note,
+            file: view.database.path().to_path_buf(),
+            offset: fault.offset,
+            what: format!("{}; a torn tail, which the next open drops", fault.reason),
+        });
+    }
+    if let Some((offset, what)) = lost {
+        take(report, view.database.damage(offset, what))?;
+    }
+    core.refill(&accepted);
+    core.visible
+        .store(accepted.cut, std::sync::atomic::Ordering::Release);
+    Ok(())
+}
+
+/// Verifies indexes and documents, and counts the entries.
+fn check_contents(
+    core: &Arc<Core>,
+    report: &mut CheckReport,
+    progress: &dyn ProgressSink,
+) -> Result<()> {
+    let pin = core.pin()?;
+    let view = pin.view.clone();
+    let snapshots = lock(&core.maintenance).header.snapshots.clone();
+    let before = report.findings.len();
+    let mut seen: HashSet<DocumentAddress> = HashSet::new();
+    let kept = snapshots.iter().flat_map(|snapshot| {
+        let roots = snapshot.namespaces.iter();
+        roots.map(|(namespace, root)| (*namespace, *root))
+    });
+    let newest = view.roots.namespaces.iter();
+    let roots = newest.map(|(namespace, root)| (*namespace, *root));
+    let roots: Vec<_> = roots.chain(kept).collect();
+    report.files += 1;
+    for (_, root) in roots {
+        check_root(core, &view, root, &mut seen, report, progress)?;
+    }
+    for (_, namespace) in core.namespaces() {
+        let range = KeyRange::all();
+        let mut cursor = EntryCursor::new(pin.again()?, namespace, range, Direction::Forward);
+        loop {
+            match cursor.next_key() {
+                Ok(Some(_)) => report.entries += 1,
+                Ok(None) => break,
+                // Named already, unless it is only in a buffer.
+                Err(_) if report.findings.len() > before => break,
+                Err(error) => {
+                    take(report, error)?;
+                    break;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_root(
+    core: &Arc<Core>,
+    view: &View,
+    root: crate::format::NamespaceRoot,
+    seen: &mut HashSet<DocumentAddress>,
+    report: &mut CheckReport,
+    progress: &dyn ProgressSink,
+) -> Result<()> {
+    let database = &view.database;
+    let Some(address) = root.root else {
+        return Ok(());
+    };
+    let nodes = Nodes {
+        core,
+        database,
+    };
+    let keys = Keys {
+        core,
+        database,
+    };
+    let found = core.index.check(&nodes, &keys, address)?;
+    let sound = found.problems.is_empty();
+    for problem in found.problems {
+        take(report, problem)?;
+    }
+    report.bytes += found.nodes * database.node_bytes();
+    for &document in &found.documents {
+        if !seen.insert(document) {
+            continue;
+        }
+        if seen.len() % 4096 == 0 {
+            progress.report(Progress {
+                phase: "check",
+                done: seen.len() as u64,
+                total: Some(root.documents),
+            });
+        }
+        report.bytes += document.most_bytes();
+        let led_back = database.read_document(document).and_then(|read| {
+            let led = core.index.find(&nodes, address, &read.key)?;
+            match led {
+                Some(other) if other == document => Ok(()),
+                _ => Err(database.damage(
+                    document.offset(),
+                    "the index does not lead to this document by its key",
+                )),
+            }
+        });
+        match led_back {
+            Ok(()) => {}
+            // The damaged node has been named.
+            Err(_) if !sound => {}
+            Err(error) => take(report, error)?,
+        }
+    }
+    if sound && found.documents.len() as u64 != root.documents {
+        let what = format!(
+            "the index reaches {} documents, and the header says {}",
+            found.documents.len(),
+            root.documents
+        );
+        let offset = address.0.saturating_mul(database.node_bytes());
+        take(report, database.damage(offset, what))?;
+    }
+    if sound && found.nodes != root.nodes {
+        let what = format!(
+            "the index has {} nodes, and the header says {}",
+            found.nodes, root.nodes
+        );
+        let offset = address.0.saturating_mul(database.node_bytes());
+        take(report, database.damage(offset, what))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! The open store: what everything shares, and in which order its locks are
+//! taken.
+//!
+//! | lock | guards | held across I/O |
+//! |---|---|---|
+//! | `compaction` | the compaction that is going on | yes, by background work |
+//! | `maintenance` | superblock, newest header, the sealed buffer's way into the tries | yes, by background work |
+//! | `writer` | numbering and the end of the log | yes, by writers |
+//! | `pins` | moments that readers hold | no |
+//! | a buffer's own | its map | no |
+//!
+//! They are taken in this order, from the top. Readers take the last two only,
+//! and the view, which is swapped whole.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+use arc_swap::ArcSwap;
+use cambium_base::{Error, Result, SequenceNumber};
+use cambium_io::{Environment, FileLock};
+use cambium_storage::commit_queue::CommitQueue;
+use cambium_storage::superblock::Superblock;
+
+use crate::cache::Caches;
+use crate::compact::Compaction;
+use crate::database::Home;
+use crate::flush::SealPoint;
+use crate::format::{DatabaseHeader, Root};
+use crate::index::Index;
+use crate::options::{Shape, Tuning};
+use crate::seeded_bug::SeededBug;
+use crate::stats::Counters;
+use crate::view::View;
+use crate::write::WriteRequest;
+
+/// The open store.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub environment: Environment,
+    pub path: PathBuf,
+    pub home: Home,
+    pub shape: Shape,
+    pub tuning: Tuning,
+    pub index: Index,
+    /// What readers see; replaced under the writer lock.
+    pub view: ArcSwap<View>,
+    /// Every write up to here is seen by readers.
+    pub visible: AtomicU64,
+    /// Moments that readers hold, and how many hold each.
+    pub pins: Mutex<BTreeMap<u64, usize>>,
+    /// Namespaces by name.
+    pub names: RwLock<BTreeMap<String, u16>>,
+    pub compaction: Mutex<Option<Compaction>>,
+    pub maintenance: Mutex<Maintenance>,
+    pub writer: Mutex<Writer>,
+    pub queue: CommitQueue<WriteRequest, Result<SequenceNumber>>,
+    pub poison: OnceLock<Error>,
+    pub closed: AtomicBool,
+    /// This opening has written its session to the superblock.
+    pub session_begun: AtomicBool,
+    pub cancelled: AtomicBool,
+    /// The active buffer is full: a step has something to do.
+    pub flush_due: AtomicBool,
+    pub counters: Counters,
+    pub caches: Caches,
+    pub lock: Mutex<Option<Box<dyn FileLock>>>,
+    /// Notifies the background task, where one runs.
+    pub background: OnceLock<Box<dyn cambium_io::step::BackgroundTask>>,
+}
+
+/// What the maintenance lock guards.
+#[derive(Debug)]
+pub(crate) struct Maintenance {
+    pub root: Root,
+    pub superblock: Superblock,
+    /// The newest header.
+    pub header: DatabaseHeader,
+    /// Where the header lay that was read when the store was opened: its end.
+    pub header_end: u64,
+    /// Where the sealed buffer was sealed, until its flush is done.
+    pub sealed_at: Option<SealPoint>,
+}
+
+/// What the writer lock guards.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub next_sequence: u64,
+    pub attempt: u16,
+    pub synced_through: u64,
+    pub session: u32,
+    /// The log holds bytes that no sync covers.
+    pub unsynced: bool,
+    /// Number for the next namespace.
+    pub next_namespace: u32,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic while holding a lock is a bug of ours that the caller has seen;
+    // the state under every lock here is consistent between statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Core {
+    /// Refuses calls after a close.
+    pub fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
+        Ok(())
+    }
+
+    /// Refuses writes after a close or a failure.
+    pub fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        self.check_sound()
+    }
+
+    /// Refuses writes after a failure.
+    pub fn check_sound(&self) -> Result<()> {
+        match self.poison.get() {
+            Some(original) => Err(Error::poisoned_by(original)),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops all further writes: what is on the device is no longer known.
+    pub fn poisoned(&self, error: Error) -> Error {
+        if self.has_bug(SeededBug::SyncRetried) {
+            return error;
+        }
+        _ = self.poison.set(error.clone());
+        error
+    }
+
+    /// As [`Core::poisoned`], but for lack of space, which leaves all as it was.
+    pub fn unless_full(&self, error: Error) -> Error {
+        if error.is_no_space() {
+            return error;
+        }
+        self.poisoned(error)
+    }
+
+    /// A superblock that could not be written for lack of space is as it was;
+    /// any other failure, that of a sync included, is final.
+    pub fn after_superblock_failure(&self, error: Error) -> Error {
+        match error {
+            Error::NoSpace { ref what, .. } if !what.starts_with("sync") => error,
+            other => self.poisoned(other),
+        }
+    }
+
+    pub fn has_bug(&self, bug: SeededBug) -> bool {
+        self.tuning.seeded_bug == Some(bug)
+    }
+
+    /// Puts a changed view in the place of the current one. Called under the
+    /// writer lock.
+    pub fn change_view(&self, change: impl FnOnce(&View) -> View) -> Arc<View> {
+        let next = Arc::new(change(&self.view.load()));
+        self.view.store(next.clone());
+        next
+    }
+
+    /// Writes this opening's session to the superblock before its first
+    /// record: from then on the store is not clean.
+    pub fn begin_session(&self) -> Result<()> {
+        if self.session_begun.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut maintenance = lock(&self.maintenance);
+        self.begin_session_locked(&mut maintenance)
+    }
+
+    pub fn begin_session_locked(&self, maintenance: &mut Maintenance) -> Result<()> {
+        if self.session_begun.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let before = maintenance.root;
+        let folder = &self.path;
+        maintenance
+            .superblock
+            .confirm(&before.encode())
+            .map_err(|error| self.after_superblock_failure(error))?;
+        maintenance.root.session += 1;
+        maintenance.root.clean = false;
+        maintenance.root.end = 0;
+        let payload = maintenance.root.encode();
+        // Both copies: losing one later must not bring an older session back.
+        // And the names: who made the store may have died before that.
+        let begun = maintenance
+            .superblock
+            .write_both(&payload)
+            .and_then(|()| self.environment.file_system.sync_directory(folder));
+        if let Err(error) = begun {
+            maintenance.root = before;
+            return Err(self.after_superblock_failure(error));
+        }
+        lock(&self.writer).session = maintenance.root.session;
+        self.session_begun.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Wakes the background task.
+    pub fn notify_background(&self) {
+        if let Some(task) = self.background.get() {
+            task.notify();
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! A database file: the log of documents, nodes and headers.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cambium_base::{Error, FileIdentity, Result, SequenceNumber, StoreId, Value};
+use cambium_index::NodeAddress;
+use cambium_io::{File, FileSystem, OpenOptions};
+use cambium_storage::file_header::FileHeader;
+use cambium_storage::log::{LogFile, Parsed, Record};
+use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader};
+
+use crate::document::{DocumentAddress, OFFSET_LIMIT};
+use crate::format::{self, FORMAT_VERSION, FileRef, MAGIC, kind};
+use crate::options::{Shape, Tuning};
+
+/// Where a store's files are, and whether they may be changed.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    pub file_system: Arc<dyn FileSystem>,
+    pub folder: PathBuf,
+    pub store: StoreId,
+    /// False for a check, which opens nothing for writing.
+    pub writable: bool,
+}
+
+impl Home {
+    /// A file's identity in this store.
+    pub fn identity(&self, file: FileRef) -> FileIdentity {
+        FileIdentity {
+            store: self.store,
+            number: file.number,
+            salt: file.salt,
+        }
+    }
+}
+
+/// An open database file. Views hold it, so that a snapshot goes on reading it
+/// when a compaction has taken its name away.
+#[derive(Debug)]
+pub(crate) struct Database {
+    /// Its records.
+    pub log: LogFile,
+    /// Its number and salt.
+    pub file: FileRef,
+    /// What was fixed when the store was made.
+    pub shape: Shape,
+    verify: bool,
+}
+
+/// A document that was read and verified.
+#[derive(Clone, Debug)]
+pub(crate) struct Document {
+    /// The write that made it.
+    pub sequence: u64,
+    pub key: Value,
+    pub value: Value,
+}
+
+impl Database {
+    /// Makes a new file with its header, not yet synced.
+    pub fn create(home: &Home, file: FileRef, shape: &Shape, tuning: &Tuning) -> Result<Database> {
+        let identity = home.identity(file);
+        let mut header = FileHeader::new(MAGIC, FORMAT_VERSION, shape.block_bytes, identity);
+        header.parameters = [shape.pack(), 0];
+        let path = format::database_path(&home.folder, file.number);
+        let options = OpenOptions {
+            truncate: true,
+            ..OpenOptions::CREATE
+        };
+        let handle = home.file_system.open(&path, options)?;
+        let mut block = vec![0; shape.first_offset() as usize];
+        let bytes = header.encode();
+        block[..bytes.len()].copy_from_slice(&bytes);
+        handle.write_at(&block, 0)?;
+        Self::around(handle, &identity, file, shape, tuning, shape.first_offset())
+    }
+
+    /// Opens a file that is there; its log goes on at `end`, or behind the
+    /// whole file until recovery knows better.
+    pub fn open(
+        home: &Home,
+        file: FileRef,
+        tuning: &Tuning,
+        end: Option<u64>,
+    ) -> Result<Database> {
+        let path = format::database_path(&home.folder, file.number);
+        let access = if home.writable {
+            OpenOptions::WRITE
+        } else {
+            OpenOptions::READ
+        };
+        let handle = home.file_system.open(&path, access)?;
+        let identity = home.identity(file);
+        let header = FileHeader::read(&*handle, MAGIC, FORMAT_VERSION)?;
+        header.check_identity(&path, &identity)?;
+        let shape = shape_of(&header, &path)?;
+        let length = handle.length()?;
+        let end = end.unwrap_or(length.max(shape.first_offset()));
+        if length < end {
+            return Err(Error::corruption(
+                path,
+                length,
+                format!("the database file ends here; expected at least {end} bytes"),
+            ));
+        }
+        Self::around(handle, &identity, file, &shape, tuning, end)
+    }
+
+    fn around(
+        handle: Arc<dyn File>,
+        identity: &FileIdentity,
+        file: FileRef,
+        shape: &Shape,
+        tuning: &Tuning,
+        end: u64,
+    ) -> Result<Database> {
+        let geometry = format::geometry(shape, tuning);
+        Ok(Database {
+            log: LogFile::new(handle, identity, geometry, end)?,
+            file,
+            shape: *shape,
+            verify: tuning.seeded_bug != Some(crate::seeded_bug::SeededBug::NoChecksum),
+        })
+    }
+
+    /// The path, for messages.
+    pub fn path(&self) -> &Path {
+        self.log.path()
+    }
+
+    /// Bytes of a node.
+    pub fn node_bytes(&self) -> u64 {
+        u64::from(self.shape.node_bytes)
+    }
+
+    /// Refuses to grow past what an address can hold.
+    pub fn check_room(&self, bytes: u64) -> Result<()> {
+        if self.log.end().saturating_add(bytes) < OFFSET_LIMIT {
+            return Ok(());
+        }
+        Err(Error::LimitExceeded(format!(
+            "{} would pass {OFFSET_LIMIT} bytes, the most that can be addressed; compact the store",
+            self.path().display()
+        )))
+    }
+
+    /// Takes `count` nodes' space in the log: the run's record, then the blocks,
+    /// which the caller writes. Called under the writer lock. A failure for
+    /// lack of space takes nothing.
+    pub fn take_nodes(&self, count: u32, sequence: u64, session: u32) -> Result<NodeAddress> {
+        let node = self.node_bytes();
+        let bytes = u64::from(count) * node;
+        self.check_room(bytes)?;
+        self.log
+            .reserve(bytes + node + RECORD_HEADER_BYTES as u64)?;
+        let end = self.log.end();
+        let header = RecordHeader {
+            kind: kind::NODES,
+            sequence: SequenceNumber(sequence),
+            session,
+            auxiliary: count,
+            ..RecordHeader::default()
+        };
+        self.log.append(&header, &[]);
+        match self.log.leave_out(node, bytes) {
+            Ok(start) => Ok(NodeAddress(start / node)),
+            Err(error) => {
+                if error.is_no_space() {
+                    self.log.cut_back(end)?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Where the nodes of a run lie whose record ends at `record_end`.
+    pub fn run_extent(&self, record_end: u64, count: u32) -> (u64, u64) {
+        let start = record_end.next_multiple_of(self.node_bytes());
+        (
+            start,
+            start.saturating_add(u64::from(count) * self.node_bytes()),
+        )
+    }
+
+    /// The document at an address: one read, verified.
+    pub fn read_document(&self, address: DocumentAddress) -> Result<Document> {
+        let (offset, most) = (address.offset(), address.most_bytes());
+        if !self.verify {
+            return self.read_unverified(offset, most);
+        }
+        let record = self.log.read(offset, most as usize)?;
+        self.document_of(offset, record)
+    }
+
+    /// The document in bytes that a batched read brought.
+    pub fn parse_document(&self, address: DocumentAddress, bytes: &[u8]) -> Result<Document> {
+        let offset = address.offset();
+        match self.log.parse(offset, bytes)? {
+            Parsed::Complete(record) => self.document_of(offset, record),
+            // Longer than its address says, or cut off by the file's end.
+            Parsed::NeedsBytes(..) => {
+                Err(self.damage(offset, "a document runs past its bounds"))
+            }
+        }
+    }
+
+    fn document_of(&self, offset: u64, record: Record) -> Result<Document> {
+        let parts = format::namespace_and_key(&record.header);
+        match (record.header.kind, parts) {
+            (kind::PUT, Some((_, key_bytes))) => {
+                let whole = record.payload.len();
+                Ok(Document {
+                    sequence: record.header.sequence.0,
+                    key: record.payload.slice(0..key_bytes),
+                    value: record.payload.slice(key_bytes..whole),
+                })
+            }
+            _ => Err(self.damage(offset, "the index points here, and this is no document")),
+        }
+    }
+
+    /// What [`crate::seeded_bug::SeededBug::NoChecksum`] reads.
+    fn read_unverified(&self, offset: u64, most: u64) -> Result<Document> {
+        let mut bytes = vec![0; most as usize];
+        let count = if offset >= self.log.written_end() {
+            return self
+                .log
+                .read(offset, most as usize)
+                .and_then(|record| self.document_of(offset, record));
+        } else {
+            self.log.file().read_at(&mut bytes, offset)?
+        };
+        let field = |at: usize| bytes.get(at..at + 4).map_or(0, |_| cambium_base::coding::u32_at(&bytes, at));
+        let header = RecordHeader {
+            payload_bytes: field(8),
+            auxiliary: field(44),
+            ..RecordHeader::default()
+        };
+        let whole = RECORD_HEADER_BYTES + header.payload_bytes as usize;
+        let payload = bytes[..count].get(RECORD_HEADER_BYTES..whole);
+        match (payload, format::namespace_and_key(&header)) {
+            (Some(payload), Some((_, key_bytes))) => Ok(Document {
+                sequence: 0,
+                key: Value::copy_of(&payload[..key_bytes]),
+                value: Value::copy_of(&payload[key_bytes..]),
+            }),
+            _ => Err(self.damage(offset, "no document")),
+        }
+    }
+
+    /// Damage at a place of this file.
+    pub fn damage(&self, offset: u64, what: impl Into<String>) -> Error {
+        Error::corruption(self.path(), offset, what)
+    }
+}
+
+/// The shape in a file's header.
+pub(crate) fn shape_of(header: &FileHeader, path: &Path) -> Result<Shape> {
+    Shape::unpack(header.parameters[0], header.block_bytes)
+        .ok_or_else(|| Error::corruption(path, 72, "the file header holds no shape of a forest store"))
+}

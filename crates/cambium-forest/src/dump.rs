@@ -1,0 +1,193 @@
+//! Text for people: the trie of an open store, and the blocks of a closed one.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use cambium_api::OptionValues;
+use cambium_base::hexdump::readable;
+use cambium_base::{Error, Result};
+use cambium_io::{Environment, LockMode};
+use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
+use cambium_storage::superblock;
+
+use crate::core::{Core, lock};
+use crate::database::Database;
+use crate::document::DOCUMENT_ALIGNMENT;
+use crate::format::{
+    FLAG_MOVED, FLAG_RECOVERED, FORMAT_VERSION, Root, kind, namespace_and_key,
+};
+use crate::index::Keys;
+use crate::nodes::Nodes;
+use crate::open::{LOCK_NAME, read_marker};
+use crate::options::Tuning;
+
+fn write_failed(error: std::io::Error) -> Error {
+    Error::io("write", "the dump", error)
+}
+
+/// Writes header, namespaces and tries of an open store.
+pub(crate) fn dump(core: &Arc<Core>, to: &mut dyn Write) -> Result<()> {
+    core.check_open()?;
+    let pin = core.pin()?;
+    let view = &pin.view;
+    let (index, extension) = core.shape.index_words();
+    let mut line = |text: String| writeln!(to, "{text}").map_err(write_failed);
+    line(format!(
+        "forest store {}: index {index}{}, nodes of {} bytes, chunks of {}",
+        core.home.store,
+        extension.map_or_else(String::new, |extension| format!(
+            " (leaf extension {extension})"
+        )),
+        core.shape.node_bytes,
+        core.shape.chunk_bytes
+    ))?;
+    line(format!(
+        "file {}, log ends at {}, newest write {}, index holds writes up to {}",
+        view.database.path().display(),
+        view.database.log.end(),
+        pin.sequence,
+        view.roots.sequence
+    ))?;
+    for buffer in view.buffers() {
+        line(format!("write buffer: {} writes", buffer.len()))?;
+    }
+    for snapshot in &lock(&core.maintenance).header.snapshots {
+        line(format!(
+            "snapshot {:?} at write {}",
+            snapshot.name, snapshot.sequence
+        ))?;
+    }
+    for (name, number) in core.namespaces() {
+        let root = view.root(number);
+        line(format!(
+            "namespace {number} {name:?}: {} documents of at most {} bytes, {} nodes",
+            root.documents, root.document_bytes, root.nodes
+        ))?;
+        if let Some(address) = root.root {
+            let nodes = Nodes {
+                core,
+                database: &view.database,
+            };
+            let keys = Keys {
+                core,
+                database: &view.database,
+            };
+            line(core.index.dump(&nodes, &keys, address)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes what lies in a closed store's files, block by block.
+pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()> {
+    let file_system = &*environment.file_system;
+    let marker = read_marker(file_system, path)?;
+    let _held = file_system.lock(&path.join(LOCK_NAME), LockMode::Shared)?;
+    let mut line = |text: String| writeln!(to, "{text}").map_err(write_failed);
+    line(format!(
+        "forest store {}, format {}",
+        marker.store, marker.format_version
+    ))?;
+    let content = superblock::read(file_system, path, &marker.store, FORMAT_VERSION)?;
+    let root = Root::decode(&content.payload).ok_or_else(|| {
+        Error::corruption(
+            superblock::copy_path(path, content.copy),
+            48,
+            "the superblock's payload is of no format known here",
+        )
+    })?;
+    line(format!(
+        "superblock-{} counts: generation {}, file {}, header at {}, session {}, {}",
+        content.copy,
+        content.generation,
+        root.file.number,
+        root.header,
+        root.session,
+        if root.clean {
+            format!("closed, ends at {}", root.end)
+        } else {
+            "not closed".to_string()
+        }
+    ))?;
+    if let Some(damage) = content.other_copy {
+        line(format!("the other copy: {damage}"))?;
+    }
+    let home = crate::database::Home {
+        file_system: environment.file_system.clone(),
+        folder: path.to_path_buf(),
+        store: marker.store,
+        writable: false,
+    };
+    let tuning = Tuning::take(&mut OptionValues::default())?;
+    let database = Database::open(&home, root.file, &tuning, None)?;
+    line(format!(
+        "{}: {:?}, {} bytes allocated",
+        database.path().display(),
+        database.shape,
+        database.log.file().allocated_bytes()?
+    ))?;
+    inspect_log(&database, &root, &mut line)
+}
+
+fn inspect_log(
+    database: &Database,
+    root: &Root,
+    line: &mut dyn FnMut(String) -> Result<()>,
+) -> Result<()> {
+    let mut scanner = LogScanner::new(
+        &**database.log.file(),
+        *database.log.seed(),
+        *database.log.geometry(),
+        SessionRule::NeverLower,
+        database.shape.first_offset(),
+        u64::MAX,
+    )?;
+    while let Some(scanned) = scanner.next()? {
+        let record = match scanned {
+            Scanned::Fault(fault) => {
+                line(format!("{:>12}  ?         {}", fault.offset, fault.reason))?;
+                continue;
+            }
+            Scanned::Record(record) => record,
+        };
+        let header = &record.header;
+        let end = record.offset + header.total_bytes(DOCUMENT_ALIGNMENT);
+        let what = match header.kind {
+            kind::PUT | kind::DELETE => {
+                let (namespace, key_bytes) = namespace_and_key(header).unwrap_or_default();
+                let shown = record.prefix().len().min(key_bytes);
+                format!(
+                    "{:<9} {} of namespace {namespace}, key {}{}, {} bytes{}",
+                    if header.kind == kind::PUT { "document" } else { "tombstone" },
+                    header.sequence,
+                    readable(&record.prefix()[..shown]),
+                    if shown < key_bytes { "…" } else { "" },
+                    end - record.offset,
+                    if header.flags & FLAG_MOVED != 0 { ", moved" } else { "" }
+                )
+            }
+            kind::NAMESPACE => format!(
+                "namespace {} number {}, {}",
+                header.sequence,
+                header.auxiliary >> 16,
+                readable(record.prefix())
+            ),
+            kind::NODES => {
+                let (start, extent_end) = database.run_extent(end, header.auxiliary);
+                scanner.skip_to(extent_end);
+                format!("nodes     {} at {start}", header.auxiliary)
+            }
+            kind::HEADER => format!(
+                "header    at write {}, session {}{}{}",
+                header.sequence,
+                header.session,
+                if header.flags & FLAG_RECOVERED != 0 { ", a recovery cut here" } else { "" },
+                if record.offset == root.header { ", the newest" } else { "" }
+            ),
+            other => format!("kind {other}"),
+        };
+        line(format!("{:>12}  {what}", record.offset))?;
+    }
+    line(format!("{:>12}  end of file", scanner.position()))
+}

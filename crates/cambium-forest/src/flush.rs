@@ -1,0 +1,366 @@
+//! Flushing: the write buffer goes into the tries.
+//!
+//! 1. **Seal.** Under the writer lock, everything buffered is handed to the
+//!    operating system, the active buffer becomes the sealed one, and a new one
+//!    takes its place. Where the log ends now, *replay* will begin. Writers go on.
+//! 2. **Apply.** For each namespace, the sealed buffer's newest versions go into
+//!    the trie in key order, in one pass. Only changed nodes are appended, once
+//!    each, in runs between the documents that writers append meanwhile.
+//! 3. **Sync.** Every document that the new roots reach, and every node, is
+//!    durable before anything points to them.
+//! 4. **Header.** A database header with the new roots is appended at a block of
+//!    its own, and synced.
+//! 5. **Superblock.** The copy that does not count is pointed to the header, and
+//!    synced: the flush counts from here.
+//! 6. **Install.** Readers get a view with the new roots and without the sealed
+//!    buffer. Snapshots that began before keep theirs.
+//!
+//! A crash before 5 leaves the old header, whose nodes and documents nothing has
+//! overwritten; replay then begins at the old place. A full disk in 2 to 5 leaves
+//! the sealed buffer where it is, and the flush is tried again later.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_base::{Error, Result};
+use cambium_index::NodeAddress;
+
+use crate::buffer::Buffer;
+use crate::core::{Core, Maintenance, lock};
+use crate::database::Database;
+use crate::document::DocumentAddress;
+use crate::format::{DatabaseHeader, NamespaceRoot, header_record};
+use crate::index::{Change, Keys};
+use crate::nodes::NodeRuns;
+use crate::seeded_bug::SeededBug;
+use crate::view::{Roots, View};
+
+/// Where a buffer was sealed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SealPoint {
+    /// The last write in it.
+    pub sequence: u64,
+    /// Where the log went on.
+    pub replay_from: u64,
+    /// The session of what follows.
+    pub session: u32,
+}
+
+impl Core {
+    /// Carries the active buffer into the tries, if anything is in it.
+    pub fn flush(&self) -> Result<()> {
+        let mut maintenance = lock(&self.maintenance);
+        self.flush_locked(&mut maintenance)
+    }
+
+    /// The same for who has the lock.
+    pub fn flush_locked(&self, maintenance: &mut Maintenance) -> Result<()> {
+        self.check_sound()?;
+        self.flush_due.store(false, Ordering::Release);
+        let Some((sealed, point)) = self.seal(maintenance)? else {
+            return Ok(());
+        };
+        let outcome = self.flush_sealed(maintenance, &sealed, point);
+        if outcome.is_err() {
+            self.flush_due.store(true, Ordering::Release);
+        }
+        outcome
+    }
+
+    fn flush_sealed(
+        &self,
+        maintenance: &mut Maintenance,
+        sealed: &Buffer,
+        point: SealPoint,
+    ) -> Result<()> {
+        let view = self.view.load_full();
+        let (roots, retired) = self.apply_buffer(&view, sealed, point.sequence)?;
+        self.sync_through(&view.database, point.sequence)?;
+        let header = DatabaseHeader {
+            sequence: point.sequence,
+            replay_from: point.replay_from,
+            replay_session: point.session,
+            ..maintenance.header.clone()
+        };
+        self.publish(maintenance, &view.database, header, &roots)?;
+        let roots = Arc::new(roots);
+        {
+            let _writer = lock(&self.writer);
+            let lost = self.has_bug(SeededBug::FlushDropsActive);
+            self.change_view(|view| View {
+                database: view.database.clone(),
+                active: if lost {
+                    Arc::default()
+                } else {
+                    view.active.clone()
+                },
+                sealed: None,
+                roots,
+            });
+        }
+        maintenance.sealed_at = None;
+        let number = view.database.file.number.0;
+        for address in retired {
+            self.caches.drop_node(number, address);
+        }
+        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Seals the active buffer, or answers the one whose flush failed before.
+    fn seal(&self, maintenance: &mut Maintenance) -> Result<Option<(Arc<Buffer>, SealPoint)>> {
+        let writer = lock(&self.writer);
+        let view = self.view.load_full();
+        if let (Some(sealed), Some(point)) = (&view.sealed, maintenance.sealed_at) {
+            return Ok(Some((sealed.clone(), point)));
+        }
+        if view.active.is_empty() {
+            return Ok(None);
+        }
+        view.database
+            .log
+            .flush()
+            .map_err(|error| self.unless_full(error))?;
+        let point = SealPoint {
+            sequence: writer.next_sequence - 1,
+            replay_from: view.database.log.end(),
+            session: writer.session,
+        };
+        self.change_view(|view| View {
+            database: view.database.clone(),
+            active: Arc::default(),
+            sealed: Some(view.active.clone()),
+            roots: view.roots.clone(),
+        });
+        maintenance.sealed_at = Some(point);
+        Ok(Some((view.active.clone(), point)))
+    }
+
+    /// Applies a buffer to the tries; answers the new roots and the nodes that
+    /// they no longer reach.
+    fn apply_buffer(
+        &self,
+        view: &View,
+        buffer: &Buffer,
+        sequence: u64,
+    ) -> Result<(Roots, Vec<NodeAddress>)> {
+        let mut roots = Roots {
+            sequence,
+            namespaces: view.roots.namespaces.clone(),
+        };
+        let mut retired = Vec::new();
+        for namespace in buffer.namespaces() {
+            let changes: Vec<(Vec<u8>, Change)> = buffer
+                .newest(namespace)
+                .into_iter()
+                .map(|(key, version)| (key, version.document.into()))
+                .collect();
+            let mut runs = NodeRuns::new(self, &view.database, changes.len() as u64);
+            let root = roots.namespaces.entry(namespace).or_default();
+            let applied = self.apply_changes(&mut runs, &view.database, root, changes);
+            applied
+                .and_then(|()| runs.finish())
+                .map_err(|error| self.after_apply_failure(error))?;
+            retired.append(&mut runs.retired);
+        }
+        Ok((roots, retired))
+    }
+
+    /// Applies sorted changes to one namespace, and keeps its account.
+    pub fn apply_changes(
+        &self,
+        runs: &mut NodeRuns<'_>,
+        database: &Database,
+        root: &mut NamespaceRoot,
+        changes: Vec<(Vec<u8>, Change)>,
+    ) -> Result<()> {
+        let (mut added, mut added_bytes) = (0u64, 0u64);
+        for (_, change) in &changes {
+            if let Change::Put(address) = change {
+                added += 1;
+                added_bytes += address.most_bytes();
+            }
+        }
+        let (mut lost, mut lost_bytes) = (0u64, 0u64);
+        let mut replaced = |address: DocumentAddress| {
+            lost += 1;
+            lost_bytes += address.most_bytes();
+        };
+        let (appended, retired) = (runs.appended, runs.retired.len() as u64);
+        let keys = Keys {
+            core: self,
+            database,
+        };
+        root.root = self
+            .index
+            .apply(runs, &keys, root.root, changes, &mut replaced)?;
+        root.documents = (root.documents + added).saturating_sub(lost);
+        root.document_bytes = (root.document_bytes + added_bytes).saturating_sub(lost_bytes);
+        let appended = runs.appended - appended;
+        let retired = runs.retired.len() as u64 - retired;
+        root.nodes = (root.nodes + appended).saturating_sub(retired);
+        Ok(())
+    }
+
+    /// Damage in the index stops a flush, not the store: what is in the log
+    /// stays readable. A failing write stops all writes.
+    fn after_apply_failure(&self, error: Error) -> Error {
+        match error {
+            Error::Io {
+                operation: "read", ..
+            }
+            | Error::Corruption { .. }
+            | Error::NoSpace { .. } => error,
+            other => self.poisoned(other),
+        }
+    }
+
+    /// Syncs the log, which holds every write up to a number.
+    pub fn sync_through(&self, database: &Database, sequence: u64) -> Result<()> {
+        if self.has_bug(SeededBug::HeaderAheadOfNodes) {
+            return Ok(());
+        }
+        database.log.sync().map_err(|error| self.poisoned(error))?;
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        let mut writer = lock(&self.writer);
+        writer.synced_through = writer.synced_through.max(sequence);
+        Ok(())
+    }
+
+    /// Appends a header with these roots, syncs it, and points the superblock
+    /// to it.
+    pub fn publish(
+        &self,
+        maintenance: &mut Maintenance,
+        database: &Database,
+        header: DatabaseHeader,
+        roots: &Roots,
+    ) -> Result<()> {
+        let (header, offset) = {
+            let writer = lock(&self.writer);
+            let header = self.complete(header, maintenance, roots, writer.next_namespace);
+            let record = header_record(
+                writer.next_sequence - 1,
+                writer.synced_through,
+                writer.session,
+                false,
+            );
+            let offset = self.append_header(database, &header, &record)?;
+            (header, offset)
+        };
+        self.sync_header(database)?;
+        let before = maintenance.root;
+        maintenance.root.header = offset;
+        let payload = maintenance.root.encode();
+        if let Err(error) = maintenance.superblock.write(&payload) {
+            maintenance.root = before;
+            return Err(self.after_superblock_failure(error));
+        }
+        maintenance.header = header;
+        Ok(())
+    }
+
+    /// Syncs a header, its nodes included where they were not before.
+    pub fn sync_header(&self, database: &Database) -> Result<()> {
+        if self.has_bug(SeededBug::HeaderAheadOfNodes) {
+            return Ok(());
+        }
+        database.log.sync().map_err(|error| self.poisoned(error))?;
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Fills what a header says beside where replay begins.
+    pub fn complete(
+        &self,
+        mut header: DatabaseHeader,
+        maintenance: &Maintenance,
+        roots: &Roots,
+        next_namespace: u32,
+    ) -> DatabaseHeader {
+        header.previous = maintenance.root.header;
+        header.traffic = self.counters.traffic();
+        header.next_namespace = next_namespace;
+        let names = self
+            .names
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut namespaces: BTreeMap<u16, (String, NamespaceRoot)> = names
+            .iter()
+            .map(|(name, &number)| (number, (name.clone(), NamespaceRoot::default())))
+            .collect();
+        for (number, root) in &roots.namespaces {
+            namespaces.entry(*number).or_default().1 = *root;
+        }
+        header.namespaces = namespaces
+            .into_iter()
+            .map(|(number, (name, root))| (number, name, root))
+            .collect();
+        header
+    }
+
+    /// Appends a header at a block of its own and hands it over. Called under
+    /// the writer lock.
+    pub fn append_header(
+        &self,
+        database: &Database,
+        header: &DatabaseHeader,
+        record: &cambium_storage::record::RecordHeader,
+    ) -> Result<u64> {
+        let mut header = header.clone();
+        let block = database.log.geometry().block;
+        if self.has_bug(SeededBug::ReplayFromHeader) {
+            header.replay_from = database.log.end().next_multiple_of(block);
+        }
+        let payload = header.encode();
+        database.check_room(payload.len() as u64 + 2 * block)?;
+        database.log.reserve(payload.len() as u64 + 2 * block)?;
+        let end = database.log.end();
+        database.log.pad_to_block();
+        let offset = database.log.append(record, &[&payload]);
+        database.log.pad_to_block();
+        if let Err(error) = database.log.flush() {
+            if error.is_no_space() && database.log.cut_back(end).is_ok() {
+                return Err(error);
+            }
+            return Err(self.poisoned(error));
+        }
+        self.counters
+            .header_bytes
+            .fetch_add(payload.len() as u64 + block, Ordering::Relaxed);
+        Ok(offset)
+    }
+
+    /// The active buffer is full: wakes the background, or does the work here
+    /// where there is none.
+    pub fn on_flush_due(&self) {
+        if self.environment.executor.runs_tasks() {
+            self.notify_background();
+            return;
+        }
+        // What fails here has poisoned the store or will be tried again; the
+        // write itself has succeeded.
+        _ = self.flush();
+    }
+
+    /// Both buffers are full: a writer does the flush itself, or waits for the
+    /// one that is going on.
+    pub fn hold_back(&self) -> Result<()> {
+        if !self.is_overfull() {
+            return Ok(());
+        }
+        let mut maintenance = lock(&self.maintenance);
+        if !self.is_overfull() {
+            return Ok(());
+        }
+        self.counters.stalls.fetch_add(1, Ordering::Relaxed);
+        self.flush_locked(&mut maintenance)
+    }
+
+    fn is_overfull(&self) -> bool {
+        let view = self.view.load();
+        view.active.len() >= self.tuning.write_buffer_entries.saturating_mul(2)
+            || view.active.bytes() >= self.tuning.write_buffer_bytes.saturating_mul(2)
+    }
+}

@@ -1,0 +1,206 @@
+//! Named snapshots and rollback.
+//!
+//! A named snapshot is a set of roots in the database header. The file is
+//! append-only, so keeping a state costs nothing but the promise not to let its
+//! nodes and documents go: a compaction carries them along.
+//!
+//! A rollback makes a kept state the newest again: the roots of a new header are
+//! those of the snapshot, and replay begins behind it. It takes a sequence number
+//! of its own, so that readers before and after it differ. Snapshots and cursors
+//! that are open keep what they see.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_base::{Error, Result, SequenceNumber};
+
+use crate::core::{Core, Maintenance, lock};
+use crate::flush::SealPoint;
+use crate::format::{DatabaseHeader, NamedSnapshot, NamespaceRoot};
+use crate::view::{Roots, View};
+use crate::write::MAX_NAME_BYTES;
+
+impl Core {
+    /// Names and numbers of all namespaces, by name.
+    pub fn namespaces(&self) -> Vec<(String, u16)> {
+        let names = self
+            .names
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        names
+            .iter()
+            .map(|(name, number)| (name.clone(), *number))
+            .collect()
+    }
+
+    /// Keeps the state now under a name, durably.
+    pub fn create_named_snapshot(self: &Arc<Self>, name: &str) -> Result<()> {
+        self.check_writable()?;
+        if name.is_empty() || name.len() > MAX_NAME_BYTES {
+            return Err(Error::InvalidArgument(format!(
+                "snapshot name {name:?}: names have 1 to {MAX_NAME_BYTES} bytes"
+            )));
+        }
+        let mut maintenance = lock(&self.maintenance);
+        if maintenance
+            .header
+            .snapshots
+            .iter()
+            .any(|snapshot| snapshot.name == name)
+        {
+            return Err(Error::AlreadyExists {
+                path: self.path.clone(),
+                what: format!("a snapshot named {name:?} is there; drop it first"),
+            });
+        }
+        self.begin_session_locked(&mut maintenance)?;
+        // What a failed flush left goes first, then what was written since.
+        for _ in 0..2 {
+            self.flush_locked(&mut maintenance)?;
+        }
+        let view = self.view.load_full();
+        let mut snapshots = maintenance.header.snapshots.clone();
+        snapshots.push(NamedSnapshot {
+            name: name.to_string(),
+            sequence: view.roots.sequence,
+            namespaces: view
+                .roots
+                .namespaces
+                .iter()
+                .map(|(number, root)| (*number, *root))
+                .collect(),
+        });
+        self.publish_snapshots(&mut maintenance, snapshots)
+    }
+
+    /// Names of kept states.
+    pub fn list_named_snapshots(&self) -> Result<Vec<(String, SequenceNumber)>> {
+        self.check_open()?;
+        let maintenance = lock(&self.maintenance);
+        let snapshots = maintenance.header.snapshots.iter();
+        Ok(snapshots
+            .map(|snapshot| (snapshot.name.clone(), SequenceNumber(snapshot.sequence)))
+            .collect())
+    }
+
+    /// Lets a kept state go, durably.
+    pub fn drop_named_snapshot(&self, name: &str) -> Result<()> {
+        self.check_writable()?;
+        let mut maintenance = lock(&self.maintenance);
+        find(&maintenance, name)?;
+        self.begin_session_locked(&mut maintenance)?;
+        let mut snapshots = maintenance.header.snapshots.clone();
+        snapshots.retain(|snapshot| snapshot.name != name);
+        self.publish_snapshots(&mut maintenance, snapshots)
+    }
+
+    /// A header like the newest, with another list of snapshots.
+    fn publish_snapshots(
+        &self,
+        maintenance: &mut Maintenance,
+        snapshots: Vec<NamedSnapshot>,
+    ) -> Result<()> {
+        let view = self.view.load_full();
+        let header = DatabaseHeader {
+            snapshots,
+            ..maintenance.header.clone()
+        };
+        self.publish(maintenance, &view.database, header, &view.roots)
+    }
+
+    /// Brings the store back to a kept state.
+    pub fn rollback(&self, name: &str) -> Result<()> {
+        self.check_writable()?;
+        self.abandon_compaction();
+        let mut maintenance = lock(&self.maintenance);
+        find(&maintenance, name)?;
+        self.begin_session_locked(&mut maintenance)?;
+        let snapshot = find(&maintenance, name)?.clone();
+        let mut writer = lock(&self.writer);
+        let view = self.view.load_full();
+        view.database
+            .log
+            .flush()
+            .map_err(|error| self.unless_full(error))?;
+        view.database
+            .log
+            .sync()
+            .map_err(|error| self.poisoned(error))?;
+        // Namespaces made since stay, empty.
+        let mut roots = Roots {
+            sequence: writer.next_sequence,
+            namespaces: snapshot.namespaces.iter().copied().collect(),
+        };
+        for (_, number) in self.namespaces() {
+            roots
+                .namespaces
+                .entry(number)
+                .or_insert(NamespaceRoot::default());
+        }
+        let point = SealPoint {
+            sequence: writer.next_sequence,
+            replay_from: view.database.log.end(),
+            session: writer.session,
+        };
+        self.publish_rollback(&mut maintenance, &mut writer, &view, roots, point)
+    }
+
+    fn publish_rollback(
+        &self,
+        maintenance: &mut Maintenance,
+        writer: &mut crate::core::Writer,
+        view: &View,
+        roots: Roots,
+        point: SealPoint,
+    ) -> Result<()> {
+        let header = DatabaseHeader {
+            sequence: point.sequence,
+            replay_from: point.replay_from,
+            replay_session: point.session,
+            ..maintenance.header.clone()
+        };
+        let header = self.complete(header, maintenance, &roots, writer.next_namespace);
+        let record = crate::format::header_record(
+            point.sequence,
+            writer.next_sequence - 1,
+            writer.session,
+            false,
+        );
+        let offset = self.append_header(&view.database, &header, &record)?;
+        self.sync_header(&view.database)?;
+        let before = maintenance.root;
+        maintenance.root.header = offset;
+        // Both copies: losing one later must not bring back what was undone.
+        let payload = maintenance.root.encode();
+        if let Err(error) = maintenance.superblock.write_both(&payload) {
+            maintenance.root = before;
+            return Err(self.poisoned(error));
+        }
+        maintenance.header = header;
+        maintenance.sealed_at = None;
+        writer.next_sequence = point.sequence + 1;
+        writer.synced_through = point.sequence;
+        writer.unsynced = false;
+        let roots = Arc::new(roots);
+        self.change_view(|view| View {
+            database: view.database.clone(),
+            active: Arc::default(),
+            sealed: None,
+            roots,
+        });
+        self.visible.store(point.sequence, Ordering::Release);
+        Ok(())
+    }
+}
+
+fn find<'a>(maintenance: &'a Maintenance, name: &str) -> Result<&'a NamedSnapshot> {
+    maintenance
+        .header
+        .snapshots
+        .iter()
+        .find(|snapshot| snapshot.name == name)
+        .ok_or_else(|| Error::NotFound {
+            kind: "snapshot",
+            name: name.to_string(),
+        })
+}

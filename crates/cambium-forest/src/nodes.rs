@@ -1,0 +1,298 @@
+//! Nodes of the tries in a database file: reading them through the cache, and
+//! appending them in runs.
+//!
+//! A flush does not know beforehand how many nodes it will append, and writers
+//! go on meanwhile. So it takes **runs** of blocks from the log, under the writer
+//! lock and for a moment only, fills a run in memory, and writes it with one
+//! write. Documents land between the runs. A run's record says how many blocks
+//! follow, so a scan steps over them without reading them; what a run leaves
+//! unfilled is stale from the start (at most one run a flush).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_base::{Error, Result};
+use cambium_index::{Node, NodeAddress, NodeReader, NodeWriter};
+
+use crate::core::{Core, lock};
+use crate::database::Database;
+use crate::format;
+
+/// Most nodes of a run: 256 KiB of nodes of 4 KiB.
+const LARGEST_RUN: u32 = 64;
+
+/// Reads nodes of one database file.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeSource {
+    pub core: Arc<Core>,
+    pub database: Arc<Database>,
+}
+
+/// The same, borrowed: what a lookup makes for itself without a count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Nodes<'a> {
+    pub core: &'a Core,
+    pub database: &'a Database,
+}
+
+impl Nodes<'_> {
+    fn fetch(&self, address: NodeAddress) -> Result<Node> {
+        let number = self.database.file.number.0;
+        if let Some(node) = self.core.caches.node(number, address) {
+            return Ok(node);
+        }
+        let node = self.read_from_file(address)?;
+        self.core.caches.put_node(number, address, &node);
+        Ok(node)
+    }
+
+    /// Reads and verifies a node, past the cache.
+    pub fn read_from_file(&self, address: NodeAddress) -> Result<Node> {
+        let bytes = self.database.node_bytes();
+        let offset = address.0.saturating_mul(bytes);
+        let mut content = vec![0; bytes as usize];
+        self.database
+            .log
+            .file()
+            .read_exact_at(&mut content, offset)?;
+        self.core
+            .counters
+            .node_reads
+            .fetch_add(1, Ordering::Relaxed);
+        self.verified(address, content)
+    }
+
+    fn verified(&self, address: NodeAddress, content: Vec<u8>) -> Result<Node> {
+        match format::check_node(&content, self.database.log.seed(), address) {
+            Some(what) => Err(self.corrupt(address, what)),
+            None => Ok(content.into()),
+        }
+    }
+
+    fn fetch_many(&self, addresses: &[NodeAddress]) -> Result<Vec<Node>> {
+        let number = self.database.file.number.0;
+        let mut nodes: Vec<Option<Node>> = addresses
+            .iter()
+            .map(|&address| self.core.caches.node(number, address))
+            .collect();
+        // One read for an address that is asked for several times.
+        let mut missing: Vec<NodeAddress> = Vec::new();
+        for (address, node) in addresses.iter().zip(&nodes) {
+            if node.is_none() {
+                missing.push(*address);
+            }
+        }
+        missing.sort_unstable();
+        missing.dedup();
+        let mut read: Vec<(NodeAddress, Node)> = Vec::with_capacity(missing.len());
+        if missing.len() < 2 {
+            for &address in &missing {
+                read.push((address, self.fetch(address)?));
+            }
+        } else {
+            let bytes = self.database.node_bytes();
+            let places: Vec<(u64, usize)> = missing
+                .iter()
+                .map(|address| (address.0.saturating_mul(bytes), bytes as usize))
+                .collect();
+            self.core
+                .read_together(self.database, &places, |place, content| {
+                    let address = missing[place];
+                    if content.len() < bytes as usize {
+                        return Err(self.corrupt(address, "the file ends within the node".into()));
+                    }
+                    let node = self.verified(address, content.to_vec())?;
+                    self.core.caches.put_node(number, address, &node);
+                    read.push((address, node));
+                    Ok(())
+                })?;
+            self.core
+                .counters
+                .node_reads
+                .fetch_add(missing.len() as u64, Ordering::Relaxed);
+            read.sort_unstable_by_key(|(address, _)| *address);
+        }
+        for (address, node) in addresses.iter().zip(&mut nodes) {
+            if node.is_none() {
+                let place = read.binary_search_by_key(address, |(address, _)| *address);
+                *node = place.ok().map(|place| read[place].1.clone());
+            }
+        }
+        let nodes: Option<Vec<Node>> = nodes.into_iter().collect();
+        Ok(nodes.expect("every address was cached or read"))
+    }
+}
+
+impl NodeReader for Nodes<'_> {
+    fn node_bytes(&self) -> usize {
+        self.database.shape.node_bytes as usize
+    }
+
+    fn read(&self, address: NodeAddress) -> Result<Node> {
+        self.fetch(address)
+    }
+
+    fn read_many(&self, addresses: &[NodeAddress]) -> Result<Vec<Node>> {
+        self.fetch_many(addresses)
+    }
+
+    fn corrupt(&self, address: NodeAddress, what: String) -> Error {
+        let offset = address.0.saturating_mul(self.database.node_bytes());
+        self.database.damage(offset, what)
+    }
+}
+
+impl NodeSource {
+    /// The same, borrowed.
+    pub fn nodes(&self) -> Nodes<'_> {
+        Nodes {
+            core: &self.core,
+            database: &self.database,
+        }
+    }
+}
+
+/// A run that is being filled.
+struct Run {
+    first: u64,
+    capacity: u32,
+    filled: u32,
+    bytes: Vec<u8>,
+}
+
+/// Appends nodes to a database file.
+pub(crate) struct NodeRuns<'a> {
+    core: &'a Core,
+    database: &'a Database,
+    run: Option<Run>,
+    /// How many nodes the next run has.
+    next_run: u32,
+    /// Set where the caller holds the writer lock.
+    exclusive: Option<(u64, u32)>,
+    /// What was appended and not retired since, and how many.
+    pub appended: u64,
+    /// Nodes that the new root no longer reaches.
+    pub retired: Vec<NodeAddress>,
+}
+
+impl<'a> NodeRuns<'a> {
+    /// For a flush of about `changes` changes.
+    pub fn new(core: &'a Core, database: &'a Database, changes: u64) -> Self {
+        NodeRuns {
+            core,
+            database,
+            run: None,
+            next_run: (changes.saturating_add(2)).min(u64::from(LARGEST_RUN)) as u32,
+            exclusive: None,
+            appended: 0,
+            retired: Vec::new(),
+        }
+    }
+
+    /// The same where the caller holds the writer lock, or the file is nobody
+    /// else's yet: with the last sequence number and the session.
+    #[must_use]
+    pub fn exclusive(mut self, sequence: u64, session: u32) -> Self {
+        self.exclusive = Some((sequence, session));
+        self
+    }
+
+    fn nodes(&self) -> Nodes<'_> {
+        Nodes {
+            core: self.core,
+            database: self.database,
+        }
+    }
+
+    fn take_run(&mut self) -> Result<Run> {
+        let count = self.next_run;
+        self.next_run = LARGEST_RUN;
+        let first = match self.exclusive {
+            Some((sequence, session)) => self.database.take_nodes(count, sequence, session)?,
+            None => {
+                let writer = lock(&self.core.writer);
+                let sequence = writer.next_sequence - 1;
+                self.database.take_nodes(count, sequence, writer.session)?
+            }
+        };
+        Ok(Run {
+            first: first.0,
+            capacity: count,
+            filled: 0,
+            bytes: Vec::with_capacity(count as usize * self.database.shape.node_bytes as usize),
+        })
+    }
+
+    /// Writes what is not written yet. Nothing is durable before a sync.
+    pub fn finish(&mut self) -> Result<()> {
+        if let Some(run) = self.run.take() {
+            let offset = run.first * self.database.node_bytes();
+            self.database.log.file().write_at(&run.bytes, offset)?;
+        }
+        Ok(())
+    }
+
+    fn pending(&self, address: NodeAddress) -> Option<&[u8]> {
+        let run = self.run.as_ref()?;
+        let place = address.0.checked_sub(run.first)?;
+        if place >= u64::from(run.filled) {
+            return None;
+        }
+        let bytes = self.database.shape.node_bytes as usize;
+        let start = place as usize * bytes;
+        run.bytes.get(start..start + bytes)
+    }
+}
+
+impl NodeReader for NodeRuns<'_> {
+    fn node_bytes(&self) -> usize {
+        self.database.shape.node_bytes as usize
+    }
+
+    fn read(&self, address: NodeAddress) -> Result<Node> {
+        match self.pending(address) {
+            Some(content) => Ok(content.into()),
+            None => self.nodes().fetch(address),
+        }
+    }
+
+    fn corrupt(&self, address: NodeAddress, what: String) -> Error {
+        self.nodes().corrupt(address, what)
+    }
+}
+
+impl NodeWriter for NodeRuns<'_> {
+    fn append(&mut self, mut content: Vec<u8>) -> Result<NodeAddress> {
+        debug_assert_eq!(content.len(), self.node_bytes());
+        if self
+            .run
+            .as_ref()
+            .is_some_and(|run| run.filled == run.capacity)
+        {
+            self.finish()?;
+        }
+        let mut run = match self.run.take() {
+            Some(run) => run,
+            None => self.take_run()?,
+        };
+        let address = NodeAddress(run.first + u64::from(run.filled));
+        format::seal_node(&mut content, self.database.log.seed(), address);
+        run.bytes.extend_from_slice(&content);
+        run.filled += 1;
+        self.run = Some(run);
+        self.appended += 1;
+        self.core
+            .counters
+            .node_bytes
+            .fetch_add(content.len() as u64, Ordering::Relaxed);
+        let node: Node = content.into();
+        self.core
+            .caches
+            .put_node(self.database.file.number.0, address, &node);
+        Ok(address)
+    }
+
+    fn retire(&mut self, address: NodeAddress) {
+        self.retired.push(address);
+    }
+}

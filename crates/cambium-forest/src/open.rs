@@ -1,0 +1,364 @@
+//! Making and opening stores.
+//!
+//! A store is made from the inside out: database file with its first header,
+//! superblock, folder synced, and the marker last. A crash before that leaves a
+//! folder that is no store, which `create` takes over.
+//!
+//! Opening reads the marker, the superblock, the file's first block and the
+//! newest header. After a clean close that is all, however large the store is;
+//! otherwise recovery runs.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+
+use arc_swap::ArcSwap;
+use cambium_api::{OptionValues, ProgressSink};
+use cambium_base::{Error, FileNumber, Result, StoreId};
+use cambium_io::{Environment, FileLock, FileSystem, LockMode};
+use cambium_storage::commit_queue::CommitQueue;
+use cambium_storage::marker::{self, Marker};
+use cambium_storage::superblock::{self, Superblock};
+
+use crate::cache::Caches;
+use crate::core::{Core, Maintenance, Writer, lock};
+use crate::database::{Database, Home};
+use crate::format::{
+    self, DatabaseHeader, FORMAT_VERSION, FileRef, NamespaceRoot, Root, header_record,
+};
+use crate::index::Index;
+use crate::options::{ENGINE, OPTIONS, Shape, Tuning};
+use crate::recovery::{FoundHeader, header_at, header_before};
+use crate::stats::Counters;
+use crate::view::{Roots, View};
+
+/// The lock file's name.
+pub(crate) const LOCK_NAME: &str = "LOCK";
+
+/// Makes a store, durable when it returns, and opens it.
+pub(crate) fn create(
+    environment: &Environment,
+    path: &Path,
+    options: &OptionValues,
+) -> Result<Arc<Core>> {
+    let mut options = options.clone();
+    let shape = Shape::take(&mut options)?;
+    let tuning = Tuning::take(&mut options)?;
+    options.finish(ENGINE, OPTIONS)?;
+    let file_system = &*environment.file_system;
+    marker::prepare_folder(file_system, path, is_ours)?;
+    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    let mut id = [0; 16];
+    environment.randomness.fill(&mut id);
+    let home = Home {
+        file_system: environment.file_system.clone(),
+        folder: path.to_path_buf(),
+        store: StoreId(id),
+        writable: true,
+    };
+    let file = FileRef {
+        number: FileNumber(1),
+        salt: environment.randomness.next_u64(),
+    };
+    let made = begin_file(&home, file, &shape, &tuning)?;
+    let superblock = Superblock::create(
+        &environment.file_system,
+        path,
+        home.store,
+        FORMAT_VERSION,
+        &made.root.encode(),
+    )?;
+    file_system.sync_directory(path)?;
+    let marker = Marker {
+        engine: ENGINE.to_string(),
+        format_version: FORMAT_VERSION,
+        store: home.store,
+    };
+    marker::write_marker(file_system, path, &marker)?;
+    let maintenance = Maintenance {
+        root: made.root,
+        superblock,
+        header: made.header,
+        header_end: 0,
+        sealed_at: None,
+    };
+    Ok(assemble(
+        environment,
+        home,
+        tuning,
+        made.database,
+        maintenance,
+        Some(held),
+    ))
+}
+
+/// A first database file with an empty header, synced.
+struct FirstFile {
+    database: Database,
+    root: Root,
+    header: DatabaseHeader,
+}
+
+fn begin_file(home: &Home, file: FileRef, shape: &Shape, tuning: &Tuning) -> Result<FirstFile> {
+    let database = Database::create(home, file, shape, tuning)?;
+    let offset = shape.first_offset();
+    let mut header = DatabaseHeader {
+        next_namespace: 1,
+        namespaces: vec![(0, String::new(), NamespaceRoot::default())],
+        ..DatabaseHeader::default()
+    };
+    let record = header_record(0, 0, 0, false);
+    let bytes = cambium_storage::record::record_bytes(header.encode().len() as u64, 8);
+    header.replay_from = (offset + bytes).next_multiple_of(database.log.geometry().block);
+    database.log.append(&record, &[&header.encode()]);
+    database.log.pad_to_block();
+    database.log.flush()?;
+    database.log.sync()?;
+    let root = Root {
+        file,
+        next_file: file.number.0 + 1,
+        header: offset,
+        end: database.log.end(),
+        session: 0,
+        clean: true,
+    };
+    Ok(FirstFile {
+        database,
+        root,
+        header,
+    })
+}
+
+/// Opens a store, recovering it where it was not closed.
+pub(crate) fn open(
+    environment: &Environment,
+    path: &Path,
+    options: &OptionValues,
+    progress: &dyn ProgressSink,
+) -> Result<Arc<Core>> {
+    let mut options = options.clone();
+    let tuning = Tuning::take(&mut options)?;
+    refuse_creation_options(&options)?;
+    options.finish(ENGINE, OPTIONS)?;
+    let file_system = &*environment.file_system;
+    let marker = read_marker(file_system, path)?;
+    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    let core = attach(environment, path, marker.store, tuning, (held, true))?;
+    let clean = lock(&core.maintenance).root.clean;
+    if !clean {
+        core.confirm_superblock()?;
+    }
+    core.remove_leftovers()?;
+    if !clean {
+        core.recover(progress)?;
+    }
+    Ok(core)
+}
+
+/// Reads superblock and header, and nothing else; writes nothing. Used by
+/// `open` and by the read-only check.
+pub(crate) fn attach(
+    environment: &Environment,
+    path: &Path,
+    store: StoreId,
+    tuning: Tuning,
+    (held, writable): (Box<dyn FileLock>, bool),
+) -> Result<Arc<Core>> {
+    let content = superblock::read(&*environment.file_system, path, &store, FORMAT_VERSION)?;
+    let mut root = Root::decode(&content.payload).ok_or_else(|| {
+        Error::corruption(
+            superblock::copy_path(path, content.copy),
+            superblock::SUPERBLOCK_HEADER_BYTES as u64,
+            "the superblock's checksum matches, and its payload is of no format known here",
+        )
+    })?;
+    let superblock = Superblock::resume(
+        &environment.file_system,
+        path,
+        store,
+        FORMAT_VERSION,
+        &content,
+    );
+    let home = Home {
+        file_system: environment.file_system.clone(),
+        folder: path.to_path_buf(),
+        store,
+        writable,
+    };
+    let end = root.clean.then_some(root.end);
+    let database = Database::open(&home, root.file, &tuning, end)?;
+    let (offset, record, header) = newest_header(&database, &root)?;
+    if offset != root.header {
+        // What follows the older header is replayed instead.
+        root.clean = false;
+        root.header = offset;
+    }
+    let maintenance = Maintenance {
+        root,
+        superblock,
+        header,
+        header_end: offset + record.total_bytes(database.log.geometry().alignment),
+        sealed_at: None,
+    };
+    Ok(assemble(
+        environment,
+        home,
+        tuning,
+        database,
+        maintenance,
+        Some(held),
+    ))
+}
+
+/// The header that the superblock names, or the last sound one before it.
+fn newest_header(database: &Database, root: &Root) -> Result<FoundHeader> {
+    let damaged = || {
+        database.damage(
+            root.header,
+            "the newest database header does not match its checksum, and there is none before it",
+        )
+    };
+    if let Some(found) = header_at(database, root.header)? {
+        return Ok(found);
+    }
+    header_before(database, root.header)?.ok_or_else(damaged)
+}
+
+/// The marker of a `forest` store of a version this program reads.
+pub(crate) fn read_marker(file_system: &dyn FileSystem, path: &Path) -> Result<Marker> {
+    let marker = marker::read_marker(file_system, path)?;
+    if marker.engine != ENGINE {
+        return Err(Error::NotAStore {
+            path: path.to_path_buf(),
+            what: format!("it is a store of engine {}, not of {ENGINE}", marker.engine),
+        });
+    }
+    if marker.format_version > FORMAT_VERSION {
+        return Err(Error::UnsupportedVersion {
+            path: path.join(marker::MARKER_NAME),
+            found: marker.format_version,
+            supported: FORMAT_VERSION,
+        });
+    }
+    Ok(marker)
+}
+
+fn refuse_creation_options(options: &OptionValues) -> Result<()> {
+    let fixed = OPTIONS
+        .iter()
+        .find(|option| option.at_creation && options.get(option.name).is_some());
+    match fixed {
+        None => Ok(()),
+        Some(option) => Err(Error::InvalidArgument(format!(
+            "option {} is fixed when a store is created; create a new store to change it",
+            option.name
+        ))),
+    }
+}
+
+/// True for names that a `forest` store gives to its files.
+pub(crate) fn is_ours(name: &str) -> bool {
+    name == LOCK_NAME
+        || name.starts_with("superblock-")
+        || format::database_number(name).is_some()
+}
+
+pub(crate) fn assemble(
+    environment: &Environment,
+    home: Home,
+    tuning: Tuning,
+    database: Database,
+    maintenance: Maintenance,
+    held: Option<Box<dyn FileLock>>,
+) -> Arc<Core> {
+    let header = &maintenance.header;
+    let roots = Roots {
+        sequence: header.sequence,
+        namespaces: header
+            .namespaces
+            .iter()
+            .map(|(number, _, root)| (*number, *root))
+            .collect(),
+    };
+    let names = header
+        .namespaces
+        .iter()
+        .map(|(number, name, _)| (name.clone(), *number))
+        .collect();
+    let last = header.sequence;
+    let shape = database.shape;
+    Arc::new(Core {
+        environment: environment.clone(),
+        path: home.folder.clone(),
+        shape,
+        index: Index::new(&shape),
+        view: ArcSwap::from_pointee(View {
+            database: Arc::new(database),
+            active: Arc::default(),
+            sealed: None,
+            roots: Arc::new(roots),
+        }),
+        visible: AtomicU64::new(last),
+        pins: Mutex::new(BTreeMap::new()),
+        names: RwLock::new(names),
+        compaction: Mutex::new(None),
+        writer: Mutex::new(Writer {
+            next_sequence: last + 1,
+            attempt: 0,
+            synced_through: last,
+            session: maintenance.root.session,
+            unsynced: false,
+            next_namespace: header.next_namespace,
+        }),
+        queue: CommitQueue::default(),
+        poison: OnceLock::new(),
+        closed: AtomicBool::new(false),
+        session_begun: AtomicBool::new(false),
+        cancelled: AtomicBool::new(false),
+        flush_due: AtomicBool::new(false),
+        counters: Counters {
+            before: header.traffic,
+            ..Counters::default()
+        },
+        caches: Caches::new(
+            tuning.cache_bytes,
+            tuning.document_cache_bytes,
+            shape.node_bytes,
+        ),
+        lock: Mutex::new(held),
+        background: OnceLock::new(),
+        maintenance: Mutex::new(maintenance),
+        home,
+        tuning,
+    })
+}
+
+impl Core {
+    /// Makes sure that what was read of the superblock is on the device.
+    fn confirm_superblock(&self) -> Result<()> {
+        let mut maintenance = lock(&self.maintenance);
+        let payload = maintenance.root.encode();
+        maintenance.superblock.confirm(&payload)?;
+        self.environment.file_system.sync_directory(&self.path)
+    }
+
+    /// Removes database files that the superblock does not name: what a crash
+    /// left of a compaction.
+    fn remove_leftovers(&self) -> Result<()> {
+        let current = lock(&self.maintenance).root.file.number;
+        let mut leftovers = Vec::new();
+        for entry in self.environment.file_system.list(&self.path)? {
+            let number = format::database_number(&entry.name.to_string_lossy());
+            if number.is_some_and(|number| number != current) {
+                leftovers.push(self.path.join(&entry.name));
+            }
+        }
+        if !leftovers.is_empty() {
+            self.confirm_superblock()?;
+        }
+        leftovers
+            .iter()
+            .try_for_each(|path| self.environment.file_system.remove(path))
+    }
+}

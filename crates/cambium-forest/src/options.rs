@@ -1,0 +1,416 @@
+//! Options of engine `forest`: those fixed at creation ([`Shape`]), which the
+//! header of each database file keeps, and those of each opening ([`Tuning`]).
+
+use cambium_api::{OptionSpec, OptionValues};
+use cambium_base::{Error, Result};
+use cambium_io::ReadBackend;
+
+use crate::seeded_bug::SeededBug;
+
+/// The engine's name.
+pub const ENGINE: &str = "forest";
+
+/// Every option, as `cambium options` prints it.
+pub const OPTIONS: &[OptionSpec] = &[
+    spec(
+        "node_bytes",
+        "bytes, a power of two, 512 to 64KiB",
+        "4096",
+        true,
+        "Size of an index node, and what a lookup reads of the device for each. Larger makes a flatter index and writes more for each change of it; the device's page is right for most.",
+    ),
+    spec(
+        "chunk_bytes",
+        "bytes, 1 to 32",
+        "8",
+        true,
+        "Bytes of a key that one level of the trie looks at. Larger suits keys that differ late, and packs fewer entries into a node; leave it alone.",
+    ),
+    spec(
+        "index",
+        "hbtrie, prefix_btree or btree",
+        "hbtrie",
+        true,
+        "The index over keys. hbtrie: the engine's own, small and shallow for long keys. The others hold whole keys, with and without prefix compression: for comparison.",
+    ),
+    spec(
+        "leaf_extension",
+        "mended, paper or off",
+        "mended",
+        true,
+        "When a leaf tree of the HB+-trie becomes a branch of the trie. paper: the published rule, which misses keys whose next chunks are all different. off: no leaf trees, a level for each chunk that differs.",
+    ),
+    spec(
+        "block_bytes",
+        "bytes, a power of two, 512 to 64KiB",
+        "4096",
+        true,
+        "The log goes on at a block of its own after a sync, so each synced commit takes at least one. The device's block or page size; leave it alone.",
+    ),
+    spec(
+        "write_buffer_entries",
+        "writes, 1 to 2^32",
+        "262144",
+        false,
+        "Writes that gather in memory before they go into the index together. Larger writes less of the index for each, takes more memory, and makes opening after a crash slower.",
+    ),
+    spec(
+        "write_buffer_bytes",
+        "bytes",
+        "32MiB",
+        false,
+        "Memory of the write buffer's keys that sets off a flush as well; up to twice as much is in use while one runs.",
+    ),
+    spec(
+        "cache_bytes",
+        "bytes",
+        "64MiB",
+        false,
+        "Cache of index nodes. The index of most stores fits; a lookup is then one read, that of its document. 0 switches it off.",
+    ),
+    spec(
+        "document_cache_bytes",
+        "bytes",
+        "0",
+        false,
+        "Cache of documents, apart from that of nodes so that neither pushes the other out. The operating system's own cache does the same for buffered files; give it memory where documents are small and hot.",
+    ),
+    spec(
+        "read_ahead",
+        "documents, 1 to 1024",
+        "32",
+        false,
+        "Most documents a cursor reads together once it has gone on for a while. Larger suits long scans of documents that lie apart.",
+    ),
+    spec(
+        "buffer_bytes",
+        "bytes",
+        "1MiB",
+        false,
+        "Buffered writes are handed to the operating system when this much has gathered.",
+    ),
+    spec(
+        "preallocate_bytes",
+        "bytes",
+        "64MiB",
+        false,
+        "Most space taken ahead of the log's end, an eighth of its length at a time: a sync then needs no new blocks, and a full disk is met before a byte is written.",
+    ),
+    spec(
+        "compaction_threshold",
+        "percent stale, 1 to 100, 100 = never by itself",
+        "50",
+        false,
+        "The store is rewritten in the background when this share of its file is stale. Smaller saves space and writes more.",
+    ),
+    spec(
+        "compaction_least_bytes",
+        "bytes",
+        "16MiB",
+        false,
+        "A file smaller than this is not rewritten by itself.",
+    ),
+    spec(
+        "io",
+        "sync, aio or io_uring",
+        "io_uring",
+        false,
+        "How batched reads (multi_get, cursors) reach the kernel.",
+    ),
+    spec(
+        "batch",
+        "reads, 1 to 1024",
+        "64",
+        false,
+        "Batched reads under way at once.",
+    ),
+];
+
+const fn spec(
+    name: &'static str,
+    unit: &'static str,
+    default: &'static str,
+    at_creation: bool,
+    effect: &'static str,
+) -> OptionSpec {
+    OptionSpec {
+        name,
+        unit,
+        default,
+        effect,
+        at_creation,
+    }
+}
+
+/// The index over keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IndexShape {
+    /// Trees in a trie, with or without leaf trees.
+    HbTrie(LeafExtension),
+    /// One tree of whole keys, prefixes compressed.
+    PrefixBTree,
+    /// One tree of whole keys.
+    BTree,
+}
+
+/// When a leaf tree is extended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeafExtension {
+    /// There are none.
+    Off,
+    /// By the two conditions of section 3.2.3.
+    Paper,
+    /// Also where space and height are estimated to be no worse.
+    Mended,
+}
+
+/// What is fixed when a store is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of a node.
+    pub node_bytes: u32,
+    /// Bytes of a chunk.
+    pub chunk_bytes: u8,
+    /// The index over keys.
+    pub index: IndexShape,
+    /// Unit of padding after a sync.
+    pub block_bytes: u32,
+}
+
+impl Shape {
+    /// Takes the options fixed at creation out of `options`.
+    pub fn take(options: &mut OptionValues) -> Result<Self> {
+        let leaves = options.take("leaf_extension");
+        let extension = match leaves.as_deref() {
+            None | Some("mended") => LeafExtension::Mended,
+            Some("paper") => LeafExtension::Paper,
+            Some("off") => LeafExtension::Off,
+            Some(other) => return Err(invalid("leaf_extension", other, "mended, paper or off")),
+        };
+        let index = match options.take("index").as_deref() {
+            None | Some("hbtrie") => IndexShape::HbTrie(extension),
+            Some("prefix_btree") => IndexShape::PrefixBTree,
+            Some("btree") => IndexShape::BTree,
+            Some(other) => return Err(invalid("index", other, "hbtrie, prefix_btree or btree")),
+        };
+        if !matches!(index, IndexShape::HbTrie(_)) && extension != LeafExtension::Mended {
+            return Err(Error::InvalidArgument(
+                "option leaf_extension: only index=hbtrie has leaf trees to extend".to_string(),
+            ));
+        }
+        Ok(Shape {
+            node_bytes: power_of_two(options, "node_bytes")?,
+            chunk_bytes: ranged(options, "chunk_bytes", 8, 1, 32)? as u8,
+            index,
+            block_bytes: power_of_two(options, "block_bytes")?,
+        })
+    }
+
+    /// The shape in the first parameter of a file's header.
+    pub fn pack(&self) -> u64 {
+        let (kind, extension) = match self.index {
+            IndexShape::HbTrie(LeafExtension::Off) => (0, 0),
+            IndexShape::HbTrie(LeafExtension::Paper) => (0, 1),
+            IndexShape::HbTrie(LeafExtension::Mended) => (0, 2),
+            IndexShape::PrefixBTree => (1, 0),
+            IndexShape::BTree => (2, 0),
+        };
+        u64::from(self.node_bytes)
+            | u64::from(self.chunk_bytes) << 32
+            | kind << 40
+            | extension << 48
+    }
+
+    /// The shape that was packed; `None` for what no shape packs to.
+    pub fn unpack(packed: u64, block_bytes: u32) -> Option<Self> {
+        let byte = |position: u32| (packed >> position) as u8;
+        let index = match (byte(40), byte(48)) {
+            (0, 0) => IndexShape::HbTrie(LeafExtension::Off),
+            (0, 1) => IndexShape::HbTrie(LeafExtension::Paper),
+            (0, 2) => IndexShape::HbTrie(LeafExtension::Mended),
+            (1, 0) => IndexShape::PrefixBTree,
+            (2, 0) => IndexShape::BTree,
+            _ => return None,
+        };
+        let shape = Shape {
+            node_bytes: packed as u32,
+            chunk_bytes: byte(32),
+            index,
+            block_bytes,
+        };
+        let is_block = |bytes: u32| bytes.is_power_of_two() && (512..=64 << 10).contains(&bytes);
+        let sound = is_block(shape.node_bytes)
+            && is_block(shape.block_bytes)
+            && (1..=32).contains(&shape.chunk_bytes)
+            && shape.pack() == packed;
+        sound.then_some(shape)
+    }
+
+    /// The options that make a store of this shape.
+    pub fn as_options(&self) -> OptionValues {
+        let mut options = OptionValues::default();
+        options.set("node_bytes", &self.node_bytes.to_string());
+        options.set("chunk_bytes", &self.chunk_bytes.to_string());
+        options.set("block_bytes", &self.block_bytes.to_string());
+        let (index, extension) = self.index_words();
+        options.set("index", index);
+        if let Some(extension) = extension {
+            options.set("leaf_extension", extension);
+        }
+        options
+    }
+
+    /// The words of the options `index` and `leaf_extension`.
+    pub fn index_words(&self) -> (&'static str, Option<&'static str>) {
+        match self.index {
+            IndexShape::HbTrie(LeafExtension::Off) => ("hbtrie", Some("off")),
+            IndexShape::HbTrie(LeafExtension::Paper) => ("hbtrie", Some("paper")),
+            IndexShape::HbTrie(LeafExtension::Mended) => ("hbtrie", Some("mended")),
+            IndexShape::PrefixBTree => ("prefix_btree", None),
+            IndexShape::BTree => ("btree", None),
+        }
+    }
+
+    /// Where the first record of a database file begins.
+    pub fn first_offset(&self) -> u64 {
+        u64::from(self.node_bytes.max(self.block_bytes))
+    }
+}
+
+/// What each opening chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// Writes that set off a flush.
+    pub write_buffer_entries: u64,
+    /// Bytes that set off a flush.
+    pub write_buffer_bytes: u64,
+    /// Node cache.
+    pub cache_bytes: u64,
+    /// Document cache.
+    pub document_cache_bytes: u64,
+    /// Documents a cursor reads together.
+    pub read_ahead: usize,
+    /// Buffered writes kept back.
+    pub buffer_bytes: usize,
+    /// Space taken ahead.
+    pub preallocate_bytes: u64,
+    /// Percent stale.
+    pub compaction_threshold: u64,
+    /// Smaller files are left alone.
+    pub compaction_least_bytes: u64,
+    /// Back end of batched reads.
+    pub backend: ReadBackend,
+    /// Batched reads under way.
+    pub batch: usize,
+    /// A defect, in tests.
+    pub seeded_bug: Option<SeededBug>,
+}
+
+impl Tuning {
+    /// Takes the options of an opening out of `options`.
+    pub fn take(options: &mut OptionValues) -> Result<Self> {
+        let backend = match options.take("io") {
+            None => ReadBackend::default(),
+            Some(text) => text.parse()?,
+        };
+        let most = 1 << 50;
+        Ok(Tuning {
+            write_buffer_entries: ranged(options, "write_buffer_entries", 1 << 18, 1, 1 << 32)?,
+            write_buffer_bytes: ranged(options, "write_buffer_bytes", 32 << 20, 1, most)?,
+            cache_bytes: ranged(options, "cache_bytes", 64 << 20, 0, most)?,
+            document_cache_bytes: ranged(options, "document_cache_bytes", 0, 0, most)?,
+            read_ahead: ranged(options, "read_ahead", 32, 1, 1024)? as usize,
+            buffer_bytes: ranged(options, "buffer_bytes", 1 << 20, 0, 1 << 30)? as usize,
+            preallocate_bytes: ranged(options, "preallocate_bytes", 64 << 20, 0, 1 << 40)?,
+            compaction_threshold: ranged(options, "compaction_threshold", 50, 1, 100)?,
+            compaction_least_bytes: ranged(options, "compaction_least_bytes", 16 << 20, 0, most)?,
+            backend,
+            batch: ranged(options, "batch", 64, 1, 1024)? as usize,
+            seeded_bug: crate::seeded_bug::take(options)?,
+        })
+    }
+}
+
+fn power_of_two(options: &mut OptionValues, name: &str) -> Result<u32> {
+    let value = ranged(options, name, 4096, 512, 64 << 10)?;
+    if value.is_power_of_two() {
+        return Ok(value as u32);
+    }
+    Err(invalid(name, &value.to_string(), "a power of two"))
+}
+
+fn ranged(
+    options: &mut OptionValues,
+    name: &str,
+    default: u64,
+    least: u64,
+    most: u64,
+) -> Result<u64> {
+    let value = options.take_u64(name)?.unwrap_or(default);
+    if (least..=most).contains(&value) {
+        return Ok(value);
+    }
+    Err(invalid(
+        name,
+        &value.to_string(),
+        &format!("{least} to {most}"),
+    ))
+}
+
+fn invalid(name: &str, value: &str, expected: &str) -> Error {
+    Error::InvalidArgument(format!("option {name}={value}: expected {expected}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_documented_default_is_the_real_one() {
+        let mut spelled = OptionValues::default();
+        for option in OPTIONS {
+            spelled.set(option.name, option.default);
+        }
+        let mut none = OptionValues::default();
+        assert_eq!(
+            Shape::take(&mut spelled).unwrap(),
+            Shape::take(&mut none).unwrap()
+        );
+        assert_eq!(
+            Tuning::take(&mut spelled).unwrap(),
+            Tuning::take(&mut none).unwrap()
+        );
+        spelled.finish(ENGINE, OPTIONS).unwrap();
+    }
+
+    #[test]
+    fn a_shape_survives_packing_and_its_own_options() {
+        for (index, extension) in [
+            ("hbtrie", Some("off")),
+            ("hbtrie", Some("paper")),
+            ("hbtrie", Some("mended")),
+            ("prefix_btree", None),
+            ("btree", None),
+        ] {
+            let mut options = OptionValues::default();
+            options.set("index", index).set("chunk_bytes", "3");
+            options.set("node_bytes", "512").set("block_bytes", "1024");
+            if let Some(extension) = extension {
+                options.set("leaf_extension", extension);
+            }
+            let shape = Shape::take(&mut options).unwrap();
+            assert_eq!(Shape::unpack(shape.pack(), shape.block_bytes), Some(shape));
+            assert_eq!(Shape::take(&mut shape.as_options()).unwrap(), shape);
+        }
+        assert_eq!(Shape::unpack(0, 4096), None);
+    }
+
+    #[test]
+    fn what_makes_no_sense_together_is_refused() {
+        let mut options = OptionValues::default();
+        options.set("index", "btree").set("leaf_extension", "off");
+        assert!(Shape::take(&mut options).is_err());
+        let mut options = OptionValues::default();
+        assert!(Shape::take(options.set("node_bytes", "1000")).is_err());
+    }
+}

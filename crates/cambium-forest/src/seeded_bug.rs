@@ -1,0 +1,69 @@
+//! Defects that can be switched on, so that the test suites prove that they
+//! find them: a checker that finds nothing proves nothing. They are reached by
+//! the option `seeded_bug`, which `cambium options` does not list.
+
+use cambium_api::OptionValues;
+use cambium_base::{Error, Result};
+
+/// Defects that the test suites must find; never set outside them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeededBug {
+    /// Documents are returned without looking at their checksums.
+    NoChecksum,
+    /// Recovery keeps documents behind a gap.
+    TornTailKept,
+    /// Recovery keeps part of a batch.
+    BatchSplit,
+    /// A synced write is not synced.
+    CommitUnsynced,
+    /// The superblock points to a header before its nodes are synced.
+    HeaderAheadOfNodes,
+    /// Replay begins at the header instead of where the buffer was sealed.
+    ReplayFromHeader,
+    /// A recovery raises neither session nor sequence numbers: what it cut off
+    /// and what comes after look the same.
+    EpochReused,
+    /// Deletes are not logged.
+    DeleteUnlogged,
+    /// Writes go on after a failed sync.
+    SyncRetried,
+    /// A flush forgets the writes that came while it ran.
+    FlushDropsActive,
+    /// Compaction forgets what was written while it ran.
+    CompactionWithoutCatchUp,
+    /// Compaction removes the old file before the new one counts.
+    OldFileRemovedEarly,
+}
+
+impl SeededBug {
+    /// Every one, with its name.
+    pub const ALL: [(SeededBug, &'static str); 12] = [
+        (SeededBug::NoChecksum, "no_checksum"),
+        (SeededBug::TornTailKept, "torn_tail_kept"),
+        (SeededBug::BatchSplit, "batch_split"),
+        (SeededBug::CommitUnsynced, "commit_unsynced"),
+        (SeededBug::HeaderAheadOfNodes, "header_ahead_of_nodes"),
+        (SeededBug::ReplayFromHeader, "replay_from_header"),
+        (SeededBug::EpochReused, "epoch_reused"),
+        (SeededBug::DeleteUnlogged, "delete_unlogged"),
+        (SeededBug::SyncRetried, "sync_retried"),
+        (SeededBug::FlushDropsActive, "flush_drops_active"),
+        (
+            SeededBug::CompactionWithoutCatchUp,
+            "compaction_without_catch_up",
+        ),
+        (SeededBug::OldFileRemovedEarly, "old_file_removed_early"),
+    ];
+}
+
+/// Takes the option out.
+pub(crate) fn take(options: &mut OptionValues) -> Result<Option<SeededBug>> {
+    let Some(name) = options.take("seeded_bug") else {
+        return Ok(None);
+    };
+    SeededBug::ALL
+        .iter()
+        .find(|(_, known)| *known == name)
+        .map(|(bug, _)| Some(*bug))
+        .ok_or_else(|| Error::InvalidArgument(format!("engine forest has no seeded bug {name:?}")))
+}

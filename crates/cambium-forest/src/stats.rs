@@ -1,0 +1,295 @@
+//! Counters and what `stats` answers.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cambium_api::{Direction, KeyRange, Statistics};
+use cambium_base::Result;
+
+use crate::core::{Core, lock};
+use crate::cursor::EntryCursor;
+use crate::format::Traffic;
+use crate::view::View;
+
+/// Counted since the store was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// What earlier openings wrote, as far as a header says.
+    pub before: Traffic,
+    pub user_bytes: AtomicU64,
+    pub log_bytes: AtomicU64,
+    pub node_bytes: AtomicU64,
+    pub header_bytes: AtomicU64,
+    pub compaction_bytes: AtomicU64,
+    pub writes: AtomicU64,
+    pub gets: AtomicU64,
+    pub syncs: AtomicU64,
+    pub flushes: AtomicU64,
+    pub compactions: AtomicU64,
+    pub stalls: AtomicU64,
+    pub node_reads: AtomicU64,
+    pub document_reads: AtomicU64,
+    /// Writes that recovery found in the log.
+    pub replayed: AtomicU64,
+}
+
+impl Counters {
+    /// Bytes written since the store was made.
+    pub fn traffic(&self) -> Traffic {
+        self.before.plus(&Traffic {
+            user: of(&self.user_bytes),
+            log: of(&self.log_bytes),
+            nodes: of(&self.node_bytes),
+            headers: of(&self.header_bytes),
+            compaction: of(&self.compaction_bytes),
+        })
+    }
+}
+
+fn of(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+impl Core {
+    /// The store's statistics.
+    pub fn statistics(&self) -> Result<Statistics> {
+        self.check_open()?;
+        let mut all = Statistics::default();
+        let view = self.view.load_full();
+        all.text("engine", "forest", "the engine of this store");
+        self.size_statistics(&view, &mut all)?;
+        self.index_statistics(&view, &mut all);
+        self.memory_statistics(&view, &mut all);
+        self.traffic_statistics(&view, &mut all);
+        Ok(all)
+    }
+
+    fn size_statistics(&self, view: &View, all: &mut Statistics) -> Result<()> {
+        let roots = view.roots.namespaces.values();
+        let documents = roots.clone().map(|root| root.documents).sum();
+        let document_bytes = roots.clone().map(|root| root.document_bytes).sum();
+        let nodes: u64 = roots.map(|root| root.nodes).sum();
+        all.count("documents", documents, "documents that the index reaches");
+        all.count(
+            "namespaces",
+            self.namespaces().len() as u64,
+            "namespaces, the default one included",
+        );
+        all.count(
+            "named_snapshots",
+            lock(&self.maintenance).header.snapshots.len() as u64,
+            "states kept under a name",
+        );
+        let end = view.database.log.end();
+        let node_bytes = nodes * view.database.node_bytes();
+        all.bytes("file_bytes", end, "bytes of the database file up to its end");
+        all.bytes(
+            "live_document_bytes",
+            document_bytes,
+            "bytes of live documents, rounded up by at most an eighth",
+        );
+        all.bytes("live_node_bytes", node_bytes, "bytes of live index nodes");
+        let live = (document_bytes + node_bytes).min(end);
+        all.bytes(
+            "stale_bytes",
+            end - live,
+            "bytes of the file that the newest state does not reach",
+        );
+        all.ratio(
+            "stale_share",
+            end - live,
+            end,
+            "share of the file that is stale; compaction gives it back",
+        );
+        let mut space = 0;
+        for entry in self.environment.file_system.list(&self.path)? {
+            let path = self.path.join(&entry.name);
+            let metadata = self.environment.file_system.metadata(&path)?;
+            space += metadata.map_or(0, |metadata| metadata.allocated);
+        }
+        all.bytes(
+            "space_bytes",
+            space,
+            "bytes that the store takes on the device, preallocated ones included",
+        );
+        all.ratio(
+            "space_amplification",
+            space,
+            document_bytes,
+            "bytes on the device per byte of live documents",
+        );
+        Ok(())
+    }
+
+    fn index_statistics(&self, view: &View, all: &mut Statistics) {
+        let (index, extension) = self.shape.index_words();
+        all.text("index", index, "the index over keys");
+        if let Some(extension) = extension {
+            all.text(
+                "leaf_extension",
+                extension,
+                "when leaf trees of the trie are extended",
+            );
+        }
+        let roots = view.roots.namespaces.values();
+        all.count(
+            "nodes",
+            roots.map(|root| root.nodes).sum(),
+            "live index nodes; `check` and `dump` tell them apart by kind and height",
+        );
+        all.count(
+            "flushes",
+            of(&self.counters.flushes),
+            "times the write buffer went into the index since the store was opened",
+        );
+        all.count(
+            "compactions",
+            of(&self.counters.compactions),
+            "compactions since the store was opened",
+        );
+        all.count(
+            "writes_replayed",
+            of(&self.counters.replayed),
+            "writes behind the last header that opening found",
+        );
+    }
+
+    fn memory_statistics(&self, view: &View, all: &mut Statistics) {
+        let entries = view.buffers().map(|buffer| buffer.len()).sum();
+        let bytes = view.buffers().map(|buffer| buffer.bytes()).sum();
+        all.count(
+            "write_buffer_entries",
+            entries,
+            "writes in the log that are not in the index yet",
+        );
+        all.bytes("write_buffer_bytes", bytes, "memory that they take");
+        all.count(
+            "writer_stalls",
+            of(&self.counters.stalls),
+            "times a writer had to flush by itself, since both buffers were full",
+        );
+        let nodes = self.caches.node_counts();
+        all.bytes("node_cache_bytes", nodes.bytes, "memory of cached nodes");
+        all.ratio(
+            "node_cache_hit_share",
+            nodes.hits,
+            nodes.hits + nodes.misses,
+            "share of node lookups that the cache answered",
+        );
+        let documents = self.caches.document_counts();
+        if self.tuning.document_cache_bytes > 0 {
+            all.bytes(
+                "document_cache_bytes",
+                documents.bytes,
+                "memory of cached documents",
+            );
+            all.ratio(
+                "document_cache_hit_share",
+                documents.hits,
+                documents.hits + documents.misses,
+                "share of document lookups that the cache answered",
+            );
+        }
+    }
+
+    fn traffic_statistics(&self, view: &View, all: &mut Statistics) {
+        let traffic = self.counters.traffic();
+        all.bytes(
+            "user_bytes_written",
+            traffic.user,
+            "keys and values written since the store was made",
+        );
+        all.bytes(
+            "document_bytes_written",
+            traffic.log,
+            "bytes of documents written to the log",
+        );
+        all.bytes(
+            "node_bytes_written",
+            traffic.nodes,
+            "bytes of index nodes written",
+        );
+        all.bytes(
+            "header_bytes_written",
+            traffic.headers,
+            "bytes of headers written",
+        );
+        all.bytes(
+            "compaction_bytes_written",
+            traffic.compaction,
+            "bytes that compactions wrote",
+        );
+        let written = traffic.log + traffic.nodes + traffic.headers + traffic.compaction;
+        all.ratio(
+            "write_amplification",
+            written,
+            traffic.user,
+            "bytes written to the device per byte that users wrote",
+        );
+        all.count(
+            "syncs",
+            of(&self.counters.syncs),
+            "syncs since the store was opened",
+        );
+        let node_reads = of(&self.counters.node_reads);
+        let document_reads = of(&self.counters.document_reads);
+        all.count("node_reads", node_reads, "nodes read from the file");
+        all.count(
+            "document_reads",
+            document_reads,
+            "documents read from the file",
+        );
+        all.ratio(
+            "reads_per_get",
+            node_reads + document_reads,
+            of(&self.counters.gets),
+            "reads of the file per key looked up",
+        );
+        all.count(
+            "block_bytes",
+            u64::from(view.database.shape.block_bytes),
+            "unit of padding after a sync",
+        );
+    }
+
+    /// About how many bytes the entries of a range take: exact for few, by
+    /// a share of the keys' first bytes for many.
+    pub fn approximate_size(
+        self: &std::sync::Arc<Self>,
+        namespace: u16,
+        range: &KeyRange,
+    ) -> Result<u64> {
+        const COUNTED: u64 = 1_000;
+        let pin = self.pin()?;
+        let root = pin.view.root(namespace);
+        let mut cursor = EntryCursor::new(pin, namespace, range.clone(), Direction::Forward);
+        let (mut entries, mut bytes) = (0, 0);
+        while entries < COUNTED {
+            let Some(entry) = cambium_api::Cursor::next(&mut cursor)? else {
+                return Ok(bytes);
+            };
+            entries += 1;
+            bytes += (entry.key.len() + entry.value.len() + cambium_storage::record::RECORD_HEADER_BYTES) as u64;
+        }
+        if range.is_all() {
+            return Ok(root.document_bytes.max(bytes));
+        }
+        // More than a few: by how far the last of them has come in the range.
+        let Some(last) = cursor.last_key() else {
+            return Ok(bytes);
+        };
+        let position = |key: Option<&[u8]>, open: f64| {
+            key.map_or(open, |key| {
+                let digits = key.iter().take(12).enumerate();
+                digits
+                    .map(|(place, &byte)| f64::from(byte) / 256f64.powi(place as i32 + 1))
+                    .sum()
+            })
+        };
+        let from = position(range.from.as_deref(), 0.0);
+        let to = position(range.to.as_deref(), 1.0);
+        let here = position(Some(&last), 1.0);
+        let share = ((here - from) / (to - from)).clamp(0.0, 1.0);
+        let estimate = bytes as f64 / share.max(bytes as f64 / root.document_bytes.max(1) as f64);
+        Ok((estimate as u64).clamp(bytes, root.document_bytes.max(bytes)))
+    }
+}

@@ -1,0 +1,84 @@
+//! Background steps, and the close of a store.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_base::{Error, Result};
+use cambium_io::StepOutcome;
+
+use crate::core::{Core, Maintenance, lock};
+use crate::format::DatabaseHeader;
+
+impl Core {
+    /// Does a bounded piece of background work.
+    pub fn step(self: &Arc<Self>, budget: u64) -> Result<StepOutcome> {
+        if self.closed.load(Ordering::Acquire) {
+            return Ok(StepOutcome::Done);
+        }
+        if self.poison.get().is_some() {
+            return Ok(StepOutcome::Idle);
+        }
+        if self.flush_due.load(Ordering::Acquire) {
+            self.flush()?;
+            return Ok(StepOutcome::Again);
+        }
+        self.compaction_step(budget)
+    }
+
+    /// Closes the store: the last flush and header, the clean mark, the lock.
+    pub fn close(&self) -> Result<()> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.cancelled.store(true, Ordering::Release);
+        self.notify_background();
+        self.abandon_compaction();
+        let result = {
+            let mut maintenance = lock(&self.maintenance);
+            match self.poison.get() {
+                // What is on the device is not known: no clean mark.
+                Some(original) => Err(Error::poisoned_by(original)),
+                None if !self.session_begun.load(Ordering::Acquire) => Ok(()),
+                None => self.close_cleanly(&mut maintenance),
+            }
+        };
+        lock(&self.lock).take();
+        result
+    }
+
+    fn close_cleanly(&self, maintenance: &mut Maintenance) -> Result<()> {
+        // Twice: the first may have been a flush that had failed before.
+        for _ in 0..2 {
+            self.flush_locked(maintenance)?;
+        }
+        let view = self.view.load_full();
+        let (sequence, session) = {
+            let writer = lock(&self.writer);
+            (writer.next_sequence - 1, writer.session)
+        };
+        view.database
+            .log
+            .flush()
+            .map_err(|error| self.unless_full(error))?;
+        if maintenance.header.sequence != sequence {
+            let header = DatabaseHeader {
+                sequence,
+                replay_from: view.database.log.end(),
+                replay_session: session,
+                ..maintenance.header.clone()
+            };
+            self.sync_through(&view.database, sequence)?;
+            self.publish(maintenance, &view.database, header, &view.roots)?;
+        }
+        let before = maintenance.root;
+        maintenance.root.clean = true;
+        maintenance.root.end = view.database.log.end();
+        let payload = maintenance.root.encode();
+        // The clean mark goes to both copies: an older one would be replayed
+        // from an offset that the next session has passed.
+        maintenance.superblock.write_both(&payload).map_err(|error| {
+            maintenance.root = before;
+            self.after_superblock_failure(error)
+        })
+    }
+}

@@ -1,0 +1,120 @@
+//! What readers see: a view, and moments that are pinned.
+//!
+//! A [`View`] is everything that a reader needs, and never changes: the database
+//! file, the active and the sealed write-buffer index, and the roots of all
+//! namespaces. Sealing a buffer, installing a flush's roots, a compaction and a
+//! rollback each put a new view in the place of the old one; whoever holds the
+//! old one goes on with it.
+//!
+//! A reader looks into the active buffer, then the sealed one, then the trie,
+//! each time for the newest version at or before its moment. The moment is read
+//! *after* the view, so it is never before what the roots hold. A lookup of one
+//! key needs no more. Whoever must see one moment in several lookups takes a
+//! [`Pin`]: view and moment that belong together, and a note that keeps the
+//! buffers from dropping what was then.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_base::Result;
+
+use crate::buffer::Buffer;
+use crate::core::{Core, lock};
+use crate::database::Database;
+use crate::format::NamespaceRoot;
+
+/// Roots of all namespaces at one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Roots {
+    /// They hold every write up to here.
+    pub sequence: u64,
+    pub namespaces: BTreeMap<u16, NamespaceRoot>,
+}
+
+/// Everything a reader needs.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub database: Arc<Database>,
+    pub active: Arc<Buffer>,
+    pub sealed: Option<Arc<Buffer>>,
+    pub roots: Arc<Roots>,
+}
+
+impl View {
+    /// The root of a namespace; an empty one where it has none yet.
+    pub fn root(&self, namespace: u16) -> NamespaceRoot {
+        let known = self.roots.namespaces.get(&namespace);
+        known.copied().unwrap_or_default()
+    }
+
+    /// The buffers, newest first.
+    pub fn buffers(&self) -> impl Iterator<Item = &Arc<Buffer>> {
+        std::iter::once(&self.active).chain(&self.sealed)
+    }
+}
+
+/// A moment that is kept: dropping it lets it go.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    pub core: Arc<Core>,
+    pub view: Arc<View>,
+    pub sequence: u64,
+}
+
+impl Core {
+    /// Keeps what is visible now.
+    pub fn pin(self: &Arc<Self>) -> Result<Pin> {
+        self.check_open()?;
+        loop {
+            let view = self.view.load_full();
+            let sequence = {
+                let mut pins = lock(&self.pins);
+                let sequence = self.visible.load(Ordering::Acquire);
+                *pins.entry(sequence).or_insert(0) += 1;
+                sequence
+            };
+            let pin = Pin {
+                core: self.clone(),
+                view,
+                sequence,
+            };
+            // A buffer sealed in between would lack the newest of the moment.
+            if Arc::ptr_eq(&pin.view, &self.view.load()) {
+                return Ok(pin);
+            }
+        }
+    }
+
+    /// Moments that buffers must keep.
+    pub fn kept_moments(&self) -> crate::buffer::KeptMoments {
+        let pins = lock(&self.pins);
+        let visible = self.visible.load(Ordering::Acquire);
+        crate::buffer::KeptMoments::new(pins.keys().copied(), visible)
+    }
+}
+
+impl Pin {
+    /// Keeps the same moment once more.
+    pub fn again(&self) -> Result<Pin> {
+        self.core.check_open()?;
+        *lock(&self.core.pins).entry(self.sequence).or_insert(0) += 1;
+        Ok(Pin {
+            core: self.core.clone(),
+            view: self.view.clone(),
+            sequence: self.sequence,
+        })
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let mut pins = lock(&self.core.pins);
+        if let Some(count) = pins.get_mut(&self.sequence) {
+            *count -= 1;
+            if *count == 0 {
+                pins.remove(&self.sequence);
+            }
+        }
+    }
+}

@@ -1,0 +1,515 @@
+//! Writing: requests, how a group of them becomes a plan, and how a plan is
+//! committed.
+//!
+//! Writers queue. The leader of a group turns its requests into entries, in the
+//! order of arrival. A request that depends on the current state (preconditions,
+//! ranges) is planned when everything before it has been applied. A plan is
+//! committed so:
+//!
+//! 1. Space is allocated, so that a full disk refuses it before a byte is written.
+//! 2. Entries are numbered and appended to the log's buffer.
+//! 3. The buffer is handed to the operating system with one write; if anyone
+//!    asked for `Synced`, padded to a block and synced, once for the group. A
+//!    commit writes documents alone, no index and no header.
+//! 4. The entries go into the write-buffer index, and become visible.
+//!
+//! A crash between any two steps leaves a suffix to be dropped. A failed write
+//! or sync stops all further writes; a full disk takes back what was appended.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_api::{Direction, KeyRange, Operation, Precondition};
+use cambium_base::{Durability, Error, Result, SequenceNumber};
+use cambium_storage::record::{RecordHeader, record_bytes};
+
+use crate::buffer::{Insert, Version};
+use crate::core::{Core, Writer, lock};
+use crate::cursor::EntryCursor;
+use crate::database::Database;
+use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
+use crate::format::{document_auxiliary, kind};
+use crate::seeded_bug::SeededBug;
+
+/// What a writer submits.
+#[derive(Debug)]
+pub(crate) struct WriteRequest {
+    pub operations: Vec<(u16, Operation)>,
+    pub durability: Durability,
+    /// Checked against the state right before the operations.
+    pub preconditions: Vec<(u16, Precondition)>,
+    /// A namespace to make, if it is not there.
+    pub new_namespace: Option<String>,
+    /// Bytes of keys and values as the user gave them, for statistics.
+    pub user_bytes: u64,
+}
+
+impl WriteRequest {
+    pub fn new(operations: Vec<(u16, Operation)>, durability: Durability) -> Self {
+        WriteRequest {
+            operations,
+            durability,
+            preconditions: Vec::new(),
+            new_namespace: None,
+            user_bytes: 0,
+        }
+    }
+
+    /// Must see the effect of everything before it in its group.
+    fn needs_current_state(&self) -> bool {
+        !self.preconditions.is_empty()
+            || self.new_namespace.is_some()
+            || self
+                .operations
+                .iter()
+                .any(|(_, operation)| matches!(operation, Operation::DeleteRange { .. }))
+    }
+}
+
+/// What an entry does.
+#[derive(Debug)]
+enum Action {
+    Put(Vec<u8>),
+    Delete,
+    /// The key is the namespace's name.
+    Namespace,
+}
+
+/// An entry on its way.
+#[derive(Debug)]
+struct Planned {
+    namespace: u16,
+    key: Vec<u8>,
+    action: Action,
+    batch_index: u32,
+    batch_remaining: u32,
+    /// Where it lies, once appended.
+    offset: u64,
+}
+
+impl Planned {
+    fn new(namespace: u16, key: Vec<u8>, action: Action) -> Self {
+        Planned {
+            namespace,
+            key,
+            action,
+            batch_index: 0,
+            batch_remaining: 0,
+            offset: 0,
+        }
+    }
+
+    fn kind(&self) -> u8 {
+        match self.action {
+            Action::Put(_) => kind::PUT,
+            Action::Delete => kind::DELETE,
+            Action::Namespace => kind::NAMESPACE,
+        }
+    }
+
+    fn value(&self) -> &[u8] {
+        match &self.action {
+            Action::Put(value) => value,
+            _ => &[],
+        }
+    }
+
+    fn record_bytes(&self) -> u64 {
+        let payload = self.key.len() + self.value().len();
+        record_bytes(payload as u64, DOCUMENT_ALIGNMENT)
+    }
+}
+
+/// Requests that are written together.
+#[derive(Debug, Default)]
+struct Plan {
+    entries: Vec<Planned>,
+    /// For each request its place in the group, and how many entries it has.
+    requests: Vec<(usize, usize)>,
+    durability: Durability,
+    user_bytes: u64,
+}
+
+type Answers = [Option<Result<SequenceNumber>>];
+
+impl Core {
+    /// Writes a request through the queue.
+    pub fn write_request(self: &Arc<Self>, request: WriteRequest) -> Result<SequenceNumber> {
+        self.check_writable()?;
+        if !request.operations.is_empty() || request.new_namespace.is_some() {
+            self.begin_session()?;
+            self.hold_back()?;
+        }
+        let synced = request.durability == Durability::Synced;
+        let answer = self
+            .queue
+            .submit(request, synced, |group| self.lead(group));
+        if self.flush_due.load(Ordering::Acquire) {
+            self.on_flush_due();
+        }
+        answer
+    }
+
+    /// The number of a namespace, made if it is not there.
+    pub fn namespace_number(self: &Arc<Self>, name: &str) -> Result<u16> {
+        self.check_open()?;
+        if let Some(number) = self.known_namespace(name) {
+            return Ok(number);
+        }
+        if name.len() > MAX_NAME_BYTES {
+            return Err(Error::LimitExceeded(format!(
+                "a namespace's name of {} bytes: names have up to {MAX_NAME_BYTES}",
+                name.len()
+            )));
+        }
+        let mut request = WriteRequest::new(Vec::new(), Durability::Written);
+        request.new_namespace = Some(name.to_string());
+        self.write_request(request)?;
+        self.known_namespace(name).ok_or_else(|| Error::NotFound {
+            kind: "namespace",
+            name: name.to_string(),
+        })
+    }
+
+    fn known_namespace(&self, name: &str) -> Option<u16> {
+        let names = self
+            .names
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        names.get(name).copied()
+    }
+
+    /// Writes a group, and answers each request of it.
+    fn lead(self: &Arc<Self>, group: Vec<WriteRequest>) -> Vec<Result<SequenceNumber>> {
+        let mut writer = lock(&self.writer);
+        let mut answers: Vec<Option<Result<SequenceNumber>>> = Vec::new();
+        answers.resize_with(group.len(), || None);
+        let mut plan = Plan::default();
+        for (member, request) in group.into_iter().enumerate() {
+            if request.needs_current_state() && !plan.requests.is_empty() {
+                self.commit_plan(&mut writer, std::mem::take(&mut plan), &mut answers);
+            }
+            if let Err(error) = self.plan_request(member, request, &mut writer, &mut plan) {
+                answers[member] = Some(Err(error));
+            }
+        }
+        self.commit_plan(&mut writer, plan, &mut answers);
+        answers
+            .into_iter()
+            .map(|answer| answer.expect("every request was planned or refused"))
+            .collect()
+    }
+
+    /// Turns a request into entries.
+    fn plan_request(
+        self: &Arc<Self>,
+        member: usize,
+        request: WriteRequest,
+        writer: &mut Writer,
+        plan: &mut Plan,
+    ) -> Result<()> {
+        self.check_writable()?;
+        for (index, (namespace, precondition)) in request.preconditions.iter().enumerate() {
+            let current = self.get_latest(*namespace, precondition.key())?;
+            if !precondition.holds(current.as_deref()) {
+                return Err(Error::PreconditionFailed { index });
+            }
+        }
+        let ranges = request
+            .operations
+            .iter()
+            .any(|(_, operation)| matches!(operation, Operation::DeleteRange { .. }));
+        let mut entries: Vec<Planned> = if ranges {
+            self.resolve_ranges(request.operations)?
+        } else {
+            request.operations.into_iter().filter_map(planned).collect()
+        };
+        if let Some(name) = request.new_namespace {
+            if self.known_namespace(&name).is_none() {
+                let number = u16::try_from(writer.next_namespace).map_err(|_| {
+                    Error::LimitExceeded("a store has up to 65,536 namespaces".to_string())
+                })?;
+                entries.push(Planned::new(number, name.into_bytes(), Action::Namespace));
+            }
+        }
+        let count = entries.len();
+        for (index, entry) in entries.iter_mut().enumerate() {
+            entry.batch_index = index as u32;
+            entry.batch_remaining = (count - 1 - index) as u32;
+        }
+        plan.entries.append(&mut entries);
+        plan.requests.push((member, count));
+        plan.user_bytes += request.user_bytes;
+        plan.durability = match plan.requests.len() {
+            1 => request.durability,
+            _ => plan.durability.max(request.durability),
+        };
+        Ok(())
+    }
+
+    /// Replaces ranges by the keys that are in them now; a later operation on
+    /// a key wins over an earlier one.
+    fn resolve_ranges(
+        self: &Arc<Self>,
+        operations: Vec<(u16, Operation)>,
+    ) -> Result<Vec<Planned>> {
+        let mut resolved: BTreeMap<(u16, Vec<u8>), Action> = BTreeMap::new();
+        for (namespace, operation) in operations {
+            match operation {
+                Operation::Put { key, value } => {
+                    resolved.insert((namespace, key), Action::Put(value));
+                }
+                Operation::Delete { key } => {
+                    resolved.insert((namespace, key), Action::Delete);
+                }
+                Operation::DeleteRange { range } => {
+                    for ((of, key), action) in resolved.iter_mut() {
+                        if *of == namespace && range.contains(key) {
+                            *action = Action::Delete;
+                        }
+                    }
+                    for key in self.keys_in(namespace, &range)? {
+                        resolved.insert((namespace, key), Action::Delete);
+                    }
+                }
+            }
+        }
+        let planned = resolved
+            .into_iter()
+            .map(|((namespace, key), action)| Planned::new(namespace, key, action));
+        Ok(planned.collect())
+    }
+
+    /// The keys of a range that have a value now.
+    fn keys_in(self: &Arc<Self>, namespace: u16, range: &KeyRange) -> Result<Vec<Vec<u8>>> {
+        let mut cursor = EntryCursor::new(self.pin()?, namespace, range.clone(), Direction::Forward);
+        let mut keys = Vec::new();
+        while let Some(key) = cursor.next_key()? {
+            keys.push(key);
+        }
+        Ok(keys)
+    }
+
+    /// Writes a plan and answers its requests. What does not fit on the disk
+    /// together is tried one by one.
+    fn commit_plan(&self, writer: &mut Writer, plan: Plan, answers: &mut Answers) {
+        if plan.requests.is_empty() {
+            return;
+        }
+        let Plan {
+            mut entries,
+            requests,
+            durability,
+            user_bytes,
+        } = plan;
+        match self.write_entries(writer, &mut entries, durability) {
+            Ok(first) => {
+                let mut last = first - 1;
+                for (member, count) in requests {
+                    last += count as u64;
+                    answers[member] = Some(Ok(SequenceNumber(last)));
+                }
+                self.apply(writer, entries, first, user_bytes);
+            }
+            Err(error)
+                if error.is_no_space() && requests.len() > 1 && self.poison.get().is_none() =>
+            {
+                let mut entries = entries.into_iter();
+                for (member, count) in requests {
+                    let alone = Plan {
+                        entries: entries.by_ref().take(count).collect(),
+                        requests: vec![(member, count)],
+                        durability,
+                        user_bytes: 0,
+                    };
+                    self.commit_plan(writer, alone, answers);
+                }
+            }
+            Err(error) => {
+                for (member, _) in requests {
+                    answers[member] = Some(Err(error.clone()));
+                }
+            }
+        }
+    }
+
+    /// Brings entries to the device as the durability asks; answers the
+    /// sequence number of the first.
+    fn write_entries(
+        &self,
+        writer: &mut Writer,
+        entries: &mut [Planned],
+        durability: Durability,
+    ) -> Result<u64> {
+        self.check_sound()?;
+        let view = self.view.load();
+        let database = &view.database;
+        let bytes = entries.iter().map(Planned::record_bytes).sum();
+        if bytes > 0 {
+            database.check_room(bytes)?;
+            database.log.reserve(bytes)?;
+        }
+        let first = writer.next_sequence;
+        let end = database.log.end();
+        self.append(writer, database, entries, first);
+        if let Err(error) = self.hand_over(writer, database, durability) {
+            return Err(self.take_back(writer, database, end, error));
+        }
+        let last = first + entries.len() as u64 - 1;
+        if durability == Durability::Synced && writer.unsynced {
+            self.sync_log(database)
+                .map_err(|error| self.poisoned(error))?;
+            writer.synced_through = last;
+            writer.unsynced = false;
+        }
+        writer.next_sequence = last + 1;
+        Ok(first)
+    }
+
+    fn append(
+        &self,
+        writer: &mut Writer,
+        database: &Database,
+        entries: &mut [Planned],
+        first: u64,
+    ) {
+        for (index, entry) in entries.iter_mut().enumerate() {
+            if matches!(entry.action, Action::Delete) && self.has_bug(SeededBug::DeleteUnlogged) {
+                continue;
+            }
+            let header = RecordHeader {
+                kind: entry.kind(),
+                attempt: writer.attempt,
+                sequence: SequenceNumber(first + index as u64),
+                synced_through: SequenceNumber(writer.synced_through),
+                session: writer.session,
+                batch_index: entry.batch_index,
+                batch_remaining: entry.batch_remaining,
+                auxiliary: document_auxiliary(entry.namespace, entry.key.len()),
+                ..RecordHeader::default()
+            };
+            entry.offset = database.log.append(&header, &[&entry.key, entry.value()]);
+            writer.unsynced = true;
+        }
+    }
+
+    /// Hands the buffer to the operating system as the durability asks.
+    fn hand_over(
+        &self,
+        writer: &Writer,
+        database: &Database,
+        durability: Durability,
+    ) -> Result<()> {
+        match durability {
+            Durability::Buffered => {
+                if database.log.buffered_bytes() <= self.tuning.buffer_bytes {
+                    return Ok(());
+                }
+            }
+            Durability::Written => {}
+            Durability::Synced => {
+                if writer.unsynced {
+                    database.log.pad_to_block();
+                }
+            }
+        }
+        database.log.flush()
+    }
+
+    /// Syncs the log.
+    pub fn sync_log(&self, database: &Database) -> Result<()> {
+        if !self.has_bug(SeededBug::CommitUnsynced) {
+            database.log.sync()?;
+        }
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Undoes an append that failed for lack of space; any other failure
+    /// stops all writes.
+    fn take_back(
+        &self,
+        writer: &mut Writer,
+        database: &Database,
+        end: u64,
+        error: Error,
+    ) -> Error {
+        if !error.is_no_space() {
+            return self.poisoned(error);
+        }
+        // What may be left of the entries must not be mixed with what follows.
+        writer.attempt = writer.attempt.wrapping_add(1);
+        match database.log.cut_back(end) {
+            Ok(()) => error,
+            Err(failure) => self.poisoned(failure),
+        }
+    }
+
+    /// Makes entries visible.
+    fn apply(&self, writer: &mut Writer, entries: Vec<Planned>, first: u64, user_bytes: u64) {
+        if entries.is_empty() {
+            return;
+        }
+        let count = entries.len() as u64;
+        let mut logged = 0;
+        let kept = self.kept_moments();
+        let active = self.view.load().active.clone();
+        let inserts = entries.into_iter().enumerate().filter_map(|(index, entry)| {
+            let bytes = entry.record_bytes();
+            logged += bytes;
+            let document = match entry.action {
+                Action::Put(_) => Some(DocumentAddress::new(entry.offset, bytes, &entry.key)),
+                Action::Delete => None,
+                Action::Namespace => {
+                    self.add_namespace(writer, entry.namespace, entry.key);
+                    return None;
+                }
+            };
+            Some(Insert {
+                namespace: entry.namespace,
+                key: entry.key,
+                version: Version {
+                    sequence: first + index as u64,
+                    document,
+                },
+            })
+        });
+        active.insert(inserts, &kept);
+        self.visible.store(first + count - 1, Ordering::Release);
+        self.counters
+            .user_bytes
+            .fetch_add(user_bytes, Ordering::Relaxed);
+        self.counters.log_bytes.fetch_add(logged, Ordering::Relaxed);
+        self.counters.writes.fetch_add(count, Ordering::Relaxed);
+        if active.len() >= self.tuning.write_buffer_entries
+            || active.bytes() >= self.tuning.write_buffer_bytes
+        {
+            self.flush_due.store(true, Ordering::Release);
+        }
+    }
+
+    /// Knows a namespace from now on.
+    pub fn add_namespace(&self, writer: &mut Writer, number: u16, name: Vec<u8>) {
+        let name = String::from_utf8_lossy(&name).into_owned();
+        let mut names = self
+            .names
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        names.insert(name, number);
+        writer.next_namespace = writer.next_namespace.max(u32::from(number) + 1);
+    }
+}
+
+/// Longest name of a namespace or a snapshot, in bytes.
+pub(crate) const MAX_NAME_BYTES: usize = 255;
+
+/// The entry of an operation; none for a range, which has been resolved.
+fn planned((namespace, operation): (u16, Operation)) -> Option<Planned> {
+    let (key, action) = match operation {
+        Operation::Put { key, value } => (key, Action::Put(value)),
+        Operation::Delete { key } => (key, Action::Delete),
+        Operation::DeleteRange { .. } => return None,
+    };
+    Some(Planned::new(namespace, key, action))
+}

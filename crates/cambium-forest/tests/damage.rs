@@ -1,0 +1,33 @@
+//! Truncation and a flip of every byte of a small store: nothing damaged is
+//! returned as data, nothing panics, `check` finds it or the state is one that
+//! was.
+
+use cambium_forest::Forest;
+use cambium_testkit::DamageSuite;
+
+fn suite() -> DamageSuite {
+    DamageSuite::new(&Forest)
+        .creation("node_bytes", "512")
+        .creation("block_bytes", "512")
+        .opening("write_buffer_entries", "4")
+        .opening("preallocate_bytes", "4096")
+        .opening("cache_bytes", "0")
+}
+
+#[test]
+fn damage_is_never_taken_for_data() {
+    let report = suite().run();
+    assert!(report.cases > 10_000 && report.detected > 0, "{report:?}");
+}
+
+#[test]
+fn damage_behind_a_large_buffer_is_never_taken_for_data() {
+    let report = suite().opening("write_buffer_entries", "64").run();
+    assert!(report.cases > 10_000 && report.detected > 0, "{report:?}");
+}
+
+#[test]
+fn reading_without_checksums_is_found() {
+    let failure = suite().opening("seeded_bug", "no_checksum").find_failure();
+    assert!(failure.is_some());
+}
