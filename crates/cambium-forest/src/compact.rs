@@ -73,6 +73,8 @@ pub(crate) struct Compaction {
     session: u32,
     reading: BatchOptions,
     report: CompactReport,
+    /// A copy of the superblock may name the new file: it must stay.
+    named: bool,
 }
 
 impl Core {
@@ -180,7 +182,7 @@ impl Core {
     }
 
     fn abandon(&self, running: Option<Compaction>) {
-        if let Some(compaction) = running {
+        if let Some(compaction) = running.filter(|running| !running.named) {
             // If it cannot be removed now, the next open does.
             _ = self
                 .environment
@@ -279,6 +281,7 @@ impl Core {
                 batch: reading.depth,
                 ..CompactReport::default()
             },
+            named: false,
         })
     }
 
@@ -524,6 +527,7 @@ impl Core {
         if self.has_bug(SeededBug::OldFileRemovedEarly) {
             self.environment.file_system.remove(old.database.path())?;
         }
+        compaction.named = true;
         self.point_to(&mut maintenance, &database, offset)?;
         maintenance.header = header;
         maintenance.sealed_at = None;
@@ -560,21 +564,14 @@ impl Core {
             .file_system
             .sync_directory(&self.path)
             .map_err(|error| self.poisoned(error))?;
-        let before = maintenance.root;
         maintenance.root.file = database.file;
         maintenance.root.header = offset;
         let payload = maintenance.root.encode();
-        // Both copies: an older one must not bring the old file back.
-        match maintenance.superblock.write(&payload) {
-            Ok(()) => {}
-            Err(error) => {
-                maintenance.root = before;
-                return Err(self.after_superblock_failure(error));
-            }
-        }
+        // Both copies: an older one must not bring the old file back. After a
+        // failure nobody knows which file the next open takes: no more writes.
         maintenance
             .superblock
-            .write(&payload)
+            .write_both(&payload)
             .map_err(|error| self.poisoned(error))
     }
 }
