@@ -22,7 +22,6 @@ use crate::core::{Core, lock};
 use crate::cursor::EntryCursor;
 use crate::document::DocumentAddress;
 use crate::format::{FORMAT_VERSION, Root};
-use crate::index::Keys;
 use crate::nodes::Nodes;
 use crate::open::{LOCK_NAME, attach, read_marker};
 use crate::options::Tuning;
@@ -219,16 +218,13 @@ fn check_root(
         core,
         database,
     };
-    let keys = Keys {
-        core,
-        database,
-    };
-    let found = core.index.check(&nodes, &keys, address)?;
+    let found = core.index.check(&nodes, address)?;
+    let node_count = found.statistics.nodes();
     let sound = found.problems.is_empty();
     for problem in found.problems {
         take(report, problem)?;
     }
-    report.bytes += found.nodes * database.node_bytes();
+    report.bytes += node_count * database.node_bytes();
     for &document in &found.documents {
         if !seen.insert(document) {
             continue;
@@ -267,10 +263,10 @@ fn check_root(
         let offset = address.0.saturating_mul(database.node_bytes());
         take(report, database.damage(offset, what))?;
     }
-    if sound && found.nodes != root.nodes {
+    if sound && node_count != root.nodes {
         let what = format!(
             "the index has {} nodes, and the header says {}",
-            found.nodes, root.nodes
+            node_count, root.nodes
         );
         let offset = address.0.saturating_mul(database.node_bytes());
         take(report, database.damage(offset, what))?;

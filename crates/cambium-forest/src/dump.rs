@@ -17,7 +17,6 @@ use crate::document::DOCUMENT_ALIGNMENT;
 use crate::format::{
     FLAG_MOVED, FLAG_RECOVERED, FORMAT_VERSION, Root, kind, namespace_and_key,
 };
-use crate::index::Keys;
 use crate::nodes::Nodes;
 use crate::open::{LOCK_NAME, read_marker};
 use crate::options::Tuning;
@@ -69,11 +68,7 @@ pub(crate) fn dump(core: &Arc<Core>, to: &mut dyn Write) -> Result<()> {
                 core,
                 database: &view.database,
             };
-            let keys = Keys {
-                core,
-                database: &view.database,
-            };
-            line(core.index.dump(&nodes, &keys, address)?)?;
+            line(core.index.dump(&nodes, address)?)?;
         }
     }
     Ok(())

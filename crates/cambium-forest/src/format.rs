@@ -171,6 +171,7 @@ pub fn geometry(shape: &Shape, tuning: &Tuning) -> LogGeometry {
         // Small stores stay small, large ones allocate rarely.
         least_growth: (u64::from(shape.block_bytes) * 16).min(tuning.preallocate_bytes),
         most_growth: tuning.preallocate_bytes,
+        window: u64::from(shape.block_bytes) * 64,
     }
 }
 

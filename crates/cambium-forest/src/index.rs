@@ -1,12 +1,20 @@
-//! Stand-in.
-use cambium_base::Result;
-use cambium_base::coding::Decoder;
-use cambium_index::{NODE_TRAILER_BYTES, NodeAddress, NodeReader, NodeWriter};
+//! The index over keys, as the engine uses it: the tries of `cambium-index` with
+//! this engine's documents below.
+//!
+//! The tries hold chunks and suffixes of keys, and 8 bytes a document. Where two
+//! keys must be told apart they ask for a document's key ([`Keys`]); for one batch
+//! of changes once, so that the reads go to the device together.
+
+use cambium_base::{Error, Result};
+use cambium_index::hbtrie::{
+    self, Change as TrieChange, Cursor, Documents, LeafRule, Lookup, Progress, TrieOptions,
+};
+use cambium_index::{NodeAddress, NodeReader, NodeWriter};
 
 use crate::core::Core;
 use crate::database::Database;
 use crate::document::DocumentAddress;
-use crate::options::Shape;
+use crate::options::{IndexShape, LeafExtension, Shape};
 
 /// What happens to a key.
 #[derive(Clone, Copy, Debug)]
@@ -15,195 +23,244 @@ pub(crate) enum Change {
     Remove,
 }
 
-/// The index.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Index {}
+impl From<Option<DocumentAddress>> for Change {
+    fn from(document: Option<DocumentAddress>) -> Self {
+        document.map_or(Change::Remove, Change::Put)
+    }
+}
 
-/// Documents.
+/// Documents of a database file, asked for by the tries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keys<'a> {
     pub core: &'a Core,
     pub database: &'a Database,
 }
 
-#[derive(Debug)]
-pub(crate) struct IndexCursor {
-    root: NodeAddress,
-    entries: Vec<(Vec<u8>, DocumentAddress)>,
-    at: usize,
+impl Documents for Keys<'_> {
+    fn key(&self, document: u64) -> Result<Vec<u8>> {
+        let address = DocumentAddress(document);
+        let document = self.core.document(self.database, address)?;
+        Ok(document.key.to_vec())
+    }
+
+    fn keys(&self, documents: &[u64]) -> Result<Vec<Vec<u8>>> {
+        let addresses: Vec<DocumentAddress> =
+            documents.iter().map(|&bits| DocumentAddress(bits)).collect();
+        let documents = self.core.documents(self.database, &addresses)?;
+        Ok(documents
+            .into_iter()
+            .map(|document| document.key.to_vec())
+            .collect())
+    }
+
+    fn may_match(&self, document: u64, key: &[u8]) -> bool {
+        DocumentAddress(document).may_match(key)
+    }
 }
 
 /// What a check found.
 #[derive(Debug, Default)]
 pub(crate) struct IndexReport {
-    pub problems: Vec<cambium_base::Error>,
-    pub nodes: u64,
+    /// What cannot be; empty for a sound index.
+    pub problems: Vec<Error>,
+    pub statistics: hbtrie::Statistics,
+    /// Every document that could be reached, in key order.
     pub documents: Vec<DocumentAddress>,
 }
 
-type Entries = Vec<(Vec<u8>, DocumentAddress)>;
-
-fn load(nodes: &dyn NodeReader, root: NodeAddress, seen: &mut Vec<NodeAddress>) -> Result<Entries> {
-    let mut bytes = Vec::new();
-    let mut at = root.0;
-    while at != 0 {
-        let address = NodeAddress(at);
-        if seen.contains(&address) {
-            return Err(nodes.corrupt(address, "loop".into()));
-        }
-        seen.push(address);
-        let node = nodes.read(address)?;
-        let mut decoder = Decoder::new(&node);
-        let bad = || nodes.corrupt(address, "bad".into());
-        at = decoder.u64().ok_or_else(bad)?;
-        bytes.extend_from_slice(decoder.length_prefixed().ok_or_else(bad)?);
-    }
-    let mut entries = Vec::new();
-    let mut decoder = Decoder::new(&bytes);
-    while decoder.remaining() > 0 {
-        let bad = || nodes.corrupt(root, "bad".into());
-        let key = decoder.length_prefixed().ok_or_else(bad)?.to_vec();
-        entries.push((key, DocumentAddress(decoder.u64().ok_or_else(bad)?)));
-    }
-    Ok(entries)
+/// The index over keys of one store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Index {
+    options: TrieOptions,
 }
 
+/// Entries of a tree that a dump shows.
+const DUMPED_ENTRIES: usize = 1_000;
+
 impl Index {
-    pub fn new(_: &Shape) -> Self {
-        Index {}
+    pub fn new(shape: &Shape) -> Self {
+        let leaf_extension = |extension| match extension {
+            LeafExtension::Off => LeafRule::Off,
+            LeafExtension::Paper => LeafRule::Paper,
+            LeafExtension::Mended => LeafRule::Mended,
+        };
+        Index {
+            options: TrieOptions {
+                chunk_bytes: usize::from(shape.chunk_bytes),
+                shape: match shape.index {
+                    IndexShape::HbTrie(extension) => hbtrie::Shape::HbTrie {
+                        leaf_extension: leaf_extension(extension),
+                    },
+                    IndexShape::PrefixBTree => hbtrie::Shape::PrefixBTree,
+                    IndexShape::BTree => hbtrie::Shape::PlainBTree,
+                },
+            },
+        }
     }
 
-    pub fn find(
+    /// The only document that can have a key, if any.
+    pub fn find<R: NodeReader>(
         &self,
-        nodes: &dyn NodeReader,
+        nodes: &R,
         root: NodeAddress,
         key: &[u8],
     ) -> Result<Option<DocumentAddress>> {
-        let entries = load(nodes, root, &mut Vec::new())?;
-        let place = entries.binary_search_by(|(other, _)| other.as_slice().cmp(key));
-        Ok(place.ok().map(|place| entries[place].1))
+        let found = hbtrie::find(nodes, &self.options, root, key)?;
+        Ok(found.map(DocumentAddress))
     }
 
-    pub fn find_many(
+    /// The same for several keys: each level's nodes are read together.
+    pub fn find_many<R: NodeReader>(
         &self,
-        nodes: &dyn NodeReader,
+        nodes: &R,
         root: NodeAddress,
         keys: &[&[u8]],
     ) -> Result<Vec<Option<DocumentAddress>>> {
-        keys.iter().map(|key| self.find(nodes, root, key)).collect()
+        let mut answers = vec![None; keys.len()];
+        let mut under_way: Vec<(usize, Lookup)> = (0..keys.len())
+            .map(|place| (place, Lookup::new(&self.options, root)))
+            .collect();
+        while !under_way.is_empty() {
+            let addresses: Vec<NodeAddress> = under_way
+                .iter()
+                .map(|(_, lookup)| lookup.address())
+                .collect();
+            let read = nodes.read_many(&addresses)?;
+            let mut next = Vec::with_capacity(under_way.len());
+            for ((place, mut lookup), node) in under_way.into_iter().zip(read) {
+                match lookup.feed(nodes, &node, keys[place])? {
+                    Progress::Node(_) => next.push((place, lookup)),
+                    Progress::Document(document) => {
+                        answers[place] = Some(DocumentAddress(document));
+                    }
+                    Progress::Missing => {}
+                }
+            }
+            under_way = next;
+        }
+        Ok(answers)
     }
 
+    /// Applies changes in ascending order of their keys; `replaced` is told
+    /// every document that is no longer reached.
     pub fn apply<W: NodeWriter>(
         &self,
         writer: &mut W,
-        _documents: &Keys<'_>,
+        documents: &Keys<'_>,
         root: Option<NodeAddress>,
         changes: Vec<(Vec<u8>, Change)>,
         replaced: &mut dyn FnMut(DocumentAddress),
     ) -> Result<Option<NodeAddress>> {
-        let mut seen = Vec::new();
-        let entries = match root {
-            Some(root) => load(writer, root, &mut seen)?,
-            None => Vec::new(),
-        };
-        let mut map: std::collections::BTreeMap<Vec<u8>, DocumentAddress> =
-            entries.into_iter().collect();
-        for (key, change) in changes {
-            let old = match change {
-                Change::Put(address) => map.insert(key, address),
-                Change::Remove => map.remove(&key),
-            };
-            if let Some(old) = old {
-                replaced(old);
-            }
-        }
-        seen.into_iter().for_each(|address| writer.retire(address));
-        let mut bytes = Vec::new();
-        for (key, address) in map {
-            cambium_base::coding::put_length_prefixed(&mut bytes, &key);
-            bytes.extend_from_slice(&address.0.to_le_bytes());
-        }
-        let room = writer.node_bytes() - NODE_TRAILER_BYTES - 12;
-        let mut next = 0u64;
-        for piece in bytes.chunks(room).rev() {
-            let mut content = next.to_le_bytes().to_vec();
-            cambium_base::coding::put_length_prefixed(&mut content, piece);
-            content.resize(writer.node_bytes(), 0);
-            next = writer.append(content)?.0;
-        }
-        Ok((next != 0).then_some(NodeAddress(next)))
+        let changes: Vec<(Vec<u8>, TrieChange)> = changes
+            .into_iter()
+            .map(|(key, change)| match change {
+                Change::Put(address) => (key, TrieChange::Put(address.0)),
+                Change::Remove => (key, TrieChange::Remove),
+            })
+            .collect();
+        hbtrie::apply(
+            writer,
+            documents,
+            &self.options,
+            root,
+            &changes,
+            &mut |document| replaced(DocumentAddress(document)),
+        )
     }
 
+    /// A cursor over an index.
     pub fn cursor(&self, root: NodeAddress) -> IndexCursor {
         IndexCursor {
-            root,
-            entries: Vec::new(),
-            at: 0,
+            cursor: Cursor::new(&self.options, Some(root)),
+            fresh: false,
         }
     }
 
-    pub fn check(&self, nodes: &dyn NodeReader, _: &Keys<'_>, root: NodeAddress) -> Result<IndexReport> {
-        let mut seen = Vec::new();
-        let mut report = IndexReport::default();
-        match load(nodes, root, &mut seen) {
-            Ok(entries) => report.documents = entries.into_iter().map(|(_, a)| a).collect(),
-            Err(error) => report.problems.push(error),
+    /// Every invariant of an index, and what it reaches. Does not read documents.
+    pub fn check(&self, nodes: &dyn NodeReader, root: NodeAddress) -> Result<IndexReport> {
+        let found = hbtrie::check(nodes, None, &self.options, Some(root))?;
+        let mut report = IndexReport {
+            statistics: found.statistics,
+            ..IndexReport::default()
+        };
+        for finding in found.findings {
+            let problem = nodes.corrupt(finding.node, finding.what);
+            report.problems.push(problem);
         }
-        report.nodes = seen.len() as u64;
-        Ok(report)
+        let mut cursor = self.cursor(root);
+        // A damaged node ends the walk; it is among the findings.
+        let walked = cursor.begin(nodes, true).and_then(|()| {
+            while let Some(document) = cursor.advance(nodes, true)? {
+                report.documents.push(document);
+            }
+            Ok(())
+        });
+        match walked {
+            Err(error) if !error.is_corruption() => Err(error),
+            Err(error) if report.problems.is_empty() => {
+                report.problems.push(error);
+                Ok(report)
+            }
+            _ => Ok(report),
+        }
     }
+
+    /// A drawing of an index.
+    pub fn dump(&self, nodes: &dyn NodeReader, root: NodeAddress) -> Result<String> {
+        hbtrie::dump(nodes, &self.options, Some(root), DUMPED_ENTRIES)
+    }
+}
+
+/// Walks an index in key order, either way.
+#[derive(Debug)]
+pub(crate) struct IndexCursor {
+    cursor: Cursor,
+    /// It stands at a document that has not been answered yet.
+    fresh: bool,
 }
 
 impl IndexCursor {
-    /// Before the first, or behind the last.
+    /// Before the first document, or behind the last.
     pub fn begin(&mut self, nodes: &dyn NodeReader, forward: bool) -> Result<()> {
-        self.entries = load(nodes, self.root, &mut Vec::new())?;
-        self.at = if forward { 0 } else { self.entries.len() };
+        self.fresh = true;
+        if forward {
+            self.cursor.seek_first(nodes)?;
+        } else {
+            self.cursor.seek_last(nodes)?;
+        }
         Ok(())
     }
 
-    /// So that next answers the first at or behind key; previous the last at or before... 
+    /// Goes to the nearest document at or behind a key, in a direction.
     pub fn seek(
         &mut self,
         nodes: &dyn NodeReader,
-        _: &Keys<'_>,
+        documents: &Keys<'_>,
         key: &[u8],
         forward: bool,
     ) -> Result<()> {
-        self.begin(nodes, true)?;
-        self.at = self.entries.partition_point(|(other, _)| {
-            if forward {
-                other.as_slice() < key
-            } else {
-                other.as_slice() <= key
-            }
-        });
+        self.fresh = true;
+        if forward {
+            self.cursor.seek(nodes, documents, key)?;
+        } else {
+            self.cursor.seek_at_or_before(nodes, documents, key)?;
+        }
         Ok(())
     }
 
-    pub fn advance(&mut self, _: &dyn NodeReader, forward: bool) -> Result<Option<DocumentAddress>> {
-        if forward {
-            let entry = self.entries.get(self.at);
-            self.at += 1;
-            Ok(entry.map(|(_, address)| *address))
-        } else {
-            if self.at == 0 {
-                return Ok(None);
+    /// The next document in a direction.
+    pub fn advance(
+        &mut self,
+        nodes: &dyn NodeReader,
+        forward: bool,
+    ) -> Result<Option<DocumentAddress>> {
+        if !std::mem::take(&mut self.fresh) {
+            if forward {
+                self.cursor.next(nodes)?;
+            } else {
+                self.cursor.previous(nodes)?;
             }
-            self.at -= 1;
-            Ok(self.entries.get(self.at).map(|(_, address)| *address))
         }
-    }
-}
-
-impl Index {
-    pub fn dump(&self, nodes: &dyn NodeReader, _: &Keys<'_>, root: NodeAddress) -> Result<String> {
-        Ok(format!("{:?}", load(nodes, root, &mut Vec::new())?.len()))
-    }
-}
-
-impl From<Option<DocumentAddress>> for Change {
-    fn from(document: Option<DocumentAddress>) -> Self {
-        document.map_or(Change::Remove, Change::Put)
+        Ok(self.cursor.document().map(DocumentAddress))
     }
 }

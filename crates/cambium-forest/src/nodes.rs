@@ -8,7 +8,6 @@
 //! follow, so a scan steps over them without reading them; what a run leaves
 //! unfilled is stale from the start (at most one run a flush).
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use cambium_base::{Error, Result};
@@ -21,14 +20,8 @@ use crate::format;
 /// Most nodes of a run: 256 KiB of nodes of 4 KiB.
 const LARGEST_RUN: u32 = 64;
 
-/// Reads nodes of one database file.
-#[derive(Clone, Debug)]
-pub(crate) struct NodeSource {
-    pub core: Arc<Core>,
-    pub database: Arc<Database>,
-}
-
-/// The same, borrowed: what a lookup makes for itself without a count.
+/// Reads nodes of one database file. Made anew for each lookup, which costs
+/// nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Nodes<'a> {
     pub core: &'a Core,
@@ -139,16 +132,6 @@ impl NodeReader for Nodes<'_> {
     fn corrupt(&self, address: NodeAddress, what: String) -> Error {
         let offset = address.0.saturating_mul(self.database.node_bytes());
         self.database.damage(offset, what)
-    }
-}
-
-impl NodeSource {
-    /// The same, borrowed.
-    pub fn nodes(&self) -> Nodes<'_> {
-        Nodes {
-            core: &self.core,
-            database: &self.database,
-        }
     }
 }
 

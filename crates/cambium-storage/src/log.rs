@@ -356,6 +356,7 @@ impl LogFile {
         }
         self.flush()?;
         let mut tail = self.tail_exclusive();
+        tail.close_window();
         let start = tail.start;
         tail.start += bytes;
         self.written_end.store(tail.start, Ordering::Release);
