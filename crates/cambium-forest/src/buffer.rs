@@ -171,7 +171,8 @@ impl Buffer {
             }
         }
         drop(namespaces);
-        self.versions.fetch_add(added - dropped.min(added), Ordering::Relaxed);
+        self.versions
+            .fetch_add(added - dropped.min(added), Ordering::Relaxed);
         let freed = dropped * VERSION_BYTES;
         self.bytes
             .fetch_add(bytes - freed.min(bytes), Ordering::Relaxed);
@@ -188,9 +189,7 @@ impl Buffer {
             .and_then(|entries| entries.get(key));
         match versions {
             None => Lookup::Unknown,
-            Some(versions) => versions
-                .at(sequence)
-                .map_or(Lookup::Younger, Lookup::Found),
+            Some(versions) => versions.at(sequence).map_or(Lookup::Younger, Lookup::Found),
         }
     }
 
@@ -208,19 +207,20 @@ impl Buffer {
         let Some(entries) = namespaces.get(&namespace) else {
             return Vec::new();
         };
-        let take = |(key, versions): (&Box<[u8]>, &Versions)| {
-            Some((key.clone(), versions.at(sequence)?))
+        let at = |key: &[u8], versions: &Versions| {
+            let version = versions.at(sequence)?;
+            Some((Box::from(key), version))
         };
         match direction {
             Direction::Forward => entries
                 .range::<[u8], _>((from, Bound::Unbounded))
-                .filter_map(take)
+                .filter_map(|(key, versions)| at(key, versions))
                 .take(limit)
                 .collect(),
             Direction::Reverse => entries
                 .range::<[u8], _>((Bound::Unbounded, from))
                 .rev()
-                .filter_map(take)
+                .filter_map(|(key, versions)| at(key, versions))
                 .take(limit)
                 .collect(),
         }
@@ -273,7 +273,12 @@ mod tests {
     fn versions_stay_while_someone_can_ask_for_them() {
         let buffer = Buffer::default();
         for sequence in 1..=9 {
-            put(&buffer, b"oak", sequence, if sequence > 4 { &[4] } else { &[] });
+            put(
+                &buffer,
+                b"oak",
+                sequence,
+                if sequence > 4 { &[4] } else { &[] },
+            );
         }
         assert_eq!(seen(&buffer, b"oak", 4), Some(4), "pinned");
         assert_eq!(seen(&buffer, b"oak", 8), Some(8), "visible before the last");

@@ -106,11 +106,13 @@ impl Caches {
 
     /// How the node cache has done.
     pub fn node_counts(&self) -> CacheCounts {
-        self.nodes.as_ref().map_or_else(CacheCounts::default, |cache| CacheCounts {
-            bytes: cache.weight(),
-            hits: cache.hits(),
-            misses: cache.misses(),
-        })
+        self.nodes
+            .as_ref()
+            .map_or_else(CacheCounts::default, |cache| CacheCounts {
+                bytes: cache.weight(),
+                hits: cache.hits(),
+                misses: cache.misses(),
+            })
     }
 
     /// How the document cache has done.

@@ -214,10 +214,7 @@ fn check_root(
     let Some(address) = root.root else {
         return Ok(());
     };
-    let nodes = Nodes {
-        core,
-        database,
-    };
+    let nodes = Nodes { core, database };
     let found = core.index.check(&nodes, address)?;
     let node_count = found.statistics.nodes();
     let sound = found.problems.is_empty();

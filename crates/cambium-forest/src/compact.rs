@@ -349,8 +349,7 @@ impl Core {
             ));
         }
         *compaction.root(source.snapshot, source.namespace) = root;
-        compaction.report.phases.flush_and_commit +=
-            (clock.monotonic() - began).as_secs_f64();
+        compaction.report.phases.flush_and_commit += (clock.monotonic() - began).as_secs_f64();
         if !ended {
             compaction.queue.push_front(source);
         }
@@ -489,7 +488,9 @@ impl Core {
         let mut writer = lock(&self.writer);
         let names = |snapshots: &[NamedSnapshot]| -> Vec<(String, u64)> {
             let names = snapshots.iter();
-            names.map(|kept| (kept.name.clone(), kept.sequence)).collect()
+            names
+                .map(|kept| (kept.name.clone(), kept.sequence))
+                .collect()
         };
         if names(&maintenance.header.snapshots) != names(&compaction.snapshots) {
             // Named snapshots came or went since it began.

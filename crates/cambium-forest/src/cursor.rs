@@ -343,11 +343,7 @@ impl EntryCursor {
             })
             .collect();
         let database = &self.pin.view.database;
-        let mut read = self
-            .pin
-            .core
-            .documents(database, &addresses)?
-            .into_iter();
+        let mut read = self.pin.core.documents(database, &addresses)?.into_iter();
         for candidate in candidates {
             match candidate {
                 Candidate::Read(document) => self.ready.push_back(document),

@@ -78,12 +78,7 @@ impl Database {
 
     /// Opens a file that is there; its log goes on at `end`, or behind the
     /// whole file until recovery knows better.
-    pub fn open(
-        home: &Home,
-        file: FileRef,
-        tuning: &Tuning,
-        end: Option<u64>,
-    ) -> Result<Database> {
+    pub fn open(home: &Home, file: FileRef, tuning: &Tuning, end: Option<u64>) -> Result<Database> {
         let path = format::database_path(&home.folder, file.number);
         let access = if home.writable {
             OpenOptions::WRITE
@@ -199,9 +194,7 @@ impl Database {
         match self.log.parse(offset, bytes)? {
             Parsed::Complete(record) => self.document_of(offset, record),
             // Longer than its address says, or cut off by the file's end.
-            Parsed::NeedsBytes(..) => {
-                Err(self.damage(offset, "a document runs past its bounds"))
-            }
+            Parsed::NeedsBytes(..) => Err(self.damage(offset, "a document runs past its bounds")),
         }
     }
 
@@ -231,7 +224,11 @@ impl Database {
         } else {
             self.log.file().read_at(&mut bytes, offset)?
         };
-        let field = |at: usize| bytes.get(at..at + 4).map_or(0, |_| cambium_base::coding::u32_at(&bytes, at));
+        let field = |at: usize| {
+            bytes
+                .get(at..at + 4)
+                .map_or(0, |_| cambium_base::coding::u32_at(&bytes, at))
+        };
         let header = RecordHeader {
             payload_bytes: field(8),
             auxiliary: field(44),
@@ -257,6 +254,7 @@ impl Database {
 
 /// The shape in a file's header.
 pub(crate) fn shape_of(header: &FileHeader, path: &Path) -> Result<Shape> {
-    Shape::unpack(header.parameters[0], header.block_bytes)
-        .ok_or_else(|| Error::corruption(path, 72, "the file header holds no shape of a forest store"))
+    Shape::unpack(header.parameters[0], header.block_bytes).ok_or_else(|| {
+        Error::corruption(path, 72, "the file header holds no shape of a forest store")
+    })
 }

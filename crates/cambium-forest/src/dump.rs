@@ -14,9 +14,7 @@ use cambium_storage::superblock;
 use crate::core::{Core, lock};
 use crate::database::Database;
 use crate::document::DOCUMENT_ALIGNMENT;
-use crate::format::{
-    FLAG_MOVED, FLAG_RECOVERED, FORMAT_VERSION, Root, kind, namespace_and_key,
-};
+use crate::format::{FLAG_MOVED, FLAG_RECOVERED, FORMAT_VERSION, Root, kind, namespace_and_key};
 use crate::nodes::Nodes;
 use crate::open::{LOCK_NAME, read_marker};
 use crate::options::Tuning;
@@ -154,12 +152,20 @@ fn inspect_log(
                 let shown = record.prefix().len().min(key_bytes);
                 format!(
                     "{:<9} {} of namespace {namespace}, key {}{}, {} bytes{}",
-                    if header.kind == kind::PUT { "document" } else { "tombstone" },
+                    if header.kind == kind::PUT {
+                        "document"
+                    } else {
+                        "tombstone"
+                    },
                     header.sequence,
                     readable(&record.prefix()[..shown]),
                     if shown < key_bytes { "…" } else { "" },
                     end - record.offset,
-                    if header.flags & FLAG_MOVED != 0 { ", moved" } else { "" }
+                    if header.flags & FLAG_MOVED != 0 {
+                        ", moved"
+                    } else {
+                        ""
+                    }
                 )
             }
             kind::NAMESPACE => format!(
@@ -177,8 +183,16 @@ fn inspect_log(
                 "header    at write {}, session {}{}{}",
                 header.sequence,
                 header.session,
-                if header.flags & FLAG_RECOVERED != 0 { ", a recovery cut here" } else { "" },
-                if record.offset == root.header { ", the newest" } else { "" }
+                if header.flags & FLAG_RECOVERED != 0 {
+                    ", a recovery cut here"
+                } else {
+                    ""
+                },
+                if record.offset == root.header {
+                    ", the newest"
+                } else {
+                    ""
+                }
             ),
             other => format!("kind {other}"),
         };

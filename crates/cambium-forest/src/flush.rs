@@ -280,6 +280,7 @@ impl Core {
         next_namespace: u32,
     ) -> DatabaseHeader {
         header.previous = maintenance.root.header;
+        header.rolled_back_to = None;
         header.traffic = self.counters.traffic();
         header.next_namespace = next_namespace;
         let names = self

@@ -87,7 +87,7 @@ pub const NODE_TRAILER: Layout = Layout {
 .checked();
 
 /// Bytes of a database header before its lists.
-pub const HEADER_FIXED_BYTES: usize = 88;
+pub const HEADER_FIXED_BYTES: usize = 104;
 
 /// The fixed part of a database header.
 pub const HEADER_LAYOUT: Layout = Layout {
@@ -105,8 +105,10 @@ pub const HEADER_LAYOUT: Layout = Layout {
         field(56, 8, "header_bytes", "bytes of headers and superblocks written"),
         field(64, 8, "compaction_bytes", "bytes that compactions wrote"),
         field(72, 8, "start", "in this file: bytes that compaction wrote before the first new write; 0 in the first file"),
-        field(80, 4, "namespaces", "how many follow"),
-        field(84, 4, "snapshots", "how many named snapshots follow"),
+        field(80, 8, "rolled_back", "1 if this header is a rollback's: the roots are those of a named snapshot"),
+        field(88, 8, "rolled_back_to", "the last write that such a rollback kept; for repair, which reads the log alone"),
+        field(96, 4, "namespaces", "how many follow"),
+        field(100, 4, "snapshots", "how many named snapshots follow"),
     ],
     size: HEADER_FIXED_BYTES,
 }
@@ -122,11 +124,26 @@ pub const ROOT_LAYOUT: Layout = Layout {
     fields: &[
         field(0, 8, "file_number", "of the database file"),
         field(8, 8, "salt", "of the database file"),
-        field(16, 8, "next_file", "number for the next file; never given twice"),
+        field(
+            16,
+            8,
+            "next_file",
+            "number for the next file; never given twice",
+        ),
         field(24, 8, "header", "offset of the newest header"),
         field(32, 8, "end", "clean: where the log goes on; else 0"),
-        field(40, 4, "session", "the highest ever taken; each opening that writes takes its own"),
-        field(44, 4, "clean", "1 if the store was closed: nothing is to be replayed"),
+        field(
+            40,
+            4,
+            "session",
+            "the highest ever taken; each opening that writes takes its own",
+        ),
+        field(
+            44,
+            4,
+            "clean",
+            "1 if the store was closed: nothing is to be replayed",
+        ),
     ],
     size: ROOT_BYTES,
 }
@@ -284,6 +301,8 @@ pub struct DatabaseHeader {
     pub traffic: Traffic,
     /// Bytes that a compaction wrote to begin this file.
     pub start: u64,
+    /// The last write that the rollback kept which wrote this header.
+    pub rolled_back_to: Option<u64>,
     /// All namespaces, by number.
     pub namespaces: Vec<(u16, String, NamespaceRoot)>,
     /// Named snapshots, in the order in which they were made.
@@ -307,6 +326,8 @@ impl DatabaseHeader {
             traffic.headers,
             traffic.compaction,
             self.start,
+            u64::from(self.rolled_back_to.is_some()),
+            self.rolled_back_to.unwrap_or(0),
         ] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
@@ -346,6 +367,8 @@ impl DatabaseHeader {
             start: decoder.u64()?,
             ..DatabaseHeader::default()
         };
+        let (rolled_back, kept) = (decoder.u64()?, decoder.u64()?);
+        header.rolled_back_to = (rolled_back == 1).then_some(kept);
         let (namespaces, snapshots) = (decoder.u32()?, decoder.u32()?);
         // Nothing is allocated ahead: each turn takes bytes, or ends it.
         for _ in 0..namespaces {
@@ -503,7 +526,7 @@ mod tests {
         }
         // A count of four thousand million allocates nothing.
         let mut huge = bytes;
-        huge[80..84].fill(0xff);
+        huge[96..100].fill(0xff);
         assert_eq!(DatabaseHeader::decode(&huge), None);
     }
 

@@ -44,8 +44,10 @@ impl Documents for Keys<'_> {
     }
 
     fn keys(&self, documents: &[u64]) -> Result<Vec<Vec<u8>>> {
-        let addresses: Vec<DocumentAddress> =
-            documents.iter().map(|&bits| DocumentAddress(bits)).collect();
+        let addresses: Vec<DocumentAddress> = documents
+            .iter()
+            .map(|&bits| DocumentAddress(bits))
+            .collect();
         let documents = self.core.documents(self.database, &addresses)?;
         Ok(documents
             .into_iter()

@@ -16,7 +16,7 @@ use cambium_base::{Error, Result, SequenceNumber};
 
 use crate::core::{Core, Maintenance, lock};
 use crate::flush::SealPoint;
-use crate::format::{DatabaseHeader, NamedSnapshot, NamespaceRoot};
+use crate::format::{DatabaseHeader, NamedSnapshot};
 use crate::view::{Roots, View};
 use crate::write::MAX_NAME_BYTES;
 
@@ -132,17 +132,15 @@ impl Core {
             namespaces: snapshot.namespaces.iter().copied().collect(),
         };
         for (_, number) in self.namespaces() {
-            roots
-                .namespaces
-                .entry(number)
-                .or_insert(NamespaceRoot::default());
+            roots.namespaces.entry(number).or_default();
         }
         let point = SealPoint {
             sequence: writer.next_sequence,
             replay_from: view.database.log.end(),
             session: writer.session,
         };
-        self.publish_rollback(&mut maintenance, &mut writer, &view, roots, point)
+        let kept = snapshot.sequence;
+        self.publish_rollback(&mut maintenance, &mut writer, &view, roots, (point, kept))
     }
 
     fn publish_rollback(
@@ -151,7 +149,7 @@ impl Core {
         writer: &mut crate::core::Writer,
         view: &View,
         roots: Roots,
-        point: SealPoint,
+        (point, kept): (SealPoint, u64),
     ) -> Result<()> {
         let header = DatabaseHeader {
             sequence: point.sequence,
@@ -159,7 +157,8 @@ impl Core {
             replay_session: point.session,
             ..maintenance.header.clone()
         };
-        let header = self.complete(header, maintenance, &roots, writer.next_namespace);
+        let mut header = self.complete(header, maintenance, &roots, writer.next_namespace);
+        header.rolled_back_to = Some(kept);
         let record = crate::format::header_record(
             point.sequence,
             writer.next_sequence - 1,

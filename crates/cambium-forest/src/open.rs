@@ -259,9 +259,7 @@ fn refuse_creation_options(options: &OptionValues) -> Result<()> {
 
 /// True for names that a `forest` store gives to its files.
 pub(crate) fn is_ours(name: &str) -> bool {
-    name == LOCK_NAME
-        || name.starts_with("superblock-")
-        || format::database_number(name).is_some()
+    name == LOCK_NAME || name.starts_with("superblock-") || format::database_number(name).is_some()
 }
 
 pub(crate) fn assemble(

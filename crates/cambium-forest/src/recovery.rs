@@ -176,7 +176,9 @@ impl Core {
                         tail.parts.push(std::mem::take(&mut part));
                     }
                 }
-                _ => part.found.push(read_write(&mut scanner, database, &record, end)?),
+                _ => part
+                    .found
+                    .push(read_write(&mut scanner, database, &record, end)?),
             }
         }
         tail.parts.push(part);
@@ -230,7 +232,9 @@ impl Core {
             .filter(|found| {
                 let later = begun.range(found.header.attempt.saturating_add(1)..);
                 found.header.attempt == u16::MAX
-                    || !later.into_iter().any(|(_, &first)| first <= found.sequence())
+                    || !later
+                        .into_iter()
+                        .any(|(_, &first)| first <= found.sequence())
             })
             .cloned()
             .collect();
@@ -307,9 +311,10 @@ impl Core {
         let inserts = accepted.found.iter().filter_map(Found::insert);
         let active = self.view.load().active.clone();
         active.insert(inserts, &KeptMoments::default());
-        self.counters
-            .replayed
-            .fetch_add(accepted.found.len() as u64, std::sync::atomic::Ordering::Relaxed);
+        self.counters.replayed.fetch_add(
+            accepted.found.len() as u64,
+            std::sync::atomic::Ordering::Relaxed,
+        );
     }
 
     /// Marks the cut in the log, and begins the new session.
@@ -327,6 +332,7 @@ impl Core {
             let mut writer = lock(&self.writer);
             let mut header = maintenance.header.clone();
             header.previous = maintenance.root.header;
+            header.rolled_back_to = None;
             let record = header_record(base, accepted.cut, writer.session, true);
             let offset = self.append_header(database, &header, &record)?;
             writer.next_sequence = base + 1;

@@ -81,7 +81,11 @@ impl Core {
         );
         let end = view.database.log.end();
         let node_bytes = nodes * view.database.node_bytes();
-        all.bytes("file_bytes", end, "bytes of the database file up to its end");
+        all.bytes(
+            "file_bytes",
+            end,
+            "bytes of the database file up to its end",
+        );
         all.bytes(
             "live_document_bytes",
             document_bytes,
@@ -268,7 +272,9 @@ impl Core {
                 return Ok(bytes);
             };
             entries += 1;
-            bytes += (entry.key.len() + entry.value.len() + cambium_storage::record::RECORD_HEADER_BYTES) as u64;
+            bytes += (entry.key.len()
+                + entry.value.len()
+                + cambium_storage::record::RECORD_HEADER_BYTES) as u64;
         }
         if range.is_all() {
             return Ok(root.document_bytes.max(bytes));

@@ -76,9 +76,12 @@ impl Core {
         let payload = maintenance.root.encode();
         // The clean mark goes to both copies: an older one would be replayed
         // from an offset that the next session has passed.
-        maintenance.superblock.write_both(&payload).map_err(|error| {
-            maintenance.root = before;
-            self.after_superblock_failure(error)
-        })
+        maintenance
+            .superblock
+            .write_both(&payload)
+            .map_err(|error| {
+                maintenance.root = before;
+                self.after_superblock_failure(error)
+            })
     }
 }

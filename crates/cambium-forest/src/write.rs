@@ -142,9 +142,7 @@ impl Core {
             self.hold_back()?;
         }
         let synced = request.durability == Durability::Synced;
-        let answer = self
-            .queue
-            .submit(request, synced, |group| self.lead(group));
+        let answer = self.queue.submit(request, synced, |group| self.lead(group));
         if self.flush_due.load(Ordering::Acquire) {
             self.on_flush_due();
         }
@@ -250,10 +248,7 @@ impl Core {
 
     /// Replaces ranges by the keys that are in them now; a later operation on
     /// a key wins over an earlier one.
-    fn resolve_ranges(
-        self: &Arc<Self>,
-        operations: Vec<(u16, Operation)>,
-    ) -> Result<Vec<Planned>> {
+    fn resolve_ranges(self: &Arc<Self>, operations: Vec<(u16, Operation)>) -> Result<Vec<Planned>> {
         let mut resolved: BTreeMap<(u16, Vec<u8>), Action> = BTreeMap::new();
         for (namespace, operation) in operations {
             match operation {
@@ -283,7 +278,8 @@ impl Core {
 
     /// The keys of a range that have a value now.
     fn keys_in(self: &Arc<Self>, namespace: u16, range: &KeyRange) -> Result<Vec<Vec<u8>>> {
-        let mut cursor = EntryCursor::new(self.pin()?, namespace, range.clone(), Direction::Forward);
+        let mut cursor =
+            EntryCursor::new(self.pin()?, namespace, range.clone(), Direction::Forward);
         let mut keys = Vec::new();
         while let Some(key) = cursor.next_key()? {
             keys.push(key);
@@ -428,13 +424,7 @@ impl Core {
 
     /// Undoes an append that failed for lack of space; any other failure
     /// stops all writes.
-    fn take_back(
-        &self,
-        writer: &mut Writer,
-        database: &Database,
-        end: u64,
-        error: Error,
-    ) -> Error {
+    fn take_back(&self, writer: &mut Writer, database: &Database, end: u64, error: Error) -> Error {
         if !error.is_no_space() {
             return self.poisoned(error);
         }
@@ -455,26 +445,29 @@ impl Core {
         let mut logged = 0;
         let kept = self.kept_moments();
         let active = self.view.load().active.clone();
-        let inserts = entries.into_iter().enumerate().filter_map(|(index, entry)| {
-            let bytes = entry.record_bytes();
-            logged += bytes;
-            let document = match entry.action {
-                Action::Put(_) => Some(DocumentAddress::new(entry.offset, bytes, &entry.key)),
-                Action::Delete => None,
-                Action::Namespace => {
-                    self.add_namespace(writer, entry.namespace, entry.key);
-                    return None;
-                }
-            };
-            Some(Insert {
-                namespace: entry.namespace,
-                key: entry.key,
-                version: Version {
-                    sequence: first + index as u64,
-                    document,
-                },
-            })
-        });
+        let inserts = entries
+            .into_iter()
+            .enumerate()
+            .filter_map(|(index, entry)| {
+                let bytes = entry.record_bytes();
+                logged += bytes;
+                let document = match entry.action {
+                    Action::Put(_) => Some(DocumentAddress::new(entry.offset, bytes, &entry.key)),
+                    Action::Delete => None,
+                    Action::Namespace => {
+                        self.add_namespace(writer, entry.namespace, entry.key);
+                        return None;
+                    }
+                };
+                Some(Insert {
+                    namespace: entry.namespace,
+                    key: entry.key,
+                    version: Version {
+                        sequence: first + index as u64,
+                        document,
+                    },
+                })
+            });
         active.insert(inserts, &kept);
         self.visible.store(first + count - 1, Ordering::Release);
         self.counters

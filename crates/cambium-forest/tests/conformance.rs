@@ -50,7 +50,9 @@ fn every_shape_of_the_index_conforms() {
         ("prefix_btree", None),
         ("btree", None),
     ] {
-        let mut suite = small().creation("index", index).creation("chunk_bytes", "3");
+        let mut suite = small()
+            .creation("index", index)
+            .creation("chunk_bytes", "3");
         if let Some(extension) = extension {
             suite = suite.creation("leaf_extension", extension);
         }

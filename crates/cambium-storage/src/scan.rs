@@ -77,6 +77,7 @@ pub struct LogScanner<'a> {
     window: Vec<u8>,
     window_start: u64,
     window_bytes: usize,
+    thorough: bool,
 }
 
 const WINDOW_BYTES: usize = 256 << 10;
@@ -103,11 +104,21 @@ impl<'a> LogScanner<'a> {
             position: from,
             until,
             window: Vec::new(),
+            thorough: false,
             window_start: 0,
             window_bytes: WINDOW_BYTES
                 .min((until.saturating_sub(from)) as usize)
                 .max(512),
         })
+    }
+
+    /// Looks for the next record behind a fault at every place where one may
+    /// begin, not at block boundaries alone: for a repair, which takes all it
+    /// can get.
+    #[must_use]
+    pub fn thorough(mut self) -> Self {
+        self.thorough = true;
+        self
     }
 
     /// The highest session met; see [`LogScanner::resume_sessions`].
@@ -178,7 +189,7 @@ impl<'a> LogScanner<'a> {
                     self.position = self.next_block(offset);
                 }
                 Err(reason) => {
-                    self.position = self.next_block(offset);
+                    self.position = self.behind_fault(offset)?;
                     return Ok(Some(Scanned::Fault(ScanFault { offset, reason })));
                 }
             }
@@ -188,6 +199,24 @@ impl<'a> LogScanner<'a> {
 
     fn next_block(&self, offset: u64) -> u64 {
         (offset + 1).next_multiple_of(self.geometry.block)
+    }
+
+    /// Where to go on behind bytes that are no record.
+    fn behind_fault(&mut self, offset: u64) -> Result<u64> {
+        let block = self.next_block(offset);
+        if !self.thorough {
+            return Ok(block);
+        }
+        let seed = self.seed;
+        let mut place = offset + self.geometry.alignment;
+        while place < block.min(self.until) {
+            let bytes = self.bytes_at(place, RECORD_HEADER_BYTES)?;
+            if RecordHeader::decode(bytes, &seed, place).is_ok() {
+                return Ok(place);
+            }
+            place += self.geometry.alignment;
+        }
+        Ok(block)
     }
 
     /// Judges a sound header: `None` for a remainder of an earlier session.

@@ -45,6 +45,14 @@ fn documents() -> Vec<Document> {
             layouts: cambium_index::layouts(),
         },
         Document {
+            name: "forest.md",
+            title: "Formats of engine forest",
+            about: "What lies in a `forest` store beside records and superblocks, which are \
+                    described in [storage.md](storage.md); the folder and the reasons are in \
+                    [../forest.md](../forest.md).",
+            layouts: cambium_forest::layouts(),
+        },
+        Document {
             name: "zdb.md",
             title: "Formats of engine zdb",
             about: "What lies in the records and pieces of a `zdb` store. The structures around \

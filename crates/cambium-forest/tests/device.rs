@@ -1,0 +1,209 @@
+//! What reaches the device: reads a document, syncs a group, blocks an open.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+use std::path::Path;
+use std::sync::Arc;
+
+use cambium_api::{Durability, Engine, EngineKind, OptionValues, WriteBatch};
+use cambium_forest::Forest;
+use cambium_io::recording::{IoCounters, Recorder, RecordingFileSystem};
+use cambium_io::{Environment, FileSystem};
+
+const PATH: &str = "/store";
+
+/// An environment whose file system counts, and the counters.
+fn counted() -> (Environment, Recorder) {
+    let plain = Environment::memory();
+    let (file_system, recorder) = RecordingFileSystem::counting(plain.file_system.clone());
+    let file_system: Arc<dyn FileSystem> = Arc::new(file_system);
+    (
+        Environment {
+            file_system,
+            ..plain
+        },
+        recorder,
+    )
+}
+
+fn options(pairs: &[(&str, &str)]) -> OptionValues {
+    let mut options = OptionValues::default();
+    for (name, value) in pairs {
+        options.set(name, value);
+    }
+    options
+}
+
+fn create(environment: &Environment, pairs: &[(&str, &str)]) -> Arc<dyn Engine> {
+    Forest
+        .create(environment, Path::new(PATH), &options(pairs))
+        .unwrap()
+}
+
+fn open(environment: &Environment, pairs: &[(&str, &str)]) -> Arc<dyn Engine> {
+    Forest
+        .open(environment, Path::new(PATH), &options(pairs), &())
+        .unwrap()
+}
+
+/// Keys that share nothing but their length.
+fn key(number: u64) -> Vec<u8> {
+    let scattered = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    format!("{scattered:016x}{number:08}").into_bytes()
+}
+
+/// What `work` made the device do.
+fn during(recorder: &Recorder, work: impl FnOnce()) -> IoCounters {
+    let before = recorder.counters();
+    work();
+    recorder.counters().since(before)
+}
+
+#[test]
+fn a_document_of_any_length_costs_one_read_and_a_missing_key_none() {
+    let (environment, recorder) = counted();
+    let store = create(&environment, &[]);
+    let sizes = [0usize, 4, 1000, 4096, 5000, 100_000, 3 << 20];
+    for (number, size) in sizes.iter().enumerate() {
+        let value = vec![number as u8; *size];
+        store
+            .put(&key(number as u64), &value, Durability::Written)
+            .unwrap();
+    }
+    store.close().unwrap();
+    let store = open(&environment, &[]);
+    // The first touch reads the node of the index.
+    store.get(&key(0)).unwrap();
+    for (number, size) in sizes.iter().enumerate() {
+        let reads = during(&recorder, || {
+            let value = store.get(&key(number as u64)).unwrap().unwrap();
+            assert_eq!(value.len(), *size);
+        });
+        assert_eq!(reads.reads, 1, "a value of {size} bytes");
+        assert!(
+            reads.bytes_read <= (*size as u64 + 72) * 9 / 8 + 8,
+            "{reads:?} for {size} bytes"
+        );
+    }
+    let missing = during(&recorder, || {
+        for number in 100..200 {
+            assert_eq!(store.get(&key(number)).unwrap(), None);
+        }
+    });
+    assert!(missing.reads <= 1, "fingerprints tell: {missing:?}");
+}
+
+#[test]
+fn a_commit_is_one_write_and_a_synced_group_one_sync() {
+    let (environment, recorder) = counted();
+    let store = create(&environment, &[]);
+    store.put(b"first", b"", Durability::Synced).unwrap();
+    for round in 0..50u64 {
+        let mut batch = WriteBatch::new();
+        for number in 0..8 {
+            batch.put(&key(number), &key(round));
+        }
+        let done = during(&recorder, || {
+            store.write(batch, Durability::Synced).unwrap();
+        });
+        assert_eq!((done.syncs, done.writes), (1, 1), "eight documents");
+        assert!(done.bytes_written <= 4096, "documents alone: {done:?}");
+        let done = during(&recorder, || {
+            store
+                .put(&key(round), b"value", Durability::Written)
+                .unwrap();
+        });
+        assert_eq!((done.syncs, done.writes), (0, 1));
+    }
+}
+
+#[test]
+fn an_overwrite_reads_no_old_document() {
+    let (environment, recorder) = counted();
+    let store = create(&environment, &[("write_buffer_entries", "1000")]);
+    for _ in 0..3 {
+        let done = during(&recorder, || {
+            for number in 0..1000 {
+                store
+                    .put(&key(number), &[1; 500], Durability::Written)
+                    .unwrap();
+            }
+        });
+        // Keys that share their first chunk are read to be told apart; these
+        // do not, so that nothing is read but to compare a key that hangs at
+        // the chunk of one that is put.
+        assert!(done.reads <= 1000, "{done:?}");
+        assert!(done.bytes_read < 700 * 1000, "{done:?}");
+    }
+}
+
+#[test]
+fn an_open_after_a_clean_close_reads_a_constant_number_of_blocks() {
+    let mut reads_of = Vec::new();
+    for entries in [100u64, 20_000] {
+        let (environment, recorder) = counted();
+        let store = create(&environment, &[]);
+        for number in 0..entries {
+            store
+                .put(&key(number), &[1; 100], Durability::Buffered)
+                .unwrap();
+        }
+        store.close().unwrap();
+        drop(store);
+        let mut store = None;
+        let opened = during(&recorder, || store = Some(open(&environment, &[])));
+        assert!(opened.bytes_read < 32 << 10, "{opened:?}");
+        assert_eq!(opened.writes, 0, "an open that writes nothing stays clean");
+        reads_of.push((opened.reads, opened.bytes_read));
+    }
+    assert_eq!(reads_of[0], reads_of[1], "whatever the store holds");
+}
+
+#[test]
+fn an_open_after_a_kill_reads_what_followed_the_last_flush() {
+    let (environment, recorder) = counted();
+    let tuning = [("write_buffer_entries", "10000")];
+    let store = create(&environment, &tuning);
+    for number in 0..50_100u64 {
+        store
+            .put(&key(number), &[1; 100], Durability::Buffered)
+            .unwrap();
+    }
+    store.sync().unwrap();
+    drop(store);
+    let mut store = None;
+    let opened = during(&recorder, || store = Some(open(&environment, &tuning)));
+    let store = store.unwrap();
+    let replayed = store.stats().unwrap().number("writes_replayed").unwrap();
+    assert_eq!(replayed, 100);
+    assert!(opened.bytes_read < 1 << 20, "{opened:?}");
+    assert!(store.get(&key(50_099)).unwrap().is_some());
+}
+
+#[test]
+fn many_keys_are_read_in_two_batches_at_most_a_level() {
+    let (environment, recorder) = counted();
+    let store = create(&environment, &[]);
+    let count = 3_000u64;
+    for number in 0..count {
+        store
+            .put(&key(number), &key(number), Durability::Buffered)
+            .unwrap();
+    }
+    store.close().unwrap();
+    let store = open(&environment, &[]);
+    let keys: Vec<Vec<u8>> = (0..count + 100).map(key).collect();
+    let asked: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let mut values = Vec::new();
+    let done = during(&recorder, || values = store.multi_get(&asked).unwrap());
+    for (number, value) in values.iter().enumerate() {
+        let expected = (number as u64) < count;
+        assert_eq!(value.is_some(), expected, "key {number}");
+        assert!(value.as_ref().is_none_or(|value| **value == *keys[number]));
+    }
+    let nodes = store.stats().unwrap().number("nodes").unwrap();
+    assert!(
+        done.reads <= count + nodes + 2,
+        "each node and document once"
+    );
+}

@@ -1,0 +1,433 @@
+//! What is special about `forest`: namespaces, snapshots under a name, rollback,
+//! values that are copies of the store's own blocks, and that space comes back.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+use std::path::Path;
+use std::sync::Arc;
+
+use cambium_api::{
+    CompactOptions, Durability, Engine, EngineKind, Error, IterationOrder, Operation, OptionValues,
+    Reader, WriteBatch,
+};
+use cambium_forest::Forest;
+use cambium_forest::seeded_bug::SeededBug;
+use cambium_io::simulated::{CrashStyle, SimulatedDisk};
+use cambium_io::{Environment, OpenOptions};
+
+const PATH: &str = "/store";
+
+fn options(pairs: &[(&str, &str)]) -> OptionValues {
+    let mut options = OptionValues::default();
+    for (name, value) in pairs {
+        options.set(name, value);
+    }
+    options
+}
+
+const SMALL: [(&str, &str); 3] = [
+    ("node_bytes", "512"),
+    ("block_bytes", "512"),
+    ("write_buffer_entries", "8"),
+];
+
+fn create(environment: &Environment) -> Arc<dyn Engine> {
+    let path = Path::new(PATH);
+    Forest.create(environment, path, &options(&SMALL)).unwrap()
+}
+
+fn open(environment: &Environment) -> Arc<dyn Engine> {
+    let path = Path::new(PATH);
+    let tuning = options(&[("write_buffer_entries", "8")]);
+    Forest.open(environment, path, &tuning, &()).unwrap()
+}
+
+fn put(store: &dyn Engine, key: &str, value: &str) {
+    let (key, value) = (key.as_bytes(), value.as_bytes());
+    store.put(key, value, Durability::Written).unwrap();
+}
+
+fn text(reader: &dyn Reader, key: &str) -> Option<String> {
+    let value = reader.get(key.as_bytes()).unwrap();
+    value.map(|value| String::from_utf8(value.to_vec()).unwrap())
+}
+
+fn contents(reader: &dyn Reader) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut cursor = reader.iterate(IterationOrder::Key, None).unwrap();
+    let mut entries = Vec::new();
+    while let Some(entry) = cursor.next().unwrap() {
+        entries.push((entry.key.to_vec(), entry.value.to_vec()));
+    }
+    entries
+}
+
+#[test]
+fn namespaces_share_one_log_and_one_batch() {
+    let environment = Environment::memory();
+    let store = create(&environment);
+    let people = store.namespace("people").unwrap();
+    let places = store.namespace("places").unwrap();
+    for number in 0..30 {
+        put(&*store, &format!("{number:02}"), "tree");
+        put(&*people, &format!("{number:02}"), "person");
+    }
+    let mut batch = WriteBatch::new();
+    batch.put(b"07", b"changed");
+    for (name, value) in [("people", "ada"), ("places", "york"), ("new", "one")] {
+        let operation = Operation::Put {
+            key: b"07".to_vec(),
+            value: value.as_bytes().to_vec(),
+        };
+        batch.push(Some(Arc::from(name)), operation);
+    }
+    store.write(batch, Durability::Written).unwrap();
+    people.delete(b"08", Durability::Written).unwrap();
+    let expect = |store: &dyn Engine| {
+        let of = |name: &str| store.namespace(name).unwrap();
+        assert_eq!(text(store, "07").as_deref(), Some("changed"));
+        assert_eq!(text(store, "08").as_deref(), Some("tree"));
+        assert_eq!(text(&*of("people"), "07").as_deref(), Some("ada"));
+        assert_eq!(text(&*of("people"), "08"), None);
+        assert_eq!(contents(&*of("people")).len(), 29);
+        assert_eq!(contents(&*of("places")).len(), 1);
+        assert_eq!(text(&*of("new"), "07").as_deref(), Some("one"));
+        assert_eq!(contents(&*of("never written")), []);
+    };
+    expect(&*store);
+    store.compact(&CompactOptions::default(), &()).unwrap();
+    expect(&*store);
+    assert_eq!(text(&*places, "07").as_deref(), Some("york"));
+    store.close().unwrap();
+    assert!(matches!(people.get(b"07"), Err(Error::Closed)));
+    drop((store, people, places));
+    let store = open(&environment);
+    expect(&*store);
+    put(&*store.namespace("late").unwrap(), "a", "b");
+    drop(store);
+    let store = open(&environment);
+    expect(&*store);
+    assert_eq!(
+        text(&*store.namespace("late").unwrap(), "a").as_deref(),
+        Some("b")
+    );
+    let destination = Path::new("/copy");
+    store.backup(destination, &()).unwrap();
+    let none = OptionValues::default();
+    let copy = Forest.open(&environment, destination, &none, &()).unwrap();
+    expect(&*copy);
+}
+
+#[test]
+fn a_name_longer_than_any_is_refused() {
+    let store = create(&Environment::memory());
+    let long = "n".repeat(256);
+    assert!(matches!(
+        store.namespace(&long),
+        Err(Error::LimitExceeded(_))
+    ));
+    assert!(store.namespace(&long[..255]).is_ok());
+    for name in ["", long.as_str()] {
+        let refused = store.create_named_snapshot(name);
+        assert!(matches!(refused, Err(Error::InvalidArgument(_))));
+    }
+}
+
+#[test]
+fn a_named_snapshot_lasts_through_compaction_and_reopening() {
+    let environment = Environment::memory();
+    let store = create(&environment);
+    let people = store.namespace("people").unwrap();
+    for number in 0..40 {
+        put(&*store, &format!("{number:02}"), "first");
+        put(&*people, &format!("{number:02}"), "first person");
+    }
+    store.create_named_snapshot("before").unwrap();
+    let again = store.create_named_snapshot("before");
+    assert!(matches!(again, Err(Error::AlreadyExists { .. })));
+    let kept = contents(&*store);
+    for number in 0..60 {
+        put(&*store, &format!("{number:02}"), "second");
+    }
+    people.delete(b"03", Durability::Written).unwrap();
+    store.create_named_snapshot("between").unwrap();
+    let between = contents(&*store);
+    put(&*store, "late", "third");
+    store.compact(&CompactOptions::default(), &()).unwrap();
+    store.compact(&CompactOptions::default(), &()).unwrap();
+    store.close().unwrap();
+    drop((store, people));
+    let store = open(&environment);
+    let named = store.list_named_snapshots().unwrap();
+    let names: Vec<&str> = named.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["before", "between"]);
+    assert!(named[0].1 < named[1].1);
+    let open_snapshot = store.snapshot().unwrap();
+    store.rollback("before").unwrap();
+    assert_eq!(contents(&*store), kept);
+    assert_eq!(contents(&*store.namespace("people").unwrap()).len(), 40);
+    // What was open goes on as it was.
+    assert_eq!(text(&*open_snapshot, "late").as_deref(), Some("third"));
+    put(&*store, "after", "the rollback");
+    store.rollback("between").unwrap();
+    assert_eq!(contents(&*store), between);
+    store.drop_named_snapshot("before").unwrap();
+    let gone = store.rollback("before");
+    assert!(matches!(gone, Err(Error::NotFound { .. })));
+    put(&*store, "new", "numbers");
+    assert!(store.check(&()).unwrap().is_sound());
+    // The process dies here.
+    drop((store, open_snapshot));
+    let store = open(&environment);
+    assert_eq!(text(&*store, "new").as_deref(), Some("numbers"));
+    assert_eq!(text(&*store, "after"), None);
+    assert_eq!(contents(&*store).len(), between.len() + 1);
+}
+
+#[test]
+fn a_rollback_survives_any_crash_or_never_was() {
+    for seed in 0..200 {
+        let disk = SimulatedDisk::new(seed);
+        let environment = Environment::simulated(&disk, seed);
+        let store = create(&environment);
+        for number in 0..20 {
+            put(&*store, &format!("{number:02}"), "first");
+        }
+        store.create_named_snapshot("before").unwrap();
+        let before = contents(&*store);
+        for number in 0..(seed % 30) {
+            put(&*store, &format!("{number:02}"), "second");
+        }
+        store.sync().unwrap();
+        let image = disk.crash(CrashStyle::Mixed, seed);
+        store.rollback("before").unwrap();
+        let after = contents(&*store);
+        assert_eq!(after, before);
+        put(&*store, "x", "written, not synced");
+        for (disk, rolled_back) in [(image, false), (disk.crash(CrashStyle::Mixed, seed), true)] {
+            let environment = Environment::simulated(&disk, seed + 1);
+            let store = open(&environment);
+            let mut found = contents(&*store);
+            found.retain(|(key, _)| key != b"x");
+            assert_eq!(
+                found == before,
+                rolled_back || seed % 30 == 0,
+                "seed {seed}"
+            );
+            assert_eq!(store.list_named_snapshots().unwrap().len(), 1);
+        }
+    }
+}
+
+/// Every block of the store's own file as a value, at places where a scan that
+/// believed it would go wrong.
+#[test]
+fn copies_of_its_own_blocks_are_values_and_nothing_else() {
+    let disk = SimulatedDisk::new(3);
+    let environment = Environment::simulated(&disk, 3);
+    let store = create(&environment);
+    let mut expected = Vec::new();
+    for round in 0..4u32 {
+        for number in 0..12u32 {
+            let key = format!("{round}-{number}").into_bytes();
+            store.put(&key, &[7; 60], Durability::Synced).unwrap();
+            expected.push((key, vec![7; 60]));
+        }
+        let name = disk.files().into_iter().find(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "forest")
+        });
+        let bytes = disk.contents(&name.unwrap()).unwrap();
+        for (number, block) in bytes.chunks(512).enumerate().take(60) {
+            let key = format!("{round}-block-{number}").into_bytes();
+            // Shifted so that some copies begin at a block of the file.
+            let mut value = vec![0; (round as usize * 152 + number * 8) % 512];
+            value.extend_from_slice(block);
+            let durability = [Durability::Written, Durability::Synced][number % 2];
+            store.put(&key, &value, durability).unwrap();
+            expected.push((key, value));
+        }
+    }
+    store.sync().unwrap();
+    expected.sort();
+    for style in CrashStyle::ALL {
+        let image = disk.crash(style, 9);
+        let environment = Environment::simulated(&image, 4);
+        let report = Forest.check(&environment, Path::new(PATH), &()).unwrap();
+        assert!(report.is_sound(), "{style:?}: {report:?}");
+        let store = open(&environment);
+        assert_eq!(contents(&*store), expected, "{style:?}");
+        store.compact(&CompactOptions::default(), &()).unwrap();
+        assert_eq!(contents(&*store), expected, "{style:?}");
+    }
+}
+
+#[test]
+fn space_comes_back_by_itself() {
+    let environment = Environment::memory();
+    let tuning = options(&[
+        ("compaction_least_bytes", "100000"),
+        ("compaction_threshold", "50"),
+        ("preallocate_bytes", "0"),
+        ("write_buffer_entries", "64"),
+    ]);
+    let store = Forest
+        .create(&environment, Path::new(PATH), &tuning)
+        .unwrap();
+    let mut largest = 0;
+    for round in 0..300u32 {
+        for key in 0..20u32 {
+            let value = vec![round as u8; 200];
+            store
+                .put(&key.to_be_bytes(), &value, Durability::Written)
+                .unwrap();
+        }
+        while store.step(1 << 16).unwrap() == cambium_io::StepOutcome::Again {}
+        largest = largest.max(store.stats().unwrap().number("file_bytes").unwrap());
+    }
+    let stats = store.stats().unwrap();
+    assert!(stats.number("compactions").unwrap() > 3, "{stats:?}");
+    assert!(largest < 400_000, "the file grew to {largest}");
+    assert_eq!(contents(&*store).len(), 20);
+}
+
+#[test]
+fn a_compaction_that_is_cancelled_changes_nothing() {
+    let environment = Environment::memory();
+    let store = create(&environment);
+    for number in 0..200 {
+        put(&*store, &format!("{number:03}"), "value");
+    }
+    struct Cancels(Arc<dyn Engine>);
+    impl cambium_api::ProgressSink for Cancels {
+        fn report(&self, _: cambium_api::Progress) {
+            self.0.cancel();
+        }
+    }
+    let names = |environment: &Environment| environment.file_system.list(Path::new(PATH)).unwrap();
+    let before = names(&environment);
+    let compacted = store.compact(&CompactOptions::default(), &Cancels(store.clone()));
+    assert!(matches!(compacted, Err(Error::Cancelled)));
+    assert_eq!(names(&environment), before);
+    assert_eq!(contents(&*store).len(), 200);
+    let direct = CompactOptions {
+        direct: true,
+        ..CompactOptions::default()
+    };
+    let refused = store.compact(&direct, &());
+    assert!(matches!(refused, Err(Error::Unsupported { .. })));
+}
+
+/// The number a write gets after a crash that lost everything unsynced.
+fn number_after_a_crash(bug: Option<&str>) -> (u64, u64) {
+    let disk = SimulatedDisk::new(1);
+    let environment = Environment::simulated(&disk, 1);
+    let store = create(&environment);
+    store.put(b"a", b"kept", Durability::Synced).unwrap();
+    let lost = store.put(b"a", b"lost", Durability::Written).unwrap();
+    let disk = disk.crash(CrashStyle::NothingUnsynced, 1);
+    let environment = Environment::simulated(&disk, 2);
+    let mut tuning = OptionValues::default();
+    if let Some(bug) = bug {
+        tuning.set("seeded_bug", bug);
+    }
+    let store = Forest
+        .open(&environment, Path::new(PATH), &tuning, &())
+        .unwrap();
+    assert_eq!(text(&*store, "a").as_deref(), Some("kept"));
+    let given = store.put(b"b", b"new", Durability::Written).unwrap();
+    (lost.0, given.0)
+}
+
+#[test]
+fn numbers_are_not_given_twice_after_a_crash() {
+    let (lost, given) = number_after_a_crash(None);
+    assert!(given > lost, "{given} after {lost}");
+    let bug = SeededBug::ALL
+        .iter()
+        .find(|(bug, _)| *bug == SeededBug::EpochReused);
+    let (lost, given) = number_after_a_crash(bug.map(|(_, name)| *name));
+    assert!(given <= lost, "the seeded bug would not be found");
+}
+
+/// A store with every kind of block, damaged in one place after the other.
+#[test]
+fn a_repair_brings_back_everything_but_what_is_damaged() {
+    let disk = SimulatedDisk::new(5);
+    let environment = Environment::simulated(&disk, 5);
+    let store = create(&environment);
+    for number in 0..60 {
+        put(&*store, &format!("{number:02}"), &format!("value {number}"));
+    }
+    put(&*store.namespace("people").unwrap(), "ada", "lovelace");
+    store.create_named_snapshot("kept").unwrap();
+    put(&*store, "undone", "by the rollback");
+    store.rollback("kept").unwrap();
+    store.delete(b"07", Durability::Written).unwrap();
+    store.close().unwrap();
+    let expected = contents(&*open(&Environment::simulated(&disk.fork(), 1)));
+    assert_eq!(expected.len(), 59);
+    for path in disk.files() {
+        if path.ends_with("CAMBIUM") || path.ends_with("LOCK") {
+            continue;
+        }
+        let length = disk.contents(&path).unwrap().len();
+        for at in (0..length).step_by(97) {
+            let damaged = disk.fork();
+            damaged.flip_bit(&path, at as u64, 3);
+            repaired_is_nearly(&damaged, &expected, &format!("{} at {at}", path.display()));
+        }
+    }
+    for copy in ["/store/superblock-0", "/store/superblock-1"] {
+        disk.replace_contents(Path::new(copy), b"nothing of use");
+    }
+    let found = repaired_is_nearly(&disk, &expected, "both superblocks");
+    assert_eq!(found, expected);
+}
+
+/// At most one entry, or what hides it, may be lost; nothing may be made up.
+fn repaired_is_nearly(
+    disk: &SimulatedDisk,
+    expected: &[(Vec<u8>, Vec<u8>)],
+    what: &str,
+) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let environment = Environment::simulated(disk, 6);
+    let path = Path::new(PATH);
+    match Forest.repair(&environment, path, &()) {
+        Ok(_) => {}
+        // The first block names the file: nothing can be believed without it.
+        Err(Error::Corruption { offset, .. }) if offset < 512 => return Vec::new(),
+        Err(error) => panic!("{what}: {error}"),
+    }
+    let report = Forest.check(&environment, path, &()).unwrap();
+    assert!(report.is_sound(), "{what}: {report:?}");
+    let store = open(&environment);
+    let found = contents(&*store);
+    let lost = expected
+        .iter()
+        .filter(|entry| !found.contains(entry))
+        .count();
+    let returned = found.iter().filter(|entry| !expected.contains(entry));
+    let returned: Vec<_> = returned.map(|(key, _)| key.as_slice()).collect();
+    // A damaged tombstone, or a damaged rollback, brings back what it hid.
+    let hidden = returned
+        .iter()
+        .all(|key| [&b"07"[..], b"undone"].contains(key));
+    assert!(
+        lost + returned.len() <= 1 && hidden,
+        "{what}: lost {lost}, back {returned:?}"
+    );
+    put(&*store, "again", "writable");
+    store.close().unwrap();
+    found
+}
+
+#[test]
+fn a_folder_with_something_else_is_left_alone() {
+    let environment = Environment::memory();
+    let files = &environment.file_system;
+    files.create_directory(Path::new(PATH)).unwrap();
+    let other = Path::new(PATH).join("letter.txt");
+    files.open(&other, OpenOptions::CREATE).unwrap();
+    let created = Forest.create(&environment, Path::new(PATH), &OptionValues::default());
+    assert!(matches!(created, Err(Error::AlreadyExists { .. })));
+}
