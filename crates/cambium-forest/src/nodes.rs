@@ -6,7 +6,7 @@
 //! lock and for a moment only, fills a run in memory, and writes it with one
 //! write. Documents land between the runs. A run's record says how many blocks
 //! follow, so a scan steps over them without reading them; what a run leaves
-//! unfilled is stale from the start (at most one run a flush).
+//! unfilled is stale from the start (less than was filled, and less than a run).
 
 use std::sync::atomic::Ordering;
 
@@ -17,7 +17,9 @@ use crate::core::{Core, lock};
 use crate::database::Database;
 use crate::format;
 
-/// Most nodes of a run: 256 KiB of nodes of 4 KiB.
+/// Nodes of a flush's first run, and of its largest: each run is twice as long
+/// as the one before it, so that no more is left unfilled than was filled.
+const FIRST_RUN: u32 = 4;
 const LARGEST_RUN: u32 = 64;
 
 /// Reads nodes of one database file. Made anew for each lookup, which costs
@@ -159,13 +161,13 @@ pub(crate) struct NodeRuns<'a> {
 }
 
 impl<'a> NodeRuns<'a> {
-    /// For a flush of about `changes` changes.
+    /// For a flush of so many changes.
     pub fn new(core: &'a Core, database: &'a Database, changes: u64) -> Self {
         NodeRuns {
             core,
             database,
             run: None,
-            next_run: (changes.saturating_add(2)).min(u64::from(LARGEST_RUN)) as u32,
+            next_run: (changes.saturating_add(1)).min(u64::from(FIRST_RUN)) as u32,
             exclusive: None,
             appended: 0,
             retired: Vec::new(),
@@ -189,7 +191,7 @@ impl<'a> NodeRuns<'a> {
 
     fn take_run(&mut self) -> Result<Run> {
         let count = self.next_run;
-        self.next_run = LARGEST_RUN;
+        self.next_run = (count * 2).min(LARGEST_RUN);
         let first = match self.exclusive {
             Some((sequence, session)) => self.database.take_nodes(count, sequence, session)?,
             None => {

@@ -30,6 +30,7 @@ use std::collections::BTreeMap;
 
 use cambium_api::{Progress, ProgressSink};
 use cambium_base::{Error, Result};
+use cambium_io::File;
 use cambium_storage::record::RecordHeader;
 use cambium_storage::scan::{LogScanner, ScanFault, Scanned, ScannedRecord, SessionRule};
 
@@ -85,6 +86,8 @@ impl Found {
 pub(crate) struct Tail {
     /// Writes, in the order of the log, in parts that recoveries ended.
     parts: Vec<Part>,
+    /// Where runs of nodes lie.
+    extents: Vec<(u64, u64)>,
     pub faults: Vec<ScanFault>,
     synced_through: u64,
 }
@@ -120,7 +123,7 @@ impl Core {
         let accepted = self.accept(&maintenance, &view.database, &tail)?;
         self.refuse_missing(&view.database, &tail, &accepted)?;
         self.take_session(&mut maintenance)?;
-        self.settle(&maintenance, &view.database, &accepted)?;
+        self.settle(&maintenance, &view.database, &tail, &accepted)?;
         self.refill(&accepted);
         self.finish_recovery(&mut maintenance, &view.database, &accepted)
     }
@@ -165,8 +168,9 @@ impl Core {
             tail.synced_through = tail.synced_through.max(record.header.synced_through.0);
             match record.header.kind {
                 kind::NODES => {
-                    let (_, extent_end) = database.run_extent(end, record.header.auxiliary);
-                    scanner.skip_to(extent_end);
+                    let extent = database.run_extent(end, record.header.auxiliary);
+                    scanner.skip_to(extent.1);
+                    tail.extents.push(extent);
                 }
                 kind::HEADER => {
                     if record.header.flags & FLAG_RECOVERED != 0 {
@@ -276,21 +280,17 @@ impl Core {
         &self,
         maintenance: &Maintenance,
         database: &Database,
+        tail: &Tail,
         accepted: &Accepted,
     ) -> Result<()> {
-        const CHUNK_BYTES: u64 = 1 << 20;
         let file = database.log.file();
-        // The newest header's own block may be in the cache alone as well.
+        // Nodes that count were synced before the header that points to them.
         let mut position = maintenance.header.replay_from.min(maintenance.root.header);
-        while position < accepted.end {
-            let mut chunk = vec![0; CHUNK_BYTES.min(accepted.end - position) as usize];
-            let count = file.read_at(&mut chunk, position)?;
-            if count == 0 {
-                break;
-            }
-            file.write_at(&chunk[..count], position)?;
-            position += count as u64;
+        for &(start, end) in tail.extents.iter().filter(|(_, end)| *end <= accepted.end) {
+            write_again(&**file, position, start)?;
+            position = end;
         }
+        write_again(&**file, position, accepted.end)?;
         let block = database.log.geometry().block;
         let next = accepted.end.next_multiple_of(block);
         let wiped = next.min(file.length()?).saturating_sub(accepted.end);
@@ -353,6 +353,21 @@ impl Core {
             .store(true, std::sync::atomic::Ordering::Release);
         Ok(())
     }
+}
+
+/// Writes a range of a file over itself.
+fn write_again(file: &dyn File, mut position: u64, end: u64) -> Result<()> {
+    const CHUNK_BYTES: u64 = 1 << 20;
+    while position < end {
+        let mut chunk = vec![0; CHUNK_BYTES.min(end - position) as usize];
+        let count = file.read_at(&mut chunk, position)?;
+        if count == 0 {
+            break;
+        }
+        file.write_at(&chunk[..count], position)?;
+        position += count as u64;
+    }
+    Ok(())
 }
 
 /// Where something promised is missing, and what; `None` if nothing is.

@@ -162,7 +162,11 @@ fn an_open_after_a_clean_close_reads_a_constant_number_of_blocks() {
 #[test]
 fn an_open_after_a_kill_reads_what_followed_the_last_flush() {
     let (environment, recorder) = counted();
-    let tuning = [("write_buffer_entries", "10000")];
+    // What is allocated ahead is looked at too.
+    let tuning = [
+        ("write_buffer_entries", "10000"),
+        ("preallocate_bytes", "65536"),
+    ];
     let store = create(&environment, &tuning);
     for number in 0..50_100u64 {
         store

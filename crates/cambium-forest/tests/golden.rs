@@ -142,7 +142,7 @@ fn people_see_this_inside() {
 
 /// What the fixture holds.
 fn fixture_entries() -> Vec<(Vec<u8>, Vec<u8>)> {
-    let entries = (0..60u64).filter(|n| n % 7 != 3).map(|number| {
+    let entries = (0..30u64).filter(|n| n % 7 != 3).map(|number| {
         let mut name = format!("key {:02}", number / 3).into_bytes();
         name.extend_from_slice(&[b'-'; 20][..(number % 3) as usize * 10]);
         name.push(number as u8);
@@ -156,7 +156,9 @@ fn fixture_entries() -> Vec<(Vec<u8>, Vec<u8>)> {
 fn write_fixture(folder: &Path) {
     _ = std::fs::remove_dir_all(folder);
     let environment = Environment::real();
-    let store = Forest.create(&environment, folder, &small()).unwrap();
+    let mut options = small();
+    options.set("preallocate_bytes", "0");
+    let store = Forest.create(&environment, folder, &options).unwrap();
     let people = store.namespace("people").unwrap();
     for (name, value) in fixture_entries() {
         store.put(&name, b"older", Durability::Synced).unwrap();

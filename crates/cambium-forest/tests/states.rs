@@ -349,6 +349,50 @@ fn numbers_are_not_given_twice_after_a_crash() {
     assert!(given <= lost, "the seeded bug would not be found");
 }
 
+/// Fills a disk, so that a flush finds no room while writers still do, and
+/// makes room again; answers whether everything that was accepted is there.
+fn survives_a_full_disk(bug: Option<&str>) -> bool {
+    let disk = SimulatedDisk::new(2);
+    let environment = Environment::simulated(&disk, 2);
+    let mut tuning = options(&SMALL);
+    if let Some(bug) = bug {
+        tuning.set("seeded_bug", bug);
+    }
+    let store = Forest
+        .create(&environment, Path::new(PATH), &tuning)
+        .unwrap();
+    let mut expected = std::collections::BTreeMap::new();
+    let (mut refused, mut flushes) = (0, 0);
+    for round in 0..1000u32 {
+        if round % 100 == 20 {
+            disk.set_capacity(Some(disk.used_bytes()));
+        }
+        if round % 100 == 90 {
+            disk.set_capacity(None);
+        }
+        let key = (round % 50).to_be_bytes().to_vec();
+        let mut value = vec![7; 150];
+        value.extend_from_slice(&round.to_be_bytes());
+        match store.put(&key, &value, Durability::Written) {
+            Ok(_) => _ = expected.insert(key, value),
+            Err(error) => {
+                assert!(error.is_no_space(), "{error}");
+                refused += 1;
+            }
+        }
+        flushes = store.stats().unwrap().number("flushes").unwrap();
+    }
+    assert!(refused > 20 && flushes > 10, "{refused} {flushes}");
+    let expected: Vec<_> = expected.into_iter().collect();
+    contents(&*store) == expected
+}
+
+#[test]
+fn a_flush_that_finds_no_room_is_done_later() {
+    assert!(survives_a_full_disk(None));
+    assert!(!survives_a_full_disk(Some("flush_drops_active")));
+}
+
 /// A store with every kind of block, damaged in one place after the other.
 #[test]
 fn a_repair_brings_back_everything_but_what_is_damaged() {

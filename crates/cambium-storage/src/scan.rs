@@ -81,6 +81,8 @@ pub struct LogScanner<'a> {
 }
 
 const WINDOW_BYTES: usize = 256 << 10;
+/// Of a window behind a place that was skipped; doubled with each read.
+const LEAST_WINDOW_BYTES: usize = 4 << 10;
 
 impl<'a> LogScanner<'a> {
     /// Scans from `from`, a record's start or a block boundary, to `until` or
@@ -147,6 +149,8 @@ impl<'a> LogScanner<'a> {
     /// records.
     pub fn skip_to(&mut self, position: u64) {
         self.position = self.position.max(position);
+        // There may be another such place close behind.
+        self.window_bytes = self.window_bytes.min(LEAST_WINDOW_BYTES);
     }
 
     /// Up to `length` bytes at `offset`, fewer only at the scan's end.
@@ -160,6 +164,7 @@ impl<'a> LogScanner<'a> {
             let count = self.file.read_at(&mut self.window, offset)?;
             self.window.truncate(count);
             self.window_start = offset;
+            self.window_bytes = (self.window_bytes * 2).min(WINDOW_BYTES);
         }
         let start = (offset - self.window_start) as usize;
         let end = (start + length).min(self.window.len());
