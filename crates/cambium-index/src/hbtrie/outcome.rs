@@ -355,7 +355,7 @@ impl<'c, W: NodeWriter> Settler<'_, 'c, W> {
             let what = format!("no entry is left where {entries} were counted");
             return Err(self.writer.corrupt(visit.root, what));
         };
-        if grew && extension::is_due(self.writer, self.options, root)? {
+        if grew && extension::is_due(self.writer, self.options, visit.root, root)? {
             return self.extend(visit, root, &path, stays).map(Some);
         }
         Ok(Some(Item {

@@ -1,6 +1,9 @@
 //! The HB+-trie against a model: hard keys, all shapes, small nodes.
 #![allow(clippy::unwrap_used)]
 
+mod bulk;
+mod damage;
+mod deep;
 mod families;
 mod model;
 mod world;

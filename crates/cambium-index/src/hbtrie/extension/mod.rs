@@ -5,9 +5,9 @@
 //! below where a branch has several keys. That pays where keys branch widely, and costs
 //! a node a branch where they don't (ForestDB 2016, section 3.2.2).
 //!
-//! Two rules decide, whenever a batch has added to a leaf tree, and from its root node
-//! alone: the number of entries and their bytes stand in its head, and its separators
-//! are keys at near-regular intervals.
+//! Two rules decide, whenever a batch has added to a leaf tree, from its root node: the
+//! number of entries and their bytes stand in its head, and its separators are keys at
+//! near-regular intervals.
 //!
 //! - [`LeafRule::Paper`] is section 3.2.3 to the letter, [`analysis`] its formulas: the
 //!   separators' chunks behind their longest common prefix are counted, and the tree is
@@ -38,6 +38,12 @@ use profile::Profile;
 
 /// Keys looked at to choose the kind of a new tree, at most.
 const SAMPLE: usize = 1024;
+
+/// Separators from which alone the mended rule judges, at least.
+const FEW_SEPARATORS: usize = 32;
+
+/// Children of the root that it looks at where there are fewer.
+const CHILDREN_LOOKED_AT: usize = 4;
 
 /// Entries among which a B+-tree looks for the shortest separator when it cuts a node:
 /// a separator is so many chances to fall between two branches.
@@ -108,10 +114,13 @@ fn sample(items: &[Item<'_>], start: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Whether a leaf tree is to be extended, judged from its root node alone.
+/// Whether a leaf tree, which was that under `before`, is to be extended. The paper's
+/// rule looks at its root node alone. The mended one too, but where a root has too few
+/// keys to say anything, and has got a child more, it reads a few of the children.
 pub(super) fn is_due(
     reader: &dyn NodeReader,
     options: &TrieOptions,
+    before: NodeAddress,
     root: NodeAddress,
 ) -> Result<bool> {
     let node = reader.read(root)?;
@@ -122,19 +131,65 @@ pub(super) fn is_due(
     if head.kind != Kind::Leaf || rule == LeafRule::Off || view.level() == 0 {
         return Ok(false);
     }
-    let keys = separators(&view);
-    let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_slice()).collect();
-    Ok(match rule {
-        LeafRule::Off => false,
-        LeafRule::Paper => paper_is_due(options, reader.node_bytes(), head, &keys),
-        LeafRule::Mended => {
-            Profile::new(options, reader.node_bytes(), head.entries, head.key_bytes)
-                .with_separators(&keys, SEPARATOR_CHOICES)
-                .extends()
+    if rule == LeafRule::Paper {
+        let keys = separators(&view);
+        return Ok(paper_is_due(options, reader.node_bytes(), head, &keys));
+    }
+    let (keys, choices) = if view.keys() >= FEW_SEPARATORS {
+        (separators(&view), SEPARATOR_CHOICES)
+    } else {
+        let old = reader.read(before)?;
+        let old = trees::root_view(reader, before, &old)?;
+        if old.level() == view.level() && old.values() >= view.values() {
+            return Ok(false);
         }
-    })
+        sample_below(reader, &view)?
+    };
+    let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_slice()).collect();
+    Ok(
+        Profile::new(options, reader.node_bytes(), head.entries, head.key_bytes)
+            .with_separators(&keys, choices)
+            .with_height(u32::from(view.level()) + 1)
+            .extends(),
+    )
 }
 
+/// The separators of a root with few children, and those in some of the children: what
+/// index nodes hold, or the shortest between a leaf's entries; and the choices that
+/// there were for each.
+fn sample_below(reader: &dyn NodeReader, view: &NodeView<'_>) -> Result<(Vec<Vec<u8>>, f64)> {
+    let children = view.values();
+    let count = children.min(CHILDREN_LOOKED_AT);
+    let places: Vec<usize> = (0..count).map(|at| at * children / count).collect();
+    let addresses: Vec<NodeAddress> = places.iter().map(|&at| view.child(at)).collect();
+    let nodes = reader.read_many(&addresses)?;
+    let mut sample = Vec::new();
+    let mut above = separators(view).into_iter();
+    let mut passed = 0;
+    for (place, (address, node)) in places.into_iter().zip(addresses.into_iter().zip(&nodes)) {
+        sample.extend(above.by_ref().take(place - passed));
+        passed = place;
+        let child = trees::root_view(reader, address, node)?;
+        let keys = separators(&child);
+        if child.level() > 0 {
+            sample.extend(keys);
+            continue;
+        }
+        sample.extend(keys.windows(2).map(|pair| {
+            let end = (common_prefix(&pair[0], &pair[1]) + 1).min(pair[1].len());
+            pair[1][..end].to_vec()
+        }));
+    }
+    sample.extend(above);
+    let choices = if view.level() == 1 {
+        1.0
+    } else {
+        SEPARATOR_CHOICES
+    };
+    Ok((sample, choices))
+}
+
+/// The keys of a node.
 fn separators(view: &NodeView<'_>) -> Vec<Vec<u8>> {
     (0..view.keys())
         .map(|at| {
@@ -145,7 +200,12 @@ fn separators(view: &NodeView<'_>) -> Vec<Vec<u8>> {
         .collect()
 }
 
-fn paper_is_due(options: &TrieOptions, node_bytes: usize, head: Head<'_>, keys: &[&[u8]]) -> bool {
+fn paper_is_due(
+    options: &TrieOptions,
+    node_bytes: usize,
+    head: Head<'_>,
+    keys: &[Vec<u8>],
+) -> bool {
     let (Some(first), Some(last)) = (keys.first(), keys.last()) else {
         return false;
     };
@@ -153,7 +213,9 @@ fn paper_is_due(options: &TrieOptions, node_bytes: usize, head: Head<'_>, keys: 
     let shared = common_prefix(first, last);
     let end = shared - shared % chunk + chunk;
     let cut = |key: &[u8]| key[..key.len().min(end)].to_vec();
-    let changes = keys.windows(2).filter(|pair| cut(pair[0]) != cut(pair[1]));
+    let changes = keys
+        .windows(2)
+        .filter(|pair| cut(&pair[0]) != cut(&pair[1]));
     let branches = 1 + changes.count() as u64;
     let mean = head.key_bytes / head.entries.max(1);
     Analysis::new(

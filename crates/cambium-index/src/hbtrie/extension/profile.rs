@@ -13,13 +13,22 @@
 //! often gains nothing, and the second all: keys with a hundred common prefixes and
 //! random rests (the paper's pattern `small`) first branch into a hundred leaf trees,
 //! each of which is then extended.
+//!
+//! An extension is for good, so it must not be a loss later: with few keys a chunk may
+//! tell nearly all of them apart, and yet have only 200 values, each of which becomes a
+//! sub-tree with a node of its own (pattern `2-level`). Where some neighbours share
+//! their chunk, the number of its values can be told from how many do, as the number of
+//! days in a year from birthdays, and so what more keys would do.
+//!
+//! Heights are estimated by logarithms and rounded up. What the estimate lacks for the
+//! tree as it is, of which the height is known, is added for the leaf trees below.
 
 use super::super::grow::common_prefix;
 use super::super::options::TrieOptions;
 use crate::node_store::NODE_TRAILER_BYTES;
 
 /// Share of a node that is filled, in the long run.
-const FILL: f64 = 0.69;
+const FILL: f64 = 0.9;
 /// Bytes of a node's header and of what trees keep in it.
 const HEADER_BYTES: f64 = 24.0;
 /// Bytes of a value or pointer.
@@ -34,9 +43,11 @@ const LEVELS: usize = 12;
 const GAIN: f64 = 0.05;
 /// Neighbouring separators from which a share is estimated: keys differ from place to
 /// place, and documents that are alone in their branch come in regions.
-const REGION: usize = 6;
+const REGION: usize = 16;
+/// By how much the tree may grow and the extension must still be no loss.
+const GROWTH: [f64; 3] = [4.0, 16.0, 64.0];
 
-/// Nodes and node reads a lookup.
+/// Nodes, and node reads a lookup; of a single tree the latter are not rounded up yet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cost {
     pub nodes: f64,
@@ -53,29 +64,89 @@ pub(super) struct Profile {
     /// Bytes that tell neighbours apart, ascending.
     lengths: Vec<usize>,
     levels: Vec<Level>,
+    /// How much higher than estimated the tree is.
+    height_error: f64,
 }
 
 /// What one more chunk tells apart.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Level {
     /// Where the chunk ends, behind the tree's position.
     end: usize,
-    /// Share of entries that are told apart from both neighbours up to here.
+    /// Different prefixes up to here, at least.
+    seen: f64,
+    /// For each region of the sample, entries for each possible prefix; 0 if there is
+    /// no end to them.
+    crowds: Vec<f64>,
+}
+
+/// A level when the tree has so many entries.
+#[derive(Clone, Copy, Debug)]
+struct Branching {
+    end: usize,
+    /// Entries that no other shares the prefix with.
     alone: f64,
-    /// Different prefixes up to here.
+    /// Different prefixes.
     branches: f64,
+}
+
+impl Level {
+    fn at(&self, entries: f64, growth: f64) -> Branching {
+        let regions = self.crowds.len().max(1) as f64;
+        let mean = |of: &dyn Fn(f64) -> f64| {
+            self.crowds
+                .iter()
+                .map(|crowd| of(crowd * growth))
+                .sum::<f64>()
+                / regions
+        };
+        Branching {
+            end: self.end,
+            alone: entries * mean(&|crowd| (-crowd).exp()),
+            branches: (entries * mean(&told_apart_when))
+                .max(self.seen)
+                .min(entries),
+        }
+    }
+}
+
+/// The share of different ones among entries of which `crowd` fall on each possibility:
+/// `(1 - e^-x) / x`.
+fn told_apart_when(crowd: f64) -> f64 {
+    if crowd < 1e-6 {
+        return 1.0;
+    }
+    (1.0 - (-crowd).exp()) / crowd
+}
+
+/// The inverse.
+fn crowd_when(told_apart: f64) -> f64 {
+    if told_apart >= 1.0 {
+        return 0.0;
+    }
+    let (mut low, mut high): (f64, f64) = (1e-9, 1e9);
+    for _ in 0..60 {
+        let middle = (low * high).sqrt();
+        if told_apart_when(middle) > told_apart {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    high
 }
 
 impl Profile {
     /// A tree of `entries` keys with `key_bytes` together.
     pub fn new(options: &TrieOptions, node_bytes: usize, entries: u64, key_bytes: u64) -> Self {
         Profile {
-            entries: entries as f64,
+            entries: entries.max(1) as f64,
             key_bytes: key_bytes as f64 / entries.max(1) as f64,
             chunk: options.chunk_bytes,
             room: node_bytes as f64 - NODE_TRAILER_BYTES as f64 - HEADER_BYTES,
             lengths: Vec::new(),
             levels: Vec::new(),
+            height_error: 0.0,
         }
     }
 
@@ -90,37 +161,59 @@ impl Profile {
         let longest = self.lengths.last().copied().unwrap_or(0);
         let shared = common_prefix(first, last);
         let mut end = shared - shared % self.chunk;
-        let mut least = 1.0;
         while self.levels.len() < LEVELS && end < longest {
             end += self.chunk;
-            let (told_apart, alone) = told_apart(separators, end, choices);
-            let seen = seen_and_unseen(separators, end);
-            let branches = seen
-                .max(told_apart * self.entries)
-                .clamp(least, self.entries.max(1.0));
-            least = branches;
+            let crowd = |region: &[&[u8]]| {
+                let within = region.iter().filter(|one| one.len() <= end).count();
+                let share = within as f64 / region.len() as f64;
+                crowd_when(1.0 - (1.0 - share).powf(1.0 / choices))
+            };
             self.levels.push(Level {
                 end,
-                alone,
-                branches,
+                seen: seen_and_unseen(separators, end),
+                crowds: separators.chunks(REGION).map(crowd).collect(),
             });
         }
         self
     }
 
-    /// Whether trie trees are no worse in space and height, and better in one of them.
+    /// Corrects the estimated height by that of the tree as it is.
+    pub fn with_height(mut self, levels: u32) -> Self {
+        let estimated = self.leaf(self.entries, 0).height;
+        let actual = f64::from(levels);
+        self.height_error = estimated.clamp(actual - 0.95, actual) - estimated;
+        self
+    }
+
+    /// Whether trie trees are no worse in space and height, and better in one of them,
+    /// and take no more space when there are more keys.
     pub fn extends(&self) -> bool {
-        let now = self.leaf(self.entries, 0);
-        if now.nodes <= 1.0 {
+        if self.leaf(self.entries, 0).nodes <= 1.0 {
             return false;
         }
-        (1..=self.levels.len()).any(|depth| {
-            let then = self.extended(depth);
-            let no_worse = then.nodes <= now.nodes && then.height <= now.height + 0.01;
-            let smaller = then.nodes < now.nodes * (1.0 - GAIN);
-            let lower = then.height < now.height * (1.0 - GAIN);
-            no_worse && (smaller || lower)
+        (1..=self.levels.len()).any(|depth| self.gains(depth) && self.lasts(depth))
+    }
+
+    fn gains(&self, depth: usize) -> bool {
+        let now = self.leaf(self.entries, 0);
+        let height = self.leaf_height(now);
+        let then = self.extended(depth, 1.0);
+        let smaller = then.nodes < now.nodes * (1.0 - GAIN);
+        let lower = then.height < height * (1.0 - GAIN);
+        let no_worse = then.nodes <= now.nodes && then.height <= height + 0.01;
+        no_worse && (smaller || lower)
+    }
+
+    fn lasts(&self, depth: usize) -> bool {
+        GROWTH.iter().all(|&growth| {
+            let now = self.leaf(self.entries * growth, 0);
+            self.extended(depth, growth).nodes <= now.nodes
         })
+    }
+
+    /// Node reads in a leaf tree.
+    fn leaf_height(&self, cost: Cost) -> f64 {
+        (cost.height + self.height_error).max(1.0).ceil()
     }
 
     /// A leaf tree for `entries` keys behind their first `passed` bytes.
@@ -148,40 +241,33 @@ impl Profile {
     }
 
     fn tree(&self, entries: f64, entry: f64, separator: f64) -> Cost {
-        let mut level = entries * entry / self.room;
-        let mut cost = Cost {
-            nodes: 1.0,
-            height: 1.0,
-        };
-        if level <= 1.0 {
-            return cost;
-        }
-        level /= FILL;
-        let fanout = (self.room * FILL / separator).max(2.0);
-        while level > 1.0 {
-            cost.nodes += level;
-            cost.height += 1.0;
-            level = if level * separator <= self.room {
-                1.0
-            } else {
-                level / fanout
+        let leaves = entries * entry / self.room;
+        if leaves <= 1.0 {
+            return Cost {
+                nodes: 1.0,
+                height: 1.0,
             };
         }
-        cost
+        let leaves = leaves / FILL;
+        let fanout = (self.room * FILL / separator).max(2.0);
+        Cost {
+            nodes: leaves + (leaves / (fanout - 1.0)).max(1.0),
+            height: 1.0 + (leaves.ln() / fanout.ln()).max(0.05),
+        }
     }
 
-    /// Trie trees for the first `depth` levels of chunks, leaf trees below.
-    fn extended(&self, depth: usize) -> Cost {
+    /// Trie trees for the first `depth` levels of chunks, leaf trees below, when the
+    /// tree has grown.
+    fn extended(&self, depth: usize, growth: f64) -> Cost {
+        let entries = self.entries * growth;
         let mut sum = Cost {
             nodes: 0.0,
             height: 0.0,
         };
-        let mut trees = 1.0;
-        let mut above = 0.0;
-        let mut documents = self.entries;
-        let mut alone = 0.0;
-        let mut passed = 0;
+        let (mut trees, mut above, mut alone, mut passed) = (1.0, 0.0, 0.0, 0);
         for level in &self.levels[..depth] {
+            let level = level.at(entries, growth);
+            let documents = entries - alone;
             let branches = (level.branches - alone).max(trees);
             passed = level.end;
             if branches < trees * 1.02 && documents > branches * 1.02 {
@@ -189,39 +275,24 @@ impl Profile {
                 continue;
             }
             let one = self.trie(branches / trees);
-            let now_alone = self.entries * level.alone;
-            let leaving = (now_alone - alone).clamp(0.0, documents);
             sum.nodes += trees * one.nodes;
-            above += one.height;
-            sum.height += above * leaving / self.entries;
-            documents -= leaving;
+            above += one.height.ceil();
+            let leaving = (level.alone - alone).clamp(0.0, documents);
+            sum.height += above * leaving / entries;
             alone += leaving;
             trees = (level.branches - alone).max(0.0);
-            if documents < 1.0 || trees < 0.5 {
-                sum.height += above * documents / self.entries;
+            let left = entries - alone;
+            if left < 1.0 || trees < 0.5 {
+                sum.height += above * left / entries;
                 return sum;
             }
         }
+        let documents = entries - alone;
         let below = self.leaf(documents / trees, passed);
         sum.nodes += trees * below.nodes;
-        sum.height += (above + below.height) * documents / self.entries;
+        sum.height += (above + self.leaf_height(below)) * documents / entries;
         sum
     }
-}
-
-/// The share of neighbours that differ within `end` bytes, and the share of entries that
-/// differ so from both neighbours.
-fn told_apart(separators: &[&[u8]], end: usize, choices: f64) -> (f64, f64) {
-    let (mut one_side, mut both_sides) = (0.0, 0.0);
-    for region in separators.chunks(REGION) {
-        let within = region.iter().filter(|one| one.len() <= end).count();
-        let share = within as f64 / region.len() as f64;
-        let share = 1.0 - (1.0 - share).powf(1.0 / choices);
-        one_side += share * region.len() as f64;
-        both_sides += share * share * region.len() as f64;
-    }
-    let count = separators.len().max(1) as f64;
-    (one_side / count, both_sides / count)
 }
 
 /// Bytes that `entries` neighbours share: of so many differences, each drawn from the

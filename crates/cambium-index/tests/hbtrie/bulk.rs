@@ -1,0 +1,84 @@
+//! A trie from sorted input.
+
+use cambium_index::hbtrie::{build, check};
+
+use crate::families::FAMILIES;
+use crate::model::SHAPES;
+use crate::world::{Random, World};
+use cambium_index::hbtrie::{LeafRule, Shape, TrieOptions};
+
+#[test]
+fn a_bulk_load_equals_the_model_in_every_shape() {
+    for shape in SHAPES {
+        for (name, family) in FAMILIES {
+            let mut world = World::new(
+                TrieOptions {
+                    chunk_bytes: 8,
+                    shape,
+                },
+                512,
+            );
+            let mut random = Random(9);
+            for _ in 0..700 {
+                let key = family(&mut random);
+                let document = world.shelf.add(&key);
+                world.model.insert(key, document);
+            }
+            let mut entries = world.model.iter().map(|(key, one)| Ok((key.clone(), *one)));
+            let root = build(&mut world.nodes, &world.shelf, &world.options, &mut entries);
+            world.root = root.unwrap();
+            world.verify();
+            world.verify_all();
+            println!("{name} {shape:?}");
+        }
+    }
+}
+
+#[test]
+fn a_bulk_load_over_several_batches_leaves_full_nodes() {
+    let mut random = Random(10);
+    let mut keys: Vec<[u8; 16]> = (0..150_000)
+        .map(|_| {
+            let mut key = [b'u'; 16];
+            key[8..].copy_from_slice(&random.next().to_be_bytes());
+            key
+        })
+        .collect();
+    keys.sort_unstable();
+    for leaf_extension in [LeafRule::Off, LeafRule::Paper, LeafRule::Mended] {
+        let options = TrieOptions {
+            chunk_bytes: 8,
+            shape: Shape::HbTrie { leaf_extension },
+        };
+        let mut world = World::new(options, 4096);
+        let mut entries = keys
+            .iter()
+            .enumerate()
+            .map(|(at, key)| Ok((key.to_vec(), at as u64)));
+        let root = build(&mut world.nodes, &world.shelf, &options, &mut entries).unwrap();
+        let report = check(&world.nodes, None, &options, root).unwrap();
+        assert_eq!(report.findings, []);
+        assert_eq!(report.statistics.documents, keys.len() as u64);
+        let nodes = world.nodes.memory.appended();
+        let wasted = nodes - report.statistics.nodes();
+        assert!(
+            wasted * 50 < nodes,
+            "{leaf_extension:?}: {wasted} of {nodes} rewritten"
+        );
+        let entries = keys.len() as f64 / report.statistics.nodes() as f64;
+        assert!(
+            entries > 225.0,
+            "{leaf_extension:?}: {entries} entries a node"
+        );
+    }
+}
+
+#[test]
+fn entries_out_of_order_are_refused() {
+    let mut world = World::new(TrieOptions::default(), 512);
+    let mut entries = [("b", 1), ("a", 2)]
+        .map(|(key, one)| Ok((key.into(), one)))
+        .into_iter();
+    let refused = build(&mut world.nodes, &world.shelf, &world.options, &mut entries);
+    assert!(refused.is_err());
+}

@@ -1,0 +1,129 @@
+//! Index structures side by side: space, height and node reads for the key patterns of
+//! ForestDB 2016, as in its figures 12 and 13.
+//!
+//! Each index is filled in random order, in batches as a write buffer flushes them, with
+//! nodes in memory: what counts is how many nodes live in the end, and how many of them a
+//! lookup reads. Figures 12b and 13b measure the time of those reads on a disk; their
+//! number is what the index decides.
+
+use cambium_base::Result as IndexResult;
+use cambium_index::MemoryNodes;
+use cambium_index::hbtrie::{self, Change, Documents, LeafRule, Shape, TrieOptions};
+
+use crate::key_patterns::{KeyPattern, Keys};
+use crate::permutation::Permutation;
+
+/// The structures of figures 12 and 13, and the paper's own leaf rule beside ours.
+pub const STRUCTURES: [(&str, Shape); 5] = [
+    ("B+-tree", Shape::PlainBTree),
+    ("prefix B+-tree", Shape::PrefixBTree),
+    (
+        "HB+-trie, no leaf trees",
+        Shape::HbTrie {
+            leaf_extension: LeafRule::Off,
+        },
+    ),
+    (
+        "HB+-trie, paper's rule",
+        Shape::HbTrie {
+            leaf_extension: LeafRule::Paper,
+        },
+    ),
+    (
+        "HB+-trie",
+        Shape::HbTrie {
+            leaf_extension: LeafRule::Mended,
+        },
+    ),
+];
+
+/// What is built.
+#[derive(Clone, Copy, Debug)]
+pub struct Experiment {
+    /// The keys.
+    pub pattern: KeyPattern,
+    /// How many.
+    pub keys: u64,
+    /// The structure.
+    pub shape: Shape,
+    /// Bytes of a node.
+    pub node_bytes: usize,
+    /// Bytes of a chunk.
+    pub chunk_bytes: usize,
+    /// Keys of a batch: 4,096 is the paper's write buffer.
+    pub batch: u64,
+    /// Where the keys come from.
+    pub seed: u64,
+}
+
+/// The shape of the index in the end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct IndexShape {
+    /// Bytes of all live nodes.
+    pub bytes: u64,
+    /// Mean node reads of a lookup.
+    pub node_reads: f64,
+    /// Node reads of the longest lookup.
+    pub height: u64,
+    /// Sub-trees that see a chunk, and leaf trees.
+    pub trees: (u64, u64),
+    /// Nodes written on the way, for each key.
+    pub nodes_written: f64,
+}
+
+/// Documents whose number is their key's number.
+///
+/// An index of one million keys cannot tell a small number from a large one, but a node
+/// could pack it; so numbers carry bits at their upper end, as a real store's do.
+struct Numbered(Keys);
+
+const UPPER_BITS: u64 = 0x2a << 56;
+
+impl Documents for Numbered {
+    fn key(&self, document: u64) -> IndexResult<Vec<u8>> {
+        Ok(self.0.key(document & !UPPER_BITS))
+    }
+}
+
+/// Builds an index and looks at it.
+///
+/// # Errors
+/// What the index answers: it is checked as well.
+pub fn build(experiment: &Experiment) -> IndexResult<IndexShape> {
+    let options = TrieOptions {
+        chunk_bytes: experiment.chunk_bytes,
+        shape: experiment.shape,
+    };
+    let keys = Keys::new(experiment.pattern, experiment.seed);
+    let documents = Numbered(keys);
+    let order = Permutation::new(experiment.keys, experiment.seed);
+    let mut nodes = MemoryNodes::new(experiment.node_bytes);
+    let mut root = None;
+    let mut begin = 0;
+    while begin < experiment.keys {
+        let end = experiment.keys.min(begin + experiment.batch);
+        let mut batch: Vec<(Vec<u8>, Change)> = (begin..end)
+            .map(|place| order.apply(place))
+            .map(|number| (keys.key(number), Change::Put(number | UPPER_BITS)))
+            .collect();
+        batch.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        root = hbtrie::apply(&mut nodes, &documents, &options, root, &batch, &mut |_| ())?;
+        begin = end;
+    }
+    let report = hbtrie::check(&nodes, None, &options, root)?;
+    if let Some(finding) = report.findings.first() {
+        return Err(cambium_base::Error::corruption(
+            "nodes in memory",
+            finding.node.0,
+            &finding.what,
+        ));
+    }
+    let statistics = report.statistics;
+    Ok(IndexShape {
+        bytes: statistics.bytes(),
+        node_reads: statistics.mean_node_reads(),
+        height: statistics.height,
+        trees: (statistics.trie_trees.trees, statistics.leaf_trees.trees),
+        nodes_written: nodes.appended() as f64 / experiment.keys.max(1) as f64,
+    })
+}
