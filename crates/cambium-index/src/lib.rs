@@ -21,5 +21,5 @@ pub use node_store::{MemoryNodes, NODE_TRAILER_BYTES, Node, NodeAddress, NodeRea
 
 /// The layouts of everything that this crate writes.
 pub fn layouts() -> Vec<&'static cambium_base::layout::Layout> {
-    vec![&btree::NODE_HEADER]
+    vec![&btree::NODE_HEADER, &hbtrie::TREE_HEAD]
 }

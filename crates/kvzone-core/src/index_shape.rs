@@ -6,9 +6,9 @@
 //! lookup reads. Figures 12b and 13b measure the time of those reads on a disk; their
 //! number is what the index decides.
 
-use cambium_base::Result as IndexResult;
-use cambium_index::MemoryNodes;
+use cambium_base::{Error, Result as IndexResult};
 use cambium_index::hbtrie::{self, Change, Documents, LeafRule, Shape, TrieOptions};
+use cambium_index::{Node, NodeAddress, NodeReader, NodeWriter};
 
 use crate::key_patterns::{KeyPattern, Keys};
 use crate::permutation::Permutation;
@@ -85,6 +85,56 @@ impl Documents for Numbered {
     }
 }
 
+/// Nodes in memory. Retired ones are kept to the end of their batch, as a store keeps
+/// them for its readers, and no longer: a naive trie of skewed keys writes many times
+/// what lives in the end.
+#[derive(Debug)]
+struct LiveNodes {
+    node_bytes: usize,
+    nodes: Vec<Option<Node>>,
+    retired: Vec<usize>,
+}
+
+impl LiveNodes {
+    fn drop_retired(&mut self) {
+        for at in self.retired.drain(..) {
+            self.nodes[at] = None;
+        }
+    }
+}
+
+impl NodeReader for LiveNodes {
+    fn node_bytes(&self) -> usize {
+        self.node_bytes
+    }
+
+    fn read(&self, address: NodeAddress) -> IndexResult<Node> {
+        let index = usize::try_from(address.0).unwrap_or(usize::MAX);
+        let node = index.checked_sub(1).and_then(|at| self.nodes.get(at));
+        node.cloned()
+            .flatten()
+            .ok_or_else(|| self.corrupt(address, "no such node lives".to_string()))
+    }
+
+    fn corrupt(&self, address: NodeAddress, what: String) -> Error {
+        let offset = address.0.saturating_mul(self.node_bytes as u64);
+        Error::corruption("nodes in memory", offset, what)
+    }
+}
+
+impl NodeWriter for LiveNodes {
+    fn append(&mut self, content: Vec<u8>) -> IndexResult<NodeAddress> {
+        self.nodes.push(Some(content.into()));
+        Ok(NodeAddress(self.nodes.len() as u64))
+    }
+
+    fn retire(&mut self, address: NodeAddress) {
+        let index = usize::try_from(address.0).unwrap_or(usize::MAX);
+        self.retired
+            .extend(index.checked_sub(1).filter(|&at| at < self.nodes.len()));
+    }
+}
+
 /// Builds an index and looks at it.
 ///
 /// # Errors
@@ -97,7 +147,11 @@ pub fn build(experiment: &Experiment) -> IndexResult<IndexShape> {
     let keys = Keys::new(experiment.pattern, experiment.seed);
     let documents = Numbered(keys);
     let order = Permutation::new(experiment.keys, experiment.seed);
-    let mut nodes = MemoryNodes::new(experiment.node_bytes);
+    let mut nodes = LiveNodes {
+        node_bytes: experiment.node_bytes,
+        nodes: Vec::new(),
+        retired: Vec::new(),
+    };
     let mut root = None;
     let mut begin = 0;
     while begin < experiment.keys {
@@ -108,15 +162,12 @@ pub fn build(experiment: &Experiment) -> IndexResult<IndexShape> {
             .collect();
         batch.sort_unstable_by(|one, other| one.0.cmp(&other.0));
         root = hbtrie::apply(&mut nodes, &documents, &options, root, &batch, &mut |_| ())?;
+        nodes.drop_retired();
         begin = end;
     }
     let report = hbtrie::check(&nodes, None, &options, root)?;
     if let Some(finding) = report.findings.first() {
-        return Err(cambium_base::Error::corruption(
-            "nodes in memory",
-            finding.node.0,
-            &finding.what,
-        ));
+        return Err(nodes.corrupt(finding.node, finding.what.clone()));
     }
     let statistics = report.statistics;
     Ok(IndexShape {
@@ -124,6 +175,6 @@ pub fn build(experiment: &Experiment) -> IndexResult<IndexShape> {
         node_reads: statistics.mean_node_reads(),
         height: statistics.height,
         trees: (statistics.trie_trees.trees, statistics.leaf_trees.trees),
-        nodes_written: nodes.appended() as f64 / experiment.keys.max(1) as f64,
+        nodes_written: nodes.nodes.len() as f64 / experiment.keys.max(1) as f64,
     })
 }

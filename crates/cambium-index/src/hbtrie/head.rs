@@ -1,15 +1,12 @@
 //! What a tree's root node says about the tree.
 //!
-//! It is the metadata that the B+-tree keeps in its root node:
+//! It is the metadata that the B+-tree keeps in its root node, [`TREE_HEAD`] and behind
+//! it the skipped prefix:
 //!
 //! ```text
-//!   offset  bytes  field
-//!        0      1  kind: 0 trie tree, 1 leaf tree
-//!        1      2  position: the first byte of a key that the tree sees
-//!        3      2  skip_from: the byte of the key that the skipped prefix begins with
-//!        5      8  entries of this tree, sub-trees counted as one
-//!       13      8  key_bytes: the lengths of all its pieces together
-//!       21      n  skipped prefix: bytes [skip_from, skip_from + n) of every key here
+//!   ┌──────┬──────────┬───────────┬─────────┬───────────┬────────────────┐
+//!   │ kind │ position │ skip_from │ entries │ key_bytes │ skipped prefix │
+//!   └──────┴──────────┴───────────┴─────────┴───────────┴────────────────┘
 //! ```
 //!
 //! All little-endian. The position is the paper's chunk number, in bytes. `entries` and
@@ -24,6 +21,7 @@
 use std::cmp::Ordering;
 
 use cambium_base::coding::Decoder;
+use cambium_base::layout::{Field, Layout};
 
 /// What a tree is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,6 +34,53 @@ pub(super) enum Kind {
 
 /// Bytes before the skipped prefix.
 const FIXED_BYTES: usize = 21;
+
+const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static str) -> Field {
+    Field {
+        offset,
+        size,
+        name,
+        meaning,
+    }
+}
+
+/// The head of a tree of the HB+-trie.
+pub const TREE_HEAD: Layout = Layout {
+    name: "Head of a tree of the HB+-trie",
+    about: "The metadata in the root node of each B+-tree of an HB+-trie. Behind it, to the \
+            metadata's end, stands the skipped prefix: bytes of the key from `skip_from` on. \
+            What the trees' keys and values mean is drawn in `piece.rs` and `link.rs` of \
+            `crates/cambium-index/src/hbtrie`.",
+    fields: &[
+        field(
+            0,
+            1,
+            "kind",
+            "0: a trie tree, sees one chunk; 1: a leaf tree, sees the rest",
+        ),
+        field(
+            1,
+            2,
+            "position",
+            "the first byte of a key that the tree sees",
+        ),
+        field(
+            3,
+            2,
+            "skip_from",
+            "the byte of a key with which the skipped prefix begins",
+        ),
+        field(
+            5,
+            8,
+            "entries",
+            "entries of this tree, a sub-tree counted as one",
+        ),
+        field(13, 8, "key_bytes", "the lengths of all its keys together"),
+    ],
+    size: FIXED_BYTES,
+}
+.checked();
 
 /// How many bytes of a skipped prefix a root node keeps.
 pub(super) fn skip_limit(node_bytes: usize) -> usize {

@@ -80,5 +80,6 @@ pub use check::{Finding, Statistics, check};
 pub use cursor::Cursor;
 pub use documents::Documents;
 pub use dump::dump;
+pub use head::TREE_HEAD;
 pub use lookup::{Lookup, Progress, find};
 pub use options::{LeafRule, Shape, TrieOptions};

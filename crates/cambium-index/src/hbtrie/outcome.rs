@@ -350,12 +350,13 @@ impl<'c, W: NodeWriter> Settler<'_, 'c, W> {
         }
         head.set_skip(&path, visit.start, self.writer.node_bytes());
         let grew = delta.added > delta.removed;
+        let before = extension::size(self.writer, visit.root)?;
         let made = trees::update(self.writer, self.options, visit.root, &head, delta.updates)?;
         let Some(root) = made else {
             let what = format!("no entry is left where {entries} were counted");
             return Err(self.writer.corrupt(visit.root, what));
         };
-        if grew && extension::is_due(self.writer, self.options, visit.root, root)? {
+        if grew && extension::is_due(self.writer, self.options, before, root)? {
             return self.extend(visit, root, &path, stays).map(Some);
         }
         Ok(Some(Item {

@@ -114,13 +114,21 @@ fn sample(items: &[Item<'_>], start: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Whether a leaf tree, which was that under `before`, is to be extended. The paper's
+/// The root's level and children of a leaf tree: what [`is_due`] wants to know of it
+/// before a batch.
+pub(super) fn size(reader: &dyn NodeReader, root: NodeAddress) -> Result<(u8, usize)> {
+    let node = reader.read(root)?;
+    let view = trees::root_view(reader, root, &node)?;
+    Ok((view.level(), view.values()))
+}
+
+/// Whether a leaf tree, which had the size `before`, is to be extended. The paper's
 /// rule looks at its root node alone. The mended one too, but where a root has too few
 /// keys to say anything, and has got a child more, it reads a few of the children.
 pub(super) fn is_due(
     reader: &dyn NodeReader,
     options: &TrieOptions,
-    before: NodeAddress,
+    before: (u8, usize),
     root: NodeAddress,
 ) -> Result<bool> {
     let node = reader.read(root)?;
@@ -138,9 +146,8 @@ pub(super) fn is_due(
     let (keys, choices) = if view.keys() >= FEW_SEPARATORS {
         (separators(&view), SEPARATOR_CHOICES)
     } else {
-        let old = reader.read(before)?;
-        let old = trees::root_view(reader, before, &old)?;
-        if old.level() == view.level() && old.values() >= view.values() {
+        let (level, children) = before;
+        if level == view.level() && children >= view.values() {
             return Ok(false);
         }
         sample_below(reader, &view)?
