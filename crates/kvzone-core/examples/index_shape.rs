@@ -2,7 +2,7 @@
 //! pattern of ForestDB 2016, table 2.
 //!
 //! ```text
-//! cargo run --release -p kvzone-core --example index_shape [KEYS [PATTERN]]
+//! cargo run --release -p kvzone-core --example index_shape [KEYS [PATTERN [SEED [BATCH]]]]
 //! ```
 //!
 //! A million keys by default. PATTERN is a part of a pattern's name.
@@ -28,7 +28,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .next()
         .map_or(Ok(1_000_000), |text| text.parse())?;
     let wanted = arguments.next().unwrap_or_default();
-    println!("{keys} keys, nodes of 4,096 bytes, chunks of 8, batches of 4,096 in random order");
+    let seed = arguments.next().map_or(Ok(1), |text| text.parse())?;
+    let batch = arguments.next().map_or(Ok(4096), |text| text.parse())?;
+    println!("{keys} keys, nodes of 4,096 bytes, chunks of 8, batches of {batch} in random order");
     println!(
         "{:<12} {:<24} {:>10} {:>10} {:>6} {:>6} {:>8} {:>8} {:>8}",
         "pattern", "index", "MiB", "bytes/key", "reads", "height", "tries", "leaves", "written"
@@ -44,8 +46,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 shape,
                 node_bytes: 4096,
                 chunk_bytes: 8,
-                batch: 4096,
-                seed: 1,
+                batch,
+                seed,
             })?;
             println!(
                 "{:<12} {:<24} {:>10.2} {:>10.2} {:>6.3} {:>6} {:>8} {:>8} {:>8.2}",

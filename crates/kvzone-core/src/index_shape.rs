@@ -178,3 +178,59 @@ pub fn build(experiment: &Experiment) -> IndexResult<IndexShape> {
         nodes_written: nodes.nodes.len() as f64 / experiment.keys.max(1) as f64,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PREFIX_TREE: Shape = Shape::PrefixBTree;
+    const MENDED: Shape = Shape::HbTrie {
+        leaf_extension: LeafRule::Mended,
+    };
+
+    fn shape(pattern: KeyPattern, shape: Shape) -> IndexShape {
+        build(&Experiment {
+            pattern,
+            keys: 60_000,
+            shape,
+            node_bytes: 4096,
+            chunk_bytes: 8,
+            batch: 4096,
+            seed: 1,
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn random_keys_cost_a_trie_the_same_whatever_their_length() {
+        let shortest = shape(KeyPattern::Random(8), MENDED);
+        for bytes in [64, 256] {
+            let trie = shape(KeyPattern::Random(bytes), MENDED);
+            let difference = trie.bytes as f64 / shortest.bytes as f64 - 1.0;
+            assert!(difference.abs() < 0.05, "{bytes}: {difference}");
+        }
+        let ratio = |bytes, other| {
+            let other = shape(KeyPattern::Random(bytes), other);
+            shortest.bytes as f64 / other.bytes as f64
+        };
+        assert!(ratio(64, Shape::PlainBTree) <= 0.25);
+        assert!(ratio(64, PREFIX_TREE) <= 0.35);
+        assert!(ratio(256, Shape::PlainBTree) <= 0.08);
+        assert!(ratio(256, PREFIX_TREE) <= 0.1);
+    }
+
+    #[test]
+    fn skewed_keys_cost_a_trie_no_more_than_a_prefix_tree() {
+        for (pattern, most) in [
+            (KeyPattern::Worst, 1.1),
+            (KeyPattern::TwoLevel, 1.0),
+            (KeyPattern::Small, 0.5),
+        ] {
+            let (trie, tree) = (shape(pattern, MENDED), shape(pattern, PREFIX_TREE));
+            let space = trie.bytes as f64 / tree.bytes as f64;
+            let reads = trie.node_reads / tree.node_reads;
+            assert!(space <= most, "{pattern}: {space} of the space");
+            assert!(reads <= most.max(1.0), "{pattern}: {reads} of the reads");
+        }
+    }
+}

@@ -8,8 +8,10 @@
 //! | `2-level` | two nested prefixes, each with 192 branches, a random rest | 64 |
 //!
 //! Prefixes have 10 bytes on the average. The paper does not say how their lengths are
-//! distributed; here they are 6 bytes and as many more as there are heads in eight tosses
-//! of a coin: 6 to 14, mostly 9 to 11.
+//! distributed; here they are 8 bytes and as many more as there are heads in four tosses
+//! of a coin. So the first prefix fills the first chunk of 8 bytes and the second prefix
+//! shows in the second, as the paper reckons: in `2-level` "every third chunk has only
+//! 1,000,000 / 192² ≈ 27 branches" (section 4.1).
 //!
 //! Every key is a function of pattern, seed and number, and distinct: nothing is stored,
 //! and any key can be made again. Numbers are spread over all branches evenly, so the
@@ -18,7 +20,7 @@
 //! ```
 //! use kvzone_core::key_patterns::{KeyPattern, Keys};
 //! let keys = Keys::new(KeyPattern::Small, 7);
-//! assert_eq!(keys.key(3)[..6], keys.key(103)[..6], "one of a hundred prefixes");
+//! assert_eq!(keys.key(3)[..8], keys.key(103)[..8], "one of a hundred prefixes");
 //! assert_ne!(keys.key(3), keys.key(103));
 //! ```
 
@@ -97,10 +99,10 @@ impl Keys {
         key
     }
 
-    /// Prefix `which`: 6 to 14 bytes.
+    /// Prefix `which`: 8 to 12 bytes.
     fn append_prefix(&self, key: &mut Vec<u8>, which: u64) {
         let mut random = Random::stream(mix_two(self.seed, PREFIX), which);
-        let bytes = 6 + (random.next_u64() as u8).count_ones() as usize;
+        let bytes = 8 + (random.next_u64() & 15).count_ones() as usize;
         append_random(key, &mut random, bytes);
     }
 
@@ -184,7 +186,7 @@ mod tests {
             "{}",
             mean_bytes(&keys)
         );
-        let shares = shares(&keys, 6);
+        let shares = shares(&keys, 8);
         assert_eq!(shares.len() as u64, SMALL_PREFIXES);
         assert!(
             shares
@@ -201,7 +203,7 @@ mod tests {
             "{}",
             mean_bytes(&keys)
         );
-        let first = shares(&keys, 6);
+        let first = shares(&keys, 8);
         assert_eq!(first.len() as u64, TWO_LEVEL_BRANCHES);
         let (least, most) = (first.values().min(), first.values().max());
         assert!(
@@ -209,9 +211,9 @@ mod tests {
             "{least:?} {most:?}"
         );
         let one = Keys::new(KeyPattern::TwoLevel, 11);
-        // Numbers that agree modulo 192² agree in both prefixes, of 12 bytes at least.
+        // Numbers that agree modulo 192² agree in both prefixes, of 16 bytes at least.
         let (a, b) = (one.key(5), one.key(5 + TWO_LEVEL_BRANCHES.pow(2)));
-        assert_eq!(a[..12], b[..12]);
+        assert_eq!(a[..16], b[..16]);
     }
 
     #[test]
@@ -222,7 +224,7 @@ mod tests {
             "{}",
             mean_bytes(&keys)
         );
-        let halves = shares(&keys, 6);
+        let halves = shares(&keys, 8);
         assert_eq!(halves.len(), 2);
         assert!(halves.values().all(|&half| half == COUNT / 2));
         let one = Keys::new(KeyPattern::Worst, 11);

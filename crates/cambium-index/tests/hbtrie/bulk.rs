@@ -5,7 +5,7 @@ use cambium_index::hbtrie::{build, check};
 use crate::families::FAMILIES;
 use crate::model::SHAPES;
 use crate::world::{Random, World};
-use cambium_index::hbtrie::{LeafRule, Shape, TrieOptions};
+use cambium_index::hbtrie::{Cursor, LeafRule, Shape, TrieOptions};
 
 #[test]
 fn a_bulk_load_equals_the_model_in_every_shape() {
@@ -81,4 +81,26 @@ fn entries_out_of_order_are_refused() {
         .into_iter();
     let refused = build(&mut world.nodes, &world.shelf, &world.options, &mut entries);
     assert!(refused.is_err());
+}
+
+#[test]
+fn a_cursor_can_be_kept_and_sent() {
+    fn kept<T: Send + Sync + 'static>(value: T) -> T {
+        value
+    }
+    let mut world = World::new(TrieOptions::default(), 512);
+    let mut random = Random(12);
+    let all = (0..800).map(|_| (random.bytes(12), true)).collect();
+    world.apply(all);
+    let mut cursor = kept(Cursor::new(&world.options, world.root));
+    assert!(cursor.next(&world.nodes).unwrap());
+    let before: Vec<u64> = world.model.values().copied().collect();
+    // The trie goes on; the cursor walks the root that it has.
+    let removed = world.model.keys().map(|key| (key.clone(), false)).collect();
+    world.apply(removed);
+    for document in before {
+        assert_eq!(cursor.document(), Some(document));
+        cursor.next(&world.nodes).unwrap();
+    }
+    assert_eq!(cursor.document(), None);
 }

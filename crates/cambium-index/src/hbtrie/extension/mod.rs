@@ -7,7 +7,7 @@
 //!
 //! Two rules decide, whenever a batch has added to a leaf tree, from its root node: the
 //! number of entries and their bytes stand in its head, and its separators are keys at
-//! near-regular intervals.
+//! near-regular intervals. (The mended one then makes sure with a few more nodes.)
 //!
 //! - [`LeafRule::Paper`] is section 3.2.3 to the letter, [`analysis`] its formulas: the
 //!   separators' chunks behind their longest common prefix are counted, and the tree is
@@ -34,19 +34,22 @@ use super::head::{Head, Kind};
 use super::options::{LeafRule, TrieOptions};
 use super::trees;
 use analysis::Analysis;
-use profile::Profile;
+use profile::{Apart, Profile};
 
 /// Keys looked at to choose the kind of a new tree, at most.
 const SAMPLE: usize = 1024;
 
-/// Separators from which alone the mended rule judges, at least.
+/// Separators that are too few to say anything.
 const FEW_SEPARATORS: usize = 32;
 
-/// Children of the root that it looks at where there are fewer.
-const CHILDREN_LOOKED_AT: usize = 4;
+/// Index nodes below a root that the mended rule looks at.
+const INDEX_NODES_LOOKED_AT: usize = 4;
+
+/// Leaves that it looks at.
+const LEAVES_LOOKED_AT: usize = 8;
 
 /// Entries among which a B+-tree looks for the shortest separator when it cuts a node:
-/// a separator is so many chances to fall between two branches.
+/// a separator has so many chances to fall between two branches.
 const SEPARATOR_CHOICES: f64 = 4.0;
 
 /// The kind of a new tree for several documents with whole keys, which share all before
@@ -83,7 +86,7 @@ pub(super) fn kind_for(
             let separators = sample(items, start);
             let separators: Vec<&[u8]> = separators.iter().map(|s| s.as_slice()).collect();
             Profile::new(options, node_bytes, items.len() as u64, total as u64)
-                .with_separators(&separators, 1.0)
+                .with_sample(&separators, &Apart::all(&separators, 1.0))
                 .extends()
         }
     };
@@ -122,9 +125,13 @@ pub(super) fn size(reader: &dyn NodeReader, root: NodeAddress) -> Result<(u8, us
     Ok((view.level(), view.values()))
 }
 
-/// Whether a leaf tree, which had the size `before`, is to be extended. The paper's
-/// rule looks at its root node alone. The mended one too, but where a root has too few
-/// keys to say anything, and has got a child more, it reads a few of the children.
+/// Whether a leaf tree, which had the size `before`, is to be extended.
+///
+/// The paper's rule looks at its root node alone. The mended one first too, and where the
+/// root has index nodes below at a few of these, if there is a child more than before.
+/// Separators are hopeful: each is the shortest of several, so it falls between two
+/// branches where it can. Only if they speak for an extension, or are too few to say
+/// anything, a few leaves are read, where all neighbours count.
 pub(super) fn is_due(
     reader: &dyn NodeReader,
     options: &TrieOptions,
@@ -143,57 +150,78 @@ pub(super) fn is_due(
         let keys = separators(&view);
         return Ok(paper_is_due(options, reader.node_bytes(), head, &keys));
     }
-    let (keys, choices) = if view.keys() >= FEW_SEPARATORS {
-        (separators(&view), SEPARATOR_CHOICES)
+    let (level, children) = before;
+    if level == view.level() && children >= view.values() {
+        return Ok(false);
+    }
+    let mut keys = if view.level() == 1 {
+        separators(&view)
     } else {
-        let (level, children) = before;
-        if level == view.level() && children >= view.values() {
-            return Ok(false);
-        }
-        sample_below(reader, &view)?
+        sample_level(reader, &view, 1, INDEX_NODES_LOOKED_AT)?.concat()
     };
-    let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_slice()).collect();
-    Ok(
+    let profile = |keys: &[Vec<u8>], apart: Option<&[Apart]>| {
+        let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_slice()).collect();
+        let hopeful = Apart::all(&keys, SEPARATOR_CHOICES);
         Profile::new(options, reader.node_bytes(), head.entries, head.key_bytes)
-            .with_separators(&keys, choices)
+            .with_sample(&keys, apart.unwrap_or(&hopeful))
             .with_height(u32::from(view.level()) + 1)
-            .extends(),
-    )
+            .extends()
+    };
+    let are_few = keys.len() < FEW_SEPARATORS;
+    if !are_few && !profile(&keys, None) {
+        return Ok(false);
+    }
+    let leaves = sample_level(reader, &view, 0, LEAVES_LOOKED_AT)?;
+    let between: Vec<Vec<u8>> = leaves.iter().flat_map(|keys| shortest(keys)).collect();
+    let ends: Vec<&[u8]> = between.iter().map(|key| key.as_slice()).collect();
+    let apart = Apart::all(&ends, 1.0);
+    if are_few {
+        keys = between;
+    }
+    Ok(profile(&keys, Some(&apart)))
 }
 
-/// The separators of a root with few children, and those in some of the children: what
-/// index nodes hold, or the shortest between a leaf's entries; and the choices that
-/// there were for each.
-fn sample_below(reader: &dyn NodeReader, view: &NodeView<'_>) -> Result<(Vec<Vec<u8>>, f64)> {
+/// The keys of up to `count` nodes of a level below a root, evenly spread, in order.
+fn sample_level(
+    reader: &dyn NodeReader,
+    view: &NodeView<'_>,
+    level: u8,
+    count: usize,
+) -> Result<Vec<Vec<Vec<u8>>>> {
     let children = view.values();
-    let count = children.min(CHILDREN_LOOKED_AT);
-    let places: Vec<usize> = (0..count).map(|at| at * children / count).collect();
-    let addresses: Vec<NodeAddress> = places.iter().map(|&at| view.child(at)).collect();
-    let nodes = reader.read_many(&addresses)?;
-    let mut sample = Vec::new();
-    let mut above = separators(view).into_iter();
-    let mut passed = 0;
-    for (place, (address, node)) in places.into_iter().zip(addresses.into_iter().zip(&nodes)) {
-        sample.extend(above.by_ref().take(place - passed));
-        passed = place;
-        let child = trees::root_view(reader, address, node)?;
-        let keys = separators(&child);
-        if child.level() > 0 {
-            sample.extend(keys);
-            continue;
+    let count = children.min(count);
+    let mut addresses: Vec<NodeAddress> = (0..count)
+        .map(|at| view.child(at * children / count))
+        .collect();
+    let mut at_level = view.level();
+    loop {
+        let nodes = reader.read_many(&addresses)?;
+        at_level = at_level.saturating_sub(1);
+        let mut keys = Vec::new();
+        for (address, node) in addresses.iter_mut().zip(&nodes) {
+            let child = trees::root_view(reader, *address, node)?;
+            if child.level() != at_level {
+                let what = format!("a node of level {}, expected {at_level}", child.level());
+                return Err(reader.corrupt(*address, what));
+            }
+            keys.push(separators(&child));
+            if at_level > level {
+                *address = child.child(child.values() / 2);
+            }
         }
-        sample.extend(keys.windows(2).map(|pair| {
-            let end = (common_prefix(&pair[0], &pair[1]) + 1).min(pair[1].len());
-            pair[1][..end].to_vec()
-        }));
+        if at_level <= level {
+            return Ok(keys);
+        }
     }
-    sample.extend(above);
-    let choices = if view.level() == 1 {
-        1.0
-    } else {
-        SEPARATOR_CHOICES
+}
+
+/// The shortest separators between sorted keys.
+fn shortest(keys: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let between = |pair: &[Vec<u8>]| {
+        let end = (common_prefix(&pair[0], &pair[1]) + 1).min(pair[1].len());
+        pair[1][..end].to_vec()
     };
-    Ok((sample, choices))
+    keys.windows(2).map(between).collect()
 }
 
 /// The keys of a node.

@@ -54,6 +54,27 @@ pub(super) struct Cost {
     pub height: f64,
 }
 
+/// Two neighbours.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Apart {
+    /// Bytes that tell them apart.
+    pub bytes: usize,
+    /// They were chosen among so many for being told apart by the fewest bytes, so they
+    /// stand in different branches more often than chance.
+    pub choices: f64,
+}
+
+impl Apart {
+    /// What separators between neighbours say.
+    pub fn all(separators: &[&[u8]], choices: f64) -> Vec<Apart> {
+        let one = |separator: &&[u8]| Apart {
+            bytes: separator.len(),
+            choices,
+        };
+        separators.iter().map(one).collect()
+    }
+}
+
 /// What is known of a leaf tree's keys, or of those that a tree is to be made for.
 pub(super) struct Profile {
     entries: f64,
@@ -150,10 +171,11 @@ impl Profile {
         }
     }
 
-    /// Adds a sorted sample of shortest separators. Each was chosen as the shortest of
-    /// `choices`, so it falls between two branches more often than chance.
-    pub fn with_separators(mut self, separators: &[&[u8]], choices: f64) -> Self {
-        self.lengths = separators.iter().map(|one| one.len()).collect();
+    /// Adds a sorted sample of shortest separators, and how many bytes tell neighbours
+    /// apart, of neighbours in the same order: of `separators` where all are as good as
+    /// chosen by chance.
+    pub fn with_sample(mut self, separators: &[&[u8]], apart: &[Apart]) -> Self {
+        self.lengths = apart.iter().map(|one| one.bytes).collect();
         self.lengths.sort_unstable();
         let (Some(first), Some(last)) = (separators.first(), separators.last()) else {
             return self;
@@ -163,15 +185,16 @@ impl Profile {
         let mut end = shared - shared % self.chunk;
         while self.levels.len() < LEVELS && end < longest {
             end += self.chunk;
-            let crowd = |region: &[&[u8]]| {
-                let within = region.iter().filter(|one| one.len() <= end).count();
+            let crowd = |region: &[Apart]| {
+                let within = region.iter().filter(|one| one.bytes <= end).count();
                 let share = within as f64 / region.len() as f64;
+                let choices = region.first().map_or(1.0, |one| one.choices);
                 crowd_when(1.0 - (1.0 - share).powf(1.0 / choices))
             };
             self.levels.push(Level {
                 end,
                 seen: seen_and_unseen(separators, end),
-                crowds: separators.chunks(REGION).map(crowd).collect(),
+                crowds: apart.chunks(REGION).map(crowd).collect(),
             });
         }
         self
@@ -343,7 +366,7 @@ mod tests {
             .collect();
         let separators: Vec<&[u8]> = separators.iter().map(|one| one.as_slice()).collect();
         Profile::new(&TrieOptions::default(), 4096, entries, entries * key_bytes)
-            .with_separators(&separators, 1.0)
+            .with_sample(&separators, &Apart::all(&separators, 1.0))
     }
 
     fn scramble(number: u64) -> u64 {
