@@ -25,6 +25,12 @@ enum Repr {
         length: u8,
         bytes: [u8; INLINE_BYTES],
     },
+    /// Bytes of our own, beside their count: one allocation, one cache miss.
+    Owned {
+        bytes: Arc<[u8]>,
+        start: usize,
+        length: usize,
+    },
     Shared {
         owner: Owner,
         start: usize,
@@ -32,7 +38,7 @@ enum Repr {
     },
 }
 
-/// What keeps shared bytes alive: a buffer of our own or a pinned cache block.
+/// What keeps shared bytes alive: a pinned cache block, a mapped file.
 type Owner = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 impl Value {
@@ -46,7 +52,11 @@ impl Value {
                 bytes: inline,
             });
         }
-        Value::from(bytes.to_vec())
+        Value(Repr::Owned {
+            bytes: bytes.into(),
+            start: 0,
+            length: bytes.len(),
+        })
     }
 
     /// Shares `range` of `owner`'s bytes, without a copy.
@@ -70,6 +80,21 @@ impl Value {
     pub fn slice(&self, range: std::ops::Range<usize>) -> Self {
         match &self.0 {
             Repr::Inline { .. } => Value::copy_of(&self[range]),
+            Repr::Owned {
+                bytes,
+                start,
+                length,
+            } => {
+                assert!(range.start <= range.end && range.end <= *length);
+                if range.len() <= INLINE_BYTES {
+                    return Value::copy_of(&bytes[start + range.start..start + range.end]);
+                }
+                Value(Repr::Owned {
+                    bytes: bytes.clone(),
+                    start: start + range.start,
+                    length: range.end - range.start,
+                })
+            }
             Repr::Shared {
                 owner,
                 start,
@@ -89,6 +114,11 @@ impl Value {
     pub fn as_slice(&self) -> &[u8] {
         match &self.0 {
             Repr::Inline { length, bytes } => &bytes[..usize::from(*length)],
+            Repr::Owned {
+                bytes,
+                start,
+                length,
+            } => &bytes[*start..start + length],
             Repr::Shared {
                 owner,
                 start,
@@ -115,7 +145,8 @@ impl AsRef<[u8]> for Value {
 impl From<Vec<u8>> for Value {
     fn from(bytes: Vec<u8>) -> Self {
         let length = bytes.len();
-        if length <= INLINE_BYTES {
+        // Beyond a page a copy costs more than the second cache miss.
+        if length <= 4096 {
             return Value::copy_of(&bytes);
         }
         Value::share(Arc::new(bytes), 0..length)

@@ -15,7 +15,7 @@ use crate::step::Executor;
 pub trait Clock: Send + Sync + fmt::Debug {
     /// Since some fixed moment; never goes back.
     fn monotonic(&self) -> Duration;
-    /// Nanoseconds since 1970; may jump.
+    /// Nanoseconds since 1970, in steps of some milliseconds; may jump.
     fn wall_nanoseconds(&self) -> u64;
     /// Waits; a simulated clock only advances.
     fn sleep(&self, time: Duration);

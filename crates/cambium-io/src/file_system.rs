@@ -299,10 +299,10 @@ pub trait AppendWindow: Send + Sync + fmt::Debug {
     /// Where it ends, in bytes from the file's start.
     fn end(&self) -> u64;
 
-    /// Stores bytes at an offset of the file, within the window. One thread
-    /// at a time stores.
+    /// Stores parts, one after the other, at an offset of the file, within the
+    /// window. One thread at a time stores.
     ///
     /// # Panics
-    /// If the bytes are not within the window: the caller asked for it.
-    fn store(&mut self, bytes: &[u8], offset: u64);
+    /// If they are not within the window: the caller asked for it.
+    fn store(&mut self, parts: &[&[u8]], offset: u64);
 }

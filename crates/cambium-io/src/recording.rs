@@ -331,9 +331,9 @@ impl AppendWindow for RecordingWindow {
         self.inner.end()
     }
 
-    fn store(&mut self, bytes: &[u8], offset: u64) {
-        self.inner.store(bytes, offset);
-        let length = bytes.len() as u64;
+    fn store(&mut self, parts: &[&[u8]], offset: u64) {
+        self.inner.store(parts, offset);
+        let length = parts.iter().map(|part| part.len() as u64).sum();
         self.shared.written(&Ok(()), length);
         let line = format_args!("store {} {offset}+{length}", self.name);
         self.shared.line(&Ok(()), line);

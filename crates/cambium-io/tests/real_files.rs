@@ -376,10 +376,9 @@ fn stores_are_seen(file_system: &dyn FileSystem, path: &Path) -> bool {
         return false;
     };
     assert_eq!(window.end(), 15_000);
-    window.store(b"bark", 5000);
-    window.store(&[7; 9000], 5004);
+    window.store(&[b"bark", &[7; 9000]], 5000);
     file.sync_data().unwrap();
-    window.store(b"leaf", 14_004);
+    window.store(&[b"leaf"], 14_004);
     let other = file_system.open(path, OpenOptions::READ).unwrap();
     let mut found = vec![9; 16_000];
     other.read_exact_at(&mut found, 0).unwrap();

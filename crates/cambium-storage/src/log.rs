@@ -31,7 +31,7 @@ use cambium_base::coding::round_up;
 use cambium_base::{Error, FileIdentity, Result, Value};
 use cambium_io::{AppendWindow, File};
 
-use crate::record::{NotARecord, RECORD_HEADER_BYTES, RecordHeader};
+use crate::record::{NotARecord, RECORD_HEADER_BYTES, RecordHeader, record_bytes};
 
 /// The units of a log, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl Tail {
         let end = self.end();
         match &mut self.window {
             Some(window) if end <= window.end() => {
-                window.store(&self.bytes, self.start);
+                window.store(&[&self.bytes], self.start);
                 self.small_bytes += self.bytes.len() as u64;
                 self.handed_over();
                 true
@@ -131,6 +131,24 @@ pub enum Parsed {
     Complete(Record),
     /// The header is sound; the record takes this many bytes in all.
     NeedsBytes(RecordHeader, usize),
+}
+
+/// Appends to a log whose lock is held; see [`LogFile::append_several`].
+#[derive(Debug)]
+pub struct Appender<'a> {
+    log: &'a LogFile,
+    start: u64,
+    bytes: &'a mut Vec<u8>,
+}
+
+impl Appender<'_> {
+    /// Appends a record to the buffer; answers its offset.
+    pub fn append(&mut self, header: &RecordHeader, payload: &[&[u8]]) -> u64 {
+        let offset = self.start + self.bytes.len() as u64;
+        let alignment = self.log.geometry.alignment;
+        header.encode(&self.log.seed, offset, payload, alignment, self.bytes);
+        offset
+    }
 }
 
 thread_local! {
@@ -254,6 +272,19 @@ impl LogFile {
         offset
     }
 
+    /// Appends several records to the buffer under one lock; answers where the
+    /// log ended before. Call [`LogFile::reserve`] before.
+    pub fn append_several(&self, work: impl FnOnce(&mut Appender<'_>)) -> u64 {
+        let mut tail = self.tail_exclusive();
+        let before = tail.end();
+        work(&mut Appender {
+            start: tail.start,
+            log: self,
+            bytes: &mut tail.bytes,
+        });
+        before
+    }
+
     /// Appends zeros up to the next block; to be done before a sync, so that
     /// what follows begins in a block of its own.
     pub fn pad_to_block(&self) {
@@ -263,27 +294,31 @@ impl LogFile {
         tail.bytes.resize(padded, 0);
     }
 
-    /// Appends a record and hands it over, with one lock; answers its offset.
-    /// Call [`LogFile::reserve`] before.
-    ///
-    /// # Errors
-    /// As [`LogFile::flush`], and the record stays in the buffer.
-    pub fn append_and_flush(&self, header: &RecordHeader, payload: &[&[u8]]) -> (u64, Result<()>) {
+    /// Appends a record straight into the window, if there is one with room
+    /// below `limit` and nothing is buffered; answers its offset. `None`:
+    /// nothing was done.
+    pub fn append_to_window(
+        &self,
+        header: &RecordHeader,
+        payload: &[&[u8]; 2],
+        limit: u64,
+    ) -> Option<u64> {
         let mut tail = self.tail_exclusive();
-        let offset = tail.end();
-        header.encode(
-            &self.seed,
-            offset,
-            payload,
-            self.geometry.alignment,
-            &mut tail.bytes,
-        );
-        if tail.store() {
-            self.written_end.store(tail.start, Ordering::Release);
-            return (offset, Ok(()));
+        if !tail.bytes.is_empty() {
+            return None;
         }
-        drop(tail);
-        (offset, self.flush())
+        let offset = tail.start;
+        let length = payload[0].len() + payload[1].len();
+        let end = offset + record_bytes(length as u64, self.geometry.alignment);
+        let fits = |window: &&mut Box<dyn AppendWindow>| end <= window.end().min(limit);
+        let window = tail.window.as_mut().filter(fits)?;
+        let header = header.encode_header(&self.seed, offset, payload);
+        // The padding is there: the window was filled with zeros.
+        window.store(&[&header, payload[0], payload[1]], offset);
+        tail.small_bytes += end - offset;
+        tail.start = end;
+        self.written_end.store(end, Ordering::Release);
+        Some(offset)
     }
 
     /// Hands the buffer to the file in one write. After an error the buffer is

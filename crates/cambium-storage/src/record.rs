@@ -123,20 +123,36 @@ impl RecordHeader {
         into: &mut Vec<u8>,
     ) -> u64 {
         let start = into.len();
+        into.extend_from_slice(&self.encode_header(seed, offset, payload));
+        payload.iter().for_each(|part| into.extend_from_slice(part));
+        let total = record_bytes((into.len() - start - RECORD_HEADER_BYTES) as u64, alignment);
+        into.resize(start + total as usize, 0);
+        total
+    }
+
+    /// The header's bytes for a payload that will follow it at `offset`.
+    ///
+    /// # Panics
+    /// As [`RecordHeader::encode`].
+    pub fn encode_header(
+        &self,
+        seed: &ChecksumSeed,
+        offset: u64,
+        payload: &[&[u8]],
+    ) -> [u8; RECORD_HEADER_BYTES] {
         let payload_length: usize = payload.iter().map(|part| part.len()).sum();
-        let checksum = payload
-            .iter()
-            .fold(crc32c(&[]), |so_far, part| crc32c_append(so_far, part));
+        let checksum = match payload {
+            [] => crc32c(&[]),
+            [first, rest @ ..] => rest
+                .iter()
+                .fold(crc32c(first), |so_far, part| crc32c_append(so_far, part)),
+        };
         let filled = RecordHeader {
             payload_checksum: checksum,
             payload_bytes: u32::try_from(payload_length).expect("payloads are under 4 GiB"),
             ..*self
         };
-        into.extend_from_slice(&filled.header_bytes(seed, offset));
-        payload.iter().for_each(|part| into.extend_from_slice(part));
-        let total = record_bytes(payload_length as u64, alignment);
-        into.resize(start + total as usize, 0);
-        total
+        filled.header_bytes(seed, offset)
     }
 
     fn header_bytes(&self, seed: &ChecksumSeed, offset: u64) -> [u8; RECORD_HEADER_BYTES] {

@@ -57,9 +57,9 @@ impl EntryCache {
         }
     }
 
-    /// The entry at a position, if it is cached.
-    pub fn get(&self, file: &DataFile, position: u64) -> Option<ReadEntry> {
-        self.cache.as_ref()?.get(&(file.file.number.0, position))
+    /// The entry at a position of a file, if it is cached.
+    pub fn get(&self, file_number: u64, position: u64) -> Option<ReadEntry> {
+        self.cache.as_ref()?.get(&(file_number, position))
     }
 
     /// Offers an entry.
@@ -76,20 +76,30 @@ impl EntryCache {
         self.small.get(key)
     }
 
+    /// True if any small value may be cached.
+    pub fn has_small(&self) -> bool {
+        self.small.bytes() > 0
+    }
+
     /// True if a value belongs to the small ones.
     pub fn takes_small(&self, value: &[u8]) -> bool {
         !self.small.is_off() && value.len() <= LONGEST_BYTES
     }
 
-    /// Keeps the newest value of a key, if small, or forgets the key. The caller
-    /// holds the lock of the key's piece, every reader may see the value, and
-    /// the slot points at it.
-    pub fn put_small(&self, key: u64, value: &[u8]) {
-        if self.small.put(key, value) {
+    /// Keeps a small value that was read. The caller holds the lock of the
+    /// key's piece, every reader may see the value, and the slot points at it.
+    pub fn fill_small(&self, key: u64, value: &[u8]) {
+        if self.small.fill(key, value) {
             if let Some(cache) = &self.cache {
                 cache.set_capacity(self.bytes.saturating_sub(self.small.bytes()));
             }
         }
+    }
+
+    /// Keeps the value that was written true where it is cached; see
+    /// [`SmallValues::update`].
+    pub fn update_small(&self, key: u64, value: &[u8]) {
+        self.small.update(key, value);
     }
 
     /// Forgets a key: its slot changes. The caller holds the exclusive lock of

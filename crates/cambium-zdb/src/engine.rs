@@ -170,6 +170,11 @@ impl ZdbStore {
         }
         match self.core.shape.keys {
             Keys::Integer => {
+                if preconditions.is_empty() {
+                    if let Some(answer) = self.core.write_directly(&batch, durability) {
+                        return answer;
+                    }
+                }
                 let mut request = self.integer_request(batch, durability)?;
                 for precondition in preconditions {
                     let key = integer_key(precondition.key())?;

@@ -41,6 +41,7 @@ mod compact;
 mod core;
 mod cursor;
 mod data_file;
+mod direct_batch;
 mod dump;
 mod engine;
 pub mod format;

@@ -16,7 +16,7 @@ use cambium_storage::log::Parsed;
 use crate::core::{Core, lock};
 use crate::data_file::ReadEntry;
 use crate::seeded_bug::SeededBug;
-use crate::table::Location;
+use crate::table::{Location, SlotHome};
 
 /// What a lookup without I/O on entries found.
 pub(crate) enum Candidate {
@@ -30,7 +30,24 @@ impl Core {
         if let Some(value) = self.cache.get_small(key) {
             return Ok(Some(value));
         }
+        if let Some(value) = self.read_cached(key) {
+            return Ok(Some(value));
+        }
         Ok(self.read_version(key, None)?.map(|entry| entry.value))
+    }
+
+    /// The newest value of a key, if it is cached: no reference to a table or
+    /// file is counted.
+    fn read_cached(&self, key: u64) -> Option<Value> {
+        let visible = self.visible.load(Ordering::Acquire);
+        let (slot, home) = self
+            .with_open_table(key, |table| table.with_slot(key, |slot, home| (slot, home)))
+            .flatten()?;
+        let Slot::Position(position) = slot else {
+            return None;
+        };
+        let entry = self.cache.get(home.file, position)?;
+        (entry.sequence.0 <= visible).then_some(entry.value)
     }
 
     /// The entry of a key as of a sequence number, or the newest.
@@ -82,7 +99,7 @@ impl Core {
     /// small, is not kept here but by [`Core::keep_small`].
     fn read_at(&self, location: &Location, key: u64, newest: bool) -> Result<ReadEntry> {
         let Location { file, position, .. } = location;
-        if let Some(entry) = self.cache.get(file, *position) {
+        if let Some(entry) = self.cache.get(file.file.number.0, *position) {
             return Ok(entry);
         }
         if self.has_bug(SeededBug::NoChecksum) {
@@ -102,11 +119,15 @@ impl Core {
         if !self.cache.takes_small(&entry.value) {
             return;
         }
-        let pointed_at = (Slot::Position(location.position), location.generation);
+        let home = SlotHome {
+            generation: location.generation,
+            file: location.file.file.number.0,
+        };
+        let pointed_at = (Slot::Position(location.position), home);
         self.with_open_table(key, |table| {
-            table.with_slot(key, |slot, generation| {
-                if (slot, generation) == pointed_at {
-                    self.cache.put_small(key, &entry.value);
+            table.with_slot(key, |slot, home| {
+                if (slot, home) == pointed_at {
+                    self.cache.fill_small(key, &entry.value);
                 }
             })
         });
@@ -132,7 +153,9 @@ impl Core {
     }
 
     fn is_on_device(&self, location: &Location) -> bool {
-        self.cache.get(&location.file, location.position).is_none()
+        self.cache
+            .get(location.file.file.number.0, location.position)
+            .is_none()
             && location.position < location.file.log.written_end()
     }
 

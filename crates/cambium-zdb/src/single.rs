@@ -70,7 +70,6 @@ impl Core {
         self.check_writable()?;
         let payload_bytes = (ENTRY_PREFIX_BYTES + value.len()) as u64;
         let bytes = record_bytes(payload_bytes, self.shape.alignment);
-        self.reserve_in(file, bytes)?;
         let sequence = writer.next_sequence;
         let header = RecordHeader {
             kind: kind::PUT,
@@ -81,23 +80,48 @@ impl Core {
             ..RecordHeader::default()
         };
         let prefix = entry_prefix(self.environment.clock.wall_nanoseconds(), key);
-        self.mark_dirty(writer, file, false);
-        let (position, handed_over) = match durability {
-            Durability::Buffered => {
-                let position = file.log.append(&header, &[&prefix, value]);
-                writer.any_buffered = true;
-                let full = file.log.buffered_bytes() > self.tuning.buffer_bytes;
-                (position, if full { file.log.flush() } else { Ok(()) })
-            }
-            _ => file.log.append_and_flush(&header, &[&prefix, value]),
+        let payload = [&prefix[..], value];
+        let limit = self.shape.slots.max_position();
+        let stored = match durability {
+            Durability::Buffered => None,
+            _ => file.log.append_to_window(&header, &payload, limit),
         };
-        if let Err(error) = handed_over {
-            return Err(self.take_back(writer, vec![(file.clone(), position)], error));
-        }
+        let position = match stored {
+            Some(position) => {
+                self.mark_dirty(writer, file, false);
+                position
+            }
+            None => self.append_one(writer, file, (&header, &payload), durability)?,
+        };
         writer.next_sequence = sequence + 1;
         self.apply_put(table, file, (key, value), (sequence, position));
         self.note_progress(writer, bytes, (8 + value.len()) as u64);
         Ok(SequenceNumber(sequence))
+    }
+
+    /// Appends a record where no window takes it, and hands it over as the
+    /// durability asks.
+    fn append_one(
+        &self,
+        writer: &mut Writer,
+        file: &Arc<DataFile>,
+        (header, payload): (&RecordHeader, &[&[u8]]),
+        durability: Durability,
+    ) -> Result<u64> {
+        let payload_bytes = payload.iter().map(|part| part.len() as u64).sum();
+        let bytes = record_bytes(payload_bytes, self.shape.alignment);
+        self.reserve_in(file, bytes)?;
+        self.mark_dirty(writer, file, false);
+        let position = file.log.append(header, payload);
+        let full = file.log.buffered_bytes() > self.tuning.buffer_bytes;
+        let buffered = durability == Durability::Buffered;
+        writer.any_buffered |= buffered;
+        if !buffered || full {
+            if let Err(error) = file.log.flush() {
+                return Err(self.take_back(writer, vec![(file.clone(), position)], error));
+            }
+        }
+        Ok(position)
     }
 
     fn apply_put(
@@ -116,7 +140,7 @@ impl Core {
         }
         // It is about to be visible; nothing that comes before it is not.
         table.set_slot(key, Slot::Position(position), || {
-            self.cache.put_small(key, value);
+            self.cache.update_small(key, value);
         });
         file.entries.fetch_add(1, Ordering::Relaxed);
         self.visible.fetch_max(sequence, Ordering::AcqRel);

@@ -18,7 +18,7 @@
 //! 1. A line that names a key holds the value that the key's slot points at, so
 //!    a reader need not look at the slot. Whoever changes a slot changes the
 //!    line under the same exclusive lock of the slot's piece
-//!    ([`SmallValues::put`], [`SmallValues::remove`]); whoever offers what he
+//!    ([`SmallValues::update`], [`SmallValues::remove`]); whoever offers what he
 //!    has read does it under the shared lock, after another look at the slot.
 //! 2. Only values that every reader may see are in lines: a batch on its way
 //!    takes keys out, and what it wrote comes in by later reads.
@@ -30,7 +30,9 @@
 //!    not in it.
 //!
 //! A control word whose length is 0 is a line without a key. The array comes in
-//! chunks, allocated when first written, so that opening a store costs nothing.
+//! chunks of 2,048 lines, allocated when a *read* first fills one of them: opening
+//! a store costs nothing, and neither do writes of keys that nobody reads. Where
+//! readers have been, writes keep the lines true.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
@@ -111,34 +113,38 @@ impl SmallValues {
         bytes.get(..length).map(Value::copy_of)
     }
 
-    /// Gives a key a value, or takes it out if the value is longer than lines
-    /// hold. The caller holds the lock of the key's piece: see the invariants.
-    /// Answers true if memory was allocated.
-    pub fn put(&self, key: u64, value: &[u8]) -> bool {
-        if value.len() > LONGEST_BYTES {
-            self.remove(key);
-            return false;
-        }
+    /// Gives a key the value that was read, if it is short enough. The caller
+    /// holds the lock of the key's piece: see the invariants. Answers true if
+    /// memory was allocated.
+    pub fn fill(&self, key: u64, value: &[u8]) -> bool {
         let (chunk, line) = self.place(key);
         let Some(cell) = self.chunks.get(chunk) else {
             return false;
         };
+        if value.len() > LONGEST_BYTES {
+            return false;
+        }
         let mut allocated = false;
         let chunk = cell.get_or_init(|| {
             allocated = true;
             self.allocated.fetch_add(1, Ordering::Relaxed);
             (0..LINES_PER_CHUNK).map(|_| Line::default()).collect()
         });
-        let mut bytes = [0; LONGEST_BYTES];
-        bytes[..value.len()].copy_from_slice(value);
-        change(&chunk[line], |line| {
-            let (low, high) = bytes.split_at(8);
-            line[1].store(key, Ordering::Relaxed);
-            line[2].store(u64_at(low, 0), Ordering::Relaxed);
-            line[3].store(u64_at(high, 0), Ordering::Relaxed);
-            value.len() as u64 + 1
-        });
+        store(&chunk[line], key, value);
         allocated
+    }
+
+    /// Gives a key its new value where readers have been, or takes it out if
+    /// the value is longer than lines hold. The caller holds the exclusive lock
+    /// of the key's piece, or is the writer after the key became visible.
+    pub fn update(&self, key: u64, value: &[u8]) {
+        if value.len() > LONGEST_BYTES {
+            return self.remove(key);
+        }
+        let (chunk, line) = self.place(key);
+        if let Some(chunk) = self.chunks.get(chunk).and_then(OnceLock::get) {
+            store(&chunk[line], key, value);
+        }
     }
 
     /// Takes a key out. The caller holds the exclusive lock of its piece.
@@ -152,6 +158,18 @@ impl SmallValues {
             change(&chunk[line], |_| 0);
         }
     }
+}
+
+fn store(line: &Line, key: u64, value: &[u8]) {
+    let mut bytes = [0; LONGEST_BYTES];
+    bytes[..value.len()].copy_from_slice(value);
+    change(line, |line| {
+        let (low, high) = bytes.split_at(8);
+        line[1].store(key, Ordering::Relaxed);
+        line[2].store(u64_at(low, 0), Ordering::Relaxed);
+        line[3].store(u64_at(high, 0), Ordering::Relaxed);
+        value.len() as u64 + 1
+    });
 }
 
 /// Changes a line, unless another thread is about to; `work` answers the new
@@ -185,8 +203,8 @@ mod tests {
     fn a_line_answers_for_its_key_alone() {
         let cache = SmallValues::new(1 << 20);
         assert_eq!(cache.get(5), None);
-        assert!(cache.put(5, b"five"));
-        assert!(!cache.put(6, b""));
+        assert!(cache.fill(5, b"five"));
+        assert!(!cache.fill(6, b""));
         assert_eq!(cache.get(5).as_deref(), Some(&b"five"[..]));
         assert_eq!(cache.get(6).as_deref(), Some(&b""[..]));
         // Another key of the same line.
@@ -194,23 +212,29 @@ mod tests {
         assert_eq!(cache.get(5 + lines), None);
         cache.remove(5 + lines);
         assert_eq!(cache.get(5).as_deref(), Some(&b"five"[..]));
-        cache.put(5 + lines, &[9; 16]);
+        cache.update(5 + lines, &[9; 16]);
         assert_eq!(cache.get(5), None);
         assert_eq!(cache.get(5 + lines).as_deref(), Some(&[9; 16][..]));
         cache.remove(5 + lines);
         assert_eq!(cache.get(5 + lines), None);
-        cache.put(u64::MAX, b"last");
+        cache.fill(u64::MAX, b"last");
         assert_eq!(cache.get(u64::MAX).as_deref(), Some(&b"last"[..]));
     }
 
     #[test]
     fn a_long_value_takes_the_short_one_out() {
         let cache = SmallValues::new(1 << 20);
-        cache.put(1, b"short");
-        cache.put(1, &[0; 17]);
+        cache.update(1, b"unread");
+        assert_eq!((cache.get(1), cache.bytes()), (None, 0));
+        cache.fill(1, b"short");
+        cache.update(1, b"new");
+        assert_eq!(cache.get(1).as_deref(), Some(&b"new"[..]));
+        cache.update(1, &[0; 17]);
+        assert_eq!(cache.get(1), None);
+        cache.fill(1, &[0; 17]);
         assert_eq!(cache.get(1), None);
         let none = SmallValues::new(100);
-        assert!(none.is_off() && !none.put(1, b"x"));
+        assert!(none.is_off() && !none.fill(1, b"x"));
         none.remove(1);
         assert_eq!((none.get(1), none.bytes()), (None, 0));
     }
@@ -226,7 +250,7 @@ mod tests {
                     let key = 7 + writer * lines;
                     for round in 0..20_000u64 {
                         let byte = (round as u8) & 0x7f | (writer as u8) << 7;
-                        cache.put(key, &[byte; 16]);
+                        cache.fill(key, &[byte; 16]);
                     }
                 });
             }

@@ -47,8 +47,17 @@ pub(crate) struct Piece {
     pub dirty: bool,
     /// Both copies have space on the device.
     pub reserved: bool,
-    /// For each place, the generation of the data file its slots point into.
-    pub generations: Vec<u32>,
+    /// For each place, the data file its slots point into.
+    pub homes: Vec<SlotHome>,
+}
+
+/// The data file that slots point into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotHome {
+    /// How many files the place had before it since the table was opened.
+    pub generation: u32,
+    /// Its number.
+    pub file: u64,
 }
 
 /// The data file at a place; two of them while a compaction switches over.
@@ -129,6 +138,13 @@ impl Table {
         index_file: Arc<dyn File>,
         files: Vec<Arc<DataFile>>,
     ) -> Table {
+        let homes: Vec<SlotHome> = files
+            .iter()
+            .map(|file| SlotHome {
+                generation: 0,
+                file: file.file.number.0,
+            })
+            .collect();
         let pieces = entry
             .pieces
             .iter()
@@ -138,7 +154,7 @@ impl Table {
                     on_disk,
                     dirty: false,
                     reserved: on_disk != 0,
-                    generations: vec![0; files.len()],
+                    homes: homes.clone(),
                 })
             })
             .collect();
@@ -249,7 +265,7 @@ impl Table {
             let (found, generation) = {
                 let state = self.piece(piece);
                 match &state.slots {
-                    Some(slots) => (slots.get(slot), state.generations[place]),
+                    Some(slots) => (slots.get(slot), state.homes[place].generation),
                     None if state.on_disk == 0 => return Ok(None),
                     None => {
                         drop(state);
@@ -368,7 +384,7 @@ impl Table {
             slots.set(slot, value);
             state.dirty = true;
             meanwhile();
-            (before, state.generations[place])
+            (before, state.homes[place].generation)
         };
         let was_live = matches!(before, Slot::Position(_));
         let is_live = matches!(value, Slot::Position(_));
@@ -383,19 +399,57 @@ impl Table {
         }
     }
 
-    /// Shows what the slot of a key says, with the generation of its data file,
-    /// under the shared lock of its piece, if the piece is in memory.
-    pub fn with_slot(&self, key: u64, look: impl FnOnce(Slot, u32)) {
+    /// Points ascending keys of this table at their entries, all seen by
+    /// readers at one moment: the pieces' locks are held together, and
+    /// `meanwhile` runs under them. The pieces must be in memory. Answers for
+    /// each place how many keys had no entry before.
+    pub fn set_run(
+        &self,
+        entries: impl Iterator<Item = (u64, u64)>,
+        meanwhile: impl FnOnce(),
+    ) -> Vec<u64> {
+        let mut added = vec![0; self.shape.data_files as usize];
+        // Ascending, as everyone else takes one at a time.
+        let mut held: Vec<(usize, RwLockWriteGuard<'_, Piece>)> = Vec::new();
+        for (key, position) in entries {
+            let (piece, slot) = self.piece_of(key);
+            if held.last().is_none_or(|(last, _)| *last != piece) {
+                held.push((piece, self.piece_mut(piece)));
+            }
+            let Some((_, state)) = held.last_mut() else {
+                continue;
+            };
+            state.dirty = true;
+            let slots = state
+                .slots
+                .as_mut()
+                .expect("the writer loads a piece before it changes it");
+            if !matches!(slots.get(slot), Slot::Position(_)) {
+                added[self.place_of(key)] += 1;
+            }
+            slots.set(slot, Slot::Position(position));
+        }
+        meanwhile();
+        added
+    }
+
+    /// Shows what the slot of a key says, and which data file it means, under
+    /// the shared lock of its piece, if the piece is in memory.
+    pub fn with_slot<R>(&self, key: u64, look: impl FnOnce(Slot, SlotHome) -> R) -> Option<R> {
         let (piece, slot) = self.piece_of(key);
         let state = self.piece(piece);
-        if let Some(slots) = &state.slots {
-            look(slots.get(slot), state.generations[self.place_of(key)]);
-        }
+        let slots = state.slots.as_ref()?;
+        Some(look(slots.get(slot), state.homes[self.place_of(key)]))
     }
 
     /// True if a new entry of a key needs no reading and no allocating before.
     pub fn is_prepared(&self, key: u64) -> bool {
-        let state = self.piece(self.piece_of(key).0);
+        self.is_piece_prepared(self.piece_of(key).0)
+    }
+
+    /// The same for all keys of a piece.
+    pub fn is_piece_prepared(&self, piece: usize) -> bool {
+        let state = self.piece(piece);
         state.slots.is_some() && state.reserved
     }
 
@@ -417,8 +471,10 @@ impl Table {
         place: usize,
         move_slot: impl Fn(u64, u64) -> Option<u64>,
     ) {
+        let file = self.places()[place].current.file.number.0;
         let mut state = self.piece_mut(piece);
-        state.generations[place] += 1;
+        state.homes[place].generation += 1;
+        state.homes[place].file = file;
         let per_piece = self.shape.slots_per_piece();
         let first = self.first_key + (piece * per_piece) as u64;
         let Some(slots) = state.slots.as_mut() else {

@@ -56,6 +56,7 @@ fn measure(adapter: &dyn Adapter, workload: &str, operations: u64) -> (PhaseResu
         profile: Profile::Equal,
         overrides: BTreeMap::new(),
         cold: false,
+        warm: false,
         reopen: false,
         load: Load {
             workload: workload.to_string(),

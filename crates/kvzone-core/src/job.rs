@@ -34,6 +34,10 @@ pub struct Job {
     pub overrides: BTreeMap<String, String>,
     /// Drop caches before the measured phase.
     pub cold: bool,
+    /// Read every key once before the measured phase, so that every store has
+    /// in memory what it keeps there.
+    #[serde(default)]
+    pub warm: bool,
     /// Open again after the run, and measure how long it takes.
     pub reopen: bool,
     /// What is issued.

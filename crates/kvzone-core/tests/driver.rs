@@ -28,6 +28,7 @@ fn job(folder: &TempDir, workload: &str) -> Job {
         profile: Profile::Equal,
         overrides: BTreeMap::new(),
         cold: false,
+        warm: false,
         reopen: false,
         load: Load {
             workload: workload.to_string(),

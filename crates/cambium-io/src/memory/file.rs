@@ -206,8 +206,8 @@ impl AppendWindow for MemoryWindow {
         self.end
     }
 
-    fn store(&mut self, bytes: &[u8], offset: u64) {
-        self.node.write().write(bytes, offset);
+    fn store(&mut self, parts: &[&[u8]], offset: u64) {
+        self.node.write().write(&parts.concat(), offset);
     }
 }
 

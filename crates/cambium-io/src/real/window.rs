@@ -98,12 +98,8 @@ impl MappedWindow {
     }
 }
 
-impl AppendWindow for MappedWindow {
-    fn end(&self) -> u64 {
-        self.start + self.length as u64
-    }
-
-    fn store(&mut self, bytes: &[u8], offset: u64) {
+impl MappedWindow {
+    fn store_part(&mut self, bytes: &[u8], offset: u64) {
         let fits = offset >= self.first
             && offset
                 .checked_add(bytes.len() as u64)
@@ -121,6 +117,20 @@ impl AppendWindow for MappedWindow {
         // overlaps a mapping that only this value knows. Other processes may
         // read the pages; what they see is no business of this one's.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+    }
+}
+
+impl AppendWindow for MappedWindow {
+    fn end(&self) -> u64 {
+        self.start + self.length as u64
+    }
+
+    fn store(&mut self, parts: &[&[u8]], offset: u64) {
+        let mut at = offset;
+        for part in parts {
+            self.store_part(part, at);
+            at += part.len() as u64;
+        }
     }
 }
 

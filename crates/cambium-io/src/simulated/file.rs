@@ -258,7 +258,8 @@ impl AppendWindow for SimulatedWindow {
         self.end
     }
 
-    fn store(&mut self, bytes: &[u8], offset: u64) {
+    fn store(&mut self, parts: &[&[u8]], offset: u64) {
+        let bytes = parts.concat();
         assert!(
             offset + bytes.len() as u64 <= self.end,
             "the bytes are within the window"
@@ -266,7 +267,7 @@ impl AppendWindow for SimulatedWindow {
         self.disk.probe(Moment::BeforeOperation);
         let mut state = self.disk.shared.lock();
         state.events.add(Event::WindowStore);
-        let bytes = bytes.into();
+        let bytes = bytes.as_slice().into();
         state.change(self.node, Change::Write { offset, bytes }, Fate::Kept);
     }
 }

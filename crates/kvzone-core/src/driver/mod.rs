@@ -121,6 +121,9 @@ fn make_folder(request: &OpenRequest) -> Result<()> {
     Ok(())
 }
 
+/// Reads of a warming pass between two signs of life.
+const WARM_REPORT: u64 = 4096;
+
 struct Runner<'a> {
     adapter: &'a dyn Adapter,
     job: &'a Job,
@@ -143,7 +146,14 @@ impl Runner<'_> {
                 self.observer.store_closed()?;
                 (store, seconds) = self.open()?;
             }
-            let run = self.phase(Phase::Run, &store, seconds)?;
+            let warmed = match self.job.warm {
+                true => Some(self.warm(&store)?),
+                false => None,
+            };
+            let mut run = self.phase(Phase::Run, &store, seconds)?;
+            if let Some(seconds) = warmed {
+                run.extra.insert("warm_seconds".to_string(), json!(seconds));
+            }
             failed = run.failure.is_some();
             phases.push(run);
         }
@@ -165,6 +175,24 @@ impl Runner<'_> {
             phases.push(self.reopen()?);
         }
         Ok(phases)
+    }
+
+    /// Reads every loaded key once, in key order; answers how long it took.
+    fn warm(&self, store: &Arc<dyn OpenStore>) -> Result<f64> {
+        let clock = Clock::start();
+        let mut session = store.clone().session()?;
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        for place in 0..self.plan.keys.loaded() {
+            key.clear();
+            self.plan
+                .keys
+                .append(self.plan.keys.number_at(place), &mut key);
+            session.get(&key, &mut value)?;
+            if place % WARM_REPORT == 0 {
+                self.observer.progress(Phase::Load, place);
+            }
+        }
+        Ok(clock.seconds())
     }
 
     fn open(&self) -> Result<(Arc<dyn OpenStore>, f64)> {

@@ -129,7 +129,7 @@ fn measure(
     let mut stage = Stage::new();
     for column in published.columns {
         let load = published.load(column, arguments.scale, arguments.seed);
-        let campaign = campaign(arguments, load);
+        let campaign = campaign(arguments, published, load);
         let outcome = campaign.run(&mut stage)?;
         for warning in &outcome.warnings {
             output::complain(&format!("kvzone: {}: {warning}", column.title));
@@ -150,7 +150,11 @@ fn measure(
     Ok((cells, report))
 }
 
-fn campaign(arguments: &ReproduceArguments, load: kvzone_core::job::Load) -> Campaign {
+fn campaign(
+    arguments: &ReproduceArguments,
+    published: &Published,
+    load: kvzone_core::job::Load,
+) -> Campaign {
     let contender = |store: &&str| Contender {
         store: store.to_string(),
         overrides: Default::default(),
@@ -165,6 +169,8 @@ fn campaign(arguments: &ReproduceArguments, load: kvzone_core::job::Load) -> Cam
         memory_limit_bytes: arguments.memory,
         profile: Profile::Equal,
         cold: false,
+        // The paper read what it had just written, from memory.
+        warm: published.workload == "read-random",
         reopen: false,
         directory: arguments.dir.clone(),
         patience: Patience {

@@ -11,8 +11,9 @@
 //! - How durable writes were is not said. Here each store hands every write to
 //!   the operating system, or does the nearest that it can (its settings say
 //!   what), and nothing is synced.
-//! - Reads are of what was loaded before by the same process, so it is in
-//!   memory as far as the store or the operating system keeps it there.
+//! - Reads are of what was loaded before by the same process, and every key is
+//!   read once before the measured phase: what a store, or the operating
+//!   system, keeps in memory is there.
 //!
 //! Batches of 100 entries are a row of ours: the one cell that ZDB lost in the
 //! paper is that of 4-byte values by one writer, where a call costs more than

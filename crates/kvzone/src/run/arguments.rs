@@ -75,6 +75,9 @@ pub(crate) struct RunArguments {
     /// Drop all caches before the measured phase, and prove it
     #[arg(long)]
     cold: bool,
+    /// Read every key once before the measured phase
+    #[arg(long, conflicts_with = "cold")]
+    warm: bool,
     /// Open each store again after the run, and time it
     #[arg(long)]
     reopen: bool,
@@ -214,6 +217,7 @@ impl RunArguments {
             memory_limit_bytes: self.memory,
             profile: self.profile.into(),
             cold: self.cold,
+            warm: self.warm,
             reopen: self.reopen,
             directory: self.dir.clone(),
             patience: Patience {

@@ -65,6 +65,7 @@ pub(crate) struct Campaign {
     /// Drop caches before the measured phase.
     pub(crate) cold: bool,
     /// Time another open at the end.
+    pub(crate) warm: bool,
     pub(crate) reopen: bool,
     /// Where the stores are put.
     pub(crate) directory: PathBuf,
@@ -108,6 +109,7 @@ impl Campaign {
             profile: self.profile,
             overrides: contender.overrides.clone(),
             cold: self.cold,
+            warm: self.warm,
             reopen: self.reopen,
             load: load.clone(),
         }

@@ -36,6 +36,7 @@ fn outcome(adapter: &dyn Adapter, load: &Load) -> Option<Option<String>> {
         profile: Profile::Equal,
         overrides: BTreeMap::new(),
         cold: false,
+        warm: false,
         reopen: false,
         load: load.clone(),
     };
