@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use cambium::{DEFAULT_ENGINE, ReadBackend};
+use cambium::ReadBackend;
 use clap::{Args, Parser, Subcommand};
 
 use crate::export::ExportFormat;
@@ -159,9 +159,10 @@ Examples:
 pub struct CreateArguments {
     /// The folder
     pub path: PathBuf,
-    /// The engine; `cambium options` lists them
-    #[arg(long, default_value = DEFAULT_ENGINE)]
-    pub engine: String,
+    /// The engine; `cambium options` lists them. Without it, forest, or the one
+    /// that has the options of --set
+    #[arg(long)]
+    pub engine: Option<String>,
     /// An option of the engine
     #[arg(long, value_name = "OPTION=VALUE")]
     pub set: Vec<String>,

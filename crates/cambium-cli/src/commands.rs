@@ -6,7 +6,9 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium::{Durability, EngineKind, OptionSpec, Options, Store, engines, limits};
+use cambium::{
+    DEFAULT_ENGINE, Durability, EngineKind, OptionSpec, Options, Store, engines, limits,
+};
 use clap::CommandFactory;
 
 use crate::arguments::{
@@ -55,10 +57,32 @@ fn create(arguments: &CreateArguments) -> Result<Status, Failure> {
     for assignment in &arguments.set {
         options = options.assign(assignment)?;
     }
-    options
-        .create(&arguments.path, &arguments.engine)?
-        .close()?;
+    let engine = match &arguments.engine {
+        Some(engine) => engine.clone(),
+        None => engine_of(&arguments.set),
+    };
+    options.create(&arguments.path, &engine)?.close()?;
     Ok(Status::Done)
+}
+
+/// The default engine, or the only one that has all of these options: whoever
+/// asks for `keys=integer` means the engine that has integer keys.
+fn engine_of(assignments: &[String]) -> String {
+    let has_all = |kind: &dyn EngineKind| {
+        assignments.iter().all(|assignment| {
+            let name = assignment.split('=').next().unwrap_or_default().trim();
+            kind.options().iter().any(|option| option.name == name)
+        })
+    };
+    let engines = engines();
+    let default = engines
+        .get(DEFAULT_ENGINE)
+        .is_some_and(|kind| has_all(&*kind));
+    let mut others = engines.iter().filter(|kind| has_all(&***kind));
+    match (default, others.next(), others.next()) {
+        (false, Some(only), None) => only.name().to_string(),
+        _ => DEFAULT_ENGINE.to_string(),
+    }
 }
 
 fn put(arguments: &PutArguments) -> Result<Status, Failure> {

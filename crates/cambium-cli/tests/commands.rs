@@ -83,8 +83,24 @@ fn scan_writes_text_json_and_hexadecimal_lines() {
 }
 
 #[test]
-fn an_unordered_store_scans_whole_or_filtered_and_refuses_bounds() {
+fn an_ordered_store_scans_between_bounds_both_ways() {
     let place = Place::with_store();
+    for key in ["oak", "olive", "elm", "ash"] {
+        place.run(["put", "s", key, ""]).done();
+    }
+    let scan = |arguments: &[&str]| {
+        let all = [&["scan", "s", "--keys-only"], arguments].concat();
+        place.run(all).done()
+    };
+    assert_eq!(scan(&[]), "ash\nelm\noak\nolive\n");
+    assert_eq!(scan(&["--from", "b", "--to", "olive"]), "elm\noak\n");
+    assert_eq!(scan(&["--prefix", "o", "--reverse"]), "olive\noak\n");
+    assert_eq!(scan(&["--reverse", "--limit", "1"]), "olive\n");
+}
+
+#[test]
+fn an_unordered_store_scans_whole_or_filtered_and_refuses_bounds() {
+    let place = Place::with_unordered_store();
     for key in ["oak", "olive", "elm"] {
         place.run(["put", "s", key, ""]).done();
     }
@@ -166,8 +182,11 @@ fn wrong_usage_is_status_2_and_names_the_remedy() {
         .run(["create", "t", "--engine", "zbd"])
         .refused(2, &["did you mean zdb?"]);
     place
-        .run(["create", "t", "--set", "kyes=integer"])
+        .run(["create", "t", "--engine", "zdb", "--set", "kyes=integer"])
         .refused(2, &["did you mean keys?"]);
+    place
+        .run(["create", "t", "--set", "node_byte=512"])
+        .refused(2, &["did you mean node_bytes?"]);
     place
         .run(["create", "t", "--set", "keys"])
         .refused(2, &["name=value"]);
@@ -196,7 +215,7 @@ fn stats_check_and_inspect_answer_in_json() {
         serde_json::from_str(&text).unwrap()
     };
     let stats = json("stats");
-    assert_eq!(stats["engine"], "zdb");
+    assert_eq!(stats["engine"], "forest");
     assert_eq!(stats["entries"], 1);
     assert!(stats["space_bytes"].as_u64().unwrap() > 0);
     let check = json("check");
@@ -204,7 +223,7 @@ fn stats_check_and_inspect_answer_in_json() {
     assert_eq!(check["findings"], Value::Array(Vec::new()));
     assert_eq!(check["entries"], 1);
     let inspect = json("inspect");
-    assert_eq!(inspect["engine"], "zdb");
+    assert_eq!(inspect["engine"], "forest");
     assert_eq!(inspect["store_id"].as_str().unwrap().len(), 32);
     assert!(!inspect["files"].as_array().unwrap().is_empty());
     assert!(!inspect["structure"].as_array().unwrap().is_empty());
@@ -220,7 +239,7 @@ fn stats_check_and_inspect_answer_people() {
     }
     let check = place.run(["check", "s"]).done();
     assert!(check.trim_end().ends_with("verified: sound"), "{check}");
-    assert!(place.run(["inspect", "s"]).done().contains("engine zdb"));
+    assert!(place.run(["inspect", "s"]).done().contains("engine forest"));
 }
 
 #[test]
@@ -268,7 +287,8 @@ fn a_backup_is_a_store_and_takes_no_folder_that_is_in_use() {
 fn options_prints_unit_default_and_effect_of_each() {
     let place = Place::empty();
     let text = place.run(["options"]).done();
-    assert_eq!(place.run(["options", "--engine", "zdb"]).done(), text);
+    let each = ["forest", "zdb"].map(|engine| place.run(["options", "--engine", engine]).done());
+    assert_eq!(each.concat(), text);
     let count = |word: &str| text.matches(word).count();
     assert!(text.contains("\n  keys\n"));
     assert!(count("unit:    ") > 10);

@@ -79,8 +79,8 @@ pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write
     let _held = file_system.lock(&path.join(LOCK_NAME), LockMode::Shared)?;
     let mut line = |text: String| writeln!(to, "{text}").map_err(write_failed);
     line(format!(
-        "forest store {}, format {}",
-        marker.store, marker.format_version
+        "engine forest, format {}, store {}",
+        marker.format_version, marker.store
     ))?;
     let content = superblock::read(file_system, path, &marker.store, FORMAT_VERSION)?;
     let root = Root::decode(&content.payload).ok_or_else(|| {

@@ -1,5 +1,7 @@
 //! Counters and what `stats` answers.
 
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cambium_api::{Direction, KeyRange, Statistics};
@@ -8,6 +10,7 @@ use cambium_base::Result;
 use crate::core::{Core, lock};
 use crate::cursor::EntryCursor;
 use crate::format::Traffic;
+use crate::nodes::Nodes;
 use crate::view::View;
 
 /// Counted since the store was opened.
@@ -65,10 +68,10 @@ impl Core {
 
     fn size_statistics(&self, view: &View, all: &mut Statistics) -> Result<()> {
         let roots = view.roots.namespaces.values();
-        let documents = roots.clone().map(|root| root.documents).sum();
+        let entries = self.count_entries(view)?;
         let document_bytes = roots.clone().map(|root| root.document_bytes).sum();
         let nodes: u64 = roots.map(|root| root.nodes).sum();
-        all.count("documents", documents, "documents that the index reaches");
+        all.count("entries", entries, "keys with a value");
         all.count(
             "namespaces",
             self.namespaces().len() as u64,
@@ -122,6 +125,47 @@ impl Core {
             "bytes on the device per byte of live documents",
         );
         Ok(())
+    }
+
+    /// Keys with a value: what the indexes hold, and what the write buffers
+    /// change of it. Looks the buffers' keys up in the index, whose nodes are
+    /// mostly cached, and reads no document: fingerprints tell.
+    fn count_entries(&self, view: &View) -> Result<u64> {
+        let sequence = self.visible.load(Ordering::Acquire);
+        let nodes = Nodes {
+            core: self,
+            database: &view.database,
+        };
+        let mut entries: u64 = view
+            .roots
+            .namespaces
+            .values()
+            .map(|root| root.documents)
+            .sum();
+        let mut buffered: BTreeMap<(u16, Box<[u8]>), bool> = BTreeMap::new();
+        for buffer in view.buffers() {
+            for namespace in buffer.namespaces() {
+                let all = Bound::Unbounded;
+                let run = buffer.run(namespace, all, Direction::Forward, sequence, usize::MAX);
+                for (key, version) in run {
+                    // The newest buffer comes first.
+                    let known = buffered.entry((namespace, key));
+                    known.or_insert(version.document.is_some());
+                }
+            }
+        }
+        for ((namespace, key), there) in buffered {
+            let before = match view.root(namespace).root {
+                None => None,
+                Some(root) => self.index.find(&nodes, root, &key)?,
+            };
+            match (before.is_some_and(|address| address.may_match(&key)), there) {
+                (false, true) => entries += 1,
+                (true, false) => entries = entries.saturating_sub(1),
+                _ => {}
+            }
+        }
+        Ok(entries)
     }
 
     fn index_statistics(&self, view: &View, all: &mut Statistics) {

@@ -5,7 +5,7 @@
 use cambium::prelude::*;
 
 pub(crate) fn main() -> cambium::Result<()> {
-    let store = cambium::create("trees", "zdb", &Options::new())?;
+    let store = cambium::create("trees", "forest", &Options::new())?;
     store.put("oak", "Quercus", Durability::Synced)?;
     store.close()?;
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use cambium_api::{EngineKind, Error, Result, options::distance};
 
 /// The engine that is used where none is named.
-pub const DEFAULT_ENGINE: &str = "zdb";
+pub const DEFAULT_ENGINE: &str = "forest";
 
 /// Engines by name. Cheap to clone.
 #[derive(Clone)]
@@ -27,7 +27,10 @@ pub struct Engines {
 /// ```
 pub fn engines() -> Engines {
     Engines {
-        kinds: Arc::new(vec![Arc::new(cambium_zdb::Zdb)]),
+        kinds: Arc::new(vec![
+            Arc::new(cambium_forest::Forest),
+            Arc::new(cambium_zdb::Zdb),
+        ]),
     }
 }
 

@@ -10,7 +10,7 @@
 //! # fn main() -> cambium::Result<()> {
 //! # let folder = tempfile::tempdir().expect("a folder for the example");
 //! # let path = folder.path().join("trees");
-//! let store = cambium::create(&path, "zdb", &Options::new())?;
+//! let store = cambium::create(&path, "forest", &Options::new())?;
 //! store.put("oak", "Quercus", Durability::Synced)?;
 //! store.close()?;
 //!
@@ -74,7 +74,7 @@ pub use store::Store;
 /// # fn main() -> cambium::Result<()> {
 /// # let folder = tempfile::tempdir().expect("a folder for the example");
 /// # let path = folder.path().join("store");
-/// # cambium::create(&path, "zdb", &cambium::Options::new())?.close()?;
+/// # cambium::create(&path, "forest", &cambium::Options::new())?.close()?;
 /// let store = cambium::open(&path)?;
 /// assert_eq!(store.get("elm")?, None);
 /// # store.close()
@@ -108,7 +108,7 @@ pub fn create(path: impl AsRef<Path>, engine: &str, options: &Options) -> Result
 /// # fn main() -> cambium::Result<()> {
 /// # let folder = tempfile::tempdir().expect("a folder for the example");
 /// # let path = folder.path().join("store");
-/// # cambium::create(&path, "zdb", &cambium::Options::new())?.close()?;
+/// # cambium::create(&path, "forest", &cambium::Options::new())?.close()?;
 /// let report = cambium::check(&path)?;
 /// assert!(report.is_sound(), "{:?}", report.findings);
 /// # Ok(()) }
@@ -124,7 +124,7 @@ pub fn check(path: impl AsRef<Path>) -> Result<CheckReport> {
 /// # fn main() -> cambium::Result<()> {
 /// # let folder = tempfile::tempdir().expect("a folder for the example");
 /// # let path = folder.path().join("store");
-/// # cambium::create(&path, "zdb", &cambium::Options::new())?.close()?;
+/// # cambium::create(&path, "forest", &cambium::Options::new())?.close()?;
 /// let mut text = Vec::new();
 /// cambium::inspect(&path, &mut text)?;
 /// assert!(!text.is_empty());
@@ -140,7 +140,7 @@ pub fn inspect(path: impl AsRef<Path>, to: &mut dyn Write) -> Result<()> {
 /// # fn main() -> cambium::Result<()> {
 /// # let folder = tempfile::tempdir().expect("a folder for the example");
 /// # let path = folder.path().join("store");
-/// # cambium::create(&path, "zdb", &cambium::Options::new())?.close()?;
+/// # cambium::create(&path, "forest", &cambium::Options::new())?.close()?;
 /// let losses = cambium::repair(&path)?;
 /// assert!(losses.is_sound());
 /// # Ok(()) }
@@ -156,7 +156,7 @@ pub fn repair(path: impl AsRef<Path>) -> Result<CheckReport> {
 /// # fn main() -> cambium::Result<()> {
 /// # let folder = tempfile::tempdir().expect("a folder for the example");
 /// # let (path, copy) = (folder.path().join("store"), folder.path().join("copy"));
-/// # let store = cambium::create(&path, "zdb", &cambium::Options::new())?;
+/// # let store = cambium::create(&path, "forest", &cambium::Options::new())?;
 /// # store.put("oak", "Quercus", cambium::Durability::Synced)?;
 /// # store.close()?;
 /// cambium::backup(&path, &copy)?;

@@ -18,7 +18,7 @@ use crate::store::OpenStore;
 /// use cambium::prelude::*;
 /// # fn main() -> cambium::Result<()> {
 /// # let folder = tempfile::tempdir().expect("a folder for the example");
-/// # let store = cambium::create(folder.path(), "zdb", &Options::new())?;
+/// # let store = cambium::create(folder.path(), "forest", &Options::new())?;
 /// store.put("oak", "young", Durability::Written)?;
 /// let then = store.snapshot()?;
 /// store.put("oak", "old", Durability::Written)?;

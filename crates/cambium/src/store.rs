@@ -48,7 +48,7 @@ impl fmt::Debug for OpenStore {
 /// use cambium::prelude::*;
 /// # fn main() -> cambium::Result<()> {
 /// # let folder = tempfile::tempdir().expect("a folder for the example");
-/// let store = cambium::create(folder.path(), "zdb", &Options::new())?;
+/// let store = cambium::create(folder.path(), "forest", &Options::new())?;
 /// std::thread::scope(|scope| {
 ///     for tree in ["oak", "elm"] {
 ///         let store = store.clone();
@@ -90,8 +90,8 @@ impl Store {
     /// ```
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
-    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
-    /// assert!(!store.capabilities().ordered); // strings of `zdb` are hashed
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
+    /// assert!(store.capabilities().ordered && store.capabilities().namespaces);
     /// # store.close()
     /// # }
     /// ```
@@ -108,7 +108,7 @@ impl Store {
     /// ```
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
-    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
     /// store.put("oak", "Quercus", cambium::Durability::Written)?;
     /// assert_eq!(store.get("oak")?.as_deref(), Some(&b"Quercus"[..]));
     /// assert_eq!(store.get("elm")?, None);
@@ -125,7 +125,7 @@ impl Store {
     /// ```
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
-    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
     /// # store.put("oak", "Quercus", cambium::Durability::Written)?;
     /// let mut buffer = Vec::new();
     /// assert!(store.get_into("oak", &mut buffer)? && buffer == b"Quercus");
@@ -142,7 +142,7 @@ impl Store {
     /// ```
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
-    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
     /// # store.put("oak", "Quercus", cambium::Durability::Written)?;
     /// let values = store.multi_get(&[b"elm", b"oak"])?;
     /// assert!(values[0].is_none() && values[1].is_some());
@@ -163,7 +163,7 @@ impl Store {
     /// ```
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
-    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
     /// let first = store.put("oak", "Quercus", cambium::Durability::Synced)?;
     /// assert!(store.put("elm", "Ulmus", cambium::Durability::Synced)? > first);
     /// # store.close()
@@ -185,7 +185,7 @@ impl Store {
     /// ```
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
-    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
     /// # store.put("oak", "Quercus", cambium::Durability::Written)?;
     /// store.delete("oak", cambium::Durability::Synced)?;
     /// assert_eq!(store.get("oak")?, None);
@@ -221,7 +221,7 @@ impl Store {
     /// use cambium::prelude::*;
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
-    /// # let store = cambium::create(folder.path(), "zdb", &Options::new())?;
+    /// # let store = cambium::create(folder.path(), "forest", &Options::new())?;
     /// let mut batch = WriteBatch::new();
     /// batch.put(b"from", b"90").put(b"to", b"110");
     /// store.write(batch, Durability::Synced)?;
@@ -244,7 +244,7 @@ impl Store {
     /// use cambium::prelude::*;
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
-    /// # let store = cambium::create(folder.path(), "zdb", &Options::new())?;
+    /// # let store = cambium::create(folder.path(), "forest", &Options::new())?;
     /// let mut batch = WriteBatch::new();
     /// batch.put(b"owner", b"me");
     /// let free = [Precondition::Absent { key: b"owner".to_vec() }];
@@ -291,7 +291,7 @@ impl Store {
     /// ```
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
-    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
     /// # store.put("oak", "Quercus", cambium::Durability::Written)?;
     /// for entry in store.iterate()? {
     ///     assert_eq!(entry?.key, "oak");
@@ -347,7 +347,7 @@ impl Store {
     /// ```
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
-    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
     /// store.namespace("")?.put("oak", "Quercus", cambium::Durability::Written)?;
     /// assert!(store.get("oak")?.is_some());
     /// # store.close()
@@ -368,7 +368,7 @@ impl Store {
     /// ```
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
-    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
     /// # store.put("oak", vec![7; 10_000], cambium::Durability::Synced)?;
     /// assert!(store.approximate_size(&cambium::KeyRange::all())? > 1_000);
     /// # store.close()
@@ -386,7 +386,7 @@ impl Store {
     /// ```
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
-    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
     /// store.put("oak", "Quercus", cambium::Durability::Buffered)?;
     /// store.sync()?; // from here on a power cut loses nothing
     /// # store.close()
@@ -403,7 +403,7 @@ impl Store {
     /// use cambium::{Request, Response};
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
-    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
     /// let (sender, answers) = std::sync::mpsc::channel();
     /// let request = Request::Get { key: b"oak".to_vec() };
     /// store.submit(request, Box::new(move |answer| _ = sender.send(answer)));
@@ -423,7 +423,7 @@ impl Store {
     /// ```
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
-    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
     /// store.close()?;
     /// assert!(matches!(store.get("oak"), Err(cambium::Error::Closed)));
     /// # Ok(()) }

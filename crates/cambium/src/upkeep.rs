@@ -16,7 +16,7 @@ impl Store {
     /// ```
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
-    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
     /// # for age in 0..10 { store.put("oak", format!("{age}"), cambium::Durability::Synced)?; }
     /// let report = store.compact(&cambium::CompactOptions::default(), &())?;
     /// assert!(report.total_seconds >= 0.0);
@@ -42,7 +42,7 @@ impl Store {
     /// ```
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
-    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
     /// assert!(store.check(&())?.is_sound());
     /// # store.close()
     /// # }
@@ -61,7 +61,7 @@ impl Store {
     /// ```
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
-    /// # let store = cambium::create(folder.path(), "zdb", &cambium::Options::new())?;
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
     /// store.put("oak", "Quercus", cambium::Durability::Written)?;
     /// assert_eq!(store.stats()?.number("entries"), Some(1));
     /// # store.close()
@@ -78,7 +78,7 @@ impl Store {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let copy = folder.path().join("copy");
-    /// # let store = cambium::create(folder.path().join("store"), "zdb", &cambium::Options::new())?;
+    /// # let store = cambium::create(folder.path().join("store"), "forest", &cambium::Options::new())?;
     /// store.put("oak", "Quercus", cambium::Durability::Written)?;
     /// store.backup(&copy, &())?;
     /// assert!(cambium::open(&copy)?.get("oak")?.is_some());

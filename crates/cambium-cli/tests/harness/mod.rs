@@ -27,6 +27,13 @@ impl Place {
         place
     }
 
+    /// A folder with a store of string keys in no order in `s`.
+    pub fn with_unordered_store() -> Self {
+        let place = Place::empty();
+        place.run(["create", "s", "--engine", "zdb"]).done();
+        place
+    }
+
     /// A folder with a store of integer keys in `s`.
     pub fn with_integer_store() -> Self {
         let place = Place::empty();
@@ -84,7 +91,7 @@ impl Place {
             .map(|entry| entry.unwrap().path())
             .filter(|path| {
                 let name = path.file_name().unwrap().to_string_lossy();
-                name.starts_with("data-")
+                name.starts_with("data-") || name.ends_with(".forest")
             })
             .collect();
         files.sort();
