@@ -180,12 +180,19 @@ impl Database {
 
     /// The document at an address: one read, verified.
     pub fn read_document(&self, address: DocumentAddress) -> Result<Document> {
-        let (offset, most) = (address.offset(), address.most_bytes());
+        let (offset, most) = (address.offset(), self.most_to_read(address));
         if !self.verify {
             return self.read_unverified(offset, most);
         }
         let record = self.log.read(offset, most as usize)?;
         self.document_of(offset, record)
+    }
+
+    /// How much to read for a document: what its address says, and no more than
+    /// there is.
+    pub fn most_to_read(&self, address: DocumentAddress) -> u64 {
+        let left = self.log.end().saturating_sub(address.offset());
+        address.most_bytes().min(left)
     }
 
     /// The document in bytes that a batched read brought.

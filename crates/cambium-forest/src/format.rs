@@ -40,7 +40,7 @@ use cambium_index::{NODE_TRAILER_BYTES, NodeAddress};
 use cambium_storage::log::LogGeometry;
 use cambium_storage::record::RecordHeader;
 
-use crate::document::DOCUMENT_ALIGNMENT;
+use crate::document::{DOCUMENT_ALIGNMENT, OFFSET_LIMIT};
 use crate::options::{Shape, Tuning};
 
 /// Newest format this program reads, and the one it writes.
@@ -386,9 +386,31 @@ impl DatabaseHeader {
             }
             header.snapshots.push(snapshot);
         }
-        (decoder.remaining() == 0).then_some(header)
+        (decoder.remaining() == 0 && header.is_possible()).then_some(header)
+    }
+
+    /// False for numbers that no store comes to, so that nobody has to fear
+    /// their sums.
+    fn is_possible(&self) -> bool {
+        let traffic = &self.traffic;
+        let counters = [
+            self.sequence,
+            traffic.user,
+            traffic.log,
+            traffic.nodes,
+            traffic.headers,
+            traffic.compaction,
+        ];
+        let offsets = [self.replay_from, self.previous, self.start];
+        counters.iter().all(|&number| number < MOST_COUNTED)
+            && offsets.iter().all(|&offset| offset < OFFSET_LIMIT)
+            && self.replay_session < u32::MAX
+            && self.next_namespace <= 1 << 16
     }
 }
+
+/// What no counter of bytes or writes reaches.
+const MOST_COUNTED: u64 = 1 << 60;
 
 fn encode_root(number: u16, root: &NamespaceRoot, into: &mut Vec<u8>) {
     into.extend_from_slice(&u32::from(number).to_le_bytes());
@@ -410,7 +432,11 @@ fn decode_root(decoder: &mut Decoder<'_>) -> Option<(u16, NamespaceRoot)> {
         document_bytes: decoder.u64()?,
         nodes: decoder.u64()?,
     };
-    Some((number, root))
+    // All of them lie in one file.
+    let possible = root.documents < OFFSET_LIMIT
+        && root.document_bytes < OFFSET_LIMIT
+        && root.nodes < OFFSET_LIMIT / 512;
+    possible.then_some((number, root))
 }
 
 fn text(decoder: &mut Decoder<'_>) -> Option<String> {
@@ -468,7 +494,12 @@ impl Root {
             session: decoder.u32()?,
             clean: decoder.u32()? == 1,
         };
-        (decoder.remaining() == 0).then_some(root)
+        let offsets = [root.header, root.end];
+        let possible = offsets.iter().all(|&offset| offset < OFFSET_LIMIT)
+            && root.file.number.0 < MOST_COUNTED
+            && root.next_file < MOST_COUNTED
+            && root.session < u32::MAX;
+        (decoder.remaining() == 0 && possible).then_some(root)
     }
 }
 

@@ -207,6 +207,15 @@ impl Index {
         }
     }
 
+    /// The shape of an index. Reads every node.
+    pub fn statistics(
+        &self,
+        nodes: &dyn NodeReader,
+        root: NodeAddress,
+    ) -> Result<hbtrie::Statistics> {
+        Ok(hbtrie::check(nodes, None, &self.options, Some(root))?.statistics)
+    }
+
     /// A drawing of an index.
     pub fn dump(&self, nodes: &dyn NodeReader, root: NodeAddress) -> Result<String> {
         hbtrie::dump(nodes, &self.options, Some(root), DUMPED_ENTRIES)

@@ -180,7 +180,7 @@ impl Core {
                 .iter()
                 .map(|&place| {
                     let address = addresses[place];
-                    (address.offset(), address.most_bytes() as usize)
+                    (address.offset(), database.most_to_read(address) as usize)
                 })
                 .collect();
             self.read_together_with(database, &places, reading, |number_read, bytes| {

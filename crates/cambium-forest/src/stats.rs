@@ -13,6 +13,10 @@ use crate::format::Traffic;
 use crate::nodes::Nodes;
 use crate::view::View;
 
+/// The shape of an index of more nodes than this is left out of the statistics:
+/// it would have to be read whole. `check` tells it.
+const MOST_NODES_WALKED: u64 = 1 << 15;
+
 /// Counted since the store was opened.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -60,7 +64,7 @@ impl Core {
         let view = self.view.load_full();
         all.text("engine", "forest", "the engine of this store");
         self.size_statistics(&view, &mut all)?;
-        self.index_statistics(&view, &mut all);
+        self.index_statistics(&view, &mut all)?;
         self.memory_statistics(&view, &mut all);
         self.traffic_statistics(&view, &mut all);
         Ok(all)
@@ -168,7 +172,7 @@ impl Core {
         Ok(entries)
     }
 
-    fn index_statistics(&self, view: &View, all: &mut Statistics) {
+    fn index_statistics(&self, view: &View, all: &mut Statistics) -> Result<()> {
         let (index, extension) = self.shape.index_words();
         all.text("index", index, "the index over keys");
         if let Some(extension) = extension {
@@ -179,11 +183,11 @@ impl Core {
             );
         }
         let roots = view.roots.namespaces.values();
-        all.count(
-            "nodes",
-            roots.map(|root| root.nodes).sum(),
-            "live index nodes; `check` and `dump` tell them apart by kind and height",
-        );
+        let nodes = roots.map(|root| root.nodes).sum();
+        all.count("nodes", nodes, "live index nodes");
+        if nodes <= MOST_NODES_WALKED {
+            self.shape_statistics(view, all)?;
+        }
         all.count(
             "flushes",
             of(&self.counters.flushes),
@@ -199,6 +203,56 @@ impl Core {
             of(&self.counters.replayed),
             "writes behind the last header that opening found",
         );
+        Ok(())
+    }
+
+    /// Height, and nodes by kind: reads every node.
+    fn shape_statistics(&self, view: &View, all: &mut Statistics) -> Result<()> {
+        let nodes = Nodes {
+            core: self,
+            database: &view.database,
+        };
+        let (mut height, mut reads, mut documents, mut used) = (0, 0, 0, 0);
+        let (mut trie, mut leaf) = ((0, 0), (0, 0));
+        for root in view.roots.namespaces.values() {
+            let Some(address) = root.root else { continue };
+            let shape = self.index.statistics(&nodes, address)?;
+            height = height.max(shape.height);
+            reads += shape.node_reads;
+            documents += shape.documents;
+            used += shape.trie_trees.used_bytes + shape.leaf_trees.used_bytes;
+            trie = (
+                trie.0 + shape.trie_trees.trees,
+                trie.1 + shape.trie_trees.nodes,
+            );
+            leaf = (
+                leaf.0 + shape.leaf_trees.trees,
+                leaf.1 + shape.leaf_trees.nodes,
+            );
+        }
+        all.count(
+            "index_height",
+            height,
+            "nodes on the longest way to a document",
+        );
+        all.ratio(
+            "nodes_per_lookup",
+            reads,
+            documents,
+            "mean nodes on the way to a document",
+        );
+        all.count("trie_trees", trie.0, "trees whose keys are chunks");
+        all.count("trie_tree_nodes", trie.1, "their nodes");
+        all.count("leaf_trees", leaf.0, "trees whose keys are suffixes");
+        all.count("leaf_tree_nodes", leaf.1, "their nodes");
+        let bytes = (trie.1 + leaf.1) * view.database.node_bytes();
+        all.ratio(
+            "node_fill_share",
+            used,
+            bytes,
+            "share of the nodes' bytes in use",
+        );
+        Ok(())
     }
 
     fn memory_statistics(&self, view: &View, all: &mut Statistics) {

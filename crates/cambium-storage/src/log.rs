@@ -115,6 +115,9 @@ impl Tail {
 /// After so many blocks of small flushes without a sync a window is opened.
 const SMALL_BLOCKS: u64 = 2;
 
+/// What is read at once through the scratch memory of a thread.
+const LARGEST_SCRATCH: usize = 64 << 10;
+
 /// A record that was read and verified.
 #[derive(Clone, Debug)]
 pub struct Record {
@@ -459,6 +462,9 @@ impl LogFile {
                 return Ok(record);
             }
         }
+        if guess > LARGEST_SCRATCH {
+            return self.read_large(offset, guess);
+        }
         SCRATCH.with_borrow_mut(|scratch| {
             let guess = guess.max(RECORD_HEADER_BYTES);
             if scratch.len() < guess {
@@ -473,6 +479,24 @@ impl LogFile {
                 }
             }
         })
+    }
+
+    /// A record of many bytes is read into memory of its own, which becomes the
+    /// payload's.
+    fn read_large(&self, offset: u64, guess: usize) -> Result<Record> {
+        let left = usize::try_from(self.end().saturating_sub(offset)).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; guess.min(left)];
+        let count = self.file.read_at(&mut bytes, offset)?;
+        bytes.truncate(count);
+        let header = RecordHeader::decode(&bytes, &self.seed, offset)
+            .map_err(|reason| self.not_a_record(offset, reason))?;
+        let total = RECORD_HEADER_BYTES + header.payload_bytes as usize;
+        if total > bytes.len() {
+            return self.read_rest(offset, header, &bytes[RECORD_HEADER_BYTES..]);
+        }
+        bytes.truncate(total);
+        let payload = Value::from(bytes).slice(RECORD_HEADER_BYTES..total);
+        self.complete(offset, header, payload)
     }
 
     fn read_buffered(&self, offset: u64) -> Result<Option<Record>> {
