@@ -61,6 +61,14 @@ fn main() -> Result<()> {
             put.map(|_| ())
         })
     })?;
+    if std::env::var_os("FILL_ONLY").is_some() {
+        phase("close", keys, || store.close())?;
+        let store = Forest.open(&environment, &path, &OptionValues::default(), &())?;
+        for statistic in store.stats()?.entries {
+            println!("{:<28} {:?}", statistic.name, statistic.value);
+        }
+        return Ok(());
+    }
     phase("overwrite in batches of 100", keys, || {
         (0..keys / 100).try_for_each(|number| {
             let mut batch = WriteBatch::new();
@@ -106,6 +114,9 @@ fn main() -> Result<()> {
         while cursor.next()?.is_some() {}
         Ok(())
     })?;
+    for statistic in store.stats()?.entries {
+        println!("{:<28} {:?}", statistic.name, statistic.value);
+    }
     store.close()?;
     std::fs::remove_dir_all(&path).expect("the store's folder can be removed");
     Ok(())

@@ -109,6 +109,10 @@ pub(crate) struct Buffer {
     namespaces: RwLock<BTreeMap<u16, Entries>>,
     versions: AtomicU64,
     bytes: AtomicU64,
+    /// Writes so far, those included whose versions were dropped.
+    writes: AtomicU64,
+    /// Bytes of their records in the log.
+    logged: AtomicU64,
 }
 
 /// What an entry takes beside its key: the map's share, two versions.
@@ -145,6 +149,21 @@ impl Buffer {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// Writes so far, those included that later ones have replaced.
+    pub fn writes(&self) -> u64 {
+        self.writes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that they take in the log.
+    pub fn logged(&self) -> u64 {
+        self.logged.load(Ordering::Relaxed)
+    }
+
+    /// Notes how many bytes the log has grown by.
+    pub fn note_logged(&self, bytes: u64) {
+        self.logged.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Adds changes in the order of their sequence numbers.
     pub fn insert(&self, changes: impl Iterator<Item = Insert>, kept: &KeptMoments) {
         let (mut added, mut dropped, mut bytes) = (0u64, 0u64, 0u64);
@@ -171,6 +190,7 @@ impl Buffer {
             }
         }
         drop(namespaces);
+        self.writes.fetch_add(added, Ordering::Relaxed);
         self.versions
             .fetch_add(added - dropped.min(added), Ordering::Relaxed);
         let freed = dropped * VERSION_BYTES;

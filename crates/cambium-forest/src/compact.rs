@@ -197,12 +197,17 @@ impl Core {
         }
         let view = self.view.load();
         let written = view.database.log.end() - view.database.shape.first_offset();
-        let start = lock(&self.maintenance).header.start;
+        let (start, replay_from) = {
+            let maintenance = lock(&self.maintenance);
+            (maintenance.header.start, maintenance.header.replay_from)
+        };
         // A fifth of new bytes at least since the last one, whatever is kept.
         if written < self.tuning.compaction_least_bytes || written < start + start / 5 {
             return false;
         }
-        let live = self.live_bytes(&view);
+        // What the indexes do not hold yet counts as live: nobody knows better.
+        let behind = view.database.log.end().saturating_sub(replay_from);
+        let live = self.live_bytes(&view) + behind;
         let stale = written.saturating_sub(live);
         stale > written / 100 * self.tuning.compaction_threshold
     }
@@ -320,7 +325,7 @@ impl Core {
                 }
             }
             let searched = clock.monotonic();
-            let documents = self.documents_with(&from, &addresses, compaction.reading)?;
+            let (documents, reads) = self.documents_with(&from, &addresses, compaction.reading)?;
             let read = clock.monotonic();
             for (address, document) in addresses.iter().zip(documents) {
                 bytes += address.most_bytes();
@@ -332,7 +337,7 @@ impl Core {
             report.phases.tree_search += (searched - began).as_secs_f64();
             report.phases.read += (read - searched).as_secs_f64();
             report.phases.write += (written - read).as_secs_f64();
-            report.read_operations += addresses.len() as u64;
+            report.read_operations += reads;
             report.bytes_read += expected;
         }
         let began = clock.monotonic();

@@ -360,8 +360,16 @@ impl Core {
     }
 
     fn is_overfull(&self) -> bool {
-        let view = self.view.load();
-        view.active.len() >= self.tuning.write_buffer_entries.saturating_mul(2)
-            || view.active.bytes() >= self.tuning.write_buffer_bytes.saturating_mul(2)
+        self.is_full(&self.view.load().active, 2)
+    }
+
+    /// True if a buffer has come to so many times a bound. Writes are counted
+    /// that later ones have replaced too: they are in the log, which recovery
+    /// reads.
+    pub fn is_full(&self, buffer: &Buffer, times: u64) -> bool {
+        let tuning = &self.tuning;
+        buffer.writes() >= tuning.write_buffer_entries.saturating_mul(times)
+            || buffer.bytes() >= tuning.write_buffer_bytes.saturating_mul(times)
+            || buffer.logged() >= tuning.write_buffer_log_bytes.saturating_mul(times)
     }
 }

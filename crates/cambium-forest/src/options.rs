@@ -62,6 +62,13 @@ pub const OPTIONS: &[OptionSpec] = &[
         "Memory of the write buffer's keys that sets off a flush as well; up to twice as much is in use while one runs.",
     ),
     spec(
+        "write_buffer_log_bytes",
+        "bytes",
+        "256MiB",
+        false,
+        "Bytes of log that set off a flush as well, however few keys they are of. Smaller opens faster after a crash, since this is what is read then.",
+    ),
+    spec(
         "cache_bytes",
         "bytes",
         "64MiB",
@@ -284,6 +291,8 @@ pub struct Tuning {
     pub write_buffer_entries: u64,
     /// Bytes that set off a flush.
     pub write_buffer_bytes: u64,
+    /// Bytes of log that set off a flush.
+    pub write_buffer_log_bytes: u64,
     /// Node cache.
     pub cache_bytes: u64,
     /// Document cache.
@@ -317,6 +326,13 @@ impl Tuning {
         Ok(Tuning {
             write_buffer_entries: ranged(options, "write_buffer_entries", 1 << 18, 1, 1 << 32)?,
             write_buffer_bytes: ranged(options, "write_buffer_bytes", 32 << 20, 1, most)?,
+            write_buffer_log_bytes: ranged(
+                options,
+                "write_buffer_log_bytes",
+                256 << 20,
+                1 << 10,
+                most,
+            )?,
             cache_bytes: ranged(options, "cache_bytes", 64 << 20, 0, most)?,
             document_cache_bytes: ranged(options, "document_cache_bytes", 0, 0, most)?,
             read_ahead: ranged(options, "read_ahead", 32, 1, 1024)? as usize,

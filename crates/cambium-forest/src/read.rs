@@ -9,10 +9,13 @@
 //! Several keys are looked up together: the tries level by level, each level's
 //! missing nodes in one batch, then all documents in one batch.
 
+use std::cell::RefCell;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use cambium_base::{Result, Value};
-use cambium_io::{AlignedBuffer, BatchOptions, ReadRequest};
+use cambium_io::{AlignedBuffer, BatchOptions, FileSystem, ReadQueue, ReadRequest};
 
 use crate::buffer::Lookup;
 use crate::core::Core;
@@ -50,6 +53,62 @@ fn buffered_at(view: &View, namespace: u16, key: &[u8], sequence: u64) -> Buffer
         }
     }
     Buffered::Unknown
+}
+
+/// A queue for batched reads. Making one costs tens of microseconds and system
+/// calls, so each thread keeps the one it used last.
+struct KeptQueue {
+    queue: Box<dyn ReadQueue>,
+    options: BatchOptions,
+    file_system: Weak<dyn FileSystem>,
+}
+
+thread_local! {
+    static QUEUE: RefCell<Option<KeptQueue>> = const { RefCell::new(None) };
+}
+
+/// A range of the file that is read at once.
+struct Span {
+    start: u64,
+    end: u64,
+    /// Which of the wanted documents lie in it.
+    members: Range<usize>,
+}
+
+impl Span {
+    fn place(&self) -> (u64, usize) {
+        (self.start, (self.end - self.start) as usize)
+    }
+}
+
+/// Documents no further apart than this are read together: about what the
+/// device moves in the time of a read of its own.
+const LARGEST_GAP: u64 = 4 << 10;
+/// Most bytes of a read of several documents.
+const LARGEST_SPAN: u64 = 256 << 10;
+
+/// Joins wanted documents, which are in the order of their offsets.
+fn spans_of(database: &Database, addresses: &[DocumentAddress], wanted: &[usize]) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    for (member, &place) in wanted.iter().enumerate() {
+        let start = addresses[place].offset();
+        let end = start + database.most_to_read(addresses[place]);
+        match spans.last_mut() {
+            Some(span)
+                if start <= span.end + LARGEST_GAP
+                    && end.max(span.end) - span.start <= LARGEST_SPAN =>
+            {
+                span.end = end.max(span.end);
+                span.members.end = member + 1;
+            }
+            _ => spans.push(Span {
+                start,
+                end,
+                members: member..member + 1,
+            }),
+        }
+    }
+    spans
 }
 
 impl Core {
@@ -139,7 +198,8 @@ impl Core {
         database: &Database,
         addresses: &[DocumentAddress],
     ) -> Result<Vec<Document>> {
-        self.documents_with(database, addresses, self.reading())
+        let found = self.documents_with(database, addresses, self.reading())?;
+        Ok(found.0)
     }
 
     /// How batched reads are done, unless otherwise asked for.
@@ -150,13 +210,15 @@ impl Core {
         }
     }
 
-    /// The same by a back end and depth of the caller's choosing.
+    /// The same by a back end and depth of the caller's choosing; also answers
+    /// how many reads it took. Documents that lie close together are one read:
+    /// after a compaction those of neighbouring keys do.
     pub fn documents_with(
         &self,
         database: &Database,
         addresses: &[DocumentAddress],
         reading: BatchOptions,
-    ) -> Result<Vec<Document>> {
+    ) -> Result<(Vec<Document>, u64)> {
         let number = database.file.number.0;
         let mut found: Vec<Option<Document>> = vec![None; addresses.len()];
         let mut wanted: Vec<usize> = Vec::new();
@@ -169,38 +231,46 @@ impl Core {
                 found[place] = Some(self.document(database, address)?);
             }
         }
+        let mut reads = wanted.len() as u64;
         if wanted.len() < 2 {
             for place in wanted {
                 found[place] = Some(self.document(database, addresses[place])?);
             }
         } else {
-            // Neighbours on the device together.
             wanted.sort_unstable_by_key(|&place| addresses[place].offset());
-            let places: Vec<(u64, usize)> = wanted
-                .iter()
-                .map(|&place| {
-                    let address = addresses[place];
-                    (address.offset(), database.most_to_read(address) as usize)
-                })
-                .collect();
+            let spans = spans_of(database, addresses, &wanted);
+            reads = spans.len() as u64;
+            let places: Vec<(u64, usize)> = spans.iter().map(Span::place).collect();
             self.read_together_with(database, &places, reading, |number_read, bytes| {
-                let place = wanted[number_read];
-                let document = if self.has_bug(crate::seeded_bug::SeededBug::NoChecksum) {
-                    database.read_document(addresses[place])?
-                } else {
-                    database.parse_document(addresses[place], bytes)?
-                };
-                self.caches
-                    .put_document(number, addresses[place], &document);
-                found[place] = Some(document);
+                let span = &spans[number_read];
+                for &place in &wanted[span.members.clone()] {
+                    let address = addresses[place];
+                    let document = self.document_in(database, address, span, bytes)?;
+                    self.caches.put_document(number, address, &document);
+                    found[place] = Some(document);
+                }
                 Ok(())
             })?;
             self.counters
                 .document_reads
-                .fetch_add(wanted.len() as u64, Ordering::Relaxed);
+                .fetch_add(reads, Ordering::Relaxed);
         }
         let found: Option<Vec<Document>> = found.into_iter().collect();
-        Ok(found.expect("every document was cached or read"))
+        Ok((found.expect("every document was cached or read"), reads))
+    }
+
+    fn document_in(
+        &self,
+        database: &Database,
+        address: DocumentAddress,
+        span: &Span,
+        bytes: &[u8],
+    ) -> Result<Document> {
+        if self.has_bug(crate::seeded_bug::SeededBug::NoChecksum) {
+            return database.read_document(address);
+        }
+        let start = (address.offset() - span.start) as usize;
+        database.parse_document(address, bytes.get(start..).unwrap_or_default())
     }
 
     /// Reads places (offset, length) of a file, many at once, and hands each
@@ -221,11 +291,7 @@ impl Core {
         reading: BatchOptions,
         mut take: impl FnMut(usize, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let options = BatchOptions {
-            depth: reading.depth.min(places.len()).max(1),
-            ..reading
-        };
-        let mut queue = self.environment.file_system.read_queue(options)?;
+        let mut queue = self.take_queue(reading)?;
         let requests = places
             .iter()
             .enumerate()
@@ -235,9 +301,27 @@ impl Core {
                 buffer: AlignedBuffer::new(length, 8),
                 tag: tag as u64,
             });
-        cambium_io::batch::read_all(&mut *queue, requests, |completion| {
+        cambium_io::batch::read_all(&mut *queue.queue, requests, |completion| {
             let count = completion.result?;
             take(completion.tag as usize, &completion.buffer[..count])
+        })?;
+        QUEUE.with_borrow_mut(|kept| *kept = Some(queue));
+        Ok(())
+    }
+
+    /// The queue that this thread used last, if it fits, or a new one.
+    fn take_queue(&self, options: BatchOptions) -> Result<KeptQueue> {
+        let kept = QUEUE.with_borrow_mut(Option::take);
+        let file_system = Arc::downgrade(&self.environment.file_system);
+        if let Some(kept) = kept {
+            if kept.options == options && Weak::ptr_eq(&kept.file_system, &file_system) {
+                return Ok(kept);
+            }
+        }
+        Ok(KeptQueue {
+            queue: self.environment.file_system.read_queue(options)?,
+            options,
+            file_system,
         })
     }
 

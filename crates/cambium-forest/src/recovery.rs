@@ -27,6 +27,7 @@
 //! from there backwards, by looking at block boundaries, and more is replayed.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use cambium_api::{Progress, ProgressSink};
 use cambium_base::{Error, Result};
@@ -311,10 +312,14 @@ impl Core {
         let inserts = accepted.found.iter().filter_map(Found::insert);
         let active = self.view.load().active.clone();
         active.insert(inserts, &KeptMoments::default());
-        self.counters.replayed.fetch_add(
-            accepted.found.len() as u64,
-            std::sync::atomic::Ordering::Relaxed,
-        );
+        let logged = accepted.found.iter().map(|found| found.end - found.offset);
+        active.note_logged(logged.sum());
+        if self.is_full(&active, 1) {
+            self.flush_due.store(true, Ordering::Release);
+        }
+        self.counters
+            .replayed
+            .fetch_add(accepted.found.len() as u64, Ordering::Relaxed);
     }
 
     /// Marks the cut in the log, and begins the new session.
@@ -347,10 +352,8 @@ impl Core {
             .superblock
             .write_both(&payload)
             .map_err(|error| self.after_superblock_failure(error))?;
-        self.visible
-            .store(base, std::sync::atomic::Ordering::Release);
-        self.session_begun
-            .store(true, std::sync::atomic::Ordering::Release);
+        self.visible.store(base, Ordering::Release);
+        self.session_begun.store(true, Ordering::Release);
         Ok(())
     }
 }

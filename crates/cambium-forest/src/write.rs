@@ -475,9 +475,8 @@ impl Core {
             .fetch_add(user_bytes, Ordering::Relaxed);
         self.counters.log_bytes.fetch_add(logged, Ordering::Relaxed);
         self.counters.writes.fetch_add(count, Ordering::Relaxed);
-        if active.len() >= self.tuning.write_buffer_entries
-            || active.bytes() >= self.tuning.write_buffer_bytes
-        {
+        active.note_logged(logged);
+        if self.is_full(&active, 1) {
             self.flush_due.store(true, Ordering::Release);
         }
     }
