@@ -21,7 +21,7 @@ fn suite(test: &'static str) -> CrashSuite {
 
 #[test]
 fn any_crash_leaves_a_prefix() {
-    let report = suite("any_crash_leaves_a_prefix").states(120_000).run();
+    let report = suite("any_crash_leaves_a_prefix").states(200_000).run();
     for event in [
         Event::CrashNothingUnsynced,
         Event::CrashEverything,
