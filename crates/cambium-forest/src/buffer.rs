@@ -16,9 +16,12 @@
 //! that a lock-free skip list can take its place where that pays (measured: an
 //! insert into the map costs about half of one into an arena skip list).
 
+use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use cambium_api::Direction;
@@ -101,7 +104,106 @@ pub(crate) enum Lookup {
     Younger,
 }
 
-type Entries = BTreeMap<Box<[u8]>, Versions>;
+/// A key with its first eight bytes beside it, as a number that sorts as they
+/// do: most comparisons on the way through the map end there, and touch no
+/// memory but the map's own.
+#[derive(Debug)]
+struct BufferKey {
+    prefix: u64,
+    key: Box<[u8]>,
+}
+
+/// What a key is compared by; lets a lookup go without a key of its own.
+trait Compared {
+    fn prefix(&self) -> u64;
+    fn bytes(&self) -> &[u8];
+}
+
+fn prefix_of(key: &[u8]) -> u64 {
+    let mut first = [0; 8];
+    let count = key.len().min(8);
+    first[..count].copy_from_slice(&key[..count]);
+    u64::from_be_bytes(first)
+}
+
+impl Compared for BufferKey {
+    fn prefix(&self) -> u64 {
+        self.prefix
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.key
+    }
+}
+
+/// A key that is looked for.
+struct Sought<'a>(u64, &'a [u8]);
+
+impl<'a> Sought<'a> {
+    fn new(key: &'a [u8]) -> Self {
+        Sought(prefix_of(key), key)
+    }
+}
+
+impl Compared for Sought<'_> {
+    fn prefix(&self) -> u64 {
+        self.0
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.1
+    }
+}
+
+impl Ord for dyn Compared + '_ {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let prefixes = self.prefix().cmp(&other.prefix());
+        prefixes.then_with(|| self.bytes().cmp(other.bytes()))
+    }
+}
+
+impl PartialOrd for dyn Compared + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for dyn Compared + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for dyn Compared + '_ {}
+
+impl Ord for BufferKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let prefixes = self.prefix.cmp(&other.prefix);
+        prefixes.then_with(|| self.key.cmp(&other.key))
+    }
+}
+
+impl PartialOrd for BufferKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for BufferKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for BufferKey {}
+
+impl<'a> Borrow<dyn Compared + 'a> for BufferKey {
+    fn borrow(&self) -> &(dyn Compared + 'a) {
+        self
+    }
+}
+
+type Entries = BTreeMap<BufferKey, Versions>;
 
 /// A write-buffer index.
 #[derive(Debug, Default)]
@@ -116,7 +218,7 @@ pub(crate) struct Buffer {
 }
 
 /// What an entry takes beside its key: the map's share, two versions.
-const ENTRY_BYTES: u64 = 80;
+const ENTRY_BYTES: u64 = 88;
 const VERSION_BYTES: u64 = 16;
 
 /// A change on its way into a buffer.
@@ -136,7 +238,7 @@ impl Buffer {
 
     /// Versions held.
     pub fn len(&self) -> u64 {
-        self.versions.load(Ordering::Relaxed)
+        self.versions.load(Relaxed)
     }
 
     /// True if nothing was written into it.
@@ -146,22 +248,22 @@ impl Buffer {
 
     /// About how many bytes of memory it takes.
     pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+        self.bytes.load(Relaxed)
     }
 
     /// Writes so far, those included that later ones have replaced.
     pub fn writes(&self) -> u64 {
-        self.writes.load(Ordering::Relaxed)
+        self.writes.load(Relaxed)
     }
 
     /// Bytes that they take in the log.
     pub fn logged(&self) -> u64 {
-        self.logged.load(Ordering::Relaxed)
+        self.logged.load(Relaxed)
     }
 
     /// Notes how many bytes the log has grown by.
     pub fn note_logged(&self, bytes: u64) {
-        self.logged.fetch_add(bytes, Ordering::Relaxed);
+        self.logged.fetch_add(bytes, Relaxed);
     }
 
     /// Adds changes in the order of their sequence numbers.
@@ -176,7 +278,11 @@ impl Buffer {
             added += 1;
             bytes += VERSION_BYTES;
             let key_bytes = change.key.len() as u64;
-            match entries.entry(change.key.into_boxed_slice()) {
+            let key = BufferKey {
+                prefix: prefix_of(&change.key),
+                key: change.key.into_boxed_slice(),
+            };
+            match entries.entry(key) {
                 std::collections::btree_map::Entry::Vacant(place) => {
                     bytes += key_bytes + ENTRY_BYTES;
                     place.insert(Versions {
@@ -190,12 +296,10 @@ impl Buffer {
             }
         }
         drop(namespaces);
-        self.writes.fetch_add(added, Ordering::Relaxed);
-        self.versions
-            .fetch_add(added - dropped.min(added), Ordering::Relaxed);
+        self.writes.fetch_add(added, Relaxed);
+        self.versions.fetch_add(added - dropped.min(added), Relaxed);
         let freed = dropped * VERSION_BYTES;
-        self.bytes
-            .fetch_add(bytes - freed.min(bytes), Ordering::Relaxed);
+        self.bytes.fetch_add(bytes - freed.min(bytes), Relaxed);
     }
 
     /// What a key was at a moment.
@@ -203,10 +307,11 @@ impl Buffer {
         if self.is_empty() {
             return Lookup::Unknown;
         }
+        let sought = Sought::new(key);
         let namespaces = self.shared();
         let versions = namespaces
             .get(&namespace)
-            .and_then(|entries| entries.get(key));
+            .and_then(|entries| entries.get(&sought as &dyn Compared));
         match versions {
             None => Lookup::Unknown,
             Some(versions) => versions.at(sequence).map_or(Lookup::Younger, Lookup::Found),
@@ -227,18 +332,28 @@ impl Buffer {
         let Some(entries) = namespaces.get(&namespace) else {
             return Vec::new();
         };
-        let at = |key: &[u8], versions: &Versions| {
+        let at = |key: &BufferKey, versions: &Versions| {
             let version = versions.at(sequence)?;
-            Some((Box::from(key), version))
+            Some((key.key.clone(), version))
+        };
+        let sought = match from {
+            Bound::Included(key) | Bound::Excluded(key) => Sought::new(key),
+            Bound::Unbounded => Sought::new(b""),
+        };
+        let sought = &sought as &dyn Compared;
+        let bound: Bound<&dyn Compared> = match from {
+            Bound::Included(_) => Bound::Included(sought),
+            Bound::Excluded(_) => Bound::Excluded(sought),
+            Bound::Unbounded => Bound::Unbounded,
         };
         match direction {
             Direction::Forward => entries
-                .range::<[u8], _>((from, Bound::Unbounded))
+                .range::<dyn Compared, _>((bound, Bound::Unbounded))
                 .filter_map(|(key, versions)| at(key, versions))
                 .take(limit)
                 .collect(),
             Direction::Reverse => entries
-                .range::<[u8], _>((Bound::Unbounded, from))
+                .range::<dyn Compared, _>((Bound::Unbounded, bound))
                 .rev()
                 .filter_map(|(key, versions)| at(key, versions))
                 .take(limit)
@@ -260,7 +375,7 @@ impl Buffer {
         };
         entries
             .iter()
-            .map(|(key, versions)| (key.to_vec(), versions.newest))
+            .map(|(key, versions)| (key.key.to_vec(), versions.newest))
             .collect()
     }
 }
@@ -306,6 +421,37 @@ mod tests {
         assert_eq!(buffer.len(), 3, "all others are gone");
         assert_eq!(buffer.get(0, b"oak", 3), Lookup::Younger);
         assert_eq!(buffer.get(0, b"elm", 9), Lookup::Unknown);
+    }
+
+    #[test]
+    fn keys_sort_by_their_bytes_whatever_their_prefixes() {
+        let buffer = Buffer::default();
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        for length in 0..11 {
+            for last in [0, 1, 255] {
+                let mut key = vec![7; length];
+                key.push(last);
+                keys.push(key);
+                keys.push(vec![last; length]);
+            }
+        }
+        keys.sort();
+        keys.dedup();
+        for (number, key) in keys.iter().rev().enumerate() {
+            put(&buffer, key, number as u64 + 1, &[]);
+        }
+        let run = buffer.run(0, Bound::Unbounded, Direction::Forward, 999, 999);
+        let found: Vec<Vec<u8>> = run.into_iter().map(|(key, _)| key.into_vec()).collect();
+        assert_eq!(found, keys);
+        for key in &keys {
+            assert!(seen(&buffer, key, 999).is_some(), "{key:?}");
+            let behind = buffer.run(0, Bound::Excluded(key), Direction::Forward, 999, 1);
+            let expected = keys.iter().find(|other| *other > key);
+            assert_eq!(
+                behind.first().map(|(key, _)| key.to_vec()).as_ref(),
+                expected
+            );
+        }
     }
 
     #[test]
