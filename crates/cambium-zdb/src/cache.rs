@@ -1,23 +1,26 @@
-//! The cache of entries: hot buckets of string keys, and values.
+//! The caches of a store, under one bound in bytes.
 //!
-//! Values of integer keys that fit in a word or two have a cheaper place of
-//! their own ([`crate::small_values`]); both share one bound in bytes, of which
-//! small values take up to half, and leave it to the others until they do.
+//! | keys | what is cached | where |
+//! |---|---|---|
+//! | integers | values of up to 8 bytes | [`crate::small_values`], up to half of the bound |
+//! | integers | larger values | [`crate::key_cache`], what the small ones leave |
+//! | strings | hot buckets (ZDB, section II.E) | here, by position |
 //!
-//! What lies at a position of a file never changes, so a cached entry is never
-//! wrong and never needs to be taken out; it is only pushed out. Keys are
-//! (file number, position). The cache is sharded and scan-resistant
-//! (`quick_cache`), and bounded in bytes.
+//! What lies at a position of a file never changes, so a bucket cached by its
+//! position is never wrong and never needs to be taken out; it is only pushed
+//! out. Its keys are (file number, position); it is sharded and scan-resistant
+//! (`quick_cache`).
 
-use cambium_base::Value;
+use cambium_base::{SequenceNumber, Value};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use crate::data_file::{DataFile, ReadEntry};
+use crate::key_cache::KeyCache;
 use crate::options::Keys;
 use crate::small_values::{LONGEST_BYTES, SmallValues};
 
-/// Entries larger than this share of the cache are not kept: one of them must
+/// Buckets larger than this share of the cache are not kept: one of them must
 /// not push out everything else.
 const LARGEST_SHARE: u64 = 64;
 /// What an entry costs beside its value.
@@ -37,8 +40,10 @@ impl Weighter<Key, ReadEntry> for Weight {
 /// The cache of one store.
 #[derive(Debug)]
 pub(crate) struct EntryCache {
-    cache: Option<Cache<Key, ReadEntry, Weight>>,
+    /// Of string keys.
+    buckets: Option<Cache<Key, ReadEntry, Weight>>,
     small: SmallValues,
+    values: KeyCache,
     bytes: u64,
 }
 
@@ -46,77 +51,94 @@ impl EntryCache {
     /// A cache of `bytes`; none for 0.
     pub fn new(bytes: u64, keys: Keys) -> Self {
         let estimated = (bytes / 256).clamp(16, 1 << 20) as usize;
-        let for_small = match keys {
-            Keys::Integer => bytes / 2,
-            Keys::String => 0,
+        let (for_buckets, for_values) = match keys {
+            Keys::Integer => (0, bytes),
+            Keys::String => (bytes, 0),
         };
         EntryCache {
-            cache: (bytes > 0).then(|| Cache::with_weighter(estimated, bytes, Weight)),
-            small: SmallValues::new(for_small),
+            buckets: (for_buckets > 0).then(|| Cache::with_weighter(estimated, bytes, Weight)),
+            small: SmallValues::new(for_values / 2),
+            values: KeyCache::new(for_values),
             bytes,
         }
     }
 
-    /// The entry at a position of a file, if it is cached.
-    pub fn get(&self, file_number: u64, position: u64) -> Option<ReadEntry> {
-        self.cache.as_ref()?.get(&(file_number, position))
+    /// The bucket at a position of a file, if it is cached.
+    pub fn get(&self, file: &DataFile, position: u64) -> Option<ReadEntry> {
+        self.buckets.as_ref()?.get(&(file.file.number.0, position))
     }
 
-    /// Offers an entry.
+    /// Offers a bucket.
     pub fn put(&self, file: &DataFile, position: u64, entry: &ReadEntry) {
-        if let Some(cache) = &self.cache {
+        if let Some(cache) = &self.buckets {
             if (entry.value.len() as u64) <= self.bytes / LARGEST_SHARE {
                 cache.insert((file.file.number.0, position), entry.clone());
             }
         }
     }
 
-    /// The newest value of a key, if it is a small one and cached.
-    pub fn get_small(&self, key: u64) -> Option<Value> {
-        self.small.get(key)
+    /// The newest value of an integer key, if it is cached.
+    pub fn newest(&self, key: u64) -> Option<Value> {
+        if let Some(value) = self.small.get(key) {
+            return Some(value);
+        }
+        Some(self.values.get(key, u64::MAX)?.1)
     }
 
-    /// True if any small value may be cached.
-    pub fn has_small(&self) -> bool {
-        self.small.bytes() > 0
+    /// The entry of an integer key as of a sequence number, if it is cached;
+    /// small values are not, their lines hold no number.
+    pub fn version(&self, key: u64, at: u64) -> Option<ReadEntry> {
+        let (sequence, value) = self.values.get(key, at)?;
+        Some(ReadEntry {
+            sequence: SequenceNumber(sequence),
+            single: true,
+            value,
+        })
     }
 
-    /// True if a value belongs to the small ones.
-    pub fn takes_small(&self, value: &[u8]) -> bool {
-        !self.small.is_off() && value.len() <= LONGEST_BYTES
-    }
-
-    /// Keeps a small value that was read. The caller holds the lock of the
-    /// key's piece, every reader may see the value, and the slot points at it.
-    pub fn fill_small(&self, key: u64, value: &[u8]) {
-        if self.small.fill(key, value) {
-            if let Some(cache) = &self.cache {
-                cache.set_capacity(self.bytes.saturating_sub(self.small.bytes()));
-            }
+    /// Keeps the value of an integer key that was read. The caller holds the
+    /// lock of the key's piece, every reader may see the value, and the slot
+    /// points at it.
+    pub fn fill(&self, key: u64, entry: &ReadEntry) {
+        if entry.value.len() <= LONGEST_BYTES && !self.small.is_off() {
+            self.small.fill(key, &entry.value);
+        } else {
+            let bound = self.bytes.saturating_sub(self.small.bytes());
+            self.values.fill(key, entry.sequence.0, &entry.value, bound);
         }
     }
 
-    /// Keeps the value that was written true where it is cached; see
-    /// [`SmallValues::update`].
-    pub fn update_small(&self, key: u64, value: &[u8]) {
+    /// True if any value of an integer key may be cached.
+    pub fn has_values(&self) -> bool {
+        self.small.bytes() > 0 || !self.values.is_untouched()
+    }
+
+    /// Keeps what was written true where it is cached; the caller is the writer,
+    /// as [`SmallValues::update`] and [`KeyCache::remove`] ask for.
+    pub fn update(&self, key: u64, value: &[u8]) {
         self.small.update(key, value);
+        self.values.remove(key);
     }
 
     /// Forgets a key: its slot changes. The caller holds the exclusive lock of
     /// the key's piece.
-    pub fn remove_small(&self, key: u64) {
+    pub fn remove(&self, key: u64) {
         self.small.remove(key);
+        self.values.remove(key);
     }
 
     /// Bytes in use.
     pub fn bytes(&self) -> u64 {
-        self.small.bytes() + self.cache.as_ref().map_or(0, |cache| cache.weight())
+        let buckets = self.buckets.as_ref().map_or(0, |cache| cache.weight());
+        self.small.bytes() + self.values.bytes() + buckets
     }
 
-    /// Hits and misses so far, small values not counted.
+    /// Hits and misses so far, small values not counted; of values of integer
+    /// keys about, by one key in sixteen.
     pub fn hits_and_misses(&self) -> (u64, u64) {
-        self.cache
-            .as_ref()
-            .map_or((0, 0), |cache| (cache.hits(), cache.misses()))
+        match &self.buckets {
+            Some(cache) => (cache.hits(), cache.misses()),
+            None => self.values.hits_and_misses(),
+        }
     }
 }

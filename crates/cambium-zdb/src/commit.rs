@@ -321,7 +321,7 @@ impl Core {
                 };
                 entry
                     .table
-                    .set_slot(entry.key, slot, || self.cache.remove_small(entry.key));
+                    .set_slot(entry.key, slot, || self.cache.remove(entry.key));
                 entry.file.entries.fetch_add(1, Ordering::Relaxed);
                 if let Some(delta) = (entry.auxiliary != 0).then_some(entry.auxiliary as i32) {
                     self.buckets.add_keys(i64::from(delta));

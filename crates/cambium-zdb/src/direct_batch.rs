@@ -169,10 +169,10 @@ impl Core {
             }
         }
         // No old value is read by key alone once a new one can be seen.
-        let cached = self.cache.has_small();
+        let cached = self.cache.has_values();
         if cached {
             for (key, _) in &run.entries {
-                self.cache.remove_small(*key);
+                self.cache.remove(*key);
             }
         }
         let last = first + run.entries.len() as u64 - 1;
@@ -182,7 +182,7 @@ impl Core {
         });
         if cached {
             for (key, value) in &run.entries {
-                self.cache.update_small(*key, value);
+                self.cache.update(*key, value);
             }
         }
         for (place, file) in run.files.iter().enumerate() {

@@ -301,6 +301,15 @@ impl Reader for ZdbStore {
         }
     }
 
+    fn get_into(&self, key: &[u8], buffer: &mut Vec<u8>) -> Result<bool> {
+        buffer.clear();
+        let Some(value) = self.get(key)? else {
+            return Ok(false);
+        };
+        buffer.extend_from_slice(&value);
+        Ok(true)
+    }
+
     fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
         multi_get_at(&self.core.pin()?, keys)
     }

@@ -46,6 +46,7 @@ mod dump;
 mod engine;
 pub mod format;
 mod history;
+mod key_cache;
 mod open;
 pub mod options;
 mod read;

@@ -15,6 +15,7 @@ use cambium_storage::log::Parsed;
 
 use crate::core::{Core, lock};
 use crate::data_file::ReadEntry;
+use crate::options::Keys;
 use crate::seeded_bug::SeededBug;
 use crate::table::{Location, SlotHome};
 
@@ -27,50 +28,34 @@ pub(crate) enum Candidate {
 impl Core {
     /// The newest value of an integer key.
     pub fn read_latest(&self, key: u64) -> Result<Option<Value>> {
-        if let Some(value) = self.cache.get_small(key) {
-            return Ok(Some(value));
-        }
-        if let Some(value) = self.read_cached(key) {
+        if let Some(value) = self.cache.newest(key) {
             return Ok(Some(value));
         }
         Ok(self.read_version(key, None)?.map(|entry| entry.value))
     }
 
-    /// The newest value of a key, if it is cached: no reference to a table or
-    /// file is counted.
-    fn read_cached(&self, key: u64) -> Option<Value> {
-        let visible = self.visible.load(Ordering::Acquire);
-        let (slot, home) = self
-            .with_open_table(key, |table| table.with_slot(key, |slot, home| (slot, home)))
-            .flatten()?;
-        let Slot::Position(position) = slot else {
-            return None;
-        };
-        let entry = self.cache.get(home.file, position)?;
-        (entry.sequence.0 <= visible).then_some(entry.value)
-    }
-
     /// The entry of a key as of a sequence number, or the newest.
     pub fn read_version(&self, key: u64, at: Option<u64>) -> Result<Option<ReadEntry>> {
+        if let Some(entry) = at.and_then(|at| self.cache.version(key, at)) {
+            return Ok(Some(entry));
+        }
         loop {
             let visible = at.unwrap_or_else(|| self.visible.load(Ordering::Acquire));
             let Candidate::At(location) = self.candidate(key)? else {
                 // A batch may have just taken the key away, not yet visible;
                 // or it went after the snapshot.
                 return match self.history.version_at(key, visible) {
-                    Some(Some(old)) => self.read_at(&old, key, false).map(Some),
+                    Some(Some(old)) => self.read_at(&old, key).map(Some),
                     _ => Ok(None),
                 };
             };
-            let entry = self.read_at(&location, key, at.is_none())?;
+            let entry = self.read_at(&location, key)?;
             if entry.sequence.0 <= visible {
-                if at.is_none() {
-                    self.keep_small(&location, key, &entry);
-                }
+                self.keep_cached(&location, key, &entry);
                 return Ok(Some(entry));
             }
             match self.history.version_at(key, visible) {
-                Some(Some(old)) => return self.read_at(&old, key, false).map(Some),
+                Some(Some(old)) => return self.read_at(&old, key).map(Some),
                 Some(None) => return Ok(None),
                 None if at.is_some() => return Ok(None),
                 None if entry.single => {
@@ -95,11 +80,10 @@ impl Core {
         })
     }
 
-    /// Reads an entry, from the cache if it is there. The newest of a key, if
-    /// small, is not kept here but by [`Core::keep_small`].
-    fn read_at(&self, location: &Location, key: u64, newest: bool) -> Result<ReadEntry> {
+    /// Reads an entry; a bucket from the cache if it is there.
+    fn read_at(&self, location: &Location, key: u64) -> Result<ReadEntry> {
         let Location { file, position, .. } = location;
-        if let Some(entry) = self.cache.get(file.file.number.0, *position) {
+        if let Some(entry) = self.cache.get(file, *position) {
             return Ok(entry);
         }
         if self.has_bug(SeededBug::NoChecksum) {
@@ -107,16 +91,14 @@ impl Core {
         }
         let entry = file.read_entry(*position, key, self.tuning.read_guess_bytes)?;
         self.counters.entry_reads.fetch_add(1, Ordering::Relaxed);
-        if !(newest && self.cache.takes_small(&entry.value)) {
-            self.cache.put(file, *position, &entry);
-        }
+        self.cache.put(file, *position, &entry);
         Ok(entry)
     }
 
-    /// Keeps a small value that every reader sees now, if the slot still points
-    /// at it.
-    fn keep_small(&self, location: &Location, key: u64, entry: &ReadEntry) {
-        if !self.cache.takes_small(&entry.value) {
+    /// Keeps the value of an integer key that every reader sees now, if the
+    /// slot still points at it.
+    fn keep_cached(&self, location: &Location, key: u64, entry: &ReadEntry) {
+        if self.shape.keys == Keys::String {
             return;
         }
         let home = SlotHome {
@@ -127,7 +109,7 @@ impl Core {
         self.with_open_table(key, |table| {
             table.with_slot(key, |slot, home| {
                 if (slot, home) == pointed_at {
-                    self.cache.fill_small(key, &entry.value);
+                    self.cache.fill(key, entry);
                 }
             })
         });
@@ -139,6 +121,10 @@ impl Core {
         let mut answers: Vec<Option<ReadEntry>> = vec![None; keys.len()];
         let mut wanted: Vec<(usize, Location)> = Vec::new();
         for (place, &key) in keys.iter().enumerate() {
+            if let Some(entry) = self.cache.version(key, at) {
+                answers[place] = Some(entry);
+                continue;
+            }
             match self.candidate(key)? {
                 Candidate::At(location) if self.is_on_device(&location) => {
                     wanted.push((place, location));
@@ -153,9 +139,7 @@ impl Core {
     }
 
     fn is_on_device(&self, location: &Location) -> bool {
-        self.cache
-            .get(location.file.file.number.0, location.position)
-            .is_none()
+        self.cache.get(&location.file, location.position).is_none()
             && location.position < location.file.log.written_end()
     }
 
@@ -198,6 +182,7 @@ impl Core {
                     self.counters.entry_reads.fetch_add(1, Ordering::Relaxed);
                     if entry.sequence.0 <= at {
                         self.cache.put(file, *position, &entry);
+                        self.keep_cached(location, keys[*place], &entry);
                         answers[*place] = Some(entry);
                     } else {
                         again.push(*place);

@@ -140,7 +140,7 @@ impl Core {
         }
         // It is about to be visible; nothing that comes before it is not.
         table.set_slot(key, Slot::Position(position), || {
-            self.cache.update_small(key, value);
+            self.cache.update(key, value);
         });
         file.entries.fetch_add(1, Ordering::Relaxed);
         self.visible.fetch_max(sequence, Ordering::AcqRel);

@@ -1,4 +1,4 @@
-//! A cache of values of up to 16 bytes, of integer keys: counters, references,
+//! A cache of values of up to 8 bytes, of integer keys: counters, references,
 //! flags. A hit costs one cache line and no lock.
 //!
 //! The cache is a direct-mapped array of lines. A key's line is its low bits,
@@ -7,10 +7,11 @@
 //!
 //! ```text
 //!  line = key mod lines
-//!  ┌─────────────┬─────────────┬─────────────┬─────────────┐
-//!  │ control     │ key         │ value 0..8  │ value 8..16 │   32 bytes
-//!  └─────────────┴─────────────┴─────────────┴─────────────┘
-//!  control: version (56 bits, odd while the line changes) | length + 1 (8)
+//!  ┌─────────────┬─────────────┐
+//!  │ control     │ value       │   16 bytes
+//!  └─────────────┴─────────────┘
+//!  control: version (24 bits, odd while the line changes) |
+//!           tag: key / lines (32) | length + 1 (8)
 //! ```
 //!
 //! Invariants:
@@ -29,8 +30,13 @@
 //!    another key into it or takes it out: either way the second one's key is
 //!    not in it.
 //!
-//! A control word whose length is 0 is a line without a key. The array comes in
-//! chunks of 2,048 lines, allocated when a *read* first fills one of them: opening
+//! The value is one word, so no reader sees half of one; the version is there for
+//! the pair of key and value. It would have to go round, 8 million changes, between
+//! two loads of one reader to be taken for unchanged.
+//!
+//! A control word whose length is 0 is a line without a key; keys beyond 2^32
+//! times the lines have no place. The array comes in
+//! chunks of 4,096 lines, allocated when a *read* first fills one of them: opening
 //! a store costs nothing, and neither do writes of keys that nobody reads. Where
 //! readers have been, writes keep the lines true.
 
@@ -38,20 +44,23 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 use cambium_base::Value;
-use cambium_base::coding::u64_at;
 
 /// Longer values are not kept here.
-pub(crate) const LONGEST_BYTES: usize = 16;
-const LINE_BYTES: u64 = 32;
-const LINES_PER_CHUNK: usize = 2048;
+pub(crate) const LONGEST_BYTES: usize = 8;
+const LINE_BYTES: u64 = 16;
+const LINES_PER_CHUNK: usize = 4096;
 const CHUNK_BYTES: u64 = LINE_BYTES * LINES_PER_CHUNK as u64;
 
-const LENGTH_BITS: u32 = 8;
-const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
+const LENGTH_MASK: u64 = 0xff;
+const TAG_SHIFT: u32 = 8;
+const LARGEST_TAG: u64 = u32::MAX as u64;
+const VERSION_SHIFT: u32 = 40;
 /// The lowest bit of the version.
-const CHANGING: u64 = 1 << LENGTH_BITS;
+const CHANGING: u64 = 1 << VERSION_SHIFT;
+/// Everything but the version.
+const CONTENT_MASK: u64 = CHANGING - 1;
 
-type Line = [AtomicU64; 4];
+type Line = [AtomicU64; 2];
 
 /// The cache; see the module.
 #[derive(Debug)]
@@ -59,6 +68,7 @@ pub(crate) struct SmallValues {
     chunks: Box<[OnceLock<Box<[Line]>>]>,
     /// Lines less one; lines are a power of two.
     mask: u64,
+    bits: u32,
     allocated: AtomicUsize,
 }
 
@@ -74,6 +84,7 @@ impl SmallValues {
         SmallValues {
             chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
             mask: lines.wrapping_sub(1),
+            bits: lines.checked_ilog2().unwrap_or(0),
             allocated: AtomicUsize::new(0),
         }
     }
@@ -93,24 +104,27 @@ impl SmallValues {
         (line / LINES_PER_CHUNK, line % LINES_PER_CHUNK)
     }
 
+    /// The key's part of the control word.
+    fn tag(&self, key: u64) -> Option<u64> {
+        let tag = key >> self.bits;
+        (tag <= LARGEST_TAG).then_some(tag << TAG_SHIFT)
+    }
+
     /// The value of a key, if it is here.
+    #[inline]
     pub fn get(&self, key: u64) -> Option<Value> {
         let (chunk, line) = self.place(key);
         let line = &self.chunks.get(chunk)?.get()?[line];
         let control = line[0].load(Ordering::Acquire);
-        let found = line[1].load(Ordering::Relaxed);
-        let low = line[2].load(Ordering::Relaxed).to_le_bytes();
-        let high = line[3].load(Ordering::Relaxed).to_le_bytes();
+        let value = line[1].load(Ordering::Relaxed).to_le_bytes();
         fence(Ordering::Acquire);
         let unchanged = line[0].load(Ordering::Relaxed) == control;
-        if !unchanged || control & CHANGING != 0 || found != key {
+        let same = control & CONTENT_MASK & !LENGTH_MASK == self.tag(key)?;
+        if !unchanged || control & CHANGING != 0 || !same {
             return None;
         }
         let length = ((control & LENGTH_MASK) as usize).checked_sub(1)?;
-        let mut bytes = [0; LONGEST_BYTES];
-        bytes[..8].copy_from_slice(&low);
-        bytes[8..].copy_from_slice(&high);
-        bytes.get(..length).map(Value::copy_of)
+        value.get(..length).map(Value::copy_of)
     }
 
     /// Gives a key the value that was read, if it is short enough. The caller
@@ -118,7 +132,7 @@ impl SmallValues {
     /// memory was allocated.
     pub fn fill(&self, key: u64, value: &[u8]) -> bool {
         let (chunk, line) = self.place(key);
-        let Some(cell) = self.chunks.get(chunk) else {
+        let (Some(cell), Some(tag)) = (self.chunks.get(chunk), self.tag(key)) else {
             return false;
         };
         if value.len() > LONGEST_BYTES {
@@ -130,7 +144,7 @@ impl SmallValues {
             self.allocated.fetch_add(1, Ordering::Relaxed);
             (0..LINES_PER_CHUNK).map(|_| Line::default()).collect()
         });
-        store(&chunk[line], key, value);
+        store(&chunk[line], tag, value);
         allocated
     }
 
@@ -142,8 +156,9 @@ impl SmallValues {
             return self.remove(key);
         }
         let (chunk, line) = self.place(key);
-        if let Some(chunk) = self.chunks.get(chunk).and_then(OnceLock::get) {
-            store(&chunk[line], key, value);
+        let chunk = self.chunks.get(chunk).and_then(OnceLock::get);
+        if let (Some(chunk), Some(tag)) = (chunk, self.tag(key)) {
+            store(&chunk[line], tag, value);
         }
     }
 
@@ -154,44 +169,41 @@ impl SmallValues {
             return;
         };
         // Nobody can put the key in now, so it is enough to look.
-        if chunk[line][1].load(Ordering::Relaxed) == key {
+        let found = chunk[line][0].load(Ordering::Relaxed) & CONTENT_MASK & !LENGTH_MASK;
+        if self.tag(key) == Some(found) {
             change(&chunk[line], |_| 0);
         }
     }
 }
 
-fn store(line: &Line, key: u64, value: &[u8]) {
+fn store(line: &Line, tag: u64, value: &[u8]) {
     let mut bytes = [0; LONGEST_BYTES];
     bytes[..value.len()].copy_from_slice(value);
     change(line, |line| {
-        let (low, high) = bytes.split_at(8);
-        line[1].store(key, Ordering::Relaxed);
-        line[2].store(u64_at(low, 0), Ordering::Relaxed);
-        line[3].store(u64_at(high, 0), Ordering::Relaxed);
-        value.len() as u64 + 1
+        line[1].store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+        tag | (value.len() as u64 + 1)
     });
 }
 
 /// Changes a line, unless another thread is about to; `work` answers the new
-/// length field.
+/// control word but for its version.
 fn change(line: &Line, work: impl FnOnce(&Line) -> u64) {
     let before = line[0].load(Ordering::Relaxed);
-    let version = before & !LENGTH_MASK;
     let taken = before & CHANGING == 0
         && line[0]
             .compare_exchange(
                 before,
-                version | CHANGING,
+                before | CHANGING,
                 Ordering::Acquire,
                 Ordering::Relaxed,
             )
             .is_ok();
     if taken {
-        // A reader that sees any of these stores sees the odd version too.
+        // A reader that sees the store of the value sees the odd version too.
         fence(Ordering::Release);
-        let length = work(line);
-        let next = version.wrapping_add(2 * CHANGING);
-        line[0].store(next | length, Ordering::Release);
+        let content = work(line);
+        let next = (before & !CONTENT_MASK).wrapping_add(2 * CHANGING);
+        line[0].store(next | content, Ordering::Release);
     }
 }
 
@@ -212,13 +224,16 @@ mod tests {
         assert_eq!(cache.get(5 + lines), None);
         cache.remove(5 + lines);
         assert_eq!(cache.get(5).as_deref(), Some(&b"five"[..]));
-        cache.update(5 + lines, &[9; 16]);
+        cache.update(5 + lines, &[9; 8]);
         assert_eq!(cache.get(5), None);
-        assert_eq!(cache.get(5 + lines).as_deref(), Some(&[9; 16][..]));
+        assert_eq!(cache.get(5 + lines).as_deref(), Some(&[9; 8][..]));
         cache.remove(5 + lines);
         assert_eq!(cache.get(5 + lines), None);
-        cache.fill(u64::MAX, b"last");
-        assert_eq!(cache.get(u64::MAX).as_deref(), Some(&b"last"[..]));
+        // A key that has no place.
+        assert!(!cache.fill(u64::MAX, b"last"));
+        cache.update(u64::MAX, b"last");
+        cache.remove(u64::MAX);
+        assert_eq!(cache.get(u64::MAX), None);
     }
 
     #[test]
@@ -229,9 +244,9 @@ mod tests {
         cache.fill(1, b"short");
         cache.update(1, b"new");
         assert_eq!(cache.get(1).as_deref(), Some(&b"new"[..]));
-        cache.update(1, &[0; 17]);
+        cache.update(1, &[0; 9]);
         assert_eq!(cache.get(1), None);
-        cache.fill(1, &[0; 17]);
+        cache.fill(1, &[0; 9]);
         assert_eq!(cache.get(1), None);
         let none = SmallValues::new(100);
         assert!(none.is_off() && !none.fill(1, b"x"));
@@ -250,7 +265,7 @@ mod tests {
                     let key = 7 + writer * lines;
                     for round in 0..20_000u64 {
                         let byte = (round as u8) & 0x7f | (writer as u8) << 7;
-                        cache.fill(key, &[byte; 16]);
+                        cache.fill(key, &[byte; 8]);
                     }
                 });
             }
