@@ -50,16 +50,16 @@ pub const OPTIONS: &[OptionSpec] = &[
     spec(
         "write_buffer_entries",
         "writes, 1 to 2^32",
-        "262144",
+        "131072",
         false,
         "Writes that gather in memory before they go into the index together. Larger writes less of the index for each, takes more memory, and makes opening after a crash slower.",
     ),
     spec(
         "write_buffer_bytes",
         "bytes",
-        "32MiB",
+        "16MiB",
         false,
-        "Memory of the write buffer's keys that sets off a flush as well; up to twice as much is in use while one runs.",
+        "Memory of the write buffer's keys that sets off a flush as well; up to three times as much is in use while one runs.",
     ),
     spec(
         "write_buffer_log_bytes",
@@ -324,8 +324,8 @@ impl Tuning {
         };
         let most = 1 << 50;
         Ok(Tuning {
-            write_buffer_entries: ranged(options, "write_buffer_entries", 1 << 18, 1, 1 << 32)?,
-            write_buffer_bytes: ranged(options, "write_buffer_bytes", 32 << 20, 1, most)?,
+            write_buffer_entries: ranged(options, "write_buffer_entries", 1 << 17, 1, 1 << 32)?,
+            write_buffer_bytes: ranged(options, "write_buffer_bytes", 16 << 20, 1, most)?,
             write_buffer_log_bytes: ranged(
                 options,
                 "write_buffer_log_bytes",
