@@ -44,15 +44,15 @@ impl Documents for Keys<'_> {
     }
 
     fn keys(&self, documents: &[u64]) -> Result<Vec<Vec<u8>>> {
-        let addresses: Vec<DocumentAddress> = documents
-            .iter()
-            .map(|&bits| DocumentAddress(bits))
-            .collect();
-        let documents = self.core.documents(self.database, &addresses)?;
-        Ok(documents
-            .into_iter()
-            .map(|document| document.key.to_vec())
-            .collect())
+        let mut keys = Vec::with_capacity(documents.len());
+        // A piece at a time: their values are not kept.
+        for piece in documents.chunks(KEYS_READ_TOGETHER) {
+            let addresses: Vec<DocumentAddress> =
+                piece.iter().map(|&bits| DocumentAddress(bits)).collect();
+            let documents = self.core.documents(self.database, &addresses)?;
+            keys.extend(documents.into_iter().map(|document| document.key.to_vec()));
+        }
+        Ok(keys)
     }
 
     fn may_match(&self, document: u64, key: &[u8]) -> bool {
@@ -76,6 +76,8 @@ pub(crate) struct Index {
     options: TrieOptions,
 }
 
+/// Documents whose keys are read together.
+const KEYS_READ_TOGETHER: usize = 1_024;
 /// Entries of a tree that a dump shows.
 const DUMPED_ENTRIES: usize = 1_000;
 
