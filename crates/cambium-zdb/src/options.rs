@@ -129,7 +129,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "bytes",
         "8MiB",
         false,
-        "Cache of entries (hot buckets of string keys, small values). 0 switches it off.",
+        "Cache: values of integer keys, hot buckets of string keys. Larger answers more reads from memory; dense small values take 16 bytes each. 0 switches it off.",
     ),
     spec(
         "snapshot_limit",
