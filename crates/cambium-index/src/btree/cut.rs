@@ -1,7 +1,7 @@
 //! Cutting a run into nodes.
 //!
-//! [`full`] fills each node and leaves what remains to the last: for appends
-//! at the right end and for bulk loads. [`even`] makes as few nodes, about
+//! `full` fills each node and leaves what remains to the last: for appends
+//! at the right end and for bulk loads. `even` makes as few nodes, about
 //! equally full, so that each can take more: for everything else. Both may
 //! move a cut a little to the left, to where the separator is shortest
 //! (Bayer and Unterauer 1977, section 3: the interval of splitting).

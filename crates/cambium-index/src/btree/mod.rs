@@ -2,7 +2,7 @@
 //!
 //! A tree is the address of its root; all calls are functions over roots, since
 //! an HB+-trie keeps thousands of trees. Nodes are never changed: a batch
-//! ([`apply`]) appends the changed ones and answers the new root, while the
+//! ([`apply()`]) appends the changed ones and answers the new root, while the
 //! old root still shows the old tree (ForestDB 2016, sections 2.1 and 2.3;
 //! Comer, "The ubiquitous B-tree", 1979).
 //!

@@ -27,12 +27,12 @@
 //! | `head` | what a tree's root node says about the tree: kind, position, skipped prefix |
 //! | `trees` | the B+-trees, as the trie uses them |
 //! | [`lookup`] | finding the one document that can have a key |
-//! | [`apply`] | a sorted batch of changes in one pass |
+//! | [`apply()`] | a sorted batch of changes in one pass |
 //! | `plan`, `grow`, `outcome` | its three parts: what is there, new sub-trees, what is left of a tree |
 //! | [`bulk`] | a whole trie from sorted input |
 //! | [`extension`] | when a leaf tree becomes a trie tree (section 3.2.3), and figure 10 |
 //! | [`cursor`] | walking both ways in key order |
-//! | [`check`], [`dump`] | every invariant, statistics, a readable drawing |
+//! | [`check()`], [`dump()`] | every invariant, statistics, a readable drawing |
 //!
 //! # Invariants
 //! 1. *Position*: a tree sees the bytes of a key from its position on. A sub-tree's
