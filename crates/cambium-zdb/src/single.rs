@@ -38,26 +38,24 @@ impl Core {
             if writer.any_buffered && durability == Durability::Written {
                 return None;
             }
-            let (table, file) = self.place_for(key)?;
-            self.put_locked(&mut writer, (&table, &file), (key, value), durability)
+            if self.history.open_snapshots() > 0 {
+                return None;
+            }
+            // No reference is counted: the counts lie in lines that every
+            // writer would have to fetch from the one before. Nobody closes the
+            // table or switches the file but under the writer lock.
+            self.with_open_table(key, |table| {
+                table.is_prepared(key).then(|| {
+                    table.with_current_file(table.place_of(key), |file| {
+                        self.put_locked(&mut writer, (table, file), (key, value), durability)
+                    })
+                })
+            })??
         };
         if self.checkpoint_due.load(Ordering::Acquire) {
             self.on_checkpoint_due();
         }
         Some(answer)
-    }
-
-    /// The table and data file that take an entry of `key`, if nothing has to
-    /// be read, allocated or kept for that.
-    fn place_for(&self, key: u64) -> Option<(Arc<Table>, Arc<DataFile>)> {
-        if self.history.open_snapshots() > 0 {
-            return None;
-        }
-        self.with_open_table(key, |table| {
-            table
-                .is_prepared(key)
-                .then(|| (table.clone(), table.current_file(table.place_of(key))))
-        })?
     }
 
     fn put_locked(

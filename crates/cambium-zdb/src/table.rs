@@ -230,6 +230,12 @@ impl Table {
         self.places.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Does something with the data file that takes new entries of a place. The
+    /// caller holds the writer lock, so no switch waits meanwhile.
+    pub fn with_current_file<R>(&self, place: usize, work: impl FnOnce(&Arc<DataFile>) -> R) -> R {
+        work(&self.places()[place].current)
+    }
+
     /// The data file that takes new entries of a place.
     pub fn current_file(&self, place: usize) -> Arc<DataFile> {
         self.places()[place].current.clone()

@@ -21,6 +21,11 @@ mod supervisor;
 mod weather;
 mod worker;
 
+/// A binary chooses its allocator; this one gives and takes small pieces in half
+/// the time of the system's, and keeps caches on huge pages where it can.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 use std::process::ExitCode;
 
 use cambium_base::error::ErrorClass;
