@@ -86,6 +86,34 @@ impl OptionValues {
             .transpose()
     }
 
+    /// Takes a number out, or the default, and refuses it outside of a range.
+    pub fn take_ranged(&mut self, name: &str, default: u64, least: u64, most: u64) -> Result<u64> {
+        let value = self.take_u64(name)?.unwrap_or(default);
+        if (least..=most).contains(&value) {
+            return Ok(value);
+        }
+        Err(invalid_option(
+            name,
+            &value.to_string(),
+            &format!("{least} to {most}"),
+        ))
+    }
+
+    /// Refuses options that are fixed when a store is created: for opening one
+    /// that is there.
+    pub fn refuse_fixed(&self, specs: &[OptionSpec]) -> Result<()> {
+        let fixed = specs
+            .iter()
+            .find(|option| option.at_creation && self.get(option.name).is_some());
+        match fixed {
+            None => Ok(()),
+            Some(option) => Err(Error::InvalidArgument(format!(
+                "option {} is fixed when a store is created; create a new store to change it",
+                option.name
+            ))),
+        }
+    }
+
     /// Takes a yes or no out.
     pub fn take_bool(&mut self, name: &str) -> Result<Option<bool>> {
         self.take(name)
@@ -114,6 +142,11 @@ impl OptionValues {
             "engine {engine} has no option {name:?}{hint}"
         )))
     }
+}
+
+/// The error of an option whose value cannot be.
+pub fn invalid_option(name: &str, value: &str, expected: &str) -> Error {
+    Error::InvalidArgument(format!("option {name}={value}: expected {expected}"))
 }
 
 /// A number of bytes: digits, then nothing, `KiB`, `MiB`, `GiB` or `TiB`.

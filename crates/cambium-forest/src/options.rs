@@ -1,6 +1,7 @@
 //! Options of engine `forest`: those fixed at creation ([`Shape`]), which the
 //! header of each database file keeps, and those of each opening ([`Tuning`]).
 
+use cambium_api::options::invalid_option;
 use cambium_api::{OptionSpec, OptionValues};
 use cambium_base::{Error, Result};
 use cambium_io::ReadBackend;
@@ -192,13 +193,25 @@ impl Shape {
             None | Some("mended") => LeafExtension::Mended,
             Some("paper") => LeafExtension::Paper,
             Some("off") => LeafExtension::Off,
-            Some(other) => return Err(invalid("leaf_extension", other, "mended, paper or off")),
+            Some(other) => {
+                return Err(invalid_option(
+                    "leaf_extension",
+                    other,
+                    "mended, paper or off",
+                ));
+            }
         };
         let index = match options.take("index").as_deref() {
             None | Some("hbtrie") => IndexShape::HbTrie(extension),
             Some("prefix_btree") => IndexShape::PrefixBTree,
             Some("btree") => IndexShape::BTree,
-            Some(other) => return Err(invalid("index", other, "hbtrie, prefix_btree or btree")),
+            Some(other) => {
+                return Err(invalid_option(
+                    "index",
+                    other,
+                    "hbtrie, prefix_btree or btree",
+                ));
+            }
         };
         if !matches!(index, IndexShape::HbTrie(_)) && extension != LeafExtension::Mended {
             return Err(Error::InvalidArgument(
@@ -207,7 +220,7 @@ impl Shape {
         }
         Ok(Shape {
             node_bytes: power_of_two(options, "node_bytes")?,
-            chunk_bytes: ranged(options, "chunk_bytes", 8, 1, 32)? as u8,
+            chunk_bytes: options.take_ranged("chunk_bytes", 8, 1, 32)? as u8,
             index,
             block_bytes: power_of_two(options, "block_bytes")?,
         })
@@ -324,57 +337,44 @@ impl Tuning {
         };
         let most = 1 << 50;
         Ok(Tuning {
-            write_buffer_entries: ranged(options, "write_buffer_entries", 1 << 17, 1, 1 << 32)?,
-            write_buffer_bytes: ranged(options, "write_buffer_bytes", 16 << 20, 1, most)?,
-            write_buffer_log_bytes: ranged(
-                options,
+            write_buffer_entries: options.take_ranged(
+                "write_buffer_entries",
+                1 << 17,
+                1,
+                1 << 32,
+            )?,
+            write_buffer_bytes: options.take_ranged("write_buffer_bytes", 16 << 20, 1, most)?,
+            write_buffer_log_bytes: options.take_ranged(
                 "write_buffer_log_bytes",
                 256 << 20,
                 1 << 10,
                 most,
             )?,
-            cache_bytes: ranged(options, "cache_bytes", 64 << 20, 0, most)?,
-            document_cache_bytes: ranged(options, "document_cache_bytes", 0, 0, most)?,
-            read_ahead: ranged(options, "read_ahead", 32, 1, 1024)? as usize,
-            buffer_bytes: ranged(options, "buffer_bytes", 1 << 20, 0, 1 << 30)? as usize,
-            preallocate_bytes: ranged(options, "preallocate_bytes", 64 << 20, 0, 1 << 40)?,
-            compaction_threshold: ranged(options, "compaction_threshold", 50, 1, 100)?,
-            compaction_least_bytes: ranged(options, "compaction_least_bytes", 16 << 20, 0, most)?,
+            cache_bytes: options.take_ranged("cache_bytes", 64 << 20, 0, most)?,
+            document_cache_bytes: options.take_ranged("document_cache_bytes", 0, 0, most)?,
+            read_ahead: options.take_ranged("read_ahead", 32, 1, 1024)? as usize,
+            buffer_bytes: options.take_ranged("buffer_bytes", 1 << 20, 0, 1 << 30)? as usize,
+            preallocate_bytes: options.take_ranged("preallocate_bytes", 64 << 20, 0, 1 << 40)?,
+            compaction_threshold: options.take_ranged("compaction_threshold", 50, 1, 100)?,
+            compaction_least_bytes: options.take_ranged(
+                "compaction_least_bytes",
+                16 << 20,
+                0,
+                most,
+            )?,
             backend,
-            batch: ranged(options, "batch", 64, 1, 1024)? as usize,
+            batch: options.take_ranged("batch", 64, 1, 1024)? as usize,
             seeded_bug: crate::seeded_bug::take(options)?,
         })
     }
 }
 
 fn power_of_two(options: &mut OptionValues, name: &str) -> Result<u32> {
-    let value = ranged(options, name, 4096, 512, 64 << 10)?;
+    let value = options.take_ranged(name, 4096, 512, 64 << 10)?;
     if value.is_power_of_two() {
         return Ok(value as u32);
     }
-    Err(invalid(name, &value.to_string(), "a power of two"))
-}
-
-fn ranged(
-    options: &mut OptionValues,
-    name: &str,
-    default: u64,
-    least: u64,
-    most: u64,
-) -> Result<u64> {
-    let value = options.take_u64(name)?.unwrap_or(default);
-    if (least..=most).contains(&value) {
-        return Ok(value);
-    }
-    Err(invalid(
-        name,
-        &value.to_string(),
-        &format!("{least} to {most}"),
-    ))
-}
-
-fn invalid(name: &str, value: &str, expected: &str) -> Error {
-    Error::InvalidArgument(format!("option {name}={value}: expected {expected}"))
+    Err(invalid_option(name, &value.to_string(), "a power of two"))
 }
 
 #[cfg(test)]

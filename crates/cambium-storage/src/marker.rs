@@ -112,6 +112,35 @@ pub fn read_marker(file_system: &dyn FileSystem, path: &Path) -> Result<Marker> 
         })
 }
 
+/// Reads the marker of a store of one engine, of a format version that this
+/// program reads.
+///
+/// # Errors
+/// As [`read_marker`]; `NotAStore` for another engine's, `UnsupportedVersion`
+/// for a newer format.
+pub fn read_marker_of(
+    file_system: &dyn FileSystem,
+    path: &Path,
+    engine: &str,
+    newest: u32,
+) -> Result<Marker> {
+    let marker = read_marker(file_system, path)?;
+    if marker.engine != engine {
+        return Err(Error::NotAStore {
+            path: path.to_path_buf(),
+            what: format!("it is a store of engine {}, not of {engine}", marker.engine),
+        });
+    }
+    if marker.format_version > newest {
+        return Err(Error::UnsupportedVersion {
+            path: path.join(MARKER_NAME),
+            found: marker.format_version,
+            supported: newest,
+        });
+    }
+    Ok(marker)
+}
+
 /// Checks that a folder can become a store: it is not there, or empty but for
 /// what a crash while making a store left behind (`leftover` says whether a
 /// name can be that). Makes the folder if needed.

@@ -118,7 +118,7 @@ pub(crate) fn open(
 ) -> Result<Arc<Core>> {
     let mut options = options.clone();
     let tuning = Tuning::take(&mut options)?;
-    refuse_creation_options(&options)?;
+    options.refuse_fixed(OPTIONS)?;
     options.finish(ENGINE, OPTIONS)?;
     let file_system = &*environment.file_system;
     let marker = read_marker(file_system, path)?;
@@ -187,34 +187,7 @@ pub(crate) fn attach(
 
 /// The marker of a `zdb` store of a version this program reads.
 pub(crate) fn read_marker(file_system: &dyn FileSystem, path: &Path) -> Result<Marker> {
-    let marker = marker::read_marker(file_system, path)?;
-    if marker.engine != ENGINE {
-        return Err(Error::NotAStore {
-            path: path.to_path_buf(),
-            what: format!("it is a store of engine {}, not of {ENGINE}", marker.engine),
-        });
-    }
-    if marker.format_version > FORMAT_VERSION {
-        return Err(Error::UnsupportedVersion {
-            path: path.join(marker::MARKER_NAME),
-            found: marker.format_version,
-            supported: FORMAT_VERSION,
-        });
-    }
-    Ok(marker)
-}
-
-fn refuse_creation_options(options: &OptionValues) -> Result<()> {
-    let fixed = OPTIONS
-        .iter()
-        .find(|option| option.at_creation && options.get(option.name).is_some());
-    match fixed {
-        None => Ok(()),
-        Some(option) => Err(Error::InvalidArgument(format!(
-            "option {} is fixed when a store is created; create a new store to change it",
-            option.name
-        ))),
-    }
+    marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION)
 }
 
 /// True for names that a `zdb` store gives to its files.

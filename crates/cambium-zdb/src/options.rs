@@ -1,9 +1,10 @@
 //! Options of engine `zdb`: those fixed at creation ([`Shape`]), which the
 //! superblock keeps, and those of each opening ([`Tuning`]).
 
+use cambium_api::options::invalid_option;
 use cambium_api::{OptionSpec, OptionValues};
+use cambium_base::Result;
 use cambium_base::coding::Decoder;
-use cambium_base::{Error, Result};
 use cambium_index::SlotFormat;
 use cambium_io::ReadBackend;
 
@@ -222,30 +223,30 @@ impl Shape {
         let keys = match options.take("keys").as_deref() {
             None | Some("string") => Keys::String,
             Some("integer") => Keys::Integer,
-            Some(other) => return Err(invalid("keys", other, "string or integer")),
+            Some(other) => return Err(invalid_option("keys", other, "string or integer")),
         };
-        let slot_bytes = ranged(options, "slot_bytes", 8, 4, 8)?;
-        let alignment = ranged(options, "alignment", 8, 1, 4096)?;
+        let slot_bytes = options.take_ranged("slot_bytes", 8, 4, 8)?;
+        let alignment = options.take_ranged("alignment", 8, 1, 4096)?;
         let shape = Shape {
             keys,
             slots: SlotFormat::new(slot_bytes as usize, alignment)?,
             alignment,
-            data_files: ranged(options, "data_files", 4, 1, 256)? as u32,
-            keys_per_table: ranged(options, "keys_per_table", 1_000_000, 1, 1 << 32)?,
-            piece_bytes: ranged(options, "piece_bytes", 64 << 10, 256, 16 << 20)? as u32,
-            block_bytes: ranged(options, "block_bytes", 4096, 256, 64 << 10)? as u32,
-            buckets: ranged(options, "buckets", 1 << 16, 1, 1 << 27)?,
-            commit_log_bytes: ranged(options, "commit_log_bytes", 8 << 20, 1 << 10, 1 << 30)?,
+            data_files: options.take_ranged("data_files", 4, 1, 256)? as u32,
+            keys_per_table: options.take_ranged("keys_per_table", 1_000_000, 1, 1 << 32)?,
+            piece_bytes: options.take_ranged("piece_bytes", 64 << 10, 256, 16 << 20)? as u32,
+            block_bytes: options.take_ranged("block_bytes", 4096, 256, 64 << 10)? as u32,
+            buckets: options.take_ranged("buckets", 1 << 16, 1, 1 << 27)?,
+            commit_log_bytes: options.take_ranged("commit_log_bytes", 8 << 20, 1 << 10, 1 << 30)?,
         };
         if !shape.block_bytes.is_power_of_two() || u64::from(shape.block_bytes) < alignment {
-            return Err(invalid(
+            return Err(invalid_option(
                 "block_bytes",
                 &shape.block_bytes.to_string(),
                 "a power of two, no smaller than the alignment",
             ));
         }
         if !shape.buckets.is_power_of_two() {
-            return Err(invalid(
+            return Err(invalid_option(
                 "buckets",
                 &shape.buckets.to_string(),
                 "a power of two",
@@ -375,45 +376,28 @@ impl Tuning {
             Some(text) => text.parse()?,
         };
         let tuning = Tuning {
-            commit_group_bytes: ranged(options, "commit_group_bytes", 64 << 10, 0, 1 << 30)?,
-            checkpoint_bytes: ranged(options, "checkpoint_bytes", 128 << 20, 1 << 10, most)?,
-            open_tables: ranged(options, "open_tables", 128, 1, 1 << 20)? as usize,
-            max_tables: ranged(options, "max_tables", 65_536, 1, 1 << 24)? as usize,
-            sparse_tables: ranged(options, "sparse_tables", 16, 1, 1 << 24)? as usize,
-            read_guess_bytes: ranged(options, "read_guess_bytes", 4096, 64, 64 << 20)? as usize,
-            buffer_bytes: ranged(options, "buffer_bytes", 1 << 20, 0, 1 << 30)? as usize,
-            cache_bytes: ranged(options, "cache_bytes", 8 << 20, 0, most)?,
-            snapshot_limit: ranged(options, "snapshot_limit", 1_000_000, 1, most)?,
-            compaction_threshold: ranged(options, "compaction_threshold", 50, 1, 100)?,
-            compaction_least_bytes: ranged(options, "compaction_least_bytes", 1 << 20, 0, most)?,
+            commit_group_bytes: options.take_ranged("commit_group_bytes", 64 << 10, 0, 1 << 30)?,
+            checkpoint_bytes: options.take_ranged("checkpoint_bytes", 128 << 20, 1 << 10, most)?,
+            open_tables: options.take_ranged("open_tables", 128, 1, 1 << 20)? as usize,
+            max_tables: options.take_ranged("max_tables", 65_536, 1, 1 << 24)? as usize,
+            sparse_tables: options.take_ranged("sparse_tables", 16, 1, 1 << 24)? as usize,
+            read_guess_bytes: options.take_ranged("read_guess_bytes", 4096, 64, 64 << 20)? as usize,
+            buffer_bytes: options.take_ranged("buffer_bytes", 1 << 20, 0, 1 << 30)? as usize,
+            cache_bytes: options.take_ranged("cache_bytes", 8 << 20, 0, most)?,
+            snapshot_limit: options.take_ranged("snapshot_limit", 1_000_000, 1, most)?,
+            compaction_threshold: options.take_ranged("compaction_threshold", 50, 1, 100)?,
+            compaction_least_bytes: options.take_ranged(
+                "compaction_least_bytes",
+                1 << 20,
+                0,
+                most,
+            )?,
             backend,
-            batch: ranged(options, "batch", 64, 1, 1024)? as usize,
+            batch: options.take_ranged("batch", 64, 1, 1024)? as usize,
             seeded_bug: crate::seeded_bug::take(options)?,
         };
         Ok(tuning)
     }
-}
-
-fn ranged(
-    options: &mut OptionValues,
-    name: &str,
-    default: u64,
-    least: u64,
-    most: u64,
-) -> Result<u64> {
-    let value = options.take_u64(name)?.unwrap_or(default);
-    if (least..=most).contains(&value) {
-        return Ok(value);
-    }
-    Err(invalid(
-        name,
-        &value.to_string(),
-        &format!("{least} to {most}"),
-    ))
-}
-
-fn invalid(name: &str, value: &str, expected: &str) -> Error {
-    Error::InvalidArgument(format!("option {name}={value}: expected {expected}"))
 }
 
 #[cfg(test)]

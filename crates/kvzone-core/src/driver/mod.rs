@@ -64,13 +64,14 @@ use crate::record::Phase;
 /// The job's folder must be there; the store's own folder inside of it is made.
 ///
 /// ```no_run
-/// # fn job() -> kvzone_core::job::Job { unimplemented!() }
+/// # fn tell(job: &kvzone_core::job::Job) -> kvzone_core::error::Result<()> {
 /// use kvzone_core::calibration::Memory;
 /// use kvzone_core::driver::run_job;
 ///
-/// for phase in run_job(&Memory, &job(), &()).unwrap() {
+/// for phase in run_job(&Memory, job, &())? {
 ///     println!("{:?}: {} operations", phase.phase, phase.operations);
 /// }
+/// # Ok(()) }
 /// ```
 pub fn run_job(
     adapter: &dyn Adapter,
