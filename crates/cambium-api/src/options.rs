@@ -25,12 +25,29 @@ pub struct OptionSpec {
 /// use cambium_api::OptionValues;
 /// let mut options = OptionValues::default();
 /// options.set("data_files", "4");
+/// assert_eq!(options, OptionValues::from([("data_files", "4")]));
 /// assert_eq!(options.take_u64("data_files").unwrap(), Some(4));
 /// options.finish("zdb", &[]).unwrap();
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OptionValues {
     values: BTreeMap<String, String>,
+}
+
+impl<const N: usize> From<[(&str, &str); N]> for OptionValues {
+    fn from(pairs: [(&str, &str); N]) -> Self {
+        OptionValues::from(&pairs[..])
+    }
+}
+
+impl From<&[(&str, &str)]> for OptionValues {
+    fn from(pairs: &[(&str, &str)]) -> Self {
+        let mut options = OptionValues::default();
+        for (name, value) in pairs {
+            options.set(name, value);
+        }
+        options
+    }
 }
 
 impl OptionValues {

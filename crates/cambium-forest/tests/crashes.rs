@@ -6,8 +6,8 @@
 
 use cambium_forest::Forest;
 use cambium_forest::seeded_bug::SeededBug;
-use cambium_io::simulated::Event;
-use cambium_testkit::{Breakage, CrashSuite};
+use cambium_testkit::crash::{FAULTS, POWER_CUTS};
+use cambium_testkit::{Breakage, CrashSuite, each_breach_is_found, each_bug_is_found};
 
 fn suite(test: &'static str) -> CrashSuite {
     CrashSuite::new(&Forest, env!("CARGO_PKG_NAME"), test)
@@ -22,21 +22,7 @@ fn suite(test: &'static str) -> CrashSuite {
 #[test]
 fn any_crash_leaves_a_prefix() {
     let report = suite("any_crash_leaves_a_prefix").states(200_000).run();
-    for event in [
-        Event::CrashNothingUnsynced,
-        Event::CrashEverything,
-        Event::CrashPrefix,
-        Event::CrashSectors,
-        Event::CrashLengthsWithoutData,
-        Event::CrashDataWithoutLengths,
-        Event::CrashNames,
-        Event::TornWrite,
-        Event::WriteLost,
-        Event::NameLost,
-        Event::ProcessCrash,
-    ] {
-        assert!(report.event(event) > 0, "{event:?} was never met");
-    }
+    report.met(&POWER_CUTS);
 }
 
 #[test]
@@ -62,14 +48,7 @@ fn failing_operations_lose_nothing() {
     let report = suite("failing_operations_lose_nothing")
         .states(20_000)
         .run_faults();
-    for event in [
-        Event::DiskFull,
-        Event::PartialWrite,
-        Event::SyncDroppedPages,
-        Event::ErrorInjected,
-    ] {
-        assert!(report.event(event) > 0, "{event:?} was never met");
-    }
+    report.met(&FAULTS);
 }
 
 /// Crashes damage no live byte: `damage.rs` finds the first. A recovery's header
@@ -83,21 +62,15 @@ const FOUND_ELSEWHERE: [SeededBug; 3] = [
 
 #[test]
 fn every_seeded_bug_is_found() {
-    let mut missed = Vec::new();
-    for (bug, name) in SeededBug::ALL {
-        if FOUND_ELSEWHERE.contains(&bug) {
-            continue;
-        }
-        let found = suite("every_seeded_bug_is_found")
+    let asked = SeededBug::ALL
+        .iter()
+        .filter(|(bug, _)| !FOUND_ELSEWHERE.contains(bug));
+    each_bug_is_found(asked.map(|(_, name)| *name), |name| {
+        suite("every_seeded_bug_is_found")
             .opening("seeded_bug", name)
             .states(10_000)
-            .find_failure();
-        match found {
-            Some(failure) => println!("{name}: seed {}: {}", failure.seed(), failure.what()),
-            None => missed.push(name),
-        }
-    }
-    assert!(missed.is_empty(), "not found: {missed:?}");
+            .find_failure()
+    });
 }
 
 /// What `forest` relies on for space or for other processes, not for its data:
@@ -111,19 +84,10 @@ const TOLERATED: [Breakage; 3] = [
 
 #[test]
 fn every_breach_of_the_disks_contract_is_found() {
-    let mut missed = Vec::new();
-    for (breakage, name) in Breakage::ALL {
-        if TOLERATED.contains(&breakage) {
-            continue;
-        }
-        let found = suite("every_breach_of_the_disks_contract_is_found")
+    each_breach_is_found(&TOLERATED, |breakage| {
+        suite("every_breach_of_the_disks_contract_is_found")
             .broken(breakage)
             .states(10_000)
-            .find_failure();
-        match found {
-            Some(failure) => println!("{name}: seed {}: {}", failure.seed(), failure.what()),
-            None => missed.push(name),
-        }
-    }
-    assert!(missed.is_empty(), "not found: {missed:?}");
+            .find_failure()
+    });
 }

@@ -7,42 +7,25 @@ use std::sync::Arc;
 
 use cambium_api::{Durability, Engine, EngineKind, OptionValues, WriteBatch};
 use cambium_forest::Forest;
-use cambium_io::recording::{IoCounters, Recorder, RecordingFileSystem};
-use cambium_io::{Environment, FileSystem};
+use cambium_io::Environment;
+use cambium_testkit::counted::Counted;
 
 const PATH: &str = "/store";
 
-/// An environment whose file system counts, and the counters.
-fn counted() -> (Environment, Recorder) {
-    let plain = Environment::memory();
-    let (file_system, recorder) = RecordingFileSystem::counting(plain.file_system.clone());
-    let file_system: Arc<dyn FileSystem> = Arc::new(file_system);
-    (
-        Environment {
-            file_system,
-            ..plain
-        },
-        recorder,
-    )
-}
-
-fn options(pairs: &[(&str, &str)]) -> OptionValues {
-    let mut options = OptionValues::default();
-    for (name, value) in pairs {
-        options.set(name, value);
-    }
-    options
-}
-
 fn create(environment: &Environment, pairs: &[(&str, &str)]) -> Arc<dyn Engine> {
     Forest
-        .create(environment, Path::new(PATH), &options(pairs))
+        .create(environment, Path::new(PATH), &OptionValues::from(pairs))
         .unwrap()
 }
 
 fn open(environment: &Environment, pairs: &[(&str, &str)]) -> Arc<dyn Engine> {
     Forest
-        .open(environment, Path::new(PATH), &options(pairs), &())
+        .open(
+            environment,
+            Path::new(PATH),
+            &OptionValues::from(pairs),
+            &(),
+        )
         .unwrap()
 }
 
@@ -52,17 +35,10 @@ fn key(number: u64) -> Vec<u8> {
     format!("{scattered:016x}{number:08}").into_bytes()
 }
 
-/// What `work` made the device do.
-fn during(recorder: &Recorder, work: impl FnOnce()) -> IoCounters {
-    let before = recorder.counters();
-    work();
-    recorder.counters().since(before)
-}
-
 #[test]
 fn a_document_of_any_length_costs_one_read_and_a_missing_key_none() {
-    let (environment, recorder) = counted();
-    let store = create(&environment, &[]);
+    let device = Counted::new();
+    let store = create(&device.environment, &[]);
     let sizes = [0usize, 4, 1000, 4096, 5000, 100_000, 3 << 20];
     for (number, size) in sizes.iter().enumerate() {
         let value = vec![number as u8; *size];
@@ -71,11 +47,11 @@ fn a_document_of_any_length_costs_one_read_and_a_missing_key_none() {
             .unwrap();
     }
     store.close().unwrap();
-    let store = open(&environment, &[]);
+    let store = open(&device.environment, &[]);
     // The first touch reads the node of the index.
     store.get(&key(0)).unwrap();
     for (number, size) in sizes.iter().enumerate() {
-        let reads = during(&recorder, || {
+        let reads = device.during(|| {
             let value = store.get(&key(number as u64)).unwrap().unwrap();
             assert_eq!(value.len(), *size);
         });
@@ -85,7 +61,7 @@ fn a_document_of_any_length_costs_one_read_and_a_missing_key_none() {
             "{reads:?} for {size} bytes"
         );
     }
-    let missing = during(&recorder, || {
+    let missing = device.during(|| {
         for number in 100..200 {
             assert_eq!(store.get(&key(number)).unwrap(), None);
         }
@@ -95,20 +71,20 @@ fn a_document_of_any_length_costs_one_read_and_a_missing_key_none() {
 
 #[test]
 fn a_commit_is_one_write_and_a_synced_group_one_sync() {
-    let (environment, recorder) = counted();
-    let store = create(&environment, &[]);
+    let device = Counted::new();
+    let store = create(&device.environment, &[]);
     store.put(b"first", b"", Durability::Synced).unwrap();
     for round in 0..50u64 {
         let mut batch = WriteBatch::new();
         for number in 0..8 {
             batch.put(&key(number), &key(round));
         }
-        let done = during(&recorder, || {
+        let done = device.during(|| {
             store.write(batch, Durability::Synced).unwrap();
         });
         assert_eq!((done.syncs, done.writes), (1, 1), "eight documents");
         assert!(done.bytes_written <= 4096, "documents alone: {done:?}");
-        let done = during(&recorder, || {
+        let done = device.during(|| {
             store
                 .put(&key(round), b"value", Durability::Written)
                 .unwrap();
@@ -119,10 +95,10 @@ fn a_commit_is_one_write_and_a_synced_group_one_sync() {
 
 #[test]
 fn an_overwrite_reads_no_old_document() {
-    let (environment, recorder) = counted();
-    let store = create(&environment, &[("write_buffer_entries", "1000")]);
+    let device = Counted::new();
+    let store = create(&device.environment, &[("write_buffer_entries", "1000")]);
     for _ in 0..3 {
-        let done = during(&recorder, || {
+        let done = device.during(|| {
             for number in 0..1000 {
                 store
                     .put(&key(number), &[1; 500], Durability::Written)
@@ -141,8 +117,8 @@ fn an_overwrite_reads_no_old_document() {
 fn an_open_after_a_clean_close_reads_a_constant_number_of_blocks() {
     let mut reads_of = Vec::new();
     for entries in [100u64, 20_000] {
-        let (environment, recorder) = counted();
-        let store = create(&environment, &[]);
+        let device = Counted::new();
+        let store = create(&device.environment, &[]);
         for number in 0..entries {
             store
                 .put(&key(number), &[1; 100], Durability::Buffered)
@@ -151,7 +127,7 @@ fn an_open_after_a_clean_close_reads_a_constant_number_of_blocks() {
         store.close().unwrap();
         drop(store);
         let mut store = None;
-        let opened = during(&recorder, || store = Some(open(&environment, &[])));
+        let opened = device.during(|| store = Some(open(&device.environment, &[])));
         assert!(opened.bytes_read < 32 << 10, "{opened:?}");
         assert_eq!(opened.writes, 0, "an open that writes nothing stays clean");
         reads_of.push((opened.reads, opened.bytes_read));
@@ -161,13 +137,13 @@ fn an_open_after_a_clean_close_reads_a_constant_number_of_blocks() {
 
 #[test]
 fn an_open_after_a_kill_reads_what_followed_the_last_flush() {
-    let (environment, recorder) = counted();
+    let device = Counted::new();
     // What is allocated ahead is looked at too.
     let tuning = [
         ("write_buffer_entries", "10000"),
         ("preallocate_bytes", "65536"),
     ];
-    let store = create(&environment, &tuning);
+    let store = create(&device.environment, &tuning);
     for number in 0..50_100u64 {
         store
             .put(&key(number), &[1; 100], Durability::Buffered)
@@ -176,7 +152,7 @@ fn an_open_after_a_kill_reads_what_followed_the_last_flush() {
     store.sync().unwrap();
     drop(store);
     let mut store = None;
-    let opened = during(&recorder, || store = Some(open(&environment, &tuning)));
+    let opened = device.during(|| store = Some(open(&device.environment, &tuning)));
     let store = store.unwrap();
     let replayed = store.stats().unwrap().number("writes_replayed").unwrap();
     assert_eq!(replayed, 100);
@@ -186,8 +162,8 @@ fn an_open_after_a_kill_reads_what_followed_the_last_flush() {
 
 #[test]
 fn many_keys_are_read_in_two_batches_at_most_a_level() {
-    let (environment, recorder) = counted();
-    let store = create(&environment, &[]);
+    let device = Counted::new();
+    let store = create(&device.environment, &[]);
     let count = 3_000u64;
     for number in 0..count {
         store
@@ -195,11 +171,11 @@ fn many_keys_are_read_in_two_batches_at_most_a_level() {
             .unwrap();
     }
     store.close().unwrap();
-    let store = open(&environment, &[]);
+    let store = open(&device.environment, &[]);
     let keys: Vec<Vec<u8>> = (0..count + 100).map(key).collect();
     let asked: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     let mut values = Vec::new();
-    let done = during(&recorder, || values = store.multi_get(&asked).unwrap());
+    let done = device.during(|| values = store.multi_get(&asked).unwrap());
     for (number, value) in values.iter().enumerate() {
         let expected = (number as u64) < count;
         assert_eq!(value.is_some(), expected, "key {number}");

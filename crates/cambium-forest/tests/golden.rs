@@ -8,113 +8,73 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
-use cambium_api::{
-    CompactOptions, Durability, Engine, EngineKind, IterationOrder, OptionValues, WriteBatch,
-};
+use cambium_api::{CompactOptions, Durability, EngineKind, OptionValues, WriteBatch};
 use cambium_forest::Forest;
-use cambium_io::recording::{Recorder, RecordingFileSystem};
+use cambium_io::Environment;
 use cambium_io::simulated::SimulatedDisk;
-use cambium_io::{Environment, OpenOptions};
-
-fn testdata(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("testdata")
-        .join(name)
-}
-
-fn updating() -> bool {
-    std::env::var_os("UPDATE_GOLDEN").is_some()
-}
+use cambium_testkit::golden::{
+    FIXTURE, Golden, Trace, contents, fixture_in_memory, refuses_a_newer_format,
+};
 
 fn small() -> OptionValues {
-    let mut options = OptionValues::default();
-    for (name, value) in [
+    OptionValues::from([
         ("node_bytes", "512"),
         ("block_bytes", "512"),
         ("write_buffer_entries", "16"),
         ("preallocate_bytes", "4096"),
         ("compaction_threshold", "100"),
-    ] {
-        options.set(name, value);
-    }
-    options
+    ])
 }
 
-fn compare(name: &str, found: &str) {
-    let path = testdata(name);
-    if updating() {
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, found).unwrap();
-        return;
-    }
-    let golden = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(
-        golden,
-        found,
-        "this differs from {}; if it should, update it with UPDATE_GOLDEN=1",
-        path.display()
-    );
+fn golden() -> Golden {
+    Golden::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 #[test]
 fn each_call_does_these_operations_in_this_order() {
-    let disk = SimulatedDisk::new(1);
-    let plain = Environment::simulated(&disk, 1);
     let folder = Path::new("/store");
-    let (file_system, recorder) = RecordingFileSystem::new(Arc::new(disk), folder);
-    let environment = Environment {
-        file_system: Arc::new(file_system),
-        ..plain
-    };
-    let mut trace = String::new();
-    let mut note = |recorder: &Recorder, what: &str| {
-        trace += &format!("# {what}\n{}\n", recorder.take());
-    };
+    let (environment, mut trace) = Trace::new(folder);
     let store = Forest.create(&environment, folder, &small()).unwrap();
-    note(&recorder, "create");
+    trace.note("create");
     store.put(b"oak", b"tree", Durability::Synced).unwrap();
-    note(
-        &recorder,
-        "the first put: a session, then one synced document",
-    );
+    trace.note("the first put: a session, then one synced document");
     store.put(b"oak", b"Quercus", Durability::Written).unwrap();
-    note(&recorder, "put, written");
+    trace.note("put, written");
     let mut batch = WriteBatch::new();
     batch.put(b"elm", b"Ulmus").delete(b"fir");
     store.write(batch, Durability::Synced).unwrap();
-    note(&recorder, "a synced batch");
+    trace.note("a synced batch");
     for number in 0..12 {
         let key = format!("key {number:02}");
         store
             .put(key.as_bytes(), b"x", Durability::Buffered)
             .unwrap();
     }
-    note(&recorder, "the sixteenth write: a flush");
+    trace.note("the sixteenth write: a flush");
     assert_eq!(store.get(b"oak").unwrap().unwrap(), b"Quercus");
-    note(&recorder, "get");
+    trace.note("get");
     store.create_named_snapshot("now").unwrap();
-    note(&recorder, "a named snapshot");
+    trace.note("a named snapshot");
     store.rollback("now").unwrap();
-    note(&recorder, "rollback");
+    trace.note("rollback");
     store.drop_named_snapshot("now").unwrap();
     store.compact(&CompactOptions::default(), &()).unwrap();
-    note(&recorder, "drop the snapshot, compact");
+    trace.note("drop the snapshot, compact");
     store.put(b"ash", b"Fraxinus", Durability::Written).unwrap();
     store.close().unwrap();
     drop(store);
-    note(&recorder, "put, close");
+    trace.note("put, close");
     let options = OptionValues::default();
     let store = Forest.open(&environment, folder, &options, &()).unwrap();
-    note(&recorder, "open after a clean close");
+    trace.note("open after a clean close");
     store.put(b"yew", b"Taxus", Durability::Written).unwrap();
     drop(store);
-    recorder.take();
+    trace.skip();
     let _recovered = Forest.open(&environment, folder, &options, &()).unwrap();
-    note(&recorder, "open after a crash of the process");
-    compare("operations.txt", &trace);
+    trace.note("open after a crash of the process");
+    golden().compare("operations.txt", trace.text());
 }
 
 #[test]
@@ -137,7 +97,7 @@ fn people_see_this_inside() {
     store.dump(&mut text).unwrap();
     store.close().unwrap();
     Forest.inspect(&environment, folder, &mut text).unwrap();
-    compare("inside.txt", &String::from_utf8(text).unwrap());
+    golden().compare("inside.txt", &String::from_utf8(text).unwrap());
 }
 
 /// What the fixture holds.
@@ -154,7 +114,6 @@ fn fixture_entries() -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 fn write_fixture(folder: &Path) {
-    _ = std::fs::remove_dir_all(folder);
     let environment = Environment::real();
     let mut options = small();
     options.set("preallocate_bytes", "0");
@@ -172,42 +131,11 @@ fn write_fixture(folder: &Path) {
     store.close().unwrap();
 }
 
-fn contents(store: &dyn Engine) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut cursor = store.iterate(IterationOrder::Any, None).unwrap();
-    let mut entries = Vec::new();
-    while let Some(entry) = cursor.next().unwrap() {
-        entries.push((entry.key.to_vec(), entry.value.to_vec()));
-    }
-    entries
-}
-
-/// Copies a fixture into memory, so that opening it changes nothing.
-fn in_memory(fixture: &Path) -> Environment {
-    let environment = Environment::memory();
-    let folder = Path::new("/fixture");
-    environment.file_system.create_directory(folder).unwrap();
-    for entry in std::fs::read_dir(fixture).unwrap() {
-        let entry = entry.unwrap();
-        let path = folder.join(entry.file_name());
-        let file = environment
-            .file_system
-            .open(&path, OpenOptions::CREATE)
-            .unwrap();
-        file.write_at(&std::fs::read(entry.path()).unwrap(), 0)
-            .unwrap();
-    }
-    environment
-}
-
 #[test]
 fn stores_of_every_format_version_stay_readable() {
-    let fixture = testdata("format-1");
-    // A fixture that is there was written by an earlier version: it stays.
-    if updating() && !fixture.exists() {
-        write_fixture(&fixture);
-    }
-    let environment = in_memory(&fixture);
-    let folder = Path::new("/fixture");
+    let fixture = golden().fixture("format-1", write_fixture);
+    let environment = fixture_in_memory(&fixture);
+    let folder = Path::new(FIXTURE);
     let report = Forest.check(&environment, folder, &()).unwrap();
     assert!(report.is_sound(), "{report:?}");
     let options = OptionValues::default();
@@ -222,21 +150,6 @@ fn stores_of_every_format_version_stay_readable() {
 
 #[test]
 fn a_newer_format_is_refused_with_both_versions_named() {
-    let environment = in_memory(&testdata("format-1"));
-    let folder = Path::new("/fixture");
-    let marker_path = folder.join("CAMBIUM");
-    let mut marker =
-        cambium_storage::marker::read_marker(&*environment.file_system, folder).unwrap();
-    environment.file_system.remove(&marker_path).unwrap();
-    marker.format_version = 7;
-    cambium_storage::marker::write_marker(&*environment.file_system, folder, &marker).unwrap();
-    let opened = Forest.open(&environment, folder, &OptionValues::default(), &());
-    let text = opened
-        .err()
-        .expect("a newer version is refused")
-        .to_string();
-    assert!(
-        text.contains("version 7") && text.contains("up to 1"),
-        "{text}"
-    );
+    let fixture = golden().fixture("format-1", |_| ());
+    refuses_a_newer_format(&Forest, &fixture);
 }

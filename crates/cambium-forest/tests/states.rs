@@ -17,14 +17,6 @@ use cambium_io::{Environment, OpenOptions};
 
 const PATH: &str = "/store";
 
-fn options(pairs: &[(&str, &str)]) -> OptionValues {
-    let mut options = OptionValues::default();
-    for (name, value) in pairs {
-        options.set(name, value);
-    }
-    options
-}
-
 const SMALL: [(&str, &str); 3] = [
     ("node_bytes", "512"),
     ("block_bytes", "512"),
@@ -33,12 +25,14 @@ const SMALL: [(&str, &str); 3] = [
 
 fn create(environment: &Environment) -> Arc<dyn Engine> {
     let path = Path::new(PATH);
-    Forest.create(environment, path, &options(&SMALL)).unwrap()
+    Forest
+        .create(environment, path, &OptionValues::from(SMALL))
+        .unwrap()
 }
 
 fn open(environment: &Environment) -> Arc<dyn Engine> {
     let path = Path::new(PATH);
-    let tuning = options(&[("write_buffer_entries", "8")]);
+    let tuning = OptionValues::from([("write_buffer_entries", "8")]);
     Forest.open(environment, path, &tuning, &()).unwrap()
 }
 
@@ -264,7 +258,7 @@ fn copies_of_its_own_blocks_are_values_and_nothing_else() {
 #[test]
 fn space_comes_back_by_itself() {
     let environment = Environment::memory();
-    let tuning = options(&[
+    let tuning = OptionValues::from([
         ("compaction_least_bytes", "100000"),
         ("compaction_threshold", "50"),
         ("preallocate_bytes", "0"),
@@ -354,7 +348,7 @@ fn numbers_are_not_given_twice_after_a_crash() {
 fn survives_a_full_disk(bug: Option<&str>) -> bool {
     let disk = SimulatedDisk::new(2);
     let environment = Environment::simulated(&disk, 2);
-    let mut tuning = options(&SMALL);
+    let mut tuning = OptionValues::from(SMALL);
     if let Some(bug) = bug {
         tuning.set("seeded_bug", bug);
     }

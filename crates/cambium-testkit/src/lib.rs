@@ -8,13 +8,17 @@
 //! | [`damage`] | a cut at every byte, a flip of every byte |
 //! | [`seeded`] | bugs that are switched on, to be found |
 //! | [`broken`] | file systems that break their contract, which the suites must notice |
+//! | [`golden`] | golden files, traces of operations, fixtures of earlier formats |
+//! | [`counted`] | what reaches the device |
 //! | [`subject`] | an engine with the options it is tested under |
 #![forbid(unsafe_code)]
 
 pub mod broken;
 pub mod conformance;
+pub mod counted;
 pub mod crash;
 pub mod damage;
+pub mod golden;
 mod history;
 pub mod memory_engine;
 mod patience;
@@ -26,5 +30,5 @@ pub use broken::Breakage;
 pub use conformance::Conformance;
 pub use crash::{CrashReport, CrashSuite, Failure};
 pub use damage::{DamageReport, DamageSuite};
-pub use seeded::find_bug;
+pub use seeded::{each_breach_is_found, each_bug_is_found, find_bug};
 pub use subject::Subject;

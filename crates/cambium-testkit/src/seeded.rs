@@ -15,6 +15,7 @@
 //! assert!(failure.what().contains("expected"));
 //! ```
 
+use crate::broken::Breakage;
 use crate::crash::Failure;
 
 /// Runs a suite that has to fail.
@@ -25,4 +26,39 @@ pub fn find_bug(name: &str, run: impl FnOnce() -> Option<Failure>) -> Failure {
     let failure = run();
     assert!(failure.is_some(), "the suite does not find the bug {name}");
     failure.expect("it was just seen to be there")
+}
+
+/// Runs a suite for each bug; `run` gets its name.
+///
+/// # Panics
+/// If any is not found, naming all that were missed.
+pub fn each_bug_is_found<'a>(
+    names: impl IntoIterator<Item = &'a str>,
+    mut run: impl FnMut(&'a str) -> Option<Failure>,
+) {
+    let mut missed = Vec::new();
+    for name in names {
+        match run(name) {
+            Some(failure) => println!("{name}: seed {}: {}", failure.seed(), failure.what()),
+            None => missed.push(name),
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+/// Runs a suite for each promise of the file system that can be broken, but
+/// for those that the engine does not rely on, or that other suites see.
+///
+/// # Panics
+/// As [`each_bug_is_found`].
+pub fn each_breach_is_found(
+    tolerated: &[Breakage],
+    mut run: impl FnMut(Breakage) -> Option<Failure>,
+) {
+    let asked = Breakage::ALL
+        .into_iter()
+        .filter(|(breakage, _)| !tolerated.contains(breakage));
+    let by_name: std::collections::BTreeMap<_, _> =
+        asked.map(|(breakage, name)| (name, breakage)).collect();
+    each_bug_is_found(by_name.keys().copied(), |name| run(by_name[name]));
 }

@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used)]
 
 use cambium_io::simulated::Event;
+use cambium_testkit::crash::FAULTS;
 use cambium_testkit::memory_engine::{Bug, MemoryKind};
-use cambium_testkit::{Breakage, CrashSuite};
+use cambium_testkit::{Breakage, CrashSuite, each_breach_is_found, each_bug_is_found};
 
 fn suite(test: &'static str) -> CrashSuite {
     CrashSuite::new(&MemoryKind, env!("CARGO_PKG_NAME"), test)
@@ -50,27 +51,17 @@ fn the_memory_engine_survives_faults() {
             "{name} was never reached: {report:?}"
         );
     }
-    for event in [
-        Event::DiskFull,
-        Event::PartialWrite,
-        Event::SyncDroppedPages,
-        Event::ErrorInjected,
-    ] {
-        assert!(report.event(event) > 0, "{event:?} was never met");
-    }
+    report.met(&FAULTS);
 }
 
 #[test]
 fn every_seeded_bug_is_found() {
-    let mut missed = Vec::new();
-    for (_, name) in Bug::ALL {
-        let suite = suite("every_seeded_bug_is_found").opening("seeded_bug", name);
-        match suite.states(20_000).find_failure() {
-            Some(failure) => println!("{name}: seed {}: {}", failure.seed(), failure.what()),
-            None => missed.push(name),
-        }
-    }
-    assert!(missed.is_empty(), "not found: {missed:?}");
+    each_bug_is_found(Bug::ALL.iter().map(|(_, name)| *name), |name| {
+        suite("every_seeded_bug_is_found")
+            .opening("seeded_bug", name)
+            .states(20_000)
+            .find_failure()
+    });
 }
 
 #[test]
@@ -83,16 +74,10 @@ fn every_broken_file_system_is_found() {
         Breakage::RemoveIgnored,
         Breakage::StaleReads,
     ];
-    let mut missed = Vec::new();
-    for (breakage, name) in Breakage::ALL {
-        if elsewhere.contains(&breakage) {
-            continue;
-        }
-        let suite = suite("every_broken_file_system_is_found").broken(breakage);
-        match suite.states(20_000).find_failure() {
-            Some(failure) => println!("{name}: seed {}: {}", failure.seed(), failure.what()),
-            None => missed.push(name),
-        }
-    }
-    assert!(missed.is_empty(), "not found: {missed:?}");
+    each_breach_is_found(&elsewhere, |breakage| {
+        suite("every_broken_file_system_is_found")
+            .broken(breakage)
+            .states(20_000)
+            .find_failure()
+    });
 }

@@ -6,7 +6,8 @@
 //! checkpoints every 2 KiB.
 
 use cambium_io::simulated::Event;
-use cambium_testkit::{Breakage, CrashSuite};
+use cambium_testkit::crash::{FAULTS, POWER_CUTS};
+use cambium_testkit::{Breakage, CrashSuite, each_breach_is_found, each_bug_is_found};
 use cambium_zdb::Zdb;
 use cambium_zdb::seeded_bug::SeededBug;
 
@@ -32,22 +33,8 @@ fn integer_keys_survive_crashes() {
     let report = suite("integer", "integer_keys_survive_crashes")
         .states(60_000)
         .run();
-    for event in [
-        Event::CrashNothingUnsynced,
-        Event::CrashEverything,
-        Event::CrashPrefix,
-        Event::CrashSectors,
-        Event::CrashLengthsWithoutData,
-        Event::CrashDataWithoutLengths,
-        Event::CrashNames,
-        Event::TornWrite,
-        Event::WriteLost,
-        Event::NameLost,
-        Event::ProcessCrash,
-        Event::WindowStore,
-    ] {
-        assert!(report.event(event) > 0, "{event:?} was never met");
-    }
+    report.met(&POWER_CUTS);
+    report.met(&[Event::WindowStore]);
 }
 
 #[test]
@@ -73,43 +60,30 @@ fn failing_operations_lose_nothing() {
         let report = suite(keys, "failing_operations_lose_nothing")
             .states(15_000)
             .run_faults();
-        for event in [
-            Event::DiskFull,
-            Event::PartialWrite,
-            Event::SyncDroppedPages,
-            Event::ErrorInjected,
-        ] {
-            assert!(report.event(event) > 0, "{event:?} was never met");
-        }
+        report.met(&FAULTS);
     }
 }
 
 #[test]
 fn every_seeded_bug_is_found() {
-    let mut missed = Vec::new();
-    for (bug, name) in SeededBug::ALL {
-        if bug == SeededBug::NoChecksum {
-            // Crashes damage no live byte; tests/damage.rs finds this one.
-            continue;
-        }
+    // Crashes damage no live byte; tests/damage.rs finds this one.
+    let asked = SeededBug::ALL
+        .iter()
+        .filter(|(bug, _)| *bug != SeededBug::NoChecksum);
+    each_bug_is_found(asked.map(|(_, name)| *name), |name| {
         // Remains that look like what follows must lie just at its end: rare.
-        let states = if bug == SeededBug::EpochReused {
+        let states = if name == "epoch_reused" {
             80_000
         } else {
             10_000
         };
-        let found = ["integer", "string"].iter().find_map(|keys| {
+        ["integer", "string"].iter().find_map(|keys| {
             suite(keys, "every_seeded_bug_is_found")
                 .opening("seeded_bug", name)
                 .states(states)
                 .find_failure()
-        });
-        match found {
-            Some(failure) => println!("{name}: seed {}: {}", failure.seed(), failure.what()),
-            None => missed.push(name),
-        }
-    }
-    assert!(missed.is_empty(), "not found: {missed:?}");
+        })
+    });
 }
 
 /// What `zdb` relies on for space or for other processes, not for its data:
@@ -123,21 +97,12 @@ const TOLERATED: [Breakage; 3] = [
 
 #[test]
 fn every_breach_of_the_disks_contract_is_found() {
-    let mut missed = Vec::new();
-    for (breakage, name) in Breakage::ALL {
-        if TOLERATED.contains(&breakage) {
-            continue;
-        }
-        let found = ["integer", "string"].iter().find_map(|keys| {
+    each_breach_is_found(&TOLERATED, |breakage| {
+        ["integer", "string"].iter().find_map(|keys| {
             suite(keys, "every_breach_of_the_disks_contract_is_found")
                 .broken(breakage)
                 .states(10_000)
                 .find_failure()
-        });
-        match found {
-            Some(failure) => println!("{name}: seed {}: {}", failure.seed(), failure.what()),
-            None => missed.push(name),
-        }
-    }
-    assert!(missed.is_empty(), "not found: {missed:?}");
+        })
+    });
 }

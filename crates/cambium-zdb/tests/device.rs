@@ -6,42 +6,21 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium_api::{Durability, Engine, EngineKind, OptionValues, WriteBatch};
-use cambium_io::recording::{IoCounters, Recorder, RecordingFileSystem};
-use cambium_io::{Environment, FileSystem};
+use cambium_io::Environment;
+use cambium_testkit::counted::Counted;
 use cambium_zdb::Zdb;
 
 const PATH: &str = "/store";
 
-/// An environment whose file system counts, and the counters.
-fn counted() -> (Environment, Recorder) {
-    let plain = Environment::memory();
-    let (file_system, recorder) = RecordingFileSystem::counting(plain.file_system.clone());
-    let file_system: Arc<dyn FileSystem> = Arc::new(file_system);
-    (
-        Environment {
-            file_system,
-            ..plain
-        },
-        recorder,
-    )
-}
-
-fn options(pairs: &[(&str, &str)]) -> OptionValues {
-    let mut options = OptionValues::default();
-    for (name, value) in pairs {
-        options.set(name, value);
-    }
-    options
-}
-
 fn create(environment: &Environment, pairs: &[(&str, &str)]) -> Arc<dyn Engine> {
     let path = Path::new(PATH);
-    Zdb.create(environment, path, &options(pairs)).unwrap()
+    Zdb.create(environment, path, &OptionValues::from(pairs))
+        .unwrap()
 }
 
 fn open(environment: &Environment) -> Arc<dyn Engine> {
     let path = Path::new(PATH);
-    let no_cache = options(&[("cache_bytes", "0")]);
+    let no_cache = OptionValues::from([("cache_bytes", "0")]);
     Zdb.open(environment, path, &no_cache, &()).unwrap()
 }
 
@@ -49,17 +28,10 @@ fn key(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }
 
-/// What `work` made the device do.
-fn during(recorder: &Recorder, work: impl FnOnce()) -> IoCounters {
-    let before = recorder.counters();
-    work();
-    recorder.counters().since(before)
-}
-
 #[test]
 fn an_entry_up_to_the_guess_costs_one_read_and_a_longer_one_two() {
-    let (environment, recorder) = counted();
-    let store = create(&environment, &[("keys", "integer")]);
+    let device = Counted::new();
+    let store = create(&device.environment, &[("keys", "integer")]);
     // 48 bytes of record header and 16 of time and key come with the value.
     let sizes = [
         0usize,
@@ -78,18 +50,18 @@ fn an_entry_up_to_the_guess_costs_one_read_and_a_longer_one_two() {
             .unwrap();
     }
     store.close().unwrap();
-    let store = open(&environment);
+    let store = open(&device.environment);
     // The first touch reads the piece of the index, and opens the table.
     store.get(&key(0)).unwrap();
     for (number, size) in sizes.iter().enumerate() {
-        let reads = during(&recorder, || {
+        let reads = device.during(|| {
             let value = store.get(&key(number as u64)).unwrap().unwrap();
             assert_eq!(value.len(), *size);
         });
         let expected = if size + 64 <= 4096 { 1 } else { 2 };
         assert_eq!(reads.reads, expected, "a value of {size} bytes");
     }
-    let missing = during(&recorder, || {
+    let missing = device.during(|| {
         assert_eq!(store.get(&key(77)).unwrap(), None);
     });
     assert_eq!(missing.reads, 0, "a key without an entry costs no read");
@@ -97,15 +69,18 @@ fn an_entry_up_to_the_guess_costs_one_read_and_a_longer_one_two() {
 
 #[test]
 fn a_synced_group_costs_one_sync_however_many_files_it_touches() {
-    let (environment, recorder) = counted();
-    let store = create(&environment, &[("keys", "integer"), ("data_files", "8")]);
+    let device = Counted::new();
+    let store = create(
+        &device.environment,
+        &[("keys", "integer"), ("data_files", "8")],
+    );
     store.put(&key(0), b"first", Durability::Synced).unwrap();
     for round in 1..50u64 {
         let mut batch = WriteBatch::new();
         for number in 0..8 {
             batch.put(&key(number), &key(round));
         }
-        let done = during(&recorder, || {
+        let done = device.during(|| {
             store.write(batch, Durability::Synced).unwrap();
         });
         assert_eq!(done.syncs, 1, "eight files, one sync");
@@ -116,8 +91,8 @@ fn a_synced_group_costs_one_sync_however_many_files_it_touches() {
 fn an_open_after_a_clean_close_reads_headers_alone() {
     let mut reads_of = Vec::new();
     for entries in [100u64, 20_000] {
-        let (environment, recorder) = counted();
-        let store = create(&environment, &[("keys", "integer")]);
+        let device = Counted::new();
+        let store = create(&device.environment, &[("keys", "integer")]);
         for number in 0..entries {
             store
                 .put(&key(number), &[1; 100], Durability::Buffered)
@@ -126,7 +101,7 @@ fn an_open_after_a_clean_close_reads_headers_alone() {
         store.close().unwrap();
         drop(store);
         let mut store = None;
-        let opened = during(&recorder, || store = Some(open(&environment)));
+        let opened = device.during(|| store = Some(open(&device.environment)));
         assert!(opened.bytes_read < 64 << 10, "{opened:?}");
         assert_eq!(opened.writes, 0, "an open that writes nothing stays clean");
         reads_of.push((opened.reads, opened.bytes_read));
@@ -136,8 +111,8 @@ fn an_open_after_a_clean_close_reads_headers_alone() {
 
 #[test]
 fn rebuilding_a_lost_index_reads_each_data_file_once() {
-    let (environment, recorder) = counted();
-    let store = create(&environment, &[("keys", "integer")]);
+    let device = Counted::new();
+    let store = create(&device.environment, &[("keys", "integer")]);
     for number in 0..30_000u64 {
         store
             .put(&key(number), &[1; 100], Durability::Buffered)
@@ -145,12 +120,12 @@ fn rebuilding_a_lost_index_reads_each_data_file_once() {
     }
     store.close().unwrap();
     drop(store);
-    let data_bytes = files(&environment, "data-");
-    for index in names(&environment, "index-") {
-        environment.file_system.remove(&index).unwrap();
+    let data_bytes = files(&device.environment, "data-");
+    for index in names(&device.environment, "index-") {
+        device.environment.file_system.remove(&index).unwrap();
     }
     let mut store = None;
-    let opened = during(&recorder, || store = Some(open(&environment)));
+    let opened = device.during(|| store = Some(open(&device.environment)));
     let store = store.unwrap();
     assert_eq!(store.stats().unwrap().number("tables_rebuilt"), Some(1));
     assert!(opened.bytes_read >= 30_000 * 168, "the files were read");
@@ -182,13 +157,13 @@ fn files(environment: &Environment, prefix: &str) -> u64 {
 
 #[test]
 fn the_index_takes_slot_bytes_times_range_and_nothing_a_key() {
-    let (environment, _) = counted();
+    let device = Counted::new();
     let pairs = [
         ("keys", "integer"),
         ("slot_bytes", "5"),
         ("cache_bytes", "0"),
     ];
-    let store = create(&environment, &pairs);
+    let store = create(&device.environment, &pairs);
     let mut batch = WriteBatch::new();
     for number in 0..200_000u64 {
         batch.put(&key(number), b"x");

@@ -16,22 +16,19 @@ use cambium_zdb::Zdb;
 
 const PATH: &str = "/store";
 
-fn options(pairs: &[(&str, &str)]) -> OptionValues {
-    let mut options = OptionValues::default();
-    for (name, value) in pairs {
-        options.set(name, value);
-    }
-    options
-}
-
 fn create(environment: &Environment, pairs: &[(&str, &str)]) -> Arc<dyn Engine> {
-    Zdb.create(environment, Path::new(PATH), &options(pairs))
+    Zdb.create(environment, Path::new(PATH), &OptionValues::from(pairs))
         .unwrap()
 }
 
 fn open(environment: &Environment, pairs: &[(&str, &str)]) -> Arc<dyn Engine> {
-    Zdb.open(environment, Path::new(PATH), &options(pairs), &())
-        .unwrap()
+    Zdb.open(
+        environment,
+        Path::new(PATH),
+        &OptionValues::from(pairs),
+        &(),
+    )
+    .unwrap()
 }
 
 fn key(number: u64) -> [u8; 8] {
@@ -368,7 +365,7 @@ fn repair_makes_a_lost_superblock_anew() {
         for copy in files(&environment, "superblock-") {
             flip(&environment, &copy, 50);
         }
-        let opened = Zdb.open(&environment, Path::new(PATH), &options(&[]), &());
+        let opened = Zdb.open(&environment, Path::new(PATH), &OptionValues::default(), &());
         assert!(opened.unwrap_err_text().contains("superblock"));
         Zdb.repair(&environment, Path::new(PATH), &()).unwrap();
         let store = open(&environment, &[]);
@@ -436,7 +433,12 @@ fn a_backup_is_a_store_with_the_same_entries() {
         store.write(batch, Durability::Written).unwrap();
         store.backup(Path::new("/copy"), &()).unwrap();
         let copy = Zdb
-            .open(&environment, Path::new("/copy"), &options(&[]), &())
+            .open(
+                &environment,
+                Path::new("/copy"),
+                &OptionValues::default(),
+                &(),
+            )
             .unwrap();
         assert_eq!(all(&*copy), all(&*store));
     }

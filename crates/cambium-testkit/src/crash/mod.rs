@@ -37,7 +37,7 @@ use std::panic::AssertUnwindSafe;
 
 use cambium_api::EngineKind;
 
-pub use report::{CrashReport, Failure};
+pub use report::{CrashReport, FAULTS, Failure, POWER_CUTS};
 
 use crate::broken::Breakage;
 use crate::subject::Subject;

@@ -12,7 +12,39 @@ pub struct CrashReport {
     events: BTreeMap<Event, u64>,
 }
 
+/// Everything that a power cut can do to files: a long enough run of crashes
+/// has met each.
+pub const POWER_CUTS: [Event; 11] = [
+    Event::CrashNothingUnsynced,
+    Event::CrashEverything,
+    Event::CrashPrefix,
+    Event::CrashSectors,
+    Event::CrashLengthsWithoutData,
+    Event::CrashDataWithoutLengths,
+    Event::CrashNames,
+    Event::TornWrite,
+    Event::WriteLost,
+    Event::NameLost,
+    Event::ProcessCrash,
+];
+
+/// Everything that a failing operation can do.
+pub const FAULTS: [Event; 4] = [
+    Event::DiskFull,
+    Event::PartialWrite,
+    Event::SyncDroppedPages,
+    Event::ErrorInjected,
+];
+
 impl CrashReport {
+    /// # Panics
+    /// If one of `events` never happened: then the run has not tested it.
+    pub fn met(&self, events: &[Event]) {
+        for &event in events {
+            assert!(self.event(event) > 0, "{event:?} was never met");
+        }
+    }
+
     pub(crate) fn add(&mut self, name: &'static str) {
         *self.counts.entry(name).or_default() += 1;
     }
