@@ -327,11 +327,15 @@ impl<'c, W: NodeWriter> Settler<'_, 'c, W> {
     /// What is left of the tree itself, of which some entries change.
     fn own(&mut self, visit: &Visit, delta: Delta, stays: bool) -> Result<Option<Item<'c>>> {
         let mut head = visit.head.clone();
+        let after = |before: u64, added, removed| before.checked_add(added)?.checked_sub(removed);
         let (Some(entries), Some(key_bytes)) = (
-            (head.entries + delta.added).checked_sub(delta.removed),
-            (head.key_bytes + delta.added_bytes).checked_sub(delta.removed_bytes),
+            after(head.entries, delta.added, delta.removed),
+            after(head.key_bytes, delta.added_bytes, delta.removed_bytes),
         ) else {
-            let what = format!("{} entries are removed of {}", delta.removed, head.entries);
+            let what = format!(
+                "{} entries are added to {}, and {} removed",
+                delta.added, head.entries, delta.removed
+            );
             return Err(self.writer.corrupt(visit.root, what));
         };
         (head.entries, head.key_bytes) = (entries, key_bytes);

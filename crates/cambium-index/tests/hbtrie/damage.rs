@@ -76,7 +76,7 @@ fn damage(world: &World, random: &mut Random) -> HashMap<NodeAddress, Node> {
     for _ in 0..1 + random.below(3) {
         let address = addresses[random.below(addresses.len())];
         let mut bytes = world.nodes.memory.read(address).unwrap().to_vec();
-        match random.below(4) {
+        match random.below(5) {
             0 => {
                 let other = addresses[random.below(addresses.len())];
                 bytes = world.nodes.memory.read(other).unwrap().to_vec();
@@ -90,6 +90,11 @@ fn damage(world: &World, random: &mut Random) -> HashMap<NodeAddress, Node> {
                 // Where heads, addresses and counts stand.
                 let place = random.below(80);
                 bytes[place] = random.next() as u8;
+            }
+            3 => {
+                // The largest number there is, where a count may stand.
+                let place = random.below(80);
+                bytes[place..place + 8].fill(0xff);
             }
             _ => {
                 let place = random.below(bytes.len());
