@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`memory_engine`] | the model: an ordered map over a log of batches, itself an engine |
 //! | [`conformance`] | every promise of `cambium-api`, case by case |
+//! | [`linearizability`] | whether a history of concurrent operations could have happened one at a time |
 //! | [`crash`] | seeded runs, crashed everywhere and compared with an oracle |
 //! | [`damage`] | a cut at every byte, a flip of every byte |
 //! | [`seeded`] | bugs that are switched on, to be found |
@@ -20,6 +21,7 @@ pub mod crash;
 pub mod damage;
 pub mod golden;
 mod history;
+pub mod linearizability;
 pub mod memory_engine;
 mod patience;
 pub mod seeded;

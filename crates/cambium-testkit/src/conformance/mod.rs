@@ -14,6 +14,7 @@
 
 mod batches;
 mod cursors;
+mod histories;
 mod lifecycle;
 mod threads;
 mod values;
@@ -102,6 +103,7 @@ impl Conformance {
             cursors::CASES,
             lifecycle::CASES,
             threads::CASES,
+            histories::CASES,
         ];
         let cases = cases.into_iter().flatten();
         cases
