@@ -97,6 +97,11 @@ pub const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "it tests what callers on several real threads see",
     ),
     (
+        "crates/cambium-testkit/src/conformance/histories.rs",
+        "threads",
+        "it tests what callers on several real threads see",
+    ),
+    (
         "crates/cambium-testkit/src/patience.rs",
         "threads",
         "it watches from outside whether a test case ends",
