@@ -314,6 +314,9 @@ impl Core {
         if self.has_bug(SeededBug::ReplayFromHeader) {
             header.replay_from = database.log.end().next_multiple_of(block);
         }
+        // This header and the superblock that will point to it count too.
+        let bytes = header.encode().len() as u64 + block;
+        header.traffic.headers += bytes;
         let payload = header.encode();
         database.check_room(payload.len() as u64 + 2 * block)?;
         database.log.reserve(payload.len() as u64 + 2 * block)?;
@@ -329,7 +332,7 @@ impl Core {
         }
         self.counters
             .header_bytes
-            .fetch_add(payload.len() as u64 + block, Ordering::Relaxed);
+            .fetch_add(bytes, Ordering::Relaxed);
         Ok(offset)
     }
 

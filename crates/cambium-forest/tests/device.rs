@@ -161,6 +161,19 @@ fn an_open_after_a_kill_reads_what_followed_the_last_flush() {
 }
 
 #[test]
+fn every_header_is_counted_through_reopening() {
+    let device = Counted::new();
+    let mut store = create(&device.environment, &[]);
+    for round in 1..=3u64 {
+        store.put(&key(round), b"x", Durability::Synced).unwrap();
+        store.close().unwrap();
+        store = open(&device.environment, &[]);
+        let headers = store.stats().unwrap().number("header_bytes_written");
+        assert!(headers.unwrap() >= round * 4096, "{headers:?}");
+    }
+}
+
+#[test]
 fn many_keys_are_read_in_two_batches_at_most_a_level() {
     let device = Counted::new();
     let store = create(&device.environment, &[]);
