@@ -220,6 +220,9 @@ pub(crate) struct Buffer {
 /// What an entry takes beside its key: the map's share, two versions.
 const ENTRY_BYTES: u64 = 88;
 const VERSION_BYTES: u64 = 16;
+/// About what a change takes beside its key while a trie is changed: its place
+/// in the batch, in the plan, and among the entries of its tree.
+const CHANGE_BYTES: u64 = 512;
 
 /// A change on its way into a buffer.
 #[derive(Debug)]
@@ -366,15 +369,32 @@ impl Buffer {
         self.shared().keys().copied().collect()
     }
 
-    /// The newest version of each key of a namespace, in key order: what a
-    /// flush carries into the trie.
-    pub fn newest(&self, namespace: u16) -> Vec<(Vec<u8>, Version)> {
+    /// The next keys of a namespace behind `after`, in key order, each with its
+    /// newest version: up to `most_bytes` of memory, at least one. What a flush
+    /// carries into the trie.
+    pub fn newest_behind(
+        &self,
+        namespace: u16,
+        after: Option<&[u8]>,
+        most_bytes: u64,
+    ) -> Vec<(Vec<u8>, Version)> {
         let namespaces = self.shared();
         let Some(entries) = namespaces.get(&namespace) else {
             return Vec::new();
         };
+        let sought = Sought::new(after.unwrap_or_default());
+        let from: Bound<&dyn Compared> = match after {
+            Some(_) => Bound::Excluded(&sought as &dyn Compared),
+            None => Bound::Unbounded,
+        };
+        let mut bytes = 0;
         entries
-            .iter()
+            .range::<dyn Compared, _>((from, Bound::Unbounded))
+            .take_while(|(key, _)| {
+                let first = bytes == 0;
+                bytes += key.key.len() as u64 + CHANGE_BYTES;
+                first || bytes <= most_bytes
+            })
             .map(|(key, versions)| (key.key.to_vec(), versions.newest))
             .collect()
     }

@@ -4,8 +4,8 @@
 //!    operating system, the active buffer becomes the sealed one, and a new one
 //!    takes its place. Where the log ends now, *replay* will begin. Writers go on.
 //! 2. **Apply.** For each namespace, the sealed buffer's newest versions go into
-//!    the trie in key order, in one pass. Only changed nodes are appended, once
-//!    each, in runs between the documents that writers append meanwhile.
+//!    the trie in key order, in pieces of bounded memory. Only changed nodes are
+//!    appended, in runs between the documents that writers append meanwhile.
 //! 3. **Sync.** Every document that the new roots reach, and every node, is
 //!    durable before anything points to them.
 //! 4. **Header.** A database header with the new roots is appended at a block of
@@ -151,20 +151,41 @@ impl Core {
         };
         let mut retired = Vec::new();
         for namespace in buffer.namespaces() {
-            let changes: Vec<(Vec<u8>, Change)> = buffer
-                .newest(namespace)
-                .into_iter()
-                .map(|(key, version)| (key, version.document.into()))
-                .collect();
-            let mut runs = NodeRuns::new(self, &view.database, changes.len() as u64);
+            let mut runs = NodeRuns::new(self, &view.database, buffer.len());
             let root = roots.namespaces.entry(namespace).or_default();
-            let applied = self.apply_changes(&mut runs, &view.database, root, changes);
-            applied
+            self.apply_pieces(&mut runs, &view.database, root, buffer, namespace)
                 .and_then(|()| runs.finish())
                 .map_err(|error| self.after_apply_failure(error))?;
             retired.append(&mut runs.retired);
         }
         Ok((roots, retired))
+    }
+
+    /// Applies what a buffer holds of one namespace, in pieces that bound what
+    /// is in memory beside it. Neighbouring pieces share only the nodes on the
+    /// way to where they meet.
+    fn apply_pieces(
+        &self,
+        runs: &mut NodeRuns<'_>,
+        database: &Database,
+        root: &mut NamespaceRoot,
+        buffer: &Buffer,
+        namespace: u16,
+    ) -> Result<()> {
+        let most_bytes = self.tuning.flush_bytes;
+        let mut last: Option<Vec<u8>> = None;
+        loop {
+            let newest = buffer.newest_behind(namespace, last.as_deref(), most_bytes);
+            let Some((key, _)) = newest.last() else {
+                return Ok(());
+            };
+            last = Some(key.clone());
+            let changes: Vec<(Vec<u8>, Change)> = newest
+                .into_iter()
+                .map(|(key, version)| (key, version.document.into()))
+                .collect();
+            self.apply_changes(runs, database, root, changes)?;
+        }
     }
 
     /// Applies sorted changes to one namespace, and keeps its account.

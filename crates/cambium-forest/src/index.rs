@@ -46,10 +46,15 @@ impl Documents for Keys<'_> {
     fn keys(&self, documents: &[u64]) -> Result<Vec<Vec<u8>>> {
         let mut keys = Vec::with_capacity(documents.len());
         // A piece at a time: their values are not kept.
-        for piece in documents.chunks(KEYS_READ_TOGETHER) {
-            let addresses: Vec<DocumentAddress> =
-                piece.iter().map(|&bits| DocumentAddress(bits)).collect();
-            let documents = self.core.documents(self.database, &addresses)?;
+        let addresses: Vec<DocumentAddress> = documents
+            .iter()
+            .map(|&bits| DocumentAddress(bits))
+            .collect();
+        let mut rest = addresses.as_slice();
+        while !rest.is_empty() {
+            let (piece, behind) = rest.split_at(read_together(rest));
+            rest = behind;
+            let documents = self.core.documents(self.database, piece)?;
             keys.extend(documents.into_iter().map(|document| document.key.to_vec()));
         }
         Ok(keys)
@@ -76,8 +81,26 @@ pub(crate) struct Index {
     options: TrieOptions,
 }
 
-/// Documents whose keys are read together.
-const KEYS_READ_TOGETHER: usize = 1_024;
+/// Documents that are read together for their keys or ahead of a cursor: so
+/// many, and of so many bytes; at least one.
+const DOCUMENTS_READ_TOGETHER: usize = 1_024;
+const BYTES_READ_TOGETHER: u64 = 1 << 20;
+
+/// How many of the first of these documents shall be read together.
+fn read_together(documents: &[DocumentAddress]) -> usize {
+    let mut bytes = 0;
+    documents
+        .iter()
+        .take(DOCUMENTS_READ_TOGETHER)
+        .take_while(|address| {
+            let first = bytes == 0;
+            bytes += address.most_bytes();
+            first || bytes <= BYTES_READ_TOGETHER
+        })
+        .count()
+        .max(1)
+}
+
 /// Entries of a tree that a dump shows.
 const DUMPED_ENTRIES: usize = 1_000;
 

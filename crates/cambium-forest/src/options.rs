@@ -70,6 +70,13 @@ pub const OPTIONS: &[OptionSpec] = &[
         "Bytes of log that set off a flush as well, however few keys they are of. Smaller opens faster after a crash, since this is what is read then.",
     ),
     spec(
+        "flush_bytes",
+        "bytes",
+        "4MiB",
+        false,
+        "Memory that a flush works in, beside the write buffer and the caches: it goes into the index in pieces of this much. Smaller writes the nodes between pieces more than once; leave it alone.",
+    ),
+    spec(
         "cache_bytes",
         "bytes",
         "64MiB",
@@ -306,6 +313,8 @@ pub struct Tuning {
     pub write_buffer_bytes: u64,
     /// Bytes of log that set off a flush.
     pub write_buffer_log_bytes: u64,
+    /// What a flush works in.
+    pub flush_bytes: u64,
     /// Node cache.
     pub cache_bytes: u64,
     /// Document cache.
@@ -350,6 +359,7 @@ impl Tuning {
                 1 << 10,
                 most,
             )?,
+            flush_bytes: options.take_ranged("flush_bytes", 4 << 20, 1, most)?,
             cache_bytes: options.take_ranged("cache_bytes", 64 << 20, 0, most)?,
             document_cache_bytes: options.take_ranged("document_cache_bytes", 0, 0, most)?,
             read_ahead: options.take_ranged("read_ahead", 32, 1, 1024)? as usize,

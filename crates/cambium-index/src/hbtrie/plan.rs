@@ -25,8 +25,8 @@ use super::link::Link;
 use super::piece::View;
 use super::trees::{self, Descent, Step};
 
-/// Nodes read together, at most.
-const READ_TOGETHER: usize = 1024;
+/// Bytes of nodes that are read together, at most.
+const BYTES_READ_TOGETHER: usize = 1 << 20;
 
 /// One change of a sorted batch.
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +105,11 @@ pub(super) struct Planner<'p> {
 }
 
 impl Planner<'_> {
+    /// How many nodes are read together.
+    fn read_together(&self) -> usize {
+        (BYTES_READ_TOGETHER / self.reader.node_bytes()).max(1)
+    }
+
     /// What the changes meet in the trie under `root`.
     pub fn plan(&self, root: NodeAddress) -> Result<Plan> {
         let mut plan = Plan::default();
@@ -134,7 +139,7 @@ impl Planner<'_> {
         openings: &[Opening],
         probes: &mut Vec<Probe>,
     ) -> Result<()> {
-        for some in openings.chunks(READ_TOGETHER) {
+        for some in openings.chunks(self.read_together()) {
             let roots: Vec<NodeAddress> = some.iter().map(|opening| opening.root).collect();
             let nodes = self.reader.read_many(&roots)?;
             let asked = self.representatives(some, &nodes)?;
@@ -256,6 +261,7 @@ impl Planner<'_> {
         next: &mut Vec<Probe>,
         openings: &mut Vec<Opening>,
     ) -> Result<()> {
+        let most = self.read_together();
         let mut rest = probes;
         let mut addresses = Vec::new();
         while !rest.is_empty() {
@@ -263,7 +269,7 @@ impl Planner<'_> {
             let mut count = 0;
             for probe in rest {
                 if addresses.last() != Some(&probe.address) {
-                    if addresses.len() == READ_TOGETHER {
+                    if addresses.len() == most {
                         break;
                     }
                     addresses.push(probe.address);

@@ -1,0 +1,63 @@
+//! Memory is bounded by the options, whatever the data: the most that was
+//! allocated at once while more was written than any bound holds.
+//!
+//! One test a program: all threads share the count.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+use cambium_api::{Durability, EngineKind, OptionValues, WriteBatch};
+use cambium_forest::Forest;
+use cambium_io::{Environment, StepOutcome};
+use peak_alloc::PeakAlloc;
+
+#[global_allocator]
+static ALLOCATED: PeakAlloc = PeakAlloc;
+
+const MIB: usize = 1 << 20;
+const KEYS: u64 = 400_000;
+
+/// Two levels, as in section 4 of the paper: a few groups of many keys.
+fn key(number: u64) -> Vec<u8> {
+    let scattered = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut key = vec![0x61; 40];
+    key[..8].copy_from_slice(&(scattered >> 52).to_be_bytes());
+    key[24..32].copy_from_slice(&scattered.to_be_bytes());
+    key
+}
+
+#[test]
+fn a_load_and_its_flushes_keep_to_the_bounds_of_the_options() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let environment = Environment::real();
+    let mut options = OptionValues::default();
+    for (name, value) in [
+        ("write_buffer_bytes", "4MiB"),
+        ("flush_bytes", "1MiB"),
+        ("cache_bytes", "1MiB"),
+        ("buffer_bytes", "256KiB"),
+        ("compaction_threshold", "100"),
+    ] {
+        options.set(name, value);
+    }
+    let store = Forest.create(&environment, &path, &options).unwrap();
+    PeakAlloc.reset_peak_usage();
+    let before = PeakAlloc.current_usage();
+    for round in 0..2u64 {
+        for batch in 0..KEYS / 200 {
+            let mut changes = WriteBatch::new();
+            for number in batch * 200..(batch + 1) * 200 {
+                changes.put(&key(number), &[round as u8; 100]);
+            }
+            store.write(changes, Durability::Written).unwrap();
+        }
+        while store.step(1 << 20).unwrap() == StepOutcome::Again {}
+    }
+    let most = PeakAlloc.peak_usage().saturating_sub(before);
+    // Three write buffers while one is flushed, the flush, the cache, what
+    // waits in the log's buffer, and 3 MiB for all that does not grow.
+    let bound = 3 * 4 * MIB + 2 * MIB + MIB / 4 + 3 * MIB;
+    assert!(most <= bound, "{most} bytes at once, more than {bound}");
+    assert_eq!(store.get(&key(7)).unwrap().unwrap(), [1; 100]);
+    store.close().unwrap();
+}
