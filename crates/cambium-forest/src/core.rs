@@ -7,9 +7,10 @@
 //! | `maintenance` | superblock, newest header, the sealed buffer's way into the tries | yes, by background work |
 //! | `writer` | numbering and the end of the log | yes, by writers |
 //! | `pins` | moments that readers hold | no |
-//! | a buffer's own | its map | no |
+//! | a buffer's `order` | the order of its keys | no |
+//! | a buffer's `table` | its keys and versions | no |
 //!
-//! They are taken in this order, from the top. Readers take the last two only,
+//! They are taken in this order, from the top. Readers take the last three only,
 //! and the view, which is swapped whole.
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use cambium_io::{Environment, FileLock};
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::superblock::Superblock;
 
+use crate::buffer::Buffer;
 use crate::cache::Caches;
 use crate::compact::Compaction;
 use crate::database::Home;
@@ -44,6 +46,8 @@ pub(crate) struct Core {
     pub shape: Shape,
     pub tuning: Tuning,
     pub index: Index,
+    /// Of the buffers' hash tables.
+    pub hash_seed: u64,
     /// What readers see; replaced under the writer lock.
     pub view: ArcSwap<View>,
     /// Every write up to here is seen by readers.
@@ -156,9 +160,15 @@ impl Core {
     }
 
     /// Puts a changed view in the place of the current one. Called under the
-    /// writer lock.
+    /// writer lock. A new buffer is made as large as the last one was.
     pub fn change_view(&self, change: impl FnOnce(&View) -> View) -> Arc<View> {
-        let next = Arc::new(change(&self.view.load()));
+        let before = self.view.load();
+        let mut next = change(&before);
+        if next.active.is_placeholder() {
+            let expected = before.active.keys();
+            next.active = Arc::new(Buffer::new(self.hash_seed, expected));
+        }
+        let next = Arc::new(next);
         self.view.store(next.clone());
         next
     }

@@ -151,41 +151,40 @@ impl Core {
         };
         let mut retired = Vec::new();
         for namespace in buffer.namespaces() {
-            let mut runs = NodeRuns::new(self, &view.database, buffer.len());
             let root = roots.namespaces.entry(namespace).or_default();
-            self.apply_pieces(&mut runs, &view.database, root, buffer, namespace)
-                .and_then(|()| runs.finish())
+            let own = self
+                .apply_pieces(&view.database, root, buffer, namespace)
                 .map_err(|error| self.after_apply_failure(error))?;
-            retired.append(&mut runs.retired);
+            retired.extend(own);
         }
         Ok((roots, retired))
     }
 
     /// Applies what a buffer holds of one namespace, in pieces that bound what
-    /// is in memory beside it. Neighbouring pieces share only the nodes on the
-    /// way to where they meet.
+    /// is in memory beside it; answers the nodes that the new root no longer
+    /// reaches. Neighbouring pieces share only the nodes on the way to where
+    /// they meet.
     fn apply_pieces(
         &self,
-        runs: &mut NodeRuns<'_>,
         database: &Database,
         root: &mut NamespaceRoot,
         buffer: &Buffer,
         namespace: u16,
-    ) -> Result<()> {
+    ) -> Result<Vec<NodeAddress>> {
         let most_bytes = self.tuning.flush_bytes;
-        let mut last: Option<Vec<u8>> = None;
-        loop {
-            let newest = buffer.newest_behind(namespace, last.as_deref(), most_bytes);
-            let Some((key, _)) = newest.last() else {
-                return Ok(());
-            };
-            last = Some(key.clone());
-            let changes: Vec<(Vec<u8>, Change)> = newest
+        let mut piece = buffer.newest_behind(namespace, None, most_bytes);
+        let mut runs = NodeRuns::new(self, database, piece.len() as u64);
+        while let Some((last, _)) = piece.last() {
+            let next = buffer.newest_behind(namespace, Some(last), most_bytes);
+            let changes = piece
                 .into_iter()
                 .map(|(key, version)| (key, version.document.into()))
                 .collect();
-            self.apply_changes(runs, database, root, changes)?;
+            self.apply_changes(&mut runs, database, root, changes)?;
+            piece = next;
         }
+        runs.finish()?;
+        Ok(runs.retired)
     }
 
     /// Applies sorted changes to one namespace, and keeps its account.

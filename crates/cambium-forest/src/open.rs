@@ -21,6 +21,7 @@ use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::marker::{self, Marker};
 use cambium_storage::superblock::{self, Superblock};
 
+use crate::buffer::Buffer;
 use crate::cache::Caches;
 use crate::core::{Core, Maintenance, Writer, lock};
 use crate::database::{Database, Home};
@@ -259,6 +260,7 @@ pub(crate) fn assemble(
         .collect();
     let last = header.sequence;
     let shape = database.shape;
+    let hash_seed = environment.randomness.next_u64();
     Arc::new(Core {
         environment: environment.clone(),
         path: home.folder.clone(),
@@ -266,10 +268,11 @@ pub(crate) fn assemble(
         index: Index::new(&shape),
         view: ArcSwap::from_pointee(View {
             database: Arc::new(database),
-            active: Arc::default(),
+            active: Arc::new(Buffer::new(hash_seed, 0)),
             sealed: None,
             roots: Arc::new(roots),
         }),
+        hash_seed,
         visible: AtomicU64::new(last),
         pins: Mutex::new(BTreeMap::new()),
         names: RwLock::new(names),

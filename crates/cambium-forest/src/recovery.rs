@@ -64,7 +64,7 @@ impl Found {
     }
 
     /// What a buffer keeps of it; nothing of a namespace.
-    pub fn insert(&self) -> Option<Insert> {
+    pub fn insert(&self) -> Option<Insert<'_>> {
         let bytes = self.end - self.offset;
         let document = match self.header.kind {
             kind::PUT => Some(DocumentAddress::new(self.offset, bytes, &self.key)),
@@ -73,7 +73,7 @@ impl Found {
         };
         Some(Insert {
             namespace: self.namespace,
-            key: self.key.clone(),
+            key: &self.key,
             version: Version {
                 sequence: self.sequence(),
                 document,

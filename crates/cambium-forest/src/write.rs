@@ -119,6 +119,23 @@ impl Planned {
         let payload = self.key.len() + self.value().len();
         record_bytes(payload as u64, DOCUMENT_ALIGNMENT)
     }
+
+    /// What the write buffer takes of it; nothing of a namespace.
+    fn insert(&self, sequence: u64) -> Option<Insert<'_>> {
+        let document = match self.action {
+            Action::Put(_) => {
+                let bytes = self.record_bytes();
+                Some(DocumentAddress::new(self.offset, bytes, &self.key))
+            }
+            Action::Delete => None,
+            Action::Namespace => return None,
+        };
+        Some(Insert {
+            namespace: self.namespace,
+            key: &self.key,
+            version: Version { sequence, document },
+        })
+    }
 }
 
 /// Requests that are written together.
@@ -442,32 +459,16 @@ impl Core {
             return;
         }
         let count = entries.len() as u64;
-        let mut logged = 0;
+        let logged = entries.iter().map(Planned::record_bytes).sum();
         let kept = self.kept_moments();
         let active = self.view.load().active.clone();
-        let inserts = entries
-            .into_iter()
-            .enumerate()
-            .filter_map(|(index, entry)| {
-                let bytes = entry.record_bytes();
-                logged += bytes;
-                let document = match entry.action {
-                    Action::Put(_) => Some(DocumentAddress::new(entry.offset, bytes, &entry.key)),
-                    Action::Delete => None,
-                    Action::Namespace => {
-                        self.add_namespace(writer, entry.namespace, entry.key);
-                        return None;
-                    }
-                };
-                Some(Insert {
-                    namespace: entry.namespace,
-                    key: entry.key,
-                    version: Version {
-                        sequence: first + index as u64,
-                        document,
-                    },
-                })
-            });
+        for entry in &entries {
+            if matches!(entry.action, Action::Namespace) {
+                self.add_namespace(writer, entry.namespace, entry.key.clone());
+            }
+        }
+        let numbered = entries.iter().zip(first..);
+        let inserts = numbered.filter_map(|(entry, sequence)| entry.insert(sequence));
         active.insert(inserts, &kept);
         self.visible.store(first + count - 1, Ordering::Release);
         self.counters

@@ -70,7 +70,7 @@ pub(crate) fn supervise(
     let mut job = job.clone();
     let mut notes = Vec::new();
     let group = memory_group(&mut job, &mut notes);
-    let mut worker = Worker::start()?;
+    let mut worker = Worker::start(job.memory_limit_bytes.is_some())?;
     if let Some(group) = &group {
         if let Err(reason) = group.admit(worker.child.id()) {
             unlimited(&mut job, &mut notes, &reason);
@@ -257,11 +257,16 @@ struct Worker {
 }
 
 impl Worker {
-    fn start() -> Result<Worker> {
+    /// Where memory is limited, the worker's allocator gives back at once what
+    /// is freed, and takes no huge pages: what it keeps for later would count
+    /// against the store that freed it.
+    fn start(is_memory_limited: bool) -> Result<Worker> {
         let program = std::env::current_exe()
             .map_err(|error| Error::machine("find", "kvzone's own program", error))?;
+        let frugal = [("MIMALLOC_PURGE_DELAY", "0"), ("MIMALLOC_ALLOW_THP", "0")];
         let mut child = Command::new(&program)
             .arg("worker")
+            .envs(frugal.into_iter().filter(|_| is_memory_limited))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

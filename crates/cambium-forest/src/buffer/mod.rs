@@ -1,0 +1,275 @@
+//! The write-buffer index (section 3.3): where the documents lie that are in
+//! the log and not yet in the trie.
+//!
+//! It is multi-versioned: a key has its versions by sequence number, newest
+//! first, and a reader takes the newest that is no younger than its moment. Old
+//! versions are dropped when nobody can ask for them: no reader has pinned a
+//! moment between an old version and the next, and what is visible now is
+//! always kept.
+//!
+//! A buffer is **active** while writers insert into it, then **sealed** while a
+//! flush carries it into the trie, and then forgotten, once no reader holds it.
+//!
+//! ```text
+//! write ──▶ table  hash table, versions, keys in the order of arrival
+//! get ────▶   │
+//! scan ───▶ order  sorted lists of the table's keys, caught up when asked for
+//! flush ──▶   │
+//! ```
+//!
+//! Most keys are written, looked up by themselves or not at all, and sorted
+//! once, by the flush. So an insertion pays for a hash table alone
+//! ([`table`]), and whoever needs an order makes it, as far as it is missing
+//! ([`order`]). A sorted map in their place took five times as long for each
+//! write, and three times as long for a lookup.
+//!
+//! Nobody holds a lock across I/O: `order` is taken before `table`; writers
+//! take the table's alone, for a group of changes.
+
+mod order;
+mod segments;
+mod table;
+#[cfg(test)]
+mod tests;
+mod version;
+
+use std::ops::Bound;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+use cambium_api::Direction;
+
+use order::Order;
+use table::Table;
+pub(crate) use version::{KeptMoments, Lookup, Version};
+
+/// A write-buffer index.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    /// Made by [`Buffer::default`]: its hashes can be known.
+    is_plain: bool,
+    order: RwLock<Order>,
+    table: RwLock<Table>,
+    versions: AtomicU64,
+    bytes: AtomicU64,
+    /// Writes so far, those included whose versions were dropped.
+    writes: AtomicU64,
+    /// Bytes of their records in the log.
+    logged: AtomicU64,
+}
+
+/// What a key takes beside its bytes: slots, entry, and its place in the order.
+const KEY_BYTES: u64 = 96;
+/// What an old version takes.
+const VERSION_BYTES: u64 = 24;
+/// About what a change takes beside its key while a trie is changed: its place
+/// in the batch, in the plan, and among the entries of its tree.
+const CHANGE_BYTES: u64 = 512;
+
+/// A change on its way into a buffer.
+#[derive(Debug)]
+pub(crate) struct Insert<'k> {
+    pub namespace: u16,
+    pub key: &'k [u8],
+    pub version: Version,
+}
+
+/// For a view that is being made; what is put in place has a seed of its own.
+impl Default for Buffer {
+    fn default() -> Self {
+        Buffer {
+            is_plain: true,
+            ..Buffer::new(0, 0)
+        }
+    }
+}
+
+impl Buffer {
+    /// An empty one with room for some keys. The seed keeps whoever chooses
+    /// keys from knowing their hashes.
+    pub fn new(seed: u64, expected: usize) -> Self {
+        Buffer {
+            is_plain: false,
+            order: RwLock::default(),
+            table: RwLock::new(Table::new(seed, expected)),
+            versions: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+            logged: AtomicU64::new(0),
+        }
+    }
+
+    fn table(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the work done with the order of all keys of the table.
+    fn in_order<T>(&self, work: impl FnOnce(&Order, &Table) -> T) -> T {
+        {
+            let order = self.order.read().unwrap_or_else(PoisonError::into_inner);
+            let table = self.table();
+            if order.knows_all(&table) {
+                return work(&order, &table);
+            }
+        }
+        let mut order = self.order.write().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table();
+        order.catch_up(&table);
+        work(&order, &table)
+    }
+
+    /// Versions held.
+    pub fn len(&self) -> u64 {
+        self.versions.load(Acquire)
+    }
+
+    /// True for one that [`Buffer::default`] made and nothing was written into.
+    pub fn is_placeholder(&self) -> bool {
+        self.is_plain && self.is_empty()
+    }
+
+    /// How many keys it holds.
+    pub fn keys(&self) -> usize {
+        self.table().len()
+    }
+
+    /// True if nothing was written into it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// About how many bytes of memory it takes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Writes so far, those included that later ones have replaced.
+    pub fn writes(&self) -> u64 {
+        self.writes.load(Relaxed)
+    }
+
+    /// Bytes that they take in the log.
+    pub fn logged(&self) -> u64 {
+        self.logged.load(Relaxed)
+    }
+
+    /// Notes how many bytes the log has grown by.
+    pub fn note_logged(&self, bytes: u64) {
+        self.logged.fetch_add(bytes, Relaxed);
+    }
+
+    /// Adds changes in the order of their sequence numbers.
+    pub fn insert<'k>(&self, changes: impl Iterator<Item = Insert<'k>>, kept: &KeptMoments) {
+        let (mut added, mut dropped, mut bytes) = (0u64, 0u64, 0u64);
+        {
+            let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+            for change in changes {
+                let done = table.insert(change.namespace, change.key, change.version, kept);
+                added += 1;
+                dropped += done.dropped;
+                bytes += match done.is_new_key {
+                    true => change.key.len() as u64 + KEY_BYTES,
+                    false => VERSION_BYTES,
+                };
+            }
+        }
+        self.writes.fetch_add(added, Relaxed);
+        let freed = dropped * VERSION_BYTES;
+        self.bytes.fetch_add(bytes.saturating_sub(freed), Relaxed);
+        self.versions
+            .fetch_add(added - dropped.min(added), Release);
+    }
+
+    /// What a key was at a moment.
+    pub fn get(&self, namespace: u16, key: &[u8], sequence: u64) -> Lookup {
+        if self.is_empty() {
+            return Lookup::Unknown;
+        }
+        self.table().get(namespace, key, sequence)
+    }
+
+    /// Up to `limit` keys with what they were at a moment, from a bound on in
+    /// a direction.
+    pub fn run(
+        &self,
+        namespace: u16,
+        from: Bound<&[u8]>,
+        direction: Direction,
+        sequence: u64,
+        limit: usize,
+    ) -> Vec<(Box<[u8]>, Version)> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        self.in_order(|order, table| {
+            let mut position = start(order, table, namespace, from, direction);
+            let mut run = Vec::new();
+            while run.len() < limit {
+                let step = match direction {
+                    Direction::Forward => order.forward(position),
+                    Direction::Reverse => order.backward(position),
+                };
+                let Some((number, next)) = step else { break };
+                let (of, key) = table.key(number);
+                if of != namespace {
+                    break;
+                }
+                if let Some(version) = table.at(number, sequence) {
+                    run.push((key.into(), version));
+                }
+                position = next;
+            }
+            run
+        })
+    }
+
+    /// Numbers of the namespaces that have entries.
+    pub fn namespaces(&self) -> Vec<u16> {
+        self.in_order(|order, _| order.namespaces())
+    }
+
+    /// The next keys of a namespace behind `after`, in key order, each with its
+    /// newest version: up to `most_bytes` of memory, at least one. What a flush
+    /// carries into the trie.
+    pub fn newest_behind(
+        &self,
+        namespace: u16,
+        after: Option<&[u8]>,
+        most_bytes: u64,
+    ) -> Vec<(Vec<u8>, Version)> {
+        self.in_order(|order, table| {
+            let key = after.unwrap_or_default();
+            let mut position = order.seek(table, namespace, key, after.is_some());
+            let mut newest = Vec::new();
+            let mut bytes = 0;
+            while let Some((number, next)) = order.forward(position) {
+                let (of, key) = table.key(number);
+                bytes += key.len() as u64 + CHANGE_BYTES;
+                if of != namespace || (bytes > most_bytes && !newest.is_empty()) {
+                    break;
+                }
+                newest.push((key.to_vec(), table.newest(number)));
+                position = next;
+            }
+            newest
+        })
+    }
+}
+
+/// Where a run begins.
+fn start(
+    order: &Order,
+    table: &Table,
+    namespace: u16,
+    from: Bound<&[u8]>,
+    direction: Direction,
+) -> order::Position {
+    let is_forward = direction == Direction::Forward;
+    match from {
+        Bound::Included(key) => order.seek(table, namespace, key, !is_forward),
+        Bound::Excluded(key) => order.seek(table, namespace, key, is_forward),
+        Bound::Unbounded if is_forward => order.seek(table, namespace, b"", false),
+        Bound::Unbounded => order.end_of(table, namespace),
+    }
+}
