@@ -177,8 +177,7 @@ impl Buffer {
         self.writes.fetch_add(added, Relaxed);
         let freed = dropped * VERSION_BYTES;
         self.bytes.fetch_add(bytes.saturating_sub(freed), Relaxed);
-        self.versions
-            .fetch_add(added - dropped.min(added), Release);
+        self.versions.fetch_add(added - dropped.min(added), Release);
     }
 
     /// What a key was at a moment.

@@ -226,9 +226,8 @@ fn sort(table: &Table, places: &mut [Place]) {
     places.sort_unstable_by_key(|place| (place.namespace, place.prefix));
     let mut runs = Vec::new();
     let mut start = 0;
-    let same = |one: &Place, other: &Place| {
-        (one.namespace, one.prefix) == (other.namespace, other.prefix)
-    };
+    let same =
+        |one: &Place, other: &Place| (one.namespace, one.prefix) == (other.namespace, other.prefix);
     for run in places.chunk_by(same) {
         if run.len() > 1 {
             runs.push((start..start + run.len(), 0));

@@ -77,10 +77,17 @@ impl KeyBytes {
 
     /// Appends a key, of up to 65,535 bytes.
     pub fn push(&mut self, key: &[u8]) -> KeyPlace {
-        debug_assert!(key.len() <= usize::from(u16::MAX), "the facade refuses these");
+        debug_assert!(
+            key.len() <= usize::from(u16::MAX),
+            "the facade refuses these"
+        );
         let fits = |last: &Vec<u8>| last.len() + key.len() <= KEY_SEGMENT;
         if !self.segments.last().is_some_and(fits) {
-            let whole = if self.segments.is_empty() { 0 } else { KEY_SEGMENT };
+            let whole = if self.segments.is_empty() {
+                0
+            } else {
+                KEY_SEGMENT
+            };
             self.segments.push(Vec::with_capacity(whole));
         }
         let segment = self.segments.len() - 1;

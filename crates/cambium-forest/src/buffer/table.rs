@@ -90,7 +90,9 @@ impl Table {
     pub fn new(seed: u64, expected: usize) -> Self {
         let slots = match expected {
             0 => 0,
-            _ => (expected + expected / 3).next_power_of_two().max(LEAST_SLOTS),
+            _ => (expected + expected / 3)
+                .next_power_of_two()
+                .max(LEAST_SLOTS),
         };
         Table {
             hasher: FixedState::with_seed(seed),
@@ -139,7 +141,9 @@ impl Table {
         }
         match self.find(self.hash(namespace, key), namespace, key) {
             Err(_) => Lookup::Unknown,
-            Ok(number) => self.at(number, sequence).map_or(Lookup::Younger, Lookup::Found),
+            Ok(number) => self
+                .at(number, sequence)
+                .map_or(Lookup::Younger, Lookup::Found),
         }
     }
 
