@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use cambium_base::{Error, Result};
 
+use crate::background::BackgroundLimits;
 use crate::file_system::FileSystem;
 use crate::step::Executor;
 
@@ -114,4 +115,6 @@ pub struct Environment {
     pub executor: Arc<dyn Executor>,
     /// One memory budget for all stores.
     pub memory: Arc<MemoryBudget>,
+    /// What background work of all stores may take together.
+    pub background: Arc<BackgroundLimits>,
 }

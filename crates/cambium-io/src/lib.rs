@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`file_system`] | the traits [`FileSystem`] and [`File`] |
 //! | [`batch`] | batched reads: [`ReadQueue`] and its back ends |
+//! | [`background`] | what background work of all stores may take together |
 //! | [`buffer`] | memory aligned for direct I/O |
 //! | [`environment`] | clock, randomness, executor, memory budget: one for all stores of a process |
 //! | [`memory`] | files in memory |
@@ -17,6 +18,7 @@
 //! | [`real`] | the operating system's files, devices, threads and clock |
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod background;
 pub mod batch;
 pub mod buffer;
 pub mod environment;
@@ -27,6 +29,7 @@ pub mod recording;
 pub mod simulated;
 pub mod step;
 
+pub use background::{BackgroundLimits, BackgroundTurn};
 pub use batch::{BatchOptions, ReadBackend, ReadCompletion, ReadQueue, ReadRequest};
 pub use buffer::AlignedBuffer;
 pub use environment::Environment;

@@ -174,6 +174,7 @@ impl Environment {
             randomness: Arc::new(SeededRandomness::new(0)),
             executor: Arc::new(IdleExecutor),
             memory: MemoryBudget::new(1 << 30),
+            background: Arc::default(),
         }
     }
 }

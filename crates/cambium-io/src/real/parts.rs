@@ -81,6 +81,7 @@ impl Environment {
             randomness: Arc::new(SystemRandomness),
             executor: Arc::new(ThreadExecutor),
             memory: MemoryBudget::new(physical_memory().map_or(FALLBACK_BUDGET, |all| all / 4)),
+            background: Arc::default(),
         }
     }
 }

@@ -70,6 +70,7 @@ impl Environment {
             randomness: Arc::new(SeededRandomness::new(seed)),
             executor: Arc::new(IdleExecutor),
             memory: MemoryBudget::new(1 << 30),
+            background: Arc::default(),
         }
     }
 }
