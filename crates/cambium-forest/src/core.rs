@@ -26,7 +26,7 @@ use cambium_storage::superblock::Superblock;
 
 use crate::buffer::Buffer;
 use crate::cache::Caches;
-use crate::compact::Compaction;
+use crate::compact::{Compaction, Pressure};
 use crate::database::Home;
 use crate::flush::SealPoint;
 use crate::format::{DatabaseHeader, Root};
@@ -67,6 +67,8 @@ pub(crate) struct Core {
     pub cancelled: AtomicBool,
     /// The active buffer is full: a step has something to do.
     pub flush_due: AtomicBool,
+    /// What a compaction asks of writers.
+    pub pressure: Pressure,
     pub counters: Counters,
     pub caches: Caches,
     pub lock: Mutex<Option<Box<dyn FileLock>>>,

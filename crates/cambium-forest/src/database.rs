@@ -205,6 +205,26 @@ impl Database {
         }
     }
 
+    /// The document at an address in bytes that a batched read brought: its
+    /// sequence number, key and value, not copied.
+    pub fn document_in<'b>(
+        &self,
+        address: DocumentAddress,
+        bytes: &'b [u8],
+    ) -> Result<(u64, &'b [u8], &'b [u8])> {
+        let offset = address.offset();
+        let Some((header, payload)) = self.log.parse_borrowed(offset, bytes)? else {
+            return Err(self.damage(offset, "a document runs past its bounds"));
+        };
+        match (header.kind, format::namespace_and_key(&header)) {
+            (kind::PUT, Some((_, key_bytes))) => {
+                let (key, value) = payload.split_at(key_bytes);
+                Ok((header.sequence.0, key, value))
+            }
+            _ => Err(self.damage(offset, "the index points here, and this is no document")),
+        }
+    }
+
     fn document_of(&self, offset: u64, record: Record) -> Result<Document> {
         let parts = format::namespace_and_key(&record.header);
         match (record.header.kind, parts) {

@@ -60,6 +60,12 @@ impl DocumentAddress {
         class_bytes(((self.0 >> CLASS_SHIFT) & 0xff) as u8)
     }
 
+    /// What the address says of the document wherever that lies: length class
+    /// and fingerprint.
+    pub fn without_place(self) -> u64 {
+        self.0 & ((1 << OFFSET_SHIFT) - 1)
+    }
+
     /// False if the document certainly has another key.
     pub fn may_match(self, key: &[u8]) -> bool {
         self.0 & FINGERPRINT_MASK == fingerprint(key)

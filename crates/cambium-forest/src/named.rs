@@ -111,7 +111,10 @@ impl Core {
     /// Brings the store back to a kept state.
     pub fn rollback(&self, name: &str) -> Result<()> {
         self.check_writable()?;
-        self.abandon_compaction();
+        // Held to the end: a compaction that began meanwhile would carry over what
+        // is undone.
+        let mut running = lock(&self.compaction);
+        self.abandon(running.take());
         let mut maintenance = lock(&self.maintenance);
         find(&maintenance, name)?;
         self.begin_session_locked(&mut maintenance)?;

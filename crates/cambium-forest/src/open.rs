@@ -202,6 +202,14 @@ pub(crate) fn attach(
         header_end: offset + record.total_bytes(database.log.geometry().alignment),
         sealed_at: None,
     };
+    let mut tuning = tuning;
+    if let Some(percent) = database
+        .shape
+        .compaction_threshold
+        .filter(|_| !tuning.threshold_chosen)
+    {
+        tuning.compaction.threshold = u64::from(percent);
+    }
     Ok(assemble(
         environment,
         home,
@@ -291,6 +299,7 @@ pub(crate) fn assemble(
         session_begun: AtomicBool::new(false),
         cancelled: AtomicBool::new(false),
         flush_due: AtomicBool::new(false),
+        pressure: crate::compact::Pressure::default(),
         counters: Counters {
             before: header.traffic,
             ..Counters::default()

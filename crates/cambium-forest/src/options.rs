@@ -6,6 +6,7 @@ use cambium_api::{OptionSpec, OptionValues};
 use cambium_base::{Error, Result};
 use cambium_io::ReadBackend;
 
+pub use crate::compact::settings::{CompactionTuning, SnapshotRule, SortRule};
 use crate::seeded_bug::SeededBug;
 
 /// The engine's name.
@@ -114,9 +115,9 @@ pub const OPTIONS: &[OptionSpec] = &[
     spec(
         "compaction_threshold",
         "percent stale, 1 to 100, 100 = never by itself",
-        "50",
+        "30",
         false,
-        "The store is rewritten in the background when this share of its file is stale. Smaller saves space and writes more.",
+        "The store is rewritten in the background when this share of its file is stale. Smaller saves space and writes more. What a store is made with stays with it, unless an opening says otherwise.",
     ),
     spec(
         "compaction_least_bytes",
@@ -124,6 +125,62 @@ pub const OPTIONS: &[OptionSpec] = &[
         "16MiB",
         false,
         "A file smaller than this is not rewritten by itself.",
+    ),
+    spec(
+        "compaction_batch",
+        "reads, 1 to 1024",
+        "128",
+        false,
+        "Reads of a compaction under way at once. Larger keeps more of the device busy, and readers beside it wait longer.",
+    ),
+    spec(
+        "compaction_memory_bytes",
+        "bytes, from 4KiB",
+        "64MiB",
+        false,
+        "Memory of a compaction, whatever the store's size: documents on their way and keys on their way into the index. Larger sorts more reads at a time, so more of them lie together.",
+    ),
+    spec(
+        "coalesce_bytes",
+        "bytes, 0 = every document its own read",
+        "256KiB",
+        false,
+        "Largest read of a compaction that brings several documents that lie together. Larger makes fewer reads where little is stale.",
+    ),
+    spec(
+        "sort",
+        "none, window or global",
+        "window",
+        false,
+        "Order of a compaction's reads. window: by offset, as many as fit in its memory, written in key order. none: in key order. global: all by offset, and written so, as published; it keeps 8 bytes a document, and scans afterwards are not sequential.",
+    ),
+    spec(
+        "overlap",
+        "on or off",
+        "on",
+        false,
+        "Reads of a compaction go on while documents are written. off: phase after phase, to measure each by itself.",
+    ),
+    spec(
+        "compaction_rate_bytes",
+        "bytes a second, 0 = as fast as it goes",
+        "0",
+        false,
+        "What a compaction reads and writes a second at most. Too small for what writers overwrite, it holds them back.",
+    ),
+    spec(
+        "compaction_slack",
+        "percent of what is live, 1 to 1000",
+        "15",
+        false,
+        "What writers may add while a compaction runs by itself, before it holds them back. Larger lets it go slower, and takes more space meanwhile.",
+    ),
+    spec(
+        "compaction_snapshots",
+        "carry or refuse",
+        "carry",
+        false,
+        "Named snapshots of a store that is compacted. carry: they go into the new file too, and keep their space. refuse: there is no compaction while there are any.",
     ),
     spec(
         "io",
@@ -190,6 +247,9 @@ pub struct Shape {
     pub index: IndexShape,
     /// Unit of padding after a sync.
     pub block_bytes: u32,
+    /// Percent stale at which the store is compacted by itself, if whoever made
+    /// it chose one.
+    pub compaction_threshold: Option<u8>,
 }
 
 impl Shape {
@@ -230,6 +290,14 @@ impl Shape {
             chunk_bytes: options.take_ranged("chunk_bytes", 8, 1, 32)? as u8,
             index,
             block_bytes: power_of_two(options, "block_bytes")?,
+            // Left there: it is of this opening too.
+            compaction_threshold: match options.get("compaction_threshold") {
+                None => None,
+                Some(_) => {
+                    let mut copy = options.clone();
+                    Some(copy.take_ranged("compaction_threshold", 0, 1, 100)? as u8)
+                }
+            },
         })
     }
 
@@ -246,6 +314,7 @@ impl Shape {
             | u64::from(self.chunk_bytes) << 32
             | kind << 40
             | extension << 48
+            | u64::from(self.compaction_threshold.unwrap_or(0)) << 56
     }
 
     /// The shape that was packed; `None` for what no shape packs to.
@@ -264,11 +333,15 @@ impl Shape {
             chunk_bytes: byte(32),
             index,
             block_bytes,
+            compaction_threshold: Some(byte(56)).filter(|&percent| percent > 0),
         };
         let is_block = |bytes: u32| bytes.is_power_of_two() && (512..=64 << 10).contains(&bytes);
         let sound = is_block(shape.node_bytes)
             && is_block(shape.block_bytes)
             && (1..=32).contains(&shape.chunk_bytes)
+            && shape
+                .compaction_threshold
+                .is_none_or(|percent| percent <= 100)
             && shape.pack() == packed;
         sound.then_some(shape)
     }
@@ -279,6 +352,9 @@ impl Shape {
         options.set("node_bytes", &self.node_bytes.to_string());
         options.set("chunk_bytes", &self.chunk_bytes.to_string());
         options.set("block_bytes", &self.block_bytes.to_string());
+        if let Some(percent) = self.compaction_threshold {
+            options.set("compaction_threshold", &percent.to_string());
+        }
         let (index, extension) = self.index_words();
         options.set("index", index);
         if let Some(extension) = extension {
@@ -325,10 +401,10 @@ pub struct Tuning {
     pub buffer_bytes: usize,
     /// Space taken ahead.
     pub preallocate_bytes: u64,
-    /// Percent stale.
-    pub compaction_threshold: u64,
-    /// Smaller files are left alone.
-    pub compaction_least_bytes: u64,
+    /// How the store compacts.
+    pub compaction: CompactionTuning,
+    /// When it does by itself was said at this opening.
+    pub threshold_chosen: bool,
     /// Back end of batched reads.
     pub backend: ReadBackend,
     /// Batched reads under way.
@@ -365,13 +441,8 @@ impl Tuning {
             read_ahead: options.take_ranged("read_ahead", 32, 1, 1024)? as usize,
             buffer_bytes: options.take_ranged("buffer_bytes", 1 << 20, 0, 1 << 30)? as usize,
             preallocate_bytes: options.take_ranged("preallocate_bytes", 64 << 20, 0, 1 << 40)?,
-            compaction_threshold: options.take_ranged("compaction_threshold", 50, 1, 100)?,
-            compaction_least_bytes: options.take_ranged(
-                "compaction_least_bytes",
-                16 << 20,
-                0,
-                most,
-            )?,
+            threshold_chosen: options.get("compaction_threshold").is_some(),
+            compaction: CompactionTuning::take(options, &CompactionTuning::default())?,
             backend,
             batch: options.take_ranged("batch", 64, 1, 1024)? as usize,
             seeded_bug: crate::seeded_bug::take(options)?,
@@ -398,13 +469,20 @@ mod tests {
             spelled.set(option.name, option.default);
         }
         let mut none = OptionValues::default();
+        let shape = Shape::take(&mut spelled).unwrap();
         assert_eq!(
-            Shape::take(&mut spelled).unwrap(),
+            Shape {
+                compaction_threshold: None,
+                ..shape
+            },
             Shape::take(&mut none).unwrap()
         );
         assert_eq!(
             Tuning::take(&mut spelled).unwrap(),
-            Tuning::take(&mut none).unwrap()
+            Tuning {
+                threshold_chosen: true,
+                ..Tuning::take(&mut none).unwrap()
+            }
         );
         spelled.finish(ENGINE, OPTIONS).unwrap();
     }
@@ -421,6 +499,7 @@ mod tests {
             let mut options = OptionValues::default();
             options.set("index", index).set("chunk_bytes", "3");
             options.set("node_bytes", "512").set("block_bytes", "1024");
+            options.set("compaction_threshold", "100");
             if let Some(extension) = extension {
                 options.set("leaf_extension", extension);
             }

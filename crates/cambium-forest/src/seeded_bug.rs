@@ -33,11 +33,15 @@ pub enum SeededBug {
     CompactionWithoutCatchUp,
     /// Compaction removes the old file before the new one counts.
     OldFileRemovedEarly,
+    /// Compaction points to its file before that is on the device.
+    CompactionUnsynced,
+    /// Compaction leaves out a document, as one that could not be read.
+    CompactionDropsDocument,
 }
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 12] = [
+    pub const ALL: [(SeededBug, &'static str); 14] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -53,6 +57,11 @@ impl SeededBug {
             "compaction_without_catch_up",
         ),
         (SeededBug::OldFileRemovedEarly, "old_file_removed_early"),
+        (SeededBug::CompactionUnsynced, "compaction_unsynced"),
+        (
+            SeededBug::CompactionDropsDocument,
+            "compaction_drops_document",
+        ),
     ];
 }
 

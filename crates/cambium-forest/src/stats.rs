@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cambium_api::{Direction, KeyRange, Statistics};
+use cambium_api::{CompactReport, Direction, KeyRange, Statistics};
 use cambium_base::Result;
 
 use crate::core::{Core, lock};
@@ -32,6 +33,11 @@ pub(crate) struct Counters {
     pub syncs: AtomicU64,
     pub flushes: AtomicU64,
     pub compactions: AtomicU64,
+    /// Writes that were held back for a compaction, and for how long in all.
+    pub delays: AtomicU64,
+    pub delayed_nanoseconds: AtomicU64,
+    /// Of the last compaction.
+    pub last_compaction: Mutex<Option<CompactReport>>,
     pub stalls: AtomicU64,
     pub node_reads: AtomicU64,
     pub document_reads: AtomicU64,
@@ -52,6 +58,13 @@ impl Counters {
     }
 }
 
+impl Counters {
+    /// A compaction is done.
+    pub fn note_compaction(&self, report: &CompactReport) {
+        *lock(&self.last_compaction) = Some(report.clone());
+    }
+}
+
 fn of(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
@@ -66,6 +79,7 @@ impl Core {
         self.size_statistics(&view, &mut all)?;
         self.index_statistics(&view, &mut all)?;
         self.memory_statistics(&view, &mut all);
+        self.compaction_statistics(&mut all);
         self.traffic_statistics(&view, &mut all);
         Ok(all)
     }
@@ -194,11 +208,6 @@ impl Core {
             "times the write buffer went into the index since the store was opened",
         );
         all.count(
-            "compactions",
-            of(&self.counters.compactions),
-            "compactions since the store was opened",
-        );
-        all.count(
             "writes_replayed",
             of(&self.counters.replayed),
             "writes behind the last header that opening found",
@@ -291,6 +300,74 @@ impl Core {
                 "share of document lookups that the cache answered",
             );
         }
+    }
+
+    fn compaction_statistics(&self, all: &mut Statistics) {
+        let counters = &self.counters;
+        all.count(
+            "compactions",
+            of(&counters.compactions),
+            "compactions since the store was opened",
+        );
+        all.bytes(
+            "compaction_needs_bytes",
+            self.compaction_needs_now(),
+            "free bytes of the device that a compaction would ask for now",
+        );
+        all.count(
+            "writer_delays",
+            of(&counters.delays),
+            "writes that were held back, since a compaction was behind",
+        );
+        all.ratio(
+            "writer_delay_seconds",
+            of(&counters.delayed_nanoseconds),
+            1_000_000_000,
+            "seconds that they waited, all together",
+        );
+        let Some(last) = lock(&counters.last_compaction).clone() else {
+            return;
+        };
+        let nanoseconds = |seconds: f64| (seconds * 1e9) as u64;
+        for (name, seconds, meaning) in [
+            (
+                "compaction_seconds_tree_search",
+                last.phases.tree_search,
+                "of the last compaction: seconds of finding what is live",
+            ),
+            (
+                "compaction_seconds_sort",
+                last.phases.sort,
+                "of the last compaction: seconds of putting it into the order of reading",
+            ),
+            (
+                "compaction_seconds_read",
+                last.phases.read,
+                "of the last compaction: seconds with reads outstanding",
+            ),
+            (
+                "compaction_seconds_write",
+                last.phases.write,
+                "of the last compaction: seconds of writing documents",
+            ),
+            (
+                "compaction_seconds_flush_and_commit",
+                last.phases.flush_and_commit,
+                "of the last compaction: seconds of the index, catching up and the switch",
+            ),
+        ] {
+            all.ratio(name, nanoseconds(seconds), 1_000_000_000, meaning);
+        }
+        all.count(
+            "compaction_read_operations",
+            last.read_operations,
+            "reads of the last compaction",
+        );
+        all.bytes(
+            "compaction_bytes_read",
+            last.bytes_read,
+            "bytes that the last compaction read",
+        );
     }
 
     fn traffic_statistics(&self, view: &View, all: &mut Statistics) {

@@ -156,6 +156,7 @@ impl Core {
         self.check_writable()?;
         if !request.operations.is_empty() || request.new_namespace.is_some() {
             self.begin_session()?;
+            self.yield_to_compaction(request.user_bytes);
             self.hold_back()?;
         }
         let synced = request.durability == Durability::Synced;

@@ -303,12 +303,6 @@ fn a_compaction_that_is_cancelled_changes_nothing() {
     assert!(matches!(compacted, Err(Error::Cancelled)));
     assert_eq!(names(&environment), before);
     assert_eq!(contents(&*store).len(), 200);
-    let direct = CompactOptions {
-        direct: true,
-        ..CompactOptions::default()
-    };
-    let refused = store.compact(&direct, &());
-    assert!(matches!(refused, Err(Error::Unsupported { .. })));
 }
 
 /// The number a write gets after a crash that lost everything unsynced.

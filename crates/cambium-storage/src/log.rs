@@ -544,6 +544,25 @@ impl LogFile {
         }
     }
 
+    /// Header and payload of the record at `offset` in bytes that a batched
+    /// read brought, verified and not copied; `None` if it is longer.
+    pub fn parse_borrowed<'b>(
+        &self,
+        offset: u64,
+        bytes: &'b [u8],
+    ) -> Result<Option<(RecordHeader, &'b [u8])>> {
+        let header = RecordHeader::decode(bytes, &self.seed, offset)
+            .map_err(|reason| self.not_a_record(offset, reason))?;
+        let total = RECORD_HEADER_BYTES + header.payload_bytes as usize;
+        let Some(payload) = bytes.get(RECORD_HEADER_BYTES..total) else {
+            return Ok(None);
+        };
+        header
+            .check_payload(payload)
+            .map_err(|reason| self.not_a_record(offset, reason))?;
+        Ok(Some((header, payload)))
+    }
+
     fn complete(&self, offset: u64, header: RecordHeader, payload: Value) -> Result<Record> {
         header
             .check_payload(&payload)

@@ -1,0 +1,165 @@
+//! How a compaction begins: nothing is begun that cannot be ended.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use cambium_api::CompactReport;
+use cambium_base::{Error, FileNumber, Result};
+
+use super::Compaction;
+use super::catch_up::Round;
+use super::copy::{Copying, Tree};
+use super::fetch::Fetcher;
+use super::policy::Pace;
+use super::settings::{Settings, SnapshotRule};
+use crate::core::{Core, Maintenance, lock};
+use crate::database::Database;
+use crate::format::{DatabaseHeader, FileRef, NamespaceRoot};
+use crate::view::Pin;
+
+impl Core {
+    /// Bytes of the device that a compaction needs to be free: all documents
+    /// that it carries over, their index, and space taken ahead. Nothing of the
+    /// old file comes back before the new one counts.
+    pub fn compaction_needs(&self, header: &DatabaseHeader, behind: u64) -> u64 {
+        let node = u64::from(self.shape.node_bytes);
+        let of_snapshots = header.snapshots.iter().flat_map(|kept| &kept.namespaces);
+        let newest = header.namespaces.iter().map(|(_, _, root)| root);
+        let roots = newest.chain(of_snapshots.map(|(_, root)| root));
+        let bytes: u64 = roots
+            .map(|root| root.document_bytes + root.nodes * node / 4 * 5)
+            .sum();
+        // Documents that named snapshots share are counted with each, and never
+        // take more than they take now.
+        let bytes = bytes.min(self.view.load().database.log.end()) + behind;
+        bytes + (bytes / 8).min(self.tuning.preallocate_bytes) + LEAST_ROOM
+    }
+
+    /// Refuses to begin where there is too little room to end.
+    fn check_disk(&self, maintenance: &Maintenance) -> Result<()> {
+        let end = self.view.load().database.log.end();
+        let behind = end.saturating_sub(maintenance.header.replay_from);
+        let needed = self.compaction_needs(&maintenance.header, behind);
+        let free = self.environment.file_system.space(&self.path)?.available;
+        if needed <= free {
+            return Ok(());
+        }
+        Err(Error::NoSpace {
+            path: self.path.clone(),
+            what: format!(
+                "compact: it needs up to {needed} bytes beside the old file, and {free} are free"
+            ),
+        })
+    }
+
+    pub(super) fn begin_compaction(self: &Arc<Self>, settings: Settings) -> Result<Compaction> {
+        let mut maintenance = lock(&self.maintenance);
+        if settings.tuning.snapshots == SnapshotRule::Refuse {
+            if let Some(kept) = maintenance.header.snapshots.first() {
+                return Err(Error::InvalidArgument(format!(
+                    "compaction_snapshots=refuse, and the store has the named snapshot {:?}: drop \
+                     it, or have it carried over",
+                    kept.name
+                )));
+            }
+        }
+        self.check_disk(&maintenance)?;
+        self.begin_session_locked(&mut maintenance)?;
+        for _ in 0..2 {
+            self.flush_locked(&mut maintenance)?;
+        }
+        self.check_disk(&maintenance)?;
+        let file = self.next_file(&mut maintenance)?;
+        let source = self.pin()?;
+        let database = Database::create(&self.home, file, &self.shape, &self.tuning)?;
+        let made = self.prepare(settings, source, Arc::new(database), &maintenance);
+        if made.is_err() {
+            let path = crate::format::database_path(&self.path, file.number);
+            _ = self.environment.file_system.remove(&path);
+        }
+        made
+    }
+
+    /// A number that no file had, durably.
+    fn next_file(&self, maintenance: &mut Maintenance) -> Result<FileRef> {
+        let number = FileNumber(maintenance.root.next_file);
+        maintenance.root.next_file += 1;
+        let payload = maintenance.root.encode();
+        maintenance
+            .superblock
+            .write(&payload)
+            .map_err(|error| self.after_superblock_failure(error))?;
+        Ok(FileRef {
+            number,
+            salt: self.environment.randomness.next_u64(),
+        })
+    }
+
+    fn prepare(
+        &self,
+        settings: Settings,
+        source: Pin,
+        database: Arc<Database>,
+        maintenance: &Maintenance,
+    ) -> Result<Compaction> {
+        // So that the switch need not wait for it.
+        self.environment.file_system.sync_directory(&self.path)?;
+        let header = &maintenance.header;
+        let trees = self.trees_of(header);
+        let mut snapshots = header.snapshots.clone();
+        for (_, root) in snapshots.iter_mut().flat_map(|kept| &mut kept.namespaces) {
+            *root = NamespaceRoot::default();
+        }
+        let from = &source.view.database;
+        let copying = Copying::new(Fetcher::new(&self.environment, from, &settings)?, trees);
+        Ok(Compaction {
+            total_documents: copying.documents(),
+            pace: Pace::new(self, &source.view, copying.document_bytes(), &settings),
+            copying: Some(copying),
+            source,
+            database,
+            roots: BTreeMap::new(),
+            moved: (!snapshots.is_empty()).then(HashMap::new),
+            snapshots,
+            caught_up: header.replay_from,
+            caught_up_sequence: header.sequence,
+            met_writes: false,
+            round: Round::default(),
+            session: header.replay_session,
+            report: CompactReport {
+                backend: settings.reading.backend,
+                batch: settings.reading.depth,
+                direct: settings.direct,
+                ..CompactReport::default()
+            },
+            unhurried: 0,
+            turn: None,
+            settings,
+            named: false,
+        })
+    }
+
+    /// What there is to copy: the newest state of each namespace, then those
+    /// that named snapshots keep.
+    fn trees_of(&self, header: &DatabaseHeader) -> Vec<Tree> {
+        let mut trees = Vec::new();
+        let mut add = |snapshot, namespace, root: &NamespaceRoot| {
+            if let Some(address) = root.root {
+                let cursor = self.index.cursor(address);
+                trees.push(Tree::new(snapshot, namespace, *root, cursor));
+            }
+        };
+        for (namespace, _, root) in &header.namespaces {
+            add(None, *namespace, root);
+        }
+        for (place, snapshot) in header.snapshots.iter().enumerate() {
+            for (namespace, root) in &snapshot.namespaces {
+                add(Some(place), *namespace, root);
+            }
+        }
+        trees
+    }
+}
+
+/// Room for headers and padding.
+const LEAST_ROOM: u64 = 64 << 10;

@@ -1,0 +1,219 @@
+//! Catching up: what writers appended to the old log goes the same way.
+//!
+//! A round is what came during the one before it. Its log is read in slices, of
+//! each of which the newest version of every key goes into the new file. Rounds
+//! shrink as long as copying is faster than writing; where they do not, writers
+//! are slowed until they do. When a round leaves little, the new file is synced
+//! without anyone waiting for it, and what came during that is left to the
+//! switch.
+//!
+//! Writes are numbered without a gap, so the numbers prove that none was missed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cambium_base::Result;
+use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
+
+use super::Compaction;
+use super::copy::append_moved;
+use crate::core::{Core, Writer, lock};
+use crate::document::DOCUMENT_ALIGNMENT;
+use crate::format::{kind, namespace_and_key};
+use crate::index::Change;
+use crate::seeded_bug::SeededBug;
+
+/// When no more than this is left to catch up with, writers are made to wait.
+const LAST_ROUND_BYTES: u64 = 1 << 20;
+/// What writers are slowed by at first when rounds do not shrink, and at most.
+const FIRST_DELAY: Duration = Duration::from_micros(200);
+const LARGEST_DELAY: Duration = Duration::from_millis(20);
+
+/// What is being caught up with.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    /// Where it ends; `None` between two.
+    until: Option<u64>,
+    /// Bytes of this one and of the one before it.
+    bytes: u64,
+    before: Option<u64>,
+    delay: Duration,
+}
+
+impl Round {
+    /// Nanoseconds by which each write is to be slowed.
+    pub fn delay(&self) -> u64 {
+        self.delay.as_nanos() as u64
+    }
+
+    /// A round begins.
+    fn begin(&mut self, from: u64, until: u64) {
+        self.before = self.until.is_some().then_some(self.bytes);
+        self.bytes = until.saturating_sub(from);
+        self.until = Some(until);
+        if self.before.is_some_and(|before| self.bytes > before / 2) {
+            self.delay = (self.delay * 2).clamp(FIRST_DELAY, LARGEST_DELAY);
+        }
+    }
+}
+
+/// What a slice of the log holds: for each key the newest version.
+type Newest = BTreeMap<u16, BTreeMap<Vec<u8>, Option<(u64, Vec<u8>)>>>;
+
+impl Core {
+    /// Carries a slice over; true when it is time for the switch.
+    pub(super) fn catch_up(
+        self: &Arc<Self>,
+        compaction: &mut Compaction,
+        budget: u64,
+    ) -> Result<bool> {
+        let began = self.environment.clock.monotonic();
+        let ready = self.catch_up_piece(compaction, budget);
+        let spent = self.environment.clock.monotonic() - began;
+        compaction.report.phases.flush_and_commit += spent.as_secs_f64();
+        ready
+    }
+
+    fn catch_up_piece(&self, compaction: &mut Compaction, budget: u64) -> Result<bool> {
+        match compaction.round.until {
+            Some(until) if compaction.caught_up < until => {
+                let slice = compaction.settings.slice_bytes().min(budget.max(1));
+                self.catch_up_slice(compaction, until, slice)?;
+                Ok(false)
+            }
+            _ => {
+                let until = {
+                    let writer = lock(&self.writer);
+                    self.end_of_writes(compaction, &writer)?
+                };
+                let left = until - compaction.caught_up;
+                if left > LAST_ROUND_BYTES {
+                    compaction.round.begin(compaction.caught_up, until);
+                    return Ok(false);
+                }
+                // What is synced here the switch need not wait for.
+                compaction.database.log.flush()?;
+                compaction.database.log.sync()?;
+                let log = &compaction.source.view.database.log;
+                Ok(log.end().saturating_sub(compaction.caught_up) <= 2 * LAST_ROUND_BYTES)
+            }
+        }
+    }
+
+    /// Hands everything over, and answers where the log ends.
+    pub(super) fn end_of_writes(&self, compaction: &Compaction, _: &Writer) -> Result<u64> {
+        let log = &compaction.source.view.database.log;
+        log.flush().map_err(|error| self.unless_full(error))?;
+        Ok(log.end())
+    }
+
+    /// Carries over everything up to a place.
+    pub(super) fn catch_up_to(&self, compaction: &mut Compaction, until: u64) -> Result<()> {
+        while compaction.caught_up < until {
+            let slice = compaction.settings.slice_bytes();
+            self.catch_up_slice(compaction, until, slice)?;
+        }
+        Ok(())
+    }
+
+    /// Carries over about so many bytes of the log.
+    fn catch_up_slice(&self, compaction: &mut Compaction, until: u64, slice: u64) -> Result<()> {
+        if self.has_bug(SeededBug::CompactionWithoutCatchUp) {
+            compaction.caught_up = until;
+            return Ok(());
+        }
+        let newest = self.read_slice(compaction, until, slice)?;
+        for (namespace, documents) in newest {
+            let mut changes = Vec::with_capacity(documents.len());
+            for (key, version) in documents {
+                let change = match version {
+                    None => Change::Remove,
+                    Some((sequence, value)) => {
+                        Change::Put(append_moved(compaction, namespace, sequence, &key, &value)?)
+                    }
+                };
+                changes.push((key, change));
+            }
+            let mut root = std::mem::take(compaction.root(None, namespace));
+            self.apply_to(compaction, &mut root, changes)?;
+            *compaction.root(None, namespace) = root;
+        }
+        Ok(())
+    }
+
+    /// Reads about so many bytes of the log, and counts on.
+    fn read_slice(&self, compaction: &mut Compaction, until: u64, slice: u64) -> Result<Newest> {
+        let from = compaction.source.view.database.clone();
+        let mut scanner = LogScanner::new(
+            &**from.log.file(),
+            *from.log.seed(),
+            *from.log.geometry(),
+            SessionRule::NeverLower,
+            compaction.caught_up,
+            until,
+        )?;
+        scanner.resume_sessions(compaction.session);
+        let mut newest = Newest::new();
+        let mut taken = 0;
+        while taken < slice {
+            let record = match scanner.next()? {
+                None => {
+                    compaction.caught_up = until;
+                    break;
+                }
+                // Writers have just written this: it cannot be torn.
+                Some(Scanned::Fault(fault)) => {
+                    return Err(from.damage(fault.offset, fault.reason.to_string()));
+                }
+                Some(Scanned::Record(record)) => record,
+            };
+            let end = record.offset + record.header.total_bytes(DOCUMENT_ALIGNMENT);
+            compaction.caught_up = end;
+            match record.header.kind {
+                kind::NODES => {
+                    let behind = from.run_extent(end, record.header.auxiliary).1;
+                    scanner.skip_to(behind);
+                    compaction.caught_up = behind;
+                }
+                kind::PUT | kind::DELETE | kind::NAMESPACE => {
+                    let sequence = record.header.sequence.0;
+                    // Numbers are left out only where a store was opened.
+                    let expected = match compaction.met_writes {
+                        true => sequence == compaction.caught_up_sequence + 1,
+                        false => sequence > compaction.caught_up_sequence,
+                    };
+                    if !expected {
+                        let (met, last) = (sequence, compaction.caught_up_sequence);
+                        return Err(from.damage(
+                            record.offset,
+                            format!(
+                                "write {met} follows write {last}: a compaction would lose one"
+                            ),
+                        ));
+                    }
+                    compaction.caught_up_sequence = sequence;
+                    compaction.met_writes = true;
+                    let parts = namespace_and_key(&record.header);
+                    let (Some((namespace, key_bytes)), true) =
+                        (parts, record.header.kind != kind::NAMESPACE)
+                    else {
+                        continue;
+                    };
+                    let payload = scanner.payload(&record)?;
+                    taken += payload.len() as u64;
+                    let (key, value) = payload.split_at(key_bytes);
+                    let version =
+                        (record.header.kind == kind::PUT).then(|| (sequence, value.to_vec()));
+                    newest
+                        .entry(namespace)
+                        .or_default()
+                        .insert(key.to_vec(), version);
+                }
+                _ => {}
+            }
+        }
+        compaction.session = compaction.session.max(scanner.highest_session());
+        Ok(newest)
+    }
+}

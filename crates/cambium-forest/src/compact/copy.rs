@@ -1,0 +1,445 @@
+//! Copying: windows of documents go into the new file, and their addresses into
+//! the new index.
+//!
+//! Three windows are on their way at a time: one is written, the next one is
+//! read, and the one after that has been searched for, so that the reads need
+//! not wait for the search. With `overlap=off` it is one after the other, as
+//! published.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use cambium_base::{Result, SequenceNumber};
+use cambium_io::Advice;
+use cambium_storage::record::{RecordHeader, record_bytes};
+
+use super::Compaction;
+use super::fetch::{Fetcher, Window};
+use super::plan::{Plan, Source, next_plan};
+use super::proof::Account;
+use crate::core::Core;
+use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
+use crate::format::{FLAG_MOVED, NamespaceRoot, document_auxiliary, kind};
+use crate::index::{Change, IndexCursor};
+use crate::nodes::{NodeRuns, Nodes};
+use crate::seeded_bug::SeededBug;
+
+/// What is appended is handed to the operating system when this much has
+/// gathered; the log keeps no larger buffer.
+const HANDED_OVER_BYTES: u64 = 1 << 20;
+/// And brought to the device without waiting for it when this much has.
+const HURRIED_BYTES: u64 = 8 << 20;
+/// Documents of a new index that a step compares.
+const VERIFIED_TOGETHER: u64 = 1 << 16;
+
+/// A tree on its way into the new file.
+#[derive(Debug)]
+pub(super) struct Tree {
+    /// `None` for the newest state, else the snapshot's place in the list.
+    snapshot: Option<usize>,
+    namespace: u16,
+    /// What the old header says of it.
+    old: NamespaceRoot,
+    source: Source,
+    /// What was written of it.
+    placed: Account,
+    /// The key written last.
+    last_key: Option<Vec<u8>>,
+}
+
+impl Tree {
+    pub fn new(
+        snapshot: Option<usize>,
+        namespace: u16,
+        old: NamespaceRoot,
+        cursor: IndexCursor,
+    ) -> Self {
+        Tree {
+            snapshot,
+            namespace,
+            old,
+            source: Source::new(cursor),
+            placed: Account::default(),
+            last_key: None,
+        }
+    }
+}
+
+/// Everything that is copied.
+#[derive(Debug)]
+pub(super) struct Copying {
+    fetcher: Fetcher,
+    trees: Vec<Tree>,
+    /// The tree that is searched.
+    searched: usize,
+    planned: Option<Plan>,
+    written: Option<Writing>,
+    /// Trees that are written and not verified yet.
+    verified: VecDeque<(usize, Option<IndexCursor>, Account)>,
+}
+
+/// A window that is being written.
+#[derive(Debug)]
+struct Writing {
+    window: Window,
+    next: usize,
+    changes: Vec<(Vec<u8>, Change)>,
+    change_bytes: u64,
+}
+
+impl Copying {
+    pub fn new(fetcher: Fetcher, trees: Vec<Tree>) -> Self {
+        Copying {
+            fetcher,
+            trees,
+            searched: 0,
+            planned: None,
+            written: None,
+            verified: VecDeque::new(),
+        }
+    }
+
+    /// Documents of all trees.
+    pub fn documents(&self) -> u64 {
+        self.trees.iter().map(|tree| tree.old.documents).sum()
+    }
+
+    /// Bytes of the documents of all trees.
+    pub fn document_bytes(&self) -> u64 {
+        self.trees.iter().map(|tree| tree.old.document_bytes).sum()
+    }
+}
+
+impl Core {
+    /// Does a piece of copying; in the end there is nothing left of it.
+    pub(super) fn copy(&self, compaction: &mut Compaction, budget: u64) -> Result<()> {
+        let Some(mut copying) = compaction.copying.take() else {
+            return Ok(());
+        };
+        let more = self.copy_piece(compaction, &mut copying, budget)?;
+        compaction.copying = more.then_some(copying);
+        Ok(())
+    }
+
+    fn copy_piece(
+        &self,
+        compaction: &mut Compaction,
+        copying: &mut Copying,
+        budget: u64,
+    ) -> Result<bool> {
+        if let Some((tree, cursor, account)) = copying.verified.pop_front() {
+            let rest = self.verify(compaction, &copying.trees[tree], cursor, account)?;
+            if let Some((cursor, account)) = rest {
+                copying.verified.push_front((tree, Some(cursor), account));
+            }
+            return Ok(true);
+        }
+        let overlap = compaction.settings.tuning.overlap;
+        let mut writing = match copying.written.take() {
+            Some(writing) => writing,
+            None => match self.next_window(compaction, copying)? {
+                None => return Ok(false),
+                Some(window) => Writing {
+                    window,
+                    next: 0,
+                    changes: Vec::new(),
+                    change_bytes: 0,
+                },
+            },
+        };
+        if overlap {
+            // The device has something to do while this is written ...
+            self.keep_reading(compaction, copying)?;
+        }
+        let tree = &mut copying.trees[writing.window.plan.tree];
+        self.write_documents(compaction, tree, &mut writing, budget)?;
+        if overlap && copying.planned.is_none() {
+            // ... and it is known what comes then.
+            copying.planned = self.search(compaction, copying)?;
+        }
+        if writing.next < writing.window.plan.documents.len() {
+            copying.written = Some(writing);
+            return Ok(true);
+        }
+        if writing.window.plan.ends_tree {
+            let tree = writing.window.plan.tree;
+            copying.verified.push_back((tree, None, Account::default()));
+        }
+        copying.fetcher.recycle(writing.window);
+        if !overlap {
+            self.bring_to_device(compaction)?;
+        }
+        Ok(true)
+    }
+
+    /// The window that comes next; `None` behind the last.
+    fn next_window(
+        &self,
+        compaction: &mut Compaction,
+        copying: &mut Copying,
+    ) -> Result<Option<Window>> {
+        self.keep_reading(compaction, copying)?;
+        let Some(window) = copying.fetcher.take()? else {
+            return Ok(None);
+        };
+        let report = &mut compaction.report;
+        report.phases.read += window.seconds;
+        report.read_operations += window.operations;
+        report.bytes_read += window.bytes;
+        report.backend = window.backend;
+        self.counters
+            .document_reads
+            .fetch_add(window.operations, Ordering::Relaxed);
+        Ok(Some(window))
+    }
+
+    /// Has the next window read, unless one is.
+    fn keep_reading(&self, compaction: &mut Compaction, copying: &mut Copying) -> Result<()> {
+        if copying.fetcher.is_busy() {
+            return Ok(());
+        }
+        let plan = match copying.planned.take() {
+            Some(plan) => Some(plan),
+            None => self.search(compaction, copying)?,
+        };
+        if let Some(plan) = plan {
+            copying.fetcher.want(plan);
+        }
+        Ok(())
+    }
+
+    /// Searches for the next window.
+    fn search(&self, compaction: &mut Compaction, copying: &mut Copying) -> Result<Option<Plan>> {
+        let Some(tree) = copying.trees.get_mut(copying.searched) else {
+            return Ok(None);
+        };
+        let from = &compaction.source.view.database;
+        let settings = &compaction.settings;
+        let (plan, search, sort) =
+            next_plan(self, from, settings, copying.searched, &mut tree.source)?;
+        compaction.report.phases.tree_search += search;
+        compaction.report.phases.sort += sort;
+        if plan.ends_tree {
+            copying.searched += 1;
+            let met = tree.source.account.documents;
+            if met != tree.old.documents {
+                return Err(from.damage(
+                    0,
+                    format!(
+                        "a compaction met {met} documents of {}, and nothing was changed",
+                        tree.old.documents
+                    ),
+                ));
+            }
+        }
+        Ok(Some(plan))
+    }
+
+    /// Appends documents of a window, and takes them into the index when there
+    /// are no more of it, or when their keys take much memory.
+    fn write_documents(
+        &self,
+        compaction: &mut Compaction,
+        tree: &mut Tree,
+        writing: &mut Writing,
+        budget: u64,
+    ) -> Result<()> {
+        let clock = &self.environment.clock;
+        let from = compaction.source.view.database.clone();
+        let sorted = compaction.settings.tuning.sort != super::settings::SortRule::Global;
+        let began = clock.monotonic();
+        let mut bytes = 0;
+        let count = writing.window.plan.documents.len();
+        while writing.next < count && bytes < budget.max(1) {
+            let (address, span) = writing.window.plan.documents[writing.next];
+            let content = writing.window.bytes_at(span, address.offset());
+            writing.next += 1;
+            if self.has_bug(SeededBug::CompactionDropsDocument) && writing.next == 3 {
+                continue;
+            }
+            let (sequence, key, value) = from.document_in(address, content)?;
+            if !address.may_match(key) {
+                return Err(from.damage(address.offset(), "a document of another key"));
+            }
+            let last = writing.changes.last().map(|(key, _)| key);
+            let misplaced = last
+                .or(tree.last_key.as_ref())
+                .is_some_and(|last| key <= last);
+            if sorted && misplaced {
+                let what = "a document whose key is not behind the one before it";
+                return Err(from.damage(address.offset(), what));
+            }
+            let to = place_document(compaction, tree.namespace, address, sequence, key, value)?;
+            tree.placed.add_place(to);
+            bytes += address.most_bytes();
+            compaction
+                .pace
+                .note(address.most_bytes(), (key.len() + value.len()) as u64);
+            writing.change_bytes += key.len() as u64;
+            writing.changes.push((key.to_vec(), Change::Put(to)));
+        }
+        let written = clock.monotonic();
+        compaction.report.phases.write += (written - began).as_secs_f64();
+        self.environment.background.spend(clock.as_ref(), 2 * bytes);
+        let many = writing.change_bytes > compaction.settings.keys_bytes();
+        if writing.next == count || many {
+            let mut changes = std::mem::take(&mut writing.changes);
+            writing.change_bytes = 0;
+            tree.last_key = changes.last().map(|(key, _)| key.clone());
+            if !sorted {
+                changes.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+            }
+            let mut root = std::mem::take(compaction.root(tree.snapshot, tree.namespace));
+            self.apply_to(compaction, &mut root, changes)?;
+            *compaction.root(tree.snapshot, tree.namespace) = root;
+            compaction.report.phases.flush_and_commit +=
+                (clock.monotonic() - written).as_secs_f64();
+        }
+        Ok(())
+    }
+
+    /// Applies sorted changes to a tree of the new file.
+    pub(super) fn apply_to(
+        &self,
+        compaction: &Compaction,
+        root: &mut NamespaceRoot,
+        changes: Vec<(Vec<u8>, Change)>,
+    ) -> Result<()> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let database = &compaction.database;
+        let mut runs = NodeRuns::new(self, database, changes.len() as u64)
+            .exclusive(compaction.source.sequence, compaction.session);
+        self.apply_changes(&mut runs, database, root, changes)?;
+        runs.finish()?;
+        let number = database.file.number.0;
+        for address in runs.retired {
+            self.caches.drop_node(number, address);
+        }
+        Ok(())
+    }
+
+    /// Compares a tree's new index with the old one and with what was written;
+    /// answers where to go on.
+    fn verify(
+        &self,
+        compaction: &mut Compaction,
+        tree: &Tree,
+        cursor: Option<IndexCursor>,
+        mut account: Account,
+    ) -> Result<Option<(IndexCursor, Account)>> {
+        let clock = &self.environment.clock;
+        let began = clock.monotonic();
+        let database = compaction.database.clone();
+        let nodes = Nodes {
+            core: self,
+            database: &database,
+        };
+        let root = *compaction.root(tree.snapshot, tree.namespace);
+        let mut cursor = match (cursor, root.root) {
+            (Some(cursor), _) => Some(cursor),
+            (None, None) => None,
+            (None, Some(root)) => {
+                let mut cursor = self.index.cursor(root);
+                cursor.begin(&nodes, true)?;
+                Some(cursor)
+            }
+        };
+        let mut ended = cursor.is_none();
+        let until = account.documents + VERIFIED_TOGETHER;
+        while let Some(cursor) = cursor
+            .as_mut()
+            .filter(|_| !ended && account.documents < until)
+        {
+            match cursor.advance(&nodes, true)? {
+                Some(address) => account.add(address),
+                None => ended = true,
+            }
+        }
+        let spent = (clock.monotonic() - began).as_secs_f64();
+        compaction.report.phases.flush_and_commit += spent;
+        if let Some(cursor) = cursor.filter(|_| !ended) {
+            return Ok(Some((cursor, account)));
+        }
+        let old = &compaction.source.view.database;
+        match tree.source.account.missing_in(&account, &tree.placed) {
+            None => Ok(None),
+            Some(what) => {
+                Err(old.damage(0, format!("a compaction met {what}; nothing was changed")))
+            }
+        }
+    }
+
+    /// Brings what is written to the device and waits for it: part of writing,
+    /// where phases are measured one by one.
+    fn bring_to_device(&self, compaction: &mut Compaction) -> Result<()> {
+        let clock = &self.environment.clock;
+        let began = clock.monotonic();
+        compaction.database.log.flush()?;
+        compaction.database.log.sync()?;
+        compaction.report.phases.write += (clock.monotonic() - began).as_secs_f64();
+        Ok(())
+    }
+}
+
+/// Appends a document to the new file, unless it is there already: documents
+/// that named snapshots share are copied once.
+fn place_document(
+    compaction: &mut Compaction,
+    namespace: u16,
+    address: DocumentAddress,
+    sequence: u64,
+    key: &[u8],
+    value: &[u8],
+) -> Result<DocumentAddress> {
+    let known = compaction.moved.as_ref();
+    if let Some(&to) = known.and_then(|moved| moved.get(&address.0)) {
+        return Ok(DocumentAddress(to));
+    }
+    let to = append_moved(compaction, namespace, sequence, key, value)?;
+    if let Some(moved) = &mut compaction.moved {
+        moved.insert(address.0, to.0);
+    }
+    compaction.report.documents += 1;
+    Ok(to)
+}
+
+/// Appends a document to the new file with the sequence number it had.
+pub(super) fn append_moved(
+    compaction: &mut Compaction,
+    namespace: u16,
+    sequence: u64,
+    key: &[u8],
+    value: &[u8],
+) -> Result<DocumentAddress> {
+    let database = &compaction.database;
+    let bytes = record_bytes((key.len() + value.len()) as u64, DOCUMENT_ALIGNMENT);
+    database.check_room(bytes)?;
+    if database.log.buffered_bytes() as u64 + bytes > HANDED_OVER_BYTES {
+        database.log.flush()?;
+    }
+    database.log.reserve(bytes)?;
+    let header = RecordHeader {
+        kind: kind::PUT,
+        flags: FLAG_MOVED,
+        sequence: SequenceNumber(sequence),
+        session: compaction.session,
+        auxiliary: document_auxiliary(namespace, key.len()),
+        ..RecordHeader::default()
+    };
+    let offset = database.log.append(&header, &[key, value]);
+    if offset - compaction.unhurried > HURRIED_BYTES {
+        // The kernel begins to write what is told not to be needed, and keeps
+        // it until that is done: so no sync finds much to do at once.
+        let start = if compaction.settings.direct {
+            compaction.unhurried.saturating_sub(HURRIED_BYTES)
+        } else {
+            compaction.unhurried
+        };
+        let file = database.log.file();
+        file.advise(start, offset - start, Advice::DontNeed);
+        compaction.unhurried = offset;
+    }
+    Ok(DocumentAddress::new(offset, bytes, key))
+}

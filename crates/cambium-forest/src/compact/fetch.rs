@@ -1,0 +1,326 @@
+//! Reading a plan's documents: many reads under way at once, in whatever order
+//! the device answers them (`P-Fetch`, section IV).
+//!
+//! Where the environment runs tasks, a task reads one window while the window
+//! before it is written. What nobody has begun to read when it is needed, the
+//! one who needs it reads: so nothing depends on the task, and a simulation
+//! takes the same steps from the same seed.
+//!
+//! ```text
+//! Idle ──want──▶ Wanted ──task──▶ Reading ──▶ Done ──take──▶ Idle
+//!                   └───────────────take────────────────────────┘
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use cambium_base::{Error, Result};
+use cambium_io::step::BackgroundTask;
+use cambium_io::{
+    Advice, AlignedBuffer, BatchOptions, Environment, File, OpenOptions, ReadBackend, ReadQueue,
+    ReadRequest, StepOutcome,
+};
+
+use super::plan::{Plan, Span};
+use super::settings::Settings;
+use crate::core::lock;
+use crate::database::Database;
+
+/// How often the one who waits looks whether the task is alive.
+const LOOK: Duration = Duration::from_millis(200);
+/// Buffers are kept in sizes that are multiples of this, larger ones of more.
+const BUFFER_UNIT: usize = 512;
+const LARGE_BUFFER_UNIT: usize = 16 << 10;
+const LARGE_BUFFER: usize = 64 << 10;
+
+/// A plan whose documents are in memory.
+#[derive(Debug)]
+pub(super) struct Window {
+    pub plan: Plan,
+    /// For each span of the plan.
+    pieces: Vec<Piece>,
+    /// Time with reads outstanding.
+    pub seconds: f64,
+    pub operations: u64,
+    pub bytes: u64,
+    /// The back end that served.
+    pub backend: ReadBackend,
+}
+
+#[derive(Debug)]
+struct Piece {
+    /// Where its first byte lies in the file.
+    start: u64,
+    filled: usize,
+    buffer: AlignedBuffer,
+}
+
+impl Window {
+    /// The bytes from an offset in a span to the span's end.
+    pub fn bytes_at(&self, span: u32, offset: u64) -> &[u8] {
+        let piece = &self.pieces[span as usize];
+        let skipped = (offset - piece.start) as usize;
+        piece.buffer[..piece.filled]
+            .get(skipped..)
+            .unwrap_or_default()
+    }
+}
+
+/// Buffers that are used again: what a window needs the next one needs too.
+#[derive(Debug, Default)]
+struct Pool {
+    free: BTreeMap<usize, Vec<AlignedBuffer>>,
+    free_bytes: u64,
+    most_bytes: u64,
+}
+
+impl Pool {
+    fn size_of(length: usize) -> usize {
+        if length <= LARGE_BUFFER {
+            length.next_multiple_of(BUFFER_UNIT)
+        } else {
+            length.next_multiple_of(LARGE_BUFFER_UNIT)
+        }
+    }
+
+    fn take(&mut self, length: usize, alignment: usize) -> AlignedBuffer {
+        let size = Self::size_of(length);
+        let kept = self.free.get_mut(&size).and_then(Vec::pop);
+        let mut buffer = match kept {
+            Some(buffer) => {
+                self.free_bytes -= size as u64;
+                buffer
+            }
+            None => AlignedBuffer::new(size, alignment),
+        };
+        buffer.resize(length);
+        buffer
+    }
+
+    fn give_back(&mut self, buffer: AlignedBuffer) {
+        let size = Self::size_of(buffer.len());
+        if self.free_bytes + size as u64 <= self.most_bytes {
+            self.free_bytes += size as u64;
+            self.free.entry(size).or_default().push(buffer);
+        }
+    }
+}
+
+/// What reads.
+#[derive(Debug)]
+struct Reader {
+    environment: Environment,
+    file: Arc<dyn File>,
+    options: BatchOptions,
+    queue: Option<Box<dyn ReadQueue>>,
+}
+
+#[derive(Debug)]
+enum State {
+    Idle,
+    Wanted(Plan),
+    Reading,
+    Done(Result<Window>),
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    reader: Mutex<Reader>,
+    pool: Mutex<Pool>,
+}
+
+/// Reads plans, one after the other.
+#[derive(Debug)]
+pub(super) struct Fetcher {
+    shared: Arc<Shared>,
+    /// Dropped first: it waits for what the task is reading.
+    task: Option<Box<dyn BackgroundTask>>,
+}
+
+impl Fetcher {
+    /// A fetcher of documents of a file, which is opened once more: what the
+    /// kernel is told of these reads is not told of the readers' own.
+    pub fn new(environment: &Environment, from: &Database, settings: &Settings) -> Result<Self> {
+        let options = if settings.direct {
+            OpenOptions::READ.direct()
+        } else {
+            OpenOptions::READ
+        };
+        let file = environment.file_system.open(from.path(), options)?;
+        if settings.tuning.coalesce_bytes > 0 {
+            // Which reads are worth joining is known better here.
+            file.advise(0, u64::MAX >> 1, Advice::Random);
+        }
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State::Idle),
+            changed: Condvar::new(),
+            reader: Mutex::new(Reader {
+                environment: environment.clone(),
+                file,
+                options: settings.reading,
+                queue: None,
+            }),
+            pool: Mutex::new(Pool {
+                most_bytes: settings.window_bytes(),
+                ..Pool::default()
+            }),
+        });
+        let for_task = shared.clone();
+        let task = settings.tuning.overlap.then(|| {
+            environment.executor.spawn(
+                "forest-fetch",
+                Box::new(move || match for_task.work() {
+                    true => StepOutcome::Again,
+                    false => StepOutcome::Idle,
+                }),
+            )
+        });
+        Ok(Fetcher { shared, task })
+    }
+
+    /// Wants a plan read. One at a time: take the window before it first.
+    pub fn want(&self, plan: Plan) {
+        *lock(&self.shared.state) = State::Wanted(plan);
+        if let Some(task) = &self.task {
+            task.notify();
+        }
+    }
+
+    /// True if something is wanted, being read or read.
+    pub fn is_busy(&self) -> bool {
+        !matches!(*lock(&self.shared.state), State::Idle)
+    }
+
+    /// Waits for what was wanted; `None` if nothing was.
+    pub fn take(&self) -> Result<Option<Window>> {
+        let mut state = lock(&self.shared.state);
+        loop {
+            match std::mem::replace(&mut *state, State::Idle) {
+                State::Idle => return Ok(None),
+                State::Done(read) => return read.map(Some),
+                State::Wanted(plan) => {
+                    drop(state);
+                    return self.shared.read(plan).map(Some);
+                }
+                State::Reading => {
+                    *state = State::Reading;
+                    if let Some(what) = self.task.as_ref().and_then(|task| task.failure()) {
+                        *state = State::Idle;
+                        return Err(Error::io(
+                            "read",
+                            lock(&self.shared.reader).file.path(),
+                            std::io::Error::other(what),
+                        ));
+                    }
+                    let waited = self.shared.changed.wait_timeout(state, LOOK);
+                    (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+    }
+
+    /// Takes a window's memory back.
+    pub fn recycle(&self, window: Window) {
+        let mut pool = lock(&self.shared.pool);
+        for piece in window.pieces {
+            pool.give_back(piece.buffer);
+        }
+    }
+}
+
+impl Drop for Fetcher {
+    fn drop(&mut self) {
+        // Nothing more is begun.
+        let mut state = lock(&self.shared.state);
+        if matches!(*state, State::Wanted(_)) {
+            *state = State::Idle;
+        }
+        drop(state);
+        self.task.take();
+    }
+}
+
+impl Shared {
+    /// What the task does; false if nothing was wanted.
+    fn work(&self) -> bool {
+        let plan = {
+            let mut state = lock(&self.state);
+            match std::mem::replace(&mut *state, State::Reading) {
+                State::Wanted(plan) => plan,
+                other => {
+                    *state = other;
+                    return false;
+                }
+            }
+        };
+        let read = self.read(plan);
+        *lock(&self.state) = State::Done(read);
+        self.changed.notify_all();
+        true
+    }
+
+    fn read(&self, plan: Plan) -> Result<Window> {
+        let mut reader = lock(&self.reader);
+        let window = reader.read(plan, &self.pool);
+        if window.is_err() {
+            // It may hold answers that nobody waits for any more.
+            reader.queue = None;
+        }
+        window
+    }
+}
+
+impl Reader {
+    fn read(&mut self, plan: Plan, pool: &Mutex<Pool>) -> Result<Window> {
+        let clock = self.environment.clock.clone();
+        let began = clock.monotonic();
+        let mut queue = match self.queue.take() {
+            Some(queue) => queue,
+            None => self.environment.file_system.read_queue(self.options)?,
+        };
+        let alignment = self.file.alignment();
+        let mut pieces: Vec<Option<Piece>> = plan.spans.iter().map(|_| None).collect();
+        let requests = plan.spans.iter().enumerate().map(|(number, span)| {
+            let (start, length) = aligned(span, alignment.offset as u64);
+            ReadRequest {
+                file: self.file.clone(),
+                offset: start,
+                buffer: lock(pool).take(length, alignment.memory),
+                tag: number as u64,
+            }
+        });
+        let mut bytes = 0;
+        cambium_io::batch::read_all(&mut *queue, requests, |completion| {
+            let filled = completion.result?;
+            bytes += filled as u64;
+            let number = completion.tag as usize;
+            let (start, _) = aligned(&plan.spans[number], alignment.offset as u64);
+            pieces[number] = Some(Piece {
+                start,
+                filled,
+                buffer: completion.buffer,
+            });
+            Ok(())
+        })?;
+        let backend = queue.backend();
+        self.queue = Some(queue);
+        let pieces: Option<Vec<Piece>> = pieces.into_iter().collect();
+        Ok(Window {
+            operations: plan.spans.len() as u64,
+            pieces: pieces.expect("every read was answered"),
+            plan,
+            bytes,
+            backend,
+            seconds: (clock.monotonic() - began).as_secs_f64(),
+        })
+    }
+}
+
+/// A span's start and length in units that direct reads demand.
+fn aligned(span: &Span, unit: u64) -> (u64, usize) {
+    let start = span.start / unit * unit;
+    (start, (span.end.next_multiple_of(unit) - start) as usize)
+}

@@ -1,0 +1,262 @@
+//! Compaction: what is live goes into a new file, in key order, and the old file
+//! goes away. Readers and writers go on; writers wait for the switch alone.
+//!
+//! ```text
+//! old index ─▶ plan ─▶ fetch ─▶ copy ─▶ new file, index built from its leaves up
+//!              search   read     write          │
+//!              sort    (many                    ▼
+//!                       at once)   verify ─▶ catch up ─▶ switch
+//! ```
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`settings`] | options, and how memory is divided |
+//! | `begin` | flush, room on the disk, the new file |
+//! | `plan` | a window of documents: searched, sorted, put into reads |
+//! | `fetch` | reads a window, many reads under way at once |
+//! | `copy` | appends a window's documents and takes them into the new index |
+//! | `proof` | that the new index has what the old one had |
+//! | `catch_up` | what writers appended to the old log meanwhile |
+//! | `switch` | makes the new file the store's |
+//! | `policy` | when it begins by itself, its pace, and what holds writers back |
+//!
+//! 1. **Begin.** The write buffer is flushed; the roots then hold every write up
+//!    to a number, and the log behind a place holds the rest.
+//! 2. **Copy.** Tree by tree, window by window. While a window is written the
+//!    next one is read, and the one after it searched for. Each tree's old and
+//!    new index are compared when it is done. Then the same for named snapshots,
+//!    whose documents are shared with what was copied before.
+//! 3. **Catch up.** What writers appended to the old log meanwhile is read from
+//!    there and goes the same way, in rounds, each of what came during the one
+//!    before it, until little is left.
+//! 4. **Switch.** Under the writer lock the rest follows. The new file gets a
+//!    header and is synced; both copies of the superblock point to it; readers
+//!    get a view of it. Then the old file's name is removed; whoever reads it
+//!    still can.
+//!
+//! A crash before the superblock is written leaves a file that no superblock
+//! names, which the next open removes. A step does a bounded piece of this, so
+//! that a test can do anything in between.
+
+mod begin;
+mod catch_up;
+mod copy;
+mod fetch;
+mod plan;
+mod policy;
+mod proof;
+pub mod settings;
+mod switch;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, TryLockError};
+
+use cambium_api::{CompactOptions, CompactReport, Progress, ProgressSink};
+use cambium_base::{Error, Result};
+use cambium_io::{BackgroundTurn, StepOutcome};
+
+use crate::core::{Core, lock};
+use crate::database::Database;
+use crate::format::{NamedSnapshot, NamespaceRoot};
+use crate::view::Pin;
+use catch_up::Round;
+use copy::Copying;
+pub(crate) use policy::Pressure;
+use settings::Settings;
+
+/// A compaction that is going on.
+#[derive(Debug)]
+pub(crate) struct Compaction {
+    settings: Settings,
+    /// Keeps the roots that are copied.
+    source: Pin,
+    database: Arc<Database>,
+    roots: BTreeMap<u16, NamespaceRoot>,
+    snapshots: Vec<NamedSnapshot>,
+    /// `None` when everything is copied.
+    copying: Option<Copying>,
+    /// Where documents went, if named snapshots share them.
+    moved: Option<HashMap<u64, u64>>,
+    /// The old log up to here is in the new file.
+    caught_up: u64,
+    /// The last write that is in the new file.
+    caught_up_sequence: u64,
+    /// Some write was met behind those that the roots hold.
+    met_writes: bool,
+    round: Round,
+    session: u32,
+    report: CompactReport,
+    /// Documents of all trees.
+    total_documents: u64,
+    pace: policy::Pace,
+    /// Written since the kernel was told to bring it to the device.
+    unhurried: u64,
+    /// Among the stores that share an environment; a call of `compact` asks for
+    /// none.
+    turn: Option<BackgroundTurn>,
+    /// A copy of the superblock may name the new file: it must stay.
+    named: bool,
+}
+
+/// Bytes that a call of `compact` moves before it looks around.
+const CALL_STEP_BYTES: u64 = 4 << 20;
+
+impl Core {
+    /// Goes on with a compaction, or begins one if enough is stale.
+    pub fn compaction_step(self: &Arc<Self>, budget: u64) -> Result<StepOutcome> {
+        // Whoever called `compact` holds this until it is done, and needs the
+        // background for flushes meanwhile.
+        let mut running = match self.compaction.try_lock() {
+            Ok(running) => running,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(StepOutcome::Idle),
+        };
+        if running.is_none() {
+            if !self.may_begin_compaction() {
+                return Ok(StepOutcome::Idle);
+            }
+            let Some(turn) = self.environment.background.begin() else {
+                return Ok(StepOutcome::Idle);
+            };
+            let settings = Settings::of_background(&self.tuning);
+            let begun = self.begin_compaction(settings);
+            let mut compaction = begun.inspect_err(|_| self.put_compaction_off())?;
+            compaction.turn = Some(turn);
+            *running = Some(compaction);
+        }
+        if running.as_ref().is_some_and(|one| self.is_ahead(one)) {
+            return Ok(StepOutcome::WaitIo);
+        }
+        match self.advance(&mut running, budget) {
+            Ok(_) => Ok(StepOutcome::Again),
+            Err(error) => {
+                self.abandon(running.take());
+                self.put_compaction_off();
+                Err(error)
+            }
+        }
+    }
+
+    /// Compacts now.
+    pub fn compact(
+        self: &Arc<Self>,
+        options: &CompactOptions,
+        progress: &dyn ProgressSink,
+    ) -> Result<CompactReport> {
+        self.check_writable()?;
+        let settings = Settings::of_call(&self.tuning, options)?;
+        self.cancelled.store(false, Ordering::Release);
+        let mut running = lock(&self.compaction);
+        // One begun in the background began with other options.
+        self.abandon(running.take());
+        let outcome = self.compact_whole(&mut running, settings, progress);
+        if outcome.is_err() {
+            self.abandon(running.take());
+        }
+        outcome
+    }
+
+    fn compact_whole(
+        self: &Arc<Self>,
+        running: &mut Option<Compaction>,
+        settings: Settings,
+        progress: &dyn ProgressSink,
+    ) -> Result<CompactReport> {
+        let clock = &self.environment.clock;
+        let started = clock.monotonic();
+        *running = Some(self.begin_compaction(settings)?);
+        loop {
+            if self.cancelled.load(Ordering::Acquire) {
+                return Err(Error::Cancelled);
+            }
+            if let Some(compaction) = &running {
+                progress.report(compaction.progress());
+                while self.is_ahead(compaction) && !self.cancelled.load(Ordering::Acquire) {
+                    clock.sleep(policy::PAUSE);
+                }
+            }
+            if let Some(mut report) = self.advance(running, CALL_STEP_BYTES)? {
+                report.total_seconds = (clock.monotonic() - started).as_secs_f64();
+                return Ok(report);
+            }
+        }
+    }
+
+    /// Does a piece of work; answers the report when all is done.
+    fn advance(
+        self: &Arc<Self>,
+        running: &mut Option<Compaction>,
+        budget: u64,
+    ) -> Result<Option<CompactReport>> {
+        self.check_sound()?;
+        let Some(compaction) = running else {
+            return Ok(None);
+        };
+        if compaction.copying.is_some() {
+            self.copy(compaction, budget)?;
+            self.hold_writers_to(compaction);
+            return Ok(None);
+        }
+        if !self.catch_up(compaction, budget)? {
+            self.hold_writers_to(compaction);
+            return Ok(None);
+        }
+        let report = self.switch(compaction)?;
+        *running = None;
+        self.release_writers();
+        Ok(Some(report))
+    }
+
+    /// Lets a compaction go that is not done.
+    pub fn abandon_compaction(&self) {
+        let running = lock(&self.compaction).take();
+        self.abandon(running);
+    }
+
+    pub fn abandon(&self, running: Option<Compaction>) {
+        self.release_writers();
+        let Some(mut compaction) = running else {
+            return;
+        };
+        // Waits for what is being read.
+        compaction.copying = None;
+        if !compaction.named {
+            // If it cannot be removed now, the next open does.
+            _ = self
+                .environment
+                .file_system
+                .remove(compaction.database.path());
+        }
+    }
+}
+
+impl Compaction {
+    /// The root of a tree in the new file.
+    fn root(&mut self, snapshot: Option<usize>, namespace: u16) -> &mut NamespaceRoot {
+        let Some(place) = snapshot else {
+            return self.roots.entry(namespace).or_default();
+        };
+        let namespaces = &mut self.snapshots[place].namespaces;
+        let known = namespaces
+            .iter()
+            .position(|(number, _)| *number == namespace);
+        let at = known.unwrap_or_else(|| {
+            namespaces.push((namespace, NamespaceRoot::default()));
+            namespaces.len() - 1
+        });
+        &mut namespaces[at].1
+    }
+
+    fn progress(&self) -> Progress {
+        let phase = match &self.copying {
+            Some(_) => "copying",
+            None => "catching up",
+        };
+        Progress {
+            phase,
+            done: self.report.documents.min(self.total_documents),
+            total: Some(self.total_documents),
+        }
+    }
+}

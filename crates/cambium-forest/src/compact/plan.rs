@@ -1,0 +1,204 @@
+//! Which documents are carried over next, and in which reads they come.
+//!
+//! A plan is a window of one tree: as many documents as fit in a share of the
+//! memory that a compaction may take. Finding them is the phase *tree search*,
+//! putting them into the order of reading the phase *sort* (`P-Fetch`, section
+//! III). Documents that lie close together are read at once.
+
+use std::collections::VecDeque;
+
+use cambium_base::{Error, Result};
+
+use super::proof::Account;
+use super::settings::{Settings, SortRule};
+use crate::core::Core;
+use crate::database::Database;
+use crate::document::DocumentAddress;
+use crate::index::IndexCursor;
+use crate::nodes::Nodes;
+
+/// Documents no further apart than this are read together: about what the
+/// device moves in the time of a read of its own.
+const LARGEST_GAP: u64 = 8 << 10;
+/// Memory for a document beside its bytes, about: address, place, key in the
+/// list of changes.
+const DOCUMENT_OVERHEAD: u64 = 192;
+/// Most documents of a window: the index takes them in at once.
+const WINDOW_DOCUMENTS: usize = 1 << 16;
+
+/// A read of one document or of several that lie together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    /// Bytes from the start of the file.
+    pub start: u64,
+    /// Behind the last byte.
+    pub end: u64,
+}
+
+/// Documents that are carried over together.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// Which tree they are of.
+    pub tree: usize,
+    /// In the order of writing, each with the number of its span.
+    pub documents: Vec<(DocumentAddress, u32)>,
+    /// In the order of reading.
+    pub spans: Vec<Span>,
+    /// They are the last of their tree.
+    pub ends_tree: bool,
+}
+
+/// One tree to be copied: a namespace's, or one of a named snapshot.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub cursor: IndexCursor,
+    pub begun: bool,
+    /// An address that did not fit into the last window.
+    pub left_over: Option<DocumentAddress>,
+    /// All addresses in the order of their offsets, for `sort=global`.
+    pub in_order: Option<VecDeque<DocumentAddress>>,
+    /// What the walk has met.
+    pub account: Account,
+}
+
+impl Source {
+    pub fn new(cursor: IndexCursor) -> Self {
+        Source {
+            cursor,
+            begun: false,
+            left_over: None,
+            in_order: None,
+            account: Account::default(),
+        }
+    }
+
+    /// The next document of the walk.
+    fn walk(&mut self, nodes: &Nodes<'_>) -> Result<Option<DocumentAddress>> {
+        if !self.begun {
+            self.cursor.begin(nodes, true)?;
+            self.begun = true;
+        }
+        let found = self.cursor.advance(nodes, true)?;
+        if let Some(address) = found {
+            self.account.add(address);
+        }
+        Ok(found)
+    }
+
+    fn next(&mut self, nodes: &Nodes<'_>) -> Result<Option<DocumentAddress>> {
+        if let Some(address) = self.left_over.take() {
+            return Ok(Some(address));
+        }
+        match &mut self.in_order {
+            Some(all) => Ok(all.pop_front()),
+            None => self.walk(nodes),
+        }
+    }
+
+    /// Walks the whole tree, as published: what memory that takes grows with
+    /// the store, so it is bounded here.
+    fn walk_all(&mut self, nodes: &Nodes<'_>, settings: &Settings) -> Result<()> {
+        let most = settings.tuning.memory_bytes / size_of::<DocumentAddress>() as u64;
+        let mut all = Vec::new();
+        while let Some(address) = self.walk(nodes)? {
+            if all.len() as u64 == most {
+                return Err(Error::LimitExceeded(format!(
+                    "sort=global keeps 8 bytes a document, and compaction_memory_bytes={} is not \
+                     enough for all of them; raise it, or sort by windows",
+                    settings.tuning.memory_bytes
+                )));
+            }
+            all.push(address);
+        }
+        self.in_order = Some(all.into());
+        Ok(())
+    }
+}
+
+/// Searches a tree for the next window; answers it with seconds of the search
+/// and of the sort. A tree always ends with a plan that says so.
+pub(super) fn next_plan(
+    core: &Core,
+    database: &Database,
+    settings: &Settings,
+    tree: usize,
+    source: &mut Source,
+) -> Result<(Plan, f64, f64)> {
+    let clock = &core.environment.clock;
+    let nodes = Nodes { core, database };
+    let began = clock.monotonic();
+    let mut sorting = 0.0;
+    if settings.tuning.sort == SortRule::Global && source.in_order.is_none() {
+        source.walk_all(&nodes, settings)?;
+        let searched = clock.monotonic();
+        if let Some(all) = &mut source.in_order {
+            all.make_contiguous()
+                .sort_unstable_by_key(|address| address.offset());
+        }
+        sorting += (clock.monotonic() - searched).as_secs_f64();
+    }
+    // The rest is for what lies between documents that are read together.
+    let most = settings.window_bytes() / 4 * 3;
+    let unit = database.log.file().alignment().offset as u64;
+    let mut addresses = Vec::new();
+    let mut bytes = 0;
+    let mut ends_tree = false;
+    while addresses.len() < WINDOW_DOCUMENTS {
+        let Some(address) = source.next(&nodes)? else {
+            ends_tree = true;
+            break;
+        };
+        let cost = database.most_to_read(address) + 2 * unit + DOCUMENT_OVERHEAD;
+        if bytes + cost > most && !addresses.is_empty() {
+            source.left_over = Some(address);
+            break;
+        }
+        bytes += cost;
+        addresses.push(address);
+    }
+    let searched = clock.monotonic();
+    let plan = Plan {
+        tree,
+        ends_tree,
+        ..in_reads(database, settings, addresses)
+    };
+    let search = (searched - began).as_secs_f64() - sorting;
+    sorting += (clock.monotonic() - searched).as_secs_f64();
+    Ok((plan, search, sorting))
+}
+
+/// Puts documents into reads.
+fn in_reads(database: &Database, settings: &Settings, addresses: Vec<DocumentAddress>) -> Plan {
+    let mut order: Vec<u32> = (0..addresses.len() as u32).collect();
+    if settings.tuning.sort == SortRule::Window {
+        order.sort_unstable_by_key(|&place| addresses[place as usize].offset());
+    }
+    let mut documents: Vec<(DocumentAddress, u32)> =
+        addresses.into_iter().map(|address| (address, 0)).collect();
+    let mut spans: Vec<Span> = Vec::new();
+    let largest = settings.tuning.coalesce_bytes;
+    let mut gaps_left = settings.window_bytes() / 4;
+    for place in order {
+        let (address, span) = &mut documents[place as usize];
+        let start = address.offset();
+        let end = start + database.most_to_read(*address);
+        match spans.last_mut() {
+            Some(last)
+                if start >= last.start
+                    && start <= last.end + LARGEST_GAP.min(gaps_left)
+                    && end.max(last.end) - last.start <= largest =>
+            {
+                gaps_left -= start.saturating_sub(last.end);
+                last.end = end.max(last.end);
+            }
+            _ => spans.push(Span { start, end }),
+        }
+        *span = spans.len() as u32 - 1;
+    }
+    Plan {
+        tree: 0,
+        documents,
+        spans,
+        ends_tree: false,
+    }
+}

@@ -1,0 +1,197 @@
+//! What a compaction is told: the options of the opening, and what the caller
+//! of `compact` sets beside them.
+
+use cambium_api::CompactOptions;
+use cambium_api::options::invalid_option;
+use cambium_base::{Error, Result};
+use cambium_io::{BatchOptions, ReadBackend};
+
+use crate::options::{ENGINE, OPTIONS, Tuning};
+
+/// In which order documents are read and written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SortRule {
+    /// Read and written in key order, as the index gives them.
+    None,
+    /// As many as fit in memory are read in the order of their offsets, and
+    /// written in key order.
+    Window,
+    /// All are read and written in the order of their offsets, as published.
+    Global,
+}
+
+/// What happens to a compaction of a store with named snapshots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotRule {
+    /// They go into the new file too.
+    Carry,
+    /// It is not begun: somebody drops them first.
+    Refuse,
+}
+
+/// How a store compacts, unless a call says otherwise. The option of each
+/// field is described in [`OPTIONS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactionTuning {
+    /// Percent of the file that is stale when a compaction begins by itself.
+    pub threshold: u64,
+    /// Bytes below which a file is left alone.
+    pub least_bytes: u64,
+    /// Reads under way at once.
+    pub batch: usize,
+    /// Bytes of memory for documents on their way.
+    pub memory_bytes: u64,
+    /// Bytes of the largest read of several documents; 0: each its own.
+    pub coalesce_bytes: u64,
+    /// Order of reading and writing.
+    pub sort: SortRule,
+    /// Reading goes on while documents are written.
+    pub overlap: bool,
+    /// Bytes a second, read and written together; 0: as fast as it goes.
+    pub rate_bytes: u64,
+    /// Percent of the live bytes that writers may add while one runs.
+    pub slack: u64,
+    /// What is done with named snapshots.
+    pub snapshots: SnapshotRule,
+}
+
+impl CompactionTuning {
+    /// Takes the options out of `options`; what is not there stays as in
+    /// `before`.
+    pub fn take(options: &mut cambium_api::OptionValues, before: &Self) -> Result<Self> {
+        let most = 1 << 50;
+        let sort = match options.take("sort").as_deref() {
+            None => before.sort,
+            Some("none") => SortRule::None,
+            Some("window") => SortRule::Window,
+            Some("global") => SortRule::Global,
+            Some(other) => return Err(invalid_option("sort", other, "none, window or global")),
+        };
+        let snapshots = match options.take("compaction_snapshots").as_deref() {
+            None => before.snapshots,
+            Some("carry") => SnapshotRule::Carry,
+            Some("refuse") => SnapshotRule::Refuse,
+            Some(other) => {
+                let expected = "carry or refuse";
+                return Err(invalid_option("compaction_snapshots", other, expected));
+            }
+        };
+        let mut ranged = |name, before, least, most| options.take_ranged(name, before, least, most);
+        Ok(CompactionTuning {
+            threshold: ranged("compaction_threshold", before.threshold, 1, 100)?,
+            least_bytes: ranged("compaction_least_bytes", before.least_bytes, 0, most)?,
+            batch: ranged("compaction_batch", before.batch as u64, 1, 1024)? as usize,
+            memory_bytes: ranged(
+                "compaction_memory_bytes",
+                before.memory_bytes,
+                LEAST_MEMORY_BYTES,
+                1 << 40,
+            )?,
+            coalesce_bytes: ranged("coalesce_bytes", before.coalesce_bytes, 0, 1 << 30)?,
+            rate_bytes: ranged("compaction_rate_bytes", before.rate_bytes, 0, most)?,
+            slack: ranged("compaction_slack", before.slack, 1, 1000)?,
+            overlap: options.take_bool("overlap")?.unwrap_or(before.overlap),
+            sort,
+            snapshots,
+        })
+    }
+}
+
+impl Default for CompactionTuning {
+    fn default() -> Self {
+        CompactionTuning {
+            threshold: 30,
+            least_bytes: 16 << 20,
+            batch: 128,
+            memory_bytes: 64 << 20,
+            coalesce_bytes: 256 << 10,
+            sort: SortRule::Window,
+            overlap: true,
+            rate_bytes: 0,
+            slack: 15,
+            snapshots: SnapshotRule::Carry,
+        }
+    }
+}
+
+/// Less than this would be a read for a document whatever the batch.
+const LEAST_MEMORY_BYTES: u64 = 4 << 10;
+
+/// One compaction's settings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub tuning: CompactionTuning,
+    pub reading: BatchOptions,
+    /// Documents are read past the operating system's cache, and what is
+    /// written is dropped from it.
+    pub direct: bool,
+    /// Nobody waits for it: it may keep to a pace.
+    pub background: bool,
+}
+
+impl Settings {
+    /// Those of a compaction that begins by itself.
+    pub fn of_background(tuning: &Tuning) -> Self {
+        Settings {
+            tuning: tuning.compaction,
+            reading: BatchOptions {
+                backend: tuning.backend,
+                depth: tuning.compaction.batch,
+            },
+            direct: false,
+            background: true,
+        }
+    }
+
+    /// Those of a call.
+    pub fn of_call(tuning: &Tuning, options: &CompactOptions) -> Result<Self> {
+        let mut settings = options.settings.clone();
+        settings.refuse_fixed(OPTIONS)?;
+        let backend: Option<ReadBackend> =
+            settings.take("io").map(|text| text.parse()).transpose()?;
+        let compaction = CompactionTuning::take(&mut settings, &tuning.compaction)?;
+        let others = OPTIONS
+            .iter()
+            .find(|option| settings.get(option.name).is_some());
+        if let Some(option) = others {
+            return Err(Error::InvalidArgument(format!(
+                "option {} is of an opening and says nothing to a compaction",
+                option.name
+            )));
+        }
+        settings.finish(ENGINE, OPTIONS)?;
+        let reading = BatchOptions {
+            backend: options.backend.or(backend).unwrap_or(tuning.backend),
+            depth: options.batch.unwrap_or(compaction.batch),
+        };
+        reading.validate()?;
+        Ok(Settings {
+            tuning: compaction,
+            reading,
+            direct: options.direct,
+            background: false,
+        })
+    }
+
+    /// Bytes of a window: of two that are in memory at once where reading and
+    /// writing overlap. The rest is for keys on their way into the index, and
+    /// for the log's buffer.
+    pub fn window_bytes(&self) -> u64 {
+        let memory = self.tuning.memory_bytes;
+        if self.tuning.overlap {
+            memory / 8 * 3
+        } else {
+            memory / 4 * 3
+        }
+    }
+
+    /// Bytes of keys that go into the index together.
+    pub fn keys_bytes(&self) -> u64 {
+        self.tuning.memory_bytes / 16
+    }
+
+    /// Bytes of the log that are carried over together.
+    pub fn slice_bytes(&self) -> u64 {
+        (self.tuning.memory_bytes / 4).min(8 << 20)
+    }
+}

@@ -1,0 +1,135 @@
+//! The switch: the new file becomes the store's.
+//!
+//! Writers wait from here on, so little is left to do: the last writes, a
+//! header, one sync of both, and the two copies of the superblock.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_api::CompactReport;
+use cambium_base::{Error, Result};
+
+use super::Compaction;
+use crate::core::{Core, Maintenance, Writer, lock};
+use crate::database::Database;
+use crate::format::{DatabaseHeader, NamedSnapshot, header_record};
+use crate::seeded_bug::SeededBug;
+use crate::view::{Roots, View};
+
+impl Core {
+    /// Makes the new file the store's.
+    pub(super) fn switch(self: &Arc<Self>, compaction: &mut Compaction) -> Result<CompactReport> {
+        let began = self.environment.clock.monotonic();
+        let mut maintenance = lock(&self.maintenance);
+        let mut writer = lock(&self.writer);
+        check_snapshots(&maintenance, &compaction.snapshots)?;
+        let until = self.end_of_writes(compaction, &writer)?;
+        self.catch_up_to(compaction, until)?;
+        self.check_last_write(compaction, &writer)?;
+        let old = self.view.load_full();
+        let database = compaction.database.clone();
+        let roots = Roots {
+            sequence: writer.next_sequence - 1,
+            namespaces: std::mem::take(&mut compaction.roots),
+        };
+        database.log.flush()?;
+        let end = database.log.end();
+        let header = DatabaseHeader {
+            sequence: roots.sequence,
+            replay_from: end,
+            replay_session: writer.session,
+            start: end,
+            snapshots: std::mem::take(&mut compaction.snapshots),
+            ..maintenance.header.clone()
+        };
+        self.counters
+            .compaction_bytes
+            .fetch_add(end, Ordering::Relaxed);
+        let mut header = self.complete(header, &maintenance, &roots, writer.next_namespace);
+        header.previous = 0;
+        let record = header_record(roots.sequence, roots.sequence, writer.session, false);
+        let offset = self.append_header(&database, &header, &record)?;
+        // Documents, nodes and header together: nothing names any of them yet.
+        if !self.has_bug(SeededBug::CompactionUnsynced) {
+            self.sync_header(&database)?;
+        }
+        if self.has_bug(SeededBug::OldFileRemovedEarly) {
+            self.environment.file_system.remove(old.database.path())?;
+        }
+        compaction.named = true;
+        self.point_to(&mut maintenance, &database, offset)?;
+        maintenance.header = header;
+        maintenance.sealed_at = None;
+        writer.unsynced = false;
+        writer.synced_through = roots.sequence;
+        let roots = Arc::new(roots);
+        self.change_view(|_| View {
+            database: database.clone(),
+            active: Arc::default(),
+            sealed: None,
+            roots,
+        });
+        drop(writer);
+        drop(maintenance);
+        if !self.has_bug(SeededBug::OldFileRemovedEarly) {
+            // If it stays, the next open removes it.
+            _ = self.environment.file_system.remove(old.database.path());
+        }
+        self.note_filled(compaction);
+        self.counters.compactions.fetch_add(1, Ordering::Relaxed);
+        let report = &mut compaction.report;
+        report.bytes_written = database.log.end();
+        let spent = self.environment.clock.monotonic() - began;
+        report.phases.flush_and_commit += spent.as_secs_f64();
+        self.counters.note_compaction(report);
+        Ok(report.clone())
+    }
+
+    /// Every write that was given a number is in the new file.
+    fn check_last_write(&self, compaction: &Compaction, writer: &Writer) -> Result<()> {
+        let last = writer.next_sequence - 1;
+        let carried = compaction.caught_up_sequence;
+        let sound = carried == last || !compaction.met_writes && carried < last;
+        if sound || self.has_bug(SeededBug::CompactionWithoutCatchUp) {
+            return Ok(());
+        }
+        let from = &compaction.source.view.database;
+        Err(from.damage(
+            compaction.caught_up,
+            format!("the log ends with write {carried}, and write {last} was the last one"),
+        ))
+    }
+
+    /// Points both copies of the superblock to a header of a new file, whose
+    /// name is durable.
+    fn point_to(
+        &self,
+        maintenance: &mut Maintenance,
+        database: &Database,
+        offset: u64,
+    ) -> Result<()> {
+        maintenance.root.file = database.file;
+        maintenance.root.header = offset;
+        let payload = maintenance.root.encode();
+        // Both copies: an older one must not bring the old file back. After a
+        // failure nobody knows which file the next open takes: no more writes.
+        maintenance
+            .superblock
+            .write_both(&payload)
+            .map_err(|error| self.poisoned(error))
+    }
+}
+
+/// Refuses to go on if named snapshots came or went since it began.
+fn check_snapshots(maintenance: &Maintenance, carried: &[NamedSnapshot]) -> Result<()> {
+    let names = |snapshots: &[NamedSnapshot]| -> Vec<(String, u64)> {
+        let names = snapshots.iter();
+        names
+            .map(|kept| (kept.name.clone(), kept.sequence))
+            .collect()
+    };
+    if names(&maintenance.header.snapshots) == names(carried) {
+        return Ok(());
+    }
+    Err(Error::Cancelled)
+}
