@@ -129,10 +129,20 @@ Examples:
     Inspect(ReportArguments),
     /// Rewrite what is live and give space back
     #[command(after_help = "\
+What is live goes into new files beside the old ones, which takes as much free
+space (`cambium stats` says how much under compaction_needs_bytes; with less, it
+is refused). An interruption at any moment leaves the store whole.
+
+Options of engine forest that suit --set (`cambium options --engine forest`):
+sort, coalesce_bytes, overlap, compaction_memory_bytes, compaction_rate_bytes,
+compaction_snapshots. With --json each phase's busy time; phases overlap unless
+overlap=off, so they may add up to more than the whole.
+
 Examples:
   cambium compact trees
   cambium compact trees --json
-  cambium compact trees --io io_uring --batch 128 --direct")]
+  cambium compact trees --io io_uring --batch 128 --direct
+  cambium compact trees --set overlap=off --set coalesce_bytes=0 --json")]
     Compact(CompactArguments),
     /// Copy a store into a folder that is empty or not there
     #[command(after_help = "Examples:\n  cambium backup trees /backup/trees-monday")]
@@ -241,6 +251,9 @@ pub struct ImportArguments {
     /// Bytes of keys and values to stop before passing; KiB, MiB, GiB multiply
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub limit_bytes: Option<u64>,
+    /// An option of the engine, for as long as the import takes
+    #[arg(long, value_name = "OPTION=VALUE")]
+    pub set: Vec<String>,
 }
 
 #[derive(Debug, Args)]

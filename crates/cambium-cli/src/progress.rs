@@ -28,7 +28,7 @@ impl Meter {
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         let template = match unit {
-            Unit::Steps => "{spinner} {msg} {wide_bar} {human_pos}/{human_len} {elapsed}",
+            Unit::Steps => "{spinner} {msg} {wide_bar} {human_pos}/{human_len} {per_sec} {eta}",
             Unit::Bytes => "{spinner} {msg} {bytes} {bytes_per_sec} {elapsed}",
         };
         if let Ok(style) = ProgressStyle::with_template(template) {

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use cambium::{
     CheckReport, CompactOptions, CompactReport, FindingKind, Options, StatisticValue, Statistics,
+    Store,
 };
 use cambium_io::FileKind;
 use serde_json::{Map, Value, json};
@@ -229,7 +230,7 @@ pub fn compact(arguments: &CompactArguments) -> Result<Status, Failure> {
     for assignment in &arguments.set {
         options.settings.set_assignment(assignment)?;
     }
-    let store = open(&arguments.path)?;
+    let store = open_idle(&arguments.path)?;
     let meter = Meter::new(Unit::Steps);
     let report = store.compact(&options, &meter)?;
     meter.finish();
@@ -240,6 +241,21 @@ pub fn compact(arguments: &CompactArguments) -> Result<Status, Failure> {
         print(&compact_text(&report))?;
     }
     Ok(Status::Done)
+}
+
+/// Opens a store so that it does not begin by itself what is asked of it next.
+fn open_idle(path: &Path) -> Result<Store, Failure> {
+    const NEVER: (&str, u64) = ("compaction_threshold", 100);
+    let options = with_progress();
+    let engine = options.marker(path)?.engine;
+    let kind = options.engines_used().get(&engine);
+    let knows = kind.is_some_and(|kind| kind.options().iter().any(|option| option.name == NEVER.0));
+    let options = if knows {
+        options.set(NEVER.0, NEVER.1)
+    } else {
+        options
+    };
+    Ok(options.open(path)?)
 }
 
 fn compact_json(report: &CompactReport) -> Value {

@@ -43,7 +43,10 @@ const BATCH_BYTES: u64 = 4 << 20;
 /// Imports.
 pub fn run(arguments: &ImportArguments) -> Result<Status, Failure> {
     let name = SourceName::parse(&arguments.from)?;
-    let options = with_progress();
+    let mut options = with_progress();
+    for assignment in &arguments.set {
+        options = options.assign(assignment)?;
+    }
     let store = options.open(&arguments.path)?;
     let mut source = name.open(&store)?;
     let file_system = options.environment_used().file_system.clone();
