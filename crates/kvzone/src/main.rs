@@ -55,6 +55,9 @@ enum Command {
     /// One store of a run; started by `kvzone run`
     #[command(hide = true)]
     Worker,
+    /// One compaction; started by `kvzone reproduce`
+    #[command(hide = true)]
+    CompactWorker,
 }
 
 fn main() -> ExitCode {
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run::run(*arguments),
         Command::Reproduce(arguments) => reproduce::run(&arguments),
         Command::Worker => worker::run().map(done),
+        Command::CompactWorker => reproduce::p_fetch::child::run().map(done),
     };
     match result {
         Ok(code) => code,

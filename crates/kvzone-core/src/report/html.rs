@@ -46,6 +46,18 @@ pub fn render(report: &Report, summaries: &[Summary], command: &str) -> String {
     page
 }
 
+/// A page of its own with a title, a command and a body that is HTML already.
+pub fn page(title: &str, command: &str, body: &str) -> String {
+    format!(
+        "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <title>{title}</title><style>{STYLE}</style></head><body><h1>{title}</h1>\
+         <p><code>{}</code></p>{body}</body></html>",
+        escape(command),
+        title = escape(title),
+    )
+}
+
 fn section(report: &Report, summary: &Summary) -> String {
     let runs: Vec<&Run> = report
         .runs

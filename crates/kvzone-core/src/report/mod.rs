@@ -9,8 +9,10 @@
 //! | [`terminal`] | the summary as a table |
 //! | [`html`] | one page without outside links |
 //! | [`chart`] | its charts, as SVG |
+//! | [`bars`] | stacked bars, as SVG |
 //! | [`text`] | figures as people read them |
 
+pub mod bars;
 pub mod chart;
 pub mod html;
 pub mod summary;

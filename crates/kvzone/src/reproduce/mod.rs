@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `zdb` | tables I to III of the ZDB paper, with the paper's figures |
 //! | `table` | what was measured beside what was published, as text and markdown |
+//! | `p_fetch` | figures of the P-Fetch paper: compactions |
 //! | `document` | puts a table between its markers in a document |
 //!
 //! Machines differ by more than stores do, so what is compared with the paper
 //! is the ratio between stores, never a rate.
 
 mod document;
+pub(crate) mod p_fetch;
 mod table;
 mod zdb;
 
@@ -39,10 +41,11 @@ const CACHE: u64 = 256 << 20;
 /// Options of `kvzone reproduce`.
 #[derive(Debug, Args)]
 pub(crate) struct ReproduceArguments {
-    /// What to reproduce: zdb/table1, zdb/table2, zdb/table3
+    /// What to reproduce: zdb/table1 to table3, p-fetch/fig2, p-fetch/fig4 to
+    /// fig10
     #[arg(value_name = "PAPER/TABLE")]
     name: String,
-    /// Share of the paper's 100 million entries; columns of large values are
+    /// Share of the paper's entries or bytes; columns of large values are
     /// bounded by bytes as well
     #[arg(long, value_name = "F", default_value_t = 0.01, value_parser = parse_positive)]
     scale: f64,
@@ -61,6 +64,9 @@ pub(crate) struct ReproduceArguments {
     /// Write every figure of every round as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write a page with charts, of p-fetch figures
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Also print the table as markdown
     #[arg(long)]
     markdown: bool,
@@ -71,6 +77,9 @@ pub(crate) struct ReproduceArguments {
 
 /// Measures every column of a table, prints it, and writes what was asked for.
 pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode> {
+    if let Some(done) = p_fetch::run(arguments) {
+        return done;
+    }
     let published = find(&arguments.name)?;
     if let Some(path) = &arguments.update {
         // Before minutes of measuring: is there a place for the result?
@@ -110,8 +119,11 @@ pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode> {
 fn find(name: &str) -> Result<&'static Published> {
     let tables = || zdb::TABLES.iter();
     tables().find(|table| table.name == name).ok_or_else(|| {
-        let near = nearest(name, tables().map(|table| table.name));
-        let all: Vec<&str> = tables().map(|table| table.name).collect();
+        let all: Vec<&str> = tables()
+            .map(|table| table.name)
+            .chain(p_fetch::names())
+            .collect();
+        let near = nearest(name, all.iter().copied());
         Error::Usage(format!(
             "there is no {name:?} to reproduce; near it: {}; there are {}",
             near.join(", "),
