@@ -108,7 +108,7 @@ pub const OPTIONS: &[OptionSpec] = &[
     spec(
         "preallocate_bytes",
         "bytes",
-        "64MiB",
+        "16MiB",
         false,
         "Most space taken ahead of the log's end, an eighth of its length at a time: a sync then needs no new blocks, and a full disk is met before a byte is written.",
     ),
@@ -145,7 +145,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "bytes, 0 = every document its own read",
         "256KiB",
         false,
-        "Largest read of a compaction that brings several documents that lie together. Larger makes fewer reads where little is stale.",
+        "Largest read of a compaction that brings several documents that lie together. Larger makes fewer reads where little is stale. 1 joins none either, and lets the kernel read ahead.",
     ),
     spec(
         "sort",
@@ -440,7 +440,7 @@ impl Tuning {
             document_cache_bytes: options.take_ranged("document_cache_bytes", 0, 0, most)?,
             read_ahead: options.take_ranged("read_ahead", 32, 1, 1024)? as usize,
             buffer_bytes: options.take_ranged("buffer_bytes", 1 << 20, 0, 1 << 30)? as usize,
-            preallocate_bytes: options.take_ranged("preallocate_bytes", 64 << 20, 0, 1 << 40)?,
+            preallocate_bytes: options.take_ranged("preallocate_bytes", 16 << 20, 0, 1 << 40)?,
             threshold_chosen: options.get("compaction_threshold").is_some(),
             compaction: CompactionTuning::take(options, &CompactionTuning::default())?,
             backend,

@@ -150,8 +150,11 @@ impl Fetcher {
             OpenOptions::READ
         };
         let file = environment.file_system.open(from.path(), options)?;
-        if settings.tuning.coalesce_bytes > 0 {
-            // Which reads are worth joining is known better here.
+        // Many reads under way leave the kernel nothing to guess; one after the
+        // other, what it reads ahead is all that joins them.
+        let one_by_one = settings.reading.backend == ReadBackend::Sync;
+        if settings.tuning.coalesce_bytes == 0 || settings.tuning.coalesce_bytes > 1 && !one_by_one
+        {
             file.advise(0, u64::MAX >> 1, Advice::Random);
         }
         let shared = Arc::new(Shared {

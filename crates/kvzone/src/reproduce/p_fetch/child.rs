@@ -31,6 +31,8 @@ pub(super) struct Task {
     pub(super) settings: Vec<String>,
     /// What uses the store meanwhile.
     pub(super) workload: Option<Workload>,
+    /// Nothing but the workload; `settings` are of the opening.
+    pub(super) steady: bool,
 }
 
 /// Reads and updates, half and half, by popularity as in YCSB A.
@@ -64,6 +66,15 @@ pub(super) struct Answer {
     pub(super) device_read_bytes: u64,
     /// Of the workload, if there was one.
     pub(super) operations_per_second: Option<f64>,
+    /// Of an operation of it, where each was measured.
+    pub(super) p50_seconds: f64,
+    pub(super) p999_seconds: f64,
+    pub(super) longest_seconds: f64,
+    /// That began by themselves.
+    pub(super) compactions: u64,
+    /// Largest space amplification with one database file, and with any.
+    pub(super) space_between: f64,
+    pub(super) space_peak: f64,
 }
 
 /// The hidden command.
@@ -86,13 +97,20 @@ pub(crate) fn run() -> Result<()> {
 fn perform(task: &Task) -> Result<Answer> {
     let disk = Disk::of(&task.path);
     drop_caches(&files_below(std::slice::from_ref(&task.path)))?;
-    let store = Options::new()
-        .set("compaction_threshold", 100)
-        .open(&task.path)?;
+    let mut options = Options::new();
+    if task.steady {
+        for assignment in &task.settings {
+            options = options.assign(assignment)?;
+        }
+    } else {
+        options = options.set("compaction_threshold", 100);
+    }
+    let store = options.open(&task.path)?;
     let before = Counters::now(&disk);
     let reads_before = disk.reads().unwrap_or(0);
     let mut answer = match &task.workload {
         None => answer_of(&compact(&store, task)?),
+        Some(workload) if task.steady => super::steady::run(&store, &task.path, workload)?,
         Some(workload) => beside(&store, task, workload)?,
     };
     let cost = Counters::now(&disk).since(&before);
@@ -198,7 +216,7 @@ fn work(store: &Store, workload: &Workload, thread: u64, done: &AtomicU64) -> Re
 
 /// Zipfian popularity (exponent 0.99), after Gray and others (1994), as YCSB
 /// draws it; ranks are scattered over the keys.
-struct Popularity {
+pub(super) struct Popularity {
     keys: u64,
     zeta: f64,
     eta: f64,
@@ -207,7 +225,7 @@ struct Popularity {
 const EXPONENT: f64 = 0.99;
 
 impl Popularity {
-    fn new(keys: u64) -> Self {
+    pub(super) fn new(keys: u64) -> Self {
         let zeta_of = |count: u64| {
             (1..=count)
                 .map(|rank| (rank as f64).powf(-EXPONENT))
@@ -218,7 +236,8 @@ impl Popularity {
         Popularity { keys, zeta, eta }
     }
 
-    fn pick(&self, random: &mut Random) -> u64 {
+    /// The number of a key.
+    pub(super) fn pick(&self, random: &mut Random) -> u64 {
         let drawn = random.fraction();
         let scaled = drawn * self.zeta;
         let rank = if scaled < 1.0 {

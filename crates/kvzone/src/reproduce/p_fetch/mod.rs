@@ -6,6 +6,7 @@
 //! | `figures` | what is compared in each figure, and what the paper found |
 //! | `store` | the store that is compacted, brought back for each measurement |
 //! | `child` | one measurement, in a process of its own with limited memory |
+//! | `steady` | a workload beside compactions that begin by themselves |
 //! | `present` | tables, bars and markdown |
 //!
 //! Every round measures every case once, in an order that the seed decides, so
@@ -14,6 +15,7 @@
 pub(crate) mod child;
 mod figures;
 mod present;
+mod steady;
 mod store;
 
 use std::fs;
@@ -94,7 +96,12 @@ fn measure(arguments: &ReproduceArguments, figure: &Figure) -> Result<(Vec<Measu
     let mut limited = true;
     for bytes in figure.bytes(arguments.scale) {
         // Twice the documents, and the new file beside.
-        place::check_room(&directory, (bytes * 3.0) as u64)?;
+        let times = if figure.kind == Kind::Steady {
+            14.0
+        } else {
+            4.0
+        };
+        place::check_room(&directory, (bytes * times) as u64)?;
         let folder = RunFolder::create(&directory, "p-fetch")?;
         output::complain(&format!("kvzone: making a store of {}", size_of(bytes)));
         let base = Base::make(&folder.path().join("base"), bytes, arguments.seed)?;
@@ -159,7 +166,7 @@ impl Measurement<'_> {
                 threads: THREADS,
                 seed: self.seed,
             });
-        if self.figure.kind == Kind::Throughput {
+        if matches!(self.figure.kind, Kind::Throughput | Kind::Steady) {
             self.base.copy(path)?;
         } else {
             self.base.again(path)?;
@@ -175,6 +182,7 @@ impl Measurement<'_> {
             direct: self.case.direct,
             settings: self.case.settings.clone(),
             workload,
+            steady: self.figure.kind == Kind::Steady,
         };
         let group = Hierarchy::detect().and_then(|found| MemoryGroup::create(&found, self.memory));
         if let Err(reason) = &group {

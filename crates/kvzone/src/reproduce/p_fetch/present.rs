@@ -9,6 +9,19 @@ use serde_json::json;
 use super::child::Answer;
 use super::figures::{Case, Figure, Kind};
 
+/// What is told of a workload beside compactions.
+const STEADY_HEADS: [&str; 9] = [
+    "operations/s",
+    "to none",
+    "50 %, ms",
+    "99.9 %, ms",
+    "to none",
+    "longest, ms",
+    "compactions",
+    "space between",
+    "space at most",
+];
+
 const PHASES: [&str; 5] = ["tree search", "sort", "read", "write", "flush and commit"];
 
 /// All rounds of one case at one size.
@@ -86,8 +99,13 @@ impl Presented {
 
     fn heads(&self) -> Vec<String> {
         let mut heads = vec!["data", "compaction"];
-        if self.figure.kind == Kind::Throughput {
-            heads.extend(["operations/s", "to sync"]);
+        match self.figure.kind {
+            Kind::Throughput => heads.extend(["operations/s", "to sync"]),
+            Kind::Steady => {
+                heads.extend(STEADY_HEADS);
+                return heads.into_iter().map(ToString::to_string).collect();
+            }
+            _ => {}
         }
         heads.extend(["whole, s"]);
         heads.extend(PHASES);
@@ -101,6 +119,10 @@ impl Presented {
     fn row(&self, one: &Measured) -> Vec<String> {
         let number = |value: Option<f64>| value.map_or("-".to_string(), three_digits);
         let mut row = vec![bytes(one.bytes), one.title()];
+        if self.figure.kind == Kind::Steady {
+            row.extend(self.steady_cells(one));
+            return row;
+        }
         if self.figure.kind == Kind::Throughput {
             let rate: fn(&Answer) -> f64 = |answer| answer.operations_per_second.unwrap_or(0.0);
             row.push(one.median(rate).map_or("-".to_string(), grouped));
@@ -124,6 +146,25 @@ impl Presented {
         row
     }
 
+    /// The cells of [`STEADY_HEADS`].
+    fn steady_cells(&self, one: &Measured) -> Vec<String> {
+        let number = |value: Option<f64>| value.map_or("-".to_string(), three_digits);
+        let rate: fn(&Answer) -> f64 = |answer| answer.operations_per_second.unwrap_or(0.0);
+        let tail: fn(&Answer) -> f64 = |answer| answer.p999_seconds;
+        let milliseconds = |pick: fn(&Answer) -> f64| number(one.median(pick).map(|s| s * 1e3));
+        vec![
+            one.median(rate).map_or("-".to_string(), grouped),
+            number(self.ratio(one, rate).map(f64::recip)),
+            milliseconds(|answer| answer.p50_seconds),
+            milliseconds(tail),
+            number(self.ratio(one, tail).map(f64::recip)),
+            milliseconds(|answer| answer.longest_seconds),
+            number(one.median(|answer| answer.compactions as f64)),
+            number(one.median(|answer| answer.space_between)),
+            number(one.median(|answer| answer.space_peak)),
+        ]
+    }
+
     fn command(&self) -> String {
         format!(
             "kvzone reproduce {} --scale {} --repeat {}",
@@ -135,6 +176,7 @@ impl Presented {
         let of_what = match self.figure.kind {
             Kind::Batch => "the same back end with a batch of 1",
             Kind::Sorting => "all sorted",
+            Kind::Steady => "never compacted",
             _ => "sync",
         };
         let memory = if self.memory_limited {
@@ -190,6 +232,10 @@ impl Presented {
         let mut body = String::new();
         let mut sizes: Vec<f64> = self.measured.iter().map(|one| one.bytes).collect();
         sizes.dedup();
+        if self.figure.kind == Kind::Steady {
+            // Compactions of the background tell no phases.
+            sizes.clear();
+        }
         for size in sizes {
             let of_size = self.measured.iter().filter(|one| one.bytes == size);
             let bars: Vec<Bar> = of_size
@@ -306,7 +352,12 @@ mod tests {
             assert!(markdown.contains(figure.published));
             let html = presented.html();
             let rows = presented.measured.len();
-            assert_eq!(html.matches("<rect").count(), 5 * rows);
+            let bars = if figure.kind == Kind::Steady {
+                0
+            } else {
+                5 * rows
+            };
+            assert_eq!(html.matches("<rect").count(), bars);
             assert!(!html.contains("http"), "no outside link");
             assert!(presented.json().contains("\"rounds\""));
         }

@@ -14,7 +14,7 @@ use kvzone_core::random::Random;
 
 /// Of a key; with the value a document has 4 KiB, as in the paper.
 pub(super) const KEY_BYTES: usize = 16;
-const DOCUMENT_BYTES: usize = 4096;
+pub(super) const DOCUMENT_BYTES: usize = 4096;
 /// Documents of a batch while the store is made.
 const BATCH: u64 = 256;
 
