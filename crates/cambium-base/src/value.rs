@@ -59,6 +59,22 @@ impl Value {
         })
     }
 
+    /// A part of shared bytes: shares them, but for a short one, which is copied.
+    ///
+    /// # Panics
+    /// If the range is not within the bytes.
+    pub fn part_of(bytes: &Arc<[u8]>, range: std::ops::Range<usize>) -> Self {
+        if range.len() <= INLINE_BYTES {
+            return Value::copy_of(&bytes[range]);
+        }
+        assert!(range.start <= range.end && range.end <= bytes.len());
+        Value(Repr::Owned {
+            bytes: bytes.clone(),
+            start: range.start,
+            length: range.end - range.start,
+        })
+    }
+
     /// Shares `range` of `owner`'s bytes, without a copy.
     ///
     /// # Panics

@@ -25,7 +25,6 @@ use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::superblock::Superblock;
 
 use crate::buffer::Buffer;
-use crate::cache::Caches;
 use crate::compact::{Compaction, Pressure};
 use crate::database::Home;
 use crate::flush::SealPoint;
@@ -70,7 +69,6 @@ pub(crate) struct Core {
     /// What a compaction asks of writers.
     pub pressure: Pressure,
     pub counters: Counters,
-    pub caches: Caches,
     pub lock: Mutex<Option<Box<dyn FileLock>>>,
     /// Notifies the background task, where one runs.
     pub background: OnceLock<Box<dyn cambium_io::step::BackgroundTask>>,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use cambium_base::{Error, FileIdentity, Result, SequenceNumber, StoreId, Value};
 use cambium_index::NodeAddress;
-use cambium_io::{File, FileSystem, OpenOptions};
+use cambium_io::cache::CachedFile;
+use cambium_io::{BlockCache, File, FileSystem, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::log::{LogFile, Parsed, Record};
 use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader};
@@ -22,6 +23,8 @@ pub(crate) struct Home {
     pub store: StoreId,
     /// False for a check, which opens nothing for writing.
     pub writable: bool,
+    /// Where blocks of its files are cached.
+    pub cache: Arc<BlockCache>,
 }
 
 impl Home {
@@ -45,6 +48,10 @@ pub(crate) struct Database {
     pub file: FileRef,
     /// What was fixed when the store was made.
     pub shape: Shape,
+    /// Its nodes that are cached, by their addresses.
+    pub nodes: CachedFile,
+    /// Its blocks with documents that are cached.
+    pub documents: CachedFile,
     verify: bool,
 }
 
@@ -73,7 +80,7 @@ impl Database {
         let bytes = header.encode();
         block[..bytes.len()].copy_from_slice(&bytes);
         handle.write_at(&block, 0)?;
-        Self::around(handle, &identity, file, shape, tuning, shape.first_offset())
+        Self::around(home, handle, file, shape, tuning, shape.first_offset())
     }
 
     /// Opens a file that is there; its log goes on at `end`, or behind the
@@ -99,12 +106,12 @@ impl Database {
                 format!("the database file ends here; expected at least {end} bytes"),
             ));
         }
-        Self::around(handle, &identity, file, &shape, tuning, end)
+        Self::around(home, handle, file, &shape, tuning, end)
     }
 
     fn around(
+        home: &Home,
         handle: Arc<dyn File>,
-        identity: &FileIdentity,
         file: FileRef,
         shape: &Shape,
         tuning: &Tuning,
@@ -112,9 +119,11 @@ impl Database {
     ) -> Result<Database> {
         let geometry = format::geometry(shape, tuning);
         Ok(Database {
-            log: LogFile::new(handle, identity, geometry, end)?,
+            log: LogFile::new(handle, &home.identity(file), geometry, end)?,
             file,
             shape: *shape,
+            nodes: home.cache.file(),
+            documents: home.cache.file(),
             verify: tuning.seeded_bug != Some(crate::seeded_bug::SeededBug::NoChecksum),
         })
     }
@@ -225,7 +234,8 @@ impl Database {
         }
     }
 
-    fn document_of(&self, offset: u64, record: Record) -> Result<Document> {
+    /// The document that a record is.
+    pub fn document_of(&self, offset: u64, record: Record) -> Result<Document> {
         let parts = format::namespace_and_key(&record.header);
         match (record.header.kind, parts) {
             (kind::PUT, Some((_, key_bytes))) => {

@@ -111,6 +111,7 @@ pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write
         folder: path.to_path_buf(),
         store: marker.store,
         writable: false,
+        cache: environment.cache.clone(),
     };
     let tuning = Tuning::take(&mut OptionValues::default())?;
     let database = Database::open(&home, root.file, &tuning, None)?;

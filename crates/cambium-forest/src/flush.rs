@@ -100,9 +100,8 @@ impl Core {
             });
         }
         maintenance.sealed_at = None;
-        let number = view.database.file.number.0;
         for address in retired {
-            self.caches.drop_node(number, address);
+            view.database.nodes.remove(address.0);
         }
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         Ok(())

@@ -36,8 +36,8 @@
 #![forbid(unsafe_code)]
 #![allow(rustdoc::private_intra_doc_links)] // the essays of private modules are for readers of the code
 
+mod blocks;
 mod buffer;
-mod cache;
 mod check;
 mod compact;
 mod core;

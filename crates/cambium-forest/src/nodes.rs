@@ -32,12 +32,11 @@ pub(crate) struct Nodes<'a> {
 
 impl Nodes<'_> {
     fn fetch(&self, address: NodeAddress) -> Result<Node> {
-        let number = self.database.file.number.0;
-        if let Some(node) = self.core.caches.node(number, address) {
+        if let Some(node) = self.database.nodes.get(address.0) {
             return Ok(node);
         }
         let node = self.read_from_file(address)?;
-        self.core.caches.put_node(number, address, &node);
+        self.database.nodes.put(address.0, &node);
         Ok(node)
     }
 
@@ -65,10 +64,9 @@ impl Nodes<'_> {
     }
 
     fn fetch_many(&self, addresses: &[NodeAddress]) -> Result<Vec<Node>> {
-        let number = self.database.file.number.0;
         let mut nodes: Vec<Option<Node>> = addresses
             .iter()
-            .map(|&address| self.core.caches.node(number, address))
+            .map(|&address| self.database.nodes.get(address.0))
             .collect();
         // One read for an address that is asked for several times.
         let mut missing: Vec<NodeAddress> = Vec::new();
@@ -97,7 +95,7 @@ impl Nodes<'_> {
                         return Err(self.corrupt(address, "the file ends within the node".into()));
                     }
                     let node = self.verified(address, content.to_vec())?;
-                    self.core.caches.put_node(number, address, &node);
+                    self.database.nodes.put(address.0, &node);
                     read.push((address, node));
                     Ok(())
                 })?;
@@ -271,9 +269,7 @@ impl NodeWriter for NodeRuns<'_> {
             .node_bytes
             .fetch_add(content.len() as u64, Ordering::Relaxed);
         let node: Node = content.into();
-        self.core
-            .caches
-            .put_node(self.database.file.number.0, address, &node);
+        self.database.nodes.put(address.0, &node);
         Ok(address)
     }
 

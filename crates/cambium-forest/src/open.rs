@@ -22,7 +22,6 @@ use cambium_storage::marker::{self, Marker};
 use cambium_storage::superblock::{self, Superblock};
 
 use crate::buffer::Buffer;
-use crate::cache::Caches;
 use crate::core::{Core, Maintenance, Writer, lock};
 use crate::database::{Database, Home};
 use crate::format::{
@@ -57,6 +56,7 @@ pub(crate) fn create(
         folder: path.to_path_buf(),
         store: StoreId(id),
         writable: true,
+        cache: tuning.cache_of(environment),
     };
     let file = FileRef {
         number: FileNumber(1),
@@ -186,6 +186,7 @@ pub(crate) fn attach(
         folder: path.to_path_buf(),
         store,
         writable,
+        cache: tuning.cache_of(environment),
     };
     let end = root.clean.then_some(root.end);
     let database = Database::open(&home, root.file, &tuning, end)?;
@@ -304,11 +305,6 @@ pub(crate) fn assemble(
             before: header.traffic,
             ..Counters::default()
         },
-        caches: Caches::new(
-            tuning.cache_bytes,
-            tuning.document_cache_bytes,
-            shape.node_bytes,
-        ),
         lock: Mutex::new(held),
         background: OnceLock::new(),
         maintenance: Mutex::new(maintenance),

@@ -1,10 +1,12 @@
 //! Options of engine `forest`: those fixed at creation ([`Shape`]), which the
 //! header of each database file keeps, and those of each opening ([`Tuning`]).
 
+use std::sync::Arc;
+
 use cambium_api::options::invalid_option;
 use cambium_api::{OptionSpec, OptionValues};
 use cambium_base::{Error, Result};
-use cambium_io::ReadBackend;
+use cambium_io::{BlockCache, Environment, ReadBackend};
 
 pub use crate::compact::settings::{CompactionTuning, SnapshotRule, SortRule};
 use crate::seeded_bug::SeededBug;
@@ -79,17 +81,10 @@ pub const OPTIONS: &[OptionSpec] = &[
     ),
     spec(
         "cache_bytes",
-        "bytes",
-        "64MiB",
+        "bytes, or shared",
+        "shared",
         false,
-        "Cache of index nodes. The index of most stores fits; a lookup is then one read, that of its document. 0 switches it off.",
-    ),
-    spec(
-        "document_cache_bytes",
-        "bytes",
-        "0",
-        false,
-        "Cache of documents, apart from that of nodes so that neither pushes the other out. The operating system's own cache does the same for buffered files; give it memory where documents are small and hot.",
+        "Cache of index nodes and of blocks of documents. shared: one for all stores of the environment (64 MiB, unless it was given another). A size: the store's own; 0 switches it off. The index of most stores fits; a lookup is then one read, that of its document, or none.",
     ),
     spec(
         "read_ahead",
@@ -391,10 +386,8 @@ pub struct Tuning {
     pub write_buffer_log_bytes: u64,
     /// What a flush works in.
     pub flush_bytes: u64,
-    /// Node cache.
-    pub cache_bytes: u64,
-    /// Document cache.
-    pub document_cache_bytes: u64,
+    /// The store's own cache; `None` for the environment's.
+    pub cache_bytes: Option<u64>,
     /// Documents a cursor reads together.
     pub read_ahead: usize,
     /// Buffered writes kept back.
@@ -414,6 +407,14 @@ pub struct Tuning {
 }
 
 impl Tuning {
+    /// The cache of a store that is opened with these.
+    pub(crate) fn cache_of(&self, environment: &Environment) -> Arc<BlockCache> {
+        match self.cache_bytes {
+            Some(bytes) => BlockCache::new(bytes),
+            None => environment.cache.clone(),
+        }
+    }
+
     /// Takes the options of an opening out of `options`.
     pub fn take(options: &mut OptionValues) -> Result<Self> {
         let backend = match options.take("io") {
@@ -436,8 +437,7 @@ impl Tuning {
                 most,
             )?,
             flush_bytes: options.take_ranged("flush_bytes", 4 << 20, 1, most)?,
-            cache_bytes: options.take_ranged("cache_bytes", 64 << 20, 0, most)?,
-            document_cache_bytes: options.take_ranged("document_cache_bytes", 0, 0, most)?,
+            cache_bytes: take_cache(options, most)?,
             read_ahead: options.take_ranged("read_ahead", 32, 1, 1024)? as usize,
             buffer_bytes: options.take_ranged("buffer_bytes", 1 << 20, 0, 1 << 30)? as usize,
             preallocate_bytes: options.take_ranged("preallocate_bytes", 16 << 20, 0, 1 << 40)?,
@@ -447,6 +447,17 @@ impl Tuning {
             batch: options.take_ranged("batch", 64, 1, 1024)? as usize,
             seeded_bug: crate::seeded_bug::take(options)?,
         })
+    }
+}
+
+fn take_cache(options: &mut OptionValues, most: u64) -> Result<Option<u64>> {
+    match options.take("cache_bytes") {
+        None => Ok(None),
+        Some(text) if text == "shared" => Ok(None),
+        Some(text) => {
+            options.set("cache_bytes", &text);
+            options.take_ranged("cache_bytes", 0, 0, most).map(Some)
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use std::sync::{Arc, Weak};
 use cambium_base::{Result, Value};
 use cambium_io::{AlignedBuffer, BatchOptions, FileSystem, ReadQueue, ReadRequest};
 
+use crate::blocks::{BLOCK_BYTES, Missing};
 use crate::buffer::Lookup;
 use crate::core::Core;
 use crate::database::{Database, Document};
@@ -76,6 +77,13 @@ struct Span {
 }
 
 impl Span {
+    /// Begins and ends at blocks, as far as the file is written.
+    fn widen(&mut self, written_end: u64) {
+        self.start -= self.start % BLOCK_BYTES;
+        let end = self.end.next_multiple_of(BLOCK_BYTES);
+        self.end = self.end.max(end.min(written_end));
+    }
+
     fn place(&self) -> (u64, usize) {
         (self.start, (self.end - self.start) as usize)
     }
@@ -182,81 +190,85 @@ impl Core {
 
     /// A document, from the cache or by one read.
     pub fn document(&self, database: &Database, address: DocumentAddress) -> Result<Document> {
-        let number = database.file.number.0;
-        if let Some(document) = self.caches.document(number, address) {
+        if let Some(document) = database.document_in_blocks(address, Missing::GiveUp) {
             return Ok(document);
         }
-        let document = database.read_document(address)?;
         self.counters.document_reads.fetch_add(1, Ordering::Relaxed);
-        self.caches.put_document(number, address, &document);
-        Ok(document)
+        if !self.has_bug(crate::seeded_bug::SeededBug::NoChecksum) {
+            if let Some(document) = database.document_in_blocks(address, Missing::Read) {
+                return Ok(document);
+            }
+        }
+        database.read_document(address)
     }
 
-    /// Several documents in their order; the reads go to the device together.
+    /// Several documents in their order, from the cache; the reads of those that
+    /// are missing go to the device together, in whole blocks.
     pub fn documents(
         &self,
         database: &Database,
         addresses: &[DocumentAddress],
     ) -> Result<Vec<Document>> {
-        let found = self.documents_with(database, addresses, self.reading())?;
-        Ok(found.0)
-    }
-
-    /// How batched reads are done, unless otherwise asked for.
-    fn reading(&self) -> BatchOptions {
-        BatchOptions {
-            backend: self.tuning.backend,
-            depth: self.tuning.batch,
+        if let [address] = addresses {
+            return Ok(vec![self.document(database, *address)?]);
         }
+        let mut found: Vec<Option<Document>> = addresses
+            .iter()
+            .map(|&address| database.document_in_blocks(address, Missing::GiveUp))
+            .collect();
+        let missing = (0..found.len()).filter(|&place| found[place].is_none());
+        let missing: Vec<usize> = missing.collect();
+        if !missing.is_empty() {
+            self.read_documents(database, addresses, &missing, &mut found)?;
+        }
+        let found: Option<Vec<Document>> = found.into_iter().collect();
+        Ok(found.expect("every document was cached or read"))
     }
 
-    /// The same by a back end and depth of the caller's choosing; also answers
-    /// how many reads it took. Documents that lie close together are one read:
-    /// after a compaction those of neighbouring keys do.
-    pub fn documents_with(
+    /// Reads the documents of some places into `found`, and keeps the blocks
+    /// that they lie in.
+    fn read_documents(
         &self,
         database: &Database,
         addresses: &[DocumentAddress],
-        reading: BatchOptions,
-    ) -> Result<(Vec<Document>, u64)> {
-        let number = database.file.number.0;
-        let mut found: Vec<Option<Document>> = vec![None; addresses.len()];
+        places: &[usize],
+        found: &mut [Option<Document>],
+    ) -> Result<()> {
+        let keep = !database.documents.is_off();
+        let written_end = database.log.written_end();
         let mut wanted: Vec<usize> = Vec::new();
-        for (place, &address) in addresses.iter().enumerate() {
-            if let Some(document) = self.caches.document(number, address) {
-                found[place] = Some(document);
-            } else if address.offset() < database.log.written_end() {
+        for &place in places {
+            if addresses[place].offset() < written_end {
                 wanted.push(place);
             } else {
-                found[place] = Some(self.document(database, address)?);
-            }
-        }
-        let mut reads = wanted.len() as u64;
-        if wanted.len() < 2 {
-            for place in wanted {
                 found[place] = Some(self.document(database, addresses[place])?);
             }
-        } else {
-            wanted.sort_unstable_by_key(|&place| addresses[place].offset());
-            let spans = spans_of(database, addresses, &wanted);
-            reads = spans.len() as u64;
-            let places: Vec<(u64, usize)> = spans.iter().map(Span::place).collect();
-            self.read_together_with(database, &places, reading, |number_read, bytes| {
-                let span = &spans[number_read];
-                for &place in &wanted[span.members.clone()] {
-                    let address = addresses[place];
-                    let document = self.document_in(database, address, span, bytes)?;
-                    self.caches.put_document(number, address, &document);
-                    found[place] = Some(document);
-                }
-                Ok(())
-            })?;
-            self.counters
-                .document_reads
-                .fetch_add(reads, Ordering::Relaxed);
         }
-        let found: Option<Vec<Document>> = found.into_iter().collect();
-        Ok((found.expect("every document was cached or read"), reads))
+        if let [place] = wanted[..] {
+            found[place] = Some(self.document(database, addresses[place])?);
+            return Ok(());
+        }
+        wanted.sort_unstable_by_key(|&place| addresses[place].offset());
+        let mut spans = spans_of(database, addresses, &wanted);
+        if keep {
+            spans.iter_mut().for_each(|span| span.widen(written_end));
+        }
+        let ranges: Vec<(u64, usize)> = spans.iter().map(Span::place).collect();
+        self.read_together(database, &ranges, |number_read, bytes| {
+            let span = &spans[number_read];
+            if keep {
+                database.offer_blocks(span.start, bytes, written_end);
+            }
+            for &place in &wanted[span.members.clone()] {
+                let document = self.document_in(database, addresses[place], span, bytes)?;
+                found[place] = Some(document);
+            }
+            Ok(())
+        })?;
+        self.counters
+            .document_reads
+            .fetch_add(spans.len() as u64, Ordering::Relaxed);
+        Ok(())
     }
 
     fn document_in(
@@ -279,19 +291,12 @@ impl Core {
         &self,
         database: &Database,
         places: &[(u64, usize)],
-        take: impl FnMut(usize, &[u8]) -> Result<()>,
-    ) -> Result<()> {
-        self.read_together_with(database, places, self.reading(), take)
-    }
-
-    fn read_together_with(
-        &self,
-        database: &Database,
-        places: &[(u64, usize)],
-        reading: BatchOptions,
         mut take: impl FnMut(usize, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let mut queue = self.take_queue(reading)?;
+        let mut queue = self.take_queue(BatchOptions {
+            backend: self.tuning.backend,
+            depth: self.tuning.batch,
+        })?;
         let requests = places
             .iter()
             .enumerate()

@@ -64,6 +64,7 @@ pub(crate) fn repair(
             folder: path.to_path_buf(),
             store: marker.store,
             writable: true,
+            cache: environment.cache.clone(),
         },
         report: CheckReport::default(),
     };

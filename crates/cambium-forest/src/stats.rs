@@ -278,28 +278,26 @@ impl Core {
             of(&self.counters.stalls),
             "times a writer had to flush by itself, since both buffers were full",
         );
-        let nodes = self.caches.node_counts();
-        all.bytes("node_cache_bytes", nodes.bytes, "memory of cached nodes");
+        let database = &view.database;
+        all.bytes(
+            "cache_bytes",
+            self.home.cache.bytes(),
+            "memory of cached blocks; of all stores that share the cache",
+        );
+        let (hits, misses) = database.nodes.hits_and_misses();
         all.ratio(
             "node_cache_hit_share",
-            nodes.hits,
-            nodes.hits + nodes.misses,
-            "share of node lookups that the cache answered",
+            hits,
+            hits + misses,
+            "share of node lookups that the cache answered, since this file was opened",
         );
-        let documents = self.caches.document_counts();
-        if self.tuning.document_cache_bytes > 0 {
-            all.bytes(
-                "document_cache_bytes",
-                documents.bytes,
-                "memory of cached documents",
-            );
-            all.ratio(
-                "document_cache_hit_share",
-                documents.hits,
-                documents.hits + documents.misses,
-                "share of document lookups that the cache answered",
-            );
-        }
+        let (hits, misses) = database.documents.hits_and_misses();
+        all.ratio(
+            "document_cache_hit_share",
+            hits,
+            hits + misses,
+            "share of lookups of document blocks that the cache answered",
+        );
     }
 
     fn compaction_statistics(&self, all: &mut Statistics) {

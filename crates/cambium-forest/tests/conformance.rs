@@ -34,7 +34,6 @@ fn small_constants_conform() {
 fn caches_of_nothing_and_plain_reads_conform() {
     small()
         .opening("cache_bytes", "0")
-        .opening("document_cache_bytes", "4096")
         .opening("io", "sync")
         .opening("batch", "1")
         .opening("buffer_bytes", "0")

@@ -30,7 +30,6 @@ fn a_larger_buffer_and_a_cache_survive_crashes() {
     let report = suite("a_larger_buffer_and_a_cache_survive_crashes")
         .opening("write_buffer_entries", "40")
         .opening("cache_bytes", "65536")
-        .opening("document_cache_bytes", "65536")
         .states(20_000)
         .run();
     assert!(report.states() >= 20_000);

@@ -9,6 +9,7 @@ use std::time::Duration;
 use cambium_base::{Error, Result};
 
 use crate::background::BackgroundLimits;
+use crate::cache::BlockCache;
 use crate::file_system::FileSystem;
 use crate::step::Executor;
 
@@ -117,4 +118,6 @@ pub struct Environment {
     pub memory: Arc<MemoryBudget>,
     /// What background work of all stores may take together.
     pub background: Arc<BackgroundLimits>,
+    /// One cache for all stores that have none of their own.
+    pub cache: Arc<BlockCache>,
 }

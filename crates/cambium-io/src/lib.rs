@@ -10,6 +10,8 @@
 //! | [`batch`] | batched reads: [`ReadQueue`] and its back ends |
 //! | [`background`] | what background work of all stores may take together |
 //! | [`buffer`] | memory aligned for direct I/O |
+//! | [`cache`] | one cache of blocks for all stores of an environment |
+//! | [`counter`] | counting in many threads |
 //! | [`environment`] | clock, randomness, executor, memory budget: one for all stores of a process |
 //! | [`memory`] | files in memory |
 //! | [`simulated`] | a disk in memory that crashes and fails from a seed |
@@ -21,6 +23,8 @@
 pub mod background;
 pub mod batch;
 pub mod buffer;
+pub mod cache;
+pub mod counter;
 pub mod environment;
 pub mod file_system;
 pub mod memory;
@@ -32,6 +36,7 @@ pub mod step;
 pub use background::{BackgroundLimits, BackgroundTurn};
 pub use batch::{BatchOptions, ReadBackend, ReadCompletion, ReadQueue, ReadRequest};
 pub use buffer::AlignedBuffer;
+pub use cache::BlockCache;
 pub use environment::Environment;
 pub use file_system::{
     Advice, Alignment, AppendWindow, DirectoryEntry, File, FileKind, FileLock, FileSystem,

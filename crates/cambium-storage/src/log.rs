@@ -61,6 +61,8 @@ pub struct LogFile {
     tail: RwLock<Tail>,
     /// Everything below lies in the file; what is above is in the tail.
     written_end: AtomicU64,
+    /// How often what lay below `written_end` was given up.
+    cuts: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -180,6 +182,7 @@ impl LogFile {
                 window: None,
             }),
             written_end: AtomicU64::new(end),
+            cuts: AtomicU64::new(0),
             file,
         })
     }
@@ -421,6 +424,7 @@ impl LogFile {
             tail.bytes.clear();
             tail.start = end;
             self.written_end.store(end, Ordering::Release);
+            self.cuts.fetch_add(1, Ordering::AcqRel);
         }
         // What the failed write may have left in the file beyond must go.
         self.file.set_length(tail.start)?;
@@ -433,6 +437,12 @@ impl LogFile {
         self.written_end.load(Ordering::Acquire)
     }
 
+    /// How often what lay in the file was given up, to be written again: bytes
+    /// that were read before are no longer those of the log.
+    pub fn cuts(&self) -> u64 {
+        self.cuts.load(Ordering::Acquire)
+    }
+
     /// Goes on at the block behind `end`, where recovery found the last
     /// record that counts. Nothing may be buffered.
     pub fn resume_at(&self, end: u64) {
@@ -442,6 +452,7 @@ impl LogFile {
         tail.start = end.next_multiple_of(self.geometry.block);
         tail.allocated = tail.allocated.max(tail.start);
         self.written_end.store(tail.start, Ordering::Release);
+        self.cuts.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Begins again at the first record's place: everything in the log is
@@ -452,6 +463,7 @@ impl LogFile {
         tail.bytes.clear();
         tail.start = self.geometry.first_offset;
         self.written_end.store(tail.start, Ordering::Release);
+        self.cuts.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Reads the record at `offset`: one read of up to `guess` bytes, and a
@@ -561,6 +573,20 @@ impl LogFile {
             .check_payload(payload)
             .map_err(|reason| self.not_a_record(offset, reason))?;
         Ok(Some((header, payload)))
+    }
+
+    /// The same for a record that begins at `start` of shared bytes; its payload
+    /// shares them.
+    pub fn parse_shared(&self, offset: u64, bytes: &Arc<[u8]>, start: usize) -> Result<Parsed> {
+        let rest = bytes.get(start..).unwrap_or_default();
+        let header = RecordHeader::decode(rest, &self.seed, offset)
+            .map_err(|reason| self.not_a_record(offset, reason))?;
+        let total = RECORD_HEADER_BYTES + header.payload_bytes as usize;
+        if total > rest.len() {
+            return Ok(Parsed::NeedsBytes(header, total));
+        }
+        let payload = Value::part_of(bytes, start + RECORD_HEADER_BYTES..start + total);
+        self.complete(offset, header, payload).map(Parsed::Complete)
     }
 
     fn complete(&self, offset: u64, header: RecordHeader, payload: Value) -> Result<Record> {

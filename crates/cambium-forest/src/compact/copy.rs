@@ -313,9 +313,8 @@ impl Core {
             .exclusive(compaction.source.sequence, compaction.session);
         self.apply_changes(&mut runs, database, root, changes)?;
         runs.finish()?;
-        let number = database.file.number.0;
         for address in runs.retired {
-            self.caches.drop_node(number, address);
+            database.nodes.remove(address.0);
         }
         Ok(())
     }

@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use cambium_base::{Error, Result};
 
 use crate::batch::{BatchOptions, ReadQueue};
+use crate::cache::{BlockCache, DEFAULT_CACHE_BYTES};
 use crate::environment::{Environment, MemoryBudget};
 use crate::file_system::{
     DirectoryEntry, File, FileKind, FileLock, FileSystem, LockMode, Metadata, OpenOptions, Space,
@@ -175,6 +176,7 @@ impl Environment {
             executor: Arc::new(IdleExecutor),
             memory: MemoryBudget::new(1 << 30),
             background: Arc::default(),
+            cache: BlockCache::new(DEFAULT_CACHE_BYTES),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::{RealFileSystem, ThreadExecutor};
+use crate::cache::{BlockCache, DEFAULT_CACHE_BYTES};
 use crate::environment::{Clock, Environment, MemoryBudget, Randomness};
 
 /// The memory budget where the machine does not say how much it has, bytes.
@@ -82,6 +83,7 @@ impl Environment {
             executor: Arc::new(ThreadExecutor),
             memory: MemoryBudget::new(physical_memory().map_or(FALLBACK_BUDGET, |all| all / 4)),
             background: Arc::default(),
+            cache: BlockCache::new(DEFAULT_CACHE_BYTES),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::disk::SimulatedDisk;
 use super::random::SeededRandomness;
+use crate::cache::{BlockCache, DEFAULT_CACHE_BYTES};
 use crate::environment::{Clock, Environment, MemoryBudget};
 use crate::step::{BackgroundTask, Executor, Task};
 
@@ -71,6 +72,7 @@ impl Environment {
             executor: Arc::new(IdleExecutor),
             memory: MemoryBudget::new(1 << 30),
             background: Arc::default(),
+            cache: BlockCache::new(DEFAULT_CACHE_BYTES),
         }
     }
 }
