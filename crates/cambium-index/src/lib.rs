@@ -2,6 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`bloom`] | the blocked Bloom filter of sorted tables |
 //! | [`btree`] | the append-only B+-tree |
 //! | [`hbtrie`] | the HB+-trie: a patricia trie whose nodes are B+-trees |
 //! | [`flat`] | the flat array of slots of ZDB: a position per integer key |
@@ -9,17 +10,19 @@
 //! | [`linear_hash`] | which bucket a hash belongs to while a table grows bucket by bucket |
 #![forbid(unsafe_code)]
 
+pub mod bloom;
 pub mod btree;
 pub mod flat;
 pub mod hbtrie;
 pub mod linear_hash;
 pub mod node_store;
 
+pub use bloom::{BlockedBloom, BloomBuilder};
 pub use flat::{FlatSlots, Slot, SlotFormat};
 pub use linear_hash::BucketMap;
 pub use node_store::{MemoryNodes, NODE_TRAILER_BYTES, Node, NodeAddress, NodeReader, NodeWriter};
 
 /// The layouts of everything that this crate writes.
 pub fn layouts() -> Vec<&'static cambium_base::layout::Layout> {
-    vec![&btree::NODE_HEADER, &hbtrie::TREE_HEAD]
+    vec![&bloom::HEADER, &btree::NODE_HEADER, &hbtrie::TREE_HEAD]
 }

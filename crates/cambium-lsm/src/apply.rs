@@ -1,0 +1,119 @@
+//! Writing into memory, sealing, and how much to hold back.
+
+use std::sync::{Arc, PoisonError, RwLockReadGuard};
+
+use crate::entry::{EntryKind, EntryRef};
+use crate::memtable::Memtable;
+use crate::tree::{Context, Sealed, Tree, View, WritePressure};
+
+/// Writes into the active memtable; holds off [`Tree::seal`] while it lives.
+/// Nothing here does I/O, fails, or waits for a job.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    memtable: Arc<Memtable>,
+    context: &'a Context,
+    _rotation: RwLockReadGuard<'a, ()>,
+}
+
+impl Tree {
+    /// Begins to write; any number of writers at once. Cost: one shared lock.
+    ///
+    /// Of one key, a write with a higher sequence number must not end up in an
+    /// older memtable: number and write under the lock under which
+    /// [`Tree::seal`] is called, or seal when all numbered writes are in.
+    pub fn writer(&self) -> Writer<'_> {
+        let rotation = self.rotation.read().unwrap_or_else(PoisonError::into_inner);
+        Writer {
+            memtable: self.view.load().active.clone(),
+            context: &self.context,
+            _rotation: rotation,
+        }
+    }
+
+    /// Memory of the active memtable, in bytes, about.
+    pub fn memtable_bytes(&self) -> u64 {
+        self.view.load().active.bytes()
+    }
+
+    /// True if the active memtable is as large as it should get.
+    pub fn seal_due(&self) -> bool {
+        self.memtable_bytes() >= self.context.options.memtable_bytes
+    }
+
+    /// Seals the active memtable and begins another; memory only. `note` is
+    /// handed to the observer of the flush that makes it true. Answers false,
+    /// and forgets the note, if nothing was written since the last seal.
+    pub fn seal(&self, note: Vec<u8>) -> bool {
+        let _rotation = self
+            .rotation
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        if self.view.load().active.is_empty() {
+            return false;
+        }
+        let fresh = Arc::new(Memtable::new(self.context.options.memtable_bytes));
+        self.change_view(|view| {
+            let sealed = Arc::new(Sealed {
+                memtable: view.active.clone(),
+                note,
+            });
+            View {
+                active: fresh,
+                sealed: std::iter::once(sealed)
+                    .chain(view.sealed.iter().cloned())
+                    .collect(),
+                version: view.version.clone(),
+            }
+        });
+        true
+    }
+
+    /// How much writers should hold back: ask before a group of writes, and
+    /// wait or take steps accordingly. It slows before it stops.
+    pub fn write_pressure(&self) -> WritePressure {
+        let options = &self.context.options;
+        let view = self.view.load();
+        let tables = view.version.levels[0].len();
+        if view.sealed.len() > options.sealed_limit || tables >= options.l0_stop {
+            return WritePressure::Stop;
+        }
+        let share = |now: usize, from: usize, to: usize| {
+            (now.saturating_sub(from)) as f64 / (to - from).max(1) as f64
+        };
+        let sealed = share(view.sealed.len(), 1, options.sealed_limit + 1);
+        let tables = share(tables, options.l0_slow, options.l0_stop);
+        match sealed.max(tables) {
+            worse if worse > 0.0 => WritePressure::Slow(worse.min(1.0)),
+            _ => WritePressure::Free,
+        }
+    }
+}
+
+impl Writer<'_> {
+    fn insert(&self, kind: EntryKind, sequence: u64, key: &[u8], value: &[u8]) {
+        let entry = EntryRef {
+            key,
+            sequence,
+            kind,
+            value,
+        };
+        self.memtable.insert(self.context.hash(key), &entry);
+    }
+
+    /// Gives a key a value.
+    pub fn put(&self, sequence: u64, key: &[u8], value: &[u8]) {
+        self.insert(EntryKind::Value, sequence, key, value);
+    }
+
+    /// Deletes a key.
+    pub fn delete(&self, sequence: u64, key: &[u8]) {
+        self.insert(EntryKind::Delete, sequence, key, &[]);
+    }
+
+    /// Deletes all keys of `[from, to)`, `None` for no end: hides what has a
+    /// lower sequence number. One record, however many keys there are; an empty
+    /// range does nothing.
+    pub fn delete_range(&self, sequence: u64, from: &[u8], to: Option<&[u8]>) {
+        self.memtable.insert_range(sequence, from, to);
+    }
+}

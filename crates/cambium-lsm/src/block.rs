@@ -1,0 +1,469 @@
+//! Blocks: entries with shared prefixes, searched by whole keys at intervals.
+//!
+//! ```text
+//! ┌ entry │ entry │ … ┬ restart 0 │ restart 1 │ … ┬ restarts ┐
+//! │                   │  4 bytes each             │ 4 bytes  │
+//! └───────────────────┴───────────────────────────┴──────────┘
+//! entry: varint shared · varint own · varint value length · kind · varint sequence · own key bytes · value
+//! ```
+//!
+//! A key is written as what it does not share with the key before. Every so
+//! many entries a *restart* shares nothing, and its offset stands at the end: a
+//! search halves over the restarts and reads on from one. The format is
+//! LevelDB's idea; the sequence number is a varint of its own instead of a tail
+//! of the key, since pointers into a log are small and numbers are many.
+//!
+//! The same blocks hold entries, the index over blocks, and range tombstones.
+//! A block came through its checksum before it is decoded; what is malformed
+//! all the same answers [`BadBlock`] and never panics.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+use std::sync::Arc;
+
+use cambium_base::coding::u32_at;
+
+use crate::entry::{EntryKind, EntryRef, compare};
+use crate::format::{put_varint, varint_at};
+
+/// Builds a block from entries in order.
+#[derive(Debug)]
+pub(crate) struct BlockBuilder {
+    bytes: Vec<u8>,
+    restarts: Vec<u32>,
+    interval: u32,
+    since_restart: u32,
+    last_key: Vec<u8>,
+}
+
+impl BlockBuilder {
+    /// A block with a whole key every `interval` entries.
+    pub fn new(interval: u32) -> Self {
+        BlockBuilder {
+            bytes: Vec::new(),
+            restarts: Vec::new(),
+            interval: interval.max(1),
+            since_restart: 0,
+            last_key: Vec::new(),
+        }
+    }
+
+    /// True if nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.restarts.is_empty()
+    }
+
+    /// Bytes if it were finished now.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len() + self.restarts.len() * 4 + 4
+    }
+
+    /// Adds an entry, which lies behind the last.
+    pub fn add(&mut self, entry: EntryRef<'_>) {
+        let shared = if self.since_restart == 0 {
+            self.restarts.push(self.bytes.len() as u32);
+            0
+        } else {
+            shared_bytes(&self.last_key, entry.key)
+        };
+        self.since_restart = (self.since_restart + 1) % self.interval;
+        let own = &entry.key[shared..];
+        put_varint(&mut self.bytes, shared as u64);
+        put_varint(&mut self.bytes, own.len() as u64);
+        put_varint(&mut self.bytes, entry.value.len() as u64);
+        self.bytes.push(entry.kind as u8);
+        put_varint(&mut self.bytes, entry.sequence);
+        self.bytes.extend_from_slice(own);
+        self.bytes.extend_from_slice(entry.value);
+        self.last_key.truncate(shared);
+        self.last_key.extend_from_slice(own);
+    }
+
+    /// The block's bytes; the builder begins anew.
+    pub fn finish(&mut self) -> Vec<u8> {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        for restart in &self.restarts {
+            bytes.extend_from_slice(&restart.to_le_bytes());
+        }
+        bytes.extend_from_slice(&(self.restarts.len() as u32).to_le_bytes());
+        self.restarts.clear();
+        self.since_restart = 0;
+        self.last_key.clear();
+        bytes
+    }
+}
+
+/// How many bytes two keys begin with alike.
+pub(crate) fn shared_bytes(one: &[u8], other: &[u8]) -> usize {
+    one.iter().zip(other).take_while(|(a, b)| a == b).count()
+}
+
+/// A block whose bytes make no sense, and where within it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BadBlock(pub usize);
+
+/// A block in memory; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    bytes: Arc<[u8]>,
+    /// Where the entries end and the restarts begin.
+    entries_end: usize,
+    restarts: usize,
+}
+
+impl Block {
+    /// Takes bytes for a block.
+    pub fn new(bytes: Arc<[u8]>) -> Result<Self, BadBlock> {
+        let length = bytes.len();
+        let Some(count_at) = length.checked_sub(4) else {
+            return Err(BadBlock(0));
+        };
+        let restarts = u32_at(&bytes, count_at) as usize;
+        let entries_end = restarts
+            .checked_mul(4)
+            .and_then(|table| count_at.checked_sub(table))
+            .ok_or(BadBlock(count_at))?;
+        if (restarts == 0) != (entries_end == 0) {
+            return Err(BadBlock(count_at));
+        }
+        Ok(Block {
+            bytes,
+            entries_end,
+            restarts,
+        })
+    }
+
+    /// Bytes it takes in memory.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.len() + 48
+    }
+
+    fn restart(&self, number: usize) -> Result<usize, BadBlock> {
+        let at = self.entries_end + number * 4;
+        let offset = u32_at(&self.bytes, at) as usize;
+        if offset < self.entries_end {
+            Ok(offset)
+        } else {
+            Err(BadBlock(at))
+        }
+    }
+
+    /// The entry's head at `offset`.
+    fn head(&self, offset: usize) -> Result<Head, BadBlock> {
+        let bytes = &self.bytes[..self.entries_end];
+        let bad = BadBlock(offset);
+        let mut at = offset;
+        let mut number = || -> Option<usize> {
+            let (number, length) = varint_at(bytes.get(at..)?)?;
+            at += length;
+            usize::try_from(number).ok()
+        };
+        let (Some(shared), Some(own), Some(value)) = (number(), number(), number()) else {
+            return Err(bad);
+        };
+        let kind = bytes.get(at).copied().and_then(EntryKind::from_byte);
+        let kind = kind.ok_or(bad)?;
+        at += 1;
+        let (sequence, length) = bytes.get(at..).and_then(varint_at).ok_or(bad)?;
+        at += length;
+        let key_end = at.checked_add(own).ok_or(bad)?;
+        let end = key_end.checked_add(value).ok_or(bad)?;
+        if end > bytes.len() {
+            return Err(bad);
+        }
+        Ok(Head {
+            shared,
+            own: at..key_end,
+            value: key_end..end,
+            kind,
+            sequence,
+        })
+    }
+
+    /// The last restart whose entry lies before the place, or the first one.
+    fn restart_before(&self, key: &[u8], sequence: u64) -> Result<usize, BadBlock> {
+        let (mut low, mut high) = (0, self.restarts);
+        // Restarts below `low` lie before the place, those from `high` on do not.
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let offset = self.restart(middle)?;
+            let head = self.head(offset)?;
+            if head.shared != 0 {
+                return Err(BadBlock(offset));
+            }
+            let place = (&self.bytes[head.own.clone()], head.sequence);
+            if compare(place, (key, sequence)) == Ordering::Less {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low.saturating_sub(1))
+    }
+}
+
+/// An entry without its shared bytes.
+#[derive(Debug)]
+struct Head {
+    shared: usize,
+    own: Range<usize>,
+    value: Range<usize>,
+    kind: EntryKind,
+    sequence: u64,
+}
+
+/// Stands at an entry of a block, or outside.
+#[derive(Debug)]
+pub(crate) struct BlockCursor {
+    block: Block,
+    key: Vec<u8>,
+    sequence: u64,
+    kind: EntryKind,
+    value: Range<usize>,
+    /// Where the entry begins, if it stands at one.
+    start: Option<usize>,
+}
+
+impl BlockCursor {
+    /// Outside the block.
+    pub fn new(block: Block) -> Self {
+        BlockCursor {
+            block,
+            key: Vec::new(),
+            sequence: 0,
+            kind: EntryKind::Value,
+            value: 0..0,
+            start: None,
+        }
+    }
+
+    /// The entry it stands at.
+    pub fn entry(&self) -> Option<EntryRef<'_>> {
+        self.start?;
+        Some(EntryRef {
+            key: &self.key,
+            sequence: self.sequence,
+            kind: self.kind,
+            value: &self.block.bytes[self.value.clone()],
+        })
+    }
+
+    fn outside(&mut self) {
+        self.start = None;
+    }
+
+    fn read_at(&mut self, offset: usize) -> Result<(), BadBlock> {
+        let head = self.block.head(offset)?;
+        if head.shared > self.key.len() {
+            return Err(BadBlock(offset));
+        }
+        self.key.truncate(head.shared);
+        self.key.extend_from_slice(&self.block.bytes[head.own]);
+        self.sequence = head.sequence;
+        self.kind = head.kind;
+        self.value = head.value;
+        self.start = Some(offset);
+        Ok(())
+    }
+
+    fn go_to_restart(&mut self, number: usize) -> Result<(), BadBlock> {
+        let offset = self.block.restart(number)?;
+        self.key.clear();
+        self.read_at(offset)
+    }
+
+    /// To the first entry.
+    pub fn seek_first(&mut self) -> Result<(), BadBlock> {
+        if self.block.restarts == 0 {
+            self.outside();
+            return Ok(());
+        }
+        self.go_to_restart(0)
+    }
+
+    /// To the last entry.
+    pub fn seek_last(&mut self) -> Result<(), BadBlock> {
+        let Some(last) = self.block.restarts.checked_sub(1) else {
+            self.outside();
+            return Ok(());
+        };
+        self.go_to_restart(last)?;
+        while self.value.end < self.block.entries_end {
+            self.read_at(self.value.end)?;
+        }
+        Ok(())
+    }
+
+    /// To the first entry at or behind the place.
+    pub fn seek(&mut self, key: &[u8], sequence: u64) -> Result<(), BadBlock> {
+        if self.block.restarts == 0 {
+            self.outside();
+            return Ok(());
+        }
+        let restart = self.block.restart_before(key, sequence)?;
+        self.go_to_restart(restart)?;
+        while compare((&self.key, self.sequence), (key, sequence)) == Ordering::Less {
+            if self.value.end >= self.block.entries_end {
+                self.outside();
+                return Ok(());
+            }
+            self.read_at(self.value.end)?;
+        }
+        Ok(())
+    }
+
+    /// To the last entry before the place.
+    pub fn seek_before(&mut self, key: &[u8], sequence: u64) -> Result<(), BadBlock> {
+        self.seek(key, sequence)?;
+        match self.start {
+            Some(_) => self.previous(),
+            None => self.seek_last(),
+        }
+    }
+
+    /// To the next entry.
+    pub fn next(&mut self) -> Result<(), BadBlock> {
+        if self.start.is_none() || self.value.end >= self.block.entries_end {
+            self.outside();
+            return Ok(());
+        }
+        self.read_at(self.value.end)
+    }
+
+    /// To the entry before: reads on from the restart before it.
+    pub fn previous(&mut self) -> Result<(), BadBlock> {
+        let Some(start) = self.start else {
+            return Ok(());
+        };
+        let (mut low, mut high) = (0, self.block.restarts);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.block.restart(middle)? < start {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        let Some(restart) = low.checked_sub(1) else {
+            self.outside();
+            return Ok(());
+        };
+        self.go_to_restart(restart)?;
+        while self.value.end < start {
+            self.read_at(self.value.end)?;
+        }
+        Ok(())
+    }
+}
+
+/// Decodes any bytes as a block, forward and backward; answers how many
+/// entries both found. For tests of decoders.
+#[doc(hidden)]
+pub fn decode_block_entries(bytes: &[u8]) -> Option<usize> {
+    let walk = || -> Result<usize, BadBlock> {
+        let mut cursor = BlockCursor::new(Block::new(bytes.into())?);
+        let mut forward = 0;
+        cursor.seek_first()?;
+        while cursor.entry().is_some() {
+            forward += 1;
+            cursor.next()?;
+        }
+        cursor.seek_last()?;
+        // Restarts of malformed blocks may lead round in circles.
+        for _ in 0..forward {
+            if cursor.entry().is_none() {
+                break;
+            }
+            cursor.previous()?;
+        }
+        cursor.seek(b"m", 5)?;
+        cursor.seek_before(b"m", 5)?;
+        Ok(forward)
+    };
+    walk().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(interval: u32) -> (Vec<(Vec<u8>, u64)>, Block) {
+        let mut places = Vec::new();
+        for number in 0..60u32 {
+            let key = format!("key{:04}", number / 3 * 7).into_bytes();
+            places.push((key, u64::from(100 - number % 3 * 20)));
+        }
+        let mut builder = BlockBuilder::new(interval);
+        assert!(builder.is_empty());
+        for (key, sequence) in &places {
+            builder.add(EntryRef {
+                key,
+                sequence: *sequence,
+                kind: EntryKind::Value,
+                value: &sequence.to_le_bytes(),
+            });
+        }
+        let expected = builder.bytes();
+        let bytes = builder.finish();
+        assert_eq!(bytes.len(), expected);
+        (places, Block::new(bytes.into()).unwrap())
+    }
+
+    fn place(cursor: &BlockCursor) -> Option<(Vec<u8>, u64)> {
+        let entry = cursor.entry()?;
+        assert_eq!(entry.value, entry.sequence.to_le_bytes());
+        Some((entry.key.to_vec(), entry.sequence))
+    }
+
+    #[test]
+    fn entries_come_back_forward_and_backward_at_every_interval() {
+        for interval in [1, 2, 7, 16, 100] {
+            let (places, block) = sample(interval);
+            let mut cursor = BlockCursor::new(block);
+            cursor.seek_first().unwrap();
+            for expected in &places {
+                assert_eq!(place(&cursor).as_ref(), Some(expected));
+                cursor.next().unwrap();
+            }
+            assert_eq!(place(&cursor), None);
+            cursor.seek_last().unwrap();
+            for expected in places.iter().rev() {
+                assert_eq!(place(&cursor).as_ref(), Some(expected));
+                cursor.previous().unwrap();
+            }
+            assert_eq!(place(&cursor), None);
+        }
+    }
+
+    #[test]
+    fn seeking_finds_the_neighbours_of_every_place() {
+        for interval in [1, 3, 16] {
+            let (places, block) = sample(interval);
+            let mut cursor = BlockCursor::new(block);
+            let keys = places.iter().map(|place| place.0.clone());
+            for key in keys.chain([b"".to_vec(), b"zzz".to_vec(), b"key0001".to_vec()]) {
+                for sequence in [0, 60, 61, 80, 100, u64::MAX] {
+                    let target = (&key[..], sequence);
+                    let at = places.partition_point(|place| {
+                        compare((&place.0, place.1), target) == Ordering::Less
+                    });
+                    cursor.seek(&key, sequence).unwrap();
+                    assert_eq!(place(&cursor).as_ref(), places.get(at));
+                    cursor.seek_before(&key, sequence).unwrap();
+                    let before = at.checked_sub(1).map(|before| &places[before]);
+                    assert_eq!(place(&cursor).as_ref(), before);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_empty_block_has_nothing_to_stand_at() {
+        let block = Block::new(BlockBuilder::new(4).finish().into()).unwrap();
+        let mut cursor = BlockCursor::new(block);
+        cursor.seek_first().unwrap();
+        assert_eq!(cursor.entry(), None);
+        cursor.seek_before(b"a", 1).unwrap();
+        assert_eq!(cursor.entry(), None);
+    }
+}

@@ -1,0 +1,178 @@
+//! Checking a tree: reads every byte of every table, and writes nothing.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cambium_base::{Error, Result};
+
+use crate::entry::{EntryKind, Source, compare};
+use crate::format::table_name;
+use crate::table::Table;
+use crate::table_cursor::{Blocks, Stream, TableCursor};
+use crate::tree::Tree;
+use crate::version::TableFile;
+
+/// Something that is wrong.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// The file it is in.
+    pub file: PathBuf,
+    /// What it is.
+    pub error: Error,
+}
+
+/// What a check went through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckSummary {
+    /// Tables read.
+    pub tables: u64,
+    /// Entries in them.
+    pub entries: u64,
+    /// Bytes of their files.
+    pub bytes: u64,
+    /// Findings reported.
+    pub findings: u64,
+}
+
+impl Tree {
+    /// Reads all tables: checksums, order, ranges, counts, that every key is in
+    /// its table's filter, and that tables below level 0 are disjoint. Hands
+    /// each finding to `report`, and goes on. The manifest was checked when the
+    /// tree was opened.
+    ///
+    /// # Errors
+    /// None for damage, which is reported; errors of reading end the check.
+    pub fn check(&self, report: &mut dyn FnMut(Finding)) -> Result<CheckSummary> {
+        self.check_open()?;
+        let view = self.view.load_full();
+        let mut summary = CheckSummary::default();
+        for (level, file) in view.version.files() {
+            summary.tables += 1;
+            summary.bytes += file.metadata.bytes;
+            let found = match self.check_table(file) {
+                Ok(entries) => {
+                    summary.entries += entries;
+                    continue;
+                }
+                Err(error @ Error::Io { .. }) => return Err(error),
+                Err(error) => error,
+            };
+            summary.findings += 1;
+            report(Finding {
+                file: self.table_path(file),
+                error: with_level(found, level),
+            });
+        }
+        for (level, files) in view.version.levels.iter().enumerate().skip(1) {
+            for pair in files.windows(2) {
+                if pair[0].metadata.range.overlaps(&pair[1].metadata.range) {
+                    let what = format!(
+                        "tables {} and {} of level {level} overlap",
+                        pair[0].metadata.number, pair[1].metadata.number
+                    );
+                    let file = self.table_path(&pair[1]);
+                    let error = Error::corruption(&file, 0, what);
+                    summary.findings += 1;
+                    report(Finding { file, error });
+                }
+            }
+        }
+        Ok(summary)
+    }
+
+    fn table_path(&self, file: &TableFile) -> PathBuf {
+        self.context.folder.join(table_name(file.metadata.number))
+    }
+
+    fn check_table(&self, file: &TableFile) -> Result<u64> {
+        // Anew, and past all caches: what lies on the device is in question.
+        let table = Arc::new(Table::open(&self.context, &file.metadata)?);
+        let wrong = |what: String| Error::corruption(self.table_path(file), 0, what);
+        let metadata = &file.metadata;
+        let properties = &table.properties;
+        let told = (
+            properties.entries,
+            properties.deletes,
+            properties.range_tombstones,
+        );
+        let known = (
+            metadata.entries,
+            metadata.deletes,
+            metadata.range_tombstones,
+        );
+        if told != known {
+            return Err(wrong(format!(
+                "entries, deletes and range tombstones are {told:?} by the table and {known:?} by the manifest"
+            )));
+        }
+        let mut cursor = TableCursor::new(table.clone(), Blocks::Streamed(Stream::default()));
+        cursor.seek_first()?;
+        let (mut entries, mut deletes) = (0, 0);
+        let mut before: Option<(Vec<u8>, u64)> = None;
+        while let Some(entry) = cursor.entry() {
+            entries += 1;
+            deletes += u64::from(entry.kind == EntryKind::Delete);
+            if let Some((key, sequence)) = &before {
+                if compare((key, *sequence), entry.place()) != std::cmp::Ordering::Less {
+                    return Err(wrong(format!(
+                        "entry {entries} does not lie behind the one before"
+                    )));
+                }
+            }
+            if !metadata.range.contains(entry.key) {
+                return Err(wrong(format!(
+                    "entry {entries} is outside the table's range"
+                )));
+            }
+            let sequences = metadata.smallest_sequence..=metadata.largest_sequence;
+            if !sequences.contains(&entry.sequence) {
+                return Err(wrong(format!(
+                    "entry {entries} has sequence number {}; the table has {sequences:?}",
+                    entry.sequence
+                )));
+            }
+            if !table.may_contain(self.context.hash(entry.key)) {
+                return Err(wrong(format!(
+                    "the filter denies the key of entry {entries}"
+                )));
+            }
+            before = Some((entry.key.to_vec(), entry.sequence));
+            cursor.next()?;
+        }
+        if (entries, deletes) != (metadata.entries, metadata.deletes) {
+            return Err(wrong(format!(
+                "{entries} entries, {deletes} of them deletes; the manifest says {} and {}",
+                metadata.entries, metadata.deletes
+            )));
+        }
+        for (from, fragment) in table.tombstones.iter() {
+            let inside = metadata.range.contains(from)
+                && match (&fragment.to, &metadata.range.upper) {
+                    (Some(to), upper) => {
+                        !upper.ends_before(from) && {
+                            use crate::version::UpperBound::Exclusive;
+                            upper.further(&Exclusive(to.clone())) == upper
+                        }
+                    }
+                    (None, upper) => *upper == crate::version::UpperBound::None,
+                };
+            if !inside {
+                return Err(wrong(
+                    "a range tombstone is outside the table's range".to_owned(),
+                ));
+            }
+        }
+        Ok(entries)
+    }
+}
+
+fn with_level(error: Error, level: usize) -> Error {
+    match error {
+        Error::Corruption { file, offset, what } => Error::Corruption {
+            file,
+            offset,
+            what: format!("{what} (level {level})"),
+        },
+        other => other,
+    }
+}

@@ -1,0 +1,255 @@
+//! Cursors: what a moment sees, in order, forward and backward.
+
+use std::sync::Arc;
+
+use cambium_base::Result;
+
+use crate::entry::{EntryKind, EntryRef, Moment, Source};
+use crate::level_source::LevelSource;
+use crate::merge::MergeSource;
+use crate::run::RunSource;
+use crate::tombstones::RangeTombstones;
+use crate::tree::{Tree, View};
+
+/// An entry that a cursor stands at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CursorEntry<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The write's number.
+    pub sequence: u64,
+    /// The value.
+    pub value: &'a [u8],
+}
+
+/// Stands at one entry of a range as of a moment, or outside. It keeps the
+/// memtables and tables it was made over, whatever the tree does meanwhile;
+/// the moment stays readable as long as the caller pins it.
+#[derive(Debug)]
+pub struct Cursor {
+    merged: MergeSource,
+    tombstones: RangeTombstones,
+    moment: Moment,
+    from: Option<Vec<u8>>,
+    to: Option<Vec<u8>>,
+    standing: Standing,
+    key: Vec<u8>,
+    sequence: u64,
+    value: Vec<u8>,
+    /// Keeps its tables from being removed.
+    _view: Arc<View>,
+}
+
+/// Where the merged sources stand, seen from the cursor's entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// The cursor is outside.
+    Outside,
+    /// At the entry.
+    Forward,
+    /// Before all entries of its key.
+    Backward,
+}
+
+impl Tree {
+    /// A cursor over `[from, to)`, `None` for no bound, as of a moment that the
+    /// caller has pinned. It stands outside until it is sought.
+    ///
+    /// Cost: a sort of what was written since the last cursor (about 0.1 µs an
+    /// entry), and a look at each level.
+    ///
+    /// # Errors
+    /// [`cambium_base::Error::Corruption`] and errors of reading.
+    pub fn cursor(&self, from: Option<&[u8]>, to: Option<&[u8]>, moment: Moment) -> Result<Cursor> {
+        self.check_open()?;
+        let view = self.view.load_full();
+        let mut sources: Vec<Box<dyn Source>> = Vec::new();
+        let mut tombstones = view.active.ranges();
+        let sealed = view.sealed.iter().map(|sealed| &sealed.memtable);
+        for memtable in std::iter::once(&view.active).chain(sealed) {
+            for run in memtable.runs() {
+                sources.push(Box::new(RunSource::new(run)));
+            }
+        }
+        for sealed in &view.sealed {
+            tombstones.add_all(&sealed.memtable.ranges());
+        }
+        for (level, files) in view.version.levels.iter().enumerate() {
+            let touching = files
+                .iter()
+                .filter(|file| file.metadata.range.touches(from, to));
+            let touching: Vec<_> = touching.cloned().collect();
+            for file in &touching {
+                if file.metadata.range_tombstones > 0 {
+                    let table = self.context.table(file)?;
+                    tombstones.add_all(&table.tombstones.clipped(from, to));
+                }
+            }
+            // Tables of level 0 overlap, so each is a source of its own.
+            let each: Vec<_> = match level {
+                0 => touching.into_iter().map(|file| vec![file]).collect(),
+                _ if touching.is_empty() => Vec::new(),
+                _ => vec![touching],
+            };
+            for files in each {
+                sources.push(Box::new(LevelSource::new(&self.context, files, false)));
+            }
+        }
+        Ok(Cursor {
+            merged: MergeSource::new(sources),
+            tombstones,
+            moment,
+            from: from.map(<[u8]>::to_vec),
+            to: to.map(<[u8]>::to_vec),
+            standing: Standing::Outside,
+            key: Vec::new(),
+            sequence: 0,
+            value: Vec::new(),
+            _view: view,
+        })
+    }
+}
+
+impl Cursor {
+    /// The entry it stands at; `None` outside the range.
+    pub fn entry(&self) -> Option<CursorEntry<'_>> {
+        (self.standing != Standing::Outside).then_some(CursorEntry {
+            key: &self.key,
+            sequence: self.sequence,
+            value: &self.value,
+        })
+    }
+
+    /// To the first entry of the range.
+    ///
+    /// # Errors
+    /// As every move: damage and errors of reading; the cursor is outside then.
+    pub fn seek_first(&mut self) -> Result<()> {
+        match self.from.clone() {
+            Some(from) => self.merged.seek(&from, u64::MAX)?,
+            None => self.merged.seek_first()?,
+        }
+        self.settle_forward()
+    }
+
+    /// To the last entry of the range.
+    pub fn seek_last(&mut self) -> Result<()> {
+        match self.to.clone() {
+            Some(to) => self.merged.seek_before(&to, u64::MAX)?,
+            None => self.merged.seek_last()?,
+        }
+        self.settle_backward()
+    }
+
+    /// To the first entry whose key is `key` or behind it.
+    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        if self.from.as_deref().is_some_and(|from| key <= from) {
+            return self.seek_first();
+        }
+        self.merged.seek(key, u64::MAX)?;
+        self.settle_forward()
+    }
+
+    /// To the last entry whose key is before `key`.
+    pub fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        if self.to.as_deref().is_some_and(|to| key >= to) {
+            return self.seek_last();
+        }
+        self.merged.seek_before(key, u64::MAX)?;
+        self.settle_backward()
+    }
+
+    /// To the next entry; outside it stays outside.
+    pub fn next(&mut self) -> Result<()> {
+        match self.standing {
+            Standing::Outside => return Ok(()),
+            Standing::Forward => self.skip_key_forward()?,
+            Standing::Backward => self.merged.seek(&self.key, 0)?,
+        }
+        self.settle_forward()
+    }
+
+    /// To the entry before; outside it stays outside.
+    pub fn previous(&mut self) -> Result<()> {
+        match self.standing {
+            Standing::Outside => return Ok(()),
+            Standing::Forward => self.merged.seek_before(&self.key, u64::MAX)?,
+            Standing::Backward => {}
+        }
+        self.settle_backward()
+    }
+
+    fn skip_key_forward(&mut self) -> Result<()> {
+        while self
+            .merged
+            .entry()
+            .is_some_and(|entry| entry.key == self.key)
+        {
+            self.merged.next()?;
+        }
+        Ok(())
+    }
+
+    /// From where the merged sources stand to the first key with a value.
+    fn settle_forward(&mut self) -> Result<()> {
+        self.standing = Standing::Outside;
+        loop {
+            let Some(entry) = self.merged.entry() else {
+                return Ok(());
+            };
+            if self.to.as_deref().is_some_and(|to| entry.key >= to) {
+                return Ok(());
+            }
+            if entry.sequence > self.moment {
+                self.merged.next()?;
+                continue;
+            }
+            // The newest that the moment sees: it decides for its key.
+            self.key.clear();
+            self.key.extend_from_slice(entry.key);
+            if is_live(&entry, &self.tombstones, self.moment) {
+                self.sequence = entry.sequence;
+                self.value.clear();
+                self.value.extend_from_slice(entry.value);
+                self.standing = Standing::Forward;
+                return Ok(());
+            }
+            self.skip_key_forward()?;
+        }
+    }
+
+    /// From where the merged sources stand backward to a key with a value.
+    fn settle_backward(&mut self) -> Result<()> {
+        self.standing = Standing::Outside;
+        loop {
+            let Some(entry) = self.merged.entry() else {
+                return Ok(());
+            };
+            if self.from.as_deref().is_some_and(|from| entry.key < from) {
+                return Ok(());
+            }
+            self.key.clear();
+            self.key.extend_from_slice(entry.key);
+            let mut live = false;
+            // From the oldest entry of the key to the newest that is seen.
+            while let Some(entry) = self.merged.entry().filter(|entry| entry.key == self.key) {
+                if entry.sequence <= self.moment {
+                    live = is_live(&entry, &self.tombstones, self.moment);
+                    self.sequence = entry.sequence;
+                    self.value.clear();
+                    self.value.extend_from_slice(entry.value);
+                }
+                self.merged.previous()?;
+            }
+            if live {
+                self.standing = Standing::Backward;
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn is_live(entry: &EntryRef<'_>, tombstones: &RangeTombstones, moment: Moment) -> bool {
+    entry.kind == EntryKind::Value
+        && (tombstones.is_empty() || tombstones.newest_over(entry.key, moment) <= entry.sequence)
+}

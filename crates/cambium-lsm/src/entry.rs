@@ -1,0 +1,120 @@
+//! What a tree is made of: entries, and the order they lie in.
+//!
+//! Everywhere in this crate entries lie by key ascending, then by sequence
+//! number *descending*, so that of one key the newest comes first. A place in
+//! that order is a pair (key, sequence number): the first entry of a key is at
+//! (key, `u64::MAX`), and behind all of them stands (key, 0).
+
+use std::cmp::Ordering;
+
+use cambium_base::Value;
+
+/// A sequence number as a point in time: what was written up to it.
+pub type Moment = u64;
+
+/// What an entry says of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum EntryKind {
+    /// It has a value.
+    Value = 1,
+    /// It has none: a tombstone.
+    Delete = 2,
+}
+
+impl EntryKind {
+    /// The kind that a byte in a file stands for.
+    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            1 => Some(EntryKind::Value),
+            2 => Some(EntryKind::Delete),
+            _ => None,
+        }
+    }
+}
+
+/// What a lookup found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// The tree holds nothing of the key at that moment.
+    Absent,
+    /// The key was deleted, alone or with a range.
+    Deleted {
+        /// By the write with this number.
+        sequence: u64,
+    },
+    /// The key has a value.
+    Found {
+        /// Of the write with this number.
+        sequence: u64,
+        /// The value.
+        value: Value,
+    },
+}
+
+/// An entry, borrowed from where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EntryRef<'a> {
+    pub key: &'a [u8],
+    pub sequence: u64,
+    pub kind: EntryKind,
+    pub value: &'a [u8],
+}
+
+/// The order of entries: keys ascending, sequence numbers descending.
+pub(crate) fn compare(one: (&[u8], u64), other: (&[u8], u64)) -> Ordering {
+    one.0.cmp(other.0).then_with(|| other.1.cmp(&one.1))
+}
+
+impl EntryRef<'_> {
+    /// Its place in the order.
+    pub fn place(&self) -> (&[u8], u64) {
+        (self.key, self.sequence)
+    }
+}
+
+/// Entries in order, read forward and backward. Stands at one entry, or
+/// outside (before the first or behind the last), from where only seeking
+/// leads back. Seeking also says the direction of the moves that follow:
+/// `next` after `seek` and `seek_first`, `previous` after the other two.
+pub(crate) trait Source: Send + std::fmt::Debug {
+    /// To the first entry at or behind (key, sequence).
+    fn seek(&mut self, key: &[u8], sequence: u64) -> cambium_base::Result<()>;
+    /// To the last entry before (key, sequence).
+    fn seek_before(&mut self, key: &[u8], sequence: u64) -> cambium_base::Result<()>;
+    /// To the first entry of all.
+    fn seek_first(&mut self) -> cambium_base::Result<()>;
+    /// To the last entry of all.
+    fn seek_last(&mut self) -> cambium_base::Result<()>;
+    /// To the next entry; outside it stays outside.
+    fn next(&mut self) -> cambium_base::Result<()>;
+    /// To the entry before; outside it stays outside.
+    fn previous(&mut self) -> cambium_base::Result<()>;
+    /// Where it stands.
+    fn entry(&self) -> Option<EntryRef<'_>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newer_entries_of_a_key_come_first_and_other_keys_never_between() {
+        let mut places = [
+            (&b"b"[..], 1),
+            (b"a", 1),
+            (b"a", 9),
+            (b"a", u64::MAX),
+            (b"a\0", 5),
+        ];
+        places.sort_by(|one, other| compare(*one, *other));
+        let expected = [
+            (&b"a"[..], u64::MAX),
+            (b"a", 9),
+            (b"a", 1),
+            (b"a\0", 5),
+            (b"b", 1),
+        ];
+        assert_eq!(places, expected);
+    }
+}

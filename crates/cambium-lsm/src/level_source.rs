@@ -1,0 +1,126 @@
+//! Reading a level in order: one disjoint table after the other.
+
+use std::sync::Arc;
+
+use cambium_base::Result;
+
+use crate::entry::{EntryRef, Source};
+use crate::table_cursor::{Blocks, Stream, TableCursor};
+use crate::tree::Context;
+use crate::version::TableFile;
+
+/// Tables in key order, read as one; each is opened when it is reached.
+#[derive(Debug)]
+pub(crate) struct LevelSource {
+    context: Arc<Context>,
+    files: Vec<Arc<TableFile>>,
+    streamed: bool,
+    at: usize,
+    cursor: Option<TableCursor>,
+}
+
+impl LevelSource {
+    /// Outside. `streamed` reads many blocks at once, past the cache.
+    pub fn new(context: &Arc<Context>, files: Vec<Arc<TableFile>>, streamed: bool) -> Self {
+        LevelSource {
+            context: context.clone(),
+            files,
+            streamed,
+            at: 0,
+            cursor: None,
+        }
+    }
+
+    /// Opens the table at a position; false if there is none.
+    fn open(&mut self, at: usize) -> Result<bool> {
+        self.cursor = None;
+        let Some(file) = self.files.get(at) else {
+            return Ok(false);
+        };
+        let table = self.context.table(file)?;
+        let blocks = if self.streamed {
+            Blocks::Streamed(Stream::default())
+        } else {
+            Blocks::Cached(self.context.options.block_cache.clone())
+        };
+        self.at = at;
+        self.cursor = Some(TableCursor::new(table, blocks));
+        Ok(true)
+    }
+
+    fn go(&mut self, go: impl FnOnce(&mut TableCursor) -> Result<()>) -> Result<()> {
+        self.cursor.as_mut().map_or(Ok(()), go)
+    }
+
+    fn skip_forward(&mut self) -> Result<()> {
+        while self.cursor.is_some() && self.entry().is_none() {
+            if self.open(self.at + 1)? {
+                self.go(Source::seek_first)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn skip_backward(&mut self) -> Result<()> {
+        while self.cursor.is_some() && self.entry().is_none() {
+            match self.at.checked_sub(1) {
+                Some(before) => {
+                    self.open(before)?;
+                    self.go(Source::seek_last)?;
+                }
+                None => self.cursor = None,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Source for LevelSource {
+    fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
+        let ends_before = |file: &Arc<TableFile>| file.metadata.range.upper.ends_before(key);
+        let at = self.files.partition_point(ends_before);
+        self.open(at)?;
+        self.go(|cursor| cursor.seek(key, sequence))?;
+        self.skip_forward()
+    }
+
+    fn seek_before(&mut self, key: &[u8], sequence: u64) -> Result<()> {
+        let starts_before = |file: &Arc<TableFile>| file.metadata.range.smallest.as_slice() <= key;
+        let Some(at) = self.files.partition_point(starts_before).checked_sub(1) else {
+            self.cursor = None;
+            return Ok(());
+        };
+        self.open(at)?;
+        self.go(|cursor| cursor.seek_before(key, sequence))?;
+        self.skip_backward()
+    }
+
+    fn seek_first(&mut self) -> Result<()> {
+        self.open(0)?;
+        self.go(Source::seek_first)?;
+        self.skip_forward()
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        let Some(last) = self.files.len().checked_sub(1) else {
+            return Ok(());
+        };
+        self.open(last)?;
+        self.go(Source::seek_last)?;
+        self.skip_backward()
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.go(Source::next)?;
+        self.skip_forward()
+    }
+
+    fn previous(&mut self) -> Result<()> {
+        self.go(Source::previous)?;
+        self.skip_backward()
+    }
+
+    fn entry(&self) -> Option<EntryRef<'_>> {
+        self.cursor.as_ref()?.entry()
+    }
+}

@@ -1,0 +1,203 @@
+//! Many sources as one: entries of all in order.
+//!
+//! Sources are ranked, the newest first. Where two hold the same (key, sequence
+//! number), which only relocation brings about, the newer source's comes first
+//! going forward, and last going backward. Whoever turns round seeks first:
+//! the sources stand on one side only.
+
+use std::cmp::Ordering;
+
+use cambium_base::Result;
+
+use crate::entry::{EntryRef, Source, compare};
+
+/// The entries of several sources.
+#[derive(Debug)]
+pub(crate) struct MergeSource {
+    /// By rank.
+    sources: Vec<Box<dyn Source>>,
+    /// Sources that stand at an entry; the one that counts first.
+    order: Vec<usize>,
+    forward: bool,
+}
+
+impl MergeSource {
+    /// Merges sources, the newest first.
+    pub fn new(sources: Vec<Box<dyn Source>>) -> Self {
+        MergeSource {
+            sources,
+            order: Vec::new(),
+            forward: true,
+        }
+    }
+
+    /// The order in which two sources come, as the direction has it.
+    fn compare(&self, one: usize, other: usize) -> Ordering {
+        let (Some(first), Some(second)) = (self.sources[one].entry(), self.sources[other].entry())
+        else {
+            return one.cmp(&other);
+        };
+        let ordering = compare(first.place(), second.place()).then_with(|| one.cmp(&other));
+        if self.forward {
+            ordering
+        } else {
+            ordering.reverse()
+        }
+    }
+
+    fn rebuild(&mut self, forward: bool) {
+        self.forward = forward;
+        let mut order: Vec<usize> = (0..self.sources.len())
+            .filter(|&source| self.sources[source].entry().is_some())
+            .collect();
+        order.sort_by(|&one, &other| self.compare(one, other));
+        self.order = order;
+    }
+
+    /// Puts the first source back in its place after it moved.
+    fn settle(&mut self) {
+        let Some(&first) = self.order.first() else {
+            return;
+        };
+        if self.sources[first].entry().is_none() {
+            self.order.remove(0);
+            return;
+        }
+        let mut at = 0;
+        while at + 1 < self.order.len()
+            && self.compare(first, self.order[at + 1]) == Ordering::Greater
+        {
+            self.order[at] = self.order[at + 1];
+            at += 1;
+        }
+        self.order[at] = first;
+    }
+}
+
+impl Source for MergeSource {
+    fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
+        for source in &mut self.sources {
+            source.seek(key, sequence)?;
+        }
+        self.rebuild(true);
+        Ok(())
+    }
+
+    fn seek_before(&mut self, key: &[u8], sequence: u64) -> Result<()> {
+        for source in &mut self.sources {
+            source.seek_before(key, sequence)?;
+        }
+        self.rebuild(false);
+        Ok(())
+    }
+
+    fn seek_first(&mut self) -> Result<()> {
+        for source in &mut self.sources {
+            source.seek_first()?;
+        }
+        self.rebuild(true);
+        Ok(())
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        for source in &mut self.sources {
+            source.seek_last()?;
+        }
+        self.rebuild(false);
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        if let Some(&first) = self.order.first() {
+            self.sources[first].next()?;
+            self.settle();
+        }
+        Ok(())
+    }
+
+    fn previous(&mut self) -> Result<()> {
+        if let Some(&first) = self.order.first() {
+            self.sources[first].previous()?;
+            self.settle();
+        }
+        Ok(())
+    }
+
+    fn entry(&self) -> Option<EntryRef<'_>> {
+        self.sources[*self.order.first()?].entry()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::EntryKind;
+    use crate::memtable::Memtable;
+    use crate::run::RunSource;
+    use proptest::prelude::*;
+
+    /// (key, sequence, rank)
+    type Place = (u8, u64, usize);
+
+    fn merged(sources: &[Vec<(u8, u64)>]) -> (MergeSource, Vec<Place>) {
+        let mut all = Vec::new();
+        let mut boxed: Vec<Box<dyn Source>> = Vec::new();
+        for (rank, places) in sources.iter().enumerate() {
+            let memtable = Memtable::new(1);
+            let mut unique = places.clone();
+            unique.sort_unstable();
+            unique.dedup();
+            for (key, sequence) in unique {
+                memtable.insert(
+                    u64::from(key),
+                    &EntryRef {
+                        key: &[key],
+                        sequence,
+                        kind: EntryKind::Value,
+                        value: &rank.to_le_bytes(),
+                    },
+                );
+                all.push((key, sequence, rank));
+            }
+            boxed.push(Box::new(RunSource::new(memtable.one_run())));
+        }
+        all.sort_by_key(|&(key, sequence, rank)| (key, std::cmp::Reverse(sequence), rank));
+        (MergeSource::new(boxed), all)
+    }
+
+    fn place(source: &MergeSource) -> Option<Place> {
+        let entry = source.entry()?;
+        let rank = usize::from(entry.value[0]);
+        Some((entry.key[0], entry.sequence, rank))
+    }
+
+    proptest! {
+        #[test]
+        fn a_walk_over_sources_is_a_walk_over_their_sorted_union(
+            sources in prop::collection::vec(
+                prop::collection::vec((0u8..6, 1u64..5), 0..12), 1..5),
+            from in (0u8..7, 0u64..6),
+        ) {
+            let (mut source, all) = merged(&sources);
+            let target = (from.0, std::cmp::Reverse(from.1));
+            let before = |place: &Place| (place.0, std::cmp::Reverse(place.1)) < target;
+            let at = all.partition_point(before);
+            source.seek(&[from.0], from.1).unwrap();
+            for expected in &all[at..] {
+                prop_assert_eq!(place(&source), Some(*expected));
+                source.next().unwrap();
+            }
+            prop_assert_eq!(place(&source), None);
+            source.seek_before(&[from.0], from.1).unwrap();
+            for expected in all[..at].iter().rev() {
+                prop_assert_eq!(place(&source), Some(*expected));
+                source.previous().unwrap();
+            }
+            prop_assert_eq!(place(&source), None);
+            source.seek_first().unwrap();
+            prop_assert_eq!(place(&source), all.first().copied());
+            source.seek_last().unwrap();
+            prop_assert_eq!(place(&source), all.last().copied());
+        }
+    }
+}

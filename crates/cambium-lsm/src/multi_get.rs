@@ -1,0 +1,150 @@
+//! Looking up many keys, with the reads of all of them under way together.
+//!
+//! Every key is searched as if alone, but a block that is not at hand is noted
+//! down instead of read. What was noted is read in one batch, and the searches
+//! that waited are made again: they find their blocks now, and get to the next.
+//! A round costs the processor little (filters and top indexes are in memory),
+//! and there are as many rounds as one lookup has reads one after the other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_base::{Error, Result};
+use cambium_io::batch::read_all;
+use cambium_io::{AlignedBuffer, ReadRequest};
+
+use crate::block::Block;
+use crate::entry::{Lookup, Moment};
+use crate::format::BlockHandle;
+use crate::read::Search;
+use crate::table::{BlockProvider, Table};
+use crate::tree::{Context, Tree, View, lock};
+
+/// A table's number, and where the block lies in it.
+type BlockName = (u64, u64);
+
+/// Blocks at hand, and those that are wanted.
+struct Gatherer<'a> {
+    context: &'a Context,
+    fetched: BTreeMap<BlockName, Block>,
+    wanted: BTreeMap<BlockName, (Arc<Table>, BlockHandle)>,
+}
+
+impl BlockProvider for Gatherer<'_> {
+    fn block(&mut self, table: &Arc<Table>, handle: BlockHandle) -> Result<Option<Block>> {
+        let name = (table.number, handle.offset);
+        if let Some(block) = self.fetched.get(&name) {
+            return Ok(Some(block.clone()));
+        }
+        if let Some(block) = table.cached_block(&self.context.options.block_cache, handle) {
+            return Ok(Some(block));
+        }
+        self.wanted.insert(name, (table.clone(), handle));
+        Ok(None)
+    }
+}
+
+impl Gatherer<'_> {
+    /// Reads what is wanted: all of it together.
+    fn fetch(&mut self) -> Result<()> {
+        let wanted: Vec<_> = std::mem::take(&mut self.wanted).into_iter().collect();
+        let cache = &self.context.options.block_cache;
+        if let [(name, (table, handle))] = wanted.as_slice() {
+            let block = table.block(cache, *handle)?;
+            self.fetched.insert(*name, block);
+            return Ok(());
+        }
+        let mut requests = Vec::with_capacity(wanted.len());
+        for (tag, (_, (table, handle))) in wanted.iter().enumerate() {
+            requests.push(ReadRequest {
+                file: table.file().clone(),
+                offset: handle.offset,
+                buffer: AlignedBuffer::new(table.stored_bytes(*handle)?, 1),
+                tag: tag as u64,
+            });
+        }
+        let idle = lock(&self.context.read_queues).pop();
+        let mut queue = match idle {
+            Some(queue) => queue,
+            None => {
+                let file_system = &self.context.environment.file_system;
+                file_system.read_queue(self.context.options.read)?
+            }
+        };
+        let fetched = &mut self.fetched;
+        read_all(queue.as_mut(), requests, |completion| {
+            let (name, (table, handle)) = &wanted[completion.tag as usize];
+            let count = completion.result?;
+            if count < completion.buffer.len() {
+                let end = handle.offset + count as u64;
+                let what = "the file ends within a block";
+                return Err(Error::corruption(table.file().path(), end, what));
+            }
+            let block = table.unpack(*handle, &completion.buffer)?;
+            table.cache_block(cache, *handle, &block);
+            fetched.insert(*name, block);
+            Ok(())
+        })?;
+        // After an error a queue may be in any state, and is given up.
+        lock(&self.context.read_queues).push(queue);
+        Ok(())
+    }
+}
+
+impl Tree {
+    /// What a moment sees of several keys, in the order asked; the caller has
+    /// pinned the moment. Reads go to the device together.
+    ///
+    /// # Errors
+    /// As [`Tree::get`], for the first key that fails.
+    pub fn multi_get(&self, keys: &[&[u8]], moment: Moment) -> Result<Vec<Lookup>> {
+        self.check_open()?;
+        self.look_up_many(&self.view.load_full(), keys, moment)
+    }
+
+    /// What is visible now of several keys, all as of one moment; see
+    /// [`Tree::get_current`].
+    ///
+    /// # Errors
+    /// As [`Tree::multi_get`].
+    pub fn multi_get_current(
+        &self,
+        keys: &[&[u8]],
+        visible: impl Fn() -> Moment,
+    ) -> Result<Vec<Lookup>> {
+        self.check_open()?;
+        let (view, moment) = self.current_view(visible);
+        self.look_up_many(&view, keys, moment)
+    }
+
+    fn look_up_many(&self, view: &View, keys: &[&[u8]], moment: Moment) -> Result<Vec<Lookup>> {
+        let gets = &self.context.counters.gets;
+        gets.fetch_add(keys.len() as u64, Ordering::Relaxed);
+        let mut answers = vec![Lookup::Absent; keys.len()];
+        let mut waiting: Vec<usize> = (0..keys.len()).collect();
+        let mut blocks = Gatherer {
+            context: &self.context,
+            fetched: BTreeMap::new(),
+            wanted: BTreeMap::new(),
+        };
+        while !waiting.is_empty() {
+            let mut still_waiting = Vec::new();
+            for position in waiting {
+                let search = Search {
+                    context: &self.context,
+                    key: keys[position],
+                    hash: self.context.hash(keys[position]),
+                    moment,
+                };
+                match search.run(view, &mut blocks)? {
+                    Some(answer) => answers[position] = answer,
+                    None => still_waiting.push(position),
+                }
+            }
+            blocks.fetch()?;
+            waiting = still_waiting;
+        }
+        Ok(answers)
+    }
+}

@@ -1,0 +1,113 @@
+//! Which tables are compacted next (LevelDB's scores, and what came after).
+//!
+//! Each level has a score: of level 0 the number of tables by the number that is
+//! wanted, of others bytes by the target. The highest score of 1 or more goes
+//! first, if its tables are free; so a deep level does not wait for a shallow
+//! one that is being compacted already.
+
+use std::sync::Arc;
+
+use crate::compact::Plan;
+use crate::format::LEVELS;
+use crate::job::{Claim, Jobs};
+use crate::options::PickPolicy;
+use crate::tree::Tree;
+use crate::version::{TableFile, Version, bytes_of, range_of};
+
+impl Tree {
+    /// Bytes that a level below 0 should have at most.
+    pub(crate) fn level_target(&self, level: usize) -> u64 {
+        let options = &self.context.options;
+        let mut target = options.level_base_bytes;
+        for _ in 1..level {
+            target = target.saturating_mul(u64::from(options.level_ratio));
+        }
+        target
+    }
+
+    fn score(&self, version: &Version, level: usize) -> f64 {
+        match level {
+            0 => version.levels[0].len() as f64 / self.context.options.l0_trigger as f64,
+            _ => version.level_bytes(level) as f64 / self.level_target(level) as f64,
+        }
+    }
+
+    /// The most urgent compaction that can run beside those that do.
+    pub(crate) fn pick(&self, jobs: &Jobs) -> Option<(Plan, Claim)> {
+        let version = self.view.load().version.clone();
+        let mut levels: Vec<(f64, usize)> = (0..LEVELS - 1)
+            .map(|level| (self.score(&version, level), level))
+            .filter(|&(score, _)| score >= 1.0)
+            .collect();
+        levels.sort_by(|one, other| other.0.total_cmp(&one.0));
+        levels
+            .into_iter()
+            .find_map(|(_, level)| self.pick_at(&version, level, jobs))
+    }
+
+    fn pick_at(&self, version: &Arc<Version>, level: usize, jobs: &Jobs) -> Option<(Plan, Claim)> {
+        let admitted = |files: Vec<Arc<TableFile>>| {
+            let plan = plan(version, level, level + 1, files, false)?;
+            let claim = claim_of(&plan);
+            jobs.admits(&claim).then_some((plan, claim))
+        };
+        if level == 0 {
+            return admitted(version.levels[0].clone());
+        }
+        let files = &version.levels[level];
+        let mut order: Vec<&Arc<TableFile>> = files.iter().collect();
+        let turn = &jobs.turns[level];
+        // From where the last one ended, and round.
+        let begins = files.partition_point(|file| file.metadata.range.smallest <= *turn);
+        order.rotate_left(begins.min(files.len()));
+        if self.context.options.pick == PickPolicy::LeastOverlap {
+            let cost = |file: &&Arc<TableFile>| {
+                let below = bytes_of(&version.overlapping(level + 1, &file.metadata.range));
+                // In thousandths, so that it can be ordered.
+                below.saturating_mul(1000) / file.metadata.bytes.max(1)
+            };
+            // Stable: among equals turns are taken.
+            order.sort_by_cached_key(cost);
+        }
+        order
+            .into_iter()
+            .find_map(|file| admitted(vec![file.clone()]))
+    }
+}
+
+/// A compaction of these tables of `level` into `output_level`.
+pub(crate) fn plan(
+    version: &Arc<Version>,
+    level: usize,
+    output_level: usize,
+    upper: Vec<Arc<TableFile>>,
+    rewrite: bool,
+) -> Option<Plan> {
+    let range = range_of(&upper)?;
+    let lower = match level == output_level {
+        true => Vec::new(),
+        false => version.overlapping(output_level, &range),
+    };
+    let range = range_of(&lower).map_or(range.clone(), |lower| lower.and(&range));
+    Some(Plan {
+        version: version.clone(),
+        level,
+        upper,
+        output_level,
+        lower,
+        range,
+        rewrite,
+    })
+}
+
+/// What a compaction keeps others from.
+pub(crate) fn claim_of(plan: &Plan) -> Claim {
+    Claim {
+        files: plan
+            .inputs()
+            .map(|(_, file)| file.metadata.number)
+            .collect(),
+        output_level: plan.output_level,
+        range: plan.range.clone(),
+    }
+}

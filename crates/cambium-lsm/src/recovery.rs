@@ -1,0 +1,200 @@
+//! From the superblock and the manifest to a version. Reads only.
+//!
+//! | found | meaning |
+//! |---|---|
+//! | edits without a gap, then nothing | all of them count |
+//! | then bytes that are no record | a torn end: the edit was never acknowledged |
+//! | then bytes that are no record, and a record behind | damage: the later one says that all before it were durable |
+//! | fewer edits than the superblock knows | damage |
+//! | an error of reading | opening fails |
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_base::checksum::ChecksumSeed;
+use cambium_base::{Error, FileIdentity, FileNumber, Result};
+use cambium_io::{File, OpenOptions};
+use cambium_storage::file_header::FileHeader;
+use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
+use cambium_storage::superblock::{self, Superblock, copy_path};
+
+use crate::format::{FORMAT_VERSION, LEVELS, MANIFEST_MAGIC, Root, manifest_name, number_in_name};
+use crate::manifest::{EDIT_RECORD, Edit, GEOMETRY, Manifest};
+use crate::options::{known_comparator, known_filter};
+use crate::owner::Owner;
+use crate::tree::Context;
+use crate::version::{Level, TableFile, TableMetadata, Version};
+
+/// What was found.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub manifest: Manifest,
+    pub version: Version,
+    pub flushed: u64,
+}
+
+/// What the edits so far come to.
+#[derive(Debug, Default)]
+struct Replayed {
+    tables: BTreeMap<u64, (usize, TableMetadata)>,
+    edits: u64,
+    next_file: u64,
+    flushed: u64,
+    comparator: String,
+    filter: String,
+}
+
+impl Replayed {
+    /// Takes an edit; `Err` says why it cannot be.
+    fn take(&mut self, edit: Edit) -> Result<(), String> {
+        if edit.base != (self.edits == 0) {
+            return Err("a base is the first edit of a manifest, and only that".to_owned());
+        }
+        if edit.next_file < self.next_file || edit.flushed < self.flushed {
+            return Err("numbers that went back".to_owned());
+        }
+        for (level, number) in &edit.removed {
+            match self.tables.remove(number) {
+                Some((found, _)) if found == *level => {}
+                _ => return Err(format!("table {number} is not at level {level}")),
+            }
+        }
+        for (level, table) in edit.added {
+            let number = table.number;
+            if self.tables.insert(number, (level, table)).is_some() {
+                return Err(format!("table {number} is there already"));
+            }
+        }
+        self.comparator = edit
+            .comparator
+            .unwrap_or(std::mem::take(&mut self.comparator));
+        self.filter = edit.filter.unwrap_or(std::mem::take(&mut self.filter));
+        self.next_file = edit.next_file;
+        self.flushed = edit.flushed;
+        self.edits += 1;
+        Ok(())
+    }
+}
+
+/// Reads the tree in the context's folder, and hands its notes to the owner.
+pub(crate) fn recover(context: &Context, owner: &dyn Owner) -> Result<Recovered> {
+    let file_system = &context.environment.file_system;
+    let folder = &context.folder;
+    let content = superblock::read(file_system.as_ref(), folder, &context.store, FORMAT_VERSION)?;
+    let root = Root::decode(&content.payload, &copy_path(folder, content.copy))?;
+    let path = folder.join(manifest_name(root.manifest));
+    if file_system.metadata(&path)?.is_none() {
+        let what = "the manifest is missing; the superblock names it";
+        return Err(Error::corruption(path, 0, what));
+    }
+    let file = file_system.open(&path, OpenOptions::READ)?;
+    let identity = FileIdentity {
+        store: context.store,
+        number: FileNumber(root.manifest),
+        salt: root.salt,
+    };
+    let header = FileHeader::read(file.as_ref(), MANIFEST_MAGIC, FORMAT_VERSION)?;
+    header.check_identity(&path, &identity)?;
+    let replayed = replay(file.as_ref(), &identity, &root, owner)?;
+    known_comparator(&replayed.comparator)?;
+    known_filter(&replayed.filter)?;
+
+    let mut next_file = replayed.next_file.max(root.manifest + 1);
+    // A file that nobody knows keeps its number to itself.
+    for entry in file_system.list(folder)? {
+        if let Some(number) = number_in_name(&entry.name) {
+            next_file = next_file.max(number.saturating_add(1));
+        }
+    }
+    context.next_file.store(next_file, Ordering::Release);
+
+    let mut levels = <[Level; LEVELS]>::default();
+    for (level, table) in replayed.tables.into_values() {
+        levels[level].push(TableFile::new(table, &context.graveyard));
+    }
+    let version = Version::new(levels);
+    check_disjoint(&version, &path)?;
+    let superblock =
+        Superblock::resume(file_system, folder, context.store, FORMAT_VERSION, &content);
+    Ok(Recovered {
+        manifest: Manifest::resume(superblock, root, replayed.edits),
+        version,
+        flushed: replayed.flushed,
+    })
+}
+
+fn replay(
+    file: &dyn File,
+    identity: &FileIdentity,
+    root: &Root,
+    owner: &dyn Owner,
+) -> Result<Replayed> {
+    let path = file.path();
+    let mut replayed = Replayed::default();
+    let mut fault: Option<(u64, String)> = None;
+    let mut scanner = LogScanner::new(
+        file,
+        ChecksumSeed::new(identity),
+        GEOMETRY,
+        SessionRule::NeverLower,
+        GEOMETRY.first_offset,
+        u64::MAX,
+    )?;
+    while let Some(scanned) = scanner.next()? {
+        let record = match scanned {
+            Scanned::Fault(found) => {
+                fault.get_or_insert((found.offset, found.reason.to_string()));
+                continue;
+            }
+            Scanned::Record(record) => record,
+        };
+        let expected = replayed.edits + 1;
+        let number = record.header.sequence.0;
+        if number != expected || fault.is_some() {
+            let (offset, what) = fault.unwrap_or((record.offset, String::new()));
+            let what = format!("edit {expected} is missing, but edit {number} is there; {what}");
+            return Err(Error::corruption(path, offset, what));
+        }
+        let decoded = match record.header.kind {
+            EDIT_RECORD => Edit::decode(&scanner.payload(&record)?),
+            _ => None,
+        };
+        let refused = |what: String| Error::corruption(path, record.offset, what);
+        let edit = decoded.ok_or_else(|| refused("the record is no edit".to_owned()))?;
+        let (note, base) = (edit.note.clone(), edit.base);
+        replayed
+            .take(edit)
+            .map_err(|what| refused(format!("edit {number}: {what}")))?;
+        if base || !note.is_empty() {
+            owner.committed(&note, base)?;
+        }
+    }
+    if replayed.edits < root.edits.max(1) {
+        let offset = fault
+            .as_ref()
+            .map_or(GEOMETRY.first_offset, |fault| fault.0);
+        let what = format!(
+            "the manifest ends with edit {}; the superblock knows of {}",
+            replayed.edits, root.edits
+        );
+        return Err(Error::corruption(path, offset, what));
+    }
+    Ok(replayed)
+}
+
+fn check_disjoint(version: &Version, path: &std::path::Path) -> Result<()> {
+    for (level, files) in version.levels.iter().enumerate().skip(1) {
+        for pair in files.windows(2) {
+            let (one, other): (&Arc<TableFile>, &Arc<TableFile>) = (&pair[0], &pair[1]);
+            if one.metadata.range.overlaps(&other.metadata.range) {
+                let what = format!(
+                    "tables {} and {} of level {level} overlap",
+                    one.metadata.number, other.metadata.number
+                );
+                return Err(Error::corruption(path, 0, what));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,519 @@
+//! Tables: immutable files of sorted entries.
+//!
+//! ```text
+//! ┌ file header, 96 ┬ data block │ data block │ … │ index block │ data block │ …
+//! ├─────────────────┴──────────────────────────────────────────────────────────
+//! │ filter │ range tombstones │ properties │ top index block ┬ footer, 72 bytes ┐
+//! └──────────────────────────────────────────────────────────┴──────────────────┘
+//! ```
+//!
+//! The index has two levels: the top block names the index blocks, which name
+//! the data blocks; it and the filter stay in memory while the table is open,
+//! index and data blocks go through the block cache. A lookup asks the filter,
+//! then searches three blocks, of which at most two are read.
+//!
+//! Every block has a checksum seeded by store, file and offset, and is written
+//! once. The file's length stands in the manifest; the footer is at its end.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use cambium_base::checksum::{ChecksumSeed, crc32c_append};
+use cambium_base::coding::{Decoder, u32_at};
+use cambium_base::{Error, Result};
+use cambium_index::BlockedBloom;
+use cambium_io::{Advice, File, OpenOptions};
+use cambium_storage::file_header::FileHeader;
+
+use crate::block::{BadBlock, Block, BlockCursor};
+use crate::block_cache::BlockCache;
+use crate::entry::{EntryRef, Moment};
+use crate::format::{
+    BLOCK_TRAILER_BYTES, BlockHandle, FOOTER_BYTES, FORMAT_VERSION, Footer, TABLE_MAGIC,
+    VarintDecoder, put_varint, put_varint_prefixed, table_name,
+};
+use crate::options::{Compression, known_comparator, known_filter};
+use crate::tombstones::RangeTombstones;
+use crate::tree::Context;
+use crate::version::TableMetadata;
+
+/// What a table says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Properties {
+    pub entries: u64,
+    pub deletes: u64,
+    pub range_tombstones: u64,
+    pub smallest_sequence: u64,
+    pub largest_sequence: u64,
+    pub key_bytes: u64,
+    pub value_bytes: u64,
+    /// Bytes of data blocks as they lie in the file, with trailers.
+    pub data_bytes: u64,
+    pub data_blocks: u64,
+    pub index_blocks: u64,
+    pub comparator: String,
+    /// Empty for a table without a filter.
+    pub filter: String,
+    pub first_key: Vec<u8>,
+    pub last_key: Vec<u8>,
+}
+
+impl Properties {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for number in [
+            self.entries,
+            self.deletes,
+            self.range_tombstones,
+            self.smallest_sequence,
+            self.largest_sequence,
+            self.key_bytes,
+            self.value_bytes,
+            self.data_bytes,
+            self.data_blocks,
+            self.index_blocks,
+        ] {
+            put_varint(&mut bytes, number);
+        }
+        put_varint_prefixed(&mut bytes, self.comparator.as_bytes());
+        put_varint_prefixed(&mut bytes, self.filter.as_bytes());
+        put_varint_prefixed(&mut bytes, &self.first_key);
+        put_varint_prefixed(&mut bytes, &self.last_key);
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut decoder = Decoder::new(bytes);
+        let name = |decoder: &mut Decoder<'_>| {
+            let bytes = decoder.varint_prefixed()?;
+            std::str::from_utf8(bytes).ok().map(str::to_owned)
+        };
+        let properties = Properties {
+            entries: decoder.varint()?,
+            deletes: decoder.varint()?,
+            range_tombstones: decoder.varint()?,
+            smallest_sequence: decoder.varint()?,
+            largest_sequence: decoder.varint()?,
+            key_bytes: decoder.varint()?,
+            value_bytes: decoder.varint()?,
+            data_bytes: decoder.varint()?,
+            data_blocks: decoder.varint()?,
+            index_blocks: decoder.varint()?,
+            comparator: name(&mut decoder)?,
+            filter: name(&mut decoder)?,
+            first_key: decoder.varint_prefixed()?.to_vec(),
+            last_key: decoder.varint_prefixed()?.to_vec(),
+        };
+        (decoder.remaining() == 0).then_some(properties)
+    }
+}
+
+/// Decodes any bytes as properties; for tests of decoders.
+#[doc(hidden)]
+pub fn decode_properties_bytes(bytes: &[u8]) -> bool {
+    Properties::decode(bytes).is_some()
+}
+
+/// Range tombstones as the entries of a block.
+pub(crate) fn encode_tombstone(to: Option<&[u8]>, sequences: &[u64]) -> Vec<u8> {
+    let mut bytes = vec![u8::from(to.is_some())];
+    if let Some(to) = to {
+        put_varint_prefixed(&mut bytes, to);
+    }
+    put_varint(&mut bytes, sequences.len() as u64);
+    for &sequence in sequences {
+        put_varint(&mut bytes, sequence);
+    }
+    bytes
+}
+
+fn decode_tombstones(block: Block) -> Result<RangeTombstones, BadBlock> {
+    let mut all = RangeTombstones::default();
+    let mut cursor = BlockCursor::new(block);
+    cursor.seek_first()?;
+    while let Some(entry) = cursor.entry() {
+        add_fragment(&mut all, &entry).ok_or(BadBlock(0))?;
+        cursor.next()?;
+    }
+    Ok(all)
+}
+
+fn add_fragment(all: &mut RangeTombstones, entry: &EntryRef<'_>) -> Option<()> {
+    let mut decoder = Decoder::new(entry.value);
+    let to = match decoder.u8()? {
+        0 => None,
+        1 => Some(decoder.varint_prefixed()?),
+        _ => return None,
+    };
+    for _ in 0..decoder.varint()? {
+        all.add(entry.key, to, decoder.varint()?);
+    }
+    (decoder.remaining() == 0).then_some(())
+}
+
+/// Where blocks come from. A provider may answer `None`: the block is not at
+/// hand, and was noted down to be fetched with others.
+pub(crate) trait BlockProvider {
+    /// The block of a table at a handle.
+    fn block(&mut self, table: &Arc<Table>, handle: BlockHandle) -> Result<Option<Block>>;
+}
+
+/// What a lookup in one table came to.
+#[derive(Debug)]
+pub(crate) enum Probe<T> {
+    /// Nothing of the key at that moment.
+    Absent,
+    /// What was taken of the entry.
+    Found(T),
+    /// A block has to be fetched first.
+    Waits,
+}
+
+/// An open table.
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// The file's number in the store.
+    pub number: u64,
+    file: Arc<dyn File>,
+    seed: ChecksumSeed,
+    bytes: u64,
+    cache_number: u64,
+    filter: Vec<u8>,
+    top: Block,
+    pub tombstones: RangeTombstones,
+    pub properties: Properties,
+    pub footer: Footer,
+}
+
+impl Table {
+    /// Opens the table that the manifest describes so.
+    pub fn open(context: &Context, metadata: &TableMetadata) -> Result<Self> {
+        let path = context.folder.join(table_name(metadata.number));
+        let file_system = &context.environment.file_system;
+        if file_system.metadata(&path)?.is_none() {
+            let what = "the table is missing; the manifest names it";
+            return Err(Error::corruption(path, 0, what));
+        }
+        let file = file_system.open(&path, OpenOptions::READ)?;
+        let identity = metadata.identity(context.store);
+        let header = FileHeader::read(file.as_ref(), TABLE_MAGIC, FORMAT_VERSION)?;
+        header.check_identity(&path, &identity)?;
+        let length = file.length()?;
+        if length != metadata.bytes {
+            let what = format!("{length} bytes; the manifest says {}", metadata.bytes);
+            return Err(Error::corruption(path, length.min(metadata.bytes), what));
+        }
+        file.advise(0, length, Advice::Random);
+        let seed = ChecksumSeed::new(&identity);
+        let Some(footer_offset) = length.checked_sub(FOOTER_BYTES as u64) else {
+            return Err(Error::corruption(path, 0, "too short for a table"));
+        };
+        let mut bytes = [0; FOOTER_BYTES];
+        file.read_exact_at(&mut bytes, footer_offset)?;
+        let footer = Footer::decode(&bytes, &seed, &path, footer_offset)?;
+        let reader = RawReader {
+            file: file.as_ref(),
+            seed: &seed,
+            bytes: length,
+        };
+        let properties = Properties::decode(&reader.read(footer.properties)?)
+            .ok_or_else(|| bad_block(&path, footer.properties, 0))?;
+        known_comparator(&properties.comparator)?;
+        known_filter(&properties.filter)?;
+        let filter = match footer.filter.bytes {
+            0 => Vec::new(),
+            _ => reader.read(footer.filter)?.to_vec(),
+        };
+        if !filter.is_empty() && BlockedBloom::new(&filter).is_none() {
+            return Err(bad_block(&path, footer.filter, 0));
+        }
+        let tombstones = match footer.tombstones.bytes {
+            0 => RangeTombstones::default(),
+            _ => Block::new(reader.read(footer.tombstones)?)
+                .and_then(decode_tombstones)
+                .map_err(|bad| bad_block(&path, footer.tombstones, bad.0))?,
+        };
+        let top = Block::new(reader.read(footer.index)?)
+            .map_err(|bad| bad_block(&path, footer.index, bad.0))?;
+        Ok(Table {
+            number: metadata.number,
+            file,
+            seed,
+            bytes: length,
+            cache_number: context.options.block_cache.new_table(),
+            filter,
+            top,
+            tombstones,
+            properties,
+            footer,
+        })
+    }
+
+    /// Memory the open table holds, about.
+    pub fn memory_bytes(&self) -> u64 {
+        let resident = self.filter.len() + self.top.memory_bytes();
+        resident as u64 + self.tombstones.memory_bytes() + 512
+    }
+
+    /// The file, for reads of several blocks at once.
+    pub fn file(&self) -> &Arc<dyn File> {
+        &self.file
+    }
+
+    /// The top block of the index.
+    pub fn top(&self) -> &Block {
+        &self.top
+    }
+
+    /// False if the key is surely not in the table.
+    pub fn may_contain(&self, hash: u64) -> bool {
+        BlockedBloom::new(&self.filter).is_none_or(|filter| filter.may_contain(hash))
+    }
+
+    /// True if the table has a filter.
+    pub fn has_filter(&self) -> bool {
+        !self.filter.is_empty()
+    }
+
+    /// Bytes of a block with its trailer, if the handle makes sense.
+    pub fn stored_bytes(&self, handle: BlockHandle) -> Result<usize> {
+        handle
+            .stored_bytes(self.bytes)
+            .ok_or_else(|| bad_block(self.file.path(), handle, 0))
+    }
+
+    /// Checks and unpacks a block that was read with its trailer.
+    pub fn unpack(&self, handle: BlockHandle, stored: &[u8]) -> Result<Block> {
+        let path = self.file.path();
+        let bytes = unpack(&self.seed, path, handle.offset, stored)?;
+        Block::new(bytes).map_err(|bad| bad_block(path, handle, bad.0))
+    }
+
+    /// Reads a block past the cache.
+    pub fn read_block(&self, handle: BlockHandle) -> Result<Block> {
+        let reader = RawReader {
+            file: self.file.as_ref(),
+            seed: &self.seed,
+            bytes: self.bytes,
+        };
+        let bytes = reader.read(handle)?;
+        Block::new(bytes).map_err(|bad| bad_block(self.file.path(), handle, bad.0))
+    }
+
+    /// The block if the cache has it.
+    pub fn cached_block(&self, cache: &BlockCache, handle: BlockHandle) -> Option<Block> {
+        cache.get(self.cache_number, handle.offset)
+    }
+
+    /// Offers a block to the cache.
+    pub fn cache_block(&self, cache: &BlockCache, handle: BlockHandle, block: &Block) {
+        cache.insert(self.cache_number, handle.offset, block);
+    }
+
+    /// A block through the cache.
+    pub fn block(&self, cache: &BlockCache, handle: BlockHandle) -> Result<Block> {
+        if let Some(block) = self.cached_block(cache, handle) {
+            return Ok(block);
+        }
+        let block = self.read_block(handle)?;
+        self.cache_block(cache, handle, &block);
+        Ok(block)
+    }
+
+    /// An error that names the file, the block and the place in it.
+    pub fn bad_block(&self, handle: BlockHandle, bad: BadBlock) -> Error {
+        bad_block(self.file.path(), handle, bad.0)
+    }
+
+    /// The handle that an index entry holds.
+    pub fn handle_in(&self, index: BlockHandle, entry: &EntryRef<'_>) -> Result<BlockHandle> {
+        BlockHandle::decode(entry.value).ok_or_else(|| bad_block(self.file.path(), index, 0))
+    }
+
+    /// The newest entry of a key at a moment, handed to `take`. The filter was
+    /// asked before.
+    pub fn find<T>(
+        self: &Arc<Self>,
+        key: &[u8],
+        moment: Moment,
+        blocks: &mut dyn BlockProvider,
+        take: impl FnOnce(EntryRef<'_>) -> T,
+    ) -> Result<Probe<T>> {
+        let mut block = self.top.clone();
+        let mut handle = self.footer.index;
+        // Two levels of index, then the data.
+        for _ in 0..2 {
+            let mut cursor = BlockCursor::new(block);
+            cursor
+                .seek(key, moment)
+                .map_err(|bad| self.bad_block(handle, bad))?;
+            let Some(entry) = cursor.entry() else {
+                return Ok(Probe::Absent);
+            };
+            handle = self.handle_in(handle, &entry)?;
+            block = match blocks.block(self, handle)? {
+                Some(block) => block,
+                None => return Ok(Probe::Waits),
+            };
+        }
+        let mut cursor = BlockCursor::new(block);
+        cursor
+            .seek(key, moment)
+            .map_err(|bad| self.bad_block(handle, bad))?;
+        Ok(match cursor.entry() {
+            Some(entry) if entry.key == key => Probe::Found(take(entry)),
+            _ => Probe::Absent,
+        })
+    }
+}
+
+fn bad_block(path: &Path, handle: BlockHandle, at: usize) -> Error {
+    let what = format!(
+        "a block of {} bytes makes no sense at its byte {at}, though its checksum is right",
+        handle.bytes
+    );
+    Error::corruption(path, handle.offset, what)
+}
+
+/// Reads and checks blocks of a file.
+struct RawReader<'a> {
+    file: &'a dyn File,
+    seed: &'a ChecksumSeed,
+    bytes: u64,
+}
+
+impl RawReader<'_> {
+    fn read(&self, handle: BlockHandle) -> Result<Arc<[u8]>> {
+        let path = self.file.path();
+        let stored = handle
+            .stored_bytes(self.bytes)
+            .ok_or_else(|| bad_block(path, handle, 0))?;
+        let mut bytes = vec![0; stored];
+        self.file.read_exact_at(&mut bytes, handle.offset)?;
+        unpack(self.seed, path, handle.offset, &bytes)
+    }
+}
+
+/// The trailer of a block that will lie at `offset`.
+pub(crate) fn block_trailer(
+    seed: &ChecksumSeed,
+    offset: u64,
+    stored: &[u8],
+    compression: u8,
+) -> [u8; BLOCK_TRAILER_BYTES] {
+    let checksum = crc32c_append(seed.at(offset, stored), &[compression]);
+    let mut trailer = [0; BLOCK_TRAILER_BYTES];
+    trailer[0] = compression;
+    trailer[1..].copy_from_slice(&checksum.to_le_bytes());
+    trailer
+}
+
+fn unpack(seed: &ChecksumSeed, path: &Path, offset: u64, stored: &[u8]) -> Result<Arc<[u8]>> {
+    let damaged = |what: &str| Error::corruption(path, offset, what);
+    let Some(length) = stored.len().checked_sub(BLOCK_TRAILER_BYTES) else {
+        return Err(damaged("a block without a trailer"));
+    };
+    let (bytes, trailer) = stored.split_at(length);
+    let checksum = crc32c_append(seed.at(offset, bytes), &trailer[..1]);
+    if checksum != u32_at(trailer, 1) {
+        return Err(damaged("a block does not match its checksum"));
+    }
+    match trailer[0] {
+        0 => Ok(bytes.into()),
+        number => {
+            let unpacked = decompress(number, bytes);
+            unpacked.map_err(|what| Error::corruption(path, offset, what))
+        }
+    }
+}
+
+/// A block of less than this many times its compressed bytes is believed.
+const MOST_EXPANSION: usize = 4096;
+
+fn decompress(compression: u8, bytes: &[u8]) -> Result<Arc<[u8]>, String> {
+    let Some((length, packed)) = bytes.split_at_checked(4) else {
+        return Err("a compressed block without its length".to_owned());
+    };
+    let length = u32_at(length, 0) as usize;
+    if length > packed.len().saturating_mul(MOST_EXPANSION) {
+        return Err(format!(
+            "{} bytes cannot have been {length} before compression",
+            packed.len()
+        ));
+    }
+    let unpacked = match compression {
+        1 => lz4_flex::block::decompress(packed, length).map_err(|error| error.to_string())?,
+        #[cfg(feature = "zstd")]
+        2 => zstd::bulk::decompress(packed, length).map_err(|error| error.to_string())?,
+        other => {
+            return Err(format!(
+                "compression {other} is unknown to this program, or was not built in"
+            ));
+        }
+    };
+    if unpacked.len() != length {
+        return Err(format!("{} bytes; expected {length}", unpacked.len()));
+    }
+    Ok(unpacked.into())
+}
+
+/// Compresses a block, if that saves an eighth; `None` otherwise.
+pub(crate) fn compress(compression: Compression, bytes: &[u8]) -> Option<Vec<u8>> {
+    let packed = match compression {
+        Compression::None => return None,
+        Compression::Lz4 => lz4_flex::block::compress(bytes),
+        #[cfg(feature = "zstd")]
+        Compression::Zstd => zstd::bulk::compress(bytes, 1).ok()?,
+        // Refused when the options were checked.
+        #[cfg(not(feature = "zstd"))]
+        Compression::Zstd => return None,
+    };
+    let worth_it = packed.len() + 4 <= bytes.len() - bytes.len() / 8;
+    worth_it.then(|| [&(bytes.len() as u32).to_le_bytes()[..], &packed].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_read_back_and_cut_ones_are_refused() {
+        let properties = Properties {
+            entries: 300,
+            smallest_sequence: u64::MAX,
+            comparator: "bytes".to_owned(),
+            first_key: b"a".to_vec(),
+            last_key: vec![0; 200],
+            ..Properties::default()
+        };
+        let bytes = properties.encode();
+        assert_eq!(Properties::decode(&bytes), Some(properties));
+        for length in 0..bytes.len() {
+            assert_eq!(Properties::decode(&bytes[..length]), None);
+        }
+    }
+
+    #[test]
+    fn compressed_blocks_come_back_and_lengths_are_not_believed() {
+        let bytes = b"pointer pointer pointer pointer pointer pointer".repeat(9);
+        let packed = compress(Compression::Lz4, &bytes).unwrap();
+        assert!(packed.len() < bytes.len());
+        assert_eq!(&*decompress(1, &packed).unwrap(), &bytes[..]);
+        let mut huge = packed.clone();
+        huge[..4].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert!(
+            decompress(1, &huge)
+                .unwrap_err()
+                .contains("cannot have been")
+        );
+        assert!(
+            decompress(9, &packed)
+                .unwrap_err()
+                .contains("compression 9")
+        );
+        let random: Vec<u8> = (0..200u32)
+            .map(|n| (n.wrapping_mul(0x9e37_79b1) >> 24) as u8)
+            .collect();
+        assert_eq!(compress(Compression::Lz4, &random), None);
+    }
+}

@@ -1,0 +1,84 @@
+//! Which tables are open: a bound on the memory of filters and indexes.
+//!
+//! A table is opened when it is first read and stays with its [`TableFile`], so
+//! that reading an open one costs a look at a pointer. When the open ones take
+//! more than the bound, a hand goes round: a table that was read since it last
+//! passed is passed over, another is closed. Who reads a table just then keeps
+//! it as long as it needs.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use cambium_base::Result;
+
+use crate::table::Table;
+use crate::tree::Context;
+use crate::version::TableFile;
+
+/// The hand and what it passes.
+#[derive(Debug, Default)]
+pub(crate) struct TableCache {
+    ring: Mutex<Ring>,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    tables: VecDeque<(Weak<TableFile>, u64)>,
+    bytes: u64,
+}
+
+impl TableCache {
+    /// The open table of a file.
+    pub fn table(&self, context: &Context, file: &Arc<TableFile>) -> Result<Arc<Table>> {
+        if let Some(table) = file.open.load_full() {
+            if !file.used.load(Ordering::Relaxed) {
+                file.used.store(true, Ordering::Relaxed);
+            }
+            return Ok(table);
+        }
+        let table = Arc::new(Table::open(context, &file.metadata)?);
+        let before = file.open.swap(Some(table.clone()));
+        if before.is_none() {
+            self.add(
+                file,
+                table.memory_bytes(),
+                context.options.table_cache_bytes,
+            );
+        }
+        Ok(table)
+    }
+
+    fn add(&self, file: &Arc<TableFile>, bytes: u64, limit: u64) {
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        ring.tables.push_back((Arc::downgrade(file), bytes));
+        ring.bytes += bytes;
+        // Twice round at most: the first round clears the marks.
+        let mut left = ring.tables.len() * 2;
+        while ring.bytes > limit && left > 0 {
+            left -= 1;
+            let Some((table, bytes)) = ring.tables.pop_front() else {
+                return;
+            };
+            match table.upgrade() {
+                Some(table) if table.used.swap(false, Ordering::Relaxed) => {
+                    ring.tables.push_back((Arc::downgrade(&table), bytes));
+                }
+                Some(table) => {
+                    table.open.store(None);
+                    ring.bytes -= bytes;
+                }
+                None => ring.bytes -= bytes,
+            }
+        }
+    }
+
+    /// Memory of open tables, and how many there are; closes the accounts of
+    /// those that are gone.
+    pub fn bytes_and_count(&self) -> (u64, usize) {
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        ring.tables.retain(|(table, _)| table.strong_count() > 0);
+        ring.bytes = ring.tables.iter().map(|(_, bytes)| bytes).sum();
+        (ring.bytes, ring.tables.len())
+    }
+}

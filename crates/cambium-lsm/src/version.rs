@@ -1,0 +1,395 @@
+//! Versions: which tables make up the tree, and at which level.
+//!
+//! A version never changes; an edit makes a new one. Readers hold the one they
+//! began with, and with it every table of it: a table that an edit took out is
+//! removed when the last version that names it is gone.
+//!
+//! | level | tables |
+//! |---|---|
+//! | 0 | one a flush, newest first; their ranges overlap |
+//! | 1 to 6 | disjoint, by key |
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use arc_swap::ArcSwapOption;
+use cambium_base::{FileIdentity, FileNumber, StoreId};
+
+use crate::format::LEVELS;
+use crate::table::Table;
+
+/// Where a range of keys ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum UpperBound {
+    /// With this key.
+    Inclusive(Vec<u8>),
+    /// Before this key.
+    Exclusive(Vec<u8>),
+    /// Nowhere: a range tombstone without end.
+    None,
+}
+
+impl UpperBound {
+    /// True if everything within lies before `key`.
+    pub fn ends_before(&self, key: &[u8]) -> bool {
+        match self {
+            UpperBound::Inclusive(last) => last.as_slice() < key,
+            UpperBound::Exclusive(end) => end.as_slice() <= key,
+            UpperBound::None => false,
+        }
+    }
+
+    /// A number that is higher the further the bound lies, for equal keys.
+    fn rank(&self) -> (bool, Option<&[u8]>, bool) {
+        match self {
+            UpperBound::Exclusive(end) => (false, Some(end), false),
+            UpperBound::Inclusive(last) => (false, Some(last), true),
+            UpperBound::None => (true, None, true),
+        }
+    }
+
+    /// The further of two.
+    pub fn further<'a>(&'a self, other: &'a UpperBound) -> &'a UpperBound {
+        if self.rank() >= other.rank() {
+            self
+        } else {
+            other
+        }
+    }
+}
+
+/// From a key to a bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeyRange {
+    pub smallest: Vec<u8>,
+    pub upper: UpperBound,
+}
+
+impl KeyRange {
+    /// One key.
+    pub fn of_key(key: &[u8]) -> Self {
+        KeyRange {
+            smallest: key.to_vec(),
+            upper: UpperBound::Inclusive(key.to_vec()),
+        }
+    }
+
+    /// True if the two share a key, or could.
+    pub fn overlaps(&self, other: &KeyRange) -> bool {
+        !self.upper.ends_before(&other.smallest) && !other.upper.ends_before(&self.smallest)
+    }
+
+    /// True if a key lies within.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.smallest.as_slice() <= key && !self.upper.ends_before(key)
+    }
+
+    /// True if anything within may lie in `[from, to)`.
+    pub fn touches(&self, from: Option<&[u8]>, to: Option<&[u8]>) -> bool {
+        from.is_none_or(|from| !self.upper.ends_before(from))
+            && to.is_none_or(|to| self.smallest.as_slice() < to)
+    }
+
+    /// The range over both.
+    pub fn and(&self, other: &KeyRange) -> KeyRange {
+        KeyRange {
+            smallest: self.smallest.clone().min(other.smallest.clone()),
+            upper: self.upper.further(&other.upper).clone(),
+        }
+    }
+}
+
+/// What the manifest says of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TableMetadata {
+    pub number: u64,
+    pub salt: u64,
+    /// Length of the file.
+    pub bytes: u64,
+    pub entries: u64,
+    /// Of the entries, those that are tombstones.
+    pub deletes: u64,
+    /// Fragments of range tombstones.
+    pub range_tombstones: u64,
+    pub smallest_sequence: u64,
+    pub largest_sequence: u64,
+    /// Of entries and range tombstones.
+    pub range: KeyRange,
+}
+
+impl TableMetadata {
+    /// What the file's checksums are seeded with.
+    pub fn identity(&self, store: StoreId) -> FileIdentity {
+        FileIdentity {
+            store,
+            number: FileNumber(self.number),
+            salt: self.salt,
+        }
+    }
+}
+
+/// Numbers of tables that nobody reads any more.
+#[derive(Debug, Default)]
+pub(crate) struct Graveyard {
+    numbers: Mutex<Vec<u64>>,
+}
+
+impl Graveyard {
+    /// Takes what is in it.
+    pub fn take(&self) -> Vec<u64> {
+        std::mem::take(&mut self.numbers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts numbers in, or back.
+    pub fn put(&self, numbers: impl IntoIterator<Item = u64>) {
+        let mut all = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        all.extend(numbers);
+    }
+
+    /// True if there is nothing to remove.
+    pub fn is_empty(&self) -> bool {
+        let all = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        all.is_empty()
+    }
+}
+
+/// A table of a version; opened when it is first read.
+#[derive(Debug)]
+pub(crate) struct TableFile {
+    pub metadata: TableMetadata,
+    /// The open table, while the table cache holds it.
+    pub open: ArcSwapOption<Table>,
+    /// Read since the table cache last looked.
+    pub used: AtomicBool,
+    obsolete: AtomicBool,
+    graveyard: Arc<Graveyard>,
+}
+
+impl TableFile {
+    /// A table that an edit brought.
+    pub fn new(metadata: TableMetadata, graveyard: &Arc<Graveyard>) -> Arc<Self> {
+        Arc::new(TableFile {
+            metadata,
+            open: ArcSwapOption::empty(),
+            used: AtomicBool::new(false),
+            obsolete: AtomicBool::new(false),
+            graveyard: graveyard.clone(),
+        })
+    }
+
+    /// The file may go when nobody holds it any more.
+    pub fn set_obsolete(&self) {
+        self.obsolete.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for TableFile {
+    fn drop(&mut self) {
+        if *self.obsolete.get_mut() {
+            self.graveyard.put([self.metadata.number]);
+        }
+    }
+}
+
+/// The tables of one level.
+pub(crate) type Level = Vec<Arc<TableFile>>;
+
+/// All tables.
+#[derive(Debug, Default)]
+pub(crate) struct Version {
+    pub levels: [Level; LEVELS],
+    has_range_tombstones: OnceLock<bool>,
+}
+
+impl Version {
+    /// A version of these levels; sorts them.
+    pub fn new(mut levels: [Level; LEVELS]) -> Self {
+        let (first, rest) = levels.split_at_mut(1);
+        first[0].sort_by_key(|file| std::cmp::Reverse(file.metadata.number));
+        for level in rest {
+            level.sort_by(|one, other| {
+                let key = |file: &Arc<TableFile>| file.metadata.range.smallest.clone();
+                key(one).cmp(&key(other))
+            });
+        }
+        Version {
+            levels,
+            has_range_tombstones: OnceLock::new(),
+        }
+    }
+
+    /// All tables with their levels.
+    pub fn files(&self) -> impl Iterator<Item = (usize, &Arc<TableFile>)> {
+        let levels = self.levels.iter().enumerate();
+        levels.flat_map(|(level, files)| files.iter().map(move |file| (level, file)))
+    }
+
+    /// True if any table holds a range tombstone.
+    pub fn has_range_tombstones(&self) -> bool {
+        *self.has_range_tombstones.get_or_init(|| {
+            self.files()
+                .any(|(_, file)| file.metadata.range_tombstones > 0)
+        })
+    }
+
+    /// The table of a level below 0 that a key may lie in.
+    pub fn file_with(&self, level: usize, key: &[u8]) -> Option<&Arc<TableFile>> {
+        let files = &self.levels[level];
+        let at = files.partition_point(|file| file.metadata.range.upper.ends_before(key));
+        let file = files.get(at)?;
+        (file.metadata.range.smallest.as_slice() <= key).then_some(file)
+    }
+
+    /// The tables of a level that overlap a range.
+    pub fn overlapping(&self, level: usize, range: &KeyRange) -> Vec<Arc<TableFile>> {
+        let files = &self.levels[level];
+        if level == 0 {
+            let overlaps = |file: &&Arc<TableFile>| file.metadata.range.overlaps(range);
+            return files.iter().filter(overlaps).cloned().collect();
+        }
+        let ends_before =
+            |file: &Arc<TableFile>| file.metadata.range.upper.ends_before(&range.smallest);
+        let first = files.partition_point(ends_before);
+        let overlaps = |file: &&Arc<TableFile>| file.metadata.range.overlaps(range);
+        files[first..]
+            .iter()
+            .take_while(overlaps)
+            .cloned()
+            .collect()
+    }
+
+    /// Bytes of a level.
+    pub fn level_bytes(&self, level: usize) -> u64 {
+        bytes_of(&self.levels[level])
+    }
+
+    /// True if no table below `level` can hold anything of the range.
+    pub fn nothing_below(&self, level: usize, range: &KeyRange) -> bool {
+        (level + 1..LEVELS).all(|below| self.overlapping(below, range).is_empty())
+    }
+}
+
+/// Bytes of tables together.
+pub(crate) fn bytes_of(files: &[Arc<TableFile>]) -> u64 {
+    files.iter().map(|file| file.metadata.bytes).sum()
+}
+
+/// The range over all of some tables; `None` of none.
+pub(crate) fn range_of(files: &[Arc<TableFile>]) -> Option<KeyRange> {
+    let mut ranges = files.iter().map(|file| &file.metadata.range);
+    let first = ranges.next()?.clone();
+    Some(ranges.fold(first, |all, range| all.and(range)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(smallest: &str, upper: UpperBound) -> KeyRange {
+        KeyRange {
+            smallest: smallest.as_bytes().to_vec(),
+            upper,
+        }
+    }
+
+    fn inclusive(key: &str) -> UpperBound {
+        UpperBound::Inclusive(key.as_bytes().to_vec())
+    }
+
+    fn exclusive(key: &str) -> UpperBound {
+        UpperBound::Exclusive(key.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn an_exclusive_end_leaves_its_key_to_the_neighbour() {
+        let left = range("a", exclusive("m"));
+        let right = range("m", inclusive("z"));
+        assert!(!left.overlaps(&right) && !right.overlaps(&left));
+        assert!(range("a", inclusive("m")).overlaps(&right));
+        assert!(range("a", UpperBound::None).overlaps(&right));
+        assert!(!left.contains(b"m") && right.contains(b"m") && right.contains(b"z"));
+        assert!(left.touches(Some(b"l"), None) && !left.touches(Some(b"m"), None));
+        assert!(!right.touches(None, Some(b"m")) && right.touches(None, Some(b"n")));
+    }
+
+    #[test]
+    fn the_range_over_both_ends_with_the_further_bound() {
+        let both = |one, other| range("b", one).and(&range("a", other));
+        assert_eq!(
+            both(exclusive("m"), inclusive("m")),
+            range("a", inclusive("m"))
+        );
+        assert_eq!(
+            both(exclusive("n"), inclusive("m")),
+            range("a", exclusive("n"))
+        );
+        assert_eq!(
+            both(UpperBound::None, inclusive("z")).upper,
+            UpperBound::None
+        );
+    }
+
+    #[test]
+    fn a_table_is_found_by_every_key_of_its_range_and_no_other() {
+        let graveyard = Arc::new(Graveyard::default());
+        let file = |number, range| {
+            let metadata = TableMetadata {
+                number,
+                salt: 0,
+                bytes: 10,
+                entries: 1,
+                deletes: 0,
+                range_tombstones: 0,
+                smallest_sequence: 1,
+                largest_sequence: 1,
+                range,
+            };
+            TableFile::new(metadata, &graveyard)
+        };
+        let mut levels = <[Level; LEVELS]>::default();
+        levels[1] = vec![
+            file(2, range("m", inclusive("p"))),
+            file(1, range("a", exclusive("m"))),
+            file(3, range("x", UpperBound::None)),
+        ];
+        let version = Version::new(levels);
+        let with = |key: &[u8]| version.file_with(1, key).map(|file| file.metadata.number);
+        assert_eq!(
+            (with(b""), with(b"a"), with(b"lz")),
+            (None, Some(1), Some(1))
+        );
+        assert_eq!(
+            (with(b"m"), with(b"p"), with(b"p\0")),
+            (Some(2), Some(2), None)
+        );
+        assert_eq!((with(b"x"), with(b"zzz")), (Some(3), Some(3)));
+        let overlapping = |range| version.overlapping(1, &range).len();
+        assert_eq!(overlapping(range("b", inclusive("n"))), 2);
+        assert_eq!(overlapping(range("q", inclusive("w"))), 0);
+        assert!(version.nothing_below(1, &range("a", UpperBound::None)));
+        assert!(!version.nothing_below(0, &range("a", UpperBound::None)));
+    }
+
+    #[test]
+    fn an_obsolete_table_is_buried_when_the_last_version_lets_go() {
+        let graveyard = Arc::new(Graveyard::default());
+        let metadata = TableMetadata {
+            number: 7,
+            salt: 0,
+            bytes: 0,
+            entries: 0,
+            deletes: 0,
+            range_tombstones: 0,
+            smallest_sequence: 0,
+            largest_sequence: 0,
+            range: range("a", UpperBound::None),
+        };
+        let file = TableFile::new(metadata, &graveyard);
+        let held = file.clone();
+        file.set_obsolete();
+        drop(file);
+        assert!(graveyard.is_empty());
+        drop(held);
+        assert_eq!(graveyard.take(), [7]);
+    }
+}
