@@ -232,18 +232,15 @@ impl Tree {
             return Ok(removed);
         }
         let manifest = lock(&self.manifest);
-        let view = self.view.load();
         let next = self.context.next_file.load(Ordering::Acquire);
         for entry in file_system.list(&self.context.folder)? {
             let Some(number) = number_in_name(&entry.name) else {
                 continue;
             };
+            // A reader may hold tables that no edit names any more.
             let known = number == manifest.number()
                 || number >= next
-                || view
-                    .version
-                    .files()
-                    .any(|(_, file)| file.metadata.number == number);
+                || self.context.graveyard.is_held(number);
             if !known {
                 file_system.remove(&self.context.folder.join(&entry.name))?;
                 removed.push(entry.name.to_string_lossy().into_owned());

@@ -122,6 +122,7 @@ pub enum WritePressure {
 /// ```
 /// use std::sync::Arc;
 /// use cambium_base::StoreId;
+/// use cambium_io::Environment;
 /// use cambium_io::simulated::SimulatedDisk;
 /// use cambium_lsm::{DropObserver, DroppedEntry, JobKind, Lookup, Options, Owner, Tree};
 ///
@@ -138,7 +139,7 @@ pub enum WritePressure {
 ///     fn full_note(&self) -> Vec<u8> { Vec::new() }
 /// }
 ///
-/// let environment = SimulatedDisk::new(1).environment();
+/// let environment = Environment::simulated(&SimulatedDisk::new(1), 1);
 /// let options = Options::default();
 /// let tree = Tree::create(&environment, "/tree".as_ref(), StoreId([7; 16]), &options, Arc::new(Everything))?;
 /// tree.writer().put(1, b"bark", b"brown");

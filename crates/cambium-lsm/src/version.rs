@@ -9,8 +9,9 @@
 //! | 0 | one a flush, newest first; their ranges overlap |
 //! | 1 to 6 | disjoint, by key |
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use cambium_base::{FileIdentity, FileNumber, StoreId};
@@ -128,10 +129,13 @@ impl TableMetadata {
     }
 }
 
-/// Numbers of tables that nobody reads any more.
+/// Which tables somebody may still read, and those that nobody does any more.
 #[derive(Debug, Default)]
 pub(crate) struct Graveyard {
+    /// To be removed.
     numbers: Mutex<Vec<u64>>,
+    /// Held by a version, by whatever reader.
+    held: Mutex<BTreeSet<u64>>,
 }
 
 impl Graveyard {
@@ -144,6 +148,15 @@ impl Graveyard {
     pub fn put(&self, numbers: impl IntoIterator<Item = u64>) {
         let mut all = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         all.extend(numbers);
+    }
+
+    /// True if a version that somebody reads has the table.
+    pub fn is_held(&self, number: u64) -> bool {
+        self.held().contains(&number)
+    }
+
+    fn held(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// True if there is nothing to remove.
@@ -168,6 +181,7 @@ pub(crate) struct TableFile {
 impl TableFile {
     /// A table that an edit brought.
     pub fn new(metadata: TableMetadata, graveyard: &Arc<Graveyard>) -> Arc<Self> {
+        graveyard.held().insert(metadata.number);
         Arc::new(TableFile {
             metadata,
             open: ArcSwapOption::empty(),
@@ -185,6 +199,7 @@ impl TableFile {
 
 impl Drop for TableFile {
     fn drop(&mut self) {
+        self.graveyard.held().remove(&self.metadata.number);
         if *self.obsolete.get_mut() {
             self.graveyard.put([self.metadata.number]);
         }
@@ -198,7 +213,6 @@ pub(crate) type Level = Vec<Arc<TableFile>>;
 #[derive(Debug, Default)]
 pub(crate) struct Version {
     pub levels: [Level; LEVELS],
-    has_range_tombstones: OnceLock<bool>,
 }
 
 impl Version {
@@ -212,24 +226,13 @@ impl Version {
                 key(one).cmp(&key(other))
             });
         }
-        Version {
-            levels,
-            has_range_tombstones: OnceLock::new(),
-        }
+        Version { levels }
     }
 
     /// All tables with their levels.
     pub fn files(&self) -> impl Iterator<Item = (usize, &Arc<TableFile>)> {
         let levels = self.levels.iter().enumerate();
         levels.flat_map(|(level, files)| files.iter().map(move |file| (level, file)))
-    }
-
-    /// True if any table holds a range tombstone.
-    pub fn has_range_tombstones(&self) -> bool {
-        *self.has_range_tombstones.get_or_init(|| {
-            self.files()
-                .any(|(_, file)| file.metadata.range_tombstones > 0)
-        })
     }
 
     /// The table of a level below 0 that a key may lie in.
