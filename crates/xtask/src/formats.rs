@@ -45,6 +45,16 @@ fn documents() -> Vec<Document> {
             layouts: cambium_index::layouts(),
         },
         Document {
+            name: "lsm.md",
+            title: "Formats of the log-structured merge-tree",
+            about: "What lies in the folder of a tree of `cambium-lsm`: `superblock-0` and \
+                    `superblock-1`, whose payload is the root; `manifest-N`, a log of edits; \
+                    `table-N`, sorted tables. File headers, records and superblocks are described \
+                    in [storage.md](storage.md), the filter in [index.md](index.md); the reasons \
+                    stand in the essays of `crates/cambium-lsm/src/`.",
+            layouts: cambium_lsm::layouts(),
+        },
+        Document {
             name: "forest.md",
             title: "Formats of engine forest",
             about: "What lies in a `forest` store beside records and superblocks, which are \
