@@ -74,6 +74,17 @@ pub trait Owner: Send + Sync + fmt::Debug {
     /// A flush or compaction begins.
     fn begin_job(&self, job: JobKind) -> Box<dyn DropObserver>;
 
+    /// A flush is about to commit tables of memtables that were sealed with these
+    /// notes, oldest first. Called outside of all locks of the tree: what the
+    /// tables will point to must be durable when this returns.
+    ///
+    /// # Errors
+    /// End the flush: for lack of space until it is tried again, others for good.
+    fn before_flush(&self, sealed: &[Vec<u8>]) -> Result<()> {
+        _ = sealed;
+        Ok(())
+    }
+
     /// An edit with this note is durable; called in the order of the edits and
     /// before their effect is visible. When a tree is opened it is called for
     /// every edit found: first with `full`, for the note that stands for
