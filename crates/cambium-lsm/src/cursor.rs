@@ -160,6 +160,7 @@ impl Cursor {
     }
 
     /// To the next entry; outside it stays outside.
+    #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<()> {
         match self.standing {
             Standing::Outside => return Ok(()),

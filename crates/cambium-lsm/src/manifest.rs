@@ -21,7 +21,7 @@
 //! anything is done that cannot be taken back (a table is removed), the
 //! superblock says how many edits there are ([`Manifest::confirm`]).
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use cambium_base::coding::Decoder;
@@ -395,7 +395,7 @@ fn begin(context: &Context, base: &Edit) -> Result<(Arc<LogFile>, Root)> {
 fn write_base(
     context: &Context,
     number: u64,
-    path: &PathBuf,
+    path: &Path,
     base: &Edit,
 ) -> Result<(Arc<LogFile>, Root)> {
     let file_system = &context.environment.file_system;
