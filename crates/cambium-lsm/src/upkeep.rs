@@ -50,7 +50,8 @@ impl Tree {
         self.step_compaction(budget)
     }
 
-    /// True if [`Tree::step`] would find something to do.
+    /// True if [`Tree::step`] would find something to do. Jobs that other threads
+    /// have in hand are not counted.
     pub fn step_due(&self) -> bool {
         if self.closed.load(Ordering::Acquire) || self.poison.get().is_some() {
             return false;
