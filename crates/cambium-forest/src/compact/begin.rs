@@ -7,7 +7,7 @@ use cambium_api::CompactReport;
 use cambium_base::{Error, FileNumber, Result};
 
 use super::Compaction;
-use super::catch_up::Round;
+use super::catch_up::{Pending, Round};
 use super::copy::{Copying, Tree};
 use super::fetch::Fetcher;
 use super::policy::Pace;
@@ -125,6 +125,7 @@ impl Core {
             caught_up_sequence: header.sequence,
             met_writes: false,
             round: Round::default(),
+            pending: Pending::default(),
             session: header.replay_session,
             report: CompactReport {
                 backend: settings.reading.backend,

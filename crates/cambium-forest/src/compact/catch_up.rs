@@ -58,6 +58,28 @@ impl Round {
     }
 }
 
+/// Addresses that the new index does not hold yet. Writes that are caught up with
+/// come in any order of keys: the more go into the index together, the fewer of
+/// its nodes are written again and again.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    changes: BTreeMap<u16, BTreeMap<Vec<u8>, Change>>,
+    bytes: u64,
+}
+
+/// Memory for a change beside its key, about.
+const CHANGE_OVERHEAD: u64 = 96;
+
+impl Pending {
+    fn insert(&mut self, namespace: u16, key: Vec<u8>, change: Change) {
+        let bytes = key.len() as u64 + CHANGE_OVERHEAD;
+        let of_namespace = self.changes.entry(namespace).or_default();
+        if of_namespace.insert(key, change).is_none() {
+            self.bytes += bytes;
+        }
+    }
+}
+
 /// What a slice of the log holds: for each key the newest version.
 type Newest = BTreeMap<u16, BTreeMap<Vec<u8>, Option<(u64, Vec<u8>)>>>;
 
@@ -92,6 +114,7 @@ impl Core {
                     compaction.round.begin(compaction.caught_up, until);
                     return Ok(false);
                 }
+                self.apply_pending(compaction)?;
                 // What is synced here the switch need not wait for.
                 compaction.database.log.flush()?;
                 compaction.database.log.sync()?;
@@ -125,7 +148,6 @@ impl Core {
         }
         let newest = self.read_slice(compaction, until, slice)?;
         for (namespace, documents) in newest {
-            let mut changes = Vec::with_capacity(documents.len());
             for (key, version) in documents {
                 let change = match version {
                     None => Change::Remove,
@@ -133,10 +155,21 @@ impl Core {
                         Change::Put(append_moved(compaction, namespace, sequence, &key, &value)?)
                     }
                 };
-                changes.push((key, change));
+                compaction.pending.insert(namespace, key, change);
             }
+        }
+        if compaction.pending.bytes > compaction.settings.keys_bytes() {
+            self.apply_pending(compaction)?;
+        }
+        Ok(())
+    }
+
+    /// Takes everything that was caught up with into the new index.
+    pub(super) fn apply_pending(&self, compaction: &mut Compaction) -> Result<()> {
+        let pending = std::mem::take(&mut compaction.pending);
+        for (namespace, changes) in pending.changes {
             let mut root = std::mem::take(compaction.root(None, namespace));
-            self.apply_to(compaction, &mut root, changes)?;
+            self.apply_to(compaction, &mut root, changes.into_iter().collect())?;
             *compaction.root(None, namespace) = root;
         }
         Ok(())

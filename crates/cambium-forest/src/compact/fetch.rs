@@ -144,12 +144,7 @@ impl Fetcher {
     /// A fetcher of documents of a file, which is opened once more: what the
     /// kernel is told of these reads is not told of the readers' own.
     pub fn new(environment: &Environment, from: &Database, settings: &Settings) -> Result<Self> {
-        let options = if settings.direct {
-            OpenOptions::READ.direct()
-        } else {
-            OpenOptions::READ
-        };
-        let file = environment.file_system.open(from.path(), options)?;
+        let file = open(environment, from, settings)?;
         // Many reads under way leave the kernel nothing to guess; one after the
         // other, what it reads ahead is all that joins them.
         let one_by_one = settings.reading.backend == ReadBackend::Sync;
@@ -320,6 +315,33 @@ impl Reader {
             seconds: (clock.monotonic() - began).as_secs_f64(),
         })
     }
+}
+
+/// Opens the file as it is asked for. What begins by itself reads past the page
+/// cache where little of the file is in it: so it takes no memory that the
+/// readers' documents have.
+fn open(environment: &Environment, from: &Database, settings: &Settings) -> Result<Arc<dyn File>> {
+    let file_system = &environment.file_system;
+    if settings.background && !is_mostly_cached(from) {
+        // Some file systems have no direct reads.
+        if let Ok(file) = file_system.open(from.path(), OpenOptions::READ.direct()) {
+            return Ok(file);
+        }
+    }
+    let options = if settings.direct {
+        OpenOptions::READ.direct()
+    } else {
+        OpenOptions::READ
+    };
+    file_system.open(from.path(), options)
+}
+
+/// True also where nobody knows.
+fn is_mostly_cached(database: &Database) -> bool {
+    const PAGE_BYTES: u64 = 4 << 10;
+    let cached = cambium_io::resident_pages(&**database.log.file());
+    let pages = cached.ok().flatten().unwrap_or(u64::MAX);
+    pages.saturating_mul(PAGE_BYTES) > database.log.end() / 2
 }
 
 /// A span's start and length in units that direct reads demand.

@@ -60,8 +60,9 @@ use crate::core::{Core, lock};
 use crate::database::Database;
 use crate::format::{NamedSnapshot, NamespaceRoot};
 use crate::view::Pin;
-use catch_up::Round;
+use catch_up::{Pending, Round};
 use copy::Copying;
+use policy::Due;
 pub(crate) use policy::Pressure;
 use settings::Settings;
 
@@ -85,6 +86,7 @@ pub(crate) struct Compaction {
     /// Some write was met behind those that the roots hold.
     met_writes: bool,
     round: Round,
+    pending: Pending,
     session: u32,
     report: CompactReport,
     /// Documents of all trees.
@@ -113,8 +115,13 @@ impl Core {
             Err(TryLockError::WouldBlock) => return Ok(StepOutcome::Idle),
         };
         if running.is_none() {
-            if !self.may_begin_compaction() {
-                return Ok(StepOutcome::Idle);
+            match self.is_compaction_due() {
+                Due::No => return Ok(StepOutcome::Idle),
+                Due::AfterFlush => {
+                    self.flush_due.store(true, Ordering::Release);
+                    return Ok(StepOutcome::Again);
+                }
+                Due::Now => {}
             }
             let Some(turn) = self.environment.background.begin() else {
                 return Ok(StepOutcome::Idle);

@@ -46,6 +46,17 @@ const DELAYED_BYTES: u64 = 64 << 10;
 /// After a compaction that could not begin, before the next attempt.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// Whether a compaction should begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// Too little is stale.
+    No,
+    /// Enough may be stale: the index knows when it holds what was written.
+    AfterFlush,
+    /// Enough is stale.
+    Now,
+}
+
 /// What a compaction asks of writers.
 #[derive(Debug, Default)]
 pub(crate) struct Pressure {
@@ -106,13 +117,13 @@ impl Pace {
 const LEAST_SLACK: u64 = 8 << 20;
 
 impl Core {
-    /// True if enough is stale, and it is this store's turn.
-    pub(super) fn may_begin_compaction(&self) -> bool {
-        if !self.is_compaction_due() {
-            return false;
-        }
+    /// Whether enough is stale, unless one failed just now.
+    pub(super) fn is_compaction_due(&self) -> Due {
         let now = self.environment.clock.monotonic().as_nanos() as u64;
-        self.pressure.not_before.load(Ordering::Relaxed) <= now
+        if self.pressure.not_before.load(Ordering::Relaxed) > now {
+            return Due::No;
+        }
+        self.due()
     }
 
     /// The background does not try again at once.
@@ -122,29 +133,35 @@ impl Core {
         self.pressure.not_before.store(until, Ordering::Relaxed);
     }
 
-    fn is_compaction_due(&self) -> bool {
+    fn due(&self) -> Due {
         let tuning = &self.tuning.compaction;
         if tuning.threshold >= 100 {
-            return false;
+            return Due::No;
         }
         let view = self.view.load();
         let written = view.database.log.end() - view.database.shape.first_offset();
         let (start, replay_from) = {
             let Ok(maintenance) = self.maintenance.try_lock() else {
                 // A flush is going on: later.
-                return false;
+                return Due::No;
             };
             (maintenance.header.start, maintenance.header.replay_from)
         };
-        // A fifth of new bytes at least since the last one, whatever is kept.
-        if written < tuning.least_bytes || written < start + start / 5 {
-            return false;
+        let live = self.live_bytes(&view);
+        // An eighth of new bytes at least since the last one, whatever is kept.
+        if written < tuning.least_bytes || written < start + live / 8 {
+            return Due::No;
         }
-        // What the indexes do not hold yet counts as live: nobody knows better.
+        // What the indexes do not hold yet may be new, or replace something.
         let behind = view.database.log.end().saturating_sub(replay_from);
-        let live = self.live_bytes(&view) + behind;
-        let stale = written.saturating_sub(live);
-        stale > written / 100 * tuning.threshold
+        let enough = written / 100 * tuning.threshold;
+        if written.saturating_sub(live + behind) > enough {
+            Due::Now
+        } else if written.saturating_sub(live) > enough && behind > live / 10 {
+            Due::AfterFlush
+        } else {
+            Due::No
+        }
     }
 
     /// About how many bytes of the file the newest state takes. What the index

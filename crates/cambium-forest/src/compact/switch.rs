@@ -25,6 +25,7 @@ impl Core {
         check_snapshots(&maintenance, &compaction.snapshots)?;
         let until = self.end_of_writes(compaction, &writer)?;
         self.catch_up_to(compaction, until)?;
+        self.apply_pending(compaction)?;
         self.check_last_write(compaction, &writer)?;
         let old = self.view.load_full();
         let database = compaction.database.clone();

@@ -72,6 +72,9 @@ pub(super) struct Answer {
     pub(super) longest_seconds: f64,
     /// That began by themselves.
     pub(super) compactions: u64,
+    /// Writes that were held back for one, and those that had to flush.
+    pub(super) delays: u64,
+    pub(super) stalls: u64,
     /// Largest space amplification with one database file, and with any.
     pub(super) space_between: f64,
     pub(super) space_peak: f64,

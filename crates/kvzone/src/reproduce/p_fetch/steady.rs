@@ -69,6 +69,8 @@ pub(super) fn run(store: &Store, path: &Path, workload: &Workload) -> Result<Ans
         p999_seconds: at(0.999),
         longest_seconds: at(1.0),
         compactions: statistics.number("compactions").unwrap_or(0),
+        delays: statistics.number("writer_delays").unwrap_or(0),
+        stalls: statistics.number("writer_stalls").unwrap_or(0),
         space_between: space.between,
         space_peak: space.peak,
         ..Answer::default()
