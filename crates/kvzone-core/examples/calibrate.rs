@@ -58,6 +58,8 @@ fn measure(adapter: &dyn Adapter, workload: &str, operations: u64) -> (PhaseResu
         cold: false,
         warm: false,
         reopen: false,
+        compact: false,
+        variant: None,
         load: Load {
             workload: workload.to_string(),
             seed: 1,
@@ -75,6 +77,7 @@ fn measure(adapter: &dyn Adapter, workload: &str, operations: u64) -> (PhaseResu
             popularity: None,
             verify_every: 100,
             compressible: 0.5,
+            ..Load::default()
         },
     };
     let processor = Processor::default();

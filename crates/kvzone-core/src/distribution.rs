@@ -4,13 +4,15 @@
 //! |---|---|
 //! | [`Zipfian`] | exactly P(r) = r^(-s) / H(N, s), by rejection inversion: Hörmann and Derflinger, "Rejection-Inversion to Generate Variates from Monotone Discrete Distributions", ACM TOMACS 6(3), 1996 |
 //! | [`YcsbZipfian`] | YCSB's `ScrambledZipfianGenerator`: Gray et al., "Quickly Generating Billion-Record Synthetic Databases", SIGMOD 1994, over 10^10 ranks, hashed by FNV modulo N |
+//! | [`Groups`] | a group by the exact law, a key inside of it uniformly: ForestDB 2016, section 4.2.6 |
 //!
-//! They are not the same thing. Of a million keys, the law with s = 0.99 gives
+//! The first two are not the same thing. Of a million keys, the law with s = 0.99 gives
 //! the hottest 6.50 % of all choices, and the hottest hundredth 66 %; YCSB's
 //! likeness 3.78 % and 39 %: its ranks are those of 10^10 keys, folded into a
 //! million. It is kept because published figures were made with it, and the
 //! report says which one a run used.
 
+use crate::permutation::Permutation;
 use crate::random::Random;
 
 /// The exact law over ranks 0 to N-1; rank 0 is the most popular.
@@ -85,6 +87,47 @@ impl Zipfian {
             area * (1.0 - scaled * 0.5)
         };
         logarithm.exp()
+    }
+}
+
+/// Keys in groups of equal size, filled at random; groups are chosen by the exact
+/// law, keys inside of one uniformly.
+#[derive(Clone, Debug)]
+pub struct Groups {
+    /// None where all groups are alike.
+    law: Option<Zipfian>,
+    groups: u64,
+    scatter: Permutation,
+}
+
+impl Groups {
+    /// Over `count` keys (at least 1) in so many groups, or in as many as there
+    /// are keys if that is less; an exponent of 0 makes all alike.
+    pub fn new(count: u64, exponent: f64, groups: u64, seed: u64) -> Self {
+        let groups = groups.clamp(1, count.max(1));
+        Groups {
+            law: (exponent > 0.0).then(|| Zipfian::new(groups, exponent)),
+            groups,
+            scatter: Permutation::new(count.max(1), seed),
+        }
+    }
+
+    /// Draws the number of a key below the count.
+    #[inline]
+    pub fn draw(&self, random: &mut Random) -> u64 {
+        let group = match &self.law {
+            Some(law) => law.draw(random),
+            None => random.below(self.groups),
+        };
+        let first = self.first(group);
+        let inside = random.below(self.first(group + 1) - first);
+        self.scatter.apply(first + inside)
+    }
+
+    /// Keys before a group.
+    fn first(&self, group: u64) -> u64 {
+        let keys = u128::from(self.scatter.count());
+        (keys * u128::from(group) / u128::from(self.groups)) as u64
     }
 }
 
@@ -208,6 +251,33 @@ mod tests {
         let hundredth = share(&counts[..10_000]);
         assert!((hottest - 3.78).abs() < 0.1, "{hottest} %");
         assert!((hundredth - 39.0).abs() < 1.5, "{hundredth} %");
+    }
+
+    #[test]
+    fn the_hottest_tenth_of_groups_gets_four_in_five_at_s_1_as_in_figure_18a() {
+        // "Approximately 80 percent of the accesses are concentrated to 10 percent
+        // of the total documents", with 20,000 groups and s = 1.
+        let groups = Groups::new(KEYS, 1.0, 20_000, 7);
+        let mut counts = counts(|random| groups.draw(random));
+        counts.sort_unstable_by(|left, right| right.cmp(left));
+        let tenth = share(&counts[..100_000]);
+        assert!((tenth - 80.0).abs() < 3.0, "{tenth} %");
+        let alike = Groups::new(KEYS, 0.0, 20_000, 7);
+        let mut random = Random::new(3);
+        let below = (0..10_000).filter(|_| alike.draw(&mut random) < KEYS / 10);
+        assert!((900..1_100).contains(&below.count()));
+    }
+
+    #[test]
+    fn keys_that_do_not_divide_into_groups_are_all_reached() {
+        let groups = Groups::new(10, 0.5, 3, 7);
+        let mut random = Random::new(3);
+        let mut seen = [false; 10];
+        for _ in 0..1_000 {
+            seen[groups.draw(&mut random) as usize] = true;
+        }
+        assert_eq!(seen, [true; 10]);
+        assert!(Groups::new(2, 1.0, 20_000, 7).draw(&mut random) < 2);
     }
 
     #[test]

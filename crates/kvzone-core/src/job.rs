@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::adapter::{DurabilityName, Profile};
+use crate::key_patterns::KeyPattern;
 use crate::random::below;
 
 /// One store, one workload, one repeat: what a worker process does.
@@ -40,6 +41,14 @@ pub struct Job {
     pub warm: bool,
     /// Open again after the run, and measure how long it takes.
     pub reopen: bool,
+    /// Let the store give space back between load and run, as a phase of its
+    /// own.
+    #[serde(default)]
+    pub compact: bool,
+    /// Tells apart several jobs of one store in one campaign; `variant` in the
+    /// report's `extra`.
+    #[serde(default)]
+    pub variant: Option<String>,
     /// What is issued.
     pub load: Load,
 }
@@ -54,7 +63,11 @@ pub struct Load {
     pub seed: u64,
     /// Entries that the store holds after its load.
     pub keys: u64,
-    /// Bytes of a key.
+    /// How keys look.
+    #[serde(default)]
+    pub key_source: KeySource,
+    /// Bytes of a key. With a source of its own, that source's own sizes
+    /// unless it can make keys of the size that is asked for here.
     pub key_bytes: SizeChoice,
     /// Bytes of a value.
     pub value_bytes: SizeChoice,
@@ -62,11 +75,25 @@ pub struct Load {
     pub until: Until,
     /// Threads that issue operations.
     pub threads: u32,
-    /// Entries of a batch; 1 means single puts and deletes.
+    /// Entries of a batch; 1 means single puts and deletes. In a workload that
+    /// reads as well, changes are gathered until they make a batch.
     pub batch: u32,
+    /// Entries of the smallest batch, where each batch's number is drawn from
+    /// here to `batch`; None where all batches have the same.
+    #[serde(default)]
+    pub batch_least: Option<u32>,
     /// Operations a second over all threads: an open loop, in which latency
     /// is measured from the intended start. None: as fast as it goes.
     pub rate: Option<f64>,
+    /// Threads that write beside those that issue a mix of reads.
+    #[serde(default)]
+    pub writers: Option<Writers>,
+    /// Share of updates in workload `mixed`, in percent.
+    #[serde(default)]
+    pub update_percent: Option<u32>,
+    /// Entries that a scan visits at most, in place of 1 to 100.
+    #[serde(default)]
+    pub scan_entries: Option<SizeChoice>,
     /// Overrides the workload's own choice of keys.
     pub popularity: Option<Popularity>,
     /// One read in so many is compared with what was written; 1 for all, 0 for
@@ -76,7 +103,60 @@ pub struct Load {
     pub compressible: f64,
 }
 
-/// How many bytes.
+impl Default for Load {
+    /// A million keys of 16 bytes with values of 100, read at random once.
+    fn default() -> Self {
+        Load {
+            workload: "read-random".to_string(),
+            seed: 1,
+            keys: 1_000_000,
+            key_source: KeySource::Spread,
+            key_bytes: SizeChoice::Fixed(16),
+            value_bytes: SizeChoice::Fixed(100),
+            until: Until::Operations(1_000_000),
+            threads: 1,
+            batch: 1,
+            batch_least: None,
+            rate: None,
+            writers: None,
+            update_percent: None,
+            scan_entries: None,
+            popularity: None,
+            verify_every: 16,
+            compressible: 0.5,
+        }
+    }
+}
+
+/// Threads that update loaded keys, chosen uniformly, while others read. They
+/// end when the readers do, and are no part of the phase's operations: what
+/// they did stands in `extra`, beginning with `writers_`. Each call is a batch
+/// as the load says.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Writers {
+    /// How many.
+    pub threads: u32,
+    /// Updates a second over all of them, in an open loop; None: as fast as it
+    /// goes.
+    pub rate: Option<f64>,
+}
+
+/// How keys look. Their order of insertion is the workload's business.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeySource {
+    /// Spread evenly over all keys: integers up to 8 bytes, random to look at
+    /// beyond (see [`crate::keys`]).
+    #[default]
+    Spread,
+    /// A published pattern.
+    Pattern(KeyPattern),
+    /// The lines of a file, as bytes without their ends.
+    File(PathBuf),
+}
+
+/// How many bytes, or entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SizeChoice {
@@ -110,6 +190,14 @@ pub enum Popularity {
     Latest,
     /// One after another.
     Sequential,
+    /// Keys fall into groups at random; a group is chosen by the exact law, a
+    /// key inside of it uniformly (ForestDB 2016, section 4.2.6).
+    Groups {
+        /// Of the law over groups; 0 makes them all alike.
+        exponent: f64,
+        /// How many groups.
+        groups: u64,
+    },
 }
 
 impl SizeChoice {
@@ -163,15 +251,9 @@ pub(crate) mod tests {
             workload: workload.to_string(),
             seed: 42,
             keys: 1_000,
-            key_bytes: SizeChoice::Fixed(16),
-            value_bytes: SizeChoice::Fixed(100),
             until: Until::Operations(5_000),
-            threads: 1,
-            batch: 1,
-            rate: None,
-            popularity: None,
             verify_every: 1,
-            compressible: 0.5,
+            ..Load::default()
         }
     }
 

@@ -16,6 +16,20 @@ pub fn mix(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
+/// The number that [`mix`] took to this one.
+///
+/// ```
+/// use kvzone_core::random::{mix, unmix};
+/// assert_eq!(unmix(mix(12_345)), 12_345);
+/// ```
+pub fn unmix(mixed: u64) -> u64 {
+    let number = mixed ^ (mixed >> 31) ^ (mixed >> 62);
+    let number = number.wrapping_mul(0x3196_42B2_D24D_8EC3);
+    let number = number ^ (number >> 27) ^ (number >> 54);
+    let number = number.wrapping_mul(0x96DE_1B17_3F11_9089);
+    number ^ (number >> 30) ^ (number >> 60)
+}
+
 /// A hash of two numbers.
 #[inline]
 pub fn mix_two(first: u64, second: u64) -> u64 {

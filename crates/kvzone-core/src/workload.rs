@@ -31,7 +31,8 @@ pub enum OperationKind {
     ReadModifyWrite,
     /// Deletes a key.
     Delete,
-    /// Visits the 1 to 100 entries that follow a key.
+    /// Visits the entries from a key on: 1 to 100, unless the load says
+    /// otherwise.
     Scan,
     /// Reads all keys in key order, by scans where the store has them, else
     /// by gets.
@@ -120,7 +121,17 @@ impl Workload {
         self.mix.iter().all(|(kind, _)| !kind.writes())
     }
 
-    /// True if nothing is read: the workloads whose changes can be batched.
+    /// The mix with another share of updates; None if it is not a mix of reads
+    /// and updates alone, which `mixed` is, or the share is above 100.
+    pub fn with_updates(&self, percent: u32) -> Option<Vec<(OperationKind, u32)>> {
+        let reads = 100_u32.checked_sub(percent)?;
+        (self.name == MIXED).then(|| {
+            let mix = [(Read, reads), (Update, percent)];
+            mix.into_iter().filter(|&(_, weight)| weight > 0).collect()
+        })
+    }
+
+    /// True if nothing is read.
     pub fn only_writes(&self) -> bool {
         self.mix.iter().all(|(kind, _)| !kind.reads())
     }
@@ -132,6 +143,9 @@ impl Workload {
 }
 
 use OperationKind::{Delete, Insert, Read, ReadInOrder, ReadModifyWrite, Scan, Update};
+
+/// The workload whose share of updates can be chosen.
+pub const MIXED: &str = "mixed";
 
 /// All of them, in the order of lists.
 pub const WORKLOADS: &[Workload] = &[
@@ -169,6 +183,20 @@ pub const WORKLOADS: &[Workload] = &[
         fill: FillOrder::Random,
         mix: &[(ReadInOrder, 100)],
         popularity: Popularity::Sequential,
+    },
+    Workload {
+        name: MIXED,
+        summary: "get and put loaded keys, chosen at random; 20 % are updates, or --update-percent; with --batch, updates are gathered",
+        fill: FillOrder::Random,
+        mix: &[(Read, 80), (Update, 20)],
+        popularity: Popularity::Uniform,
+    },
+    Workload {
+        name: "scan-random",
+        summary: "visit 1 to 100 entries, or --scan-length, from a loaded key on, chosen at random",
+        fill: FillOrder::Random,
+        mix: &[(Scan, 100)],
+        popularity: Popularity::Uniform,
     },
     Workload {
         name: "delete-random",
@@ -242,6 +270,7 @@ pub fn find(name: &str) -> Result<&'static Workload> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -252,6 +281,16 @@ mod tests {
             let expected = if workload.mix.is_empty() { 0 } else { 100 };
             assert_eq!(sum, expected, "{}", workload.name);
         }
+    }
+
+    #[test]
+    fn only_mixed_has_a_share_of_updates_to_choose() {
+        let mixed = find(MIXED).unwrap();
+        assert_eq!(mixed.with_updates(20).as_deref(), Some(mixed.mix));
+        assert_eq!(mixed.with_updates(0), Some(vec![(Read, 100)]));
+        assert_eq!(mixed.with_updates(100), Some(vec![(Update, 100)]));
+        assert_eq!(mixed.with_updates(101), None);
+        assert_eq!(find("ycsb-a").unwrap().with_updates(20), None);
     }
 
     #[test]

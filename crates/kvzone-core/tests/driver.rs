@@ -30,6 +30,8 @@ fn job(folder: &TempDir, workload: &str) -> Job {
         cold: false,
         warm: false,
         reopen: false,
+        compact: false,
+        variant: None,
         load: Load {
             workload: workload.to_string(),
             seed: 7,
@@ -43,6 +45,7 @@ fn job(folder: &TempDir, workload: &str) -> Job {
             popularity: None,
             verify_every: 1,
             compressible: 0.5,
+            ..Load::default()
         },
     }
 }

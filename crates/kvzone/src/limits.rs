@@ -63,17 +63,7 @@ impl Hierarchy {
 
     /// `mounts` as in `/proc/self/mounts`, `own` as in `/proc/self/cgroup`.
     fn of(mounts: &str, own: &str) -> Option<Hierarchy> {
-        let mounted = |kind: &str, option: &str| {
-            mounts.lines().find_map(|line| {
-                let fields: Vec<&str> = line.split(' ').collect();
-                let [_, folder, found, options, ..] = fields[..] else {
-                    return None;
-                };
-                let fits = found == kind
-                    && (option.is_empty() || options.split(',').any(|one| one == option));
-                fits.then(|| PathBuf::from(folder))
-            })
-        };
+        let mounted = |kind: &str, option: &str| mount_of(mounts, kind, option);
         if let Some(root) = mounted("cgroup", "memory") {
             return Some(Hierarchy {
                 version: Version::One,
@@ -95,6 +85,19 @@ impl Hierarchy {
     }
 }
 
+/// Where a hierarchy of a kind is mounted, with an option if that is not empty.
+pub(crate) fn mount_of(mounts: &str, kind: &str, option: &str) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let [_, folder, found, options, ..] = fields[..] else {
+            return None;
+        };
+        let fits =
+            found == kind && (option.is_empty() || options.split(',').any(|one| one == option));
+        fits.then(|| PathBuf::from(folder))
+    })
+}
+
 impl MemoryGroup {
     /// Makes a group limited to `bytes`, or says why that cannot be.
     pub(crate) fn create(hierarchy: &Hierarchy, bytes: u64) -> Result<MemoryGroup, String> {
@@ -112,6 +115,9 @@ impl MemoryGroup {
     fn create_in(parent: &Path, version: Version, bytes: u64) -> Result<MemoryGroup, String> {
         if version == Version::Two {
             enable_memory(parent)?;
+            // For the counts of crate::device_reads; a group without them is
+            // as good a limit.
+            let _ = fs::write(parent.join("cgroup.subtree_control"), "+io");
         }
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = parent.join(format!("kvzone-{}-{number}", std::process::id()));
@@ -187,7 +193,7 @@ fn enable_memory(parent: &Path) -> Result<(), String> {
 
 /// Removes groups whose KVZone is no more. A group with processes stays: the
 /// kernel refuses.
-fn remove_leftovers(parent: &Path) {
+pub(crate) fn remove_leftovers(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else {
         return;
     };

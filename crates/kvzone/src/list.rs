@@ -12,7 +12,8 @@ use kvzone_core::error::Result;
 use kvzone_core::workload::{WORKLOADS, Workload};
 use serde_json::{Value, json};
 
-use crate::{output, stores};
+use crate::datasets::{self, Set};
+use crate::{output, reproduce, stores};
 
 /// Options of `kvzone list`.
 #[derive(Debug, Args)]
@@ -27,6 +28,10 @@ enum What {
     Stores(StoresArguments),
     /// Workloads: what they do, and which phase is measured
     Workloads(WorkloadsArguments),
+    /// Data sets for --dataset, one a line: name, value bytes, what it is
+    Datasets,
+    /// What can be reproduced, one a line: name, what it is
+    Presets,
 }
 
 #[derive(Debug, Args)]
@@ -51,6 +56,8 @@ pub(crate) fn run(arguments: &ListArguments) -> Result<()> {
     match &arguments.what {
         Some(What::Stores(arguments)) => list_stores(arguments),
         Some(What::Workloads(arguments)) => Ok(output::print(&workloads(arguments.json))?),
+        Some(What::Datasets) => Ok(output::print(&datasets())?),
+        Some(What::Presets) => Ok(output::print(&presets())?),
         None => {
             let text = format!("{}\n{}", stores_table(&stores::all()), workloads(false));
             Ok(output::print(&text)?)
@@ -80,6 +87,19 @@ fn workloads(json: bool) -> String {
         table.add_row([workload.name, phase, workload.summary]);
     }
     format!("{table}\n")
+}
+
+fn datasets() -> String {
+    let line = |set: Set| {
+        let (name, bytes) = (set.name(), set.value_bytes());
+        format!("{name:<18} {bytes:>6}  {}\n", set.summary())
+    };
+    datasets::all().map(line).collect()
+}
+
+fn presets() -> String {
+    let line = |(name, title)| format!("{name:<18} {title}\n");
+    reproduce::presets().map(line).collect()
 }
 
 fn list_stores(arguments: &StoresArguments) -> Result<()> {

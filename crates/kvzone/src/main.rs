@@ -8,7 +8,9 @@
 
 mod cold;
 mod counters;
+mod datasets;
 mod device;
+mod device_reads;
 mod limits;
 mod list;
 mod machine;

@@ -27,7 +27,9 @@ use kvzone_core::record::{Phase, Run, Status};
 use kvzone_core::workload;
 use serde_json::json;
 
+use crate::device_reads::ReadCount;
 use crate::limits::{Hierarchy, MemoryGroup};
+use crate::place::Disk;
 
 /// How much longer a stage without operations may keep a process busy.
 const BUSY_FACTOR: u32 = 30;
@@ -76,10 +78,15 @@ pub(crate) fn supervise(
             unlimited(&mut job, &mut notes, &reason);
         }
     }
+    let counted = ReadCount::create(&Disk::of(&job.folder));
+    if let Some(counted) = &counted {
+        counted.admit(worker.child.id());
+    }
     worker.hand_over(&job)?;
     let mut story = Story::new(&job);
     let ending = worker.watch(&mut story, patience, watcher);
     let (status, last_words) = worker.end();
+    drop(counted);
     let usage = group.as_ref().map(MemoryGroup::usage).unwrap_or_default();
     let killed_for_memory = usage.killed > 0;
     match ending {
@@ -90,6 +97,11 @@ pub(crate) fn supervise(
             crash_reason(status, &last_words, killed_for_memory, &job),
         ),
         Ending::Hung(reason) => story.broken(Status::Hung, reason),
+    }
+    if let Some(variant) = &job.variant {
+        for run in &mut story.runs {
+            run.extra.insert("variant".to_string(), json!(variant));
+        }
     }
     if let Some(peak) = usage.peak_bytes {
         for run in &mut story.runs {

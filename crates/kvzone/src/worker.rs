@@ -98,8 +98,13 @@ fn work(job: &Job, out: &mut File) -> Result<()> {
         }),
     };
     reporter.stage("open", false)?;
-    run_job(adapter.as_ref(), job, &reporter)?;
-    Ok(())
+    let phases = run_job(adapter.as_ref(), job, &reporter)?;
+    // A failure of a phase was told with it, and is not told twice; what went
+    // wrong when the store was closed after it is known only now.
+    match phases.into_iter().next_back().and_then(|last| last.failure) {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
 }
 
 /// Counts between the parts of a job, and tells the parent.
@@ -169,6 +174,9 @@ impl Observer for Reporter<'_> {
             if let Some(foreground) = state.foreground.take() {
                 let cpu = json!(foreground.cpu_seconds);
                 run.extra.insert("foreground_cpu_seconds".to_string(), cpu);
+                let per_lookup = reads_per_lookup(&foreground, result);
+                let name = "device_reads_per_lookup".to_string();
+                run.extra.insert(name, json!(per_lookup));
             }
             if let Some(dropped) = state.dropped.take() {
                 run.extra.insert("cold".to_string(), dropped.to_json());
@@ -205,6 +213,7 @@ impl Reporter<'_> {
         );
         extra.insert("user_bytes_read".into(), json!(result.user_bytes_read));
         extra.insert("live_user_bytes".into(), json!(result.live_user_bytes));
+        extra.insert("device_reads".into(), json!(spent.reads));
         let (disk_read, disk_written) = spent.disk.unzip();
         extra.insert("whole_disk_read_bytes".into(), json!(disk_read));
         extra.insert("whole_disk_write_bytes".into(), json!(disk_written));
@@ -233,6 +242,14 @@ impl Reporter<'_> {
             ..Run::blank(self.job, result.phase)
         }
     }
+}
+
+/// Device reads in the foreground's time, those of flushes and compactions
+/// beside it included, for each get.
+fn reads_per_lookup(spent: &Counters, result: &PhaseResult) -> Option<f64> {
+    let calls = |kind: &str| result.extra.get(&format!("calls_{kind}"))?.as_u64();
+    let lookups = calls("read").unwrap_or(0) + calls("read-modify-write").unwrap_or(0);
+    ratio(spent.reads, lookups)
 }
 
 fn ratio(bytes: Option<u64>, of: u64) -> Option<f64> {

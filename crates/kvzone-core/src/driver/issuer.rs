@@ -22,6 +22,8 @@ use super::stream::{Block, Operation, Stream};
 use super::witness::Witness;
 use crate::adapter::Session;
 use crate::error::{Error, Result};
+use crate::job::SizeChoice;
+use crate::random::Random;
 use crate::values::{Lender, Values};
 use crate::versions::Versions;
 use crate::workload::OperationKind;
@@ -59,7 +61,11 @@ pub struct Issue<'a> {
     /// Of the open loop.
     pub schedule: Option<Schedule>,
     /// Changes a call.
-    pub batch: usize,
+    pub batch: SizeChoice,
+    /// Whether changes are gathered between reads.
+    pub gathers: bool,
+    /// What decides the number of changes of each call, where it varies.
+    pub batch_seed: u64,
     /// Bytes of the longest key.
     pub key_bytes: u64,
     /// Where values come from.
@@ -68,6 +74,8 @@ pub struct Issue<'a> {
     pub versions: &'a Versions,
     /// Set when some thread has failed.
     pub stop: &'a AtomicBool,
+    /// Set when there is nothing any more that this thread accompanies.
+    pub enough: Option<&'a AtomicBool>,
     /// Operations of this thread so far.
     pub progress: &'a AtomicU64,
 }
@@ -85,6 +93,8 @@ pub struct Issued {
     pub bytes_written: u64,
     /// Bytes of keys and values read.
     pub bytes_read: u64,
+    /// Entries that scans visited.
+    pub scanned: u64,
     /// Keys inserted after the load.
     pub inserted: u64,
     /// Their bytes of keys and values.
@@ -111,10 +121,13 @@ pub struct Issuer<'a> {
     loaded: u64,
     recorder: Recorder,
     bytes_written: u64,
+    scanned: u64,
     inserted: u64,
     inserted_bytes: u64,
     ended: u64,
     overdue: u64,
+    /// Changes that went in batches.
+    issued: u64,
 }
 
 impl<'a> Issuer<'a> {
@@ -135,13 +148,15 @@ impl<'a> Issuer<'a> {
             stream,
             witness,
             block: Block::default(),
-            block_operations: block_operations(issue.batch, issue.key_bytes),
+            block_operations: block_operations(issue.batch.largest() as usize, issue.key_bytes),
             recorder,
             bytes_written: 0,
+            scanned: 0,
             inserted: 0,
             inserted_bytes: 0,
             ended: 0,
             overdue: 0,
+            issued: 0,
         }
     }
 
@@ -150,9 +165,11 @@ impl<'a> Issuer<'a> {
     pub fn run(mut self, clock: Clock) -> Issued {
         self.clock = clock;
         let failure = match (self.issue.schedule, self.issue.batch) {
-            (None, 1) => self.run_closed(),
-            (Some(schedule), 1) => self.run_open(schedule),
-            _ => self.run_batches(),
+            _ if self.issue.gathers => self.run_gathering(),
+            (None, SizeChoice::Fixed(1)) => self.run_closed(),
+            (Some(schedule), SizeChoice::Fixed(1)) => self.run_open(schedule),
+            (_, SizeChoice::Fixed(batch)) => self.run_batches(batch as usize),
+            _ => self.run_gathering(),
         }
         .err();
         if failure.is_some() {
@@ -164,6 +181,7 @@ impl<'a> Issuer<'a> {
             bytes_read: self.witness.bytes_read(),
             recorder: self.recorder,
             bytes_written: self.bytes_written,
+            scanned: self.scanned,
             inserted: self.inserted,
             inserted_bytes: self.inserted_bytes,
             ended: self.ended,
@@ -187,7 +205,13 @@ impl<'a> Issuer<'a> {
         self.ended = now;
         let operations = self.recorder.operations();
         self.issue.progress.store(operations, Ordering::Relaxed);
-        now >= self.issue.deadline || self.issue.stop.load(Ordering::Relaxed)
+        now >= self.issue.deadline || self.is_stopped()
+    }
+
+    #[inline]
+    fn is_stopped(&self) -> bool {
+        let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        is_set(self.issue.stop) || self.issue.enough.is_some_and(is_set)
     }
 
     fn run_closed(&mut self) -> Result<()> {
@@ -238,46 +262,99 @@ impl<'a> Issuer<'a> {
         Ok(())
     }
 
-    /// Batches, in a closed or an open loop.
-    fn run_batches(&mut self) -> Result<()> {
-        let mut issued = 0_u64;
+    /// Batches of one size, in a closed or an open loop.
+    fn run_batches(&mut self, size: usize) -> Result<()> {
         let mut batch = Batch::default();
-        let Issue {
-            values, versions, ..
-        } = self.issue;
         while self.next_block()? {
-            let mut from = 0;
-            while from < self.block.operations.len() {
-                let to = (from + self.issue.batch).min(self.block.operations.len());
-                let operations = &self.block.operations[from..to];
-                batch.compose(operations, values, versions);
-                let (changes, bytes) = batch.changes(&self.block, operations);
-                let due = self.issue.schedule.map(|schedule| schedule.due(issued));
-                if due.is_some_and(|due| !self.wait_for(due)) {
+            let block = std::mem::take(&mut self.block);
+            for operations in block.operations.chunks(size) {
+                if self.write_batch(&mut batch, &block, operations)? {
                     return Ok(());
                 }
-                let start = self.clock.now();
-                self.session.write(&changes)?;
-                let end = self.clock.now();
-                let latency = end - due.unwrap_or(start);
-                let entries = (to - from) as u64;
-                self.recorder
-                    .record(operations[0].kind, latency, end, entries);
-                self.recorder.record_native(end - start);
-                self.bytes_written += bytes;
-                for operation in operations {
-                    versions.end(operation.number);
-                }
-                issued += entries;
-                if self.done(end) {
-                    let overdue = |schedule| self.overdue_at(schedule, issued, end);
-                    self.overdue = self.issue.schedule.map_or(0, overdue);
-                    return Ok(());
-                }
-                from = to;
             }
+            self.block = block;
         }
         Ok(())
+    }
+
+    /// Changes are gathered until they make a batch; what is read between them
+    /// is read at once.
+    fn run_gathering(&mut self) -> Result<()> {
+        let mut batch = Batch::default();
+        let mut gathered = Block::default();
+        let mut sizes = Random::new(self.issue.batch_seed);
+        let mut size = self.issue.batch.pick(sizes.next_u64());
+        while self.next_block()? {
+            for at in 0..self.block.operations.len() {
+                let operation = self.block.operations[at];
+                if operation.kind.writes() {
+                    gathered.take(&self.block, &operation);
+                    if (gathered.operations.len() as u64) < size {
+                        continue;
+                    }
+                    let ended = self.write_batch(&mut batch, &gathered, &gathered.operations)?;
+                    gathered.clear();
+                    if ended {
+                        return Ok(());
+                    }
+                    size = self.issue.batch.pick(sizes.next_u64());
+                } else {
+                    let start = self.clock.now();
+                    let entries = self.call(&operation)?;
+                    let end = self.clock.now();
+                    self.recorder
+                        .record(operation.kind, end - start, end, entries);
+                    self.look(&operation)?;
+                    if self.done(end) {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        if !gathered.operations.is_empty() {
+            self.write_batch(&mut batch, &gathered, &gathered.operations)?;
+        }
+        Ok(())
+    }
+
+    /// Writes some operations of a block in one call; true if the phase ends.
+    fn write_batch(
+        &mut self,
+        batch: &mut Batch,
+        block: &Block,
+        operations: &[Operation],
+    ) -> Result<bool> {
+        let Issue {
+            values,
+            versions,
+            schedule,
+            ..
+        } = self.issue;
+        batch.compose(operations, values, versions);
+        let (changes, bytes) = batch.changes(block, operations);
+        let due = schedule.map(|schedule| schedule.due(self.issued));
+        if due.is_some_and(|due| !self.wait_for(due)) {
+            return Ok(true);
+        }
+        let start = self.clock.now();
+        self.session.write(&changes)?;
+        let end = self.clock.now();
+        let latency = end - due.unwrap_or(start);
+        let entries = operations.len() as u64;
+        self.recorder
+            .record(operations[0].kind, latency, end, entries);
+        self.recorder.record_native(end - start);
+        self.bytes_written += bytes;
+        for operation in operations {
+            versions.end(operation.number);
+        }
+        self.issued += entries;
+        if !self.done(end) {
+            return Ok(false);
+        }
+        let overdue = |schedule| self.overdue_at(schedule, self.issued, end);
+        self.overdue = schedule.map_or(0, overdue);
+        Ok(true)
     }
 
     /// Operations that were due by `now` or the deadline, but for those issued.
@@ -294,7 +371,7 @@ impl<'a> Issuer<'a> {
         }
         loop {
             let now = self.clock.wait_until(due, PATIENCE);
-            if self.issue.stop.load(Ordering::Relaxed) {
+            if self.is_stopped() {
                 return false;
             }
             if now >= due {
@@ -330,7 +407,7 @@ impl<'a> Issuer<'a> {
                 Ok(1)
             }
             OperationKind::Scan => {
-                self.witness.scan(session, key, operation)?;
+                self.scanned += self.witness.scan(session, key, operation)?;
                 Ok(1)
             }
             OperationKind::ReadInOrder if operation.span == 1 => {

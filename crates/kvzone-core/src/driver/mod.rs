@@ -20,6 +20,9 @@
 //! workloads it is a preparation: a closed loop in batches of up to 1,000
 //! entries or 1 MiB, then synced and settled.
 //!
+//! **Compaction.** Where the job asks for it, the store is compacted between load
+//! and run, as a phase of one operation.
+//!
 //! **Results.** Reads are hashed where what they return depends on the job
 //! alone: the phase is bounded by operations, and each thread reads only keys
 //! that it alone writes, or that nobody does (one thread always; several if the
@@ -99,7 +102,9 @@ fn check_capabilities(
     plan: &Plan,
 ) -> Result<()> {
     let capabilities = adapter.capabilities_for(request);
-    let lacks = if plan.workload.needs_order() && !capabilities.ordered {
+    let lacks = if job.compact && !capabilities.compacts {
+        "a compaction: it has none to ask for".to_string()
+    } else if plan.workload.needs_order() && !capabilities.ordered {
         format!("{}: it keeps no key order", plan.workload.name)
     } else if !capabilities.durabilities.contains(&job.durability.into()) {
         format!("{} writes", job.durability)
@@ -140,6 +145,11 @@ impl Runner<'_> {
         let load = self.phase(Phase::Load, &store, seconds)?;
         let mut failed = load.failure.is_some();
         phases.push(load);
+        if self.job.compact && !failed {
+            let compacted = self.compact(&store)?;
+            failed = compacted.failure.is_some();
+            phases.push(compacted);
+        }
         if !failed && !self.plan.workload.mix.is_empty() {
             let mut seconds = 0.0;
             if self.job.cold {
@@ -236,6 +246,28 @@ impl Runner<'_> {
         result
             .extra
             .extend(counters.map(|(name, value)| (name, json!(value))));
+        self.observer.phase_ended(&result)?;
+        Ok(result)
+    }
+
+    /// Lets the store give space back: one operation.
+    fn compact(&self, store: &Arc<dyn OpenStore>) -> Result<PhaseResult> {
+        self.observer.phase_starts(Phase::Compact)?;
+        let clock = Clock::start();
+        let failure = store.compact().err();
+        let (live_user_bytes, live_keys) = self.plan.live();
+        let mut result = PhaseResult {
+            operations: 1,
+            seconds: clock.seconds(),
+            live_user_bytes,
+            live_keys,
+            failure,
+            ..PhaseResult::empty(Phase::Compact)
+        };
+        self.observer.work_ended(Phase::Compact)?;
+        if result.failure.is_none() {
+            result.failure = pay_debt(&**store, &mut result).err();
+        }
         self.observer.phase_ended(&result)?;
         Ok(result)
     }

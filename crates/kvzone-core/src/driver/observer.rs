@@ -6,6 +6,7 @@
 //!
 //! ```text
 //!  open ─▶ phase_starts(load) ─ operations ─▶ work_ended ─ sync, settle ─▶ phase_ended
+//!       ─▶ (phase_starts(compact) ─ compaction ─▶ work_ended ─ settle ─▶ phase_ended)
 //!       ─▶ (close ─▶ store_closed ─▶ open, where the job is cold)
 //!       ─▶ phase_starts(run)  ─ operations ─▶ work_ended ─ sync, settle ─▶ phase_ended
 //!       ─▶ close ─▶ (store_closed where the job is cold ─▶ phase_starts(reopen) ─▶ open

@@ -1,6 +1,8 @@
 //! One phase: its threads begun together, watched, and their results put
 //! together.
 
+mod writers;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -18,13 +20,16 @@ use super::stream::{SCAN_ENTRIES, Stream, StreamPlan};
 use super::witness::{Expectation, Witness};
 use crate::adapter::{Adapter, OpenStore};
 use crate::error::{Error, Result};
-use crate::job::{Load, Until};
+use crate::job::{Load, SizeChoice, Until};
 use crate::random::mix_two;
 use crate::record::Phase;
 use crate::workload::OperationKind;
 
 /// How often the caller hears how far the phase is.
 const PROGRESS: Duration = Duration::from_millis(100);
+
+/// Purpose of the seed: sizes of batches.
+const BATCHES: u64 = 0x6261_7463;
 
 /// What a phase issues.
 pub struct Work<'a> {
@@ -46,10 +51,10 @@ pub struct Work<'a> {
 struct Counter(AtomicU64);
 
 impl Work<'_> {
-    fn mix(&self) -> &'static [(OperationKind, u32)] {
+    fn mix(&self) -> &[(OperationKind, u32)] {
         match self.phase {
             Phase::Load => &[],
-            _ => self.plan.workload.mix,
+            _ => &self.plan.mix,
         }
     }
 
@@ -80,7 +85,7 @@ impl Work<'_> {
         }
     }
 
-    fn batch(&self) -> u32 {
+    fn batch(&self) -> SizeChoice {
         match self.phase {
             Phase::Load => self.plan.load_batch,
             _ => self.plan.run_batch,
@@ -94,7 +99,8 @@ impl Work<'_> {
     /// Whether what reads return depends on the job alone: see [`super`].
     fn hashes(&self) -> bool {
         let reads = self.mix().iter().any(|(kind, _)| kind.reads());
-        let alone = self.load.threads == 1 || self.plan.workload.only_reads();
+        let alone =
+            self.load.writers.is_none() && (self.load.threads == 1 || self.plan.only_reads());
         reads && alone && self.operations().is_some() && self.adapter.keeps_data()
     }
 
@@ -107,6 +113,7 @@ impl Work<'_> {
             threads: u64::from(self.load.threads),
             operations: self.operations(),
             span: if self.ordered { SCAN_ENTRIES } else { 1 },
+            scans: self.plan.scans,
         };
         Stream::new(plan, self.phase as u64, thread)
     }
@@ -136,35 +143,65 @@ impl Work<'_> {
     /// Issues the phase's operations; `progress` hears how many there were.
     /// What fails after the threads have begun is in the result.
     pub fn run(&self, store: &Arc<dyn OpenStore>, progress: &dyn Fn(u64)) -> Result<PhaseResult> {
-        let stop = AtomicBool::new(false);
+        let signals = Signals::default();
         let counters: Vec<Counter> = (0..self.load.threads).map(|_| Counter::default()).collect();
         let mut issuers = Vec::new();
         for (thread, counter) in counters.iter().enumerate() {
             let thread = thread as u64;
             let issue = Issue {
-                deadline: self.deadline(),
                 schedule: self.schedule(thread),
-                batch: self.batch() as usize,
-                key_bytes: self.load.key_bytes.largest(),
-                values: &self.plan.values,
-                versions: &self.plan.versions,
-                stop: &stop,
-                progress: &counter.0,
+                batch: self.batch(),
+                gathers: self.gathers(),
+                ..self.issue(&signals, &counter.0, mix_two(self.phase as u64, thread))
             };
             let recorder = Recorder::new(&self.kinds(), self.rate().is_some())?;
             let session = store.clone().session()?;
             let (stream, witness) = (self.stream(thread), self.witness());
             issuers.push(Issuer::new(issue, session, stream, witness, recorder));
         }
+        let unwatched = Counter::default();
+        let writers = self.writers(store, &signals, &unwatched.0)?;
         let sum = || counters.iter().map(|c| c.0.load(Ordering::Relaxed)).sum();
-        let issued = begin_together(issuers, &stop, &|| progress(sum()));
-        self.result(issued)
+        let (issued, written) = begin_together(issuers, writers, &signals, &|| progress(sum()));
+        let mut result = self.result(issued)?;
+        if let Some(writers) = self.accompanied() {
+            writers::add(&mut result, self.adapter.name(), writers, written)?;
+        }
+        Ok(result)
+    }
+
+    /// What all threads of the phase have alike.
+    fn issue<'b>(
+        &'b self,
+        signals: &'b Signals,
+        progress: &'b AtomicU64,
+        purpose: u64,
+    ) -> Issue<'b> {
+        Issue {
+            deadline: self.deadline(),
+            schedule: None,
+            batch: SizeChoice::Fixed(1),
+            gathers: false,
+            batch_seed: mix_two(mix_two(self.load.seed, BATCHES), purpose),
+            key_bytes: self.plan.keys.longest_bytes(),
+            values: &self.plan.values,
+            versions: &self.plan.versions,
+            stop: &signals.stop,
+            enough: None,
+            progress,
+        }
+    }
+
+    /// Whether changes are put together while others are read.
+    fn gathers(&self) -> bool {
+        let has = |does: fn(OperationKind) -> bool| self.mix().iter().any(|&(kind, _)| does(kind));
+        self.batch().largest() > 1 && has(OperationKind::reads) && has(OperationKind::writes)
     }
 
     fn result(&self, issued: Vec<Option<Issued>>) -> Result<PhaseResult> {
         let mut failure = None;
         let (mut hash, mut verified, mut overdue, mut ended) = (0, 0, 0, 0);
-        let (mut bytes_written, mut bytes_read) = (0, 0);
+        let (mut bytes_written, mut bytes_read, mut scanned) = (0, 0, 0);
         let (mut live_user_bytes, mut live_keys) = self.plan.live();
         let mut recorders = Vec::new();
         for thread in issued {
@@ -176,6 +213,7 @@ impl Work<'_> {
             hash = mix_two(hash, thread.hash);
             verified += thread.verified;
             overdue += thread.overdue;
+            scanned += thread.scanned;
             ended = ended.max(thread.ended);
             bytes_written += thread.bytes_written;
             bytes_read += thread.bytes_read;
@@ -186,8 +224,15 @@ impl Work<'_> {
         }
         let merged = merge(recorders)?;
         let mut extra = BTreeMap::new();
-        extra.insert("batch".to_string(), json!(self.batch()));
+        extra.insert("batch".to_string(), batch_text(self.batch()));
         self.explain(&mut extra, verified, overdue);
+        if self
+            .mix()
+            .iter()
+            .any(|(kind, _)| *kind == OperationKind::Scan)
+        {
+            extra.insert("entries_scanned".to_string(), json!(scanned));
+        }
         for (kind, calls) in &merged.calls {
             extra.insert(format!("calls_{}", kind.name()), json!(calls));
         }
@@ -232,40 +277,63 @@ impl Work<'_> {
     }
 }
 
-/// Runs each issuer in a thread; a thread that panicked gives none.
+/// A number where all batches have the same size, else both ends.
+fn batch_text(batch: SizeChoice) -> Value {
+    match batch {
+        SizeChoice::Fixed(entries) => json!(entries),
+        SizeChoice::Uniform(least, most) => json!(format!("{least}-{most}")),
+    }
+}
+
+/// What threads of a phase tell each other.
+#[derive(Debug, Default)]
+struct Signals {
+    /// Some thread has failed.
+    stop: AtomicBool,
+    /// The threads that count have ended.
+    enough: AtomicBool,
+}
+
+type Joined = Vec<Option<Issued>>;
+
+/// Runs each issuer in a thread; a thread that panicked gives none. Those that
+/// accompany the others end when these have.
 fn begin_together(
     issuers: Vec<Issuer<'_>>,
-    stop: &AtomicBool,
+    accompanying: Vec<Issuer<'_>>,
+    signals: &Signals,
     progress: &dyn Fn(),
-) -> Vec<Option<Issued>> {
-    let barrier = Barrier::new(issuers.len());
+) -> (Joined, Joined) {
+    let barrier = Barrier::new(issuers.len() + accompanying.len());
     let clock = OnceLock::new();
     let (sender, ended) = channel::<()>();
     std::thread::scope(|scope| {
-        let handles: Vec<_> = issuers
-            .into_iter()
-            .map(|issuer| {
-                let guard = Guard {
-                    stop,
-                    _sender: sender.clone(),
-                };
-                let (barrier, clock) = (&barrier, &clock);
-                scope.spawn(move || {
-                    let _guard = guard;
-                    barrier.wait();
-                    issuer.run(*clock.get_or_init(Clock::start))
-                })
-            })
-            .collect();
+        let mut handles = Vec::new();
+        let counting = issuers.len();
+        for (at, issuer) in issuers.into_iter().chain(accompanying).enumerate() {
+            let guard = Guard {
+                stop: &signals.stop,
+                _sender: (at < counting).then(|| sender.clone()),
+            };
+            let (barrier, clock) = (&barrier, &clock);
+            handles.push(scope.spawn(move || {
+                let _guard = guard;
+                barrier.wait();
+                issuer.run(*clock.get_or_init(Clock::start))
+            }));
+        }
         drop(sender);
         while ended.recv_timeout(PROGRESS) == Err(RecvTimeoutError::Timeout) {
             progress();
         }
         progress();
-        handles
+        signals.enough.store(true, Ordering::Relaxed);
+        let mut joined: Joined = handles
             .into_iter()
             .map(|handle| handle.join().ok())
-            .collect()
+            .collect();
+        let accompanied = joined.split_off(counting);
+        (joined, accompanied)
     })
 }
 
@@ -273,7 +341,7 @@ fn begin_together(
 /// others.
 struct Guard<'a> {
     stop: &'a AtomicBool,
-    _sender: Sender<()>,
+    _sender: Option<Sender<()>>,
 }
 
 impl Drop for Guard<'_> {

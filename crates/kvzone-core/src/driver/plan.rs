@@ -3,11 +3,13 @@
 
 use crate::adapter::{OpenRequest, store_folder};
 use crate::error::{Error, Result};
-use crate::job::{Job, Load, Popularity, Until};
-use crate::keys::KeySpace;
+use crate::job::{Job, KeySource, Load, Popularity, SizeChoice, Until};
+use crate::keys::{INTEGER_BYTES, KeySpace};
 use crate::values::Values;
 use crate::versions::Versions;
-use crate::workload::{OperationKind, Workload, find};
+use crate::workload::{FillOrder, MIXED, OperationKind, Workload, find};
+
+use super::stream::SCAN_SIZES;
 
 /// A load that is not what is measured goes in batches of up to so many
 /// entries ...
@@ -18,12 +20,15 @@ const LOAD_BATCH_BYTES: u64 = 1 << 20;
 const MOST_THREADS: u32 = 1_024;
 const MOST_BATCH: u32 = 1_000_000;
 const MOST_BATCH_BYTES: u64 = 1 << 30;
+const MOST_SCANNED: u64 = 1_000_000;
 
 /// A job, worked out.
 #[derive(Debug)]
 pub struct Plan {
     /// The workload.
     pub workload: &'static Workload,
+    /// Its operations after the load, with their weights in percent.
+    pub mix: Vec<(OperationKind, u32)>,
     /// Which keys it chooses.
     pub popularity: Popularity,
     /// All keys.
@@ -33,16 +38,19 @@ pub struct Plan {
     /// What the store should hold.
     pub versions: Versions,
     /// Changes a call while loading.
-    pub load_batch: u32,
+    pub load_batch: SizeChoice,
     /// Changes a call while running.
-    pub run_batch: u32,
+    pub run_batch: SizeChoice,
+    /// Entries that a scan visits.
+    pub scans: SizeChoice,
 }
 
 impl Plan {
     /// Works a load out, or says why it cannot be run.
     pub fn new(load: &Load) -> Result<Self> {
         let workload = find(&load.workload)?;
-        check(load, workload)?;
+        let mix = mix(load, workload)?;
+        check(load, workload, &mix)?;
         let inserts = workload.has(OperationKind::Insert);
         let inserted = match load.until {
             _ if !inserts => Some(0),
@@ -51,19 +59,41 @@ impl Plan {
             Until::Seconds(_) => None,
         };
         let measured_load = workload.mix.is_empty();
+        let popularity = load.popularity.unwrap_or(workload.popularity);
+        let keys = KeySpace::new(load, workload.fill, inserted)?;
+        let in_order = workload.fill == FillOrder::Sequential
+            || !measured_load && matches!(popularity, Popularity::Sequential);
+        if in_order && !keys.is_ordered() {
+            return Err(Error::Usage(format!(
+                "{} goes in key order, which is not known of the keys of a pattern",
+                workload.name
+            )));
+        }
+        let least = u64::from(load.batch_least.unwrap_or(load.batch));
+        let asked = match u64::from(load.batch) {
+            most if most == least => SizeChoice::Fixed(most),
+            most => SizeChoice::Uniform(least, most),
+        };
         Ok(Plan {
             workload,
-            popularity: load.popularity.unwrap_or(workload.popularity),
-            keys: KeySpace::new(load, workload.fill, inserted)?,
+            mix,
+            popularity,
+            keys,
             values: Values::new(load)?,
             versions: Versions::new(load.keys),
             load_batch: if measured_load {
-                load.batch
+                asked
             } else {
-                load.batch.max(load_batch(load))
+                SizeChoice::Fixed(u64::from(load.batch.max(load_batch(load))))
             },
-            run_batch: load.batch,
+            run_batch: asked,
+            scans: load.scan_entries.unwrap_or(SCAN_SIZES),
         })
+    }
+
+    /// True if nothing after the load changes the store.
+    pub fn only_reads(&self) -> bool {
+        self.mix.iter().all(|(kind, _)| !kind.writes())
     }
 
     /// Bytes of keys and values of all loaded keys that should be there, and
@@ -85,7 +115,20 @@ fn load_batch(load: &Load) -> u32 {
     (fitting as u64).clamp(1, LOAD_BATCH) as u32
 }
 
-fn check(load: &Load, workload: &Workload) -> Result<()> {
+/// The workload's mix, with the share of updates that the load asks for.
+fn mix(load: &Load, workload: &Workload) -> Result<Vec<(OperationKind, u32)>> {
+    let Some(percent) = load.update_percent else {
+        return Ok(workload.mix.to_vec());
+    };
+    workload.with_updates(percent).ok_or_else(|| {
+        Error::Usage(format!(
+            "{percent} % updates in {}: only {MIXED} has a share to choose, from 0 to 100",
+            workload.name
+        ))
+    })
+}
+
+fn check(load: &Load, workload: &Workload, mix: &[(OperationKind, u32)]) -> Result<()> {
     let refuse = |what: String| Err(Error::Usage(what));
     if load.threads == 0 || load.threads > MOST_THREADS {
         return refuse(format!(
@@ -99,12 +142,74 @@ fn check(load: &Load, workload: &Workload) -> Result<()> {
             load.threads, load.keys
         ));
     }
-    if load.batch == 0 || load.batch > MOST_BATCH {
-        return refuse(format!("batch {}: from 1 to {MOST_BATCH}", load.batch));
+    check_batches(load, workload, mix)?;
+    check_writers(load, workload, mix)?;
+    if let Some(sizes) = load.scan_entries {
+        if !workload.has(OperationKind::Scan) {
+            return refuse(format!("a scan length: {} does not scan", workload.name));
+        }
+        if sizes.smallest() == 0 || sizes.largest() > MOST_SCANNED {
+            return refuse(format!("scan length: from 1 to {MOST_SCANNED} entries"));
+        }
     }
-    if load.batch > 1 && !workload.only_writes() {
+    if let Some(rate) = load.rate
+        && !(rate.is_finite() && rate > 0.0)
+    {
+        return refuse(format!("rate {rate}: operations a second, above 0"));
+    }
+    if let Until::Seconds(seconds) = load.until
+        && !(seconds.is_finite() && seconds > 0.0)
+    {
+        return refuse(format!("{seconds} seconds: above 0"));
+    }
+    match load.popularity {
+        Some(Popularity::Zipfian(exponent)) if !(exponent > 0.0 && exponent <= 10.0) => {
+            refuse(format!("zipfian exponent {exponent}: above 0, at most 10"))
+        }
+        Some(Popularity::Groups { exponent, groups })
+            if !(0.0..=10.0).contains(&exponent) || groups == 0 =>
+        {
+            refuse(format!(
+                "{groups} groups with exponent {exponent}: at least one group, and from 0 to 10"
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_batches(load: &Load, workload: &Workload, mix: &[(OperationKind, u32)]) -> Result<()> {
+    let refuse = |what: String| Err(Error::Usage(what));
+    let least = load.batch_least.unwrap_or(load.batch);
+    if least == 0 || least > load.batch || load.batch > MOST_BATCH {
         return refuse(format!(
-            "batches of {}: {} reads, and a batch is of writes alone",
+            "batch {least} to {}: from 1 to {MOST_BATCH}, the smaller first",
+            load.batch
+        ));
+    }
+    let has = |of: OperationKind| mix.iter().any(|&(kind, _)| kind == of);
+    let reads = mix.iter().any(|(kind, _)| kind.reads());
+    let writes = mix.is_empty() || mix.iter().any(|(kind, _)| kind.writes());
+    if load.batch > 1 && !writes && load.writers.is_none() {
+        return refuse(format!(
+            "batches of {}: {} reads, and a batch is of writes",
+            load.batch, workload.name
+        ));
+    }
+    if load.batch > 1 && has(OperationKind::ReadModifyWrite) {
+        return refuse(format!(
+            "batches of {}: {} writes what it has just read, each by itself",
+            load.batch, workload.name
+        ));
+    }
+    if load.batch > 1 && has(OperationKind::Insert) {
+        return refuse(format!(
+            "batches of {}: {} reads what it has just inserted",
+            load.batch, workload.name
+        ));
+    }
+    if load.batch > 1 && reads && writes && load.rate.is_some() {
+        return refuse(format!(
+            "batches of {} at a rate: in {} no moment is due for what is gathered",
             load.batch, workload.name
         ));
     }
@@ -118,22 +223,27 @@ fn check(load: &Load, workload: &Workload) -> Result<()> {
             load.batch
         ));
     }
-    if let Some(rate) = load.rate
-        && !(rate.is_finite() && rate > 0.0)
-    {
-        return refuse(format!("rate {rate}: operations a second, above 0"));
-    }
-    if let Until::Seconds(seconds) = load.until
-        && !(seconds.is_finite() && seconds > 0.0)
-    {
-        return refuse(format!("{seconds} seconds: above 0"));
-    }
-    if let Some(Popularity::Zipfian(exponent)) = load.popularity
-        && !(exponent > 0.0 && exponent <= 10.0)
-    {
-        return refuse(format!("zipfian exponent {exponent}: above 0, at most 10"));
-    }
     Ok(())
+}
+
+fn check_writers(load: &Load, workload: &Workload, mix: &[(OperationKind, u32)]) -> Result<()> {
+    let Some(writers) = load.writers else {
+        return Ok(());
+    };
+    let threads = writers.threads;
+    let refused = if mix.is_empty() || mix.iter().any(|(kind, _)| kind.writes()) {
+        format!("{} writes by itself", workload.name)
+    } else if threads == 0 || threads > MOST_THREADS || u64::from(threads) > load.keys {
+        format!("from 1 to {MOST_THREADS}, and no more than keys")
+    } else if writers
+        .rate
+        .is_some_and(|rate| !(rate.is_finite() && rate > 0.0))
+    {
+        "their rate is in updates a second, above 0".to_string()
+    } else {
+        return Ok(());
+    };
+    Err(Error::Usage(format!("{threads} writers: {refused}")))
 }
 
 /// What the adapter of a job is asked to open.
@@ -151,17 +261,33 @@ pub fn open_request(job: &Job) -> OpenRequest {
         profile: job.profile,
         overrides: job.overrides.clone(),
         expected_keys: load.keys.saturating_add(inserted),
-        key_bytes: u32::try_from(load.key_bytes.largest()).unwrap_or(u32::MAX),
+        key_bytes: key_bytes(load),
         expected_value_bytes: load.value_bytes.mean().ceil() as u64,
-        threads: load.threads,
+        threads: load.threads + load.writers.map_or(0, |writers| writers.threads),
     }
+}
+
+/// Bytes of a key, as far as a store that may take keys for integers has to
+/// know: keys of a source of their own are none.
+fn key_bytes(load: &Load) -> u32 {
+    let largest = match load.key_source {
+        KeySource::Spread => load.key_bytes.largest(),
+        _ => load.key_bytes.largest().max(INTEGER_BYTES + 1),
+    };
+    u32::try_from(largest).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::job::Writers;
     use crate::job::tests::load;
+    use crate::key_patterns::KeyPattern;
+
+    fn writers(threads: u32, rate: Option<f64>) -> Writers {
+        Writers { threads, rate }
+    }
 
     #[test]
     fn what_cannot_be_is_refused_before_a_store_is_opened() {
@@ -200,9 +326,95 @@ mod tests {
             (
                 Load {
                     batch: 2,
+                    ..load("ycsb-c")
+                },
+                "ycsb-c reads",
+            ),
+            (
+                Load {
+                    batch: 2,
+                    ..load("ycsb-f")
+                },
+                "what it has just read",
+            ),
+            (
+                Load {
+                    batch: 2,
+                    ..load("ycsb-d")
+                },
+                "just inserted",
+            ),
+            (
+                Load {
+                    batch: 2,
+                    rate: Some(10.0),
                     ..load("ycsb-a")
                 },
-                "ycsb-a reads",
+                "no moment is due",
+            ),
+            (
+                Load {
+                    batch: 2,
+                    batch_least: Some(3),
+                    ..base.clone()
+                },
+                "the smaller first",
+            ),
+            (
+                Load {
+                    update_percent: Some(50),
+                    ..base.clone()
+                },
+                "only mixed",
+            ),
+            (
+                Load {
+                    update_percent: Some(101),
+                    ..load("mixed")
+                },
+                "from 0 to 100",
+            ),
+            (
+                Load {
+                    scan_entries: Some(SizeChoice::Fixed(10)),
+                    ..base.clone()
+                },
+                "does not scan",
+            ),
+            (
+                Load {
+                    scan_entries: Some(SizeChoice::Fixed(0)),
+                    ..load("scan-random")
+                },
+                "from 1 to",
+            ),
+            (
+                Load {
+                    writers: Some(writers(1, None)),
+                    ..base.clone()
+                },
+                "writes by itself",
+            ),
+            (
+                Load {
+                    writers: Some(writers(0, None)),
+                    ..load("read-random")
+                },
+                "0 writers",
+            ),
+            (
+                Load {
+                    writers: Some(writers(1, Some(-1.0))),
+                    ..load("read-random")
+                },
+                "updates a second",
+            ),
+            (
+                Load {
+                    key_source: KeySource::Pattern(KeyPattern::Small),
+                    ..load("read-sequential")
+                },
+                "key order",
             ),
             (
                 Load {
@@ -242,12 +454,13 @@ mod tests {
 
     #[test]
     fn a_load_that_is_not_measured_goes_in_batches() {
-        assert_eq!(Plan::new(&load("read-random")).unwrap().load_batch, 1_000);
-        assert_eq!(Plan::new(&load("fill-random")).unwrap().load_batch, 1);
+        let batch = |load: &Load| Plan::new(load).unwrap().load_batch;
+        assert_eq!(batch(&load("read-random")), SizeChoice::Fixed(1_000));
+        assert_eq!(batch(&load("fill-random")), SizeChoice::Fixed(1));
         let large = Load {
             value_bytes: crate::job::SizeChoice::Fixed(100_000),
             ..load("read-random")
         };
-        assert_eq!(Plan::new(&large).unwrap().load_batch, 10);
+        assert_eq!(batch(&large), SizeChoice::Fixed(10));
     }
 }

@@ -17,16 +17,19 @@
 //! So a key has one writer, and its versions an order ([`crate::versions`]).
 //! Reads and scans choose among all keys that the thread knows to be there.
 
-use crate::distribution::{YcsbZipfian, Zipfian};
+use crate::distribution::{Groups, YcsbZipfian, Zipfian};
 use crate::error::{Error, Result};
-use crate::job::Popularity;
+use crate::job::{Popularity, SizeChoice};
 use crate::keys::KeySpace;
 use crate::permutation::Permutation;
 use crate::random::{Random, mix_two};
 use crate::workload::OperationKind;
 
-/// The longest scan of YCSB, and the scans of `read-sequential`.
+/// Entries of a scan of `read-sequential`.
 pub const SCAN_ENTRIES: u64 = 100;
+
+/// Entries of other scans, as in YCSB.
+pub const SCAN_SIZES: SizeChoice = SizeChoice::Uniform(1, 100);
 
 /// Purposes of the seed.
 const DRAWS: u64 = 0x6472_6177;
@@ -62,7 +65,18 @@ impl Block {
         &self.keys[start..start + operation.key_bytes as usize]
     }
 
-    fn clear(&mut self) {
+    /// Takes an operation of another block, with its key.
+    pub fn take(&mut self, other: &Block, operation: &Operation) {
+        let key_start = self.keys.len() as u32;
+        self.keys.extend_from_slice(other.key(operation));
+        self.operations.push(Operation {
+            key_start,
+            ..*operation
+        });
+    }
+
+    /// Forgets its operations.
+    pub fn clear(&mut self) {
         self.operations.clear();
         self.keys.clear();
     }
@@ -85,6 +99,8 @@ pub struct StreamPlan<'a> {
     pub operations: Option<u64>,
     /// Entries that one operation of [`OperationKind::ReadInOrder`] visits.
     pub span: u64,
+    /// Entries that a scan visits.
+    pub scans: SizeChoice,
 }
 
 /// A thread's operations.
@@ -113,6 +129,7 @@ enum Chooser {
     Ycsb(YcsbZipfian),
     Latest(Zipfian),
     Sequential,
+    Groups(Groups),
 }
 
 impl Chooser {
@@ -126,6 +143,12 @@ impl Chooser {
             Popularity::YcsbZipfian => Chooser::Ycsb(YcsbZipfian::new(loaded)),
             Popularity::Latest => Chooser::Latest(Zipfian::new(loaded, 0.99)),
             Popularity::Sequential => Chooser::Sequential,
+            Popularity::Groups { exponent, groups } => Chooser::Groups(Groups::new(
+                loaded,
+                exponent,
+                groups,
+                mix_two(seed, SCATTER),
+            )),
         }
     }
 }
@@ -195,7 +218,10 @@ impl<'a> Stream<'a> {
             OperationKind::Update | OperationKind::ReadModifyWrite => (self.own_key(), 1),
             OperationKind::Delete => (self.next_deletion(), 1),
             OperationKind::Read => (self.any_key(), 1),
-            OperationKind::Scan => (self.any_key(), 1 + self.random.below(SCAN_ENTRIES)),
+            OperationKind::Scan => {
+                let first = self.any_key();
+                (first, self.plan.scans.pick(self.random.next_u64()))
+            }
             OperationKind::ReadInOrder => self.next_in_order(),
         })
     }
@@ -269,6 +295,7 @@ impl<'a> Stream<'a> {
             Chooser::Uniform | Chooser::Sequential => self.random.below(loaded),
             Chooser::Zipfian(law, _) => law.draw(&mut self.random),
             Chooser::Ycsb(law) => law.draw(&mut self.random),
+            Chooser::Groups(law) => law.draw(&mut self.random),
             Chooser::Latest(law) => loaded - 1 - law.draw(&mut self.random),
         }
     }
@@ -321,6 +348,7 @@ mod tests {
                 5_000
             }),
             span: SCAN_ENTRIES,
+            scans: SCAN_SIZES,
         }
     }
 
@@ -388,6 +416,10 @@ mod tests {
             Popularity::YcsbZipfian,
             Popularity::Latest,
             Popularity::Sequential,
+            Popularity::Groups {
+                exponent: 1.0,
+                groups: 10,
+            },
         ] {
             for name in ["overwrite", "ycsb-f", "delete-random", "ycsb-d"] {
                 let mut writers = BTreeSet::new();

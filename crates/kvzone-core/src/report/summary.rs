@@ -137,6 +137,8 @@ pub struct Row {
     pub write_amplification: Option<f64>,
     /// Device bytes read for each user byte read.
     pub read_amplification: Option<f64>,
+    /// Reads sent to the device while operations were issued, for each get.
+    pub device_reads_per_lookup: Option<f64>,
     /// Processor time, background work included, in microseconds.
     pub cpu_us_per_operation: Option<f64>,
     /// Most resident memory.
@@ -260,6 +262,7 @@ fn row(store: &str, phase: Phase, runs: &[&Run]) -> Option<Row> {
         p999: latency(|found| found.p999).filter(|_| tail_known),
         write_amplification: middle(&|run| run.write_amplification),
         read_amplification: middle(&|run| run.read_amplification),
+        device_reads_per_lookup: middle(&|run| run.extra.get("device_reads_per_lookup")?.as_f64()),
         cpu_us_per_operation: middle(&cpu_us_per_operation),
         peak_memory_bytes: middle(&|run| run.peak_memory_bytes.map(|bytes| bytes as f64)),
         space_bytes: middle(&|run| run.space_bytes.map(|bytes| bytes as f64)),
@@ -282,8 +285,12 @@ fn measured<'a>(runs: &[&'a Run], phase: Phase) -> Vec<&'a Run> {
 
 /// Calls that were timed: a batch is one.
 fn calls(run: &Run) -> u64 {
-    let batch = run.extra.get("batch").and_then(serde_json::Value::as_u64);
-    run.operations / batch.unwrap_or(1).max(1)
+    let counted = run
+        .extra
+        .iter()
+        .filter(|(name, _)| name.starts_with("calls_"));
+    let calls: u64 = counted.filter_map(|(_, calls)| calls.as_u64()).sum();
+    if calls > 0 { calls } else { run.operations }
 }
 
 fn cpu_us_per_operation(run: &Run) -> Option<f64> {

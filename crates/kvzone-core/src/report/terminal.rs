@@ -25,6 +25,9 @@ const COLUMNS: &[Column] = &[
     ("read amp", |row| {
         or_dash(row.read_amplification, three_digits)
     }),
+    ("reads/get", |row| {
+        or_dash(row.device_reads_per_lookup, three_digits)
+    }),
     ("space", |row| or_dash(row.space_bytes, bytes)),
     ("peak memory", |row| or_dash(row.peak_memory_bytes, bytes)),
     ("debt", |row| {

@@ -27,8 +27,8 @@ use kvzone_core::names::nearest;
 use kvzone_core::record::{Report, SCHEMA, Status};
 
 use crate::output;
-use crate::run::arguments::{parse_bytes, parse_positive};
 use crate::run::campaign::{Campaign, Contender};
+use crate::run::parse::{parse_bytes, parse_positive};
 use crate::run::{Stage, write_json};
 use crate::supervisor::Patience;
 use table::Cell;
@@ -116,6 +116,11 @@ pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode> {
     Ok(ExitCode::from(if all_well { 0 } else { 3 }))
 }
 
+/// Names of everything that can be reproduced, with what it is.
+pub(crate) fn presets() -> impl Iterator<Item = (&'static str, &'static str)> {
+    zdb::TABLES.iter().map(|table| (table.name, table.title))
+}
+
 fn find(name: &str) -> Result<&'static Published> {
     let tables = || zdb::TABLES.iter();
     tables().find(|table| table.name == name).ok_or_else(|| {
@@ -167,13 +172,11 @@ fn campaign(
     published: &Published,
     load: kvzone_core::job::Load,
 ) -> Campaign {
-    let contender = |store: &&str| Contender {
-        store: store.to_string(),
-        overrides: Default::default(),
-    };
+    let contender = |store: &&str| Contender::of(store);
     Campaign {
         contenders: zdb::STORES.iter().map(contender).collect(),
         loads: vec![load],
+        _kept: None,
         repeat: arguments.repeat,
         seed: arguments.seed,
         durability: DurabilityName::Written,

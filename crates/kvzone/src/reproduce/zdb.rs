@@ -137,6 +137,7 @@ impl Published {
             popularity: None,
             verify_every: 64,
             compressible: 0.5,
+            ..Load::default()
         }
     }
 }

@@ -4,7 +4,6 @@
 //! (`key-size = 16`, `stores = ["zdb", "leveldb"]`, `cold = true`); what stands
 //! on the command line as well wins, but for `set`, which adds up.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,11 +11,16 @@ use std::time::Duration;
 use clap::{Args, Parser, ValueEnum};
 use kvzone_core::adapter::{DurabilityName, Profile};
 use kvzone_core::error::{Error, Result};
-use kvzone_core::job::{Load, Popularity, SizeChoice, Until};
+use kvzone_core::job::{KeySource, Load, Popularity, SizeChoice, Until, Writers};
+use kvzone_core::key_patterns::KeyPattern;
 use kvzone_core::names::nearest;
-use kvzone_core::size;
 
 use super::campaign::{Campaign, Contender};
+use super::parse::{
+    PatternName, parse_batch, parse_bytes, parse_count, parse_pattern, parse_popularity,
+    parse_positive, parse_share, parse_sizes,
+};
+use crate::datasets::{self, Keys};
 use crate::supervisor::Patience;
 
 /// Options of `kvzone run`.
@@ -42,11 +46,20 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "N", default_value = "1000000", value_parser = parse_count)]
     keys: u64,
     /// Bytes of a key: 16, or 16-64 for uniform; up to 8 are integers
-    #[arg(long, value_name = "SIZE", default_value = "16", value_parser = parse_sizes)]
-    key_size: SizeChoice,
-    /// Bytes of a value: 100, 4KiB, or 16-64 for uniform
-    #[arg(long, value_name = "SIZE", default_value = "100", value_parser = parse_sizes)]
-    value_size: SizeChoice,
+    /// [default: 16, or the pattern's or data set's own]
+    #[arg(long, value_name = "SIZE", value_parser = parse_sizes)]
+    key_size: Option<SizeChoice>,
+    /// How keys look: random, worst, small, 2-level (ForestDB 2016, table 2)
+    /// [default: spread evenly]
+    #[arg(long, value_name = "PATTERN", value_parser = parse_pattern, conflicts_with = "dataset")]
+    key_pattern: Option<PatternName>,
+    /// Keys and value sizes of a data set; `kvzone list datasets` shows all
+    #[arg(long, value_name = "NAME", conflicts_with = "key_size")]
+    dataset: Option<String>,
+    /// Bytes of a value: 100, 4KiB, or 16-64 for uniform [default: 100, or the
+    /// data set's own]
+    #[arg(long, value_name = "SIZE", value_parser = parse_sizes)]
+    value_size: Option<SizeChoice>,
     /// Operations of the measured phase [default: as many as keys]
     #[arg(long, value_name = "N", value_parser = parse_count, conflicts_with = "seconds")]
     operations: Option<u64>,
@@ -59,9 +72,22 @@ pub(crate) struct RunArguments {
     /// What every write promises when it returns
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t = DurabilityArgument::Written)]
     durability: DurabilityArgument,
-    /// Writes in a batch
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    batch: u32,
+    /// Writes in a batch: 100, or 10-100 for any number between, equally
+    /// likely. Where the workload reads as well, updates are gathered
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_batch)]
+    batch: (u32, u32),
+    /// Share of updates in workload mixed, in percent [default: 20]
+    #[arg(long, value_name = "P")]
+    update_percent: Option<u32>,
+    /// Entries that a scan visits: 100, or 1-100 [default: 1-100]
+    #[arg(long, value_name = "N", value_parser = parse_sizes)]
+    scan_length: Option<SizeChoice>,
+    /// Threads that update loaded keys while the others read
+    #[arg(long, value_name = "T")]
+    writers: Option<u32>,
+    /// Updates a second over all writers [default: as fast as it goes]
+    #[arg(long, value_name = "OPS", value_parser = parse_positive, requires = "writers")]
+    writer_rate: Option<f64>,
     /// Operations a second over all threads: an open loop, with latency from
     /// the intended start [default: as fast as it goes]
     #[arg(long, value_name = "OPS", value_parser = parse_positive)]
@@ -78,6 +104,9 @@ pub(crate) struct RunArguments {
     /// Read every key once before the measured phase
     #[arg(long, conflicts_with = "cold")]
     warm: bool,
+    /// Let each store give space back between load and run
+    #[arg(long)]
+    compact: bool,
     /// Open each store again after the run, and time it
     #[arg(long)]
     reopen: bool,
@@ -88,7 +117,8 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "STORE.OPTION=VALUE")]
     set: Vec<String>,
     /// Which keys are chosen: uniform, zipfian, zipfian:0.8, ycsb-zipfian,
-    /// latest, sequential [default: the workload's own]
+    /// latest, sequential, groups:1:20000 (zipfian groups of random keys)
+    /// [default: the workload's own]
     #[arg(long, value_name = "LAW", value_parser = parse_popularity)]
     popularity: Option<Popularity>,
     /// Compare one read in so many with what was written; 1 for all
@@ -193,23 +223,41 @@ impl RunArguments {
             (_, Some(seconds)) => Until::Seconds(seconds),
             (operations, None) => Until::Operations(operations.unwrap_or(self.keys)),
         };
+        let mut keys = self.key_choice()?;
+        if let Some(size) = self.value_size {
+            keys.value_bytes = size;
+        }
         let load = |workload: &String| Load {
             workload: workload.clone(),
             seed: self.seed,
             keys: self.keys,
-            key_bytes: self.key_size,
-            value_bytes: self.value_size,
+            key_source: keys.source.clone(),
+            key_bytes: keys.key_bytes,
+            value_bytes: keys.value_bytes,
             until,
             threads: self.threads,
-            batch: self.batch,
+            batch: self.batch.1,
+            batch_least: Some(self.batch.0).filter(|&least| least != self.batch.1),
             rate: self.rate,
+            writers: self.writers.map(|threads| Writers {
+                threads,
+                rate: self.writer_rate,
+            }),
+            update_percent: self.update_percent,
+            scan_entries: self.scan_length,
             popularity: self.popularity,
             verify_every: self.verify_every,
             compressible: self.compressible,
         };
+        let loads = self.workload.iter().map(load).collect();
+        let mut contenders = contenders(&self.stores, &self.set)?;
+        for contender in &mut contenders {
+            contender.compact = self.compact;
+        }
         Ok(Campaign {
-            contenders: contenders(&self.stores, &self.set)?,
-            loads: self.workload.iter().map(load).collect(),
+            contenders,
+            loads,
+            _kept: keys.kept,
             repeat: self.repeat,
             seed: self.seed,
             durability: self.durability.into(),
@@ -223,6 +271,23 @@ impl RunArguments {
             patience: Patience {
                 idle: Duration::from_secs_f64(self.patience),
             },
+        })
+    }
+}
+
+impl RunArguments {
+    /// How keys look, and the sizes that go with them.
+    fn key_choice(&self) -> Result<Keys> {
+        if let Some(name) = &self.dataset {
+            return datasets::find(name)?.keys(self.keys, &self.dir);
+        }
+        let pattern = self.key_pattern.map(|name| name.pattern(self.key_size));
+        let own = pattern.map_or(SizeChoice::Fixed(16), KeyPattern::sizes);
+        Ok(Keys {
+            source: pattern.map_or(KeySource::Spread, KeySource::Pattern),
+            key_bytes: self.key_size.unwrap_or(own),
+            value_bytes: SizeChoice::Fixed(100),
+            kept: None,
         })
     }
 }
@@ -303,10 +368,7 @@ fn contenders(stores: &[String], set: &[String]) -> Result<Vec<Contender>> {
         if found.iter().any(|contender| &contender.store == name) {
             return Err(Error::Usage(format!("--stores names {name} twice")));
         }
-        found.push(Contender {
-            store: name.clone(),
-            overrides: BTreeMap::new(),
-        });
+        found.push(Contender::of(name));
     }
     for setting in set {
         let malformed = || {
@@ -331,111 +393,9 @@ fn contenders(stores: &[String], set: &[String]) -> Result<Vec<Contender>> {
     Ok(found)
 }
 
-/// A whole number, with `_` between digits if that helps, or with k, M or G.
-pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
-    let digits = text.replace('_', "");
-    let (digits, factor) = match digits.trim_end_matches(['k', 'K', 'M', 'G']) {
-        stem if stem.len() == digits.len() => (stem, 1),
-        stem => match &digits[stem.len()..] {
-            "k" | "K" => (stem, 1_000),
-            "M" => (stem, 1_000_000),
-            "G" => (stem, 1_000_000_000),
-            _ => return Err("expected a number, such as 1000000, 1_000_000 or 1M".to_string()),
-        },
-    };
-    let count: Option<u64> = digits.parse().ok();
-    match count.and_then(|count| count.checked_mul(factor)) {
-        Some(0) => Err("expected at least 1".to_string()),
-        Some(count) => Ok(count),
-        None => Err("expected a number, such as 1000000, 1_000_000 or 1M".to_string()),
-    }
-}
-
-/// `100`, `4KiB`, `16-64`.
-pub(crate) fn parse_sizes(text: &str) -> Result<SizeChoice, String> {
-    let one = |text: &str| size::parse(text).map_err(|error| error.to_string());
-    match text.split_once('-') {
-        None => Ok(SizeChoice::Fixed(one(text)?)),
-        Some((from, to)) => {
-            let (from, to) = (one(from)?, one(to)?);
-            if from > to {
-                return Err(format!("the smallest, {from}, is above the largest, {to}"));
-            }
-            Ok(SizeChoice::Uniform(from, to))
-        }
-    }
-}
-
-pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
-    size::parse(text).map_err(|error| error.to_string())
-}
-
-pub(crate) fn parse_positive(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if value > 0.0 && value <= 1e12 => Ok(value),
-        _ => Err("expected a number above 0".to_string()),
-    }
-}
-
-fn parse_share(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
-        _ => Err("expected a number from 0 to 1".to_string()),
-    }
-}
-
-fn parse_popularity(text: &str) -> Result<Popularity, String> {
-    let exponent = |text: &str| match text.parse::<f64>() {
-        Ok(value) if value > 0.0 && value <= 10.0 => Ok(Popularity::Zipfian(value)),
-        _ => Err(format!(
-            "the exponent {text:?} is no number above 0 and at most 10"
-        )),
-    };
-    match text.split_once(':') {
-        Some(("zipfian", number)) => exponent(number),
-        None => match text {
-            "uniform" => Ok(Popularity::Uniform),
-            "zipfian" => Ok(Popularity::Zipfian(0.99)),
-            "ycsb-zipfian" => Ok(Popularity::YcsbZipfian),
-            "latest" => Ok(Popularity::Latest),
-            "sequential" => Ok(Popularity::Sequential),
-            _ => Err(unknown_law(text)),
-        },
-        Some(_) => Err(unknown_law(text)),
-    }
-}
-
-fn unknown_law(text: &str) -> String {
-    let laws = ["uniform", "zipfian", "ycsb-zipfian", "latest", "sequential"];
-    format!(
-        "there is no law {text:?}; near it: {}",
-        nearest(text, laws).join(", ")
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counts_sizes_and_laws_are_read_and_nonsense_is_not() {
-        assert_eq!(parse_count("1_000"), Ok(1000));
-        assert_eq!(parse_count("2M"), Ok(2_000_000));
-        for text in ["", "0", "-1", "1.5", "M", "kM", "99999999999G"] {
-            assert!(parse_count(text).is_err(), "{text}");
-        }
-        assert_eq!(parse_sizes("4KiB"), Ok(SizeChoice::Fixed(4096)));
-        assert_eq!(parse_sizes("16-64"), Ok(SizeChoice::Uniform(16, 64)));
-        for text in ["64-16", "-", "16-", "x"] {
-            assert!(parse_sizes(text).is_err(), "{text}");
-        }
-        assert_eq!(
-            parse_popularity("zipfian:0.8"),
-            Ok(Popularity::Zipfian(0.8))
-        );
-        assert!(parse_popularity("zipfain").unwrap_err().contains("zipfian"));
-        assert!(parse_popularity("zipfian:nan").is_err());
-    }
 
     #[test]
     fn settings_belong_to_stores_that_run() {

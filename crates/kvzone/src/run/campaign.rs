@@ -13,6 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use kvzone_core::adapter::{DurabilityName, Profile};
 use kvzone_core::driver;
@@ -41,6 +42,22 @@ pub(crate) struct Contender {
     pub(crate) store: String,
     /// Options by name.
     pub(crate) overrides: BTreeMap<String, String>,
+    /// Compact it between load and run.
+    pub(crate) compact: bool,
+    /// What tells it from another contender of the same store.
+    pub(crate) variant: Option<String>,
+}
+
+impl Contender {
+    /// A store with its own settings.
+    pub(crate) fn of(store: &str) -> Contender {
+        Contender {
+            store: store.to_string(),
+            overrides: BTreeMap::new(),
+            compact: false,
+            variant: None,
+        }
+    }
 }
 
 /// What is to be run.
@@ -50,6 +67,8 @@ pub(crate) struct Campaign {
     pub(crate) contenders: Vec<Contender>,
     /// What they do, one after the other in each round.
     pub(crate) loads: Vec<Load>,
+    /// A folder with files that the loads name; it goes away with the campaign.
+    pub(crate) _kept: Option<Arc<RunFolder>>,
     /// Rounds.
     pub(crate) repeat: u32,
     /// Decides the order in rounds, and is the seed of the loads.
@@ -111,6 +130,8 @@ impl Campaign {
             cold: self.cold,
             warm: self.warm,
             reopen: self.reopen,
+            compact: contender.compact,
+            variant: contender.variant.clone(),
             load: load.clone(),
         }
     }
@@ -201,7 +222,10 @@ impl Rest<'_> {
         repeat: u32,
         audience: &mut dyn Audience,
     ) -> Result<()> {
-        let known = (contender.store.clone(), load.workload.clone());
+        let known = (
+            contender.store.clone() + contender.variant.as_deref().unwrap_or_default(),
+            load.workload.clone(),
+        );
         if self.left_out.contains(&known) {
             return Ok(());
         }
@@ -271,6 +295,7 @@ mod tests {
             popularity: None,
             verify_every: 1,
             compressible: 0.0,
+            ..Load::default()
         };
         let read = room_needed(&load("read-random"));
         assert!(read > 2_000_000_000);

@@ -3,10 +3,12 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `arguments` | what is asked on the command line or in a file |
+//! | `parse` | values of options: sizes, laws, patterns |
 //! | `campaign` | rounds of workers |
 
 pub(crate) mod arguments;
 pub(crate) mod campaign;
+pub(crate) mod parse;
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};

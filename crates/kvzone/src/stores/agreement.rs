@@ -38,6 +38,8 @@ fn outcome(adapter: &dyn Adapter, load: &Load) -> Option<Option<String>> {
         cold: false,
         warm: false,
         reopen: false,
+        compact: false,
+        variant: None,
         load: load.clone(),
     };
     let what = format!("{} {load:?}", adapter.name());
@@ -78,7 +80,7 @@ fn all_stores_that_are_found_return_the_same() {
                 rate: None,
                 popularity: None,
                 verify_every: 1,
-                compressible: 0.5,
+                ..Load::default()
             };
             let Some(found) = outcome(&*adapter, &load) else {
                 eprintln!("n/a: {} {}", adapter.name(), workload.name);

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  all() ─▶ cambium.rs                 every engine of ours
+//!           couchstore.rs              one of them, set like an older one
 //!           leveldb.rs, rocksdb.rs   ─┐
 //!           kyotocabinet, lmdb, sqlite ├─▶ library.rs   found and loaded here,
 //!                                    ─┘                 or named as missing
@@ -25,6 +26,7 @@ mod broken;
 mod cambium;
 #[cfg(test)]
 pub(crate) mod conformance;
+mod couchstore;
 #[allow(unsafe_code)]
 mod kyotocabinet;
 #[allow(unsafe_code)]
@@ -45,6 +47,12 @@ mod sqlite;
 /// missing too.
 pub(crate) fn all() -> Vec<Box<dyn Adapter>> {
     let mut stores = cambium::adapters();
+    let forest = cambium::adapters()
+        .into_iter()
+        .find(|store| store.name() == "forest");
+    if let Some(forest) = forest {
+        stores.push(Box::new(couchstore::Couchstore::new(forest)));
+    }
     stores.push(Box::new(leveldb::LevelDb));
     stores.push(Box::new(rocksdb::RocksDb::PLAIN));
     stores.push(Box::new(rocksdb::RocksDb::BLOB));

@@ -144,7 +144,7 @@ fn different_answers_to_the_same_questions_are_told() {
 #[test]
 fn percentiles_of_few_calls_are_left_out() {
     let mut few = run("a", 0, 1.0);
-    few.extra.insert("batch".to_string(), json!(100));
+    few.extra.insert("calls_insert".to_string(), json!(100));
     let found = &summarize(&report(vec![few]), &names(&["a"]))[0];
     assert_eq!(found.rows[0].p999, None);
     assert_eq!(found.rows[0].p99, Some(30.0));

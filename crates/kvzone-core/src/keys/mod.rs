@@ -22,9 +22,19 @@
 //!                  in order; keys inserted later fall between the loaded ones
 //!           8..    letters a to p that the seed and the place decide
 //! ```
+//!
+//! So it is unless the load names a source of keys ([`KeySource`]): a published
+//! pattern, whose keys are functions of their place and in no known order, or
+//! the lines of a file, held in memory, sorted.
 
+mod list;
+
+use std::sync::Arc;
+
+use self::list::KeyList;
 use crate::error::{Error, Result};
-use crate::job::{Load, SizeChoice};
+use crate::job::{KeySource, Load, SizeChoice};
+use crate::key_patterns::{KeyPattern, Keys};
 use crate::permutation::Permutation;
 use crate::random::{below, mix_two};
 use crate::workload::FillOrder;
@@ -50,9 +60,18 @@ pub struct KeySpace {
     room: u64,
     sizes: SizeChoice,
     order: Option<Permutation>,
-    /// Width of a place's stripe; 0 for integers.
-    stripe: u64,
+    form: Form,
     seed: u64,
+}
+
+/// How the bytes of a place are made.
+#[derive(Clone, Debug)]
+enum Form {
+    Integers,
+    /// Each place has a stripe, so wide, of all 64-bit numbers.
+    Stripes(u64),
+    Pattern(Keys),
+    List(Arc<KeyList>),
 }
 
 impl KeySpace {
@@ -60,11 +79,19 @@ impl KeySpace {
     /// inserted later (`None`: as many as there is time for). A usage error if
     /// keys of that size cannot tell so many apart.
     pub fn new(load: &Load, fill: FillOrder, inserted: Option<u64>) -> Result<Self> {
-        let (smallest, largest) = (load.key_bytes.smallest(), load.key_bytes.largest());
-        check_sizes(smallest, largest)?;
         if load.keys == 0 {
             return Err(Error::Usage("keys: there must be at least one".to_string()));
         }
+        match &load.key_source {
+            KeySource::Spread => Self::spread(load, fill, inserted),
+            KeySource::Pattern(pattern) => Self::of_pattern(load, *pattern, inserted),
+            KeySource::File(path) => Self::of_list(load, fill, KeyList::read(path)?, inserted),
+        }
+    }
+
+    fn spread(load: &Load, fill: FillOrder, inserted: Option<u64>) -> Result<Self> {
+        let (smallest, largest) = (load.key_bytes.smallest(), load.key_bytes.largest());
+        check_sizes(smallest, largest)?;
         let integers = largest <= INTEGER_BYTES;
         let possible = if largest < INTEGER_BYTES {
             1_u64 << (8 * largest)
@@ -85,9 +112,69 @@ impl KeySpace {
             room,
             sizes: load.key_bytes,
             order: (fill == FillOrder::Random).then_some(order),
-            stripe: if integers { 0 } else { u64::MAX / room },
+            form: if integers {
+                Form::Integers
+            } else {
+                Form::Stripes(u64::MAX / room)
+            },
             seed: load.seed,
         })
+    }
+
+    fn of_pattern(load: &Load, pattern: KeyPattern, inserted: Option<u64>) -> Result<Self> {
+        let room = load.keys.saturating_add(inserted.unwrap_or(UNBOUNDED_ROOM));
+        let own = pattern.sizes();
+        let keys = match (load.key_bytes, pattern.least_fixed_bytes()) {
+            (bytes, _) if bytes == own => Keys::new(pattern, load.seed),
+            (SizeChoice::Fixed(bytes), Some(least)) if (least..=MOST_BYTES).contains(&bytes) => {
+                Keys::of_bytes(pattern, load.seed, bytes as usize)
+            }
+            (bytes, least) => {
+                let choices = match least {
+                    Some(least) => format!("one size from {least} bytes to 1 MiB, or no size"),
+                    None => "no size: it has its own".to_string(),
+                };
+                return Err(Error::Usage(format!(
+                    "keys of pattern {pattern} of {} to {} bytes: give {choices}",
+                    bytes.smallest(),
+                    bytes.largest()
+                )));
+            }
+        };
+        Ok(KeySpace {
+            loaded: load.keys,
+            room,
+            sizes: load.key_bytes,
+            order: Some(Permutation::new(room, mix_two(load.seed, ORDER))),
+            form: Form::Pattern(keys),
+            seed: load.seed,
+        })
+    }
+
+    fn of_list(load: &Load, fill: FillOrder, list: KeyList, inserted: Option<u64>) -> Result<Self> {
+        let wanted = load.keys.saturating_add(inserted.unwrap_or(0));
+        if inserted.is_none() || wanted > list.count() {
+            let at_most = if inserted.is_none() { " or more" } else { "" };
+            return Err(Error::Usage(format!(
+                "{wanted} keys{at_most}: {} has {} that differ",
+                list.name(),
+                list.count()
+            )));
+        }
+        let order = Permutation::new(wanted, mix_two(load.seed, ORDER));
+        Ok(KeySpace {
+            loaded: load.keys,
+            room: wanted,
+            sizes: load.key_bytes,
+            order: (fill == FillOrder::Random).then_some(order),
+            form: Form::List(Arc::new(list.evenly(wanted))),
+            seed: load.seed,
+        })
+    }
+
+    /// True if places are in key order; of a pattern's keys nobody knows.
+    pub fn is_ordered(&self) -> bool {
+        !matches!(self.form, Form::Pattern(_))
     }
 
     /// Keys that the load puts: numbers below it.
@@ -122,22 +209,49 @@ impl KeySpace {
     #[inline]
     pub fn append(&self, number: u64, keys: &mut Vec<u8>) -> usize {
         let place = self.place_of(number);
-        let size = self.key_bytes(number);
-        if self.stripe == 0 {
-            let bytes = place.to_be_bytes();
-            keys.extend_from_slice(&bytes[bytes.len() - size..]);
-        } else {
-            let point = below(mix_two(self.seed ^ POINT, place), self.stripe);
-            let start = place * self.stripe + point;
-            keys.extend_from_slice(&start.to_be_bytes());
-            append_letters(self.seed, place, size - INTEGER_BYTES as usize, keys);
+        match &self.form {
+            Form::Integers => {
+                let size = self.sizes.smallest() as usize;
+                let bytes = place.to_be_bytes();
+                keys.extend_from_slice(&bytes[bytes.len() - size..]);
+                size
+            }
+            Form::Stripes(stripe) => {
+                let size = self.spread_bytes(number);
+                let point = below(mix_two(self.seed ^ POINT, place), *stripe);
+                let start = place * stripe + point;
+                keys.extend_from_slice(&start.to_be_bytes());
+                append_letters(self.seed, place, size - INTEGER_BYTES as usize, keys);
+                size
+            }
+            Form::Pattern(pattern) => pattern.append(place, keys),
+            Form::List(list) => {
+                let key = list.get(place);
+                keys.extend_from_slice(key);
+                key.len()
+            }
         }
-        size
     }
 
     /// Bytes of a key.
-    #[inline]
     pub fn key_bytes(&self, number: u64) -> usize {
+        match &self.form {
+            Form::Integers | Form::Stripes(_) => self.spread_bytes(number),
+            Form::Pattern(pattern) => pattern.append(self.place_of(number), &mut Vec::new()),
+            Form::List(list) => list.get(self.place_of(number)).len(),
+        }
+    }
+
+    /// Bytes of the longest key, or a bound of them.
+    pub fn longest_bytes(&self) -> u64 {
+        match &self.form {
+            Form::List(list) => list.longest_bytes(),
+            _ => self.sizes.largest(),
+        }
+    }
+
+    #[inline]
+    fn spread_bytes(&self, number: u64) -> usize {
         match self.sizes {
             SizeChoice::Fixed(bytes) => bytes as usize,
             sizes => sizes.pick(mix_two(self.seed ^ SIZE, number)) as usize,
@@ -147,11 +261,12 @@ impl KeySpace {
     /// The number of a key that a store returned; none if it is no key of
     /// this job.
     pub fn number_of(&self, key: &[u8]) -> Option<u64> {
-        let head = key.len().min(INTEGER_BYTES as usize);
-        let start = key[..head]
-            .iter()
-            .fold(0_u64, |number, &byte| number << 8 | u64::from(byte));
-        let place = start.checked_div(self.stripe).unwrap_or(start);
+        let place = match &self.form {
+            Form::Integers => leading_number(key),
+            Form::Stripes(stripe) => leading_number(key) / stripe,
+            Form::Pattern(pattern) => pattern.number_of(key, self.room)?,
+            Form::List(list) => list.place_of(key)?,
+        };
         if place >= self.room {
             return None;
         }
@@ -160,6 +275,14 @@ impl KeySpace {
         self.append(number, &mut expected);
         (expected == key).then_some(number)
     }
+}
+
+/// The integer that a key begins with.
+fn leading_number(key: &[u8]) -> u64 {
+    let head = key.len().min(INTEGER_BYTES as usize);
+    key[..head]
+        .iter()
+        .fold(0_u64, |number, &byte| number << 8 | u64::from(byte))
 }
 
 fn check_sizes(smallest: u64, largest: u64) -> Result<()> {
@@ -289,6 +412,59 @@ mod tests {
         assert!((0..1_000).all(|n| sizes[n] == space.key_bytes(n as u64)));
         assert_eq!(sizes.iter().min(), Some(&9));
         assert_eq!(sizes.iter().max(), Some(&40));
+    }
+
+    #[test]
+    fn keys_of_a_pattern_are_found_again_and_have_no_known_order() {
+        let load = |bytes| Load {
+            key_source: KeySource::Pattern(KeyPattern::TwoLevel),
+            key_bytes: bytes,
+            ..load("fill-random")
+        };
+        for bytes in [SizeChoice::Fixed(32), KeyPattern::TwoLevel.sizes()] {
+            let space = KeySpace::new(&load(bytes), FillOrder::Random, Some(10)).unwrap();
+            assert!(!space.is_ordered());
+            for number in 0..1_010 {
+                let key = bytes_of(&space, number);
+                assert_eq!(key.len(), space.key_bytes(number));
+                assert!((bytes.smallest()..=bytes.largest()).contains(&(key.len() as u64)));
+                assert_eq!(space.number_of(&key), Some(number));
+            }
+        }
+        for bytes in [SizeChoice::Fixed(15), SizeChoice::Uniform(20, 30)] {
+            let error = KeySpace::new(&load(bytes), FillOrder::Random, Some(0)).unwrap_err();
+            assert!(error.to_string().contains("one size from 16"), "{error}");
+        }
+    }
+
+    #[test]
+    fn keys_of_a_file_are_its_lines_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys");
+        let lines: String = (0..2_000).map(|line| format!("key {line:04}\n")).collect();
+        std::fs::write(&path, lines).unwrap();
+        let load = |keys| Load {
+            key_source: KeySource::File(path.clone()),
+            keys,
+            ..load("fill-random")
+        };
+        let space = KeySpace::new(&load(1_000), FillOrder::Random, Some(0)).unwrap();
+        assert!(space.is_ordered());
+        let mut last = Vec::new();
+        for place in 0..1_000 {
+            let key = bytes_of(&space, space.number_at(place));
+            assert_eq!(space.number_of(&key), Some(space.number_at(place)));
+            assert!(key > last, "in key order");
+            last = key;
+        }
+        assert_eq!(last, b"key 1998", "taken evenly from the whole file");
+        assert_eq!(
+            space.number_of(b"key 0001"),
+            None,
+            "a line that was not taken"
+        );
+        let error = KeySpace::new(&load(2_001), FillOrder::Random, Some(0)).unwrap_err();
+        assert!(error.to_string().contains("2000 that differ"), "{error}");
     }
 
     #[test]

@@ -1,0 +1,211 @@
+//! Values of options: counts, sizes, batches, laws, patterns.
+
+use kvzone_core::job::{Popularity, SizeChoice};
+use kvzone_core::key_patterns::KeyPattern;
+use kvzone_core::names::nearest;
+use kvzone_core::size;
+
+/// A whole number, with `_` between digits if that helps, or with k, M or G.
+pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
+    let digits = text.replace('_', "");
+    let (digits, factor) = match digits.trim_end_matches(['k', 'K', 'M', 'G']) {
+        stem if stem.len() == digits.len() => (stem, 1),
+        stem => match &digits[stem.len()..] {
+            "k" | "K" => (stem, 1_000),
+            "M" => (stem, 1_000_000),
+            "G" => (stem, 1_000_000_000),
+            _ => return Err("expected a number, such as 1000000, 1_000_000 or 1M".to_string()),
+        },
+    };
+    let count: Option<u64> = digits.parse().ok();
+    match count.and_then(|count| count.checked_mul(factor)) {
+        Some(0) => Err("expected at least 1".to_string()),
+        Some(count) => Ok(count),
+        None => Err("expected a number, such as 1000000, 1_000_000 or 1M".to_string()),
+    }
+}
+
+/// `100`, `4KiB`, `16-64`.
+pub(crate) fn parse_sizes(text: &str) -> Result<SizeChoice, String> {
+    let one = |text: &str| size::parse(text).map_err(|error| error.to_string());
+    match text.split_once('-') {
+        None => Ok(SizeChoice::Fixed(one(text)?)),
+        Some((from, to)) => {
+            let (from, to) = (one(from)?, one(to)?);
+            if from > to {
+                return Err(format!("the smallest, {from}, is above the largest, {to}"));
+            }
+            Ok(SizeChoice::Uniform(from, to))
+        }
+    }
+}
+
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+    size::parse(text).map_err(|error| error.to_string())
+}
+
+pub(crate) fn parse_positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value <= 1e12 => Ok(value),
+        _ => Err("expected a number above 0".to_string()),
+    }
+}
+
+pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
+        _ => Err("expected a number from 0 to 1".to_string()),
+    }
+}
+
+pub(crate) fn parse_popularity(text: &str) -> Result<Popularity, String> {
+    let exponent = |text: &str| match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value <= 10.0 => Ok(Popularity::Zipfian(value)),
+        _ => Err(format!(
+            "the exponent {text:?} is no number above 0 and at most 10"
+        )),
+    };
+    match text.split_once(':') {
+        Some(("zipfian", number)) => exponent(number),
+        Some(("groups", numbers)) => parse_groups(numbers),
+        None => match text {
+            "uniform" => Ok(Popularity::Uniform),
+            "zipfian" => Ok(Popularity::Zipfian(0.99)),
+            "ycsb-zipfian" => Ok(Popularity::YcsbZipfian),
+            "latest" => Ok(Popularity::Latest),
+            "sequential" => Ok(Popularity::Sequential),
+            _ => Err(unknown_law(text)),
+        },
+        Some(_) => Err(unknown_law(text)),
+    }
+}
+
+/// `EXPONENT` or `EXPONENT:GROUPS`; 20,000 groups as in the ForestDB paper.
+fn parse_groups(text: &str) -> Result<Popularity, String> {
+    let (exponent, groups) = text.split_once(':').unwrap_or((text, "20000"));
+    match (exponent.parse::<f64>(), groups.parse::<u64>()) {
+        (Ok(exponent), Ok(groups)) if (0.0..=10.0).contains(&exponent) && groups > 0 => {
+            Ok(Popularity::Groups { exponent, groups })
+        }
+        _ => Err(format!(
+            "{text:?}: write groups:EXPONENT or groups:EXPONENT:GROUPS, with an exponent from 0 to 10"
+        )),
+    }
+}
+
+fn unknown_law(text: &str) -> String {
+    let laws = [
+        "uniform",
+        "zipfian",
+        "ycsb-zipfian",
+        "latest",
+        "sequential",
+        "groups",
+    ];
+    format!(
+        "there is no law {text:?}; near it: {}",
+        nearest(text, laws).join(", ")
+    )
+}
+
+/// `100` or `10-100`: the fewest and the most.
+pub(crate) fn parse_batch(text: &str) -> Result<(u32, u32), String> {
+    let (least, most) = text.split_once('-').unwrap_or((text, text));
+    match (least.parse::<u32>(), most.parse::<u32>()) {
+        (Ok(least), Ok(most)) if least <= most => Ok((least, most)),
+        _ => Err("expected a number, such as 100, or two, such as 10-100".to_string()),
+    }
+}
+
+/// A pattern of keys as the command line names it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PatternName(KeyPattern);
+
+/// Bytes of random keys, unless a size is given.
+const RANDOM_BYTES: u64 = 16;
+
+const PATTERNS: [KeyPattern; 4] = [
+    KeyPattern::Random(RANDOM_BYTES as usize),
+    KeyPattern::Worst,
+    KeyPattern::Small,
+    KeyPattern::TwoLevel,
+];
+
+fn pattern_name(pattern: KeyPattern) -> String {
+    match pattern {
+        KeyPattern::Random(_) => "random".to_string(),
+        other => other.to_string(),
+    }
+}
+
+pub(crate) fn parse_pattern(text: &str) -> Result<PatternName, String> {
+    let found = PATTERNS.into_iter().find(|&one| pattern_name(one) == text);
+    found.map(PatternName).ok_or_else(|| {
+        let names = PATTERNS.map(pattern_name);
+        let near = nearest(text, names.iter().map(String::as_str));
+        format!("there is no pattern {text:?}; near it: {}", near.join(", "))
+    })
+}
+
+impl PatternName {
+    /// The pattern, for keys of a size.
+    pub(crate) fn pattern(self, bytes: Option<SizeChoice>) -> KeyPattern {
+        match (self.0, bytes) {
+            (KeyPattern::Random(_), Some(sizes)) => KeyPattern::Random(sizes.largest() as usize),
+            (pattern, _) => pattern,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_sizes_and_laws_are_read_and_nonsense_is_not() {
+        assert_eq!(parse_count("1_000"), Ok(1000));
+        assert_eq!(parse_count("2M"), Ok(2_000_000));
+        for text in ["", "0", "-1", "1.5", "M", "kM", "99999999999G"] {
+            assert!(parse_count(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_sizes("4KiB"), Ok(SizeChoice::Fixed(4096)));
+        assert_eq!(parse_sizes("16-64"), Ok(SizeChoice::Uniform(16, 64)));
+        for text in ["64-16", "-", "16-", "x"] {
+            assert!(parse_sizes(text).is_err(), "{text}");
+        }
+        assert_eq!(
+            parse_popularity("zipfian:0.8"),
+            Ok(Popularity::Zipfian(0.8))
+        );
+        assert!(parse_popularity("zipfain").unwrap_err().contains("zipfian"));
+        let groups = Popularity::Groups {
+            exponent: 0.5,
+            groups: 20_000,
+        };
+        assert_eq!(parse_popularity("groups:0.5"), Ok(groups));
+        assert_eq!(parse_popularity("groups:0.5:20000"), Ok(groups));
+        for text in ["groups:x", "groups:1:0", "groups:1:2:3", "groups:-1"] {
+            assert!(parse_popularity(text).is_err(), "{text}");
+        }
+        assert!(parse_popularity("zipfian:nan").is_err());
+    }
+
+    #[test]
+    fn batches_are_a_number_or_two() {
+        assert_eq!(parse_batch("7"), Ok((7, 7)));
+        assert_eq!(parse_batch("10-100"), Ok((10, 100)));
+        for text in ["", "x", "5-", "9-3", "-1", "5000000000"] {
+            assert!(parse_batch(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn patterns_have_names_and_the_nearest_is_offered() {
+        let pattern = |text: &str| parse_pattern(text).unwrap();
+        let size = Some(SizeChoice::Fixed(40));
+        assert_eq!(pattern("2-level").pattern(size), KeyPattern::TwoLevel);
+        assert_eq!(pattern("random").pattern(size), KeyPattern::Random(40));
+        assert_eq!(pattern("random").pattern(None), KeyPattern::Random(16));
+        assert!(parse_pattern("2-levle").unwrap_err().contains("2-level"));
+    }
+}
