@@ -114,10 +114,10 @@ impl MemoryGroup {
 
     fn create_in(parent: &Path, version: Version, bytes: u64) -> Result<MemoryGroup, String> {
         if version == Version::Two {
-            enable_memory(parent)?;
             // For the counts of crate::device_reads; a group without them is
             // as good a limit.
             let _ = fs::write(parent.join("cgroup.subtree_control"), "+io");
+            enable_memory(parent)?;
         }
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = parent.join(format!("kvzone-{}-{number}", std::process::id()));

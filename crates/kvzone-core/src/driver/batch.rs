@@ -1,6 +1,6 @@
 //! Changes that go to a store in one call.
 
-use super::stream::{Block, Operation};
+use super::block::{Block, Operation};
 use crate::adapter::Change;
 use crate::values::Values;
 use crate::versions::Versions;

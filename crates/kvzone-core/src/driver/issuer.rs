@@ -16,9 +16,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::batch::Batch;
+use super::block::{Block, Operation};
 use super::clock::Clock;
 use super::recorder::Recorder;
-use super::stream::{Block, Operation, Stream};
+use super::stream::Stream;
 use super::witness::Witness;
 use crate::adapter::Session;
 use crate::error::{Error, Result};

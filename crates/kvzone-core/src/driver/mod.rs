@@ -34,6 +34,7 @@
 //! time, of which 23 are the clock's; the `null` store shows it.
 
 mod batch;
+mod block;
 pub mod clock;
 mod issuer;
 mod observer;

@@ -17,6 +17,7 @@
 //! So a key has one writer, and its versions an order ([`crate::versions`]).
 //! Reads and scans choose among all keys that the thread knows to be there.
 
+use super::block::Block;
 use crate::distribution::{Groups, YcsbZipfian, Zipfian};
 use crate::error::{Error, Result};
 use crate::job::{Popularity, SizeChoice};
@@ -35,52 +36,6 @@ pub const SCAN_SIZES: SizeChoice = SizeChoice::Uniform(1, 100);
 const DRAWS: u64 = 0x6472_6177;
 const SCATTER: u64 = 0x7363_6174;
 const DELETIONS: u64 = 0x6465_6C65;
-
-/// One operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operation {
-    /// What to do.
-    pub kind: OperationKind,
-    /// The key's number; of [`OperationKind::ReadInOrder`] that of the first.
-    pub number: u64,
-    /// Entries to visit, of scans.
-    pub span: u32,
-    key_start: u32,
-    key_bytes: u32,
-}
-
-/// Operations drawn ahead, with the bytes of their keys.
-#[derive(Clone, Debug, Default)]
-pub struct Block {
-    /// In order.
-    pub operations: Vec<Operation>,
-    keys: Vec<u8>,
-}
-
-impl Block {
-    /// The key of one of its operations.
-    #[inline]
-    pub fn key(&self, operation: &Operation) -> &[u8] {
-        let start = operation.key_start as usize;
-        &self.keys[start..start + operation.key_bytes as usize]
-    }
-
-    /// Takes an operation of another block, with its key.
-    pub fn take(&mut self, other: &Block, operation: &Operation) {
-        let key_start = self.keys.len() as u32;
-        self.keys.extend_from_slice(other.key(operation));
-        self.operations.push(Operation {
-            key_start,
-            ..*operation
-        });
-    }
-
-    /// Forgets its operations.
-    pub fn clear(&mut self) {
-        self.operations.clear();
-        self.keys.clear();
-    }
-}
 
 /// What all threads of a phase have in common.
 #[derive(Clone, Debug)]
@@ -194,15 +149,7 @@ impl<'a> Stream<'a> {
                 kinds => kinds[self.random.below(kinds.len() as u64) as usize],
             };
             let (number, span) = self.choose(kind)?;
-            let key_start = block.keys.len() as u32;
-            let key_bytes = self.plan.keys.append(number, &mut block.keys) as u32;
-            block.operations.push(Operation {
-                kind,
-                number,
-                span: span as u32,
-                key_start,
-                key_bytes,
-            });
+            block.push(kind, number, span as u32, self.plan.keys);
             self.left -= match kind {
                 OperationKind::ReadInOrder => span,
                 _ => 1,

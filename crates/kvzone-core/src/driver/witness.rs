@@ -14,7 +14,7 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::stream::Operation;
+use super::block::Operation;
 use crate::adapter::Session;
 use crate::error::{Error, Result};
 use crate::keys::KeySpace;

@@ -62,6 +62,11 @@ impl Real {
         }
     }
 
+    /// How many keys there are, `most` at most. It collects them.
+    pub(crate) fn count(self, most: u64) -> Result<u64> {
+        Ok(self.collect(most)?.len() as u64)
+    }
+
     /// Up to `most` keys; an error if there are none at all.
     pub(super) fn collect(self, most: u64) -> Result<BTreeSet<Vec<u8>>> {
         let mut keys = Collected {

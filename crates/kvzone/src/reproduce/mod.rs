@@ -3,6 +3,8 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `zdb` | tables I to III of the ZDB paper, with the paper's figures |
+//! | `forestdb` | figures 10 and 12 to 19 of the ForestDB paper, with its claims |
+//! | `grid` | tables and claims as text and markdown |
 //! | `table` | what was measured beside what was published, as text and markdown |
 //! | `p_fetch` | figures of the P-Fetch paper: compactions |
 //! | `document` | puts a table between its markers in a document |
@@ -11,6 +13,8 @@
 //! is the ratio between stores, never a rate.
 
 mod document;
+mod forestdb;
+mod grid;
 pub(crate) mod p_fetch;
 mod table;
 mod zdb;
@@ -28,7 +32,7 @@ use kvzone_core::record::{Report, SCHEMA, Status};
 
 use crate::output;
 use crate::run::campaign::{Campaign, Contender};
-use crate::run::parse::{parse_bytes, parse_positive};
+use crate::run::parse::{parse_bytes, parse_count, parse_positive};
 use crate::run::{Stage, write_json};
 use crate::supervisor::Patience;
 use table::Cell;
@@ -38,20 +42,43 @@ use zdb::Published;
 /// had memory for what it read.
 const CACHE: u64 = 256 << 20;
 
+/// Share of the paper's entries, and rounds, unless asked otherwise.
+const DEFAULTS: (f64, u32) = (0.01, 5);
+
+/// Length of a measured phase of a figure.
+const SECONDS: f64 = 5.0;
+
 /// Options of `kvzone reproduce`.
 #[derive(Debug, Args)]
 pub(crate) struct ReproduceArguments {
-    /// What to reproduce: zdb/table1 to table3, p-fetch/fig2, p-fetch/fig4 to
-    /// fig10
+    /// What to reproduce: zdb/table1, forestdb/fig12; `kvzone list presets`
+    /// shows all
     #[arg(value_name = "PAPER/TABLE")]
     name: String,
-    /// Share of the paper's entries or bytes; columns of large values are
-    /// bounded by bytes as well
-    #[arg(long, value_name = "F", default_value_t = 0.01, value_parser = parse_positive)]
-    scale: f64,
-    /// Rounds, in each of which every store runs once
-    #[arg(long, value_name = "R", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repeat: u32,
+    /// Share of the paper's entries; 1 is its full size [default: what takes
+    /// some minutes]
+    #[arg(long, value_name = "F", value_parser = parse_positive)]
+    scale: Option<f64>,
+    /// Rounds, in each of which every store runs once [default: 5, or 1 for
+    /// figures of forestdb]
+    #[arg(long, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: Option<u32>,
+    /// Stores in place of the figure's own, such as forest,rocksdb
+    #[arg(long, value_name = "STORE,...", value_delimiter = ',')]
+    stores: Vec<String>,
+    /// Points of the figure, as its rows call them, such as 32,1024
+    #[arg(long, value_name = "POINT,...", value_delimiter = ',')]
+    points: Vec<String>,
+    /// Every point of the figure, not every other one
+    #[arg(long, conflicts_with = "points")]
+    all_points: bool,
+    /// Length of each measured phase of a figure
+    #[arg(long, value_name = "S", default_value_t = SECONDS, value_parser = parse_positive)]
+    seconds: f64,
+    /// Operations of each measured phase, in place of its length; lookups of
+    /// each index
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    operations: Option<u64>,
     /// Everything random comes from it
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
@@ -75,12 +102,30 @@ pub(crate) struct ReproduceArguments {
     update: Option<PathBuf>,
 }
 
+impl ReproduceArguments {
+    /// Share of the paper's entries, of presets without a default of their own.
+    fn scale_or_default(&self) -> f64 {
+        self.scale.unwrap_or(DEFAULTS.0)
+    }
+
+    /// Rounds, of presets without a default of their own.
+    fn rounds_or_default(&self) -> u32 {
+        self.repeat.unwrap_or(DEFAULTS.1)
+    }
+}
+
 /// Measures every column of a table, prints it, and writes what was asked for.
 pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode> {
-    if let Some(done) = p_fetch::run(arguments) {
+    if let Some(done) = forestdb::run(arguments).or_else(|| p_fetch::run(arguments)) {
         return done;
     }
     let published = find(&arguments.name)?;
+    if !(arguments.stores.is_empty() && arguments.points.is_empty()) {
+        return Err(Error::Usage(format!(
+            "{} has its own stores and rows: it takes neither --stores nor --points",
+            published.name
+        )));
+    }
     if let Some(path) = &arguments.update {
         // Before minutes of measuring: is there a place for the result?
         document::check(path, published.name)?;
@@ -98,8 +143,8 @@ pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode> {
     }
     let table = table::Table {
         published,
-        scale: arguments.scale,
-        repeat: arguments.repeat,
+        scale: arguments.scale_or_default(),
+        repeat: arguments.rounds_or_default(),
         seed: arguments.seed,
         cells,
     };
@@ -118,23 +163,21 @@ pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode> {
 
 /// Names of everything that can be reproduced, with what it is.
 pub(crate) fn presets() -> impl Iterator<Item = (&'static str, &'static str)> {
-    zdb::TABLES.iter().map(|table| (table.name, table.title))
+    let tables = zdb::TABLES.iter().map(|table| (table.name, table.title));
+    tables.chain(forestdb::presets()).chain(p_fetch::presets())
 }
 
 fn find(name: &str) -> Result<&'static Published> {
-    let tables = || zdb::TABLES.iter();
-    tables().find(|table| table.name == name).ok_or_else(|| {
-        let all: Vec<&str> = tables()
-            .map(|table| table.name)
-            .chain(p_fetch::names())
-            .collect();
-        let near = nearest(name, all.iter().copied());
-        Error::Usage(format!(
-            "there is no {name:?} to reproduce; near it: {}; there are {}",
-            near.join(", "),
-            all.join(", ")
-        ))
-    })
+    zdb::TABLES
+        .iter()
+        .find(|table| table.name == name)
+        .ok_or_else(|| {
+            let near = nearest(name, presets().map(|(name, _)| name));
+            Error::Usage(format!(
+                "there is no {name:?} to reproduce; near it: {}; `kvzone list presets` shows all",
+                near.join(", ")
+            ))
+        })
 }
 
 fn measure(
@@ -144,8 +187,9 @@ fn measure(
     let mut cells = Vec::new();
     let mut all: Option<Report> = None;
     let mut stage = Stage::new();
+    let scale = arguments.scale_or_default();
     for column in published.columns {
-        let load = published.load(column, arguments.scale, arguments.seed);
+        let load = published.load(column, scale, arguments.seed);
         let campaign = campaign(arguments, published, load);
         let outcome = campaign.run(&mut stage)?;
         for warning in &outcome.warnings {
@@ -177,7 +221,7 @@ fn campaign(
         contenders: zdb::STORES.iter().map(contender).collect(),
         loads: vec![load],
         _kept: None,
-        repeat: arguments.repeat,
+        repeat: arguments.rounds_or_default(),
         seed: arguments.seed,
         durability: DurabilityName::Written,
         cache_bytes: CACHE,

@@ -43,9 +43,9 @@ const LEAST_MEMORY: u64 = 160 << 20;
 /// Threads of the workload of figure 8.
 const THREADS: u64 = 4;
 
-/// All names.
-pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    FIGURES.iter().map(|figure| figure.name)
+/// Names with titles.
+pub(super) fn presets() -> impl Iterator<Item = (&'static str, &'static str)> {
+    FIGURES.iter().map(|figure| (figure.name, figure.title))
 }
 
 /// Measures a figure, if there is one of this name.
@@ -61,8 +61,8 @@ fn reproduce(arguments: &ReproduceArguments, figure: &'static Figure) -> Result<
     let (measured, limited) = measure(arguments, figure)?;
     let presented = Presented {
         figure,
-        scale: arguments.scale,
-        repeat: arguments.repeat,
+        scale: arguments.scale_or_default(),
+        repeat: arguments.rounds_or_default(),
         seed: arguments.seed,
         memory_limited: limited,
         measured,
@@ -94,7 +94,7 @@ fn measure(arguments: &ReproduceArguments, figure: &Figure) -> Result<(Vec<Measu
     let directory = place::prepare(&arguments.dir)?;
     let mut measured = Vec::new();
     let mut limited = true;
-    for bytes in figure.bytes(arguments.scale) {
+    for bytes in figure.bytes(arguments.scale_or_default()) {
         // Twice the documents, and the new file beside.
         let times = if figure.kind == Kind::Steady {
             14.0
@@ -107,7 +107,7 @@ fn measure(arguments: &ReproduceArguments, figure: &Figure) -> Result<(Vec<Measu
         let base = Base::make(&folder.path().join("base"), bytes, arguments.seed)?;
         let cases = figure.cases();
         let mut rounds: Vec<Vec<Answer>> = vec![Vec::new(); cases.len()];
-        for round in 0..arguments.repeat {
+        for round in 0..arguments.rounds_or_default() {
             for place in order(arguments.seed, round, cases.len()) {
                 let case = &cases[place];
                 let memory = arguments

@@ -4,7 +4,10 @@
 //! Each index is filled in random order, in batches as a write buffer flushes them, with
 //! nodes in memory: what counts is how many nodes live in the end, and how many of them a
 //! lookup reads. Figures 12b and 13b measure the time of those reads on a disk; their
-//! number is what the index decides.
+//! number is what the index decides, and [`on_disk`] measures both: live nodes in a file
+//! of their own, read past all caches.
+
+pub mod on_disk;
 
 use cambium_base::{Error, Result as IndexResult};
 use cambium_index::hbtrie::{self, Change, Documents, LeafRule, Shape, TrieOptions};
@@ -135,11 +138,23 @@ impl NodeWriter for LiveNodes {
     }
 }
 
+/// An index in memory.
+struct Built {
+    nodes: LiveNodes,
+    root: Option<NodeAddress>,
+    options: TrieOptions,
+    shape: IndexShape,
+}
+
 /// Builds an index and looks at it.
 ///
 /// # Errors
 /// What the index answers: it is checked as well.
 pub fn build(experiment: &Experiment) -> IndexResult<IndexShape> {
+    built(experiment).map(|built| built.shape)
+}
+
+fn built(experiment: &Experiment) -> IndexResult<Built> {
     let options = TrieOptions {
         chunk_bytes: experiment.chunk_bytes,
         shape: experiment.shape,
@@ -170,12 +185,18 @@ pub fn build(experiment: &Experiment) -> IndexResult<IndexShape> {
         return Err(nodes.corrupt(finding.node, finding.what.clone()));
     }
     let statistics = report.statistics;
-    Ok(IndexShape {
+    let shape = IndexShape {
         bytes: statistics.bytes(),
         node_reads: statistics.mean_node_reads(),
         height: statistics.height,
         trees: (statistics.trie_trees.trees, statistics.leaf_trees.trees),
         nodes_written: nodes.nodes.len() as f64 / experiment.keys.max(1) as f64,
+    };
+    Ok(Built {
+        nodes,
+        root,
+        options,
+        shape,
     })
 }
 

@@ -1,0 +1,188 @@
+//! `kvzone reproduce` with so little work that the numbers mean nothing: every
+//! preset runs, says what the paper claims, and fills its place in a document.
+#![allow(clippy::unwrap_used)]
+
+mod harness;
+
+use std::path::Path;
+
+use harness::{folder, kvzone, report, text};
+use serde_json::Value;
+
+/// A preset with stores that need no library.
+fn reproduce(folder: &Path, name: &str, more: &[&str]) -> String {
+    let mut arguments = vec!["reproduce", name, "--json", "out.json"];
+    arguments.extend(more);
+    let output = kvzone(folder, &arguments);
+    let said = text(&output.stderr);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{name}: {said}{}",
+        text(&output.stdout)
+    );
+    text(&output.stdout)
+}
+
+const TINY: [&str; 8] = [
+    "--scale",
+    "1e-6",
+    "--operations",
+    "300",
+    "--memory",
+    "512MiB",
+    "--seed",
+    "3",
+];
+
+fn claims(folder: &Path) -> Vec<Value> {
+    report(folder)["claims"].as_array().unwrap().clone()
+}
+
+#[test]
+fn every_figure_of_stores_runs_and_all_stores_answer_the_same() {
+    for (figure, stores, variants) in [
+        ("fig14", "forest,forest-couchstore", 2),
+        ("fig15", "forest,forest-couchstore", 2),
+        ("fig16", "forest,forest-couchstore", 4),
+        ("fig17", "forest", 4),
+        ("fig18", "forest,forest-couchstore", 2),
+        ("fig19", "forest,forest-couchstore", 2),
+    ] {
+        let folder = folder();
+        let name = format!("forestdb/{figure}");
+        let mut more = TINY.to_vec();
+        more.extend(["--stores", stores, "--all-points"]);
+        let printed = reproduce(folder.path(), &name, &more);
+        assert!(printed.contains("The paper, and whether its direction held"));
+        let report = report(folder.path());
+        let runs = report["runs"].as_array().unwrap();
+        let measured: Vec<&Value> = runs.iter().filter(|run| run["phase"] == "run").collect();
+        assert!(measured.iter().all(|run| run["status"] == "ok"), "{name}");
+        let mut hashes = 0;
+        for point in measured
+            .iter()
+            .map(|run| (&run["extra"]["point"], &run["workload"]))
+        {
+            let same = |run: &&&Value| (&run["extra"]["point"], &run["workload"]) == point;
+            let of_point: Vec<&&Value> = measured.iter().filter(same).collect();
+            assert_eq!(of_point.len(), variants, "{name} {point:?}");
+            let first = &of_point[0]["result_hash"];
+            assert!(
+                of_point.iter().all(|run| &run["result_hash"] == first),
+                "{name} {point:?}"
+            );
+            hashes += usize::from(first.is_string());
+        }
+        assert!(hashes > 0, "{name}: some answers are compared");
+        assert!(!claims(folder.path()).is_empty());
+    }
+}
+
+#[test]
+fn index_figures_count_the_reads_of_every_structure() {
+    for (figure, rows) in [("fig12", 6 * 5), ("fig13", 3 * 5)] {
+        let folder = folder();
+        let name = format!("forestdb/{figure}");
+        let printed = reproduce(
+            folder.path(),
+            &name,
+            &["--scale", "0.003", "--operations", "50"],
+        );
+        assert!(printed.contains("HB+-trie, paper's rule"), "{printed}");
+        let report = report(folder.path());
+        let found = report["rows"].as_array().unwrap();
+        assert_eq!(found.len(), rows);
+        for row in found {
+            assert!(row["node_reads"].as_f64().unwrap() >= 1.0, "{row}");
+            assert!(row["space_bytes"].as_u64().unwrap() >= 4096, "{row}");
+        }
+        assert!(
+            claims(folder.path())
+                .iter()
+                .all(|claim| claim["here"].is_string())
+        );
+        let left = std::fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(left, 1, "the files of nodes are gone");
+    }
+}
+
+#[test]
+fn the_analysis_holds_and_goes_into_its_place_in_a_document() {
+    let folder = folder();
+    let document = folder.path().join("doc.md");
+    let markers = "a\n<!-- begin forestdb/fig10 -->\nyesterday\n<!-- end forestdb/fig10 -->\nz\n";
+    std::fs::write(&document, markers).unwrap();
+    reproduce(folder.path(), "forestdb/fig10", &["--update", "doc.md"]);
+    assert!(
+        claims(folder.path())
+            .iter()
+            .all(|claim| claim["holds"] == true)
+    );
+    let written = std::fs::read_to_string(&document).unwrap();
+    assert!(
+        written.starts_with("a\n<!-- begin forestdb/fig10 -->\n"),
+        "{written}"
+    );
+    assert!(
+        written.contains("kvzone reproduce forestdb/fig10\n```"),
+        "{written}"
+    );
+    assert!(
+        written.contains("| holds here |") && !written.contains("yesterday"),
+        "{written}"
+    );
+}
+
+#[test]
+fn what_is_not_there_offers_what_is_near() {
+    let folder = folder();
+    for (arguments, words) in [
+        (&["forestdb/fig11"][..], "forestdb/fig1"),
+        (&["forestdb/fig14", "--points", "33"], "near it: 32"),
+        (&["forestdb/fig14", "--stores", "forst"], "forest"),
+        (&["forestdb/fig14", "--stores", "forest,forest"], "twice"),
+        (&["forestdb/fig12", "--points", "worst"], "random-8"),
+        (&["zdb/table1", "--stores", "forest"], "neither"),
+        (&["forestdb/fig10", "--update", "none.md"], "none.md"),
+    ] {
+        let mut all = vec!["reproduce"];
+        all.extend(arguments);
+        let output = kvzone(folder.path(), &all);
+        assert!(!output.status.success(), "{arguments:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains(words), "{arguments:?}: {said}");
+        assert_eq!(text(&output.stdout), "");
+    }
+}
+
+#[test]
+fn presets_and_data_sets_are_listed_one_a_line() {
+    let folder = folder();
+    let list = |what: &str| {
+        let output = kvzone(folder.path(), &["list", what]);
+        assert!(output.status.success());
+        text(&output.stdout)
+    };
+    let presets = list("presets");
+    for name in [
+        "zdb/table1",
+        "forestdb/fig10",
+        "forestdb/fig12",
+        "forestdb/fig19",
+    ] {
+        let lines = presets.lines().filter(|line| line.starts_with(name));
+        assert_eq!(lines.count(), 1, "{presets}");
+    }
+    let sets = list("datasets");
+    for name in [
+        "paths-of-usr",
+        "words-of-texts",
+        "files-of-packages",
+        "profile",
+        "url",
+    ] {
+        let lines = sets.lines().filter(|line| line.starts_with(name));
+        assert_eq!(lines.count(), 1, "{sets}");
+    }
+}
