@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # Measures what docs/benchmarks.md shows, and puts the results between the
-# markers of their tables: synced writes alone and together, and the tables of
-# the ZDB paper. On a machine that does other work, believe ratios more than
-# rates. About ten minutes.
+# markers of their tables: synced writes alone and together, the tables of the
+# ZDB paper, and the figures of the ForestDB paper: index structures at a
+# million keys, stores with two points of figures 14 and 16 and all of 17. On a
+# machine that does other work, believe ratios more than rates. About twenty
+# minutes.
 #
-#   BENCH_SCALE    share of the paper's 100 million entries (0.01)
-#   BENCH_ROUNDS   rounds in which stores take turns (5)
+#   BENCH_SCALE    share of the ZDB paper's 100 million entries (0.01)
+#   BENCH_ROUNDS   rounds in which stores take turns there (5)
+#   BENCH_FIGURES  share of the ForestDB paper's 200 million documents (0.0018)
 set -euo pipefail
 export LC_ALL=C
 cd "$(dirname "$0")/.."
@@ -54,5 +57,17 @@ status=0
 for table in zdb/table1 zdb/table2 zdb/table3; do
     "$place/release/kvzone" reproduce "$table" --scale "${BENCH_SCALE:-0.01}" \
         --repeat "${BENCH_ROUNDS:-5}" --dir "$place/bench" --update "$document" || status=$?
+done
+figure() {
+    "$place/release/kvzone" reproduce "forestdb/$1" --dir "$place/bench" \
+        --update "$document" "${@:2}" || status=$?
+}
+for name in fig10 fig12 fig13; do
+    figure "$name"
+done
+figures=${BENCH_FIGURES:-0.0018}
+figure fig14 --scale "$figures" --points 32,1024
+for name in fig16 fig17; do
+    figure "$name" --scale "$figures"
 done
 exit "$status"

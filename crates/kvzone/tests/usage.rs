@@ -97,7 +97,7 @@ fn sizes_and_mixes_that_cannot_be_are_wrong_usage() {
         "--stores",
         "memory",
         "--workload",
-        "ycsb-a",
+        "ycsb-c",
         "--batch",
         "2",
     ];

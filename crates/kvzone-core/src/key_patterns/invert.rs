@@ -1,7 +1,7 @@
 //! From a key back to its number: what a scan returned is held against what
 //! was written without keeping any key.
 //!
-//! The eight bytes behind the prefixes are a number that [`mix`] spread, so
+//! The eight bytes behind the prefixes are a number that `mix` spread, so
 //! [`unmix`] finds it; since prefixes differ in length, each length is tried.
 //! Of `worst`, the branch taken at each level is a bit. What comes out is
 //! believed only if it makes the same key again.

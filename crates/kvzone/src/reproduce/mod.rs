@@ -46,7 +46,7 @@ const CACHE: u64 = 256 << 20;
 const DEFAULTS: (f64, u32) = (0.01, 5);
 
 /// Length of a measured phase of a figure.
-const SECONDS: f64 = 5.0;
+const SECONDS: f64 = 4.0;
 
 /// Options of `kvzone reproduce`.
 #[derive(Debug, Args)]

@@ -1,5 +1,5 @@
 //! Threads that write while those that count read (see
-//! [`Writers`](crate::job::Writers)).
+//! [`Writers`]).
 //!
 //! They draw from streams of their own, so what the readers are asked does not
 //! depend on them, and end when the readers do. What they wrote counts for the
