@@ -150,7 +150,11 @@ impl Work<'_> {
             let thread = thread as u64;
             let issue = Issue {
                 schedule: self.schedule(thread),
-                batch: self.batch(),
+                batch: if self.writes() {
+                    self.batch()
+                } else {
+                    SizeChoice::Fixed(1)
+                },
                 gathers: self.gathers(),
                 ..self.issue(&signals, &counter.0, mix_two(self.phase as u64, thread))
             };
@@ -194,8 +198,13 @@ impl Work<'_> {
 
     /// Whether changes are put together while others are read.
     fn gathers(&self) -> bool {
-        let has = |does: fn(OperationKind) -> bool| self.mix().iter().any(|&(kind, _)| does(kind));
-        self.batch().largest() > 1 && has(OperationKind::reads) && has(OperationKind::writes)
+        let reads = self.mix().iter().any(|(kind, _)| kind.reads());
+        self.batch().largest() > 1 && reads && self.writes()
+    }
+
+    /// Whether the threads that count change anything.
+    fn writes(&self) -> bool {
+        self.mix().is_empty() || self.mix().iter().any(|(kind, _)| kind.writes())
     }
 
     fn result(&self, issued: Vec<Option<Issued>>) -> Result<PhaseResult> {

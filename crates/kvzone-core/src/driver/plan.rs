@@ -188,7 +188,8 @@ fn check_batches(load: &Load, workload: &Workload, mix: &[(OperationKind, u32)])
     }
     let has = |of: OperationKind| mix.iter().any(|&(kind, _)| kind == of);
     let reads = mix.iter().any(|(kind, _)| kind.reads());
-    let writes = mix.is_empty() || mix.iter().any(|(kind, _)| kind.writes());
+    // Of a mix with a share of updates to choose, none of them is a share too.
+    let writes = mix.is_empty() || !workload.only_reads();
     if load.batch > 1 && !writes && load.writers.is_none() {
         return refuse(format!(
             "batches of {}: {} reads, and a batch is of writes",
