@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | `index` | `btree` | whole keys, no prefix compression |
 //! | `write_buffer_entries` | 1 | each batch goes into the tree: at most one waits while another is written |
-//! | `cache_bytes`, `document_cache_bytes` | 0 | the operating system's cache alone |
+//! | `cache_bytes` | 0 | the operating system's cache alone |
 //! | `read_ahead` | 1 | documents and nodes are read one by one |
 //! | `compaction_threshold` | 30 | percent stale, as in the paper (section 4.2) |
 //!
@@ -26,11 +26,10 @@ use kvzone_core::error::{Error, Result};
 
 const NAME: &str = "forest-couchstore";
 
-const OPTIONS: [(&str, &str); 6] = [
+const OPTIONS: [(&str, &str); 5] = [
     ("index", "btree"),
     ("write_buffer_entries", "1"),
     ("cache_bytes", "0"),
-    ("document_cache_bytes", "0"),
     ("read_ahead", "1"),
     ("compaction_threshold", "30"),
 ];
