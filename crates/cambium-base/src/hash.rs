@@ -1,5 +1,7 @@
 //! Bob Jenkins' hashes, used on disk by the ZDB paper's string keys
-//! (`zdb`, section II.E). Never change one: files hold their results.
+//! (`zdb`, section II.E), and SipHash (Aumasson and Bernstein, 2012), for tables
+//! that an attacker must not be able to fill with colliding keys. Never change
+//! one: files hold their results.
 
 /// Jenkins' one-at-a-time hash (1997), begun from `seed`.
 ///
@@ -90,6 +92,55 @@ fn finish(mut a: u32, mut b: u32, mut c: u32) -> (u32, u32) {
     (c, b)
 }
 
+/// SipHash-1-3 of `key` under a secret of two words: who does not know the
+/// secret cannot choose keys that collide.
+///
+/// ```
+/// use cambium_base::hash::sip13;
+/// assert_eq!(sip13(b"", [0, 0]), 0xd1fb_a762_150c_532c);
+/// assert_ne!(sip13(b"oak", [0, 0]), sip13(b"oak", [0, 1]));
+/// ```
+pub fn sip13(key: &[u8], secret: [u64; 2]) -> u64 {
+    let mut state = [
+        secret[0] ^ 0x736f_6d65_7073_6575,
+        secret[1] ^ 0x646f_7261_6e64_6f6d,
+        secret[0] ^ 0x6c79_6765_6e65_7261,
+        secret[1] ^ 0x7465_6462_7974_6573,
+    ];
+    let mut words = key.chunks_exact(8);
+    for word in &mut words {
+        let word = crate::coding::u64_at(word, 0);
+        state[3] ^= word;
+        sip_round(&mut state);
+        state[0] ^= word;
+    }
+    let mut last = [0; 8];
+    let rest = words.remainder();
+    last[..rest.len()].copy_from_slice(rest);
+    last[7] = key.len() as u8;
+    let word = u64::from_le_bytes(last);
+    state[3] ^= word;
+    sip_round(&mut state);
+    state[0] ^= word;
+    state[2] ^= 0xff;
+    (0..3).for_each(|_| sip_round(&mut state));
+    state[0] ^ state[1] ^ state[2] ^ state[3]
+}
+
+fn sip_round(state: &mut [u64; 4]) {
+    let [a, b, c, d] = state;
+    *a = a.wrapping_add(*b);
+    *b = b.rotate_left(13) ^ *a;
+    *a = a.rotate_left(32);
+    *c = c.wrapping_add(*d);
+    *d = d.rotate_left(16) ^ *c;
+    *a = a.wrapping_add(*d);
+    *d = d.rotate_left(21) ^ *a;
+    *c = c.wrapping_add(*b);
+    *b = b.rotate_left(17) ^ *c;
+    *c = c.rotate_left(32);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,5 +162,17 @@ mod tests {
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen.len(), 40);
+    }
+
+    #[test]
+    fn sip13_agrees_with_the_standard_library_at_every_length() {
+        use std::hash::Hasher;
+        let bytes: Vec<u8> = (0..64u8).map(|n| n.wrapping_mul(7)).collect();
+        for length in 0..bytes.len() {
+            // Its default hasher is SipHash-1-3 under a secret of zeros.
+            let mut hasher = std::collections::hash_map::DefaultHasher::new();
+            hasher.write(&bytes[..length]);
+            assert_eq!(sip13(&bytes[..length], [0, 0]), hasher.finish(), "{length}");
+        }
     }
 }

@@ -13,6 +13,7 @@
 //! | [`checksum`] | CRC-32C, seeded by identity and place |
 //! | [`hash`] | Jenkins' one-at-a-time and lookup3 |
 //! | [`layout`] | field tables from which format documents are generated |
+//! | [`extent`] | runs of blocks |
 //! | [`hexdump`] | bytes made readable |
 //! | [`value`] | reference-counted bytes handed to callers |
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@
 pub mod checksum;
 pub mod coding;
 pub mod error;
+pub mod extent;
 pub mod hash;
 pub mod hexdump;
 pub mod identity;
@@ -28,6 +30,7 @@ pub mod order;
 pub mod value;
 
 pub use error::{Error, Result};
+pub use extent::Extent;
 pub use identity::{FileIdentity, FileNumber, StoreId};
 pub use order::{Durability, SequenceNumber};
 pub use value::Value;

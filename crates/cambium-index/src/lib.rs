@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`bloom`] | the blocked Bloom filter of sorted tables |
 //! | [`btree`] | the append-only B+-tree |
+//! | [`cuckoo`] | the cuckoo table of Alphard, in memory, which grows without a pause |
 //! | [`hbtrie`] | the HB+-trie: a patricia trie whose nodes are B+-trees |
 //! | [`flat`] | the flat array of slots of ZDB: a position per integer key |
 //! | [`node_store`] | where the nodes of append-only trees come from and go to |
@@ -12,12 +13,14 @@
 
 pub mod bloom;
 pub mod btree;
+pub mod cuckoo;
 pub mod flat;
 pub mod hbtrie;
 pub mod linear_hash;
 pub mod node_store;
 
 pub use bloom::{BlockedBloom, BloomBuilder};
+pub use cuckoo::CuckooIndex;
 pub use flat::{FlatSlots, Slot, SlotFormat};
 pub use linear_hash::BucketMap;
 pub use node_store::{MemoryNodes, NODE_TRAILER_BYTES, Node, NodeAddress, NodeReader, NodeWriter};

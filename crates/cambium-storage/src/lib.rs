@@ -8,12 +8,14 @@
 //! | [`log`] | an append-only file of records: buffer, preallocation, padding |
 //! | [`scan`] | reading a log from start to end: records, torn tail, damage |
 //! | [`superblock`] | a small root in two copies, written in turn |
+//! | [`allocator`] | free blocks of a device: a bitmap, and extents that wait to become free |
 //! | [`commit_queue`] | group commit: many writers, one leader, one sync |
 //!
 //! Nothing here knows an engine. Formats are described by [`layouts`], from
 //! which `docs/format/` is generated.
 #![forbid(unsafe_code)]
 
+pub mod allocator;
 pub mod commit_queue;
 pub mod file_header;
 pub mod log;
