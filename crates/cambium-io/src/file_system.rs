@@ -30,6 +30,9 @@ pub struct OpenOptions {
     pub create_new: bool,
     /// Cut the file to length 0 while opening it.
     pub truncate: bool,
+    /// Refuse a block device that is mounted, or that somebody else has opened in
+    /// this way; nothing for a file.
+    pub exclusive: bool,
     /// Bypass the operating system's cache: offsets, lengths and memory must
     /// then keep to [`File::alignment`].
     pub direct: bool,
@@ -42,6 +45,7 @@ impl OpenOptions {
         create: false,
         create_new: false,
         truncate: false,
+        exclusive: false,
         direct: false,
     };
     /// Reading and writing a file that is there, buffered.

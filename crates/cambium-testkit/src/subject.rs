@@ -22,6 +22,8 @@ pub struct Subject {
     creation: OptionValues,
     opening: OptionValues,
     breakage: Option<Breakage>,
+    /// A block device: path, bytes, bytes of a sector.
+    device: Option<(&'static str, u64, u32)>,
 }
 
 impl fmt::Debug for Subject {
@@ -44,7 +46,24 @@ impl Subject {
             creation: OptionValues::default(),
             opening: OptionValues::default(),
             breakage: None,
+            device: None,
         }
+    }
+
+    /// Gives each simulated disk a block device, for the engine's option `device`.
+    #[must_use]
+    pub fn device(mut self, path: &'static str, bytes: u64, sector_bytes: u32) -> Self {
+        self.device = Some((path, bytes, sector_bytes));
+        self.creation("device", path)
+    }
+
+    /// A new disk, with the device if there is to be one.
+    pub(crate) fn disk(&self, seed: u64) -> SimulatedDisk {
+        let disk = SimulatedDisk::new(seed);
+        if let Some((path, bytes, sector_bytes)) = self.device {
+            disk.add_device(Path::new(path), bytes, sector_bytes);
+        }
+        disk
     }
 
     /// Sets an option that is fixed at creation.

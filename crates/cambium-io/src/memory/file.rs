@@ -63,11 +63,16 @@ impl Holders {
 }
 
 /// Refuses what a direct handle cannot do: places and memory off the grid.
-pub(crate) fn check_direct(path: &Path, bytes: &[u8], offset: u64) -> Result<()> {
-    let grid = DIRECT_ALIGNMENT.offset as u64;
+pub(crate) fn check_direct(
+    path: &Path,
+    bytes: &[u8],
+    offset: u64,
+    alignment: Alignment,
+) -> Result<()> {
+    let grid = alignment.offset as u64;
     let off_grid = offset % grid != 0
         || bytes.len() as u64 % grid != 0
-        || bytes.as_ptr() as usize % DIRECT_ALIGNMENT.memory != 0;
+        || bytes.as_ptr() as usize % alignment.memory != 0;
     if off_grid {
         return Err(refuse("direct transfer", path, ErrorKind::InvalidInput));
     }
@@ -123,7 +128,7 @@ impl File for MemoryFile {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         if self.options.direct {
-            check_direct(&self.path, buffer, offset)?;
+            check_direct(&self.path, buffer, offset, DIRECT_ALIGNMENT)?;
         }
         Ok(self.node.read().read(buffer, offset))
     }
@@ -131,7 +136,7 @@ impl File for MemoryFile {
     fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
         self.writable("write")?;
         if self.options.direct {
-            check_direct(&self.path, buffer, offset)?;
+            check_direct(&self.path, buffer, offset, DIRECT_ALIGNMENT)?;
         }
         check_range("write", &self.path, offset, buffer.len() as u64)?;
         self.node.write().write(buffer, offset);

@@ -78,6 +78,7 @@ impl FileSystem for RealFileSystem {
                 // A file system without direct I/O answers EINVAL; say which
                 // part of the request it refused.
                 let operation = match (options.direct, errno) {
+                    (_, Errno::BUSY) => "open (mounted, or in use by somebody else)",
                     (true, Errno::INVAL) => "open for direct I/O (not supported here)",
                     _ => "open",
                 };
@@ -164,6 +165,10 @@ fn open_flags(options: OpenOptions) -> OFlags {
     }
     if options.truncate {
         flags |= OFlags::TRUNC;
+    }
+    // Without `CREATE` it asks for a device alone; for a file it means nothing.
+    if options.exclusive && !(options.create || options.create_new) {
+        flags |= OFlags::EXCL;
     }
     if options.direct {
         flags |= OFlags::DIRECT;

@@ -60,6 +60,36 @@ impl fmt::Debug for Probe {
 }
 
 impl SimulatedDisk {
+    /// Plugs in a block device of `bytes`, all zeros: its length never changes, its
+    /// cache is volatile until a sync, and a crash tears writes at its sectors. It has
+    /// space of its own, apart from the disk's.
+    ///
+    /// ```
+    /// use cambium_io::simulated::SimulatedDisk;
+    /// use cambium_io::{FileKind, FileSystem, OpenOptions};
+    /// let disk = SimulatedDisk::new(1);
+    /// disk.add_device("/device".as_ref(), 1 << 20, 4096);
+    /// let found = disk.metadata("/device".as_ref())?.expect("it is there");
+    /// assert_eq!((found.kind, found.length), (FileKind::BlockDevice, 1 << 20));
+    /// let device = disk.open("/device".as_ref(), OpenOptions::WRITE.direct())?;
+    /// assert_eq!(device.alignment().offset, 4096);
+    /// assert!(device.set_length(2 << 20).is_err());
+    /// # Ok::<(), cambium_base::Error>(())
+    /// ```
+    pub fn add_device(&self, path: &Path, bytes: u64, sector_bytes: u32) {
+        let mut image = crate::memory::image::Image::default();
+        image.set_length(bytes);
+        let mut device = Node::settled(image);
+        device.sector_bytes = sector_bytes;
+        let mut state = self.shared.lock();
+        let number = state.next_node;
+        state.next_node += 1;
+        state.nodes.insert(number, Arc::new(device));
+        let path = normalize(path);
+        Arc::make_mut(&mut state.cached_names).set(&path, Entry::File(number));
+        Arc::make_mut(&mut state.durable_names).set(&path, Entry::File(number));
+    }
+
     /// An independent disk in the same state, pending changes included; no
     /// locks, handles, faults or probes.
     pub fn fork(&self) -> SimulatedDisk {

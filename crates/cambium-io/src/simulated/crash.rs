@@ -1,8 +1,8 @@
 //! What a power cut leaves.
 //!
 //! A [`CrashStyle`] decides which pending changes of bytes, lengths and names
-//! reached the device. Writes are torn at 512-byte sectors, which disks write
-//! whole; a part of a sector that one write covers survives or not with it.
+//! reached the device. Writes are torn at sectors, which disks write whole: of 512
+//! bytes, or what a block device has; a part of a sector that one write covers survives or not with it.
 //! Within one file, changes that survive are applied in their order: leaving
 //! out the later of two writes to a sector shows the same bytes as their
 //! having swapped.
@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use super::disk::SimulatedDisk;
 use super::events::{Event, Events};
-use super::file::SECTOR_BYTES;
 use super::node::{Change, Fate, NameChange, Node, drop_unreachable};
 use super::random::Generator;
 use super::state::State;
@@ -94,7 +93,9 @@ impl SimulatedDisk {
                 node.clone()
             } else {
                 let image = surviving_image(node, style, cut, &mut generator, &state.events);
-                Arc::new(Node::settled(image))
+                let mut settled = Node::settled(image);
+                settled.sector_bytes = node.sector_bytes;
+                Arc::new(settled)
             };
             nodes.insert(*number, survivor);
         }
@@ -193,7 +194,7 @@ fn surviving_image(
                 match pending.change {
                     Change::Punch { offset, length } => {
                         events.add(Event::HoleHalfDone);
-                        punch_sectors(&mut image, offset, length, generator);
+                        punch_sectors(&mut image, (offset, length), node.tears_at(), generator);
                     }
                     _ => pending.reach_device(&mut image),
                 }
@@ -221,9 +222,11 @@ fn apply_prefix(
             pending.reach_device(image);
         } else if pending.order == cut {
             if let (Change::Write { offset, bytes }, Fate::Kept) = (&pending.change, pending.fate) {
-                let sectors = sector_count(*offset, bytes.len() as u64);
+                let sectors = sector_count(*offset, bytes.len() as u64, node.tears_at());
                 let kept = generator.below(sectors + 1);
-                write_sectors(image, *offset, bytes, |sector| sector < kept);
+                write_sectors(image, *offset, bytes, node.tears_at(), |sector| {
+                    sector < kept
+                });
                 if kept > 0 && kept < sectors {
                     events.add(Event::TornWrite);
                 }
@@ -236,11 +239,12 @@ fn apply_prefix(
 /// that some files keep nearly all and some nearly nothing.
 fn apply_sectors(node: &Node, image: &mut Image, generator: &mut Generator, events: &Events) {
     let chance = *generator.pick(&[0, 1, 5, 9, 10]);
+    let unit = node.tears_at();
     for pending in &node.pending {
         match (&pending.change, pending.fate) {
             (Change::Write { offset, bytes }, Fate::Kept) => {
                 let mut kept = 0;
-                let sectors = write_sectors(image, *offset, bytes, |_| {
+                let sectors = write_sectors(image, *offset, bytes, unit, |_| {
                     let keep = generator.chance(chance, 10);
                     kept += u64::from(keep);
                     keep
@@ -252,7 +256,7 @@ fn apply_sectors(node: &Node, image: &mut Image, generator: &mut Generator, even
                 }
             }
             (Change::Punch { offset, length }, _) => {
-                punch_sectors(image, *offset, *length, generator);
+                punch_sectors(image, (*offset, *length), unit, generator);
             }
             _ => {
                 if generator.chance(1, 2) {
@@ -267,11 +271,11 @@ fn apply_sectors(node: &Node, image: &mut Image, generator: &mut Generator, even
     }
 }
 
-fn sector_count(offset: u64, length: u64) -> u64 {
+fn sector_count(offset: u64, length: u64, unit: u64) -> u64 {
     if length == 0 {
         return 0;
     }
-    (offset + length).div_ceil(SECTOR_BYTES) - offset / SECTOR_BYTES
+    (offset + length).div_ceil(unit) - offset / unit
 }
 
 /// Writes the sectors of a write that `keep` answers true for; counts all.
@@ -279,13 +283,14 @@ fn write_sectors(
     image: &mut Image,
     offset: u64,
     bytes: &[u8],
+    unit: u64,
     mut keep: impl FnMut(u64) -> bool,
 ) -> u64 {
     let mut start = 0usize;
     let mut sector = 0;
     while start < bytes.len() {
         let position = offset + start as u64;
-        let to_border = (SECTOR_BYTES - position % SECTOR_BYTES) as usize;
+        let to_border = (unit - position % unit) as usize;
         let end = bytes.len().min(start + to_border);
         if keep(sector) {
             image.write(&bytes[start..end], position);
@@ -296,11 +301,16 @@ fn write_sectors(
     sector
 }
 
-fn punch_sectors(image: &mut Image, offset: u64, length: u64, generator: &mut Generator) {
+fn punch_sectors(
+    image: &mut Image,
+    (offset, length): (u64, u64),
+    unit: u64,
+    generator: &mut Generator,
+) {
     let end = offset + length.min(image.length().saturating_sub(offset));
     let mut position = offset;
     while position < end {
-        let next = ((position / SECTOR_BYTES + 1) * SECTOR_BYTES).min(end);
+        let next = ((position / unit + 1) * unit).min(end);
         if generator.chance(1, 2) {
             image.punch(position, next - position);
         }

@@ -122,7 +122,7 @@ impl FileSystem for SimulatedDisk {
         let node = self.open_node(&plain, options)?;
         let mut state = self.shared.lock();
         let length = state.node(node).map_or(0, |node| node.cached.length());
-        if options.truncate && length > 0 {
+        if options.truncate && length > 0 && state.sector_bytes(node) == 0 {
             state.admit(Event::SetLength, "truncate", &plain, (0, 0))?;
             state.change(node, Change::SetLength(0), Fate::Kept);
         }
@@ -167,7 +167,10 @@ impl FileSystem for SimulatedDisk {
                 allocated: 0,
             },
             Entry::File(node) => Metadata {
-                kind: FileKind::File,
+                kind: match state.sector_bytes(node) {
+                    0 => FileKind::File,
+                    _ => FileKind::BlockDevice,
+                },
                 length: state.node(node).map_or(0, |node| node.cached.length()),
                 allocated: state
                     .node(node)

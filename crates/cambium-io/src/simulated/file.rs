@@ -25,13 +25,17 @@ pub(super) struct SimulatedFile {
     node: u64,
     path: PathBuf,
     options: OpenOptions,
+    /// Of a block device; 0 for a file.
+    sector_bytes: u32,
 }
 
 impl SimulatedFile {
     pub(super) fn new(disk: SimulatedDisk, node: u64, path: &Path, options: OpenOptions) -> Self {
+        let sector_bytes = disk.shared.lock().sector_bytes(node);
         SimulatedFile {
             disk,
             node,
+            sector_bytes,
             path: path.to_path_buf(),
             options,
         }
@@ -138,7 +142,7 @@ impl File for SimulatedFile {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         if self.options.direct {
-            check_direct(&self.path, buffer, offset)?;
+            check_direct(&self.path, buffer, offset, self.alignment())?;
         }
         let mut state = self.disk.shared.lock();
         let detail = (offset, buffer.len() as u64);
@@ -154,7 +158,7 @@ impl File for SimulatedFile {
     fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
         self.check("write", offset, buffer.len() as u64)?;
         if self.options.direct {
-            check_direct(&self.path, buffer, offset)?;
+            check_direct(&self.path, buffer, offset, self.alignment())?;
         }
         self.disk.probe(Moment::BeforeOperation);
         let mut state = self.disk.shared.lock();
@@ -190,6 +194,9 @@ impl File for SimulatedFile {
     }
 
     fn set_length(&self, length: u64) -> Result<()> {
+        if self.sector_bytes > 0 {
+            return Err(refuse("set length", &self.path, ErrorKind::InvalidInput));
+        }
         self.allocating(Event::SetLength, "set length", (0, length), |state| {
             state.change(self.node, Change::SetLength(length), Fate::Kept);
             Ok(())
@@ -224,15 +231,20 @@ impl File for SimulatedFile {
     }
 
     fn alignment(&self) -> Alignment {
-        if self.options.direct {
-            DIRECT_ALIGNMENT
-        } else {
-            Alignment::NONE
+        if !self.options.direct {
+            return Alignment::NONE;
+        }
+        match self.sector_bytes {
+            0 => DIRECT_ALIGNMENT,
+            sector => Alignment {
+                memory: sector as usize,
+                offset: sector as usize,
+            },
         }
     }
 
     fn open_window(&self, end: u64, length: u64) -> Result<Option<Box<dyn AppendWindow>>> {
-        if self.options.direct {
+        if self.options.direct || self.sector_bytes > 0 {
             return Ok(None);
         }
         self.write_at(&vec![0; length as usize], end)?;

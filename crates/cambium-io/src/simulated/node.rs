@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::file::SECTOR_BYTES;
 use crate::memory::image::Image;
 use crate::memory::tree::{Entry, Tree};
 
@@ -67,6 +68,8 @@ pub(super) struct Node {
     /// A write was lost or misdirected: the cache holds what the device never
     /// will, so a sync goes change by change.
     pub(super) diverged: bool,
+    /// Bytes that a block device writes whole or not at all; 0 for a file.
+    pub(super) sector_bytes: u32,
 }
 
 impl Node {
@@ -77,6 +80,15 @@ impl Node {
             cached: image,
             pending: Vec::new(),
             diverged: false,
+            sector_bytes: 0,
+        }
+    }
+
+    /// Bytes that are written whole or not at all.
+    pub(super) fn tears_at(&self) -> u64 {
+        match self.sector_bytes {
+            0 => SECTOR_BYTES,
+            sector => u64::from(sector),
         }
     }
 

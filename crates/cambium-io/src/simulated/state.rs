@@ -206,6 +206,11 @@ impl State {
             .retain(|node, _| reachable.binary_search(node).is_ok());
     }
 
+    /// Bytes of a block device's sector; 0 for a file.
+    pub(super) fn sector_bytes(&self, node: u64) -> u32 {
+        self.node(node).map_or(0, |node| node.sector_bytes)
+    }
+
     /// Chunks in use: by files that have a name or an open handle.
     pub(super) fn used_chunks(&self) -> u64 {
         let named = self
@@ -221,6 +226,7 @@ impl State {
         nodes
             .into_iter()
             .filter_map(|node| self.node(node))
+            .filter(|node| node.sector_bytes == 0)
             .map(|node| node.cached.allocated_chunks())
             .sum()
     }
@@ -228,6 +234,9 @@ impl State {
     /// How many bytes of a range can be written or allocated before the disk
     /// is full.
     pub(super) fn room(&self, node: u64, offset: u64, length: u64) -> u64 {
+        if let Some(device) = self.node(node).filter(|node| node.sector_bytes > 0) {
+            return device.cached.length().saturating_sub(offset).min(length);
+        }
         let (Some(capacity), Some(node)) = (self.capacity, self.node(node)) else {
             return length;
         };

@@ -75,7 +75,7 @@ impl<'a> Driver<'a> {
     ) -> Result<Self, String> {
         report.add("runs");
         let mut generator = Generator::new(seed);
-        let disk = SimulatedDisk::new(generator.next_u64());
+        let disk = suite.subject.disk(generator.next_u64());
         disk.set_short_transfers(generator.chance(1, 4));
         let environment = suite.subject.environment(&disk, generator.next_u64());
         let history = History::new();

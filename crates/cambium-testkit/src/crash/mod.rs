@@ -104,6 +104,13 @@ impl CrashSuite {
         self
     }
 
+    /// Gives each disk a block device, for the engine's option `device`.
+    #[must_use]
+    pub fn device(mut self, path: &'static str, bytes: u64, sector_bytes: u32) -> Self {
+        self.subject = self.subject.device(path, bytes, sector_bytes);
+        self
+    }
+
     /// Puts a file system below the engine that breaks its contract.
     #[must_use]
     pub fn broken(mut self, breakage: Breakage) -> Self {
