@@ -1,0 +1,199 @@
+//! The open store: what everything shares, and in which order its locks are
+//! taken.
+//!
+//! | lock | guards | held across I/O |
+//! |---|---|---|
+//! | `maintenance` | one step of upkeep at a time | yes, by background work |
+//! | `writer` | numbering, free space, superblock, what is not written yet | yes, by writers |
+//! | a submission queue's own | what waits in it | no |
+//! | `state` | the index and what snapshots see | no, but by a close |
+//! | `pending` | entries on their way to the device | no |
+//! | `unpinned` | extents that snapshots have let go | no |
+//!
+//! They are taken in this order, from the top. Readers take the last three only,
+//! one after the other; a submission queue's is let go before any other is taken.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{RwLockReadGuard, RwLockWriteGuard};
+
+use cambium_base::checksum::ChecksumSeed;
+use cambium_base::{Error, Extent, Result, SequenceNumber};
+use cambium_io::step::BackgroundTask;
+use cambium_io::{AlignedBuffer, Environment, FileLock};
+use cambium_storage::allocator::Allocator;
+use cambium_storage::commit_queue::CommitQueue;
+
+use crate::format::Superblock;
+use crate::options::Tuning;
+use crate::read::ReadQueues;
+use crate::seeded_bug::SeededBug;
+use crate::stale::StaleHeaders;
+use crate::state::State;
+use crate::stats::Counters;
+use crate::submit::Submissions;
+use crate::volume::Volume;
+use crate::write::WriteRequest;
+
+/// The open store.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub environment: Environment,
+    pub path: PathBuf,
+    pub volume: Volume,
+    pub seed: ChecksumSeed,
+    pub block_bytes: u32,
+    pub tuning: Tuning,
+    pub maintenance: Mutex<()>,
+    pub writer: Mutex<Writer>,
+    pub state: RwLock<State>,
+    /// Entries that are not on the device yet, by their first block.
+    pub pending: RwLock<BTreeMap<u32, Arc<AlignedBuffer>>>,
+    pub unpinned: Mutex<Vec<(u64, Extent)>>,
+    pub queue: CommitQueue<Vec<WriteRequest>, Vec<Result<SequenceNumber>>>,
+    /// Requests that were submitted and are not done yet.
+    pub submissions: Submissions,
+    /// A worker for each of their queues, where the executor runs tasks.
+    pub workers: OnceLock<Vec<Box<dyn BackgroundTask>>>,
+    /// For reads of several entries at once.
+    pub queues: ReadQueues,
+    pub poison: OnceLock<Error>,
+    pub closed: AtomicBool,
+    pub cancelled: AtomicBool,
+    pub counters: Counters,
+    pub lock: Mutex<Option<Box<dyn FileLock>>>,
+    /// Notifies the background task, where one runs.
+    pub background: OnceLock<Box<dyn BackgroundTask>>,
+}
+
+/// A bounded cache of second hashes. Only who holds the writer lock adds to it: a
+/// reader could add what is overwritten by then.
+pub(crate) type KeyChecks = quick_cache::unsync::Cache<u32, u64>;
+
+/// Bytes that an entry of that cache takes, about.
+pub(crate) const KEY_CHECK_BYTES: u64 = 50;
+
+/// What the writer lock guards.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub allocator: Allocator,
+    pub superblock: Superblock,
+    pub next_sequence: u64,
+    /// Every write up to here is on the device.
+    pub synced_through: u64,
+    /// What the entries on their way to the device say is durable.
+    pub stated: u64,
+    /// What durable entries, or the superblock, say is durable: whatever happens,
+    /// recovery keeps everything up to here.
+    pub marked: u64,
+    /// The device holds bytes that no sync covers.
+    pub unsynced: bool,
+    /// This opening has its epoch in the superblock.
+    pub session_begun: bool,
+    /// Bytes of entries that are not written yet.
+    pub pending_bytes: usize,
+    pub stale: StaleHeaders,
+    /// Second hashes of longer keys, by the first blocks of their live entries.
+    pub key_checks: KeyChecks,
+    /// Tombstones, oldest first: sequence number and block.
+    pub tombstones: VecDeque<(u64, u32)>,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic while holding a lock is a bug of ours that the caller has seen;
+    // the state under every lock here is consistent between statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn read<T>(guarded: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    guarded.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn write<T>(guarded: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    guarded.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Core {
+    /// Refuses calls after a close.
+    pub fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
+        Ok(())
+    }
+
+    /// Refuses writes after a close or a failure.
+    pub fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        match self.poison.get() {
+            Some(original) => Err(Error::poisoned_by(original)),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops all further writes: what is on the device is no longer known.
+    pub fn poisoned(&self, error: Error) -> Error {
+        if !self.has_bug(SeededBug::SyncRetried) {
+            _ = self.poison.set(error.clone());
+        }
+        error
+    }
+
+    /// As [`Core::poisoned`], but for a write that found no space, which can be
+    /// done again.
+    pub fn unless_full(&self, error: Error) -> Error {
+        match error {
+            Error::NoSpace { ref what, .. } if !what.starts_with("sync") => error,
+            other => self.poisoned(other),
+        }
+    }
+
+    pub fn has_bug(&self, bug: SeededBug) -> bool {
+        self.tuning.seeded_bug == Some(bug)
+    }
+
+    /// An extent's bytes: what is on its way to the device, or what lies there.
+    pub fn read_extent(&self, extent: Extent) -> Result<AlignedBuffer> {
+        if let Some(found) = read(&self.pending).get(&extent.block) {
+            let mut bytes = crate::volume::buffer(found.len());
+            bytes.copy_from_slice(found);
+            return Ok(bytes);
+        }
+        self.counters.reads.fetch_add(1, Ordering::Relaxed);
+        self.volume.read(extent)
+    }
+
+    /// Holds the moment now for a reader.
+    pub fn pin(self: &Arc<Self>) -> Result<Pin> {
+        self.check_open()?;
+        let moment = write(&self.state).pin();
+        Ok(Pin {
+            core: self.clone(),
+            moment,
+        })
+    }
+
+    /// Lets a moment go.
+    pub fn unpin(&self, moment: u64) {
+        let freed = write(&self.state).unpin(moment);
+        if !freed.is_empty() {
+            lock(&self.unpinned).extend(freed);
+        }
+    }
+}
+
+/// A moment that is held: what it sees stays where it is.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    pub core: Arc<Core>,
+    /// The last write that it sees.
+    pub moment: u64,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.core.unpin(self.moment);
+    }
+}

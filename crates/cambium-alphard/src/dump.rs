@@ -1,0 +1,176 @@
+//! A store's device as text: superblocks, a map, extents.
+
+use std::io::Write;
+use std::path::Path;
+
+use cambium_api::OptionValues;
+use cambium_base::{Error, Result};
+use cambium_io::{Environment, LockMode, OpenOptions};
+use cambium_storage::marker;
+
+use crate::core::{Core, lock, read};
+use crate::format::{FORMAT_VERSION, LOCK_NAME};
+use crate::open::{assemble, attach, load};
+use crate::options::{self, ENGINE};
+
+/// Characters of the map.
+const MAP_CELLS: u64 = 64;
+/// Extents that are listed one by one.
+const MOST_LISTED: usize = 1_000;
+
+/// Describes a store that nobody has open for writing; writes nothing to it.
+pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()> {
+    let file_system = &*environment.file_system;
+    let marker = marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION)?;
+    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Shared)?;
+    let tuning = options::tuning(OptionValues::default())?;
+    let attached = attach(file_system, path, &marker, &tuning, OpenOptions::READ)?;
+    let (volume, superblock, unsound) = attached;
+    let recovered = load(environment, path, (&volume, &superblock), &tuning, &())?;
+    let how = if recovered.from_image {
+        "index image"
+    } else {
+        "scan"
+    };
+    let dead = recovered.dead.len();
+    let findings = recovered.findings.clone();
+    let core = assemble(
+        environment,
+        path,
+        tuning,
+        (volume, superblock),
+        recovered,
+        Some(held),
+    );
+    dump(&core, to)?;
+    let mut text = format!("read by           {how}\n");
+    if dead > 0 {
+        text += &format!("cut off           {dead} entries, erased at the next opening\n");
+    }
+    for offset in unsound {
+        text += &format!("not sound         the superblock at byte {offset}\n");
+    }
+    for finding in findings {
+        text += &format!(
+            "{:?} at byte {}: {}\n",
+            finding.kind, finding.offset, finding.what
+        );
+    }
+    put(to, &text)
+}
+
+/// Describes an open store.
+pub(crate) fn dump(core: &Core, to: &mut dyn Write) -> Result<()> {
+    let writer = lock(&core.writer);
+    let state = read(&core.state);
+    let superblock = &writer.superblock;
+    let unit = u64::from(core.block_bytes);
+    let (total, limit) = (superblock.total_blocks, writer.allocator.limit());
+    let mut text = format!(
+        "alphard store {}\nmember            {}\nblocks            {total} of {unit} bytes, {limit} in use since the store was made\nsuperblock        generation {}, epoch {}, {}\nlast write        {} ({} durable)\n",
+        superblock.store,
+        core.volume.path().display(),
+        superblock.generation,
+        superblock.epoch,
+        if superblock.clean {
+            "closed cleanly"
+        } else {
+            "not closed"
+        },
+        writer.next_sequence - 1,
+        writer.synced_through,
+    );
+    let runs: Vec<u64> = writer
+        .allocator
+        .free_extents()
+        .map(|run| u64::from(run.blocks))
+        .collect();
+    let free: u64 = runs.iter().sum();
+    let largest = runs.iter().max().copied().unwrap_or(0);
+    text += &format!(
+        "entries           {}\ntombstones        {}\nstale headers     {}\nfree in between   {free} blocks in {} runs, the longest of {largest}\nfragmentation     {}\n",
+        state.index.len(),
+        writer.tombstones.len(),
+        writer.stale.len(),
+        runs.len(),
+        match free {
+            0 => "none: nothing is free in between".to_string(),
+            _ => format!(
+                "{:.0} % of that lies outside the longest run",
+                100.0 * (free - largest) as f64 / free as f64
+            ),
+        }
+    );
+    text += &format!(
+        "map               {}\n",
+        map(&core_map(&writer.allocator, total), total)
+    );
+    text += "                  # full, + partly, . free, space never used\n";
+    put(to, &text)?;
+    let mut extents = Vec::new();
+    let mut from = Some(0);
+    while let Some(at) = from {
+        let mut page = Vec::new();
+        from = state.index.page(at, &mut page);
+        extents.extend(page.into_iter().map(|(_, slot, extent)| (extent, slot)));
+    }
+    extents.sort_unstable();
+    put(to, "\n     block  blocks  slot key\n")?;
+    for (extent, slot) in extents.iter().take(MOST_LISTED) {
+        let line = format!(
+            "{:>10}  {:>6}  {:016x}\n",
+            extent.block,
+            extent.blocks,
+            slot.bits()
+        );
+        put(to, &line)?;
+    }
+    if extents.len() > MOST_LISTED {
+        put(to, &format!("… and {} more\n", extents.len() - MOST_LISTED))?;
+    }
+    Ok(())
+}
+
+/// Of each cell, how many blocks are free, or `None` behind what is in use.
+fn core_map(allocator: &cambium_storage::allocator::Allocator, total: u32) -> Vec<Option<u64>> {
+    let total = u64::from(total);
+    let limit = u64::from(allocator.limit());
+    let mut cells: Vec<Option<u64>> = (0..MAP_CELLS)
+        .map(|cell| (cell * total / MAP_CELLS < limit).then_some(0))
+        .collect();
+    for run in allocator.free_extents() {
+        for (number, cell) in cells.iter_mut().enumerate() {
+            let (start, end) = cell_range(number as u64, total);
+            let inside = run
+                .end()
+                .min(end)
+                .saturating_sub(u64::from(run.block).max(start));
+            if let Some(free) = cell {
+                *free += inside;
+            }
+        }
+    }
+    cells
+}
+
+fn cell_range(cell: u64, total: u64) -> (u64, u64) {
+    (cell * total / MAP_CELLS, (cell + 1) * total / MAP_CELLS)
+}
+
+fn map(cells: &[Option<u64>], total: u32) -> String {
+    let cells = cells.iter().enumerate().map(|(number, cell)| {
+        let (start, end) = cell_range(number as u64, u64::from(total));
+        match cell {
+            None => ' ',
+            Some(0) => '#',
+            Some(free) if *free >= end - start => '.',
+            Some(_) => '+',
+        }
+    });
+    format!("│{}│", cells.collect::<String>())
+}
+
+fn put(to: &mut dyn Write, text: &str) -> Result<()> {
+    to.write_all(text.as_bytes())
+        .map_err(|error| Error::io("write", "the description", error))
+}

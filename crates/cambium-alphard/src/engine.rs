@@ -1,0 +1,423 @@
+//! The engine traits over [`Core`].
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_api::{
+    Capabilities, CheckReport, CompactOptions, CompactReport, Completion, Cursor, Direction,
+    Engine, EngineKind, IterationOrder, KeyKind, KeyRange, Operation, OptionSpec, OptionValues,
+    Precondition, Progress, ProgressSink, Reader, Request, ResumeToken, Snapshot, Statistics,
+    WriteBatch, limits,
+};
+use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
+use cambium_io::step::BackgroundTask;
+use cambium_io::{Environment, StepOutcome};
+
+use crate::core::{Core, Pin, lock};
+use crate::cursor::HashCursor;
+use crate::format::FORMAT_VERSION;
+use crate::options::{ENGINE, OPTIONS};
+use crate::write::WriteRequest;
+
+/// Engine `alphard` as a kind of store, for the facade's list of engines.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Alphard;
+
+/// An open `alphard` store.
+#[derive(Debug)]
+pub struct AlphardStore {
+    core: Arc<Core>,
+}
+
+/// A kept moment.
+#[derive(Debug)]
+struct AlphardSnapshot {
+    pin: Arc<Pin>,
+}
+
+impl EngineKind for Alphard {
+    fn name(&self) -> &'static str {
+        ENGINE
+    }
+
+    fn format_version(&self) -> u32 {
+        FORMAT_VERSION
+    }
+
+    fn summary(&self) -> &'static str {
+        "cuckoo index in memory over a device or preallocated file: unordered keys, one device access an operation"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        OPTIONS
+    }
+
+    fn create(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        options: &OptionValues,
+    ) -> Result<Arc<dyn Engine>> {
+        Ok(run(crate::open::create(environment, path, options)?))
+    }
+
+    fn open(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        options: &OptionValues,
+        progress: &dyn ProgressSink,
+    ) -> Result<Arc<dyn Engine>> {
+        Ok(run(crate::open::open(
+            environment,
+            path,
+            options,
+            progress,
+        )?))
+    }
+
+    fn check(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        progress: &dyn ProgressSink,
+    ) -> Result<CheckReport> {
+        crate::check::check(environment, path, progress)
+    }
+
+    fn inspect(&self, environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()> {
+        crate::dump::inspect(environment, path, to)
+    }
+
+    fn repair(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        progress: &dyn ProgressSink,
+    ) -> Result<CheckReport> {
+        crate::repair::repair(environment, path, progress)
+    }
+}
+
+/// Bytes a background step may erase before it looks around again.
+const STEP_BYTES: u64 = 1 << 20;
+
+fn run(core: Arc<Core>) -> Arc<dyn Engine> {
+    let weak = Arc::downgrade(&core);
+    let task = core.environment.executor.spawn(
+        ENGINE,
+        Box::new(move || match weak.upgrade() {
+            None => StepOutcome::Done,
+            // A failure has poisoned the store, or will come again; either
+            // way the next write or close tells the user.
+            Some(core) => core.step(STEP_BYTES).unwrap_or(StepOutcome::Idle),
+        }),
+    );
+    _ = core.background.set(task);
+    if core.environment.executor.runs_tasks() {
+        let workers = (0..core.submissions.count()).map(|at| worker(&core, at));
+        _ = core.workers.set(workers.collect());
+    }
+    Arc::new(AlphardStore { core })
+}
+
+/// What works on one of the queues of submitted requests.
+fn worker(core: &Arc<Core>, at: usize) -> Box<dyn BackgroundTask> {
+    let weak = Arc::downgrade(core);
+    let task = move || match weak.upgrade() {
+        None => StepOutcome::Done,
+        Some(core) => {
+            core.drain(at);
+            StepOutcome::Idle
+        }
+    };
+    let executor = &core.environment.executor;
+    executor.spawn("alphard requests", Box::new(task))
+}
+
+/// What an engine without an order answers.
+pub(crate) fn unordered(what: &'static str) -> Error {
+    Error::Unsupported {
+        engine: ENGINE,
+        what,
+        instead: "engine forest keeps keys in order; iterate() visits every entry here",
+    }
+}
+
+fn named_snapshots() -> Error {
+    Error::Unsupported {
+        engine: ENGINE,
+        what: "named snapshots",
+        instead: "engine forest keeps them",
+    }
+}
+
+/// The last operation of each key, in order: what comes before it in a batch is
+/// never seen.
+pub(crate) fn last_operations(batch: WriteBatch) -> Result<Vec<Operation>> {
+    let mut operations = Vec::with_capacity(batch.len());
+    let mut last = std::collections::HashMap::new();
+    for (name, operation) in batch.into_operations() {
+        if let Some(name) = name {
+            cambium_api::engine::default_namespace_only(ENGINE, &name)?;
+        }
+        let key = match &operation {
+            Operation::Put { key, .. } | Operation::Delete { key } => key.clone(),
+            Operation::DeleteRange { .. } => return Err(unordered("delete_range")),
+        };
+        if let Some(earlier) = last.insert(key, operations.len()) {
+            operations[earlier] = None;
+        }
+        operations.push(Some(operation));
+    }
+    Ok(operations.into_iter().flatten().collect())
+}
+
+impl AlphardStore {
+    fn write_checked(
+        &self,
+        preconditions: &[Precondition],
+        batch: WriteBatch,
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        self.core.check_open()?;
+        batch.check_limits()?;
+        let user_bytes = batch.bytes();
+        let operations = last_operations(batch)?;
+        self.core.write_request(WriteRequest {
+            operations,
+            preconditions: preconditions.to_vec(),
+            durability,
+            user_bytes,
+        })
+    }
+}
+
+fn iterate(
+    pin: Arc<Pin>,
+    order: IterationOrder,
+    resume: Option<&ResumeToken>,
+) -> Result<Box<dyn Cursor>> {
+    if order != IterationOrder::Any {
+        return Err(unordered("iterating in an order"));
+    }
+    Ok(Box::new(match resume {
+        None => HashCursor::new(pin),
+        Some(token) => HashCursor::resumed(pin, token)?,
+    }))
+}
+
+impl Reader for AlphardStore {
+    fn get(&self, key: &[u8]) -> Result<Option<Value>> {
+        limits::check_key(key)?;
+        self.core.get(key)
+    }
+
+    fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
+        keys.iter().try_for_each(|key| limits::check_key(key))?;
+        let pin = self.core.pin()?;
+        self.core.multi_get_at(keys, pin.moment)
+    }
+
+    fn scan(&self, _range: &KeyRange, _direction: Direction) -> Result<Box<dyn Cursor>> {
+        self.core.check_open()?;
+        Err(unordered("scanning a range"))
+    }
+
+    fn iterate(
+        &self,
+        order: IterationOrder,
+        resume: Option<&ResumeToken>,
+    ) -> Result<Box<dyn Cursor>> {
+        iterate(Arc::new(self.core.pin()?), order, resume)
+    }
+}
+
+impl Reader for AlphardSnapshot {
+    fn get(&self, key: &[u8]) -> Result<Option<Value>> {
+        self.pin.core.check_open()?;
+        limits::check_key(key)?;
+        self.pin.core.get_at(key, self.pin.moment)
+    }
+
+    fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
+        self.pin.core.check_open()?;
+        keys.iter().try_for_each(|key| limits::check_key(key))?;
+        self.pin.core.multi_get_at(keys, self.pin.moment)
+    }
+
+    fn scan(&self, _range: &KeyRange, _direction: Direction) -> Result<Box<dyn Cursor>> {
+        self.pin.core.check_open()?;
+        Err(unordered("scanning a range"))
+    }
+
+    fn iterate(
+        &self,
+        order: IterationOrder,
+        resume: Option<&ResumeToken>,
+    ) -> Result<Box<dyn Cursor>> {
+        self.pin.core.check_open()?;
+        iterate(self.pin.clone(), order, resume)
+    }
+}
+
+impl Snapshot for AlphardSnapshot {
+    fn sequence(&self) -> SequenceNumber {
+        SequenceNumber(self.pin.moment)
+    }
+}
+
+impl Engine for AlphardStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            engine: ENGINE,
+            keys: KeyKind::Bytes,
+            ordered: false,
+            insertion_order: false,
+            named_snapshots: false,
+            namespaces: false,
+            native_submit: true,
+        }
+    }
+
+    fn write(&self, batch: WriteBatch, durability: Durability) -> Result<SequenceNumber> {
+        self.write_checked(&[], batch, durability)
+    }
+
+    fn write_if(
+        &self,
+        preconditions: &[Precondition],
+        batch: WriteBatch,
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        self.write_checked(preconditions, batch, durability)
+    }
+
+    fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
+        Ok(Arc::new(AlphardSnapshot {
+            pin: Arc::new(self.core.pin()?),
+        }))
+    }
+
+    fn create_named_snapshot(&self, _name: &str) -> Result<()> {
+        self.core.check_open()?;
+        Err(named_snapshots())
+    }
+
+    fn list_named_snapshots(&self) -> Result<Vec<(String, SequenceNumber)>> {
+        self.core.check_open()?;
+        Err(named_snapshots())
+    }
+
+    fn drop_named_snapshot(&self, _name: &str) -> Result<()> {
+        self.core.check_open()?;
+        Err(named_snapshots())
+    }
+
+    fn rollback(&self, _name: &str) -> Result<()> {
+        self.core.check_open()?;
+        Err(named_snapshots())
+    }
+
+    fn namespace(&self, name: &str) -> Result<Arc<dyn Engine>> {
+        self.core.check_open()?;
+        cambium_api::engine::default_namespace_only(ENGINE, name)?;
+        Ok(Arc::new(AlphardStore {
+            core: self.core.clone(),
+        }))
+    }
+
+    fn approximate_size(&self, range: &KeyRange) -> Result<u64> {
+        self.core.check_open()?;
+        if !range.is_all() {
+            return Err(unordered("the size of a range"));
+        }
+        let writer = lock(&self.core.writer);
+        let given_out = writer.allocator.limit() - writer.superblock.first_block();
+        let blocks = u64::from(given_out) - writer.allocator.free_blocks();
+        Ok(blocks * u64::from(self.core.block_bytes))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.write(WriteBatch::new(), Durability::Synced)
+            .map(|_| ())
+    }
+
+    fn compact(
+        &self,
+        options: &CompactOptions,
+        progress: &dyn ProgressSink,
+    ) -> Result<CompactReport> {
+        self.core.compact(options, progress)
+    }
+
+    fn cancel(&self) {
+        self.core.cancelled.store(true, Ordering::Release);
+    }
+
+    fn check(&self, progress: &dyn ProgressSink) -> Result<CheckReport> {
+        crate::check::check_open_store(&self.core.pin()?, progress)
+    }
+
+    fn dump(&self, to: &mut dyn Write) -> Result<()> {
+        self.core.check_open()?;
+        crate::dump::dump(&self.core, to)
+    }
+
+    fn stats(&self) -> Result<Statistics> {
+        self.core.statistics()
+    }
+
+    fn backup(&self, destination: &Path, progress: &dyn ProgressSink) -> Result<()> {
+        let cursor = HashCursor::new(Arc::new(self.core.pin()?));
+        back_up(&self.core, cursor, destination, progress)
+    }
+
+    fn step(&self, budget: u64) -> Result<StepOutcome> {
+        self.core.step(budget)
+    }
+
+    fn submit(&self, request: Request, completion: Completion) {
+        self.core.submit(request, completion);
+    }
+
+    fn close(&self) -> Result<()> {
+        self.core.drain_all();
+        self.core.close()
+    }
+}
+
+/// Writes what a cursor answers into a new store, in a file of the same size.
+fn back_up(
+    core: &Core,
+    mut cursor: HashCursor,
+    destination: &Path,
+    progress: &dyn ProgressSink,
+) -> Result<()> {
+    const BATCH_BYTES: u64 = 4 << 20;
+    let blocks = lock(&core.writer).superblock.total_blocks;
+    let size = u64::from(blocks) * u64::from(core.block_bytes);
+    let options = OptionValues::from([
+        ("size", size.to_string().as_str()),
+        ("block_bytes", core.block_bytes.to_string().as_str()),
+    ]);
+    let copy = Alphard.create(&core.environment, destination, &options)?;
+    let mut batch = WriteBatch::new();
+    let mut done = 0;
+    while let Some(entry) = cursor.next()? {
+        batch.put(&entry.key, &entry.value);
+        done += 1;
+        if batch.bytes() > BATCH_BYTES {
+            copy.write(std::mem::take(&mut batch), Durability::Buffered)?;
+            progress.report(Progress {
+                phase: "backup",
+                done,
+                total: None,
+            });
+        }
+    }
+    copy.write(batch, Durability::Synced)?;
+    copy.close()
+}

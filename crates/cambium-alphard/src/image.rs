@@ -1,0 +1,235 @@
+//! The index image: what a clean close leaves, so that the next opening need not
+//! scan the device.
+//!
+//! It is a file in the store's folder, believed only if the superblock says that
+//! the store was closed cleanly and names the image's id, if its checksum is right,
+//! and if its entries make the digest that the superblock holds. The first write
+//! after opening takes the clean mark away, durably, and the image with it. What is
+//! free is not in it: that is derived.
+
+use cambium_base::checksum::crc32c_append;
+use cambium_base::coding::{u32_at, u64_at};
+use cambium_base::layout::{Field, Layout};
+use cambium_base::{Extent, Result};
+use cambium_index::cuckoo::SlotKey;
+use cambium_io::{File, FileSystem, OpenOptions};
+use std::path::Path;
+
+use crate::core::{Core, Writer, read};
+use crate::format::{self, IMAGE_NAME, Superblock};
+use crate::recovery::Recovered;
+
+const MAGIC: [u8; 8] = *b"CMBMacki";
+const HEADER_BYTES: usize = 40;
+const ENTRY_BYTES: usize = 16;
+const NOTE_BYTES: usize = 12;
+/// Bytes written or read at once.
+const CHUNK_BYTES: usize = 1 << 20;
+
+const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static str) -> Field {
+    Field {
+        offset,
+        size,
+        name,
+        meaning,
+    }
+}
+
+/// The image's head.
+pub const IMAGE_LAYOUT: Layout = Layout {
+    name: "Index image",
+    about: "At offset 0 of `index-image`. It is followed by the entries (slot key, 8 bytes; block, 4; blocks, 4), the tombstones (sequence, 8; block, 4), the stale headers (the same) and a CRC-32C of everything before it.",
+    fields: &[
+        field(0, 8, "magic", "`CMBMacki`"),
+        field(8, 8, "image_id", "the superblock names it, or the image is an old one"),
+        field(16, 8, "entries", "how many entries follow"),
+        field(24, 8, "tombstones", "how many tombstones follow"),
+        field(32, 8, "stale_headers", "how many stale headers follow"),
+    ],
+    size: HEADER_BYTES,
+}
+.checked();
+
+/// Writes bytes behind one another, in pieces.
+struct Sink<'a> {
+    file: &'a dyn File,
+    bytes: Vec<u8>,
+    offset: u64,
+    checksum: u32,
+}
+
+impl Sink<'_> {
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.bytes.extend_from_slice(bytes);
+        if self.bytes.len() >= CHUNK_BYTES {
+            self.hand_over()?;
+        }
+        Ok(())
+    }
+
+    fn hand_over(&mut self) -> Result<()> {
+        self.file.write_at(&self.bytes, self.offset)?;
+        self.checksum = crc32c_append(self.checksum, &self.bytes);
+        self.offset += self.bytes.len() as u64;
+        self.bytes.clear();
+        Ok(())
+    }
+
+    fn note(&mut self, (sequence, block): (u64, u32)) -> Result<()> {
+        self.put(&sequence.to_le_bytes())?;
+        self.put(&block.to_le_bytes())
+    }
+}
+
+impl Core {
+    /// Writes an image, durably; answers its id.
+    pub fn write_image(&self, writer: &Writer) -> Result<u64> {
+        let file_system = &*self.environment.file_system;
+        let options = OpenOptions {
+            truncate: true,
+            ..OpenOptions::CREATE
+        };
+        let file = file_system.open(&self.path.join(IMAGE_NAME), options)?;
+        let id = self.environment.randomness.next_u64().max(1);
+        let state = read(&self.state);
+        let mut sink = Sink {
+            file: &*file,
+            bytes: Vec::with_capacity(CHUNK_BYTES + ENTRY_BYTES),
+            offset: 0,
+            checksum: 0,
+        };
+        let lengths = [
+            state.index.len(),
+            writer.tombstones.len(),
+            writer.stale.len(),
+        ];
+        sink.put(&MAGIC)?;
+        sink.put(&id.to_le_bytes())?;
+        for length in lengths {
+            sink.put(&(length as u64).to_le_bytes())?;
+        }
+        let mut from = Some(0);
+        let mut page = Vec::new();
+        while let Some(at) = from {
+            page.clear();
+            from = state.index.page(at, &mut page);
+            for (_, slot, extent) in &page {
+                sink.put(&slot.bits().to_le_bytes())?;
+                sink.put(&extent.block.to_le_bytes())?;
+                sink.put(&extent.blocks.to_le_bytes())?;
+            }
+        }
+        for &note in &writer.tombstones {
+            sink.note(note)?;
+        }
+        for note in writer.stale.iter() {
+            sink.note(note)?;
+        }
+        sink.hand_over()?;
+        let checksum = sink.checksum;
+        let end = sink.offset;
+        file.write_at(&checksum.to_le_bytes(), end)?;
+        file.sync_data()?;
+        file_system.sync_directory(&self.path)?;
+        Ok(id)
+    }
+}
+
+/// What an image holds, if it is the one that the superblock speaks of and whole.
+pub(crate) fn load(
+    file_system: &dyn FileSystem,
+    folder: &Path,
+    superblock: &Superblock,
+) -> Result<Option<Recovered>> {
+    let path = folder.join(IMAGE_NAME);
+    if !superblock.clean || superblock.image_id == 0 || file_system.metadata(&path)?.is_none() {
+        return Ok(None);
+    }
+    let file = file_system.open(&path, OpenOptions::READ)?;
+    let length = file.length()?;
+    let mut head = [0; HEADER_BYTES];
+    if file.read_at(&mut head, 0)? < HEADER_BYTES
+        || head[..8] != MAGIC
+        || u64_at(&head, 8) != superblock.image_id
+    {
+        return Ok(None);
+    }
+    let [entries, tombstones, stale] = [16, 24, 32].map(|at| u128::from(u64_at(&head, at)));
+    let notes = (tombstones + stale) * NOTE_BYTES as u128;
+    let body = entries * ENTRY_BYTES as u128 + notes;
+    if body + HEADER_BYTES as u128 + 4 != u128::from(length) {
+        return Ok(None);
+    }
+    let mut source = Source {
+        file: &*file,
+        offset: HEADER_BYTES as u64,
+        end: length - 4,
+        bytes: Vec::new(),
+        at: 0,
+        checksum: crc32c_append(0, &head),
+    };
+    let mut recovered = Recovered::empty(superblock);
+    for _ in 0..entries {
+        let bytes = source.take::<ENTRY_BYTES>()?;
+        let extent = Extent {
+            block: u32_at(&bytes, 8),
+            blocks: u32_at(&bytes, 12),
+        };
+        match SlotKey::from_bits(u64_at(&bytes, 0)) {
+            Some(slot) if extent.blocks > 0 && recovered.allocator.take(extent) => {
+                recovered.state.index.insert(slot, extent);
+                recovered.state.live_digest ^= format::digest_of(slot, extent);
+            }
+            _ => return Ok(None),
+        }
+    }
+    for _ in 0..tombstones {
+        let bytes = source.take::<NOTE_BYTES>()?;
+        let (sequence, block) = (u64_at(&bytes, 0), u32_at(&bytes, 8));
+        if !recovered.allocator.take(Extent { block, blocks: 1 }) {
+            return Ok(None);
+        }
+        recovered.tombstones.push_back((sequence, block));
+    }
+    for _ in 0..stale {
+        let bytes = source.take::<NOTE_BYTES>()?;
+        recovered.stale.add(u64_at(&bytes, 0), u32_at(&bytes, 8));
+    }
+    let mut checksum = [0; 4];
+    file.read_exact_at(&mut checksum, length - 4)?;
+    let whole = u32_at(&checksum, 0) == source.checksum
+        && recovered.state.live_digest == superblock.live_digest
+        && recovered.state.index.len() as u64 == superblock.live_entries;
+    recovered.from_image = true;
+    Ok(whole.then_some(recovered))
+}
+
+/// Reads bytes behind one another, in pieces.
+struct Source<'a> {
+    file: &'a dyn File,
+    offset: u64,
+    end: u64,
+    bytes: Vec<u8>,
+    at: usize,
+    checksum: u32,
+}
+
+impl Source<'_> {
+    fn take<const COUNT: usize>(&mut self) -> Result<[u8; COUNT]> {
+        if self.bytes.len() - self.at < COUNT {
+            self.bytes.drain(..self.at);
+            self.at = 0;
+            let kept = self.bytes.len();
+            let more = (self.end - self.offset).min(CHUNK_BYTES as u64) as usize;
+            self.bytes.resize(kept + more, 0);
+            self.file
+                .read_exact_at(&mut self.bytes[kept..], self.offset)?;
+            self.checksum = crc32c_append(self.checksum, &self.bytes[kept..]);
+            self.offset += more as u64;
+        }
+        let mut taken = [0; COUNT];
+        taken.copy_from_slice(&self.bytes[self.at..self.at + COUNT]);
+        self.at += COUNT;
+        Ok(taken)
+    }
+}

@@ -1,0 +1,433 @@
+//! Making, opening and recovering a store.
+//!
+//! A store is a folder with its marker, its lock, the file `members` that says where
+//! the entries lie, and the index image of the last clean close; the entries lie in
+//! the file `data` there, or on a device. The marker comes last when a store is
+//! made, so a crash before leaves none.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+
+use cambium_api::{OptionValues, ProgressSink};
+use cambium_base::checksum::crc32c;
+use cambium_base::{Error, Result, StoreId};
+use cambium_io::{Environment, FileKind, FileLock, FileSystem, LockMode, OpenOptions};
+use cambium_storage::commit_queue::CommitQueue;
+use cambium_storage::marker::{self, Marker};
+
+use crate::core::{Core, KEY_CHECK_BYTES, KeyChecks, Writer};
+use crate::format::{
+    DATA_NAME, FORMAT_VERSION, IMAGE_NAME, LOCK_NAME, MEMBERS_NAME, SUPERBLOCK_BYTES, Superblock,
+};
+use crate::options::{self, Creation, ENGINE, OPTIONS, Tuning};
+use crate::recovery::{self, Recovered};
+use crate::seeded_bug::SeededBug;
+use crate::stats::Counters;
+use crate::submit::Submissions;
+use crate::volume::{self, Volume};
+use crate::{image, upkeep};
+
+/// How devices are opened for writing: refused while they are mounted, or another
+/// store's.
+pub(crate) const DEVICE: OpenOptions = OpenOptions {
+    exclusive: true,
+    ..OpenOptions::WRITE
+};
+/// Size of a file where nothing is said: 1 GiB.
+const DEFAULT_SIZE: u64 = 1 << 30;
+/// Bytes of a device that are looked at before it is formatted.
+const LOOK_BYTES: u64 = 128 << 10;
+
+/// Makes a store, durable when it returns, and opens it.
+pub(crate) fn create(
+    environment: &Environment,
+    path: &Path,
+    options: &OptionValues,
+) -> Result<Arc<Core>> {
+    let mut options = options.clone();
+    let creation = options::creation(&mut options)?;
+    let tuning = options::tuning(options)?;
+    let file_system = &*environment.file_system;
+    marker::prepare_folder(file_system, path, is_ours)?;
+    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    let (volume, superblock) = format_member(environment, path, &creation, &tuning)?;
+    file_system.sync_directory(path)?;
+    let marker = Marker {
+        engine: ENGINE.to_string(),
+        format_version: FORMAT_VERSION,
+        store: superblock.store,
+    };
+    marker::write_marker(file_system, path, &marker)?;
+    let recovered = Recovered::empty(&superblock);
+    Ok(assemble(
+        environment,
+        path,
+        tuning,
+        (volume, superblock),
+        recovered,
+        Some(held),
+    ))
+}
+
+/// Makes the file or takes the device, and writes both superblocks.
+fn format_member(
+    environment: &Environment,
+    folder: &Path,
+    creation: &Creation,
+    tuning: &Tuning,
+) -> Result<(Volume, Superblock)> {
+    let file_system = &*environment.file_system;
+    let place = match &creation.device {
+        Some(device) => {
+            check_device(file_system, device, creation.force)?;
+            device.clone()
+        }
+        None => folder.join(DATA_NAME),
+    };
+    let is_device = is_block_device(file_system, &place)?;
+    let access = if is_device {
+        DEVICE
+    } else {
+        OpenOptions::CREATE
+    };
+    let file = volume::open_file(file_system, &place, access, tuning.access)?;
+    let smallest = (file.alignment().offset as u32).max(512);
+    let block_bytes = creation.block_bytes.unwrap_or(smallest);
+    let volume = Volume::new(file.clone(), block_bytes)?;
+    let size = if is_device {
+        device_size(&place, file.length()?, creation.size)?
+    } else {
+        creation.size.unwrap_or(DEFAULT_SIZE)
+    };
+    let blocks = size / u64::from(block_bytes);
+    let Some(total_blocks) = u32::try_from(blocks)
+        .ok()
+        .filter(|&blocks| blocks < u32::MAX)
+    else {
+        return Err(Error::InvalidArgument(format!(
+            "option size={size}: a store has fewer than 2^32 blocks of {block_bytes} bytes"
+        )));
+    };
+    if !is_device {
+        file.set_length(u64::from(total_blocks) * u64::from(block_bytes))?;
+        file.allocate(0, u64::from(total_blocks) * u64::from(block_bytes))?;
+    }
+    let mut superblock = new_superblock(environment, block_bytes, total_blocks);
+    superblock.high_water = superblock.first_block();
+    volume.write_superblock(&mut superblock)?;
+    write_members(file_system, folder, creation.device.as_deref())?;
+    Ok((volume, superblock))
+}
+
+fn new_superblock(environment: &Environment, block_bytes: u32, total_blocks: u32) -> Superblock {
+    let mut id = [0; 16];
+    environment.randomness.fill(&mut id);
+    let random = || environment.randomness.next_u64();
+    Superblock {
+        block_bytes,
+        generation: 0,
+        store: StoreId(id),
+        salt: random(),
+        hash_secret: [random(), random()],
+        image_id: 0,
+        sequence: 0,
+        synced_through: 0,
+        live_digest: 0,
+        live_entries: 0,
+        epoch: 0,
+        clean: false,
+        total_blocks,
+        high_water: 0,
+        member: 0,
+        members: 1,
+        current: 1,
+    }
+}
+
+fn is_block_device(file_system: &dyn FileSystem, path: &Path) -> Result<bool> {
+    let found = file_system.metadata(path)?;
+    Ok(found.is_some_and(|found| found.kind == FileKind::BlockDevice))
+}
+
+fn device_size(path: &Path, length: u64, asked: Option<u64>) -> Result<u64> {
+    match asked.filter(|&size| size > 0) {
+        Some(size) if size > length => Err(Error::InvalidArgument(format!(
+            "option size={size}: {} has {length} bytes",
+            path.display()
+        ))),
+        Some(size) => Ok(size),
+        None if length < options::LEAST_SIZE => Err(Error::InvalidArgument(format!(
+            "{} has {length} bytes; a store needs {} or more",
+            path.display(),
+            options::LEAST_SIZE
+        ))),
+        None => Ok(length),
+    }
+}
+
+/// Marks of what a device may carry: bytes from its start, the mark, its name.
+const SIGNATURES: [(usize, &[u8], &str); 12] = [
+    (0, b"CMBMalph", "an alphard store"),
+    (SUPERBLOCK_BYTES as usize, b"CMBMalph", "an alphard store"),
+    (1080, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),
+    (0, b"XFSB", "an XFS file system"),
+    (65_600, b"_BHRfS_M", "a btrfs file system"),
+    (512, b"EFI PART", "a partition table"),
+    (4096, b"EFI PART", "a partition table"),
+    (510, &[0x55, 0xaa], "a partition table or a FAT file system"),
+    (4086, b"SWAPSPACE2", "swap space"),
+    (0, b"LUKS\xba\xbe", "an encrypted volume"),
+    (512, b"LABELONE", "an LVM volume"),
+    (
+        4096,
+        &[0xfc, 0x4e, 0x2b, 0xa9],
+        "a member of a software RAID",
+    ),
+];
+
+/// Refuses a device that carries anything, unless forced.
+fn check_device(file_system: &dyn FileSystem, path: &Path, force: bool) -> Result<()> {
+    let Some(found) = file_system.metadata(path)? else {
+        return Err(Error::InvalidArgument(format!(
+            "option device={}: there is nothing at this path",
+            path.display()
+        )));
+    };
+    if !matches!(found.kind, FileKind::BlockDevice | FileKind::File) {
+        return Err(Error::InvalidArgument(format!(
+            "option device={}: expected a block device or a file",
+            path.display()
+        )));
+    }
+    if force {
+        return Ok(());
+    }
+    let file = file_system.open(path, OpenOptions::READ)?;
+    let mut bytes = vec![0; LOOK_BYTES.min(found.length) as usize];
+    let count = file.read_at(&mut bytes, 0)?;
+    bytes.truncate(count);
+    let known = SIGNATURES
+        .iter()
+        .find(|(at, mark, _)| bytes.get(*at..at + mark.len()) == Some(*mark));
+    let what = match known {
+        Some((_, _, name)) => *name,
+        None if bytes.iter().any(|&byte| byte != 0) => "data",
+        None => return Ok(()),
+    };
+    Err(Error::AlreadyExists {
+        path: path.to_path_buf(),
+        what: format!(
+            "it carries {what}; set force=on to lose all of that, or erase its first 128 KiB"
+        ),
+    })
+}
+
+const MEMBERS_FIRST_LINE: &str = "cambium alphard members";
+
+/// Writes where the entries lie: text, so that a person who looks learns it.
+fn write_members(file_system: &dyn FileSystem, folder: &Path, device: Option<&Path>) -> Result<()> {
+    let path = folder.join(MEMBERS_NAME);
+    let member = device.unwrap_or(Path::new(DATA_NAME));
+    let Some(member) = member.to_str().filter(|text| !text.contains('\n')) else {
+        return Err(Error::InvalidArgument(format!(
+            "option device={}: expected a path in UTF-8 without line breaks",
+            member.display()
+        )));
+    };
+    let mut text = format!("{MEMBERS_FIRST_LINE}\nmember {member}\n");
+    text += &format!("checksum {:08x}\n", crc32c(text.as_bytes()));
+    let options = OpenOptions {
+        truncate: true,
+        ..OpenOptions::CREATE
+    };
+    let file = file_system.open(&path, options)?;
+    file.write_at(text.as_bytes(), 0)?;
+    file.sync_data()
+}
+
+/// Where a store's entries lie.
+pub(crate) fn read_members(file_system: &dyn FileSystem, folder: &Path) -> Result<PathBuf> {
+    let path = folder.join(MEMBERS_NAME);
+    let damage = |what: &str| Err(Error::corruption(&path, 0, what));
+    if file_system.metadata(&path)?.is_none() {
+        return damage("the file that says where the entries lie is missing");
+    }
+    let file = file_system.open(&path, OpenOptions::READ)?;
+    let mut bytes = vec![0; 16 << 10];
+    let count = file.read_at(&mut bytes, 0)?;
+    match std::str::from_utf8(&bytes[..count])
+        .ok()
+        .and_then(decode_members)
+    {
+        Some(member) => Ok(folder.join(member)),
+        None => damage("the file that says where the entries lie does not match its checksum"),
+    }
+}
+
+fn decode_members(text: &str) -> Option<&str> {
+    let (body, checksum) = text.trim_end().rsplit_once("\nchecksum ")?;
+    let covered = body.len() + 1;
+    if crc32c(&text.as_bytes()[..covered]) != u32::from_str_radix(checksum, 16).ok()? {
+        return None;
+    }
+    body.strip_prefix(MEMBERS_FIRST_LINE)?
+        .strip_prefix("\nmember ")
+}
+
+/// Opens a store for reading and writing, recovering it where needed.
+pub(crate) fn open(
+    environment: &Environment,
+    path: &Path,
+    options: &OptionValues,
+    progress: &dyn ProgressSink,
+) -> Result<Arc<Core>> {
+    options.refuse_fixed(OPTIONS)?;
+    let tuning = options::tuning(options.clone())?;
+    let file_system = &*environment.file_system;
+    let marker = marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION)?;
+    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    let (volume, mut superblock, _) = attach(file_system, path, &marker, &tuning, DEVICE)?;
+    let mut recovered = load(environment, path, (&volume, &superblock), &tuning, progress)?;
+    if let Some(damage) = recovered.damage() {
+        return Err(damage);
+    }
+    if !recovered.from_image {
+        make_durable(&volume, &mut superblock, &mut recovered, &tuning)?;
+    }
+    Ok(assemble(
+        environment,
+        path,
+        tuning,
+        (volume, superblock),
+        recovered,
+        Some(held),
+    ))
+}
+
+/// Opens a store's member and reads its superblock; answers offsets of copies that
+/// are not sound.
+pub(crate) fn attach(
+    file_system: &dyn FileSystem,
+    path: &Path,
+    marker: &Marker,
+    tuning: &Tuning,
+    access: OpenOptions,
+) -> Result<(Volume, Superblock, Vec<u64>)> {
+    let member = read_members(file_system, path)?;
+    if file_system.metadata(&member)?.is_none() {
+        let what = "what holds the store's entries is missing; `members` names it";
+        return Err(Error::corruption(member, 0, what));
+    }
+    let file = volume::open_file(file_system, &member, access, tuning.access)?;
+    let (found, unsound) = volume::read_superblock(&*file)?;
+    let Some(superblock) = found else {
+        let what = "neither copy of the superblock is sound";
+        return Err(Error::corruption(member, 0, what));
+    };
+    if superblock.store != marker.store {
+        let what = format!(
+            "this belongs to store {}; expected store {}",
+            superblock.store, marker.store
+        );
+        return Err(Error::corruption(member, 24, what));
+    }
+    let volume = Volume::new(file, superblock.block_bytes)?;
+    let length = volume.file().length()?;
+    let needed = u64::from(superblock.total_blocks) * u64::from(superblock.block_bytes);
+    if length < needed {
+        let what = format!("the member ends here; expected {needed} bytes");
+        return Err(Error::corruption(member, length, what));
+    }
+    Ok((volume, superblock, unsound))
+}
+
+/// What the store holds: by its image after a clean close, else by a scan.
+pub(crate) fn load(
+    environment: &Environment,
+    path: &Path,
+    (volume, superblock): (&Volume, &Superblock),
+    tuning: &Tuning,
+    progress: &dyn ProgressSink,
+) -> Result<Recovered> {
+    let file_system = &*environment.file_system;
+    match image::load(file_system, path, superblock)? {
+        Some(recovered) => Ok(recovered),
+        None => recovery::recover(file_system, volume, superblock, tuning, progress),
+    }
+}
+
+/// Makes what recovery keeps durable, and erases what it cut off: nothing of that
+/// may be there when numbers are given out again. What is cut off may be all that
+/// says how much is durable, so the superblock says it first.
+fn make_durable(
+    volume: &Volume,
+    superblock: &mut Superblock,
+    recovered: &mut Recovered,
+    tuning: &Tuning,
+) -> Result<()> {
+    volume.sync()?;
+    if recovered.dead.is_empty() || tuning.seeded_bug == Some(SeededBug::CutNotErased) {
+        return Ok(());
+    }
+    superblock.sequence = recovered.sequence;
+    superblock.synced_through = recovered.sequence;
+    superblock.live_digest = recovered.state.live_digest;
+    superblock.live_entries = recovered.state.index.len() as u64;
+    volume.write_superblock(superblock)?;
+    recovered.marked = recovered.sequence;
+    upkeep::erase_blocks(volume, &recovered.dead)?;
+    volume.sync()
+}
+
+/// True for names that an `alphard` store gives to its files.
+pub(crate) fn is_ours(name: &str) -> bool {
+    [DATA_NAME, MEMBERS_NAME, IMAGE_NAME, LOCK_NAME].contains(&name)
+}
+
+pub(crate) fn assemble(
+    environment: &Environment,
+    path: &Path,
+    tuning: Tuning,
+    (volume, superblock): (Volume, Superblock),
+    recovered: Recovered,
+    held: Option<Box<dyn FileLock>>,
+) -> Arc<Core> {
+    let block_bytes = superblock.block_bytes;
+    Arc::new(Core {
+        environment: environment.clone(),
+        path: path.to_path_buf(),
+        seed: superblock.seed(),
+        block_bytes,
+        volume,
+        maintenance: Mutex::new(()),
+        writer: Mutex::new(Writer {
+            allocator: recovered.allocator,
+            superblock,
+            next_sequence: recovered.sequence + 1,
+            synced_through: recovered.sequence,
+            stated: recovered.marked,
+            marked: recovered.marked,
+            unsynced: false,
+            session_begun: false,
+            pending_bytes: 0,
+            stale: recovered.stale,
+            key_checks: KeyChecks::new((tuning.key_cache_bytes / KEY_CHECK_BYTES) as usize),
+            tombstones: recovered.tombstones,
+        }),
+        state: RwLock::new(recovered.state),
+        pending: RwLock::default(),
+        unpinned: Mutex::default(),
+        queue: CommitQueue::default(),
+        submissions: Submissions::new(tuning.queues),
+        workers: OnceLock::new(),
+        queues: Default::default(),
+        poison: OnceLock::new(),
+        closed: AtomicBool::new(false),
+        cancelled: AtomicBool::new(false),
+        counters: Counters::default(),
+        lock: Mutex::new(held),
+        background: OnceLock::new(),
+        tuning,
+    })
+}

@@ -1,0 +1,180 @@
+//! Options of engine `alphard`.
+
+use std::path::PathBuf;
+
+use cambium_api::options::invalid_option;
+use cambium_api::{OptionSpec, OptionValues};
+use cambium_base::Result;
+use cambium_io::{BatchOptions, ReadBackend};
+
+use crate::format::DATA_START;
+use crate::seeded_bug::{self, SeededBug};
+use crate::volume::Access;
+
+/// The engine's name.
+pub const ENGINE: &str = "alphard";
+
+/// Everything that `cambium options` prints.
+pub const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        name: "device",
+        unit: "path of a block device or file",
+        default: "",
+        effect: "where the entries lie; empty is a preallocated file in the store's folder. A device is refused if it carries a file system, another store or anything else, unless `force` is on",
+        at_creation: true,
+    },
+    OptionSpec {
+        name: "size",
+        unit: "bytes",
+        default: "1GiB",
+        effect: "space for entries, all of it taken at once; of a device, the part that is used (0 is all of it). `compact --set size=...` extends it later",
+        at_creation: true,
+    },
+    OptionSpec {
+        name: "block_bytes",
+        unit: "auto, 512 or 4096",
+        default: "auto",
+        effect: "unit of space: each entry takes whole blocks, with 68 bytes of header. auto is the smallest the device takes; 4096 halves the work for large values on disks of 4 KiB sectors",
+        at_creation: true,
+    },
+    OptionSpec {
+        name: "force",
+        unit: "on or off",
+        default: "off",
+        effect: "format a device whatever it carries; all of that is lost",
+        at_creation: true,
+    },
+    OptionSpec {
+        name: "direct",
+        unit: "auto, on or off",
+        default: "auto",
+        effect: "bypass the operating system's cache; auto does where the file system can. off is for file systems in memory, and for reads that repeat",
+        at_creation: false,
+    },
+    OptionSpec {
+        name: "coalesce_bytes",
+        unit: "bytes",
+        default: "1MiB",
+        effect: "most bytes that one write carries, and most that buffered writes keep in memory; smaller gives lower latency to those who come last, larger more throughput",
+        at_creation: false,
+    },
+    OptionSpec {
+        name: "extend_bytes",
+        unit: "bytes",
+        default: "64MiB",
+        effect: "space is taken into use in such steps, each with a sync; a scan after a crash reads what is in use",
+        at_creation: false,
+    },
+    OptionSpec {
+        name: "io",
+        unit: "sync, aio or io_uring",
+        default: "io_uring",
+        effect: "how reads of several entries, and the scan after a crash, reach the kernel; sync where the kernel refuses the others",
+        at_creation: false,
+    },
+    OptionSpec {
+        name: "batch",
+        unit: "reads under way",
+        default: "32",
+        effect: "how many of those reads are under way at once, 1 to 1024",
+        at_creation: false,
+    },
+    OptionSpec {
+        name: "queues",
+        unit: "queues, 1 to 64",
+        default: "2",
+        effect: "submitted requests are spread over so many queues by their keys, each with a worker; more serve more reads at once, fewer gather more writes into one",
+        at_creation: false,
+    },
+    OptionSpec {
+        name: "key_cache_bytes",
+        unit: "bytes",
+        default: "16MiB",
+        effect: "memory for hashes of keys of more than 7 bytes, about 50 bytes a key: writing over a key that is there costs no read of its entry. 0 saves the memory",
+        at_creation: false,
+    },
+    OptionSpec {
+        name: "snapshot_limit",
+        unit: "changes",
+        default: "1000000",
+        effect: "most changes that open snapshots and cursors keep in memory, some 100 bytes each; beyond it writers get an error",
+        at_creation: false,
+    },
+];
+
+/// What is fixed when a store is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Creation {
+    pub device: Option<PathBuf>,
+    /// Bytes; `None` where nothing was said.
+    pub size: Option<u64>,
+    pub block_bytes: Option<u32>,
+    pub force: bool,
+}
+
+/// What each opening may choose.
+#[derive(Clone, Debug)]
+pub(crate) struct Tuning {
+    pub access: Access,
+    pub coalesce_bytes: usize,
+    pub extend_bytes: u64,
+    pub read_queue: BatchOptions,
+    pub queues: usize,
+    pub key_cache_bytes: u64,
+    pub snapshot_limit: u64,
+    pub seeded_bug: Option<SeededBug>,
+}
+
+/// Smallest store: two superblocks and a little.
+pub(crate) const LEAST_SIZE: u64 = 64 << 10;
+const _: () = assert!(LEAST_SIZE > DATA_START);
+
+pub(crate) fn creation(options: &mut OptionValues) -> Result<Creation> {
+    let device = options.take("device").filter(|path| !path.is_empty());
+    let size = options.take_u64("size")?;
+    if let Some(size) = size.filter(|&size| size < LEAST_SIZE && (size > 0 || device.is_none())) {
+        return Err(invalid_option(
+            "size",
+            &size.to_string(),
+            &format!("{LEAST_SIZE} bytes or more"),
+        ));
+    }
+    let block_bytes = match options.take("block_bytes").as_deref() {
+        None | Some("auto") => None,
+        Some("512") => Some(512),
+        Some("4096") => Some(4096),
+        Some(other) => return Err(invalid_option("block_bytes", other, "auto, 512 or 4096")),
+    };
+    Ok(Creation {
+        device: device.map(PathBuf::from),
+        size,
+        block_bytes,
+        force: options.take_bool("force")?.unwrap_or(false),
+    })
+}
+
+pub(crate) fn tuning(mut options: OptionValues) -> Result<Tuning> {
+    let access = match options.take("direct").as_deref() {
+        None | Some("auto") => Access::Either,
+        Some("on") => Access::Direct,
+        Some("off") => Access::Buffered,
+        Some(other) => return Err(invalid_option("direct", other, "auto, on or off")),
+    };
+    let backend: Option<ReadBackend> = options.take("io").map(|text| text.parse()).transpose()?;
+    let read_queue = BatchOptions {
+        backend: backend.unwrap_or_default(),
+        depth: options.take_ranged("batch", 32, 1, BatchOptions::MAX_DEPTH as u64)? as usize,
+    };
+    let tuning = Tuning {
+        access,
+        coalesce_bytes: options.take_ranged("coalesce_bytes", 1 << 20, 4096, 1 << 30)? as usize,
+        extend_bytes: options.take_ranged("extend_bytes", 64 << 20, 4096, 1 << 40)?,
+        read_queue,
+        queues: options.take_ranged("queues", 2, 1, 64)? as usize,
+        key_cache_bytes: options.take_ranged("key_cache_bytes", 16 << 20, 0, 1 << 40)?,
+        snapshot_limit: options.take_ranged("snapshot_limit", 1_000_000, 1, u64::MAX)?,
+        seeded_bug: seeded_bug::take(&mut options)?,
+    };
+    options.finish(ENGINE, OPTIONS)?;
+    Ok(tuning)
+}

@@ -1,0 +1,209 @@
+//! Reading: a look at the index, then one read of the entry, verified.
+//!
+//! No lock is held across the read, so what the index said may be gone by then:
+//! overwritten, freed and written over. A reader that finds something else than it
+//! came for looks again as a snapshot does: what that sees stays where it is.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use cambium_base::{Extent, Result, Value};
+use cambium_index::cuckoo::SlotKey;
+use cambium_io::batch::read_all;
+use cambium_io::{AlignedBuffer, ReadQueue, ReadRequest};
+
+use crate::core::{Core, lock, read, write};
+use crate::format::{self, EntryKind};
+use crate::seeded_bug::SeededBug;
+use crate::state::KeyName;
+use crate::volume::buffer;
+
+/// A verified entry.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredEntry {
+    pub key: Value,
+    pub value: Value,
+}
+
+/// Read queues between two uses: making one costs system calls.
+#[derive(Debug, Default)]
+pub(crate) struct ReadQueues {
+    idle: Mutex<Vec<Box<dyn ReadQueue>>>,
+}
+
+/// Queues that are kept.
+const IDLE_QUEUES: usize = 8;
+
+impl Core {
+    /// The value that a key has now.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value>> {
+        self.check_open()?;
+        let (name, candidates) = self.candidates(key);
+        if candidates.is_empty() {
+            return Ok(None);
+        }
+        let outcome = self.search(key, name, &candidates);
+        if let Ok(Some(_)) = outcome {
+            return outcome;
+        }
+        // What the index said may be gone by now. Once more, with everything held.
+        let moment = write(&self.state).pin();
+        let outcome = self.get_at(key, moment);
+        self.unpin(moment);
+        outcome
+    }
+
+    fn candidates(&self, key: &[u8]) -> (KeyName, Vec<Extent>) {
+        let state = read(&self.state);
+        let name = state.name(key);
+        (name, state.index.find(name.slot).collect())
+    }
+
+    /// The value that a key had at a moment that is held.
+    pub fn get_at(&self, key: &[u8], moment: u64) -> Result<Option<Value>> {
+        let (name, candidates) = self.candidates_at(key, moment);
+        self.search(key, name, &candidates)
+    }
+
+    fn candidates_at(&self, key: &[u8], moment: u64) -> (KeyName, Vec<Extent>) {
+        let state = read(&self.state);
+        let name = state.name(key);
+        let candidates = match state.at(key, name.slot, moment) {
+            Ok(seen) => seen.into_iter().collect(),
+            Err(candidates) => candidates,
+        };
+        (name, candidates)
+    }
+
+    /// Looks for a key at the extents that can be its.
+    fn search(&self, key: &[u8], name: KeyName, candidates: &[Extent]) -> Result<Option<Value>> {
+        for &extent in candidates {
+            let bytes = self.read_extent(extent)?;
+            let entry = self.open_entry(bytes, extent, name.slot)?;
+            if entry.key == key {
+                return Ok(Some(entry.value));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The values of several keys as of a moment that is held; the reads go to the
+    /// device together.
+    pub fn multi_get_at(&self, keys: &[&[u8]], moment: u64) -> Result<Vec<Option<Value>>> {
+        let mut wanted = Vec::with_capacity(keys.len());
+        for (number, key) in keys.iter().enumerate() {
+            let (name, candidates) = self.candidates_at(key, moment);
+            wanted.extend(
+                candidates
+                    .into_iter()
+                    .map(|extent| (number, name.slot, extent)),
+            );
+        }
+        let extents: Vec<Extent> = wanted.iter().map(|(_, _, extent)| *extent).collect();
+        let mut values = vec![None; keys.len()];
+        for ((number, slot, extent), bytes) in wanted.into_iter().zip(self.read_many(&extents)?) {
+            let entry = self.open_entry(bytes?, extent, slot)?;
+            if entry.key == keys[number] {
+                values[number] = Some(entry.value);
+            }
+        }
+        Ok(values)
+    }
+
+    /// Reads extents that stay where they are, together.
+    pub fn read_many(&self, extents: &[Extent]) -> Result<Vec<Result<AlignedBuffer>>> {
+        let alone = |extent: &Extent| self.read_extent(*extent);
+        if extents.len() < 2 {
+            return Ok(extents.iter().map(alone).collect());
+        }
+        let mut found: Vec<Option<Result<AlignedBuffer>>> = Vec::with_capacity(extents.len());
+        {
+            let pending = read(&self.pending);
+            found.extend(extents.iter().map(|extent| {
+                let waiting = pending.get(&extent.block)?;
+                let mut bytes = buffer(waiting.len());
+                bytes.copy_from_slice(waiting);
+                Some(Ok(bytes))
+            }));
+        }
+        let missing: Vec<usize> = (0..extents.len())
+            .filter(|&at| found[at].is_none())
+            .collect();
+        self.counters
+            .reads
+            .fetch_add(missing.len() as u64, Ordering::Relaxed);
+        let requests = missing.into_iter().map(|at| ReadRequest {
+            file: self.volume.file().clone(),
+            offset: self.volume.offset(extents[at].block),
+            buffer: buffer(extents[at].blocks as usize * self.block_bytes as usize),
+            tag: at as u64,
+        });
+        let mut queue = self.queues.take(self)?;
+        read_all(&mut *queue, requests, |completion| {
+            let at = completion.tag as usize;
+            let whole = completion.buffer.len();
+            found[at] = Some(completion.result.and_then(|count| {
+                if count == whole {
+                    return Ok(completion.buffer);
+                }
+                Err(self
+                    .volume
+                    .damage(extents[at].block, "the device ends within an entry"))
+            }));
+            Ok(())
+        })?;
+        self.queues.give_back(queue);
+        // Every request has had its completion.
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    /// Verifies what was read at an extent, and takes it apart.
+    pub fn open_entry(
+        &self,
+        mut bytes: AlignedBuffer,
+        extent: Extent,
+        slot: SlotKey,
+    ) -> Result<StoredEntry> {
+        let damage = |what: &str| Err(self.volume.damage(extent.block, what));
+        let (block, unit) = (extent.block, self.block_bytes);
+        let Some(header) = format::decode_header(&bytes, block, unit, self.seed) else {
+            return damage("the index points here, and no entry header matches its checksum");
+        };
+        let whole = bytes.len() == extent.blocks as usize * unit as usize;
+        let right = header.kind == EntryKind::Value && header.slot_key == slot;
+        if !whole || !right || header.extent(unit) != extent {
+            return damage("the index points here, and the entry is another one");
+        }
+        if !format::body_is_sound(&bytes, block, unit, self.seed)
+            && !self.has_bug(SeededBug::NoChecksum)
+        {
+            return damage("the entry's key and value do not match their checksum");
+        }
+        let Some((key, value)) = format::restore(&mut bytes, &header, unit) else {
+            return damage("the entry's lengths do not fit its blocks");
+        };
+        let bytes = Arc::new(bytes);
+        Ok(StoredEntry {
+            key: Value::share(bytes.clone(), key),
+            value: Value::share(bytes, value),
+        })
+    }
+}
+
+impl ReadQueues {
+    fn take(&self, core: &Core) -> Result<Box<dyn ReadQueue>> {
+        if let Some(queue) = lock(&self.idle).pop() {
+            return Ok(queue);
+        }
+        let file_system = &core.environment.file_system;
+        file_system.read_queue(core.tuning.read_queue)
+    }
+
+    /// Keeps a queue that nothing is under way in.
+    fn give_back(&self, queue: Box<dyn ReadQueue>) {
+        let mut idle = lock(&self.idle);
+        if idle.len() < IDLE_QUEUES && queue.pending() == 0 {
+            idle.push(queue);
+        }
+    }
+}

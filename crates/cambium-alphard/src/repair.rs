@@ -1,0 +1,113 @@
+//! Repair: a damaged store is brought back to what can be read.
+//!
+//! The device is scanned; what is live by the headers found is kept, even where the
+//! proof of completeness fails. Entries that do not match their checksums are lost,
+//! each with a finding. So that nothing older of their keys comes back instead, all
+//! stale headers are erased with theirs. Then the superblock is written with the
+//! digest of what is left.
+
+use std::path::Path;
+
+use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, ProgressSink};
+use cambium_base::{Error, Extent, Result};
+use cambium_index::cuckoo::SlotKey;
+use cambium_io::{Environment, LockMode};
+use cambium_storage::marker;
+
+use crate::core::{Core, lock, write};
+use crate::format::{self, FORMAT_VERSION, LOCK_NAME};
+use crate::open::{DEVICE, assemble, attach};
+use crate::options::{self, ENGINE};
+use crate::{recovery, upkeep};
+
+/// Repairs a store; each loss is a finding.
+pub(crate) fn repair(
+    environment: &Environment,
+    path: &Path,
+    progress: &dyn ProgressSink,
+) -> Result<CheckReport> {
+    let file_system = &*environment.file_system;
+    let marker = marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION)?;
+    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    let tuning = options::tuning(OptionValues::default())?;
+    let (volume, superblock, _) = attach(file_system, path, &marker, &tuning, DEVICE)?;
+    let recovered = recovery::recover(file_system, &volume, &superblock, &tuning, progress)?;
+    let mut report = CheckReport {
+        findings: recovered.findings.clone(),
+        bytes: recovered.bytes,
+        files: 1,
+        ..CheckReport::default()
+    };
+    report
+        .findings
+        .retain(|finding| finding.kind == FindingKind::Damage);
+    let mut erase = recovered.dead.clone();
+    let core = assemble(
+        environment,
+        path,
+        tuning,
+        (volume, superblock),
+        recovered,
+        Some(held),
+    );
+    let lost = find_lost(&core, &mut report, progress)?;
+    if report.findings.is_empty() {
+        return Ok(report);
+    }
+    {
+        let mut state = write(&core.state);
+        for &(slot, extent) in &lost {
+            if state.index.remove(slot, extent) {
+                state.live_digest ^= format::digest_of(slot, extent);
+            }
+            erase.push(extent.block);
+        }
+    }
+    let mut writer = lock(&core.writer);
+    erase.extend(writer.stale.iter().map(|(_, block)| block));
+    erase.sort_unstable();
+    erase.dedup();
+    upkeep::erase_blocks(&core.volume, &erase)?;
+    core.volume.sync()?;
+    writer.superblock.image_id = 0;
+    core.begin_session(&mut writer)?;
+    Ok(report)
+}
+
+/// Reads every live entry; answers those that are not what was written.
+fn find_lost(
+    core: &Core,
+    report: &mut CheckReport,
+    progress: &dyn ProgressSink,
+) -> Result<Vec<(SlotKey, Extent)>> {
+    let mut lost = Vec::new();
+    let mut from = Some(0);
+    while let Some(at) = from {
+        let mut page = Vec::new();
+        from = crate::core::read(&core.state).index.page(at, &mut page);
+        for (_, slot, extent) in page {
+            let opened = core
+                .read_extent(extent)
+                .and_then(|bytes| core.open_entry(bytes, extent, slot));
+            match opened {
+                Ok(_) => report.entries += 1,
+                Err(Error::Corruption { file, offset, what }) => {
+                    report.findings.push(Finding {
+                        kind: FindingKind::Damage,
+                        file,
+                        offset,
+                        what: format!("{what}: the entry is lost"),
+                    });
+                    lost.push((slot, extent));
+                }
+                Err(error) => return Err(error),
+            }
+            progress.report(Progress {
+                phase: "repairing",
+                done: report.entries,
+                total: None,
+            });
+        }
+    }
+    Ok(lost)
+}

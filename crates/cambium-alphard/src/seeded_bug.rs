@@ -1,0 +1,67 @@
+//! Defects that can be switched on, so that the test suites prove that they
+//! find them: a checker that finds nothing proves nothing. They are reached by
+//! the option `seeded_bug`, which `cambium options` does not list.
+
+use cambium_api::OptionValues;
+use cambium_base::{Error, Result};
+
+/// Defects that the test suites must find; never set outside them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeededBug {
+    /// Entries are returned without looking at their checksums.
+    NoChecksum,
+    /// Recovery keeps entries behind a gap.
+    TornTailKept,
+    /// Recovery keeps part of a batch.
+    BatchSplit,
+    /// A synced write is not synced.
+    NoSync,
+    /// Writes go on after a failed sync.
+    SyncRetried,
+    /// Freed extents are reused at once.
+    FreedTooEarly,
+    /// Freed extents are reused when what replaced them is durable, and no
+    /// durable entry says so yet.
+    ReleasedUnmarked,
+    /// Deletes write no tombstone: the published design, which erases the newest
+    /// entry only.
+    NoTombstone,
+    /// Tombstones retire while older entries of their keys are still there.
+    TombstoneTooEarly,
+    /// What recovery cut off stays on the device.
+    CutNotErased,
+    /// The high-water mark is not raised before entries lie behind it.
+    HighWaterLate,
+    /// An index image is used although the store was written to since.
+    StaleImage,
+}
+
+impl SeededBug {
+    /// Every one, with its name.
+    pub const ALL: [(SeededBug, &'static str); 12] = [
+        (SeededBug::NoChecksum, "no_checksum"),
+        (SeededBug::TornTailKept, "torn_tail_kept"),
+        (SeededBug::BatchSplit, "batch_split"),
+        (SeededBug::NoSync, "no_sync"),
+        (SeededBug::SyncRetried, "sync_retried"),
+        (SeededBug::FreedTooEarly, "freed_too_early"),
+        (SeededBug::ReleasedUnmarked, "released_unmarked"),
+        (SeededBug::NoTombstone, "no_tombstone"),
+        (SeededBug::TombstoneTooEarly, "tombstone_too_early"),
+        (SeededBug::CutNotErased, "cut_not_erased"),
+        (SeededBug::HighWaterLate, "high_water_late"),
+        (SeededBug::StaleImage, "stale_image"),
+    ];
+}
+
+/// Takes the option out.
+pub(crate) fn take(options: &mut OptionValues) -> Result<Option<SeededBug>> {
+    let Some(name) = options.take("seeded_bug") else {
+        return Ok(None);
+    };
+    SeededBug::ALL
+        .iter()
+        .find(|(_, known)| *known == name)
+        .map(|(bug, _)| Some(*bug))
+        .ok_or_else(|| Error::InvalidArgument(format!("engine alphard has no seeded bug {name:?}")))
+}

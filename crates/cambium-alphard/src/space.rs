@@ -1,0 +1,166 @@
+//! Space: finding it, taking more of the device into use, and when what is obsolete
+//! becomes free.
+//!
+//! An extent that became obsolete is free again only when a durable entry, or the
+//! superblock, *says* that its replacement is durable ([`Writer::marked`]): recovery
+//! believes gap-free numbers above what is said, and a gap where a freed extent was
+//! reused would cut synced writes off.
+
+use cambium_base::{Error, Extent, Result};
+
+use crate::core::{Core, Writer, lock, read};
+use crate::seeded_bug::SeededBug;
+
+/// Of so many blocks one is kept for deletes, so that a full store can be emptied.
+const BLOCKS_A_RESERVED_ONE: u32 = 256;
+impl Core {
+    /// Hands extents that snapshots have let go to the allocator.
+    pub fn collect_unpinned(&self, writer: &mut Writer) {
+        let freed = std::mem::take(&mut *lock(&self.unpinned));
+        for (sequence, extent) in freed {
+            writer.allocator.free_after(extent, sequence);
+        }
+        self.release(writer);
+    }
+
+    /// Frees what recovery can do without.
+    pub fn release(&self, writer: &mut Writer) {
+        let safe = if self.has_bug(SeededBug::FreedTooEarly) {
+            u64::MAX
+        } else if self.has_bug(SeededBug::ReleasedUnmarked) {
+            writer.synced_through
+        } else {
+            writer.marked
+        };
+        writer.allocator.release(safe);
+    }
+
+    /// One extent; takes more of the device into use, or waits for what was freed
+    /// to be free, where it must.
+    pub fn find_space(
+        &self,
+        writer: &mut Writer,
+        blocks: u32,
+        behind: Option<Extent>,
+        delete: bool,
+    ) -> Result<Extent> {
+        let mut settled = false;
+        loop {
+            let kept = if delete { 0 } else { self.reserved(writer) };
+            let enough = writer.allocator.free_blocks() >= u64::from(blocks) + kept;
+            if enough {
+                let adjacent =
+                    behind.and_then(|behind| writer.allocator.alloc_adjacent(behind, blocks));
+                let found = adjacent.or_else(|| writer.allocator.alloc(blocks));
+                if let Some(found) = found {
+                    return Ok(found);
+                }
+            }
+            if self.extend(writer, blocks)? {
+                continue;
+            }
+            if settled || writer.allocator.waiting_blocks() == 0 {
+                return Err(self.no_space(writer, blocks));
+            }
+            settled = true;
+            self.settle(writer)?;
+        }
+    }
+
+    /// Blocks that only deletes may take: none while there is more to take into use.
+    fn reserved(&self, writer: &Writer) -> u64 {
+        let superblock = &writer.superblock;
+        if writer.allocator.limit() < superblock.total_blocks {
+            return 0;
+        }
+        let reserved = u64::from((superblock.total_blocks / BLOCKS_A_RESERVED_ONE).max(4));
+        // Deletes that have taken their share need it no more.
+        reserved.saturating_sub(writer.tombstones.len() as u64)
+    }
+
+    fn no_space(&self, writer: &Writer, blocks: u32) -> Error {
+        let needed = u64::from(blocks) * u64::from(self.block_bytes);
+        let allocator = &writer.allocator;
+        let free = allocator.free_blocks() * u64::from(self.block_bytes);
+        let held = allocator.waiting_blocks() * u64::from(self.block_bytes);
+        Error::NoSpace {
+            path: self.volume.path(),
+            what: format!(
+                "an entry takes {needed} bytes in one piece; {free} bytes are free in all, {held} wait to become free: delete something, close snapshots, or make a larger store"
+            ),
+        }
+    }
+
+    /// Takes more of the device into use, durably, before anything lies there.
+    /// False if there is no more.
+    fn extend(&self, writer: &mut Writer, blocks: u32) -> Result<bool> {
+        let total = writer.superblock.total_blocks;
+        let limit = writer.allocator.limit();
+        if limit == total {
+            return Ok(false);
+        }
+        let step = (self.tuning.extend_bytes / u64::from(self.block_bytes)).max(1);
+        let wanted = u64::from(limit) + step.max(u64::from(blocks));
+        let raised = wanted.min(u64::from(total)) as u32;
+        let before = writer.superblock;
+        writer.superblock.high_water = raised;
+        let written = match self.has_bug(SeededBug::HighWaterLate) {
+            true => Ok(()),
+            false => self.write_superblock(writer),
+        };
+        if let Err(error) = written {
+            writer.take_superblock_back(before);
+            return Err(error);
+        }
+        writer.allocator.raise_limit(raised);
+        Ok(true)
+    }
+
+    /// Makes everything durable, and says so in the superblock: all that is
+    /// obsolete now becomes free.
+    pub fn settle(&self, writer: &mut Writer) -> Result<()> {
+        self.sync_all(writer)?;
+        if writer.marked < writer.synced_through {
+            let before = writer.superblock;
+            let state = read(&self.state);
+            writer.superblock.sequence = writer.synced_through;
+            writer.superblock.synced_through = writer.synced_through;
+            writer.superblock.live_digest = state.live_digest;
+            writer.superblock.live_entries = state.index.len() as u64;
+            drop(state);
+            if let Err(error) = self.write_superblock(writer) {
+                writer.take_superblock_back(before);
+                return Err(error);
+            }
+            writer.marked = writer.synced_through;
+        }
+        self.collect_unpinned(writer);
+        Ok(())
+    }
+
+    /// Extends the store to `size` bytes, durably; of a device, to no more than it has.
+    pub fn grow(&self, writer: &mut Writer, size: u64) -> Result<()> {
+        let unit = u64::from(self.block_bytes);
+        let blocks = u32::try_from(size / unit).unwrap_or(u32::MAX);
+        let total = writer.superblock.total_blocks;
+        if blocks < total || blocks == u32::MAX {
+            return Err(Error::InvalidArgument(format!(
+                "size={size}: a store is extended only, from {} bytes to fewer than 2^32 blocks of {unit}",
+                u64::from(total) * unit
+            )));
+        }
+        self.begin_session(writer)?;
+        self.volume
+            .extend(u64::from(blocks) * unit)
+            .map_err(|error| self.unless_full(error))?;
+        // Before the superblock speaks of it.
+        self.volume.sync().map_err(|error| self.poisoned(error))?;
+        let before = writer.superblock;
+        writer.superblock.total_blocks = blocks;
+        let written = self.write_superblock(writer);
+        if written.is_err() {
+            writer.take_superblock_back(before);
+        }
+        written
+    }
+}

@@ -1,0 +1,113 @@
+//! Headers on the device that count no more, and how long tombstones must stay.
+//!
+//! An extent that is freed keeps its header until something is written over it.
+//! Recovery would find it: harmless as long as something newer of its key is there
+//! too, which for a deleted key is the tombstone. So a tombstone may go only when
+//! no header is left that was made obsolete up to it. (The published design erases
+//! the newest header of a deleted key and forgets the older ones: after a crash
+//! they come back.)
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cambium_base::Extent;
+
+/// The list of stale headers, ordered by the write that made each obsolete.
+#[derive(Debug, Default)]
+pub(crate) struct StaleHeaders {
+    by_sequence: BTreeSet<(u64, u32)>,
+    by_block: BTreeMap<u32, u64>,
+    /// Overwritten by a write that is not durable yet: that write, and the header.
+    overwritten: BTreeSet<(u64, u64, u32)>,
+}
+
+impl StaleHeaders {
+    /// The header at `block` was made obsolete by write `sequence`.
+    pub fn add(&mut self, sequence: u64, block: u32) {
+        self.by_sequence.insert((sequence, block));
+        self.by_block.insert(block, sequence);
+    }
+
+    /// Write `sequence` goes over an extent: what was stale there is gone once
+    /// that write is durable.
+    pub fn cover(&mut self, extent: Extent, sequence: u64) {
+        let end = extent.end().min(u64::from(u32::MAX)) as u32;
+        let covered: Vec<(u32, u64)> = self
+            .by_block
+            .range(extent.block..end)
+            .map(|(&block, &freed)| (block, freed))
+            .collect();
+        for (block, freed) in covered {
+            self.by_block.remove(&block);
+            self.overwritten.insert((sequence, freed, block));
+        }
+    }
+
+    /// Every write up to `sequence` is durable.
+    pub fn settle(&mut self, sequence: u64) {
+        while let Some(&(by, freed, block)) = self.overwritten.first() {
+            if by > sequence {
+                break;
+            }
+            self.overwritten.pop_first();
+            self.by_sequence.remove(&(freed, block));
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_sequence.len()
+    }
+
+    /// The write that made the oldest one obsolete.
+    pub fn oldest(&self) -> Option<u64> {
+        self.by_sequence.first().map(|(sequence, _)| *sequence)
+    }
+
+    /// The oldest ones made obsolete up to a write, that nothing was written over.
+    pub fn up_to(&self, sequence: u64) -> impl Iterator<Item = (u64, u32)> + '_ {
+        self.by_sequence
+            .range(..=(sequence, u32::MAX))
+            .copied()
+            .filter(|(freed, block)| self.by_block.get(block) == Some(freed))
+    }
+
+    /// A header was erased, durably.
+    pub fn erased(&mut self, sequence: u64, block: u32) {
+        self.by_sequence.remove(&(sequence, block));
+        self.by_block.remove(&block);
+    }
+
+    /// Headers in the order of the writes that made them obsolete.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        self.by_sequence.iter().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_counts_until_what_lies_over_it_is_durable() {
+        let mut stale = StaleHeaders::default();
+        stale.add(3, 10);
+        stale.add(5, 20);
+        stale.cover(
+            Extent {
+                block: 8,
+                blocks: 4,
+            },
+            7,
+        );
+        assert_eq!(stale.oldest(), Some(3));
+        assert_eq!(stale.up_to(9).collect::<Vec<_>>(), [(5, 20)]);
+        stale.settle(6);
+        assert_eq!(stale.oldest(), Some(3));
+        stale.settle(7);
+        assert_eq!(stale.oldest(), Some(5));
+        // The block of the first is stale once more, by another write.
+        stale.add(9, 10);
+        stale.erased(5, 20);
+        assert_eq!(stale.iter().collect::<Vec<_>>(), [(9, 10)]);
+    }
+}

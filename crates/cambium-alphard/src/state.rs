@@ -1,0 +1,198 @@
+//! What readers see: the index, and what has changed since open snapshots began.
+//!
+//! While a snapshot or cursor is open, each change of a key leaves a note of what
+//! was there before, and extents that it sees are not given back. What a snapshot
+//! sees of a key is what the first change after its moment replaced; of a key
+//! without such a change, what the index holds. Nothing is kept while none is open.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cambium_base::{Extent, hash::sip13};
+use cambium_index::CuckooIndex;
+use cambium_index::cuckoo::SlotKey;
+
+/// Everything behind the lock that readers share.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub index: CuckooIndex,
+    secret: [u64; 2],
+    /// The last write that readers see.
+    pub visible: u64,
+    /// Of all entries in the index.
+    pub live_digest: u64,
+    /// Moments that are held, and how often.
+    pins: BTreeMap<u64, usize>,
+    history: BTreeMap<(u64, Arc<[u8]>), Vec<Change>>,
+    changes: u64,
+}
+
+/// One change of a key.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    sequence: u64,
+    before: Option<Extent>,
+    after: Option<Extent>,
+}
+
+/// What a key is called in the index and in entry headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyName {
+    pub slot: SlotKey,
+    pub check: u64,
+}
+
+/// The second hash of a key, under a secret that follows from the first one's.
+pub(crate) fn name_of(index: &CuckooIndex, secret: [u64; 2], key: &[u8]) -> KeyName {
+    KeyName {
+        slot: index.key(key),
+        check: sip13(key, [!secret[1], secret[0].rotate_left(17)]),
+    }
+}
+
+/// A page of a walk: extents of entries, in the order of their keys' hashes.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    pub entries: Vec<(u64, SlotKey, Extent)>,
+    /// The hash to go on from.
+    pub next: Option<u64>,
+}
+
+impl State {
+    pub fn new(secret: [u64; 2], visible: u64) -> Self {
+        State {
+            index: CuckooIndex::new(secret),
+            secret,
+            visible,
+            live_digest: 0,
+            pins: BTreeMap::new(),
+            history: BTreeMap::new(),
+            changes: 0,
+        }
+    }
+
+    /// What a key is called.
+    pub fn name(&self, key: &[u8]) -> KeyName {
+        name_of(&self.index, self.secret, key)
+    }
+
+    /// Changes kept for open snapshots.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Snapshots and cursors open.
+    pub fn pins(&self) -> usize {
+        self.pins.values().sum()
+    }
+
+    /// Holds the moment now.
+    pub fn pin(&mut self) -> u64 {
+        *self.pins.entry(self.visible).or_default() += 1;
+        self.visible
+    }
+
+    /// Lets a moment go; answers extents that nobody sees any more, with the
+    /// write that made each obsolete.
+    pub fn unpin(&mut self, moment: u64) -> Vec<(u64, Extent)> {
+        let before = self.pins.keys().next().copied();
+        if let Some(count) = self.pins.get_mut(&moment) {
+            *count -= 1;
+            if *count == 0 {
+                self.pins.remove(&moment);
+            }
+        }
+        let oldest = self.pins.keys().next().copied();
+        if oldest == before {
+            // What the oldest keeps, all keep.
+            return Vec::new();
+        }
+        let oldest = oldest.unwrap_or(u64::MAX);
+        let mut freed = Vec::new();
+        self.history.retain(|_, changes| {
+            changes.retain(|change| {
+                let seen = change.sequence > oldest;
+                if !seen {
+                    freed.extend(change.before.map(|extent| (change.sequence, extent)));
+                }
+                seen
+            });
+            !changes.is_empty()
+        });
+        self.changes = self
+            .history
+            .values()
+            .map(|changes| changes.len() as u64)
+            .sum();
+        freed
+    }
+
+    /// Does a change of a key; answers an extent that nobody sees any more.
+    pub fn change(
+        &mut self,
+        key: &[u8],
+        name: SlotKey,
+        (before, after): (Option<Extent>, Option<Extent>),
+        sequence: u64,
+    ) -> Option<Extent> {
+        match (before, after) {
+            (Some(old), Some(new)) => _ = self.index.replace(name, old, new),
+            (Some(old), None) => _ = self.index.remove(name, old),
+            (None, Some(new)) => self.index.insert(name, new),
+            (None, None) => {}
+        }
+        for extent in [before, after].into_iter().flatten() {
+            self.live_digest ^= crate::format::digest_of(name, extent);
+        }
+        self.visible = sequence;
+        if self.pins.is_empty() {
+            return before;
+        }
+        let place = (self.index.hash(name), Arc::from(key));
+        self.changes += 1;
+        self.history.entry(place).or_default().push(Change {
+            sequence,
+            before,
+            after,
+        });
+        None
+    }
+
+    /// What a moment sees of a key: `Err` with the candidates in the index where
+    /// the key has not changed since.
+    pub fn at(
+        &self,
+        key: &[u8],
+        name: SlotKey,
+        moment: u64,
+    ) -> Result<Option<Extent>, Vec<Extent>> {
+        let place = (self.index.hash(name), Arc::from(key));
+        let changes = self.history.get(&place).map_or(&[][..], Vec::as_slice);
+        match changes.iter().find(|change| change.sequence > moment) {
+            Some(change) => Ok(change.before),
+            None => Err(self.index.find(name).collect()),
+        }
+    }
+
+    /// Entries that a moment sees, from a hash on: those of one segment.
+    pub fn page(&self, from: u64, moment: u64) -> Page {
+        let mut entries = Vec::new();
+        let next = self.index.page(from, &mut entries);
+        let start: (u64, Arc<[u8]>) = (from, Arc::from(&[][..]));
+        let changed = match next {
+            Some(end) => self.history.range(start..(end, Arc::from(&[][..]))),
+            None => self.history.range(start..),
+        };
+        for ((hash, key), changes) in changed {
+            let Some(first) = changes.iter().find(|change| change.sequence > moment) else {
+                continue;
+            };
+            let name = self.index.key(key);
+            let now = changes.last().and_then(|change| change.after);
+            entries.retain(|(_, slot, extent)| *slot != name || Some(*extent) != now);
+            entries.extend(first.before.map(|extent| (*hash, name, extent)));
+        }
+        entries.sort_unstable();
+        Page { entries, next }
+    }
+}

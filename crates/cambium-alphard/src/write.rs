@@ -1,0 +1,425 @@
+//! Writing: requests become entries, entries become few writes.
+//!
+//! 1. The request joins the commit queue; the first in line does the work of all
+//!    that wait ([`cambium_storage::commit_queue`]).
+//! 2. Each request is planned: preconditions, the extents it makes obsolete, space
+//!    for its entries, one right behind the other as far as there is room.
+//! 3. Its entries are encoded and wait in memory; the index points to them, and
+//!    readers see the request whole.
+//! 4. If anyone in the group asked for more than `Buffered`, or enough waits, the
+//!    entries are written, what lies together by one write; for `Synced` there is
+//!    one sync for the group.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_api::{Durability, Operation, Precondition};
+use cambium_base::{Error, Extent, Result, SequenceNumber, Value};
+use cambium_io::AlignedBuffer;
+
+use crate::core::{Core, Writer, lock, read, write};
+use crate::format::{self, EntryHeader, EntryKind, Superblock, blocks_for};
+use crate::seeded_bug::SeededBug;
+use crate::state::KeyName;
+use crate::volume::buffer;
+
+/// More waiting than so many times the coalescing limit, and a write that cannot
+/// be done is refused before it is planned.
+const MOST_PENDING: usize = 4;
+
+/// What a writer asks for.
+#[derive(Debug)]
+pub(crate) struct WriteRequest {
+    /// The last operation of each key, in order.
+    pub operations: Vec<Operation>,
+    pub preconditions: Vec<Precondition>,
+    pub durability: Durability,
+    pub user_bytes: u64,
+}
+
+/// An operation with all that it needs to be done.
+struct Planned<'a> {
+    key: &'a [u8],
+    /// `None` deletes.
+    value: Option<&'a [u8]>,
+    name: KeyName,
+    before: Option<Extent>,
+    extent: Extent,
+}
+
+impl Writer {
+    /// The superblock could not be written: it is as before, but for the
+    /// generation, which a copy may have.
+    pub fn take_superblock_back(&mut self, before: Superblock) {
+        let generation = self.superblock.generation;
+        self.superblock = Superblock {
+            generation,
+            ..before
+        };
+    }
+}
+
+impl Core {
+    /// Does a write, together with those of others.
+    pub fn write_request(self: &Arc<Self>, request: WriteRequest) -> Result<SequenceNumber> {
+        let mut answers = self.write_requests(vec![request])?;
+        // One answer a request.
+        answers.pop().unwrap_or(Err(Error::Closed))
+    }
+
+    /// Does several writes in turn, together with those of others; one answer each.
+    pub fn write_requests(
+        self: &Arc<Self>,
+        requests: Vec<WriteRequest>,
+    ) -> Result<Vec<Result<SequenceNumber>>> {
+        self.check_writable()?;
+        let synced = requests
+            .iter()
+            .any(|request| request.durability == Durability::Synced);
+        Ok(self
+            .queue
+            .submit(requests, synced, |group| self.commit(group)))
+    }
+
+    /// Does the writes of a group: one answer for each request of each member.
+    fn commit(&self, group: Vec<Vec<WriteRequest>>) -> Vec<Vec<Result<SequenceNumber>>> {
+        let mut writer = lock(&self.writer);
+        let mut needed = Durability::Buffered;
+        let mut answers: Vec<Vec<Result<SequenceNumber>>> = group
+            .iter()
+            .map(|requests| {
+                let answers = requests.iter().map(|request| {
+                    let answer = self
+                        .check_writable()
+                        .and_then(|()| self.plan(&mut writer, request));
+                    if answer.is_ok() {
+                        needed = needed.max(request.durability);
+                        let counted = &self.counters.user_bytes;
+                        counted.fetch_add(request.user_bytes, Ordering::Relaxed);
+                    }
+                    answer.map(SequenceNumber)
+                });
+                answers.collect()
+            })
+            .collect();
+        let written = match needed {
+            Durability::Synced => self.sync_all(&mut writer),
+            Durability::Written => self.flush(&mut writer),
+            Durability::Buffered if writer.pending_bytes >= self.tuning.coalesce_bytes => {
+                self.flush(&mut writer)
+            }
+            Durability::Buffered => Ok(()),
+        };
+        if let Err(error) = written {
+            let answers = answers.iter_mut().flatten();
+            for answer in answers.filter(|answer| answer.is_ok()) {
+                *answer = Err(error.clone());
+            }
+        }
+        answers
+    }
+
+    /// Gives a request its numbers and its space, and makes it visible.
+    fn plan(&self, writer: &mut Writer, request: &WriteRequest) -> Result<u64> {
+        for (index, precondition) in request.preconditions.iter().enumerate() {
+            let current = self.current(precondition.key())?;
+            if !precondition.holds(current.as_deref()) {
+                return Err(Error::PreconditionFailed { index });
+            }
+        }
+        if writer.pending_bytes > MOST_PENDING * self.tuning.coalesce_bytes {
+            self.flush(writer)?;
+        }
+        let mut planned = Vec::with_capacity(request.operations.len());
+        for operation in &request.operations {
+            planned.extend(self.resolve(writer, operation)?);
+        }
+        if planned.is_empty() {
+            return Ok(writer.next_sequence - 1);
+        }
+        self.check_snapshots(planned.len())?;
+        self.begin_session(writer)?;
+        self.collect_unpinned(writer);
+        self.allocate(writer, &mut planned)?;
+        Ok(self.apply(writer, &planned))
+    }
+
+    /// What an operation replaces; `None` for a delete of what is not there.
+    fn resolve<'a>(
+        &self,
+        writer: &mut Writer,
+        operation: &'a Operation,
+    ) -> Result<Option<Planned<'a>>> {
+        let (key, value) = match operation {
+            Operation::Put { key, value } => (key, Some(value.as_slice())),
+            Operation::Delete { key } => (key, None),
+            Operation::DeleteRange { .. } => return Err(crate::engine::unordered("delete_range")),
+        };
+        let (name, candidates) = {
+            let state = read(&self.state);
+            let name = state.name(key);
+            (name, state.index.find(name.slot).collect::<Vec<_>>())
+        };
+        let before = self.choose(writer, name, &candidates)?;
+        if before.is_none() && value.is_none() {
+            return Ok(None);
+        }
+        let block_bytes = self.block_bytes;
+        let blocks = value.map_or(1, |value| blocks_for(key.len(), value.len(), block_bytes));
+        Ok(Some(Planned {
+            key,
+            value,
+            name,
+            before,
+            extent: Extent { block: 0, blocks },
+        }))
+    }
+
+    /// Which of the extents under a slot is the key's. One that is whole in its
+    /// slot needs no look; a longer one is compared by its second hash, which the
+    /// entry's header has if memory has it no more.
+    fn choose(
+        &self,
+        writer: &mut Writer,
+        name: KeyName,
+        candidates: &[Extent],
+    ) -> Result<Option<Extent>> {
+        if name.slot.is_exact() {
+            return Ok(candidates.first().copied());
+        }
+        for &extent in candidates {
+            let known = writer.key_checks.get(&extent.block).copied();
+            let check = known.map_or_else(|| self.key_check_at(extent), Ok)?;
+            if check == name.check {
+                return Ok(Some(extent));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The second hash of the key whose entry lies at an extent, which cannot go
+    /// away now. With the first it makes 120 bits under a secret: two keys that
+    /// agree in them are taken for one, here as in recovery.
+    fn key_check_at(&self, extent: Extent) -> Result<u64> {
+        let head = self.read_extent(Extent {
+            blocks: 1,
+            ..extent
+        })?;
+        match format::decode_header(&head, extent.block, self.block_bytes, self.seed) {
+            Some(header) => Ok(header.key_check),
+            None => Err(self.volume.damage(
+                extent.block,
+                "the index points here, and no entry header matches its checksum",
+            )),
+        }
+    }
+
+    /// The value that a key has now, for a precondition.
+    fn current(&self, key: &[u8]) -> Result<Option<Value>> {
+        let moment = read(&self.state).visible;
+        // The writer lock is held: what is live stays where it is.
+        self.get_at(key, moment)
+    }
+
+    fn check_snapshots(&self, changes: usize) -> Result<()> {
+        let state = read(&self.state);
+        if state.pins() == 0 || state.changes() + changes as u64 <= self.tuning.snapshot_limit {
+            return Ok(());
+        }
+        Err(Error::SnapshotLimit {
+            held: state.changes(),
+            option: "snapshot_limit",
+        })
+    }
+
+    /// Finds space for each entry, right behind the one before it where that is
+    /// free; all of them or none.
+    fn allocate(&self, writer: &mut Writer, planned: &mut [Planned<'_>]) -> Result<()> {
+        let deletes_only = planned.iter().all(|entry| entry.value.is_none());
+        let mut behind = None;
+        for at in 0..planned.len() {
+            let blocks = planned[at].extent.blocks;
+            match self.find_space(writer, blocks, behind, deletes_only) {
+                Ok(extent) => {
+                    planned[at].extent = extent;
+                    behind = Some(extent);
+                }
+                Err(error) => {
+                    for taken in &planned[..at] {
+                        writer.allocator.free(taken.extent);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the superblock; the generation goes on even where that failed.
+    pub fn write_superblock(&self, writer: &mut Writer) -> Result<()> {
+        self.volume
+            .write_superblock(&mut writer.superblock)
+            .map_err(|error| self.unless_full(error))
+    }
+
+    /// Gives this opening its epoch, durably, before its first entry: from then on
+    /// the store is not clean.
+    pub fn begin_session(&self, writer: &mut Writer) -> Result<()> {
+        if writer.session_begun {
+            return Ok(());
+        }
+        let before = writer.superblock;
+        let last = writer.next_sequence - 1;
+        let state = read(&self.state);
+        let superblock = &mut writer.superblock;
+        superblock.epoch += 1;
+        superblock.clean = self.has_bug(SeededBug::StaleImage) && superblock.clean;
+        superblock.sequence = last;
+        superblock.synced_through = last;
+        superblock.live_digest = state.live_digest;
+        superblock.live_entries = state.index.len() as u64;
+        drop(state);
+        if let Err(error) = self.write_superblock(writer) {
+            writer.take_superblock_back(before);
+            return Err(error);
+        }
+        writer.marked = last;
+        writer.session_begun = true;
+        Ok(())
+    }
+
+    /// Encodes a request's entries and shows them to readers.
+    fn apply(&self, writer: &mut Writer, planned: &[Planned<'_>]) -> u64 {
+        let mut state = write(&self.state);
+        let mut encoded: Vec<(u32, Arc<AlignedBuffer>)> = Vec::with_capacity(planned.len());
+        for (number, entry) in planned.iter().enumerate() {
+            let sequence = writer.next_sequence;
+            writer.next_sequence += 1;
+            let after = entry.value.map(|_| entry.extent);
+            let seen = state.change(entry.key, entry.name.slot, (entry.before, after), sequence);
+            if let Some(obsolete) = seen {
+                writer.allocator.free_after(obsolete, sequence);
+            }
+            let no_tombstone = after.is_none() && self.has_bug(SeededBug::NoTombstone);
+            writer.stale.cover(entry.extent, sequence);
+            if let Some(before) = entry.before {
+                writer.stale.add(sequence, before.block);
+            }
+            if after.is_some() && !entry.name.slot.is_exact() {
+                writer
+                    .key_checks
+                    .insert(entry.extent.block, entry.name.check);
+            }
+            if after.is_none() {
+                writer.tombstones.push_back((sequence, entry.extent.block));
+            }
+            let header = EntryHeader {
+                kind: if after.is_some() {
+                    EntryKind::Value
+                } else {
+                    EntryKind::Tombstone
+                },
+                key_bytes: after.map_or(0, |_| entry.key.len() as u16),
+                value_bytes: entry.value.map_or(0, |value| value.len() as u32),
+                sequence,
+                synced_through: writer.synced_through,
+                live_digest: state.live_digest,
+                slot_key: entry.name.slot,
+                key_check: entry.name.check,
+                epoch: writer.superblock.epoch,
+                remaining: (planned.len() - number - 1) as u32,
+                block: entry.extent.block,
+            };
+            let mut bytes = buffer(entry.extent.blocks as usize * self.block_bytes as usize);
+            let key = if after.is_some() { entry.key } else { &[] };
+            let value = entry.value.unwrap_or_default();
+            format::encode_entry(&mut bytes, &header, key, value, self.block_bytes, self.seed);
+            if no_tombstone {
+                bytes.fill(0);
+            }
+            writer.pending_bytes += bytes.len();
+            encoded.push((entry.extent.block, Arc::new(bytes)));
+        }
+        // Before the index is let go: who finds an extent there must find its bytes.
+        write(&self.pending).extend(encoded);
+        writer.next_sequence - 1
+    }
+
+    /// Hands all entries that wait to the operating system.
+    pub fn flush(&self, writer: &mut Writer) -> Result<()> {
+        if writer.pending_bytes == 0 {
+            return Ok(());
+        }
+        let waiting: Vec<(u32, Arc<AlignedBuffer>)> = {
+            let pending = read(&self.pending);
+            pending
+                .iter()
+                .map(|(&block, bytes)| (block, bytes.clone()))
+                .collect()
+        };
+        writer.unsynced = true;
+        writer.stated = writer.synced_through;
+        let mut rest = waiting.as_slice();
+        while !rest.is_empty() {
+            let count = self.adjacent(rest);
+            let (run, others) = rest.split_at(count);
+            self.write_run(run)
+                .map_err(|error| self.unless_full(error))?;
+            rest = others;
+        }
+        write(&self.pending).clear();
+        writer.pending_bytes = 0;
+        Ok(())
+    }
+
+    /// How many of the first entries lie together and go into one write.
+    fn adjacent(&self, entries: &[(u32, Arc<AlignedBuffer>)]) -> usize {
+        let mut bytes = entries[0].1.len();
+        let pairs = entries.windows(2);
+        1 + pairs
+            .take_while(|pair| {
+                let end = self.volume.offset(pair[0].0) + pair[0].1.len() as u64;
+                bytes += pair[1].1.len();
+                end == self.volume.offset(pair[1].0) && bytes <= self.tuning.coalesce_bytes
+            })
+            .count()
+    }
+
+    fn write_run(&self, run: &[(u32, Arc<AlignedBuffer>)]) -> Result<()> {
+        let counters = &self.counters;
+        counters.writes.fetch_add(1, Ordering::Relaxed);
+        counters
+            .entries_written
+            .fetch_add(run.len() as u64, Ordering::Relaxed);
+        let bytes: usize = run.iter().map(|(_, bytes)| bytes.len()).sum();
+        counters
+            .bytes_written
+            .fetch_add(bytes as u64, Ordering::Relaxed);
+        let (first, alone) = (run[0].0, &run[0].1);
+        if run.len() == 1 {
+            return self.volume.write(first, alone);
+        }
+        let mut together = buffer(bytes);
+        let mut at = 0;
+        for (_, bytes) in run {
+            together[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        }
+        self.volume.write(first, &together)
+    }
+
+    /// Makes everything written so far durable.
+    pub fn sync_all(&self, writer: &mut Writer) -> Result<()> {
+        self.flush(writer)?;
+        if writer.unsynced && !self.has_bug(SeededBug::NoSync) {
+            self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+            self.volume.sync().map_err(|error| self.poisoned(error))?;
+        }
+        writer.unsynced = false;
+        writer.marked = writer.marked.max(writer.stated);
+        writer.synced_through = writer.next_sequence - 1;
+        writer.stale.settle(writer.synced_through);
+        self.collect_unpinned(writer);
+        Ok(())
+    }
+}

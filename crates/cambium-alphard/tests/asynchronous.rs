@@ -1,0 +1,221 @@
+//! Submitted requests: completions exactly once, order per key, barriers, few writes,
+//! closes and drops with requests under way.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+
+use cambium_alphard::Alphard;
+use cambium_api::{
+    Durability, Engine, EngineKind, Error, OptionValues, Request, Response, Result, WriteBatch,
+};
+use cambium_io::step::{BackgroundTask, Executor, Task};
+use cambium_io::{Environment, StepOutcome};
+use cambium_testkit::counted::Counted;
+
+/// Runs tasks when told to, and not before: so that requests gather.
+#[derive(Clone, Default)]
+struct ByHand {
+    tasks: Arc<Mutex<Vec<Task>>>,
+}
+
+impl std::fmt::Debug for ByHand {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ByHand")
+    }
+}
+
+#[derive(Debug)]
+struct Silent;
+
+impl BackgroundTask for Silent {
+    fn notify(&self) {}
+}
+
+impl Executor for ByHand {
+    fn spawn(&self, _name: &str, task: Task) -> Box<dyn BackgroundTask> {
+        self.tasks.lock().unwrap().push(task);
+        Box::new(Silent)
+    }
+
+    fn runs_tasks(&self) -> bool {
+        true
+    }
+}
+
+impl ByHand {
+    /// Takes one step of each task; those that are done go.
+    fn run(&self) {
+        let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap());
+        tasks.retain_mut(|task| task() != StepOutcome::Done);
+        self.tasks.lock().unwrap().extend(tasks);
+    }
+}
+
+fn create(environment: &Environment, queues: &str) -> Arc<dyn Engine> {
+    let options = OptionValues::from([("size", "16MiB"), ("queues", queues)]);
+    Alphard
+        .create(environment, Path::new("/store"), &options)
+        .unwrap()
+}
+
+fn put(number: u32, durability: Durability) -> Request {
+    Request::Put {
+        key: number.to_be_bytes().to_vec(),
+        value: vec![number as u8; 300],
+        durability,
+    }
+}
+
+#[test]
+fn requests_that_gathered_share_one_write_and_one_sync() {
+    let device = Counted::new();
+    let hand = ByHand::default();
+    let environment = Environment {
+        executor: Arc::new(hand.clone()),
+        ..device.environment.clone()
+    };
+    let store = create(&environment, "1");
+    store.put(b"first", b"", Durability::Synced).unwrap();
+    let answers = Arc::new(AtomicUsize::new(0));
+    for number in 0..200 {
+        let count = answers.clone();
+        let completion = Box::new(move |answer: Result<Response>| {
+            answer.unwrap();
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        store.submit(put(number, Durability::Synced), completion);
+    }
+    assert_eq!(answers.load(Ordering::Relaxed), 0, "nobody works yet");
+    let done = device.during(|| hand.run());
+    assert_eq!(answers.load(Ordering::Relaxed), 200);
+    assert_eq!((done.reads, done.writes, done.syncs), (0, 1, 1));
+}
+
+#[test]
+fn order_holds_per_key_and_barriers_see_everything_before_them() {
+    let hand = ByHand::default();
+    let environment = Environment {
+        executor: Arc::new(hand.clone()),
+        ..Environment::memory()
+    };
+    let store = create(&environment, "3");
+    let (sender, receiver) = channel();
+    let submit = |name: String, request: Request| {
+        let sender = sender.clone();
+        let completion = Box::new(move |answer: Result<Response>| {
+            sender.send((name, answer.unwrap())).unwrap();
+        });
+        store.submit(request, completion);
+    };
+    let get = |number: u32| Request::Get {
+        key: number.to_be_bytes().to_vec(),
+    };
+    for number in 0..20 {
+        submit(format!("before {number}"), get(number));
+        submit(format!("put {number}"), put(number, Durability::Written));
+        submit(format!("after {number}"), get(number));
+    }
+    let mut batch = WriteBatch::new();
+    for number in 0..20u32 {
+        batch.delete(&number.to_be_bytes());
+    }
+    let durability = Durability::Written;
+    submit("batch".into(), Request::Write { batch, durability });
+    for number in 0..20 {
+        submit(format!("behind {number}"), get(number));
+    }
+    submit("sync".into(), Request::Sync);
+    for _ in 0..6 {
+        hand.run();
+    }
+    let answers: Vec<(String, Response)> = receiver.try_iter().collect();
+    assert_eq!(answers.len(), 3 * 20 + 1 + 20 + 1);
+    let place = |name: &str| answers.iter().position(|(found, _)| found == name).unwrap();
+    for number in 0..20u32 {
+        let [before, written, after, behind] =
+            ["before", "put", "after", "behind"].map(|name| place(&format!("{name} {number}")));
+        assert!(before < written && written < after && after < place("batch"));
+        assert!(place("batch") < behind && behind < place("sync"));
+        assert_eq!(answers[before].1, Response::Value(None));
+        let value = vec![number as u8; 300];
+        assert_eq!(answers[after].1, Response::Value(Some(value.into())));
+        assert_eq!(answers[behind].1, Response::Value(None));
+    }
+}
+
+#[test]
+fn completions_come_once_through_threads_errors_and_a_close() {
+    let environment = Environment {
+        executor: Environment::real().executor,
+        ..Environment::memory()
+    };
+    let store = create(&environment, "2");
+    let (answered, refused) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    std::thread::scope(|scope| {
+        for thread in 0..4u32 {
+            let (store, answered, refused) = (&store, &answered, &refused);
+            scope.spawn(move || {
+                for number in 0..3_000 {
+                    let request = match number % 10 {
+                        0 => Request::Sync,
+                        1 => Request::Put {
+                            key: vec![0; 70_000],
+                            value: Vec::new(),
+                            durability: Durability::Written,
+                        },
+                        2..=4 => Request::Get {
+                            key: (thread * 3_000 + number - 2).to_be_bytes().to_vec(),
+                        },
+                        _ => put(thread * 3_000 + number, Durability::Buffered),
+                    };
+                    let (answered, refused) = (answered.clone(), refused.clone());
+                    let completion = Box::new(move |answer: Result<Response>| {
+                        match answer {
+                            Ok(_) => answered.fetch_add(1, Ordering::Relaxed),
+                            Err(Error::LimitExceeded(_) | Error::Closed) => {
+                                refused.fetch_add(1, Ordering::Relaxed)
+                            }
+                            Err(error) => panic!("{error}"),
+                        };
+                    });
+                    store.submit(request, completion);
+                    if thread == 3 && number == 2_000 {
+                        store.close().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let sum = answered.load(Ordering::Relaxed) + refused.load(Ordering::Relaxed);
+    assert_eq!(sum, 4 * 3_000);
+    assert!(answered.load(Ordering::Relaxed) > 1_000);
+}
+
+#[test]
+fn what_is_left_when_a_store_is_dropped_is_answered_closed() {
+    let hand = ByHand::default();
+    let environment = Environment {
+        executor: Arc::new(hand.clone()),
+        ..Environment::memory()
+    };
+    let store = create(&environment, "2");
+    let closed = Arc::new(AtomicUsize::new(0));
+    for number in 0..10 {
+        for request in [put(number, Durability::Written), Request::Sync] {
+            let count = closed.clone();
+            let completion = Box::new(move |answer: Result<Response>| {
+                assert!(matches!(answer, Err(Error::Closed)));
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+            store.submit(request, completion);
+        }
+    }
+    drop(store);
+    assert_eq!(closed.load(Ordering::Relaxed), 20);
+    hand.run();
+    assert_eq!(closed.load(Ordering::Relaxed), 20);
+}

@@ -1,0 +1,59 @@
+//! `alphard` through the suite that every engine passes: with the defaults and
+//! with constants so small that every path is met, on blocks of both sizes, in
+//! memory and with a background task.
+
+use cambium_alphard::Alphard;
+use cambium_io::Environment;
+use cambium_testkit::{Breakage, Conformance};
+
+fn suite() -> Conformance {
+    Conformance::new(&Alphard).creation("size", "64MiB")
+}
+
+fn small() -> Conformance {
+    suite()
+        .opening("coalesce_bytes", "4096")
+        .opening("extend_bytes", "65536")
+        .opening("batch", "2")
+        .opening("io", "sync")
+}
+
+#[test]
+fn the_defaults_conform() {
+    Conformance::new(&Alphard).run();
+}
+
+#[test]
+fn small_constants_conform() {
+    small().run();
+}
+
+#[test]
+fn blocks_of_4096_bytes_and_buffered_files_conform() {
+    small()
+        .creation("block_bytes", "4096")
+        .opening("direct", "off")
+        .run();
+}
+
+/// Memory below, threads above: background work meets readers and writers.
+fn threaded() -> Environment {
+    Environment {
+        executor: Environment::real().executor,
+        ..Environment::memory()
+    }
+}
+
+#[test]
+fn background_work_beside_readers_and_writers_conforms() {
+    small().environment(threaded).run();
+}
+
+#[test]
+fn an_ignored_lock_is_found() {
+    let failures = suite().broken(Breakage::LockIgnored).failures();
+    assert!(
+        failures.iter().any(|line| line.contains("one owner")),
+        "{failures:?}"
+    );
+}

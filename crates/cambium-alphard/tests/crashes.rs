@@ -1,0 +1,100 @@
+//! `alphard` on the simulated disk: crashed everywhere, with failing operations,
+//! and with seeded bugs that the suites must find.
+//!
+//! The device is small, so that extents are freed and reused all the time, and is
+//! taken into use in small steps.
+
+use cambium_alphard::Alphard;
+use cambium_alphard::seeded_bug::SeededBug;
+use cambium_testkit::crash::{FAULTS, POWER_CUTS};
+use cambium_testkit::{Breakage, CrashSuite, each_breach_is_found, each_bug_is_found};
+
+fn suite(test: &'static str) -> CrashSuite {
+    CrashSuite::new(&Alphard, env!("CARGO_PKG_NAME"), test)
+        .creation("size", "131072")
+        .creation("block_bytes", "512")
+        .opening("coalesce_bytes", "4096")
+        .opening("extend_bytes", "16384")
+        .opening("io", "sync")
+}
+
+#[test]
+fn any_crash_leaves_a_prefix() {
+    let report = suite("any_crash_leaves_a_prefix").states(100_000).run();
+    report.met(&POWER_CUTS);
+}
+
+#[test]
+fn any_crash_leaves_a_prefix_on_blocks_of_4096_bytes() {
+    let report = suite("any_crash_leaves_a_prefix_on_blocks_of_4096_bytes")
+        .creation("block_bytes", "4096")
+        .creation("size", "524288")
+        .states(30_000)
+        .run();
+    report.met(&POWER_CUTS);
+}
+
+#[test]
+fn any_crash_of_a_block_device_leaves_a_prefix() {
+    for sector_bytes in [512, 4096] {
+        let test = "any_crash_of_a_block_device_leaves_a_prefix";
+        let report = CrashSuite::new(&Alphard, env!("CARGO_PKG_NAME"), test)
+            .device("/device", 512 << 10, sector_bytes)
+            .opening("coalesce_bytes", "16384")
+            .opening("extend_bytes", "65536")
+            .states(15_000)
+            .run();
+        report.met(&POWER_CUTS);
+    }
+}
+
+#[test]
+fn every_short_sequence_survives_every_crash() {
+    let report = suite("every_short_sequence_survives_every_crash").run_exhaustive(3);
+    assert_eq!(report.runs(), 9 + 81 + 729);
+    assert!(report.states() > 10_000, "{report:?}");
+}
+
+#[test]
+fn failing_operations_lose_nothing() {
+    let report = suite("failing_operations_lose_nothing")
+        .states(20_000)
+        .run_faults();
+    report.met(&FAULTS);
+}
+
+/// Crashes damage no live byte: `damage.rs` finds the first. The second takes a
+/// device with little room to spare: `states.rs`.
+const FOUND_ELSEWHERE: [SeededBug; 2] = [SeededBug::NoChecksum, SeededBug::ReleasedUnmarked];
+
+#[test]
+fn every_seeded_bug_is_found() {
+    let asked = SeededBug::ALL
+        .iter()
+        .filter(|(bug, _)| !FOUND_ELSEWHERE.contains(bug));
+    each_bug_is_found(asked.map(|(_, name)| *name), |name| {
+        suite("every_seeded_bug_is_found")
+            .opening("seeded_bug", name)
+            .states(20_000)
+            .find_failure()
+    });
+}
+
+/// What `alphard` relies on for space or for other processes, not for its data:
+/// no file is removed or cut while a store lives. That locks hold is the
+/// conformance suite's to see.
+const TOLERATED: [Breakage; 3] = [
+    Breakage::LockIgnored,
+    Breakage::RemoveIgnored,
+    Breakage::TruncateIgnored,
+];
+
+#[test]
+fn every_breach_of_the_disks_contract_is_found() {
+    each_breach_is_found(&TOLERATED, |breakage| {
+        suite("every_breach_of_the_disks_contract_is_found")
+            .broken(breakage)
+            .states(10_000)
+            .find_failure()
+    });
+}

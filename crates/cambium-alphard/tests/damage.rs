@@ -1,0 +1,36 @@
+//! Damage: files of a small store cut and flipped everywhere, devices that betray.
+
+use cambium_alphard::Alphard;
+use cambium_testkit::DamageSuite;
+
+fn suite() -> DamageSuite {
+    DamageSuite::new(&Alphard)
+        .creation("size", "65536")
+        .creation("block_bytes", "512")
+        .opening("extend_bytes", "16384")
+        .opening("io", "sync")
+}
+
+#[test]
+fn damage_is_found_or_does_no_harm() {
+    // Every byte would be half a million stores; the stride is no divisor of
+    // anything, so that it meets every field.
+    let report = suite().stride(29).run();
+    assert!(report.detected > 500, "{report:?}");
+    assert!(report.harmless > 100, "{report:?}");
+}
+
+#[test]
+fn devices_that_betray_bring_nothing_that_was_never_written() {
+    let report = suite().run_betrayed(2_000);
+    assert!(report.cases == 2_000, "{report:?}");
+}
+
+#[test]
+fn missing_checksums_are_found() {
+    let failure = suite()
+        .stride(29)
+        .opening("seeded_bug", "no_checksum")
+        .find_failure();
+    assert!(failure.is_some());
+}

@@ -1,0 +1,367 @@
+//! Particular states: deleted values through crash after crash, full devices, values
+//! that imitate entries, devices of others, repair.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use cambium_alphard::Alphard;
+use cambium_api::{CompactOptions, Durability, Engine, EngineKind, Error, OptionValues};
+use cambium_io::simulated::{CrashStyle, SimulatedDisk};
+use cambium_io::{Environment, FileSystem, OpenOptions};
+
+const PATH: &str = "/store";
+const DATA: &str = "/store/data";
+
+fn options(pairs: &[(&str, &str)]) -> OptionValues {
+    OptionValues::from(pairs)
+}
+
+fn create(disk: &SimulatedDisk, pairs: &[(&str, &str)]) -> Arc<dyn Engine> {
+    let environment = Environment::simulated(disk, 1);
+    Alphard
+        .create(&environment, Path::new(PATH), &options(pairs))
+        .unwrap()
+}
+
+fn try_open(disk: &SimulatedDisk) -> cambium_api::Result<Arc<dyn Engine>> {
+    let environment = Environment::simulated(disk, 2);
+    Alphard.open(
+        &environment,
+        Path::new(PATH),
+        &options(&[("io", "sync")]),
+        &(),
+    )
+}
+
+fn open(disk: &SimulatedDisk) -> Arc<dyn Engine> {
+    try_open(disk).unwrap()
+}
+
+fn contents(store: &dyn Engine) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut cursor = store.iterate(Default::default(), None).unwrap();
+    let mut found = BTreeMap::new();
+    while let Some(entry) = cursor.next().unwrap() {
+        found.insert(entry.key.to_vec(), entry.value.to_vec());
+    }
+    found
+}
+
+#[test]
+fn put_put_delete_crash_reopen_crash_reopen() {
+    let disk = SimulatedDisk::new(1);
+    let store = create(&disk, &[("size", "65536")]);
+    store.put(b"oak", b"one", Durability::Synced).unwrap();
+    store.put(b"oak", b"two", Durability::Synced).unwrap();
+    store.delete(b"oak", Durability::Synced).unwrap();
+    let disk = disk.crash(CrashStyle::NothingUnsynced, 1);
+    let store = open(&disk);
+    assert_eq!(store.get(b"oak").unwrap(), None);
+    let disk = disk.crash(CrashStyle::NothingUnsynced, 2);
+    let store_again = open(&disk);
+    assert_eq!(store_again.get(b"oak").unwrap(), None);
+    drop(store);
+}
+
+/// What the relatives of that sequence are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Put,
+    PutOther,
+    Delete,
+    /// Erases and retires all it can.
+    Upkeep,
+    Crash,
+    Close,
+}
+
+const STEPS: [Step; 6] = [
+    Step::Put,
+    Step::PutOther,
+    Step::Delete,
+    Step::Upkeep,
+    Step::Crash,
+    Step::Close,
+];
+
+fn run(steps: &[Step], style: CrashStyle, key: &[u8]) {
+    let mut disk = SimulatedDisk::new(3);
+    let mut store = create(&disk, &[("size", "65536"), ("extend_bytes", "8192")]);
+    let mut model = BTreeMap::new();
+    let mut number = 0;
+    // Whatever came before, it ends with crash, reopen, crash, reopen.
+    for step in steps.iter().chain(&[Step::Crash, Step::Crash]) {
+        number += 1;
+        let value = vec![number as u8; 700];
+        match step {
+            Step::Put => {
+                store.put(key, &value, Durability::Synced).unwrap();
+                model.insert(key.to_vec(), value);
+            }
+            Step::PutOther => {
+                store.put(b"other", &value, Durability::Synced).unwrap();
+                model.insert(b"other".to_vec(), value);
+            }
+            Step::Delete => {
+                store.delete(key, Durability::Synced).unwrap();
+                model.remove(key);
+            }
+            Step::Upkeep => {
+                store.compact(&Default::default(), &()).unwrap();
+            }
+            Step::Crash => {
+                disk = disk.crash(style, number);
+                store = open(&disk);
+            }
+            Step::Close => {
+                store.close().unwrap();
+                store = open(&disk);
+            }
+        }
+        assert_eq!(contents(&*store), model, "{steps:?} at {number}");
+        assert!(store.check(&()).unwrap().is_sound(), "{steps:?}");
+    }
+}
+
+#[test]
+fn every_relative_of_up_to_four_steps_keeps_what_was_deleted_deleted() {
+    for length in 1..=4u32 {
+        for number in 0..STEPS.len().pow(length) {
+            let steps: Vec<Step> = (0..length)
+                .map(|place| STEPS[number / STEPS.len().pow(place) % STEPS.len()])
+                .collect();
+            run(&steps, CrashStyle::NothingUnsynced, b"oak");
+            run(&steps, CrashStyle::Everything, b"a key beyond seven bytes");
+        }
+    }
+}
+
+#[test]
+fn a_reused_extent_never_takes_synced_writes_with_it() {
+    // Extents freed by a synced write lie between its sync and the first entry that
+    // says so; a crash while they are written over must not cost what was synced.
+    for bug in [None, Some("released_unmarked"), Some("freed_too_early")] {
+        let mut lost = 0;
+        for seed in 0..400 {
+            let disk = SimulatedDisk::new(seed);
+            let store = create(&disk, &[("size", "65536"), ("extend_bytes", "65536")]);
+            drop(store);
+            let mut opening = options(&[("io", "sync")]);
+            if let Some(bug) = bug {
+                opening.set("seeded_bug", bug);
+            }
+            let environment = Environment::simulated(&disk, 2);
+            let store = Alphard.open(&environment, Path::new(PATH), &opening, &());
+            let store = store.unwrap();
+            // Little is free: what is freed is reused at once.
+            for number in 0..7u8 {
+                store
+                    .put(&[number], &[number; 5_000], Durability::Synced)
+                    .unwrap();
+            }
+            let mut last = BTreeMap::new();
+            for round in 0..1 + (seed % 4) as u8 {
+                let key = [round % 3];
+                // The first of them is obsolete before any entry calls it durable.
+                store
+                    .put(&key, &[50 + round; 5_000], Durability::Written)
+                    .unwrap();
+                store
+                    .put(&key, &[100 + round; 5_000], Durability::Written)
+                    .unwrap();
+                store
+                    .put(&[3], &[150 + round; 5_000], Durability::Synced)
+                    .unwrap();
+                last.insert(key, 100 + round);
+                last.insert([3], 150 + round);
+            }
+            // Not synced: torn by the crash.
+            for key in 0..3u8 {
+                store
+                    .put(&[key], &[200; 5_000], Durability::Written)
+                    .unwrap();
+            }
+            let crashed = disk.crash(CrashStyle::Sectors, seed);
+            let right = try_open(&crashed).is_ok_and(|store| {
+                last.iter().all(|(key, &byte)| {
+                    let found = store.get(key).ok().flatten();
+                    found.is_some_and(|found| found[0] == byte || found[0] >= 200)
+                })
+            });
+            lost += u32::from(!right);
+        }
+        assert_eq!(lost > 0, bug.is_some(), "{bug:?}: {lost} of 400");
+    }
+}
+
+#[test]
+fn a_full_device_still_takes_deletes_and_then_writes_again() {
+    for block_bytes in ["512", "4096"] {
+        let disk = SimulatedDisk::new(1);
+        let store = create(&disk, &[("size", "262144"), ("block_bytes", block_bytes)]);
+        let mut count = 0u32;
+        let full = loop {
+            match store.put(&count.to_be_bytes(), &[1; 100], Durability::Written) {
+                Ok(_) => count += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(full.is_no_space(), "{full}");
+        assert_eq!(contents(&*store).len(), count as usize);
+        for number in 0..count {
+            store
+                .delete(&number.to_be_bytes(), Durability::Written)
+                .unwrap();
+        }
+        store.compact(&Default::default(), &()).unwrap();
+        for number in 0..count {
+            store
+                .put(&number.to_be_bytes(), &[2; 100], Durability::Written)
+                .unwrap();
+        }
+        store.sync().unwrap();
+        let store = open(&disk.crash(CrashStyle::NothingUnsynced, 1));
+        assert_eq!(contents(&*store).len(), count as usize);
+    }
+}
+
+#[test]
+fn a_full_store_can_be_extended_and_stays_so() {
+    let disk = SimulatedDisk::new(1);
+    let store = create(&disk, &[("size", "65536"), ("block_bytes", "512")]);
+    let mut count = 0u32;
+    while store
+        .put(&count.to_be_bytes(), &[1; 900], Durability::Written)
+        .is_ok()
+    {
+        count += 1;
+    }
+    let mut options = CompactOptions::default();
+    options.settings.set("size", "32768");
+    assert!(store.compact(&options, &()).is_err(), "smaller");
+    options.settings.set("size", "131072");
+    store.compact(&options, &()).unwrap();
+    for number in count..2 * count {
+        store
+            .put(&number.to_be_bytes(), &[1; 900], Durability::Synced)
+            .unwrap();
+    }
+    let store = open(&disk.crash(CrashStyle::NothingUnsynced, 1));
+    assert_eq!(contents(&*store).len(), 2 * count as usize);
+    assert_eq!(store.stats().unwrap().number("size_bytes"), Some(131_072));
+}
+
+#[test]
+fn a_value_that_is_a_copy_of_the_device_is_a_value() {
+    let disk = SimulatedDisk::new(1);
+    let store = create(&disk, &[("size", "262144"), ("block_bytes", "512")]);
+    store.put(b"oak", b"genuine", Durability::Synced).unwrap();
+    store.put(b"elm", &[9; 3_000], Durability::Synced).unwrap();
+    store.delete(b"elm", Durability::Synced).unwrap();
+    store.compact(&Default::default(), &()).unwrap();
+    // All that was ever written, at every shift that could align it with blocks.
+    let image = disk.contents(Path::new(DATA)).unwrap()[..32 << 10].to_vec();
+    for shift in [0, 1, 68, 71, 440, 444, 512 - 71] {
+        let mut value = vec![0; shift];
+        value.extend_from_slice(&image);
+        let mut expected = contents(&*store);
+        store.put(b"copy", &value, Durability::Synced).unwrap();
+        expected.insert(b"copy".to_vec(), value);
+        let crashed = open(&disk.crash(CrashStyle::NothingUnsynced, 1));
+        assert_eq!(contents(&*crashed), expected, "shift {shift}");
+        // What is left of it when its start was written over.
+        store.put(b"copy", b"small", Durability::Synced).unwrap();
+        store.put(b"more", b"small", Durability::Synced).unwrap();
+        let crashed = open(&disk.crash(CrashStyle::NothingUnsynced, 1));
+        assert_eq!(contents(&*crashed), contents(&*store), "shift {shift}");
+    }
+}
+
+#[test]
+fn a_device_that_carries_something_is_refused_unless_forced() {
+    let disk = SimulatedDisk::new(1);
+    let device = disk
+        .open(Path::new("/device"), OpenOptions::CREATE)
+        .unwrap();
+    device.set_length(1 << 20).unwrap();
+    device.write_at(&[0x53, 0xef], 1080).unwrap();
+    let environment = Environment::simulated(&disk, 1);
+    let plain = options(&[("device", "/device"), ("size", "1MiB")]);
+    let refused = Alphard.create(&environment, Path::new(PATH), &plain);
+    let text = refused.err().unwrap().to_string();
+    assert!(text.contains("ext4") && text.contains("force=on"), "{text}");
+    let mut forced = plain.clone();
+    forced.set("force", "on");
+    let store = Alphard
+        .create(&environment, Path::new(PATH), &forced)
+        .unwrap();
+    store.put(b"oak", b"one", Durability::Synced).unwrap();
+    store.close().unwrap();
+    let refused = Alphard.create(&environment, Path::new("/second"), &plain);
+    let text = refused.err().unwrap().to_string();
+    assert!(text.contains("an alphard store"), "{text}");
+    // Formatted anew, nothing of the old store comes back, and that one knows.
+    let second = Alphard
+        .create(&environment, Path::new("/second"), &forced)
+        .unwrap();
+    drop(second);
+    let crashed = disk.crash(CrashStyle::Everything, 1);
+    let environment = Environment::simulated(&crashed, 1);
+    let second = Alphard.open(&environment, Path::new("/second"), &options(&[]), &());
+    assert_eq!(contents(&*second.unwrap()).len(), 0);
+    let first = Alphard.open(&environment, Path::new(PATH), &options(&[]), &());
+    assert!(matches!(first.err(), Some(Error::Corruption { .. })));
+}
+
+#[test]
+fn repair_keeps_what_can_be_read_and_brings_nothing_older_back() {
+    let disk = SimulatedDisk::new(1);
+    let store = create(&disk, &[("size", "262144"), ("block_bytes", "512")]);
+    for number in 0..50u32 {
+        let key = number.to_be_bytes();
+        store.put(&key, b"older", Durability::Written).unwrap();
+        store.put(&key, b"newer", Durability::Synced).unwrap();
+    }
+    drop(store);
+    // The newest entry of one key loses its header, another's a byte of its value.
+    let image = disk.contents(Path::new(DATA)).unwrap();
+    let starts: Vec<usize> = (8_192..image.len())
+        .step_by(512)
+        .filter(|&at| {
+            image[at..at + 512]
+                .windows(5)
+                .any(|bytes| bytes == b"newer")
+        })
+        .collect();
+    assert!(starts.len() >= 50);
+    disk.flip_bit(Path::new(DATA), starts[10] as u64 + 20, 1);
+    let value = image[starts[20]..]
+        .windows(5)
+        .position(|bytes| bytes == b"newer");
+    disk.flip_bit(Path::new(DATA), (starts[20] + value.unwrap()) as u64, 1);
+    let environment = Environment::simulated(&disk, 1);
+    let refused = try_open(&disk).err().unwrap();
+    assert!(refused.is_corruption() && refused.to_string().contains("repair"));
+    let check = Alphard.check(&environment, Path::new(PATH), &()).unwrap();
+    assert!(!check.is_sound());
+    let report = Alphard.repair(&environment, Path::new(PATH), &()).unwrap();
+    assert!(!report.findings.is_empty());
+    let store = open(&disk);
+    let found = contents(&*store);
+    // Of the header that is gone nothing says that it was newer.
+    assert!(found.len() == 49, "{}", found.len());
+    let older = found.values().filter(|value| *value == b"older").count();
+    assert!(older <= 1, "{older}");
+    assert!(store.check(&()).unwrap().is_sound());
+    store.put(b"oak", b"after", Durability::Synced).unwrap();
+    let again = open(&disk.crash(CrashStyle::NothingUnsynced, 1));
+    assert_eq!(contents(&*again).len(), 50);
+    let check = Alphard.check(
+        &Environment::simulated(&disk.fork(), 1),
+        Path::new(PATH),
+        &(),
+    );
+    assert!(check.unwrap().is_sound());
+}
