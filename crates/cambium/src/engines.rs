@@ -30,6 +30,7 @@ pub fn engines() -> Engines {
         kinds: Arc::new(vec![
             Arc::new(cambium_forest::Forest),
             Arc::new(cambium_zdb::Zdb),
+            Arc::new(cambium_alphard::Alphard),
         ]),
     }
 }

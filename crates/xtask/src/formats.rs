@@ -70,6 +70,14 @@ fn documents() -> Vec<Document> {
                     [../zdb.md](../zdb.md).",
             layouts: cambium_zdb::layouts(),
         },
+        Document {
+            name: "alphard.md",
+            title: "Formats of engine alphard",
+            about: "What lies on the device of an `alphard` store, and in the index image that a \
+                    clean close leaves; the folder and the reasons are in \
+                    [../alphard.md](../alphard.md).",
+            layouts: cambium_alphard::layouts(),
+        },
     ]
 }
 

@@ -7,7 +7,12 @@
 //! |---|---|
 //! | `keys` | `integer` where keys have 8 bytes or fewer and the engine has that option, unless overridden: keys are then big-endian numbers, filled up to 8 bytes for the engine |
 //! | `cache_bytes` | the cache asked for; the engine's default in profile `default` |
+//! | `size` | of an engine that takes its space beforehand: two and a half times what the entries take, and 64 MiB more, unless overridden |
 //! | all others | the engine's default |
+//!
+//! `alphard-file` and `alphard-raw` are engine `alphard` in a file and on a block device,
+//! as the paper measures both: the device is what `KVZONE_DEVICE`
+//! names. **All that it carries is lost.**
 //!
 //! Durability is an argument of every write, and means exactly what
 //! [`cambium::Durability`] says; compression there is none. Sessions are clones
@@ -33,15 +38,41 @@ const INTEGER_BYTES: usize = 8;
 /// Budget of one background step.
 const STEP_BYTES: u64 = 4 << 20;
 
-/// One adapter for each engine.
+/// Where a block device to measure on may be named.
+const DEVICE_VARIABLE: &str = "KVZONE_DEVICE";
+
+/// One adapter for each engine, and those with another name.
 pub(super) fn adapters() -> Vec<Box<dyn Adapter>> {
     let engines = cambium::engines();
-    let adapter = |kind: &Arc<dyn EngineKind>| Box::new(Cambium { kind: kind.clone() }) as Box<_>;
-    engines.iter().map(adapter).collect()
+    let mut adapters: Vec<Box<dyn Adapter>> = Vec::new();
+    for kind in engines.iter() {
+        let mut add = |name, raw| {
+            let kind = kind.clone();
+            adapters.push(Box::new(Cambium { kind, name, raw }));
+        };
+        add(kind.name(), false);
+        if kind.name() == "alphard" {
+            add("alphard-file", false);
+            add("alphard-raw", true);
+        }
+    }
+    adapters
 }
 
 struct Cambium {
     kind: Arc<dyn EngineKind>,
+    name: &'static str,
+    /// On a block device.
+    raw: bool,
+}
+
+/// Bytes for all entries of a run, with room to write over them.
+fn size_for(request: &OpenRequest) -> u64 {
+    const OVERHEAD_BYTES: u64 = 100;
+    const BLOCK_BYTES: u64 = 512;
+    let entry = OVERHEAD_BYTES + u64::from(request.key_bytes) + request.expected_value_bytes;
+    let entries = request.expected_keys * entry.next_multiple_of(BLOCK_BYTES);
+    (entries / 2 * 5 + (64 << 20)).next_multiple_of(1 << 20)
 }
 
 impl Cambium {
@@ -58,7 +89,21 @@ impl Cambium {
         if self.has("cache_bytes") && request.profile != Profile::Default {
             chosen.insert("cache_bytes".to_string(), request.cache_bytes.to_string());
         }
+        if self.raw {
+            let device = std::env::var(DEVICE_VARIABLE).unwrap_or_default();
+            for (name, value) in [("device", device.as_str()), ("size", "0"), ("force", "on")] {
+                chosen.insert(name.to_string(), value.to_string());
+            }
+        } else if self.has("size") {
+            chosen.insert("size".to_string(), size_for(request).to_string());
+        }
         chosen.extend(request.overrides.clone());
+        if self.raw && chosen.get("device").is_none_or(String::is_empty) {
+            return Err(Error::Usage(format!(
+                "{} needs {DEVICE_VARIABLE}=/dev/...; all that the device carries is lost",
+                self.name
+            )));
+        }
         self.refuse_unknown(&chosen)?;
         Ok(chosen)
     }
@@ -79,7 +124,7 @@ impl Cambium {
 
 impl Adapter for Cambium {
     fn name(&self) -> &'static str {
-        self.kind.name()
+        self.name
     }
 
     fn summary(&self) -> &'static str {
@@ -87,6 +132,14 @@ impl Adapter for Cambium {
     }
 
     fn probe(&self) -> Availability {
+        if self.raw && std::env::var_os(DEVICE_VARIABLE).is_none() {
+            return Availability::Missing {
+                what: format!("{DEVICE_VARIABLE} names no block device"),
+                remedy: format!(
+                    "{DEVICE_VARIABLE}=/dev/... kvzone run ...; all that the device carries is lost"
+                ),
+            };
+        }
         let version = format!(
             "{} (format {})",
             env!("CARGO_PKG_VERSION"),
@@ -154,7 +207,7 @@ impl Adapter for Cambium {
         let store = store.map_err(usage)?;
         let capabilities = store.capabilities();
         Ok(Arc::new(Open {
-            name: self.kind.name(),
+            name: self.name,
             integer_keys: (capabilities.keys == KeyKind::Integer)
                 .then_some(request.key_bytes as usize),
             ordered: capabilities.ordered,
