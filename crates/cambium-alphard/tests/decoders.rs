@@ -14,8 +14,8 @@ use cambium_api::{Durability, EngineKind, OptionValues};
 use cambium_base::checksum::{ChecksumSeed, crc32c};
 use cambium_base::{FileIdentity, StoreId};
 use cambium_index::cuckoo::CuckooIndex;
-use cambium_io::simulated::{Generator, SimulatedDisk};
 use cambium_io::Environment;
+use cambium_io::simulated::{Generator, SimulatedDisk};
 use proptest::prelude::*;
 
 const PATH: &str = "/store";

@@ -98,12 +98,6 @@ impl Cambium {
             chosen.insert("size".to_string(), size_for(request).to_string());
         }
         chosen.extend(request.overrides.clone());
-        if self.raw && chosen.get("device").is_none_or(String::is_empty) {
-            return Err(Error::Usage(format!(
-                "{} needs {DEVICE_VARIABLE}=/dev/...; all that the device carries is lost",
-                self.name
-            )));
-        }
         self.refuse_unknown(&chosen)?;
         Ok(chosen)
     }
@@ -191,6 +185,12 @@ impl Adapter for Cambium {
 
     fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
         let chosen = self.chosen(request)?;
+        if self.raw && chosen.get("device").is_none_or(String::is_empty) {
+            return Err(Error::Usage(format!(
+                "{} needs {DEVICE_VARIABLE}=/dev/...; all that the device carries is lost",
+                self.name
+            )));
+        }
         let exists = Options::new().marker(&request.folder).is_ok();
         let mut options = Options::new();
         for (name, value) in &chosen {
