@@ -27,6 +27,7 @@ pub mod cache;
 pub mod counter;
 pub mod environment;
 pub mod file_system;
+pub mod kept_queue;
 pub mod memory;
 pub mod real;
 pub mod recording;
@@ -42,6 +43,7 @@ pub use file_system::{
     Advice, Alignment, AppendWindow, DirectoryEntry, File, FileKind, FileLock, FileSystem,
     LockMode, Metadata, OpenOptions, Space,
 };
+pub use kept_queue::read_all_kept;
 pub use real::{
     RealFileSystem, SyncReadQueue, SystemClock, SystemRandomness, ThreadExecutor, resident_pages,
 };

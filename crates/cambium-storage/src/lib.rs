@@ -6,6 +6,7 @@
 //! | [`file_header`] | the first bytes of every file: magic, version, feature bits, identity |
 //! | [`record`] | checksummed records that identify themselves |
 //! | [`log`] | an append-only file of records: buffer, preallocation, padding |
+//! | [`replay`] | which records behind a checkpoint count |
 //! | [`scan`] | reading a log from start to end: records, torn tail, damage |
 //! | [`superblock`] | a small root in two copies, written in turn |
 //! | [`allocator`] | free blocks of a device: a bitmap, and extents that wait to become free |
@@ -21,6 +22,7 @@ pub mod file_header;
 pub mod log;
 pub mod marker;
 pub mod record;
+pub mod replay;
 pub mod scan;
 pub mod superblock;
 
