@@ -15,7 +15,7 @@ use std::sync::Arc;
 use cambium_api::{EngineKind, IterationOrder, OptionValues, Reader, Result};
 use cambium_io::recording::{Recorder, RecordingFileSystem};
 use cambium_io::simulated::SimulatedDisk;
-use cambium_io::{Environment, FileSystem, OpenOptions};
+use cambium_io::{Environment, FileKind, FileSystem, OpenOptions};
 
 /// Where [`fixture_in_memory`] puts a fixture.
 pub const FIXTURE: &str = "/fixture";
@@ -118,8 +118,13 @@ impl Trace {
 /// nothing.
 pub fn fixture_in_memory(fixture: &Path) -> Environment {
     let environment = Environment::memory();
-    copy_folder(&*real(), fixture, &*environment.file_system)
-        .expect("a fixture is there and can be read");
+    copy_folder(
+        &*real(),
+        fixture,
+        &*environment.file_system,
+        Path::new(FIXTURE),
+    )
+    .expect("a fixture is there and can be read");
     environment
 }
 
@@ -183,10 +188,19 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     file.write_at(bytes, 0)
 }
 
-fn copy_folder(from: &dyn FileSystem, fixture: &Path, to: &dyn FileSystem) -> Result<()> {
-    let folder = Path::new(FIXTURE);
+fn copy_folder(
+    from: &dyn FileSystem,
+    fixture: &Path,
+    to: &dyn FileSystem,
+    folder: &Path,
+) -> Result<()> {
     to.create_directory(folder)?;
     for entry in from.list(fixture)? {
+        if entry.kind == FileKind::Directory {
+            let (below, into) = (fixture.join(&entry.name), folder.join(&entry.name));
+            copy_folder(from, &below, to, &into)?;
+            continue;
+        }
         let bytes = read(from, &fixture.join(&entry.name))?;
         let file = to.open(&folder.join(&entry.name), OpenOptions::CREATE)?;
         file.write_at(&bytes, 0)?;
