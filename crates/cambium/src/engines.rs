@@ -29,6 +29,7 @@ pub fn engines() -> Engines {
     Engines {
         kinds: Arc::new(vec![
             Arc::new(cambium_forest::Forest),
+            Arc::new(cambium_wisckey::Wisckey),
             Arc::new(cambium_zdb::Zdb),
             Arc::new(cambium_alphard::Alphard),
         ]),

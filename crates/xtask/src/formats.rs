@@ -63,6 +63,15 @@ fn documents() -> Vec<Document> {
             layouts: cambium_forest::layouts(),
         },
         Document {
+            name: "wisckey.md",
+            title: "Formats of engine wisckey",
+            about: "What lies in a `wisckey` store beside records and superblocks, which are \
+                    described in [storage.md](storage.md), and the tree, which is described in \
+                    [lsm.md](lsm.md); the folder and the reasons are in \
+                    [../wisckey.md](../wisckey.md).",
+            layouts: cambium_wisckey::layouts(),
+        },
+        Document {
             name: "zdb.md",
             title: "Formats of engine zdb",
             about: "What lies in the records and pieces of a `zdb` store. The structures around \

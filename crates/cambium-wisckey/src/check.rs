@@ -1,0 +1,233 @@
+//! Verifying a store without writing to it.
+//!
+//! The tree verifies its tables and the manifest. Then every entry is visited: the
+//! value that its pointer leads to is read, and its checksums, key and sequence
+//! number are compared. The log behind the head is read as recovery would: what it
+//! would drop is a note; what it would miss is damage. Garbage is not looked at:
+//! nothing reads it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use cambium_api::{
+    CheckReport, Direction, Finding, FindingKind, KeyRange, OptionValues, Progress, ProgressSink,
+};
+use cambium_base::{Error, Result};
+use cambium_io::{Environment, LockMode};
+use cambium_lsm::{DumpItem, EntryKind};
+use cambium_storage::superblock;
+
+use crate::core::{Core, lock};
+use crate::cursor::EntryCursor;
+use crate::format::{FORMAT_VERSION, Stored, segment_path};
+use crate::open::{LOCK_NAME, attach, read_marker};
+use crate::options::Tuning;
+use crate::recovery::missing;
+
+/// Verifies a store that nobody has open for writing.
+pub(crate) fn check(
+    environment: &Environment,
+    path: &Path,
+    progress: &dyn ProgressSink,
+) -> Result<CheckReport> {
+    let file_system = &*environment.file_system;
+    let marker = read_marker(file_system, path)?;
+    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Shared)?;
+    let mut report = CheckReport::default();
+    let tuning = Tuning::take(&mut OptionValues::default())?;
+    let content = superblock::read(file_system, path, &marker.store, FORMAT_VERSION);
+    let attached = content.and_then(|content| {
+        note_other_copy(&mut report, content.other_copy.as_ref());
+        attach(environment, path, marker.store, tuning, (held, false), None)
+    });
+    let core = match attached {
+        Ok(core) => core,
+        Err(error) => {
+            take(&mut report, error)?;
+            return Ok(report);
+        }
+    };
+    let clean = lock(&core.maintenance).root.clean;
+    if !clean {
+        check_tail(&core, &mut report, progress)?;
+    }
+    check_contents(&core, &mut report, progress)?;
+    if report.is_sound() {
+        check_ledger(&core, &mut report)?;
+    }
+    report
+        .findings
+        .sort_by(|one, other| (&one.file, one.offset).cmp(&(&other.file, other.offset)));
+    Ok(report)
+}
+
+/// Verifies what an open store holds, as it is on the device.
+pub(crate) fn check_open_store(
+    core: &Arc<Core>,
+    progress: &dyn ProgressSink,
+) -> Result<CheckReport> {
+    core.check_open()?;
+    let mut report = CheckReport::default();
+    check_contents(core, &mut report, progress)?;
+    Ok(report)
+}
+
+/// A copy that is not sound is what a crash while writing it leaves.
+fn note_other_copy(report: &mut CheckReport, damage: Option<&Error>) {
+    if let Some(Error::Corruption { file, offset, what }) = damage {
+        report.findings.push(Finding {
+            kind: FindingKind::Note,
+            file: file.clone(),
+            offset: *offset,
+            what: format!("{what}; the other copy is sound and counts"),
+        });
+    }
+}
+
+/// Damage becomes a finding; anything else ends the check.
+pub(crate) fn take(report: &mut CheckReport, error: Error) -> Result<()> {
+    let (file, offset, what) = match error {
+        Error::Corruption { file, offset, what } => (file, offset, what),
+        // A file that the manifest names and that is not there.
+        Error::Io {
+            operation: "open",
+            path,
+            source,
+        } if source.kind() == std::io::ErrorKind::NotFound => {
+            (path, 0, "the file is missing".to_string())
+        }
+        other => return Err(other),
+    };
+    report.findings.push(Finding {
+        kind: FindingKind::Damage,
+        file,
+        offset,
+        what,
+    });
+    Ok(())
+}
+
+/// What recovery would find behind the head; fills the tree with it.
+fn check_tail(
+    core: &Arc<Core>,
+    report: &mut CheckReport,
+    progress: &dyn ProgressSink,
+) -> Result<()> {
+    let (tail, found) = match core.read_tail(progress) {
+        Ok(read) => read,
+        Err(error) => return take(report, error),
+    };
+    let accepted = core.accept(&tail, found);
+    let lost = missing(&tail, &accepted);
+    if let Some(first) = accepted.found.first() {
+        report.findings.push(Finding {
+            kind: FindingKind::Note,
+            file: core.place_of(&tail, first.segment),
+            offset: first.offset,
+            what: format!(
+                "the store was not closed; the next open replays {} sound writes",
+                accepted.found.len()
+            ),
+        });
+    }
+    for (place, fault) in tail.faults.iter().filter(|_| lost.is_none()) {
+        report.findings.push(Finding {
+            kind: FindingKind::Note,
+            file: core.place_of(&tail, *place),
+            offset: fault.offset,
+            what: format!("{}; a torn tail, which the next open drops", fault.reason),
+        });
+    }
+    if let Some((place, offset, what)) = lost {
+        let damage = Error::corruption(core.place_of(&tail, place), offset, what);
+        take(report, damage)?;
+    }
+    core.refill(&tail, &accepted)
+}
+
+/// Holds the ledger against the tables: what it thinks dead must be.
+fn check_ledger(core: &Core, report: &mut CheckReport) -> Result<()> {
+    let mut pointed_to: BTreeMap<u32, u64> = BTreeMap::new();
+    core.tree.dump(&mut |item| {
+        if let DumpItem::Entry {
+            key,
+            kind: EntryKind::Value,
+            value,
+            ..
+        } = item
+        {
+            if let Some(Stored::Pointer(pointer)) = Stored::decode(value) {
+                *pointed_to.entry(pointer.segment).or_insert(0) += pointer.record_bytes(key.len());
+            }
+        }
+        Ok(())
+    })?;
+    let state = core.ledger.state();
+    for (&number, account) in &state.segments {
+        let bytes = pointed_to.remove(&number).unwrap_or(0);
+        let live = account.live_bytes();
+        if bytes == live {
+            continue;
+        }
+        report.findings.push(Finding {
+            // More than there is: a crash came between a move and its flush.
+            // Less: collection would drop what is still pointed to.
+            kind: match bytes < live {
+                true => FindingKind::Note,
+                false => FindingKind::Damage,
+            },
+            file: segment_path(&core.path, number),
+            offset: 0,
+            what: format!("tables point to {bytes} bytes of this segment; the ledger says {live}"),
+        });
+    }
+    // Of a segment that was dropped, only entries that a later one hides are left.
+    Ok(())
+}
+
+/// Verifies tree and values, and counts the entries.
+fn check_contents(
+    core: &Arc<Core>,
+    report: &mut CheckReport,
+    progress: &dyn ProgressSink,
+) -> Result<()> {
+    let mut damage = Vec::new();
+    let summary = core.tree.check(&mut |finding| damage.push(finding.error))?;
+    for error in damage {
+        take(report, error)?;
+    }
+    report.files += summary.tables + core.segments.load().len() as u64;
+    report.bytes += summary.bytes;
+    let pin = core.pin()?;
+    let before = report.findings.len();
+    for (_, namespace) in core.namespaces() {
+        let range = KeyRange::all();
+        let mut cursor = EntryCursor::new(pin.again()?, namespace, &range, Direction::Forward);
+        loop {
+            match cursor.next_verified() {
+                Ok(Some(bytes)) => {
+                    report.entries += 1;
+                    report.bytes += bytes;
+                }
+                Ok(None) => break,
+                // Found above already, and the cursor cannot go on.
+                Err(_) if cursor.is_stuck() && before > 0 => break,
+                Err(error) => {
+                    take(report, error)?;
+                    if cursor.is_stuck() {
+                        break;
+                    }
+                }
+            }
+            if report.entries % 4096 == 0 {
+                progress.report(Progress {
+                    phase: "check",
+                    done: report.entries,
+                    total: None,
+                });
+            }
+        }
+    }
+    Ok(())
+}

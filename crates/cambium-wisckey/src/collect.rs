@@ -1,0 +1,615 @@
+//! Garbage collection of the value log (section 3.3.2), online.
+//!
+//! The paper copies what is live from the tail of one log to its head. That copies
+//! cold values for ever, and a value that is written again as if it were new races
+//! with deletes. Here a *segment* is collected, by default the one with the largest
+//! share of garbage:
+//!
+//! 1. **Read.** The segment is read from start to end. For each value the tree is
+//!    asked whether it still leads to this record.
+//! 2. **Move.** What is live is appended, a window at a time and in key order, to a
+//!    *moved* segment, with the sequence numbers it was written with. Scans of those
+//!    keys are sequential from then on.
+//! 3. **Sync.** The moved values are made durable before anything points to them.
+//! 4. **Relocate.** The tree exchanges old pointers for new ones, each only if the
+//!    entry is still the newest of its key and has the old pointer. No key is
+//!    inserted: a delete or an overwrite that comes meanwhile has a higher number
+//!    and wins.
+//! 5. **Drop.** When the tables that hold the new pointers are on the device, the
+//!    same edit of the manifest drops the segment; then its file is removed.
+//!
+//! A crash before 5 leaves old segment and old pointers; a moved segment that no
+//! edit speaks of is removed by the next open. What only snapshots see is not moved:
+//! the segment's file loses its name and stays open until they are gone.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use cambium_base::{Durability, Result, SequenceNumber};
+use cambium_io::StepOutcome;
+use cambium_lsm::{Lookup, Relocation};
+use cambium_storage::record::RecordHeader;
+use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
+
+use crate::core::{Core, lock};
+use crate::format::{FLAG_MOVED, SegmentKind, Stored, ValuePointer, kind};
+use crate::ledger::Account;
+use crate::note::{self, NoteItem};
+use crate::options::Policy;
+use crate::seeded_bug::SeededBug;
+use crate::segment::Segment;
+use crate::value_log::{LogEntry, segment_item};
+
+/// Live values that are sorted and moved together, bytes.
+const WINDOW_BYTES: u64 = 16 << 20;
+/// Records that the tree is asked about together.
+const BATCH_RECORDS: usize = 256;
+/// Appended to a moved segment before it is handed over.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// What the collection lock guards.
+#[derive(Debug, Default)]
+pub(crate) struct Collector {
+    run: Option<Run>,
+    /// The moved segment that is being filled.
+    output: Option<Arc<Segment>>,
+    /// Collected, and still known to the manifest.
+    dropping: BTreeSet<u32>,
+    /// Segments with damage: what is live in them cannot be told.
+    damaged: BTreeSet<u32>,
+    /// Before this time the rate limit holds.
+    not_before: Duration,
+}
+
+/// The collection of one segment.
+#[derive(Debug)]
+struct Run {
+    victim: Arc<Segment>,
+    /// Where its records end.
+    until: u64,
+    position: u64,
+    highest_session: u32,
+    window: Vec<LiveValue>,
+    window_bytes: u64,
+}
+
+/// A value that the tree points to.
+#[derive(Debug)]
+struct LiveValue {
+    full_key: Vec<u8>,
+    value: Vec<u8>,
+    sequence: u64,
+    pointer: ValuePointer,
+}
+
+impl LiveValue {
+    fn log_entry(&self) -> LogEntry<'_> {
+        let key = &self.full_key;
+        LogEntry::new(kind::PUT, key.len() as u32, key, &self.value)
+    }
+}
+
+/// Busy time of each phase, and what was moved.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Work {
+    pub search: Duration,
+    pub sort: Duration,
+    pub read: Duration,
+    pub write: Duration,
+    pub flush: Duration,
+    pub read_operations: u64,
+    pub bytes_read: u64,
+    pub bytes_written: u64,
+    pub values: u64,
+}
+
+impl Core {
+    /// A bounded piece of background collection.
+    pub fn collection_step(self: &Arc<Self>, budget: u64) -> Result<StepOutcome> {
+        if self.closed.load(Ordering::Acquire) {
+            return Ok(StepOutcome::Done);
+        }
+        if self.check_sound().is_err() {
+            return Ok(StepOutcome::Idle);
+        }
+        self.remove_dropped()?;
+        let mut collector = lock(&self.collection);
+        let now = self.environment.clock.monotonic();
+        let mut work = Work::default();
+        if collector.run.is_none() {
+            let Some(number) = self.choose(&mut collector) else {
+                return Ok(StepOutcome::Idle);
+            };
+            self.begin_session()?;
+            self.begin_run(&mut collector, number)?;
+        }
+        if now < collector.not_before && !self.counters.over_limit.load(Ordering::Relaxed) {
+            return Ok(StepOutcome::Idle);
+        }
+        self.advance(&mut collector, budget, &mut work)?;
+        if self.tuning.collection_rate > 0 {
+            let moved = (work.bytes_read + work.bytes_written) as f64;
+            let pause = moved / self.tuning.collection_rate as f64;
+            collector.not_before = now + Duration::from_secs_f64(pause);
+        }
+        Ok(StepOutcome::Again)
+    }
+
+    /// The segment that is to be collected next, if space is beyond its limit.
+    fn choose(&self, collector: &mut Collector) -> Option<u32> {
+        if self.tuning.policy == Policy::Off {
+            return None;
+        }
+        let state = self.ledger.state();
+        collector
+            .dropping
+            .retain(|number| state.segments.contains_key(number));
+        let kept = || {
+            let segments = state.segments.iter();
+            segments.filter(|(number, _)| !collector.dropping.contains(number))
+        };
+        let (total, live) = kept().fold((0u64, 0u64), |(total, live), (_, account)| {
+            (total + account.end, live + account.live_bytes())
+        });
+        let limit = self.tuning.space_limit;
+        let beyond = |percent: u64| {
+            total - live.min(total) >= self.tuning.segment_bytes
+                && u128::from(total) * 100 > u128::from(live) * u128::from(percent)
+        };
+        self.counters
+            .over_limit
+            .store(beyond(limit + 50), Ordering::Relaxed);
+        if !beyond(limit) {
+            return None;
+        }
+        let head = state.head.segment;
+        let candidates =
+            kept().filter(|&(&number, account)| self.may_go(collector, head, number, account));
+        match self.tuning.policy {
+            Policy::Tail => candidates.map(|(&number, _)| number).min(),
+            _ => candidates
+                .filter(|(_, account)| account.live_bytes() < account.end)
+                .max_by_key(|&(&number, account)| (garbage_share(account), u32::MAX - number))
+                .map(|(&number, _)| number),
+        }
+    }
+
+    /// True if a segment can be collected: nothing more comes into it, and tables
+    /// hold, and the ledger knows, everything in it.
+    fn may_go(&self, collector: &Collector, head: u32, number: u32, account: &Account) -> bool {
+        let is_output = collector
+            .output
+            .as_ref()
+            .is_some_and(|output| output.number == number);
+        let is_settled = |segment: Arc<Segment>| {
+            segment.value_bytes.load(Ordering::Relaxed) == account.value_bytes
+                && segment.log.end() == account.end
+        };
+        !is_output
+            && !collector.damaged.contains(&number)
+            && !collector.dropping.contains(&number)
+            && (account.kind == SegmentKind::Moved || number < head)
+            && self.segment(number).is_some_and(is_settled)
+    }
+
+    fn begin_run(&self, collector: &mut Collector, number: u32) -> Result<()> {
+        let account = self.ledger.state().segments.get(&number).copied();
+        let (Some(account), Some(victim)) = (account, self.segment(number)) else {
+            return Ok(());
+        };
+        if account.live_bytes() == 0 {
+            // No table points into it: nothing is to be read.
+            self.tree
+                .commit_note(&note::encode(&[NoteItem::Dropped(number)]))?;
+            return self.count_freed(account.end);
+        }
+        let position = victim.log.geometry().first_offset;
+        self.counters.collections.fetch_add(1, Ordering::Relaxed);
+        collector.run = Some(Run {
+            victim,
+            until: account.end,
+            position,
+            highest_session: 0,
+            window: Vec::new(),
+            window_bytes: 0,
+        });
+        Ok(())
+    }
+
+    fn count_freed(&self, bytes: u64) -> Result<()> {
+        self.counters
+            .freed_bytes
+            .fetch_add(bytes, Ordering::Relaxed);
+        self.remove_dropped()
+    }
+
+    /// Goes on with the run, by about `budget` bytes.
+    fn advance(
+        self: &Arc<Self>,
+        collector: &mut Collector,
+        budget: u64,
+        work: &mut Work,
+    ) -> Result<()> {
+        let Some(mut run) = collector.run.take() else {
+            return Ok(());
+        };
+        let before = run.position;
+        let until = before.saturating_add(budget.max(1)).min(run.until);
+        let sound = self.read_part(&mut run, until, work)?;
+        if !sound {
+            collector.damaged.insert(run.victim.number);
+            return Ok(());
+        }
+        let ended = run.position >= run.until;
+        if ended || run.window_bytes >= WINDOW_BYTES {
+            let window = std::mem::take(&mut run.window);
+            run.window_bytes = 0;
+            self.move_window(collector, window, work)?;
+        }
+        if ended {
+            self.finish_run(collector, &run, work)
+        } else {
+            collector.run = Some(run);
+            Ok(())
+        }
+    }
+
+    /// Reads records up to about `until`, and keeps what is live. False: there is
+    /// damage.
+    fn read_part(&self, run: &mut Run, until: u64, work: &mut Work) -> Result<bool> {
+        let victim = run.victim.clone();
+        let mut scanner = LogScanner::new(
+            &**victim.log.file(),
+            *victim.log.seed(),
+            *victim.log.geometry(),
+            SessionRule::NeverLower,
+            run.position,
+            run.until,
+        )?;
+        scanner.resume_sessions(run.highest_session);
+        let mut batch: Vec<LiveValue> = Vec::new();
+        let started = self.environment.clock.monotonic();
+        let begin = run.position;
+        while scanner.position() < until {
+            let record = match scanner.next()? {
+                None => {
+                    run.position = run.until;
+                    break;
+                }
+                Some(Scanned::Fault(_)) => return Ok(false),
+                Some(Scanned::Record(record)) => record,
+            };
+            run.position = scanner.position();
+            let key_bytes = record.header.auxiliary as usize;
+            if record.header.kind == kind::PUT && key_bytes <= record.header.payload_bytes as usize
+            {
+                let mut payload = scanner.payload(&record)?;
+                let value = payload.split_off(key_bytes);
+                let pointer = ValuePointer {
+                    segment: victim.number,
+                    offset: record.offset,
+                    value_bytes: value.len() as u32,
+                };
+                batch.push(LiveValue {
+                    full_key: payload,
+                    value,
+                    sequence: record.header.sequence.0,
+                    pointer,
+                });
+            }
+            if batch.len() >= BATCH_RECORDS {
+                self.keep_live(run, std::mem::take(&mut batch), work)?;
+            }
+        }
+        run.highest_session = scanner.highest_session();
+        work.read += self.since(started);
+        work.read_operations += 1;
+        work.bytes_read += run.position - begin;
+        self.keep_live(run, batch, work)?;
+        Ok(true)
+    }
+
+    fn since(&self, started: Duration) -> Duration {
+        let now = self.environment.clock.monotonic();
+        now.saturating_sub(started)
+    }
+
+    /// Asks the tree which of the records it leads to.
+    fn keep_live(&self, run: &mut Run, batch: Vec<LiveValue>, work: &mut Work) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let started = self.environment.clock.monotonic();
+        let keys: Vec<&[u8]> = batch
+            .iter()
+            .map(|value| value.full_key.as_slice())
+            .collect();
+        let lookups = self
+            .tree
+            .multi_get_current(&keys, || self.ledger.visible())?;
+        let all = self.has_bug(SeededBug::CollectionReinserts);
+        for (value, lookup) in batch.into_iter().zip(lookups) {
+            if all || leads_to(&lookup, &value) {
+                run.window_bytes += value.pointer.record_bytes(value.full_key.len());
+                run.window.push(value);
+            }
+        }
+        work.search += self.since(started);
+        Ok(())
+    }
+
+    /// Appends live values to the moved segment in key order, syncs them, and
+    /// has the tree point there.
+    fn move_window(
+        self: &Arc<Self>,
+        collector: &mut Collector,
+        mut window: Vec<LiveValue>,
+        work: &mut Work,
+    ) -> Result<()> {
+        let started = self.environment.clock.monotonic();
+        window.sort_unstable_by(|one, other| one.full_key.cmp(&other.full_key));
+        work.sort += self.since(started);
+        if self.has_bug(SeededBug::CollectionReinserts) {
+            return self.reinsert(&window);
+        }
+        let mut rest = window.as_slice();
+        while !rest.is_empty() {
+            let started = self.environment.clock.monotonic();
+            let bytes = rest[0].log_entry().record_bytes();
+            let output = self.output_for(collector, bytes)?;
+            let moved = self.append_moved(&output, rest)?;
+            let (part, left) = rest.split_at(moved.len());
+            rest = left;
+            work.bytes_written += moved.iter().map(|&(_, bytes)| bytes).sum::<u64>();
+            work.values += part.len() as u64;
+            work.write += self.since(started);
+            let started = self.environment.clock.monotonic();
+            if !self.has_bug(SeededBug::MovedUnsynced) {
+                output.log.sync().map_err(|error| self.poisoned(error))?;
+                self.environment
+                    .file_system
+                    .sync_directory(&self.path)
+                    .map_err(|error| self.poisoned(error))?;
+            }
+            self.relocate(&output, part, &moved)?;
+            work.flush += self.since(started);
+        }
+        Ok(())
+    }
+
+    /// The moved segment that takes a record of `bytes` more.
+    fn output_for(&self, collector: &mut Collector, bytes: u64) -> Result<Arc<Segment>> {
+        if let Some(output) = &collector.output {
+            let end = output.log.end();
+            if end.saturating_add(bytes) <= self.tuning.segment_bytes {
+                return Ok(output.clone());
+            }
+            // Space that was taken ahead goes back.
+            output
+                .log
+                .cut_back(end)
+                .map_err(|error| self.poisoned(error))?;
+        }
+        let mut writer = lock(&self.writer);
+        let output = self
+            .new_segment(&mut writer, SegmentKind::Moved)
+            .map_err(|error| self.unless_full(error))?;
+        self.change_segments(|segments| {
+            segments.insert(output.number, output.clone());
+        });
+        collector.output = Some(output.clone());
+        Ok(output)
+    }
+
+    /// Appends as many values as the segment takes, at least one; answers where
+    /// each went, and its bytes.
+    fn append_moved(&self, output: &Segment, values: &[LiveValue]) -> Result<Vec<(u64, u64)>> {
+        let (session, synced_through) = {
+            let writer = lock(&self.writer);
+            (writer.session, writer.synced_through)
+        };
+        let start = output.log.end();
+        let mut end = start;
+        let mut count = 0;
+        for value in values {
+            let bytes = value.log_entry().record_bytes();
+            if count > 0 && end + bytes > self.tuning.segment_bytes {
+                break;
+            }
+            end += bytes;
+            count += 1;
+        }
+        let written = (|| {
+            output.log.reserve(end - start)?;
+            let mut moved = Vec::with_capacity(count);
+            for value in &values[..count] {
+                let header = RecordHeader {
+                    kind: kind::PUT,
+                    flags: FLAG_MOVED,
+                    sequence: SequenceNumber(value.sequence),
+                    synced_through: SequenceNumber(synced_through),
+                    session,
+                    auxiliary: value.full_key.len() as u32,
+                    ..RecordHeader::default()
+                };
+                let offset = output.log.append(&header, &[&value.full_key, &value.value]);
+                moved.push((offset, value.log_entry().record_bytes()));
+                if output.log.buffered_bytes() >= WRITE_BYTES {
+                    output.log.flush()?;
+                }
+            }
+            output.log.flush()?;
+            Ok(moved)
+        })();
+        match written {
+            Ok(moved) => {
+                self.counters
+                    .moved_bytes
+                    .fetch_add(end - start, Ordering::Relaxed);
+                Ok(moved)
+            }
+            Err(error) => {
+                let error = self.unless_full(error);
+                if error.is_no_space() {
+                    output
+                        .log
+                        .cut_back(start)
+                        .map_err(|failure| self.poisoned(failure))?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Has the tree point to the moved records.
+    fn relocate(&self, output: &Segment, values: &[LiveValue], moved: &[(u64, u64)]) -> Result<()> {
+        // The next note must know the segment before any table points into it,
+        // and must never think less of it alive than there is.
+        let all: u64 = moved.iter().map(|&(_, bytes)| bytes).sum();
+        output.add_value_bytes(all);
+        lock(&self.writer).pending.push(segment_item(output));
+        let mut not_needed = 0;
+        let mut outcome = Ok(());
+        for (value, &(offset, bytes)) in values.iter().zip(moved) {
+            let to = ValuePointer {
+                segment: output.number,
+                offset,
+                ..value.pointer
+            };
+            let relocated = match outcome {
+                Err(_) => Ok(Relocation::Superseded),
+                Ok(()) => self.tree.relocate(
+                    &value.full_key,
+                    value.sequence,
+                    &value.pointer.encode(),
+                    &to.encode(),
+                ),
+            };
+            match relocated {
+                Ok(Relocation::Done) => {}
+                Ok(_) => not_needed += bytes,
+                Err(error) => {
+                    not_needed += bytes;
+                    outcome = Err(error);
+                }
+            }
+        }
+        if not_needed > 0 {
+            lock(&self.writer).pending.push(NoteItem::Garbage {
+                segment: output.number,
+                bytes: not_needed,
+            });
+        }
+        outcome
+    }
+
+    /// What [`SeededBug::CollectionReinserts`] does.
+    fn reinsert(&self, window: &[LiveValue]) -> Result<()> {
+        let mut writer = lock(&self.writer);
+        for value in window {
+            let entry = [value.log_entry()];
+            let appended = self.append(&mut writer, &entry, Durability::Written)?;
+            self.apply(&appended, &entry, 0);
+        }
+        Ok(())
+    }
+
+    /// Everything live has been moved: the segment goes with the next flush.
+    fn finish_run(&self, collector: &mut Collector, run: &Run, work: &mut Work) -> Result<()> {
+        let number = run.victim.number;
+        let started = self.environment.clock.monotonic();
+        self.counters
+            .freed_bytes
+            .fetch_add(run.until, Ordering::Relaxed);
+        collector.dropping.insert(number);
+        if self.has_bug(SeededBug::SegmentRemovedEarly) {
+            let dropped = note::encode(&[NoteItem::Dropped(number)]);
+            self.tree.commit_note(&dropped)?;
+            return self.remove_dropped();
+        }
+        lock(&self.writer).pending.push(NoteItem::Dropped(number));
+        self.seal_now()?;
+        work.flush += self.since(started);
+        self.notify_background();
+        Ok(())
+    }
+
+    /// Lets the run go; what was moved and is pointed to stays.
+    pub fn abandon_collection(&self) {
+        let mut collector = lock(&self.collection);
+        collector.run = None;
+        collector.output = None;
+    }
+
+    /// Slows a writer while space is far beyond its limit.
+    pub fn wait_for_space(self: &Arc<Self>) -> Result<()> {
+        if !self.counters.over_limit.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if self.environment.executor.runs_tasks() {
+            self.slow_down(1.0);
+        } else {
+            // A step that fails tells whoever takes the steps.
+            _ = self.collection_step(WRITE_BYTES as u64);
+        }
+        Ok(())
+    }
+
+    /// Collects every segment in which there is garbage, oldest first.
+    pub fn collect_all(
+        self: &Arc<Self>,
+        work: &mut Work,
+        mut report: impl FnMut(u64, u64) -> Result<()>,
+    ) -> Result<()> {
+        let victims: Vec<u32> = {
+            let collector = lock(&self.collection);
+            let state = self.ledger.state();
+            let slack = u64::from(self.shape.block_bytes);
+            let head = state.head.segment;
+            let segments = state.segments.iter();
+            let chosen = segments.filter(|&(&number, account)| {
+                account.live_bytes() + slack < account.end
+                    && self.may_go(&collector, head, number, account)
+            });
+            chosen.map(|(&number, _)| number).collect()
+        };
+        for (done, &number) in victims.iter().enumerate() {
+            let mut collector = lock(&self.collection);
+            // One that was begun in the background comes first; it may be this one.
+            while collector.run.is_some() {
+                self.advance(&mut collector, WINDOW_BYTES, work)?;
+            }
+            if !collector.dropping.contains(&number) {
+                self.begin_run(&mut collector, number)?;
+            }
+            while collector.run.is_some() {
+                self.advance(&mut collector, WINDOW_BYTES, work)?;
+                report(done as u64, victims.len() as u64)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Garbage of a segment in a million parts of it, everything that no table points
+/// to included.
+fn garbage_share(account: &Account) -> u64 {
+    let garbage = account.end.saturating_sub(account.live_bytes());
+    (u128::from(garbage) * 1_000_000 / u128::from(account.end.max(1))) as u64
+}
+
+/// True if a lookup leads to this record.
+fn leads_to(lookup: &Lookup, value: &LiveValue) -> bool {
+    match lookup {
+        Lookup::Found {
+            sequence,
+            value: stored,
+        } => {
+            *sequence == value.sequence
+                && Stored::decode(stored) == Some(Stored::Pointer(value.pointer))
+        }
+        _ => false,
+    }
+}

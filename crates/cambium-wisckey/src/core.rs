@@ -1,0 +1,191 @@
+//! The open store: what everything shares, and in which order its locks are
+//! taken.
+//!
+//! | lock | guards | held across I/O |
+//! |---|---|---|
+//! | `collection` | the garbage collection that is going on | yes, by background work |
+//! | `maintenance` | the superblock | yes |
+//! | `writer` | numbering, the end of the log, what the next note will say | yes, by writers |
+//! | the ledger's | what the manifest says of segments; pinned moments | no |
+//!
+//! They are taken in this order, from the top. The tree's own locks come after
+//! all of them but the ledger's, which the tree takes itself. Readers take the
+//! ledger's pins and nothing else; the map of segments is swapped whole.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+use arc_swap::ArcSwap;
+use cambium_base::{Error, Result, SequenceNumber};
+use cambium_io::{Environment, FileLock};
+use cambium_lsm::Tree;
+use cambium_storage::commit_queue::CommitQueue;
+use cambium_storage::superblock::Superblock;
+
+use crate::collect::Collector;
+use crate::format::Root;
+use crate::ledger::Ledger;
+use crate::options::{Shape, Tuning};
+use crate::seeded_bug::SeededBug;
+use crate::segment::{Home, Segment, Segments};
+use crate::stats::Counters;
+use crate::value_log::Writer;
+use crate::write::WriteRequest;
+
+/// The open store.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub environment: Environment,
+    pub path: PathBuf,
+    pub home: Home,
+    pub shape: Shape,
+    pub tuning: Tuning,
+    pub tree: Arc<Tree>,
+    pub ledger: Arc<Ledger>,
+    /// Segments that readers may be led to; replaced under the writer lock.
+    pub segments: ArcSwap<Segments>,
+    /// Namespaces by name.
+    pub names: RwLock<BTreeMap<String, u16>>,
+    pub collection: Mutex<Collector>,
+    pub maintenance: Mutex<Maintenance>,
+    pub writer: Mutex<Writer>,
+    pub queue: CommitQueue<WriteRequest, Result<SequenceNumber>>,
+    pub poison: OnceLock<Error>,
+    /// Why background work did not get on, while it does not.
+    pub stuck: Mutex<Option<Error>>,
+    pub closed: AtomicBool,
+    /// This opening has written its session to the superblock.
+    pub session_begun: AtomicBool,
+    pub cancelled: AtomicBool,
+    pub counters: Counters,
+    pub lock: Mutex<Option<Box<dyn FileLock>>>,
+    /// Notify the background tasks, where some run.
+    pub background: OnceLock<Vec<Box<dyn cambium_io::step::BackgroundTask>>>,
+}
+
+/// What the maintenance lock guards.
+#[derive(Debug)]
+pub(crate) struct Maintenance {
+    pub root: Root,
+    pub superblock: Superblock,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic while holding a lock is a bug of ours that the caller has seen;
+    // the state under every lock here is consistent between statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Core {
+    /// Refuses calls after a close.
+    pub fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
+        Ok(())
+    }
+
+    /// Refuses writes after a close or a failure.
+    pub fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        self.check_sound()
+    }
+
+    /// Refuses writes after a failure, of the log or of the tree.
+    pub fn check_sound(&self) -> Result<()> {
+        if let Some(original) = self.poison.get() {
+            return Err(Error::poisoned_by(original));
+        }
+        match self.tree.poisoned() {
+            Some(original) => Err(Error::poisoned_by(&original)),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops all further writes: what is on the device is no longer known.
+    pub fn poisoned(&self, error: Error) -> Error {
+        if self.has_bug(SeededBug::SyncRetried) {
+            return error;
+        }
+        _ = self.poison.set(error.clone());
+        error
+    }
+
+    /// As [`Core::poisoned`], but for lack of space, which leaves all as it was.
+    pub fn unless_full(&self, error: Error) -> Error {
+        if error.is_no_space() {
+            return error;
+        }
+        self.poisoned(error)
+    }
+
+    /// A superblock that could not be written for lack of space is as it was;
+    /// any other failure, that of a sync included, is final.
+    pub fn after_superblock_failure(&self, error: Error) -> Error {
+        match error {
+            Error::NoSpace { ref what, .. } if !what.starts_with("sync") => error,
+            other => self.poisoned(other),
+        }
+    }
+
+    pub fn has_bug(&self, bug: SeededBug) -> bool {
+        self.tuning.seeded_bug == Some(bug)
+    }
+
+    /// Puts a changed map of segments in the place of the current one. Called
+    /// under the writer lock.
+    pub fn change_segments(&self, change: impl FnOnce(&mut Segments)) {
+        let mut segments = Segments::clone(&self.segments.load());
+        change(&mut segments);
+        self.segments.store(Arc::new(segments));
+    }
+
+    /// A segment that readers may be led to.
+    pub fn segment(&self, number: u32) -> Option<Arc<Segment>> {
+        self.segments.load().get(&number).cloned()
+    }
+
+    /// Writes this opening's session to the superblock before its first
+    /// record: from then on the store is not clean.
+    pub fn begin_session(&self) -> Result<()> {
+        if self.session_begun.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut maintenance = lock(&self.maintenance);
+        if self.session_begun.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // A close has written the clean mark under this lock.
+        self.check_open()?;
+        let before = maintenance.root;
+        maintenance
+            .superblock
+            .confirm(&self.root_payload(&before))
+            .map_err(|error| self.after_superblock_failure(error))?;
+        maintenance.root.session += 1;
+        maintenance.root.clean = false;
+        let payload = self.root_payload(&maintenance.root);
+        // Both copies: losing one later must not bring an older session back.
+        // And the names: who made the store may have died before that.
+        let begun = maintenance
+            .superblock
+            .write_both(&payload)
+            .and_then(|()| self.environment.file_system.sync_directory(&self.path));
+        if let Err(error) = begun {
+            maintenance.root = before;
+            return Err(self.after_superblock_failure(error));
+        }
+        lock(&self.writer).session = maintenance.root.session;
+        self.session_begun.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Wakes the background tasks.
+    pub fn notify_background(&self) {
+        for task in self.background.get().into_iter().flatten() {
+            task.notify();
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! The engine traits over [`Core`].
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_api::limits::{check_key, check_value};
+use cambium_api::{
+    Capabilities, CheckReport, CompactOptions, CompactReport, Cursor, Direction, Engine,
+    EngineKind, IterationOrder, KeyKind, KeyRange, Operation, OptionSpec, OptionValues,
+    Precondition, Progress, ProgressSink, Reader, ResumeToken, Snapshot, Statistics, WriteBatch,
+};
+use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
+use cambium_io::{Environment, StepOutcome};
+
+use crate::core::Core;
+use crate::cursor::EntryCursor;
+use crate::format::{FORMAT_VERSION, full_key};
+use crate::options::{ENGINE, OPTIONS};
+use crate::pin::Pin;
+use crate::write::WriteRequest;
+
+/// Engine `wisckey` as a kind of store, for the facade's list of engines.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wisckey;
+
+/// An open `wisckey` store, or a namespace of it.
+#[derive(Debug)]
+pub struct WisckeyStore {
+    core: Arc<Core>,
+    namespace: u16,
+}
+
+/// A kept moment of a namespace.
+#[derive(Debug)]
+struct WisckeySnapshot {
+    pin: Pin,
+    namespace: u16,
+}
+
+impl EngineKind for Wisckey {
+    fn name(&self) -> &'static str {
+        ENGINE
+    }
+
+    fn format_version(&self) -> u32 {
+        FORMAT_VERSION
+    }
+
+    fn summary(&self) -> &'static str {
+        "keys in an LSM-tree, values in a log of their own: heavy loading, large values, little written twice"
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        OPTIONS
+    }
+
+    fn create(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        options: &OptionValues,
+    ) -> Result<Arc<dyn Engine>> {
+        Ok(run(crate::open::create(environment, path, options)?))
+    }
+
+    fn open(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        options: &OptionValues,
+        progress: &dyn ProgressSink,
+    ) -> Result<Arc<dyn Engine>> {
+        Ok(run(crate::open::open(
+            environment,
+            path,
+            options,
+            progress,
+        )?))
+    }
+
+    fn check(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        progress: &dyn ProgressSink,
+    ) -> Result<CheckReport> {
+        crate::check::check(environment, path, progress)
+    }
+
+    fn inspect(&self, environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()> {
+        crate::dump::inspect(environment, path, to)
+    }
+
+    fn repair(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        progress: &dyn ProgressSink,
+    ) -> Result<CheckReport> {
+        crate::repair::repair(environment, path, progress)
+    }
+}
+
+/// Bytes a background step may move before it looks around again.
+const STEP_BYTES: u64 = 8 << 20;
+
+/// Starts the background work: two tasks for the tree, so that a flush need not
+/// wait for a compaction, and one for garbage collection.
+fn run(core: Arc<Core>) -> Arc<dyn Engine> {
+    let spawn = |name: &str, step: fn(&Arc<Core>) -> Result<StepOutcome>| {
+        let weak = Arc::downgrade(&core);
+        core.environment.executor.spawn(
+            name,
+            Box::new(move || match weak.upgrade() {
+                None => StepOutcome::Done,
+                // A failure has poisoned the store, or will come again; either
+                // way the next write or close tells the user.
+                Some(core) => step(&core).unwrap_or(StepOutcome::Idle),
+            }),
+        )
+    };
+    let tasks = vec![
+        spawn("wisckey flush", |core| core.tree_step(STEP_BYTES)),
+        spawn("wisckey tree", |core| core.tree_step(STEP_BYTES)),
+        spawn("wisckey collect", |core| core.collection_step(STEP_BYTES)),
+    ];
+    _ = core.background.set(tasks);
+    Arc::new(WisckeyStore { core, namespace: 0 })
+}
+
+impl WisckeyStore {
+    fn write_checked(
+        &self,
+        preconditions: &[Precondition],
+        batch: WriteBatch,
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        self.core.check_open()?;
+        batch.check_limits()?;
+        let mut operations: Vec<(u16, Operation)> = Vec::with_capacity(batch.len());
+        for (name, operation) in batch.into_operations() {
+            let namespace = match name {
+                None => self.namespace,
+                Some(name) => self.core.namespace_number(&name)?,
+            };
+            operations.push((namespace, operation));
+        }
+        let request = WriteRequest::new(operations, durability);
+        let request = request.with_preconditions(self.namespace, preconditions);
+        self.core.write_request(request)
+    }
+}
+
+fn scan_at(
+    pin: Pin,
+    namespace: u16,
+    range: &KeyRange,
+    direction: Direction,
+) -> Result<Box<dyn Cursor>> {
+    Ok(Box::new(EntryCursor::new(pin, namespace, range, direction)))
+}
+
+fn iterate_at(
+    pin: Pin,
+    namespace: u16,
+    order: IterationOrder,
+    resume: Option<&ResumeToken>,
+) -> Result<Box<dyn Cursor>> {
+    if order == IterationOrder::Insertion {
+        return Err(Error::Unsupported {
+            engine: ENGINE,
+            what: "iterating in insertion order",
+            instead: "iterate by key, or use engine zdb with integer keys",
+        });
+    }
+    Ok(Box::new(match resume {
+        None => EntryCursor::new(pin, namespace, &KeyRange::all(), Direction::Forward),
+        Some(token) => EntryCursor::resumed(pin, namespace, token)?,
+    }))
+}
+
+fn multi_get_at(pin: &Pin, namespace: u16, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
+    let full_keys: Vec<Vec<u8>> = keys.iter().map(|key| full_key(namespace, key)).collect();
+    pin.core.multi_get_at(pin.moment, &full_keys)
+}
+
+impl Reader for WisckeyStore {
+    fn get(&self, key: &[u8]) -> Result<Option<Value>> {
+        self.core.check_open()?;
+        self.core.get_latest(&full_key(self.namespace, key))
+    }
+
+    fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
+        multi_get_at(&self.core.pin()?, self.namespace, keys)
+    }
+
+    fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
+        scan_at(self.core.pin()?, self.namespace, range, direction)
+    }
+
+    fn iterate(
+        &self,
+        order: IterationOrder,
+        resume: Option<&ResumeToken>,
+    ) -> Result<Box<dyn Cursor>> {
+        iterate_at(self.core.pin()?, self.namespace, order, resume)
+    }
+}
+
+impl Reader for WisckeySnapshot {
+    fn get(&self, key: &[u8]) -> Result<Option<Value>> {
+        let core = &self.pin.core;
+        core.check_open()?;
+        core.get_at(self.pin.moment, &full_key(self.namespace, key))
+    }
+
+    fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
+        self.pin.core.check_open()?;
+        multi_get_at(&self.pin, self.namespace, keys)
+    }
+
+    fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
+        scan_at(self.pin.again()?, self.namespace, range, direction)
+    }
+
+    fn iterate(
+        &self,
+        order: IterationOrder,
+        resume: Option<&ResumeToken>,
+    ) -> Result<Box<dyn Cursor>> {
+        iterate_at(self.pin.again()?, self.namespace, order, resume)
+    }
+}
+
+impl Snapshot for WisckeySnapshot {
+    fn sequence(&self) -> SequenceNumber {
+        SequenceNumber(self.pin.moment)
+    }
+}
+
+/// The answer to calls about named snapshots: what they would hold back of
+/// garbage collection is not kept across openings.
+fn no_named_snapshots<T>() -> Result<T> {
+    Err(Error::Unsupported {
+        engine: ENGINE,
+        what: "named snapshots and rollback",
+        instead: "engine forest has them; or make a backup",
+    })
+}
+
+impl Engine for WisckeyStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            engine: ENGINE,
+            keys: KeyKind::Bytes,
+            ordered: true,
+            insertion_order: false,
+            named_snapshots: false,
+            namespaces: true,
+            native_submit: false,
+        }
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<SequenceNumber> {
+        self.core.check_open()?;
+        check_key(key)?;
+        check_value(value)?;
+        self.core.put(self.namespace, key, value, durability)
+    }
+
+    fn write(&self, batch: WriteBatch, durability: Durability) -> Result<SequenceNumber> {
+        self.write_checked(&[], batch, durability)
+    }
+
+    fn write_if(
+        &self,
+        preconditions: &[Precondition],
+        batch: WriteBatch,
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        self.write_checked(preconditions, batch, durability)
+    }
+
+    fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
+        Ok(Arc::new(WisckeySnapshot {
+            pin: self.core.pin()?,
+            namespace: self.namespace,
+        }))
+    }
+
+    fn create_named_snapshot(&self, _: &str) -> Result<()> {
+        no_named_snapshots()
+    }
+
+    fn list_named_snapshots(&self) -> Result<Vec<(String, SequenceNumber)>> {
+        no_named_snapshots()
+    }
+
+    fn drop_named_snapshot(&self, _: &str) -> Result<()> {
+        no_named_snapshots()
+    }
+
+    fn rollback(&self, _: &str) -> Result<()> {
+        no_named_snapshots()
+    }
+
+    fn namespace(&self, name: &str) -> Result<Arc<dyn Engine>> {
+        Ok(Arc::new(WisckeyStore {
+            namespace: self.core.namespace_number(name)?,
+            core: self.core.clone(),
+        }))
+    }
+
+    fn approximate_size(&self, range: &KeyRange) -> Result<u64> {
+        self.core.approximate_size(self.namespace, range)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.core
+            .write_request(WriteRequest::new([], Durability::Synced))
+            .map(|_| ())
+    }
+
+    fn compact(
+        &self,
+        options: &CompactOptions,
+        progress: &dyn ProgressSink,
+    ) -> Result<CompactReport> {
+        self.core.compact(options, progress)
+    }
+
+    fn cancel(&self) {
+        self.core.cancelled.store(true, Ordering::Release);
+    }
+
+    fn check(&self, progress: &dyn ProgressSink) -> Result<CheckReport> {
+        crate::check::check_open_store(&self.core, progress)
+    }
+
+    fn dump(&self, to: &mut dyn Write) -> Result<()> {
+        crate::dump::dump(&self.core, to)
+    }
+
+    fn stats(&self) -> Result<Statistics> {
+        self.core.statistics()
+    }
+
+    fn backup(&self, destination: &Path, progress: &dyn ProgressSink) -> Result<()> {
+        back_up(&self.core, destination, progress)
+    }
+
+    fn step(&self, budget: u64) -> Result<StepOutcome> {
+        self.core.step(budget)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.core.close()
+    }
+}
+
+/// Writes the state of now, all namespaces, into a new store of the same shape.
+fn back_up(core: &Arc<Core>, destination: &Path, progress: &dyn ProgressSink) -> Result<()> {
+    const BATCH_BYTES: u64 = 4 << 20;
+    let pin = core.pin()?;
+    let copy = Wisckey.create(&core.environment, destination, &core.shape.as_options())?;
+    let mut done = 0;
+    for (name, number) in core.namespaces() {
+        let into = copy.namespace(&name)?;
+        let range = KeyRange::all();
+        let mut cursor = EntryCursor::new(pin.again()?, number, &range, Direction::Forward);
+        let mut batch = WriteBatch::new();
+        while let Some(entry) = cursor.next()? {
+            batch.put(&entry.key, &entry.value);
+            done += 1;
+            if batch.bytes() > BATCH_BYTES {
+                into.write(std::mem::take(&mut batch), Durability::Buffered)?;
+                progress.report(Progress {
+                    phase: "backup",
+                    done,
+                    total: None,
+                });
+            }
+        }
+        into.write(batch, Durability::Buffered)?;
+    }
+    copy.sync()?;
+    copy.close()
+}

@@ -1,0 +1,345 @@
+//! The ledger: what the manifest says of the value log, and which moments readers
+//! hold.
+//!
+//! The tree asks its owner for both. For each segment the ledger knows how many
+//! bytes of records tables have ever pointed to, and how many of those are garbage
+//! by now: an entry that a flush or a compaction drops was the only one that led to
+//! its record. The difference is what is *live*, exactly as of the tables on the
+//! device, since the counts ride on the edits that change them ([`crate::note`]).
+//! What a crash takes back of the tables it takes back of the ledger.
+//!
+//! Entries that are hidden and not dropped yet still count as live: how much that
+//! may be is up to the tree's levels. Collection asks the tree about each value
+//! before it moves it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+
+use cambium_base::{Error, Result};
+use cambium_lsm::{DropObserver, DroppedEntry, EntryKind, JobKind, Owner};
+
+use crate::core::{Core, lock};
+use crate::format::{SegmentKind, Stored};
+use crate::note::{self, Head, NoteItem, SegmentNote, Traffic};
+
+/// What is known of a segment that tables may point into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Account {
+    pub kind: SegmentKind,
+    /// Bytes of records that tables have pointed to.
+    pub value_bytes: u64,
+    /// Of those, no longer.
+    pub garbage_bytes: u64,
+    /// Where its records end.
+    pub end: u64,
+}
+
+impl Account {
+    /// Bytes of records that tables point to.
+    pub fn live_bytes(&self) -> u64 {
+        self.value_bytes.saturating_sub(self.garbage_bytes)
+    }
+}
+
+/// The state that the notes committed so far add up to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LedgerState {
+    pub head: Head,
+    pub next_file: u32,
+    pub segments: BTreeMap<u32, Account>,
+    pub namespaces: BTreeMap<u16, String>,
+    pub traffic: Traffic,
+    /// Segments that were dropped, and whose files may still be there.
+    pub dropped: Vec<u32>,
+}
+
+impl LedgerState {
+    /// Applies one item of a committed note.
+    fn apply(&mut self, item: NoteItem) {
+        match item {
+            // A note that went alone may come behind one that a flush carried.
+            NoteItem::Head(head) => {
+                if (head.segment, head.offset) >= (self.head.segment, self.head.offset) {
+                    self.head = head;
+                }
+            }
+            NoteItem::Segment(segment) => {
+                let garbage_bytes = self
+                    .segments
+                    .get(&segment.number)
+                    .map_or(0, |known| known.garbage_bytes);
+                let account = Account {
+                    kind: segment.kind,
+                    value_bytes: segment.value_bytes,
+                    garbage_bytes,
+                    end: segment.end,
+                };
+                self.segments.insert(segment.number, account);
+            }
+            // Of a segment that was dropped meanwhile there is nothing to know.
+            NoteItem::Garbage { segment, bytes } => {
+                if let Some(account) = self.segments.get_mut(&segment) {
+                    account.garbage_bytes += bytes;
+                }
+            }
+            NoteItem::Dropped(number) => {
+                if self.segments.remove(&number).is_some() {
+                    self.dropped.push(number);
+                }
+            }
+            NoteItem::NextFile(number) => self.next_file = self.next_file.max(number),
+            NoteItem::Namespace { number, name } => {
+                self.namespaces.insert(number, name);
+            }
+            NoteItem::Traffic(traffic) => self.traffic = traffic,
+        }
+    }
+
+    /// The whole state as one note.
+    fn full_note(&self) -> Vec<u8> {
+        let mut items = vec![
+            NoteItem::Head(self.head),
+            NoteItem::NextFile(self.next_file),
+            NoteItem::Traffic(self.traffic),
+        ];
+        for (&number, account) in &self.segments {
+            items.push(NoteItem::Segment(SegmentNote {
+                number,
+                kind: account.kind,
+                value_bytes: account.value_bytes,
+                end: account.end,
+            }));
+            if account.garbage_bytes > 0 {
+                items.push(NoteItem::Garbage {
+                    segment: number,
+                    bytes: account.garbage_bytes,
+                });
+            }
+        }
+        let names = self.namespaces.iter();
+        items.extend(names.map(|(&number, name)| NoteItem::Namespace {
+            number,
+            name: name.clone(),
+        }));
+        note::encode(&items)
+    }
+
+    /// Bytes of all segments that tables may point into, and the live ones.
+    pub fn total_and_live(&self) -> (u64, u64) {
+        self.segments
+            .values()
+            .fold((0, 0), |(total, live), account| {
+                (total + account.end, live + account.live_bytes())
+            })
+    }
+}
+
+/// Owner of the tree.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    /// The tree's folder, for messages.
+    folder: PathBuf,
+    state: Mutex<LedgerState>,
+    /// Moments that readers hold, and how many hold each.
+    pub pins: Mutex<BTreeMap<u64, usize>>,
+    /// Every write up to here is seen by readers.
+    pub visible: AtomicU64,
+    /// Who syncs the log before tables point into it.
+    pub core: OnceLock<Weak<Core>>,
+    /// There is no log to sync: a repair writes the tree alone.
+    no_log: AtomicBool,
+}
+
+impl Ledger {
+    /// A ledger with a state, of a tree in a folder.
+    pub fn new(folder: PathBuf, state: LedgerState) -> Arc<Self> {
+        Arc::new(Ledger {
+            folder,
+            visible: AtomicU64::new(state.head.sequence),
+            state: Mutex::new(state),
+            pins: Mutex::new(BTreeMap::new()),
+            core: OnceLock::new(),
+            no_log: AtomicBool::new(false),
+        })
+    }
+
+    /// The state that the notes committed so far add up to.
+    pub fn state(&self) -> MutexGuard<'_, LedgerState> {
+        lock(&self.state)
+    }
+
+    /// Every write up to here is seen by readers.
+    pub fn visible(&self) -> u64 {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    /// For a repair, which has synced nothing of a log to be replayed: flushes
+    /// need wait for no log.
+    pub fn repairing(&self, visible: u64) {
+        self.visible.store(visible, Ordering::Release);
+        self.no_log.store(true, Ordering::Release);
+    }
+
+    /// Pins what is visible now.
+    pub fn pin_visible(&self) -> u64 {
+        let mut pins = lock(&self.pins);
+        let moment = self.visible();
+        *pins.entry(moment).or_insert(0) += 1;
+        moment
+    }
+
+    /// Pins a moment that is pinned already once more.
+    pub fn pin_again(&self, moment: u64) {
+        *lock(&self.pins).entry(moment).or_insert(0) += 1;
+    }
+
+    /// Lets a pinned moment go.
+    pub fn unpin(&self, moment: u64) {
+        let mut pins = lock(&self.pins);
+        if let Some(count) = pins.get_mut(&moment) {
+            *count -= 1;
+            if *count == 0 {
+                pins.remove(&moment);
+            }
+        }
+    }
+
+    /// The oldest moment that is pinned.
+    pub fn oldest_pin(&self) -> Option<u64> {
+        lock(&self.pins).keys().next().copied()
+    }
+}
+
+impl Owner for Ledger {
+    fn protected_moments(&self) -> Vec<u64> {
+        let pins = lock(&self.pins);
+        let visible = self.visible();
+        let mut moments: Vec<u64> = pins.keys().copied().filter(|&pin| pin < visible).collect();
+        moments.push(visible);
+        moments
+    }
+
+    fn begin_job(&self, _: JobKind) -> Box<dyn DropObserver> {
+        Box::<GarbageCount>::default()
+    }
+
+    fn before_flush(&self, _: &[Vec<u8>]) -> Result<()> {
+        if self.no_log.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        match self.core.get().and_then(Weak::upgrade) {
+            Some(core) => core.sync_sealed_log(),
+            None => Err(Error::Closed),
+        }
+    }
+
+    fn committed(&self, note: &[u8], full: bool) -> Result<()> {
+        let items = note::decode(note).ok_or_else(|| {
+            Error::corruption(
+                &self.folder,
+                0,
+                "a note of the manifest is of no format known here",
+            )
+        })?;
+        let mut state = self.state();
+        if full {
+            *state = LedgerState::default();
+        }
+        items.into_iter().for_each(|item| state.apply(item));
+        Ok(())
+    }
+
+    fn full_note(&self) -> Vec<u8> {
+        self.state().full_note()
+    }
+}
+
+/// Counts the garbage that a job leaves.
+#[derive(Debug, Default)]
+struct GarbageCount {
+    bytes: BTreeMap<u32, u64>,
+}
+
+impl DropObserver for GarbageCount {
+    fn dropped(&mut self, dropped: DroppedEntry<'_>) {
+        if dropped.kind != EntryKind::Value {
+            return;
+        }
+        if let Some(Stored::Pointer(pointer)) = Stored::decode(dropped.value) {
+            *self.bytes.entry(pointer.segment).or_insert(0) +=
+                pointer.record_bytes(dropped.key.len());
+        }
+    }
+
+    fn into_note(self: Box<Self>, sealed: &[Vec<u8>]) -> Vec<u8> {
+        let mut note = sealed.concat();
+        for (segment, bytes) in self.bytes {
+            NoteItem::Garbage { segment, bytes }.encode(&mut note);
+        }
+        note
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(number: u32, value_bytes: u64) -> NoteItem {
+        NoteItem::Segment(SegmentNote {
+            number,
+            kind: SegmentKind::Written,
+            value_bytes,
+            end: value_bytes + 4096,
+        })
+    }
+
+    #[test]
+    fn garbage_outlives_a_segments_growth_and_goes_with_the_segment() {
+        let ledger = Ledger::new(PathBuf::from("keys"), LedgerState::default());
+        let commit = |items: &[NoteItem]| ledger.committed(&note::encode(items), false).unwrap();
+        let garbage = NoteItem::Garbage {
+            segment: 1,
+            bytes: 30,
+        };
+        commit(&[segment(1, 100), garbage.clone()]);
+        commit(&[segment(1, 150)]);
+        assert_eq!(ledger.state().total_and_live(), (150 + 4096, 120));
+        commit(&[NoteItem::Dropped(1), garbage]);
+        assert_eq!(ledger.state().total_and_live(), (0, 0));
+        assert_eq!(ledger.state().dropped, vec![1]);
+    }
+
+    #[test]
+    fn a_full_note_gives_the_state_again() {
+        let ledger = Ledger::new(PathBuf::from("keys"), LedgerState::default());
+        let items = [
+            segment(1, 100),
+            NoteItem::Garbage {
+                segment: 1,
+                bytes: 30,
+            },
+            NoteItem::NextFile(5),
+            NoteItem::Namespace {
+                number: 1,
+                name: "people".to_string(),
+            },
+        ];
+        ledger.committed(&note::encode(&items), true).unwrap();
+        let other = Ledger::new(PathBuf::from("keys"), LedgerState::default());
+        other.committed(&ledger.full_note(), true).unwrap();
+        assert_eq!(*other.state(), *ledger.state());
+    }
+
+    #[test]
+    fn what_is_visible_is_protected_last() {
+        let ledger = Ledger::new(PathBuf::from("keys"), LedgerState::default());
+        ledger.visible.store(5, Ordering::Release);
+        assert_eq!(ledger.pin_visible(), 5);
+        ledger.visible.store(9, Ordering::Release);
+        assert_eq!(ledger.protected_moments(), vec![5, 9]);
+        ledger.unpin(5);
+        assert_eq!(ledger.protected_moments(), vec![9]);
+    }
+}

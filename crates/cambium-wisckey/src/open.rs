@@ -1,0 +1,390 @@
+//! Making and opening stores.
+//!
+//! A store is made from the inside out: the tree, the superblock, the folder
+//! synced, and the marker last. A crash before that leaves a folder that is no
+//! store, which `create` takes over. The first segment comes with the first write.
+//!
+//! Opening reads the marker, the superblock, the manifest of the tree with its
+//! notes, and the header of each segment. After a clean close that is all, however
+//! large the store is; otherwise recovery runs.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+
+use arc_swap::ArcSwap;
+use cambium_api::{OptionValues, ProgressSink};
+use cambium_base::{Error, Result, StoreId};
+use cambium_io::{Environment, FileKind, FileLock, FileSystem, LockMode};
+use cambium_lsm::Tree;
+use cambium_storage::commit_queue::CommitQueue;
+use cambium_storage::marker::{self, Marker};
+use cambium_storage::superblock::{self, Superblock};
+
+use crate::collect::Collector;
+use crate::core::{Core, Maintenance, lock};
+use crate::format::{self, FORMAT_VERSION, KEYS_FOLDER, Root, SegmentKind};
+use crate::ledger::{Ledger, LedgerState};
+use crate::note::Head;
+use crate::options::{ENGINE, OPTIONS, Shape, Tuning};
+use crate::segment::{Home, Segment, Segments};
+use crate::stats::Counters;
+use crate::value_log::Writer;
+
+/// The lock file's name.
+pub(crate) const LOCK_NAME: &str = "LOCK";
+
+/// Makes a store, durable when it returns, and opens it.
+pub(crate) fn create(
+    environment: &Environment,
+    path: &Path,
+    options: &OptionValues,
+) -> Result<Arc<Core>> {
+    let mut options = options.clone();
+    let shape = Shape::take(&mut options)?;
+    let tuning = Tuning::take(&mut options)?;
+    options.finish(ENGINE, OPTIONS)?;
+    let file_system = &*environment.file_system;
+    marker::prepare_folder(file_system, path, is_ours)?;
+    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    let keys = path.join(KEYS_FOLDER);
+    remove_leftover_tree(file_system, &keys)?;
+    let mut id = [0; 16];
+    environment.randomness.fill(&mut id);
+    let home = Home {
+        file_system: environment.file_system.clone(),
+        folder: path.to_path_buf(),
+        store: StoreId(id),
+        writable: true,
+    };
+    let first = LedgerState {
+        head: Head {
+            segment: 1,
+            ..Head::default()
+        },
+        next_file: 1,
+        namespaces: BTreeMap::from([(0, String::new())]),
+        ..LedgerState::default()
+    };
+    let ledger = Ledger::new(keys.clone(), first);
+    let tree_options = tuning.tree_options();
+    let tree = Tree::create(
+        environment,
+        &keys,
+        home.store,
+        &tree_options,
+        ledger.clone(),
+    )?;
+    let root = Root::default();
+    let superblock = Superblock::create(
+        &environment.file_system,
+        path,
+        home.store,
+        FORMAT_VERSION,
+        &shape_and_root(&shape, &root),
+    )?;
+    file_system.sync_directory(path)?;
+    let marker = Marker {
+        engine: ENGINE.to_string(),
+        format_version: FORMAT_VERSION,
+        store: home.store,
+    };
+    marker::write_marker(file_system, path, &marker)?;
+    let parts = Parts {
+        home,
+        shape,
+        tuning,
+        tree,
+        ledger,
+        segments: Segments::new(),
+        maintenance: Maintenance { root, superblock },
+        held,
+    };
+    Ok(assemble(environment, parts))
+}
+
+/// What a crash while a store was being made left of a tree.
+pub(crate) fn remove_leftover_tree(file_system: &dyn FileSystem, keys: &Path) -> Result<()> {
+    if file_system.metadata(keys)?.is_none() {
+        return Ok(());
+    }
+    for entry in file_system.list(keys)? {
+        if entry.kind == FileKind::File {
+            file_system.remove(&keys.join(&entry.name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Opens a store, recovering it where it was not closed.
+pub(crate) fn open(
+    environment: &Environment,
+    path: &Path,
+    options: &OptionValues,
+    progress: &dyn ProgressSink,
+) -> Result<Arc<Core>> {
+    let mut options = options.clone();
+    let tuning = Tuning::take(&mut options)?;
+    options.refuse_fixed(OPTIONS)?;
+    options.finish(ENGINE, OPTIONS)?;
+    let file_system = &*environment.file_system;
+    let marker = read_marker(file_system, path)?;
+    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    let core = attach(environment, path, marker.store, tuning, (held, true), None)?;
+    let clean = lock(&core.maintenance).root.clean;
+    if clean {
+        core.go_on_where_closed();
+    } else {
+        core.confirm_superblock()?;
+        core.recover(progress, None)?;
+    }
+    core.remove_leftovers()?;
+    Ok(core)
+}
+
+/// Opens a store as far as it can be: what is damaged goes into `lost`.
+pub(crate) fn open_damaged(
+    environment: &Environment,
+    path: &Path,
+    store: StoreId,
+    held: Box<dyn FileLock>,
+    lost: &mut Vec<Error>,
+    progress: &dyn ProgressSink,
+) -> Result<Arc<Core>> {
+    let tuning = Tuning::take(&mut OptionValues::default())?;
+    let core = attach(environment, path, store, tuning, (held, true), Some(lost))?;
+    let clean = lock(&core.maintenance).root.clean;
+    if clean {
+        core.go_on_where_closed();
+    } else {
+        core.recover(progress, Some(lost))?;
+    }
+    Ok(core)
+}
+
+/// Reads superblock, manifest and segments' headers, and nothing else; writes
+/// nothing. Used by `open` and by the read-only check. Segments that cannot be
+/// opened fail it, or go into `lost`.
+pub(crate) fn attach(
+    environment: &Environment,
+    path: &Path,
+    store: StoreId,
+    tuning: Tuning,
+    (held, writable): (Box<dyn FileLock>, bool),
+    lost: Option<&mut Vec<Error>>,
+) -> Result<Arc<Core>> {
+    let content = superblock::read(&*environment.file_system, path, &store, FORMAT_VERSION)?;
+    let (shape, root) = decode_root(&content.payload).ok_or_else(|| {
+        Error::corruption(
+            superblock::copy_path(path, content.copy),
+            superblock::SUPERBLOCK_HEADER_BYTES as u64,
+            "the superblock's checksum matches, and its payload is of no format known here",
+        )
+    })?;
+    let superblock = Superblock::resume(
+        &environment.file_system,
+        path,
+        store,
+        FORMAT_VERSION,
+        &content,
+    );
+    let home = Home {
+        file_system: environment.file_system.clone(),
+        folder: path.to_path_buf(),
+        store,
+        writable,
+    };
+    let keys = path.join(KEYS_FOLDER);
+    let ledger = Ledger::new(keys.clone(), LedgerState::default());
+    let tree_options = tuning.tree_options();
+    let tree = Tree::open(environment, &keys, store, &tree_options, ledger.clone())?;
+    let segments = open_known_segments(&home, &ledger, &shape, &tuning, lost)?;
+    let parts = Parts {
+        home,
+        shape,
+        tuning,
+        tree,
+        ledger,
+        segments,
+        maintenance: Maintenance { root, superblock },
+        held,
+    };
+    Ok(assemble(environment, parts))
+}
+
+/// Opens the segments that the manifest knows.
+fn open_known_segments(
+    home: &Home,
+    ledger: &Ledger,
+    shape: &Shape,
+    tuning: &Tuning,
+    mut lost: Option<&mut Vec<Error>>,
+) -> Result<Segments> {
+    let accounts = ledger.state().segments.clone();
+    let mut segments = Segments::new();
+    for (number, account) in accounts {
+        let opened = Segment::open(home, number, shape, tuning, Some(account.end));
+        let segment = match (opened, &mut lost) {
+            (Ok(segment), _) => segment,
+            (Err(error), Some(lost)) => {
+                lost.push(error);
+                continue;
+            }
+            (Err(error), None) => return Err(error),
+        };
+        segment
+            .value_bytes
+            .store(account.value_bytes, Ordering::Relaxed);
+        segments.insert(number, Arc::new(segment));
+    }
+    Ok(segments)
+}
+
+/// The marker of a `wisckey` store of a version this program reads.
+pub(crate) fn read_marker(file_system: &dyn FileSystem, path: &Path) -> Result<Marker> {
+    marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION)
+}
+
+/// True for names that a `wisckey` store gives to its files.
+pub(crate) fn is_ours(name: &str) -> bool {
+    name == LOCK_NAME
+        || name == KEYS_FOLDER
+        || name.starts_with("superblock-")
+        || format::segment_number(name).is_some()
+}
+
+struct Parts {
+    home: Home,
+    shape: Shape,
+    tuning: Tuning,
+    tree: Arc<Tree>,
+    ledger: Arc<Ledger>,
+    segments: Segments,
+    maintenance: Maintenance,
+    held: Box<dyn FileLock>,
+}
+
+fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
+    let Parts {
+        home,
+        shape,
+        tuning,
+        tree,
+        ledger,
+        segments,
+        maintenance,
+        held,
+    } = parts;
+    let (writer, names, traffic) = {
+        let state = ledger.state();
+        let writer = Writer {
+            next_sequence: state.head.sequence + 1,
+            synced_through: state.head.sequence,
+            session: maintenance.root.session,
+            next_namespace: state
+                .namespaces
+                .keys()
+                .last()
+                .map_or(1, |&number| u32::from(number) + 1),
+            next_file: state.next_file,
+            ..Writer::default()
+        };
+        let names = state
+            .namespaces
+            .iter()
+            .map(|(&number, name)| (name.clone(), number))
+            .collect();
+        ledger.visible.store(state.head.sequence, Ordering::Release);
+        (writer, names, state.traffic)
+    };
+    let core = Arc::new(Core {
+        environment: environment.clone(),
+        path: home.folder.clone(),
+        home,
+        shape,
+        tuning,
+        tree,
+        ledger,
+        segments: ArcSwap::from_pointee(segments),
+        names: RwLock::new(names),
+        collection: Mutex::new(Collector::default()),
+        maintenance: Mutex::new(maintenance),
+        writer: Mutex::new(writer),
+        queue: CommitQueue::default(),
+        poison: OnceLock::new(),
+        stuck: Mutex::new(None),
+        closed: AtomicBool::new(false),
+        session_begun: AtomicBool::new(false),
+        cancelled: AtomicBool::new(false),
+        counters: Counters {
+            before: traffic,
+            ..Counters::default()
+        },
+        lock: Mutex::new(Some(held)),
+        background: OnceLock::new(),
+    });
+    _ = core.ledger.core.set(Arc::downgrade(&core));
+    core
+}
+
+impl Core {
+    /// The log goes on where the close left it.
+    fn go_on_where_closed(&self) {
+        let head = self.ledger.state().head;
+        let mut writer = lock(&self.writer);
+        if let Some(segment) = self.segment(head.segment) {
+            if segment.kind == SegmentKind::Written && segment.log.end() == head.offset {
+                writer.active = Some(segment);
+            }
+        }
+    }
+
+    /// Makes sure that what was read of the superblock is on the device.
+    fn confirm_superblock(&self) -> Result<()> {
+        let mut maintenance = lock(&self.maintenance);
+        let payload = self.root_payload(&maintenance.root);
+        maintenance.superblock.confirm(&payload)?;
+        self.environment.file_system.sync_directory(&self.path)
+    }
+
+    /// Removes files that nothing points into: what a crash left of a collection,
+    /// and segments that were dropped.
+    fn remove_leftovers(&self) -> Result<()> {
+        for entry in self.environment.file_system.list(&self.path)? {
+            let Some(number) = format::segment_number(&entry.name.to_string_lossy()) else {
+                continue;
+            };
+            if self.segment(number).is_none() {
+                self.environment
+                    .file_system
+                    .remove(&self.path.join(&entry.name))?;
+            }
+            let mut writer = lock(&self.writer);
+            writer.next_file = writer.next_file.max(number.saturating_add(1));
+        }
+        self.tree.remove_unknown_files()?;
+        Ok(())
+    }
+
+    /// The superblock's payload.
+    pub fn root_payload(&self, root: &Root) -> Vec<u8> {
+        shape_and_root(&self.shape, root)
+    }
+}
+
+fn shape_and_root(shape: &Shape, root: &Root) -> Vec<u8> {
+    Root {
+        block_bytes: shape.block_bytes,
+        ..*root
+    }
+    .encode()
+    .to_vec()
+}
+
+/// Shape and root of the superblock's payload.
+pub(crate) fn decode_root(payload: &[u8]) -> Option<(Shape, Root)> {
+    let root = Root::decode(payload)?;
+    let block_bytes = root.block_bytes;
+    Some((Shape { block_bytes }, root))
+}

@@ -1,0 +1,357 @@
+//! Options of engine `wisckey`: those fixed at creation ([`Shape`]), which the
+//! header of each segment keeps, and those of each opening ([`Tuning`]).
+
+use cambium_api::options::invalid_option;
+use cambium_api::{OptionSpec, OptionValues};
+use cambium_base::Result;
+use cambium_io::{BatchOptions, ReadBackend};
+
+use crate::seeded_bug::SeededBug;
+
+/// The engine's name.
+pub const ENGINE: &str = "wisckey";
+
+/// Every option, as `cambium options` prints it.
+pub const OPTIONS: &[OptionSpec] = &[
+    spec(
+        "block_bytes",
+        "bytes, a power of two, 512 to 64KiB",
+        "4096",
+        true,
+        "The value log goes on at a block of its own after a sync, so each synced commit takes at least one. The device's block or page size; leave it alone.",
+    ),
+    spec(
+        "segment_bytes",
+        "bytes, 1KiB to 16GiB",
+        "128MiB",
+        false,
+        "Where a segment of the value log ends; a larger batch gets one of its own. Garbage collection frees whole segments: smaller ones come free sooner, larger ones make fewer files.",
+    ),
+    spec(
+        "write_buffer_bytes",
+        "bytes",
+        "32MiB",
+        false,
+        "Keys and value pointers that gather in memory before they go into a table. Larger writes less of the tree for each, takes more memory, and makes opening after a crash slower.",
+    ),
+    spec(
+        "replay_bytes",
+        "bytes",
+        "512MiB",
+        false,
+        "Bytes of value log that end a write buffer as well, however few keys they are of. Smaller opens faster after a crash, since this is what is read then.",
+    ),
+    spec(
+        "inline_bytes",
+        "bytes, 0 to 512",
+        "64",
+        false,
+        "Values up to this length go into the tree itself, beside the key. Larger makes scans and lookups of small values one read less, and writes them again with each compaction.",
+    ),
+    spec(
+        "buffer_bytes",
+        "bytes",
+        "1MiB",
+        false,
+        "Buffered writes are handed to the operating system when this much has gathered.",
+    ),
+    spec(
+        "preallocate_bytes",
+        "bytes",
+        "64MiB",
+        false,
+        "Most space taken ahead of the value log's end, an eighth of the segment's length at a time: a sync then needs no new blocks, and a full disk is met before a byte is written.",
+    ),
+    spec(
+        "cache_bytes",
+        "bytes",
+        "64MiB",
+        false,
+        "Cache of the tree's blocks. The tree of most stores fits; a lookup is then one read, that of its value.",
+    ),
+    spec(
+        "filter_bits",
+        "bits a key, 0 to 30",
+        "10",
+        false,
+        "Bits of each key in the filters of new tables, which spare lookups of absent keys their reads. 0 writes none.",
+    ),
+    spec(
+        "compression",
+        "none, lz4 or zstd",
+        "none",
+        false,
+        "Of the blocks of new tables, which hold keys, pointers and inline values; never of values in the log.",
+    ),
+    spec(
+        "table_bytes",
+        "bytes",
+        "16MiB",
+        false,
+        "Where a table of the tree ends. Leave it alone.",
+    ),
+    spec(
+        "table_block_bytes",
+        "bytes",
+        "4096",
+        false,
+        "Of a table's blocks, before compression: what a lookup reads of the tree where the cache has it not.",
+    ),
+    spec(
+        "level_base_bytes",
+        "bytes",
+        "64MiB",
+        false,
+        "Size of the tree's first sorted level; each further one is ten times as large. Smaller finds garbage sooner, larger writes less of the tree.",
+    ),
+    spec(
+        "read_ahead",
+        "values, 1 to 1024",
+        "64",
+        false,
+        "Most values a cursor fetches together once it has gone on for a while.",
+    ),
+    spec(
+        "io",
+        "sync, aio or io_uring",
+        "io_uring",
+        false,
+        "How batched reads (multi_get, cursors, garbage collection) reach the kernel.",
+    ),
+    spec(
+        "batch",
+        "reads, 1 to 1024",
+        "16",
+        false,
+        "Batched reads under way at once. 16 keep this kind of device busy; the paper's threads were 32.",
+    ),
+    spec(
+        "collection",
+        "live, tail or off",
+        "live",
+        false,
+        "Which segment garbage collection takes. live: the one with the largest share of garbage. tail: the oldest, as published, which copies cold values again and again. off: none by itself; `cambium compact` still collects.",
+    ),
+    spec(
+        "space_limit",
+        "percent of live bytes, 110 to 1000",
+        "160",
+        false,
+        "The value log is collected in the background when it passes this share of what is live in it. Smaller saves space and moves more values.",
+    ),
+    spec(
+        "collection_rate",
+        "bytes a second, 0 = no limit",
+        "0",
+        false,
+        "Most that background garbage collection reads and writes, while space is within its limit by half as much again.",
+    ),
+];
+
+const fn spec(
+    name: &'static str,
+    unit: &'static str,
+    default: &'static str,
+    at_creation: bool,
+    effect: &'static str,
+) -> OptionSpec {
+    OptionSpec {
+        name,
+        unit,
+        default,
+        effect,
+        at_creation,
+    }
+}
+
+/// What is fixed when a store is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Unit of padding after a sync.
+    pub block_bytes: u32,
+}
+
+impl Shape {
+    /// Takes the options fixed at creation out of `options`.
+    pub fn take(options: &mut OptionValues) -> Result<Self> {
+        let value = options.take_ranged("block_bytes", 4096, 512, 64 << 10)?;
+        if !value.is_power_of_two() {
+            return Err(invalid_option(
+                "block_bytes",
+                &value.to_string(),
+                "a power of two",
+            ));
+        }
+        Ok(Shape {
+            block_bytes: value as u32,
+        })
+    }
+
+    /// The options that make a store of this shape.
+    pub fn as_options(&self) -> OptionValues {
+        let mut options = OptionValues::default();
+        options.set("block_bytes", &self.block_bytes.to_string());
+        options
+    }
+}
+
+/// Which segment is collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// The one with the largest share of garbage.
+    Live,
+    /// The oldest (section 3.3.2).
+    Tail,
+    /// None by itself.
+    Off,
+}
+
+/// What each opening chooses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// Where a segment ends.
+    pub segment_bytes: u64,
+    /// Keys and pointers that set off a flush.
+    pub write_buffer_bytes: u64,
+    /// Bytes of log that set off a flush.
+    pub replay_bytes: u64,
+    /// Values up to this length are inline.
+    pub inline_bytes: usize,
+    /// Buffered writes kept back.
+    pub buffer_bytes: usize,
+    /// Space taken ahead.
+    pub preallocate_bytes: u64,
+    /// Cache of the tree's blocks.
+    pub cache_bytes: u64,
+    /// Of new tables.
+    pub filter_bits: u32,
+    /// Of new tables' blocks.
+    pub compression: Compression,
+    /// Where a table ends.
+    pub table_bytes: u64,
+    /// Of a table's blocks.
+    pub table_block_bytes: u32,
+    /// Of the tree's first sorted level.
+    pub level_base_bytes: u64,
+    /// Values a cursor fetches together.
+    pub read_ahead: usize,
+    /// How batched reads are done.
+    pub reading: BatchOptions,
+    /// Which segment is collected.
+    pub policy: Policy,
+    /// Percent of live bytes at which collection begins.
+    pub space_limit: u64,
+    /// Most bytes a second of background collection.
+    pub collection_rate: u64,
+    /// A defect, in tests.
+    pub seeded_bug: Option<SeededBug>,
+}
+
+/// Compression of the tree's blocks.
+pub type Compression = cambium_lsm::Compression;
+
+impl Tuning {
+    /// Takes the options of an opening out of `options`.
+    pub fn take(options: &mut OptionValues) -> Result<Self> {
+        const MOST: u64 = 1 << 50;
+        let backend = match options.take("io") {
+            None => ReadBackend::default(),
+            Some(text) => text.parse()?,
+        };
+        Ok(Tuning {
+            segment_bytes: options.take_ranged("segment_bytes", 128 << 20, 1 << 10, 16 << 30)?,
+            write_buffer_bytes: options.take_ranged("write_buffer_bytes", 32 << 20, 1, MOST)?,
+            replay_bytes: options.take_ranged("replay_bytes", 512 << 20, 1 << 10, MOST)?,
+            inline_bytes: options.take_ranged("inline_bytes", 64, 0, 512)? as usize,
+            buffer_bytes: options.take_ranged("buffer_bytes", 1 << 20, 0, 1 << 30)? as usize,
+            preallocate_bytes: options.take_ranged("preallocate_bytes", 64 << 20, 0, 1 << 40)?,
+            cache_bytes: options.take_ranged("cache_bytes", 64 << 20, 0, MOST)?,
+            filter_bits: options.take_ranged("filter_bits", 10, 0, 30)? as u32,
+            compression: take_compression(options)?,
+            table_bytes: options.take_ranged("table_bytes", 16 << 20, 256, 1 << 40)?,
+            table_block_bytes: options.take_ranged("table_block_bytes", 4096, 64, 1 << 20)? as u32,
+            level_base_bytes: options.take_ranged("level_base_bytes", 64 << 20, 1, MOST)?,
+            read_ahead: options.take_ranged("read_ahead", 64, 1, 1024)? as usize,
+            reading: BatchOptions {
+                backend,
+                depth: options.take_ranged("batch", 16, 1, 1024)? as usize,
+            },
+            policy: take_policy(options)?,
+            space_limit: options.take_ranged("space_limit", 160, 110, 1000)?,
+            collection_rate: options.take_ranged("collection_rate", 0, 0, MOST)?,
+            seeded_bug: crate::seeded_bug::take(options)?,
+        })
+    }
+
+    /// The options of the tree of keys.
+    pub fn tree_options(&self) -> cambium_lsm::Options {
+        cambium_lsm::Options {
+            memtable_bytes: self.write_buffer_bytes,
+            block_bytes: self.table_block_bytes,
+            table_bytes: self.table_bytes,
+            level_base_bytes: self.level_base_bytes,
+            filter_bits_per_key: self.filter_bits,
+            compression: self.compression,
+            read: self.reading,
+            block_cache: cambium_lsm::BlockCache::new(self.cache_bytes),
+            ..cambium_lsm::Options::default()
+        }
+    }
+}
+
+fn take_compression(options: &mut OptionValues) -> Result<Compression> {
+    match options.take("compression").as_deref() {
+        None | Some("none") => Ok(Compression::None),
+        Some("lz4") => Ok(Compression::Lz4),
+        Some("zstd") => Ok(Compression::Zstd),
+        Some(other) => Err(invalid_option("compression", other, "none, lz4 or zstd")),
+    }
+}
+
+fn take_policy(options: &mut OptionValues) -> Result<Policy> {
+    match options.take("collection").as_deref() {
+        None | Some("live") => Ok(Policy::Live),
+        Some("tail") => Ok(Policy::Tail),
+        Some("off") => Ok(Policy::Off),
+        Some(other) => Err(invalid_option("collection", other, "live, tail or off")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_documented_default_is_the_real_one() {
+        let mut spelled = OptionValues::default();
+        for option in OPTIONS {
+            spelled.set(option.name, option.default);
+        }
+        let mut none = OptionValues::default();
+        assert_eq!(
+            Shape::take(&mut spelled).unwrap(),
+            Shape::take(&mut none).unwrap()
+        );
+        assert_eq!(
+            Tuning::take(&mut spelled).unwrap(),
+            Tuning::take(&mut none).unwrap()
+        );
+        spelled.finish(ENGINE, OPTIONS).unwrap();
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_what_was_expected() {
+        for (name, value, expected) in [
+            ("collection", "often", "live, tail or off"),
+            ("compression", "gzip", "none, lz4 or zstd"),
+            ("space_limit", "100", "110 to 1000"),
+            ("inline_bytes", "513", "0 to 512"),
+        ] {
+            let mut options = OptionValues::default();
+            let error = Tuning::take(options.set(name, value)).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+        let mut options = OptionValues::default();
+        assert!(Shape::take(options.set("block_bytes", "1000")).is_err());
+    }
+}

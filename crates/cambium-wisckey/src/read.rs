@@ -1,0 +1,260 @@
+//! Reading: the tree for the pointer, then one read of the value, verified.
+//!
+//! Readers take no lock that is held across I/O, and never wait for a writer. The
+//! record that a pointer leads to must be of the key and the write that the tree
+//! says; its length is known from the pointer, so a value of any length is one
+//! read.
+//!
+//! Garbage collection may move a value and drop its segment between the two steps.
+//! Whoever finds the segment gone asks the tree again: the new pointer was there
+//! before the segment went. Whoever holds a moment never finds it gone.
+
+use std::sync::atomic::Ordering;
+
+use cambium_base::{Error, Result, Value};
+use cambium_io::{AlignedBuffer, ReadRequest};
+use cambium_lsm::Lookup;
+
+use crate::core::Core;
+use crate::format::{Stored, ValuePointer};
+use crate::segment::{Segment, Segments};
+
+/// A value that is to be read.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub pointer: ValuePointer,
+    pub sequence: u64,
+    pub full_key: Vec<u8>,
+}
+
+/// What the tree says of a key.
+#[derive(Debug)]
+enum Found {
+    Nothing,
+    Inline(Value),
+    Pointer(ValuePointer, u64),
+}
+
+/// Values no further apart than this are read together: about what the device
+/// moves in the time of a read of its own.
+const LARGEST_GAP: u64 = 4 << 10;
+/// Most bytes of a read of several values.
+const LARGEST_SPAN: u64 = 256 << 10;
+
+/// A range of a segment that is read at once.
+#[derive(Debug)]
+struct Span {
+    segment: u32,
+    start: u64,
+    end: u64,
+    /// The places of the wanted values in it.
+    members: Vec<usize>,
+}
+
+/// Joins wanted values that lie close together.
+fn spans_of(wanted: &[Wanted], mut places: Vec<usize>) -> Vec<Span> {
+    let position = |place: usize| (wanted[place].pointer.segment, wanted[place].pointer.offset);
+    places.sort_unstable_by_key(|&place| position(place));
+    let mut spans: Vec<Span> = Vec::new();
+    for place in places {
+        let (segment, start) = position(place);
+        let want = &wanted[place];
+        let end = start + want.pointer.record_bytes(want.full_key.len());
+        match spans.last_mut() {
+            Some(span)
+                if segment == span.segment
+                    && start <= span.end + LARGEST_GAP
+                    && end.max(span.end) - span.start <= LARGEST_SPAN =>
+            {
+                span.end = end.max(span.end);
+                span.members.push(place);
+            }
+            _ => spans.push(Span {
+                segment,
+                start,
+                end,
+                members: vec![place],
+            }),
+        }
+    }
+    spans
+}
+
+impl Core {
+    /// The newest value of a full key.
+    pub fn get_latest(&self, full_key: &[u8]) -> Result<Option<Value>> {
+        self.counters.gets.fetch_add(1, Ordering::Relaxed);
+        let mut before = None;
+        loop {
+            let lookup = self.tree.get_current(full_key, || self.ledger.visible())?;
+            let (pointer, sequence) = match self.found(lookup)? {
+                Found::Nothing => return Ok(None),
+                Found::Inline(value) => return Ok(Some(value)),
+                Found::Pointer(pointer, sequence) => (pointer, sequence),
+            };
+            if let Some(segment) = self.segment(pointer.segment) {
+                return self.read_one(&segment, pointer, full_key, sequence);
+            }
+            // Moved meanwhile; a pointer that stays the same leads nowhere.
+            if before == Some(pointer) {
+                return Err(self.lost_segment(pointer));
+            }
+            before = Some(pointer);
+        }
+    }
+
+    /// The value of a full key at a pinned moment.
+    pub fn get_at(&self, moment: u64, full_key: &[u8]) -> Result<Option<Value>> {
+        self.counters.gets.fetch_add(1, Ordering::Relaxed);
+        match self.found(self.tree.get(full_key, moment)?)? {
+            Found::Nothing => Ok(None),
+            Found::Inline(value) => Ok(Some(value)),
+            Found::Pointer(pointer, sequence) => {
+                let segment = self
+                    .segment(pointer.segment)
+                    .ok_or_else(|| self.lost_segment(pointer))?;
+                self.read_one(&segment, pointer, full_key, sequence)
+            }
+        }
+    }
+
+    fn read_one(
+        &self,
+        segment: &Segment,
+        pointer: ValuePointer,
+        full_key: &[u8],
+        sequence: u64,
+    ) -> Result<Option<Value>> {
+        self.counters.value_reads.fetch_add(1, Ordering::Relaxed);
+        segment.read_value(pointer, full_key, sequence).map(Some)
+    }
+
+    fn found(&self, lookup: Lookup) -> Result<Found> {
+        let Lookup::Found { sequence, value } = lookup else {
+            return Ok(Found::Nothing);
+        };
+        Ok(match Stored::decode(&value) {
+            Some(Stored::Pointer(pointer)) => Found::Pointer(pointer, sequence),
+            Some(Stored::Inline(_)) => Found::Inline(value.slice(1..value.len())),
+            None => return Err(self.strange_entry()),
+        })
+    }
+
+    /// An entry of the tree that is none of this engine's.
+    pub fn strange_entry(&self) -> Error {
+        Error::corruption(
+            self.path.join(crate::format::KEYS_FOLDER),
+            0,
+            "an entry of the tree is neither a value nor a pointer of a format known here",
+        )
+    }
+
+    /// A pointer into a segment that is not there.
+    pub fn lost_segment(&self, pointer: ValuePointer) -> Error {
+        Error::corruption(
+            crate::format::segment_path(&self.path, pointer.segment),
+            pointer.offset,
+            "the tree points into this segment, which is not there",
+        )
+    }
+
+    /// The values of several full keys at a pinned moment.
+    pub fn multi_get_at(&self, moment: u64, full_keys: &[Vec<u8>]) -> Result<Vec<Option<Value>>> {
+        self.counters
+            .gets
+            .fetch_add(full_keys.len() as u64, Ordering::Relaxed);
+        let keys: Vec<&[u8]> = full_keys.iter().map(Vec::as_slice).collect();
+        let lookups = self.tree.multi_get(&keys, moment)?;
+        let mut values = vec![None; keys.len()];
+        let mut wanted = Vec::new();
+        let mut places = Vec::new();
+        for (place, lookup) in lookups.into_iter().enumerate() {
+            match self.found(lookup)? {
+                Found::Nothing => {}
+                Found::Inline(value) => values[place] = Some(value),
+                Found::Pointer(pointer, sequence) => {
+                    places.push(place);
+                    wanted.push(Wanted {
+                        pointer,
+                        sequence,
+                        full_key: full_keys[place].clone(),
+                    });
+                }
+            }
+        }
+        for (place, value) in places.into_iter().zip(self.fetch(&wanted)?) {
+            values[place] = Some(value);
+        }
+        Ok(values)
+    }
+
+    /// Values in the order asked for; their reads go to the device together, and
+    /// those that lie close together are one. The moment at which the pointers
+    /// were found must be pinned.
+    pub fn fetch(&self, wanted: &[Wanted]) -> Result<Vec<Value>> {
+        let segments = self.segments.load_full();
+        let mut values: Vec<Option<Value>> = vec![None; wanted.len()];
+        let mut places = Vec::new();
+        for (place, want) in wanted.iter().enumerate() {
+            let segment = self.segment_in(&segments, want.pointer)?;
+            if want.pointer.offset < segment.log.written_end() && wanted.len() > 1 {
+                places.push(place);
+            } else {
+                let key = &want.full_key;
+                values[place] = self.read_one(segment, want.pointer, key, want.sequence)?;
+            }
+        }
+        if !places.is_empty() {
+            self.read_spans(&segments, wanted, &spans_of(wanted, places), &mut values)?;
+        }
+        let values: Option<Vec<Value>> = values.into_iter().collect();
+        Ok(values.expect("every value was read"))
+    }
+
+    fn segment_in<'a>(&self, segments: &'a Segments, pointer: ValuePointer) -> Result<&'a Segment> {
+        match segments.get(&pointer.segment) {
+            Some(segment) => Ok(segment),
+            None => Err(self.lost_segment(pointer)),
+        }
+    }
+
+    fn read_spans(
+        &self,
+        segments: &Segments,
+        wanted: &[Wanted],
+        spans: &[Span],
+        values: &mut [Option<Value>],
+    ) -> Result<()> {
+        let requests = spans.iter().enumerate().filter_map(|(tag, span)| {
+            Some(ReadRequest {
+                file: segments.get(&span.segment)?.log.file().clone(),
+                offset: span.start,
+                buffer: AlignedBuffer::new((span.end - span.start) as usize, 8),
+                tag: tag as u64,
+            })
+        });
+        let file_system = &self.environment.file_system;
+        cambium_io::read_all_kept(file_system, self.tuning.reading, requests, |completion| {
+            let count = completion.result?;
+            let bytes = &completion.buffer[..count];
+            let span = &spans[completion.tag as usize];
+            for &place in &span.members {
+                let want = &wanted[place];
+                let segment = self.segment_in(segments, want.pointer)?;
+                let start = (want.pointer.offset - span.start) as usize;
+                let bytes = bytes.get(start..).unwrap_or_default();
+                values[place] = Some(segment.parse_value(
+                    want.pointer,
+                    &want.full_key,
+                    want.sequence,
+                    bytes,
+                )?);
+            }
+            Ok(())
+        })?;
+        self.counters
+            .value_reads
+            .fetch_add(spans.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+}

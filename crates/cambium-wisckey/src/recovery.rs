@@ -1,0 +1,408 @@
+//! Recovery: what a store that was not closed holds (section 3.4.2).
+//!
+//! The tables hold every write up to the *head*; the written segments from there
+//! on hold the rest, and are read to their end. Let *s* be the largest
+//! `synced_through` found.
+//!
+//! 1. Records of an attempt that was taken back for lack of space are left out.
+//! 2. Whole batches that follow the head without a gap are accepted; the first gap
+//!    or part of a batch ends them at the *cut*, wherever segments end.
+//! 3. If the cut lies below *s*, something that was promised is missing: that is
+//!    damage, and the open fails, naming the place.
+//! 4. A new session is made durable in the superblock.
+//! 5. What was accepted above *s* is written over itself and synced: a process
+//!    that died, or whose sync failed, may have left it in the operating system's
+//!    cache alone.
+//! 6. What was accepted goes into the tree and is flushed. The edit of that flush
+//!    moves the head to a segment that does not exist yet and numbering far above
+//!    what may have been lost: the cut is durable, and nothing behind it ever
+//!    counts again.
+//!
+//! A crash in 4 to 6 leaves the old head; the next recovery reads the same log and
+//! comes to the same cut. Values stay where they are: what a recovery reads is
+//! bounded by `replay_bytes`, what it writes by the keys in it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_api::{Progress, ProgressSink};
+use cambium_base::{Error, Result};
+use cambium_storage::record::RecordHeader;
+use cambium_storage::replay::{whole_batches, without_taken_back, write_again};
+use cambium_storage::scan::{LogScanner, ScanFault, Scanned, ScannedRecord, SessionRule};
+
+use crate::core::{Core, lock};
+use crate::format::{self, ALIGNMENT, SegmentKind, kind};
+use crate::seeded_bug::SeededBug;
+use crate::segment::Segment;
+use crate::write::TreeEntry;
+
+/// Sequence numbers go on at the next multiple of this after a crash: more
+/// than can have been given out and lost, so none is given twice.
+const SEQUENCE_EPOCH: u64 = 1 << 32;
+
+/// A write found in the log.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub header: RecordHeader,
+    /// Place of its segment in the tail.
+    pub segment: usize,
+    pub offset: u64,
+    /// The whole payload, or the key of a value that stays where it is.
+    bytes: Vec<u8>,
+}
+
+impl Found {
+    /// Where the next record may begin.
+    pub fn end(&self) -> u64 {
+        self.offset + self.header.total_bytes(ALIGNMENT)
+    }
+}
+
+/// What the log holds from the head on.
+#[derive(Debug, Default)]
+pub(crate) struct Tail {
+    pub segments: Vec<Arc<Segment>>,
+    /// With the place of its segment.
+    pub faults: Vec<(usize, ScanFault)>,
+    pub synced_through: u64,
+}
+
+/// What the tail comes to.
+#[derive(Debug, Default)]
+pub(crate) struct Accepted {
+    pub found: Vec<Found>,
+    /// The last accepted sequence number.
+    pub cut: u64,
+    /// The largest number that was promised durable.
+    pub promised: u64,
+}
+
+impl Core {
+    /// Recovers the store. Called by `open`, before anyone else has it.
+    /// What is missing fails it, or goes into `lost`.
+    pub fn recover(
+        &self,
+        progress: &dyn ProgressSink,
+        lost: Option<&mut Vec<Error>>,
+    ) -> Result<()> {
+        let (tail, found) = self.read_tail(progress)?;
+        let accepted = self.accept(&tail, found);
+        if let Some((place, offset, what)) = missing(&tail, &accepted) {
+            let path = self.place_of(&tail, place);
+            let damage = Error::corruption(path, offset, what);
+            match lost {
+                Some(lost) => lost.push(damage),
+                None => return Err(damage),
+            }
+        }
+        self.take_session()?;
+        self.settle(&tail, &accepted)?;
+        self.refill(&tail, &accepted)?;
+        self.finish_recovery(&accepted)
+    }
+
+    /// The path of a segment of the tail; the folder where there is none.
+    pub fn place_of(&self, tail: &Tail, place: usize) -> std::path::PathBuf {
+        match tail.segments.get(place) {
+            Some(segment) => segment.path().to_path_buf(),
+            None => self.path.clone(),
+        }
+    }
+
+    /// Reads the written segments from the head on. Writes nothing.
+    pub fn read_tail(&self, progress: &dyn ProgressSink) -> Result<(Tail, Vec<Found>)> {
+        let head = self.ledger.state().head;
+        let mut tail = Tail::default();
+        let mut found = Vec::new();
+        for number in self.segment_numbers()? {
+            if number < head.segment {
+                continue;
+            }
+            let from = if number == head.segment {
+                head.offset
+            } else {
+                0
+            };
+            if let Some(segment) = self.segment_of_tail(number)? {
+                tail.segments.push(segment);
+                self.read_segment(&mut tail, &mut found, from, head.session, progress)?;
+            }
+        }
+        Ok((tail, found))
+    }
+
+    /// Numbers of the segments whose files are there, ascending.
+    pub fn segment_numbers(&self) -> Result<Vec<u32>> {
+        let entries = self.environment.file_system.list(&self.path)?;
+        let numbers = entries
+            .iter()
+            .filter_map(|entry| format::segment_number(&entry.name.to_string_lossy()));
+        let mut numbers: Vec<u32> = numbers.collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// A segment that may hold what is to be replayed; `None` for a moved one,
+    /// and for one that a crash left without its header: nothing in that was
+    /// ever synced.
+    fn segment_of_tail(&self, number: u32) -> Result<Option<Arc<Segment>>> {
+        if let Some(known) = self.segment(number) {
+            return Ok((known.kind == SegmentKind::Written).then_some(known));
+        }
+        match Segment::open(&self.home, number, &self.shape, &self.tuning, None) {
+            Ok(segment) if segment.kind == SegmentKind::Written => Ok(Some(Arc::new(segment))),
+            Ok(_) => Ok(None),
+            // Both copies of its header lie in one sector, which the first sync
+            // of the segment brings to the device.
+            Err(Error::Corruption { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads the last segment of the tail from an offset on.
+    fn read_segment(
+        &self,
+        tail: &mut Tail,
+        found: &mut Vec<Found>,
+        from: u64,
+        session: u32,
+        progress: &dyn ProgressSink,
+    ) -> Result<()> {
+        let place = tail.segments.len() - 1;
+        let segment = tail.segments[place].clone();
+        let geometry = *segment.log.geometry();
+        let mut scanner = LogScanner::new(
+            &**segment.log.file(),
+            *segment.log.seed(),
+            geometry,
+            SessionRule::NeverLower,
+            from.max(geometry.first_offset),
+            u64::MAX,
+        )?;
+        scanner.resume_sessions(session);
+        while let Some(scanned) = scanner.next()? {
+            let record = match scanned {
+                Scanned::Fault(fault) => {
+                    tail.faults.push((place, fault));
+                    continue;
+                }
+                Scanned::Record(record) => record,
+            };
+            tail.synced_through = tail.synced_through.max(record.header.synced_through.0);
+            found.push(self.read_write(&mut scanner, &segment, place, &record)?);
+            if found.len() % 4096 == 0 {
+                progress.report(Progress {
+                    phase: "recover",
+                    done: found.len() as u64,
+                    total: None,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn read_write(
+        &self,
+        scanner: &mut LogScanner<'_>,
+        segment: &Segment,
+        place: usize,
+        record: &ScannedRecord,
+    ) -> Result<Found> {
+        let header = record.header;
+        let payload_bytes = header.payload_bytes as usize;
+        let first_bytes = match header.kind {
+            kind::DELETE | kind::NAMESPACE => payload_bytes,
+            _ => header.auxiliary as usize,
+        };
+        let known = (kind::PUT..=kind::NAMESPACE).contains(&header.kind);
+        let Some(value_bytes) = payload_bytes.checked_sub(first_bytes).filter(|_| known) else {
+            return Err(segment.damage(
+                record.offset,
+                "a record whose checksums match is nothing of this format",
+            ));
+        };
+        // Values that stay in the log are not kept in memory.
+        let wanted = match header.kind {
+            kind::PUT if value_bytes > self.tuning.inline_bytes => first_bytes,
+            _ => payload_bytes,
+        };
+        let bytes = match record.prefix().get(..wanted) {
+            Some(bytes) => bytes.to_vec(),
+            None => {
+                let mut payload = scanner.payload(record)?;
+                payload.truncate(wanted);
+                payload
+            }
+        };
+        Ok(Found {
+            header,
+            segment: place,
+            offset: record.offset,
+            bytes,
+        })
+    }
+
+    fn is_inline(&self, put: &RecordHeader) -> bool {
+        (put.payload_bytes - put.auxiliary) as usize <= self.tuning.inline_bytes
+    }
+
+    /// Decides which of the found writes count.
+    pub fn accept(&self, tail: &Tail, mut found: Vec<Found>) -> Accepted {
+        let after = self.ledger.state().head.sequence;
+        let headers: Vec<RecordHeader> = found.iter().map(|found| found.header).collect();
+        let mut stands = without_taken_back(&headers).into_iter();
+        found.retain(|_| stands.next().unwrap_or(false));
+        let headers: Vec<RecordHeader> = found.iter().map(|found| found.header).collect();
+        let mut count = whole_batches(&headers, after);
+        if self.has_bug(SeededBug::BatchSplit) {
+            let follows = |&(place, header): &(usize, &RecordHeader)| {
+                header.sequence.0 == after + 1 + place as u64
+            };
+            count = headers.iter().enumerate().take_while(follows).count();
+        }
+        if !self.has_bug(SeededBug::TornTailKept) {
+            found.truncate(count);
+        }
+        let last = found.last().map(|found| found.header.sequence.0);
+        Accepted {
+            cut: last.unwrap_or(after),
+            promised: tail.synced_through.max(after),
+            found,
+        }
+    }
+
+    /// Takes a session number that no crashed recovery has used.
+    fn take_session(&self) -> Result<()> {
+        let mut maintenance = lock(&self.maintenance);
+        if !self.has_bug(SeededBug::EpochReused) {
+            maintenance.root.session += 1;
+        }
+        maintenance.root.clean = false;
+        let payload = self.root_payload(&maintenance.root);
+        // Both copies: losing one later must not bring an older session back.
+        maintenance
+            .superblock
+            .write_both(&payload)
+            .map_err(|error| self.after_superblock_failure(error))?;
+        lock(&self.writer).session = maintenance.root.session;
+        Ok(())
+    }
+
+    /// Writes what was accepted, and is not known to be on the device, over
+    /// itself, and syncs it.
+    fn settle(&self, tail: &Tail, accepted: &Accepted) -> Result<()> {
+        for (place, segment) in tail.segments.iter().enumerate() {
+            let here = || {
+                let found = accepted.found.iter();
+                found.filter(move |found| found.segment == place)
+            };
+            let Some(end) = here().map(Found::end).max() else {
+                continue;
+            };
+            let synced = |found: &&Found| found.header.sequence.0 <= tail.synced_through;
+            // What was synced took the header with it.
+            let from = here().take_while(synced).last().map_or(0, Found::end);
+            if from < end {
+                let file = segment.log.file();
+                write_again(&**file, from, end)?;
+                file.sync_data()?;
+            }
+        }
+        self.environment.file_system.sync_directory(&self.path)
+    }
+
+    /// Fills tree and namespaces with what was accepted.
+    pub fn refill(&self, tail: &Tail, accepted: &Accepted) -> Result<()> {
+        let tree = self.tree.writer();
+        for found in &accepted.found {
+            let header = &found.header;
+            let segment = &tail.segments[found.segment];
+            let strange = || {
+                let what = "a record whose checksums match is nothing of this format";
+                segment.damage(found.offset, what)
+            };
+            let first_bytes = (header.auxiliary as usize).min(found.bytes.len());
+            let (first, second) = found.bytes.split_at(first_bytes);
+            let entry = match header.kind {
+                kind::PUT => TreeEntry::Put {
+                    key: first,
+                    value_bytes: header.payload_bytes - header.auxiliary,
+                    inline: self.is_inline(header).then_some(second),
+                },
+                kind::DELETE => TreeEntry::Delete(&found.bytes),
+                kind::DELETE_RANGE => TreeEntry::DeleteRange(first, second),
+                _ => {
+                    let number = u16::try_from(header.auxiliary).map_err(|_| strange())?;
+                    let name = String::from_utf8(found.bytes.clone()).map_err(|_| strange())?;
+                    self.add_namespace(&mut lock(&self.writer), number, name);
+                    continue;
+                }
+            };
+            self.put_in_tree(&tree, segment, found.offset, header.sequence.0, &entry);
+        }
+        drop(tree);
+        // Where what counts ends in each segment.
+        let found = accepted.found.iter();
+        let known: BTreeMap<usize, u64> = found.map(|found| (found.segment, found.end())).collect();
+        let mut writer = lock(&self.writer);
+        for (&place, &end) in &known {
+            tail.segments[place].log.resume_at(end);
+        }
+        self.change_segments(|segments| {
+            for &place in known.keys() {
+                let segment = tail.segments[place].clone();
+                writer.unnoted.push(segment.clone());
+                segments.insert(segment.number, segment);
+            }
+        });
+        self.counters
+            .replayed
+            .fetch_add(accepted.found.len() as u64, Ordering::Relaxed);
+        self.ledger.visible.store(accepted.cut, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes the cut durable, and begins the new session.
+    fn finish_recovery(&self, accepted: &Accepted) -> Result<()> {
+        let base = match self.has_bug(SeededBug::EpochReused) {
+            true => accepted.cut,
+            false => (accepted.cut / SEQUENCE_EPOCH + 1) * SEQUENCE_EPOCH,
+        };
+        let last_file = self.segment_numbers()?.last().copied().unwrap_or(0);
+        let note = {
+            let mut writer = lock(&self.writer);
+            writer.next_sequence = base + 1;
+            writer.synced_through = base;
+            writer.next_file = writer.next_file.max(last_file.saturating_add(1));
+            let next = writer.next_file;
+            self.note_up_to(&mut writer, next, 0)
+        };
+        self.ledger.visible.store(base, Ordering::Release);
+        match self.tree.seal(note.clone()) {
+            true => self.tree.flush()?,
+            false => self.tree.commit_note(&note)?,
+        }
+        self.session_begun.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// Where something promised is missing, as place in the tail and offset, and
+/// what; `None` if nothing is.
+pub(crate) fn missing(tail: &Tail, accepted: &Accepted) -> Option<(usize, u64, String)> {
+    if accepted.cut >= accepted.promised {
+        return None;
+    }
+    let what = format!(
+        "write {} is missing, and writes up to {} were synced",
+        accepted.cut + 1,
+        accepted.promised
+    );
+    Some(match (tail.faults.first(), accepted.found.last()) {
+        (Some((place, fault)), _) => (*place, fault.offset, format!("{}; {what}", fault.reason)),
+        (None, Some(last)) => (last.segment, last.end(), what),
+        (None, None) => (0, 0, what),
+    })
+}

@@ -1,0 +1,63 @@
+//! Defects that can be switched on, so that the test suites prove that they
+//! find them: a checker that finds nothing proves nothing. They are reached by
+//! the option `seeded_bug`, which `cambium options` does not list.
+
+use cambium_api::OptionValues;
+use cambium_base::{Error, Result};
+
+/// Defects that the test suites must find; never set outside them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeededBug {
+    /// Recovery keeps writes behind a gap.
+    TornTailKept,
+    /// Recovery keeps part of a batch.
+    BatchSplit,
+    /// A synced write is not synced.
+    CommitUnsynced,
+    /// A synced write syncs its own segment and not the ones before it.
+    OlderSegmentsUnsynced,
+    /// Tables point to values that no sync covers.
+    TablesAheadOfLog,
+    /// Deletes are not logged.
+    DeleteUnlogged,
+    /// Writes go on after a failed sync.
+    SyncRetried,
+    /// A recovery raises neither session nor sequence numbers.
+    EpochReused,
+    /// Values are moved whether or not the tree still points to them, as new
+    /// writes of their keys.
+    CollectionReinserts,
+    /// A collected segment is removed before its moved values are synced.
+    MovedUnsynced,
+    /// A collected segment is removed before the tables point elsewhere.
+    SegmentRemovedEarly,
+}
+
+impl SeededBug {
+    /// Every one, with its name.
+    pub const ALL: [(SeededBug, &'static str); 11] = [
+        (SeededBug::TornTailKept, "torn_tail_kept"),
+        (SeededBug::BatchSplit, "batch_split"),
+        (SeededBug::CommitUnsynced, "commit_unsynced"),
+        (SeededBug::OlderSegmentsUnsynced, "older_segments_unsynced"),
+        (SeededBug::TablesAheadOfLog, "tables_ahead_of_log"),
+        (SeededBug::DeleteUnlogged, "delete_unlogged"),
+        (SeededBug::SyncRetried, "sync_retried"),
+        (SeededBug::EpochReused, "epoch_reused"),
+        (SeededBug::CollectionReinserts, "collection_reinserts"),
+        (SeededBug::MovedUnsynced, "moved_unsynced"),
+        (SeededBug::SegmentRemovedEarly, "segment_removed_early"),
+    ];
+}
+
+/// Takes the option out.
+pub(crate) fn take(options: &mut OptionValues) -> Result<Option<SeededBug>> {
+    let Some(name) = options.take("seeded_bug") else {
+        return Ok(None);
+    };
+    SeededBug::ALL
+        .iter()
+        .find(|(_, known)| *known == name)
+        .map(|(bug, _)| Some(*bug))
+        .ok_or_else(|| Error::InvalidArgument(format!("engine wisckey has no seeded bug {name:?}")))
+}

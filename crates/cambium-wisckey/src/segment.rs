@@ -1,0 +1,220 @@
+//! A segment of the value log: one file of records.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cambium_base::{Error, FileIdentity, FileNumber, Result, StoreId, Value};
+use cambium_io::{Advice, File, FileSystem, OpenOptions};
+use cambium_storage::file_header::{FileHeader, HEADER_BYTES};
+use cambium_storage::log::{LogFile, Parsed, Record};
+
+use crate::format::{self, FORMAT_VERSION, MAGIC, SegmentKind, ValuePointer, kind};
+use crate::options::{Shape, Tuning};
+
+/// The header of a segment: its first copy, or the second where that is damaged.
+fn read_header(file: &dyn File) -> Result<FileHeader> {
+    let first = FileHeader::read(file, MAGIC, FORMAT_VERSION);
+    if !first.as_ref().is_err_and(Error::is_corruption) {
+        return first;
+    }
+    let mut bytes = [0; HEADER_BYTES];
+    let count = file.read_at(&mut bytes, HEADER_BYTES as u64)?;
+    if count < HEADER_BYTES {
+        return first;
+    }
+    FileHeader::decode(&bytes, file.path(), MAGIC, FORMAT_VERSION).or(first)
+}
+
+/// Where a store's files are, and whether they may be changed.
+#[derive(Clone, Debug)]
+pub(crate) struct Home {
+    pub file_system: Arc<dyn FileSystem>,
+    pub folder: PathBuf,
+    pub store: StoreId,
+    /// False for a check, which opens nothing for writing.
+    pub writable: bool,
+}
+
+/// Segments by number. Readers hold it whole, so that a segment they are led to
+/// stays open while they read.
+pub(crate) type Segments = BTreeMap<u32, Arc<Segment>>;
+
+/// An open segment.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub number: u32,
+    pub kind: SegmentKind,
+    /// Its records.
+    pub log: LogFile,
+    /// Bytes of records that the tree points to, or has pointed to.
+    pub value_bytes: AtomicU64,
+    /// The last write in it, once it is full.
+    pub last_sequence: AtomicU64,
+}
+
+impl Segment {
+    /// Makes a new segment with its header, not yet synced.
+    pub fn create(
+        home: &Home,
+        number: u32,
+        salt: u64,
+        kind: SegmentKind,
+        shape: &Shape,
+        tuning: &Tuning,
+    ) -> Result<Segment> {
+        let identity = FileIdentity {
+            store: home.store,
+            number: FileNumber(u64::from(number)),
+            salt,
+        };
+        let mut header = FileHeader::new(MAGIC, FORMAT_VERSION, shape.block_bytes, identity);
+        header.parameters = [u64::from(kind.code()), 0];
+        let path = format::segment_path(&home.folder, number);
+        let handle = home.file_system.open(&path, OpenOptions::CREATE_NEW)?;
+        let mut block = vec![0; shape.block_bytes as usize];
+        let bytes = header.encode();
+        // Twice: whoever loses it loses all that is in the segment.
+        block[..HEADER_BYTES].copy_from_slice(&bytes);
+        block[HEADER_BYTES..2 * HEADER_BYTES].copy_from_slice(&bytes);
+        if let Err(error) = handle.write_at(&block, 0) {
+            // Its number is spent; the name of a file without a header is not
+            // needed by anyone.
+            _ = home.file_system.remove(&path);
+            return Err(error);
+        }
+        // Values are read at random places (section 3.5).
+        handle.advise(0, 0, Advice::Random);
+        Self::around(handle, &identity, kind, shape, tuning, None)
+    }
+
+    /// Opens a segment that is there; its records end at `end`, or at the end of
+    /// the file until recovery knows better.
+    pub fn open(
+        home: &Home,
+        number: u32,
+        shape: &Shape,
+        tuning: &Tuning,
+        end: Option<u64>,
+    ) -> Result<Segment> {
+        let path = format::segment_path(&home.folder, number);
+        let access = if home.writable {
+            OpenOptions::WRITE
+        } else {
+            OpenOptions::READ
+        };
+        let handle = home.file_system.open(&path, access)?;
+        let header = read_header(&*handle)?;
+        let identity = FileIdentity {
+            store: home.store,
+            number: FileNumber(u64::from(number)),
+            salt: header.identity.salt,
+        };
+        header.check_identity(&path, &identity)?;
+        let kind = SegmentKind::from_code(header.parameters[0])
+            .filter(|_| header.block_bytes == shape.block_bytes);
+        let kind = kind.ok_or_else(|| {
+            Error::corruption(
+                &path,
+                72,
+                "the file header is none of a segment of this store",
+            )
+        })?;
+        handle.advise(0, 0, Advice::Random);
+        let end = match end {
+            Some(end) => end,
+            None => handle.length()?,
+        };
+        Self::around(handle, &identity, kind, shape, tuning, Some(end))
+    }
+
+    fn around(
+        handle: Arc<dyn File>,
+        identity: &FileIdentity,
+        kind: SegmentKind,
+        shape: &Shape,
+        tuning: &Tuning,
+        end: Option<u64>,
+    ) -> Result<Segment> {
+        let geometry = format::geometry(shape, tuning);
+        let end = end.unwrap_or(0).max(geometry.first_offset);
+        Ok(Segment {
+            number: identity.number.0 as u32,
+            kind,
+            log: LogFile::new(handle, identity, geometry, end)?,
+            value_bytes: AtomicU64::new(0),
+            last_sequence: AtomicU64::new(0),
+        })
+    }
+
+    /// The path, for messages.
+    pub fn path(&self) -> &Path {
+        self.log.path()
+    }
+
+    /// Counts a record that the tree points to from now on.
+    pub fn add_value_bytes(&self, bytes: u64) {
+        self.value_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The value that a pointer leads to: one read, verified, and the record of
+    /// this key and write (section 3.3.3).
+    pub fn read_value(
+        &self,
+        pointer: ValuePointer,
+        full_key: &[u8],
+        sequence: u64,
+    ) -> Result<Value> {
+        let bytes = pointer.record_bytes(full_key.len());
+        let record = self.log.read(pointer.offset, bytes as usize)?;
+        self.value_of(pointer, full_key, sequence, record)
+    }
+
+    /// The same in bytes that a batched read brought from the pointer's offset.
+    pub fn parse_value(
+        &self,
+        pointer: ValuePointer,
+        full_key: &[u8],
+        sequence: u64,
+        bytes: &[u8],
+    ) -> Result<Value> {
+        match self.log.parse(pointer.offset, bytes)? {
+            Parsed::Complete(record) => self.value_of(pointer, full_key, sequence, record),
+            Parsed::NeedsBytes(..) => {
+                Err(self.damage(pointer.offset, "a value runs past its bounds"))
+            }
+        }
+    }
+
+    fn value_of(
+        &self,
+        pointer: ValuePointer,
+        full_key: &[u8],
+        sequence: u64,
+        record: Record,
+    ) -> Result<Value> {
+        let header = &record.header;
+        let fits = header.kind == kind::PUT
+            && header.auxiliary as usize == full_key.len()
+            && header.sequence.0 == sequence
+            && record.payload.starts_with(full_key)
+            && record.payload.len() - full_key.len() == pointer.value_bytes as usize;
+        if fits {
+            let whole = record.payload.len();
+            return Ok(record.payload.slice(full_key.len()..whole));
+        }
+        Err(self.damage(
+            pointer.offset,
+            format!(
+                "the tree points here for write {sequence}, and this record is of another key or write ({})",
+                header.sequence
+            ),
+        ))
+    }
+
+    /// Damage at a place of this file.
+    pub fn damage(&self, offset: u64, what: impl Into<String>) -> Error {
+        Error::corruption(self.path(), offset, what)
+    }
+}

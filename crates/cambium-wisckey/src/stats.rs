@@ -1,0 +1,238 @@
+//! Counters and what `stats` answers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use cambium_api::{Direction, KeyRange, Statistics};
+use cambium_base::Result;
+
+use crate::core::Core;
+use crate::cursor::EntryCursor;
+use crate::format::{SegmentKind, full_key, namespace_end};
+use crate::note::Traffic;
+
+/// Counted since the store was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// What earlier openings wrote, as far as the manifest says.
+    pub before: Traffic,
+    pub user_bytes: AtomicU64,
+    pub log_bytes: AtomicU64,
+    pub moved_bytes: AtomicU64,
+    pub freed_bytes: AtomicU64,
+    pub writes: AtomicU64,
+    pub gets: AtomicU64,
+    pub syncs: AtomicU64,
+    pub collections: AtomicU64,
+    pub value_reads: AtomicU64,
+    /// Writes that recovery found in the log.
+    pub replayed: AtomicU64,
+    /// Writers were made to wait for background work for so long.
+    pub waited_nanoseconds: AtomicU64,
+    /// Log bytes when a writer was last made to pause.
+    pub paused_at_bytes: AtomicU64,
+    /// Space is far beyond its limit: collection hurries, writers are slowed.
+    pub over_limit: AtomicBool,
+}
+
+fn of(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+impl Core {
+    /// Bytes written since the store was made.
+    pub fn traffic(&self) -> Traffic {
+        let before = &self.counters.before;
+        Traffic {
+            user_bytes: before.user_bytes + of(&self.counters.user_bytes),
+            log_bytes: before.log_bytes + of(&self.counters.log_bytes),
+            moved_bytes: before.moved_bytes + of(&self.counters.moved_bytes),
+            freed_bytes: before.freed_bytes + of(&self.counters.freed_bytes),
+            tree_bytes: before.tree_bytes + self.tree.statistics().bytes_written,
+        }
+    }
+
+    /// The store's statistics.
+    pub fn statistics(&self) -> Result<Statistics> {
+        self.check_open()?;
+        let mut all = Statistics::default();
+        self.space_statistics(&mut all)?;
+        self.tree_statistics(&mut all);
+        self.traffic_statistics(&mut all);
+        Ok(all)
+    }
+
+    fn space_statistics(&self, all: &mut Statistics) -> Result<()> {
+        let segments = self.segments.load_full();
+        let state = self.ledger.state().clone();
+        let mut on_disk = 0;
+        for segment in segments.values() {
+            on_disk += segment.log.file().allocated_bytes()?;
+        }
+        let (total, live) = state.total_and_live();
+        let moved = state.segments.values();
+        let moved = moved.filter(|account| account.kind == SegmentKind::Moved);
+        let worst = state
+            .segments
+            .iter()
+            .max_by_key(|(_, account)| account.end.saturating_sub(account.live_bytes()));
+        all.count(
+            "segments",
+            segments.len() as u64,
+            "segments of the value log, those included that only snapshots hold",
+        );
+        all.count(
+            "moved_segments",
+            moved.count() as u64,
+            "segments that garbage collection wrote, their values in key order",
+        );
+        all.bytes("value_log_bytes", on_disk, "space of the value log on disk");
+        all.bytes(
+            "value_log_live_bytes",
+            live,
+            "records of the value log that tables point to",
+        );
+        all.bytes(
+            "value_log_garbage_bytes",
+            total.saturating_sub(live),
+            "the rest of the segments that tables know",
+        );
+        if let Some((number, account)) = worst {
+            all.text(
+                "most_garbage",
+                format!(
+                    "segment {number}: {} of {} bytes",
+                    account.end.saturating_sub(account.live_bytes()),
+                    account.end
+                ),
+                "the segment with the most garbage",
+            );
+        }
+        all.ratio(
+            "space_amplification",
+            total,
+            live,
+            "bytes of segments that tables know per live byte in them",
+        );
+        Ok(())
+    }
+
+    fn tree_statistics(&self, all: &mut Statistics) {
+        let tree = self.tree.statistics();
+        let tables = tree.levels.iter().map(|level| level.tables).sum();
+        let entries = tree.levels.iter().map(|level| level.entries).sum();
+        all.bytes(
+            "tree_bytes",
+            tree.table_bytes(),
+            "tables of keys, pointers and small values",
+        );
+        all.count("tree_tables", tables, "tables of the tree");
+        all.count(
+            "tree_entries",
+            entries,
+            "entries of the tree's tables; a key that was overwritten may have several",
+        );
+        all.bytes(
+            "write_buffer_bytes",
+            tree.memtable_bytes + tree.sealed_bytes,
+            "memory of write buffers, those included that are being flushed",
+        );
+        all.ratio(
+            "tree_cache_hit_ratio",
+            tree.cache_hits,
+            tree.cache_hits + tree.cache_misses,
+            "share of lookups of the tree's blocks that the cache answered",
+        );
+    }
+
+    fn traffic_statistics(&self, all: &mut Statistics) {
+        let traffic = self.traffic();
+        all.bytes(
+            "user_bytes_written",
+            traffic.user_bytes,
+            "keys and values written since the store was made",
+        );
+        all.bytes(
+            "log_bytes_written",
+            traffic.log_bytes,
+            "records that writers appended",
+        );
+        all.bytes(
+            "tree_bytes_written",
+            traffic.tree_bytes,
+            "tables and manifests that flushes and compactions wrote",
+        );
+        all.bytes(
+            "collection_bytes_written",
+            traffic.moved_bytes,
+            "records that garbage collection moved",
+        );
+        all.bytes(
+            "collection_bytes_freed",
+            traffic.freed_bytes,
+            "segments that garbage collection freed",
+        );
+        all.count(
+            "collections",
+            of(&self.counters.collections),
+            "segments that were read and collected since the store was opened",
+        );
+        all.ratio(
+            "write_amplification",
+            traffic.log_bytes + traffic.tree_bytes + traffic.moved_bytes,
+            traffic.user_bytes,
+            "bytes written to the device per byte that users wrote",
+        );
+        all.count(
+            "syncs",
+            of(&self.counters.syncs),
+            "syncs of the log since the store was opened",
+        );
+        all.count(
+            "value_reads",
+            of(&self.counters.value_reads),
+            "reads of the value log",
+        );
+        all.ratio(
+            "value_reads_per_get",
+            of(&self.counters.value_reads),
+            of(&self.counters.gets),
+            "reads of the value log per key looked up, those of cursors included",
+        );
+        all.count(
+            "writers_waited_milliseconds",
+            of(&self.counters.waited_nanoseconds) / 1_000_000,
+            "for the tree or for garbage collection, since the store was opened",
+        );
+        all.count(
+            "replayed_writes",
+            of(&self.counters.replayed),
+            "writes that recovery found in the log",
+        );
+    }
+
+    /// About how many bytes the entries of a range take: exact for few, by the
+    /// tree's tables for many.
+    pub fn approximate_size(self: &Arc<Self>, namespace: u16, range: &KeyRange) -> Result<u64> {
+        const COUNTED: u64 = 1_000;
+        let mut cursor = EntryCursor::new(self.pin()?, namespace, range, Direction::Forward);
+        let (mut entries, mut bytes) = (0, 0);
+        while entries < COUNTED {
+            let Some((_, entry_bytes)) = cursor.next_unread()? else {
+                return Ok(bytes);
+            };
+            entries += 1;
+            bytes += entry_bytes;
+        }
+        let from = full_key(namespace, range.from.as_deref().unwrap_or_default());
+        let to = match &range.to {
+            Some(to) => full_key(namespace, to),
+            None => namespace_end(namespace),
+        };
+        let tables = self.tree.approximate_bytes(Some(&from), Some(&to));
+        let all_tables = self.tree.statistics().table_bytes();
+        let (_, live) = self.ledger.state().total_and_live();
+        let values = u128::from(live) * u128::from(tables) / u128::from(all_tables.max(1));
+        Ok((values as u64).saturating_add(tables).max(bytes))
+    }
+}

@@ -1,0 +1,246 @@
+//! Background steps, back-pressure, and the close of a store.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use cambium_base::{Error, Result};
+use cambium_io::StepOutcome;
+use cambium_lsm::WritePressure;
+
+use crate::core::{Core, lock};
+use crate::format::segment_path;
+use crate::value_log::{Writer, segment_item};
+
+/// Bytes a step of a writer that waits for room may move.
+const WAITING_STEP_BYTES: u64 = 4 << 20;
+/// Most that writers are slowed where background work falls behind: to about 64
+/// MB/s of log, which it should be able to keep up with.
+const LONGEST_SLOWDOWN: Duration = Duration::from_millis(4);
+const BYTES_BETWEEN_PAUSES: u64 = 256 << 10;
+/// How long a writer that was stopped waits before it looks again.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// A write buffer was sealed; with a note that no flush will carry, if any.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Sealed(Option<Vec<u8>>);
+
+impl Core {
+    /// Seals the write buffer where it, or the log behind it, is full. A failure
+    /// is met again by the next write, or has stopped all.
+    pub fn seal_where_due(&self, writer: &mut Writer) -> Option<Sealed> {
+        if !self.tree.seal_due() && writer.logged < self.tuning.replay_bytes {
+            return None;
+        }
+        self.seal(writer).ok().map(Sealed)
+    }
+
+    /// Tells those who flush that there is something, without the writer lock.
+    pub fn after_seal(&self, sealed: Option<Sealed>) {
+        let Some(Sealed(alone)) = sealed else {
+            return;
+        };
+        if let Some(note) = alone {
+            // Kept for the next note where it fails.
+            _ = self.commit_alone(note);
+        }
+        self.notify_background();
+    }
+
+    /// Slows a writer, or makes it wait, where background work falls behind: the
+    /// tree's, or garbage collection's.
+    pub fn hold_back(self: &Arc<Self>) -> Result<()> {
+        match self.tree.write_pressure() {
+            WritePressure::Free => {}
+            WritePressure::Slow(share) => {
+                self.notify_background();
+                self.slow_down(share.clamp(0.0, 1.0));
+            }
+            WritePressure::Stop => self.wait_for_tree()?,
+        }
+        self.wait_for_space()
+    }
+
+    /// Slows writers by a share of the most: a short pause after each so many
+    /// bytes of log, whoever writes them, so that small writes are not each made
+    /// to wait.
+    pub fn slow_down(&self, share: f64) {
+        let logged = self.counters.log_bytes.load(Ordering::Relaxed);
+        let paused_at = self.counters.paused_at_bytes.load(Ordering::Relaxed);
+        if logged - paused_at.min(logged) < BYTES_BETWEEN_PAUSES {
+            return;
+        }
+        let won = self.counters.paused_at_bytes.compare_exchange(
+            paused_at,
+            logged,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        if won.is_ok() {
+            self.pause(LONGEST_SLOWDOWN.mul_f64(share * share));
+        }
+    }
+
+    /// Lets time pass, where somebody else works meanwhile.
+    pub fn pause(&self, time: Duration) {
+        if self.environment.executor.runs_tasks() {
+            self.counters
+                .waited_nanoseconds
+                .fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+            self.environment.clock.sleep(time);
+        }
+    }
+
+    fn wait_for_tree(self: &Arc<Self>) -> Result<()> {
+        while matches!(self.tree.write_pressure(), WritePressure::Stop) {
+            self.check_writable()?;
+            if self.environment.executor.runs_tasks() {
+                if let Some(error) = lock(&self.stuck).clone() {
+                    return Err(error);
+                }
+                self.notify_background();
+                self.pause(PATIENCE);
+            } else if self.tree_step(WAITING_STEP_BYTES)? != StepOutcome::Again {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Does a bounded piece of background work of any kind.
+    pub fn step(self: &Arc<Self>, budget: u64) -> Result<StepOutcome> {
+        match self.tree_step(budget)? {
+            StepOutcome::Again => Ok(StepOutcome::Again),
+            StepOutcome::Done => Ok(StepOutcome::Done),
+            _ => self.collection_step(budget),
+        }
+    }
+
+    /// A piece of the tree's work: flush or compaction.
+    pub fn tree_step(&self, budget: u64) -> Result<StepOutcome> {
+        if self.closed.load(Ordering::Acquire) {
+            return Ok(StepOutcome::Done);
+        }
+        if self.check_sound().is_err() {
+            return Ok(StepOutcome::Idle);
+        }
+        if self.tree.step_due() {
+            // From the first edit on the store is not as it was closed.
+            self.begin_session()?;
+        }
+        let outcome = self.tree.step(budget);
+        self.note_outcome(outcome.as_ref().err());
+        outcome
+    }
+
+    /// Remembers why background work does not get on.
+    pub fn note_outcome(&self, error: Option<&Error>) {
+        let mut stuck = lock(&self.stuck);
+        if stuck.is_some() || error.is_some() {
+            *stuck = error.cloned();
+        }
+    }
+
+    /// Removes the files of segments that the manifest no longer knows, and lets
+    /// go of those that no reader can be led to any more.
+    pub fn remove_dropped(&self) -> Result<()> {
+        let dropped = std::mem::take(&mut self.ledger.state().dropped);
+        let visible = self.ledger.visible();
+        for (place, &number) in dropped.iter().enumerate() {
+            let path = segment_path(&self.path, number);
+            let file_system = &self.environment.file_system;
+            let removed = match file_system.metadata(&path) {
+                Ok(Some(_)) => file_system.remove(&path),
+                Ok(None) => Ok(()),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = removed {
+                let left = dropped[place..].iter();
+                self.ledger.state().dropped.extend(left);
+                return Err(error);
+            }
+            lock(&self.writer).retired.push((number, visible));
+        }
+        self.let_go_of_retired();
+        Ok(())
+    }
+
+    fn let_go_of_retired(&self) {
+        let mut writer = lock(&self.writer);
+        if writer.retired.is_empty() {
+            return;
+        }
+        let oldest = self.ledger.oldest_pin();
+        let (free, held): (Vec<_>, Vec<_>) = writer
+            .retired
+            .drain(..)
+            .partition(|&(_, moment)| oldest.is_none_or(|oldest| oldest > moment));
+        writer.retired = held;
+        if !free.is_empty() {
+            self.change_segments(|segments| {
+                for (number, _) in &free {
+                    segments.remove(number);
+                }
+            });
+        }
+    }
+
+    /// Closes the store: the last flush, the clean mark, the lock.
+    pub fn close(self: &Arc<Self>) -> Result<()> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.cancelled.store(true, Ordering::Release);
+        self.notify_background();
+        self.abandon_collection();
+        let mut maintenance = lock(&self.maintenance);
+        let result = match self.check_sound() {
+            // What is on the device is not known: no clean mark.
+            Err(poisoned) => Err(poisoned),
+            Ok(()) if !self.session_begun.load(Ordering::Acquire) => Ok(()),
+            Ok(()) => self.flush_all(),
+        };
+        let closed = self.tree.close();
+        let result = result.and(closed).and_then(|()| {
+            if !self.session_begun.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            maintenance.root.clean = true;
+            let payload = self.root_payload(&maintenance.root);
+            // Both copies: an older one would call for a replay.
+            maintenance
+                .superblock
+                .write_both(&payload)
+                .map_err(|error| self.after_superblock_failure(error))
+        });
+        drop(maintenance);
+        lock(&self.lock).take();
+        result
+    }
+
+    /// Brings everything into tables; the log goes on where it ends.
+    fn flush_all(&self) -> Result<()> {
+        // Recovery has flushed everything where nothing was written since.
+        let note = {
+            let mut writer = lock(&self.writer);
+            self.sync_all(&mut writer)?;
+            match writer.active.clone() {
+                None => None,
+                Some(active) => {
+                    let end = active.log.end();
+                    writer.pending.push(segment_item(&active));
+                    Some(self.note_up_to(&mut writer, active.number, end))
+                }
+            }
+        };
+        match note {
+            Some(note) if !self.tree.seal(note.clone()) => {
+                self.tree.flush()?;
+                self.commit_alone(note)?;
+            }
+            _ => self.tree.flush()?,
+        }
+        self.remove_dropped()
+    }
+}

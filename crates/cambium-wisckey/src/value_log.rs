@@ -1,0 +1,451 @@
+//! The value log: the segments that writers append to, one after the other.
+//!
+//! It is the only log (section 3.4.2): small values, deletes and ranges go through
+//! it as well. Appending goes to a buffer that reads look into first (section
+//! 3.4.1); a run of small appends is stored through a window of the file, larger
+//! ones are handed over in one write.
+//!
+//! A segment ends where it is full, and where the tree's write buffer is sealed:
+//! so the tables of a flush hold whole segments, and recovery replays whole ones.
+//! Sealed segments are not synced at once. Whoever asks for `Synced` syncs them
+//! before the last one, and so does a flush before its tables count: then no table
+//! ever points to a value that a power cut can lose.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_base::{Durability, Error, Result, SequenceNumber};
+use cambium_storage::record::{RecordHeader, record_bytes};
+
+use crate::core::{Core, lock};
+use crate::format::{ALIGNMENT, LARGEST_SEGMENT, SegmentKind, kind};
+use crate::note::{self, Head, NoteItem, SegmentNote};
+use crate::seeded_bug::SeededBug;
+use crate::segment::Segment;
+
+/// What the writer lock guards.
+#[derive(Debug, Default)]
+pub(crate) struct Writer {
+    pub next_sequence: u64,
+    pub attempt: u16,
+    pub synced_through: u64,
+    pub session: u32,
+    /// Number for the next namespace.
+    pub next_namespace: u32,
+    /// Number for the next segment.
+    pub next_file: u32,
+    /// Where the next write goes; none before the first.
+    pub active: Option<Arc<Segment>>,
+    /// The active segment holds bytes that no sync covers.
+    pub active_unsynced: bool,
+    /// Full segments that no sync covers yet, oldest first.
+    pub unsynced: Vec<Arc<Segment>>,
+    /// There are names of segments that no sync of the folder covers.
+    pub names_unsynced: bool,
+    /// Bytes of log since the write buffer was sealed.
+    pub logged: u64,
+    /// Full segments that no note speaks of yet.
+    pub unnoted: Vec<Arc<Segment>>,
+    /// What else the next note will say: namespaces, segments moved and dropped.
+    pub pending: Vec<NoteItem>,
+    /// Segments whose files are gone, and the moment up to which pins may lead
+    /// to them.
+    pub retired: Vec<(u32, u64)>,
+    /// Notes that a full disk kept out of the manifest; the next one begins
+    /// with them.
+    pub unsaid: Vec<u8>,
+}
+
+/// One record to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogEntry<'a> {
+    pub kind: u8,
+    pub auxiliary: u32,
+    pub batch_index: u32,
+    pub batch_remaining: u32,
+    /// Key, first key of a range, or name.
+    pub first: &'a [u8],
+    /// Value, or the key behind a range.
+    pub second: &'a [u8],
+}
+
+impl<'a> LogEntry<'a> {
+    /// A record alone in its batch.
+    pub fn new(kind: u8, auxiliary: u32, first: &'a [u8], second: &'a [u8]) -> Self {
+        LogEntry {
+            kind,
+            auxiliary,
+            batch_index: 0,
+            batch_remaining: 0,
+            first,
+            second,
+        }
+    }
+
+    /// Bytes it takes in the log.
+    pub fn record_bytes(&self) -> u64 {
+        record_bytes((self.first.len() + self.second.len()) as u64, ALIGNMENT)
+    }
+
+    fn header(&self, writer: &Writer, sequence: u64) -> RecordHeader {
+        RecordHeader {
+            kind: self.kind,
+            attempt: writer.attempt,
+            sequence: SequenceNumber(sequence),
+            synced_through: SequenceNumber(writer.synced_through),
+            session: writer.session,
+            batch_index: self.batch_index,
+            batch_remaining: self.batch_remaining,
+            auxiliary: self.auxiliary,
+            ..RecordHeader::default()
+        }
+    }
+}
+
+/// Where a group of records went.
+#[derive(Debug)]
+pub(crate) struct Appended {
+    pub segment: Arc<Segment>,
+    /// Of the first record; the others follow without a gap.
+    pub offset: u64,
+    /// Of the first record.
+    pub sequence: u64,
+}
+
+impl Core {
+    /// Brings records to the device as the durability asks, and numbers them. A
+    /// failure for lack of space changes nothing; any other stops all writes.
+    pub fn append(
+        &self,
+        writer: &mut Writer,
+        entries: &[LogEntry<'_>],
+        durability: Durability,
+    ) -> Result<Appended> {
+        self.check_sound()?;
+        let bytes: u64 = entries.iter().map(LogEntry::record_bytes).sum();
+        let segment = self.active_segment(writer, bytes)?;
+        if bytes > 0 {
+            segment.log.reserve(bytes)?;
+        }
+        let first = writer.next_sequence;
+        let before = segment.log.end();
+        let result = match entries {
+            [entry] if durability == Durability::Written => {
+                self.append_one(writer, &segment, entry, first)
+            }
+            _ => self.append_several(writer, &segment, entries, first, durability),
+        };
+        let offset = match result {
+            Ok(offset) => offset,
+            Err(error) => return Err(self.take_back(writer, &segment, before, error)),
+        };
+        let last = first + entries.len() as u64 - 1;
+        if durability == Durability::Synced {
+            self.sync_log(writer, &segment, last)?;
+        }
+        writer.next_sequence = last + 1;
+        writer.logged += bytes;
+        Ok(Appended {
+            segment,
+            offset,
+            sequence: first,
+        })
+    }
+
+    /// Stores a record through the window, if there is one, or writes it.
+    fn append_one(
+        &self,
+        writer: &mut Writer,
+        segment: &Segment,
+        entry: &LogEntry<'_>,
+        sequence: u64,
+    ) -> Result<u64> {
+        writer.active_unsynced = true;
+        if entry.kind == kind::DELETE && self.has_bug(SeededBug::DeleteUnlogged) {
+            return Ok(segment.log.end());
+        }
+        let header = entry.header(writer, sequence);
+        let payload = [entry.first, entry.second];
+        if let Some(offset) = segment.log.append_to_window(&header, &payload, u64::MAX) {
+            return Ok(offset);
+        }
+        let offset = segment.log.append(&header, &payload);
+        segment.log.flush()?;
+        Ok(offset)
+    }
+
+    fn append_several(
+        &self,
+        writer: &mut Writer,
+        segment: &Segment,
+        entries: &[LogEntry<'_>],
+        first: u64,
+        durability: Durability,
+    ) -> Result<u64> {
+        let offset = segment.log.append_several(|log| {
+            for (index, entry) in entries.iter().enumerate() {
+                if entry.kind == kind::DELETE && self.has_bug(SeededBug::DeleteUnlogged) {
+                    continue;
+                }
+                let header = entry.header(writer, first + index as u64);
+                log.append(&header, &[entry.first, entry.second]);
+            }
+        });
+        writer.active_unsynced |= !entries.is_empty();
+        match durability {
+            Durability::Buffered => {
+                if segment.log.buffered_bytes() <= self.tuning.buffer_bytes {
+                    return Ok(offset);
+                }
+            }
+            Durability::Written => {}
+            Durability::Synced => {
+                if writer.active_unsynced {
+                    segment.log.pad_to_block();
+                }
+            }
+        }
+        segment.log.flush()?;
+        Ok(offset)
+    }
+
+    /// Undoes an append that failed for lack of space; any other failure stops
+    /// all writes.
+    fn take_back(&self, writer: &mut Writer, segment: &Segment, end: u64, error: Error) -> Error {
+        if !error.is_no_space() {
+            return self.poisoned(error);
+        }
+        // What may be left of the entries must not be mixed with what follows.
+        writer.attempt = writer.attempt.wrapping_add(1);
+        match segment.log.cut_back(end) {
+            Ok(()) => error,
+            Err(failure) => self.poisoned(failure),
+        }
+    }
+
+    /// Makes everything written so far durable.
+    pub fn sync_all(&self, writer: &mut Writer) -> Result<()> {
+        self.check_sound()?;
+        let Some(active) = writer.active.clone() else {
+            return Ok(());
+        };
+        if writer.active_unsynced {
+            active.log.pad_to_block();
+            active.log.flush().map_err(|error| self.poisoned(error))?;
+        }
+        self.sync_log(writer, &active, writer.next_sequence - 1)
+    }
+
+    /// Makes everything up to `last` durable: first the segments before the
+    /// active one, then that, then names.
+    fn sync_log(&self, writer: &mut Writer, active: &Segment, last: u64) -> Result<()> {
+        if !self.has_bug(SeededBug::CommitUnsynced) {
+            let older = std::mem::take(&mut writer.unsynced);
+            let skip = self.has_bug(SeededBug::OlderSegmentsUnsynced);
+            let synced = older
+                .iter()
+                .filter(|_| !skip)
+                .try_for_each(|segment| segment.log.sync())
+                .and_then(|()| match writer.active_unsynced {
+                    true => active.log.sync(),
+                    false => Ok(()),
+                })
+                .and_then(|()| self.sync_names(writer));
+            synced.map_err(|error| self.poisoned(error))?;
+        }
+        writer.active_unsynced = false;
+        writer.synced_through = last;
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn sync_names(&self, writer: &mut Writer) -> Result<()> {
+        if writer.names_unsynced {
+            self.environment.file_system.sync_directory(&self.path)?;
+            writer.names_unsynced = false;
+        }
+        Ok(())
+    }
+
+    /// Makes all full segments durable; writers go on meanwhile. Called before
+    /// tables that point into them count.
+    pub fn sync_sealed_log(&self) -> Result<()> {
+        self.check_sound()?;
+        if self.has_bug(SeededBug::TablesAheadOfLog) {
+            return Ok(());
+        }
+        let (segments, names) = {
+            let writer = lock(&self.writer);
+            (writer.unsynced.clone(), writer.names_unsynced)
+        };
+        let synced = segments
+            .iter()
+            .try_for_each(|segment| segment.log.sync())
+            .and_then(|()| match names {
+                true => self.environment.file_system.sync_directory(&self.path),
+                false => Ok(()),
+            });
+        synced.map_err(|error| self.poisoned(error))?;
+        let mut writer = lock(&self.writer);
+        let done =
+            |segment: &Arc<Segment>| segments.iter().any(|other| Arc::ptr_eq(other, segment));
+        writer.unsynced.retain(|segment| !done(segment));
+        if let Some(last) = segments.last() {
+            let through = last.last_sequence.load(Ordering::Relaxed);
+            writer.synced_through = writer.synced_through.max(through);
+        }
+        Ok(())
+    }
+
+    /// The segment that takes `bytes` more; a new one where the active one is
+    /// full.
+    fn active_segment(&self, writer: &mut Writer, bytes: u64) -> Result<Arc<Segment>> {
+        if let Some(active) = &writer.active {
+            let end = active.log.end();
+            let empty = end == active.log.geometry().first_offset;
+            let fits = end.saturating_add(bytes) <= self.tuning.segment_bytes || empty;
+            if fits || bytes == 0 {
+                return Ok(active.clone());
+            }
+        }
+        self.roll(writer)?;
+        let active = writer.active.clone();
+        active.ok_or_else(|| Error::LimitExceeded("no segment is open".to_string()))
+    }
+
+    /// Ends the active segment, if anything is in it, and begins another. A
+    /// failure leaves the old one active.
+    pub fn roll(&self, writer: &mut Writer) -> Result<()> {
+        if let Some(active) = &writer.active {
+            if active.log.end() == active.log.geometry().first_offset {
+                return Ok(());
+            }
+            active
+                .log
+                .flush()
+                .map_err(|error| self.unless_full(error))?;
+        }
+        let next = self
+            .new_segment(writer, SegmentKind::Written)
+            .map_err(|error| self.unless_full(error))?;
+        if let Some(full) = writer.active.replace(next.clone()) {
+            self.finish_segment(writer, full)?;
+        }
+        writer.active_unsynced = true;
+        writer.names_unsynced = true;
+        self.change_segments(|segments| {
+            segments.insert(next.number, next);
+        });
+        Ok(())
+    }
+
+    /// Nothing more will be appended to a segment.
+    fn finish_segment(&self, writer: &mut Writer, full: Arc<Segment>) -> Result<()> {
+        full.last_sequence
+            .store(writer.next_sequence - 1, Ordering::Relaxed);
+        // Space that was taken ahead goes back, and so does the window.
+        full.log
+            .cut_back(full.log.end())
+            .map_err(|error| self.poisoned(error))?;
+        if writer.active_unsynced {
+            writer.unsynced.push(full.clone());
+        }
+        writer.unnoted.push(full);
+        Ok(())
+    }
+
+    /// Makes a segment with the next number. The caller puts it into the map
+    /// before anything points into it.
+    pub fn new_segment(&self, writer: &mut Writer, kind: SegmentKind) -> Result<Arc<Segment>> {
+        let number = writer.next_file;
+        // Spent, whether or not the file comes to be.
+        writer.next_file = number.checked_add(1).ok_or_else(|| {
+            Error::LimitExceeded("a store has up to 2^32 segments in its life".to_string())
+        })?;
+        let salt = self.environment.randomness.next_u64();
+        let segment = Segment::create(&self.home, number, salt, kind, &self.shape, &self.tuning)?;
+        Ok(Arc::new(segment))
+    }
+
+    /// Refuses a batch that no segment could take.
+    pub fn check_batch_bytes(bytes: u64) -> Result<()> {
+        if bytes < LARGEST_SEGMENT / 2 {
+            return Ok(());
+        }
+        Err(Error::LimitExceeded(format!(
+            "a batch of {bytes} bytes of log: a segment has up to {LARGEST_SEGMENT}"
+        )))
+    }
+
+    /// What the tables will hold when everything written so far is in them; the
+    /// log goes on at the place of `head`. Takes what waits for a note.
+    pub fn note_up_to(&self, writer: &mut Writer, segment: u32, offset: u64) -> Vec<u8> {
+        let head = Head {
+            sequence: writer.next_sequence - 1,
+            segment,
+            offset,
+            session: writer.session,
+        };
+        let mut items = vec![
+            NoteItem::Head(head),
+            NoteItem::NextFile(writer.next_file),
+            NoteItem::Traffic(self.traffic()),
+        ];
+        let finished = std::mem::take(&mut writer.unnoted);
+        items.extend(finished.iter().map(|segment| segment_item(segment)));
+        items.append(&mut writer.pending);
+        let mut note = std::mem::take(&mut writer.unsaid);
+        note.extend_from_slice(&note::encode(&items));
+        note
+    }
+
+    /// Seals the tree's write buffer together with the active segment.
+    pub fn seal(&self, writer: &mut Writer) -> Result<Option<Vec<u8>>> {
+        self.roll(writer)?;
+        let Some(active) = writer.active.clone() else {
+            return Ok(None);
+        };
+        let offset = active.log.geometry().first_offset;
+        let note = self.note_up_to(writer, active.number, offset);
+        writer.logged = 0;
+        if self.tree.seal(note.clone()) {
+            return Ok(None);
+        }
+        // The tree had nothing of its own to flush: the note goes alone.
+        Ok(Some(note))
+    }
+
+    /// Seals, and brings a note that no flush will carry to the manifest.
+    pub fn seal_now(&self) -> Result<()> {
+        let alone = self.seal(&mut lock(&self.writer))?;
+        match alone {
+            Some(note) => self.commit_alone(note),
+            None => Ok(()),
+        }
+    }
+
+    /// Brings a note to the manifest that no flush carries, behind the flushes of
+    /// what was sealed before: what it says must be true of the tables.
+    pub fn commit_alone(&self, note: Vec<u8>) -> Result<()> {
+        let committed = self
+            .sync_sealed_log()
+            .and_then(|()| self.tree.flush())
+            .and_then(|()| self.tree.commit_note(&note));
+        if committed.is_err() {
+            let mut writer = lock(&self.writer);
+            let later = std::mem::replace(&mut writer.unsaid, note);
+            writer.unsaid.extend_from_slice(&later);
+        }
+        committed
+    }
+}
+
+/// What a note says of a segment as it is now.
+pub(crate) fn segment_item(segment: &Segment) -> NoteItem {
+    NoteItem::Segment(SegmentNote {
+        number: segment.number,
+        kind: segment.kind,
+        value_bytes: segment.value_bytes.load(Ordering::Relaxed),
+        end: segment.log.end(),
+    })
+}

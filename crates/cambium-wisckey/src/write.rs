@@ -1,0 +1,484 @@
+//! Writing: requests, and how a group of them is committed.
+//!
+//! A put that nobody waits beside goes straight to the log. Otherwise writers
+//! queue, and the leader of a group commits its requests in the order of arrival;
+//! those that depend on the current state are planned when everything before them
+//! has been applied. A commit:
+//!
+//! 1. The records are appended to the value log, as durable as asked for. This is
+//!    the only log: the keys of small values, deletes and ranges are in it too.
+//! 2. Keys and value pointers (or small values) go into the tree's write buffer,
+//!    and the group becomes visible.
+//!
+//! A crash between the two leaves records that recovery replays into the tree, or
+//! a suffix to be dropped. A failed write or sync stops all further writes; a full
+//! disk takes back what was appended.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_api::{Operation, Precondition};
+use cambium_base::{Durability, Error, Result, SequenceNumber};
+
+use crate::core::{Core, lock};
+use crate::format::{self, ValuePointer, full_key, kind, namespace_end};
+use crate::note::NoteItem;
+use crate::segment::Segment;
+use crate::value_log::{Appended, LogEntry, Writer};
+
+/// Longest name of a namespace, in bytes.
+pub(crate) const MAX_NAME_BYTES: usize = 255;
+/// Most namespaces of a store.
+const MOST_NAMESPACES: u32 = 65_535;
+
+/// What a writer submits.
+#[derive(Debug)]
+pub(crate) struct WriteRequest {
+    entries: Vec<Planned>,
+    durability: Durability,
+    /// Checked against the state right before the entries.
+    preconditions: Vec<(Vec<u8>, Precondition)>,
+    /// A namespace to make, if it is not there.
+    new_namespace: Option<String>,
+    /// Bytes of keys and values as the user gave them, for statistics.
+    user_bytes: u64,
+}
+
+/// A record on its way, its keys full ones.
+#[derive(Debug)]
+enum Planned {
+    Put(Vec<u8>, Vec<u8>),
+    Delete(Vec<u8>),
+    DeleteRange(Vec<u8>, Vec<u8>),
+    Namespace(u16, String),
+}
+
+impl Planned {
+    fn log_entry(&self) -> LogEntry<'_> {
+        match self {
+            Planned::Put(key, value) => LogEntry::new(kind::PUT, key.len() as u32, key, value),
+            Planned::Delete(key) => LogEntry::new(kind::DELETE, key.len() as u32, key, &[]),
+            Planned::DeleteRange(from, to) => {
+                LogEntry::new(kind::DELETE_RANGE, from.len() as u32, from, to)
+            }
+            Planned::Namespace(number, name) => {
+                LogEntry::new(kind::NAMESPACE, u32::from(*number), name.as_bytes(), &[])
+            }
+        }
+    }
+
+    /// An operation on a namespace; `None` for a range with nothing in it.
+    fn of(namespace: u16, operation: Operation) -> Option<Self> {
+        match operation {
+            Operation::Put { key, value } => Some(Planned::Put(full_key(namespace, &key), value)),
+            Operation::Delete { key } => Some(Planned::Delete(full_key(namespace, &key))),
+            Operation::DeleteRange { range } => {
+                let from = full_key(namespace, range.from.as_deref().unwrap_or_default());
+                let to = match &range.to {
+                    Some(to) => full_key(namespace, to),
+                    None => namespace_end(namespace),
+                };
+                (from < to).then_some(Planned::DeleteRange(from, to))
+            }
+        }
+    }
+}
+
+impl WriteRequest {
+    /// Operations on namespaces.
+    pub fn new(
+        operations: impl IntoIterator<Item = (u16, Operation)>,
+        durability: Durability,
+    ) -> Self {
+        let mut user_bytes = 0;
+        let entries = operations
+            .into_iter()
+            .filter_map(|(namespace, operation)| {
+                user_bytes += operation.bytes();
+                Planned::of(namespace, operation)
+            })
+            .collect();
+        WriteRequest {
+            entries,
+            durability,
+            preconditions: Vec::new(),
+            new_namespace: None,
+            user_bytes,
+        }
+    }
+
+    /// Adds what must hold.
+    #[must_use]
+    pub fn with_preconditions(mut self, namespace: u16, preconditions: &[Precondition]) -> Self {
+        self.preconditions = preconditions
+            .iter()
+            .map(|precondition| {
+                (
+                    full_key(namespace, precondition.key()),
+                    precondition.clone(),
+                )
+            })
+            .collect();
+        self
+    }
+
+    /// Must see the effect of everything before it in its group.
+    fn needs_current_state(&self) -> bool {
+        !self.preconditions.is_empty() || self.new_namespace.is_some()
+    }
+
+    fn writes_something(&self) -> bool {
+        !self.entries.is_empty() || self.new_namespace.is_some()
+    }
+}
+
+/// What a write does to the tree.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TreeEntry<'a> {
+    /// The value itself where it is inline, else its length.
+    Put {
+        key: &'a [u8],
+        value_bytes: u32,
+        inline: Option<&'a [u8]>,
+    },
+    Delete(&'a [u8]),
+    DeleteRange(&'a [u8], &'a [u8]),
+}
+
+/// Requests that are written together.
+#[derive(Debug, Default)]
+struct Plan {
+    entries: Vec<Planned>,
+    /// For each request its place in the group, and how many entries it has.
+    requests: Vec<(usize, usize)>,
+    durability: Durability,
+    user_bytes: u64,
+}
+
+type Answers = [Option<Result<SequenceNumber>>];
+
+thread_local! {
+    /// A full key: no allocation for a put.
+    static FULL_KEY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// What the tree holds for an inline value.
+    static INLINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Core {
+    /// Gives a key a value, without a queue where nobody else writes now.
+    pub fn put(
+        self: &Arc<Self>,
+        namespace: u16,
+        key: &[u8],
+        value: &[u8],
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        if durability != Durability::Synced {
+            self.prepare()?;
+            if let Ok(mut writer) = self.writer.try_lock() {
+                let answer = self.put_alone(&mut writer, namespace, key, value, durability);
+                let sealed = self.seal_where_due(&mut writer);
+                drop(writer);
+                self.after_seal(sealed);
+                return answer;
+            }
+        }
+        let operation = Operation::Put {
+            key: key.to_vec(),
+            value: value.to_vec(),
+        };
+        self.write_request(WriteRequest::new([(namespace, operation)], durability))
+    }
+
+    fn put_alone(
+        &self,
+        writer: &mut Writer,
+        namespace: u16,
+        key: &[u8],
+        value: &[u8],
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        self.check_writable()?;
+        FULL_KEY.with_borrow_mut(|full| {
+            full.clear();
+            full.extend_from_slice(&namespace.to_be_bytes());
+            full.extend_from_slice(key);
+            let entry = LogEntry::new(kind::PUT, full.len() as u32, full, value);
+            let appended = self.append(writer, &[entry], durability)?;
+            let user_bytes = (key.len() + value.len()) as u64;
+            let sequence = appended.sequence;
+            self.apply(&appended, &[entry], user_bytes);
+            Ok(SequenceNumber(sequence))
+        })
+    }
+
+    /// Writes a request through the queue.
+    pub fn write_request(self: &Arc<Self>, request: WriteRequest) -> Result<SequenceNumber> {
+        self.check_writable()?;
+        if request.writes_something() {
+            self.prepare()?;
+        }
+        let synced = request.durability == Durability::Synced;
+        let answer = self.queue.submit(request, synced, |group| self.lead(group));
+        let sealed = self.seal_where_due(&mut lock(&self.writer));
+        self.after_seal(sealed);
+        answer
+    }
+
+    /// What comes before any write: the session, and back-pressure.
+    fn prepare(self: &Arc<Self>) -> Result<()> {
+        self.check_writable()?;
+        self.begin_session()?;
+        self.hold_back()
+    }
+
+    /// The number of a namespace, made if it is not there.
+    pub fn namespace_number(self: &Arc<Self>, name: &str) -> Result<u16> {
+        self.check_open()?;
+        if let Some(number) = self.known_namespace(name) {
+            return Ok(number);
+        }
+        if name.len() > MAX_NAME_BYTES {
+            return Err(Error::LimitExceeded(format!(
+                "a namespace's name of {} bytes: names have up to {MAX_NAME_BYTES}",
+                name.len()
+            )));
+        }
+        let mut request = WriteRequest::new([], Durability::Written);
+        request.new_namespace = Some(name.to_string());
+        self.write_request(request)?;
+        self.known_namespace(name).ok_or_else(|| Error::NotFound {
+            kind: "namespace",
+            name: name.to_string(),
+        })
+    }
+
+    fn known_namespace(&self, name: &str) -> Option<u16> {
+        let names = self
+            .names
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        names.get(name).copied()
+    }
+
+    /// Names and numbers of all namespaces.
+    pub fn namespaces(&self) -> Vec<(String, u16)> {
+        let names = self
+            .names
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        names
+            .iter()
+            .map(|(name, &number)| (name.clone(), number))
+            .collect()
+    }
+
+    /// Writes a group, and answers each request of it.
+    fn lead(self: &Arc<Self>, group: Vec<WriteRequest>) -> Vec<Result<SequenceNumber>> {
+        let mut writer = lock(&self.writer);
+        let mut answers: Vec<Option<Result<SequenceNumber>>> = Vec::new();
+        answers.resize_with(group.len(), || None);
+        let mut plan = Plan::default();
+        for (member, request) in group.into_iter().enumerate() {
+            if request.needs_current_state() && !plan.requests.is_empty() {
+                self.commit_plan(&mut writer, std::mem::take(&mut plan), &mut answers);
+            }
+            if let Err(error) = self.plan_request(member, request, &writer, &mut plan) {
+                answers[member] = Some(Err(error));
+            }
+        }
+        self.commit_plan(&mut writer, plan, &mut answers);
+        answers
+            .into_iter()
+            .map(|answer| answer.expect("every request was planned or refused"))
+            .collect()
+    }
+
+    /// Adds a request to a plan.
+    fn plan_request(
+        self: &Arc<Self>,
+        member: usize,
+        mut request: WriteRequest,
+        writer: &Writer,
+        plan: &mut Plan,
+    ) -> Result<()> {
+        self.check_writable()?;
+        for (index, (key, precondition)) in request.preconditions.iter().enumerate() {
+            let current = self.get_latest(key)?;
+            if !precondition.holds(current.as_deref()) {
+                return Err(Error::PreconditionFailed { index });
+            }
+        }
+        if let Some(name) = request.new_namespace {
+            if self.known_namespace(&name).is_none() {
+                if writer.next_namespace >= MOST_NAMESPACES {
+                    return Err(Error::LimitExceeded(format!(
+                        "a store has up to {MOST_NAMESPACES} namespaces"
+                    )));
+                }
+                let number = writer.next_namespace as u16;
+                request.entries.push(Planned::Namespace(number, name));
+            }
+        }
+        let entries = request.entries.iter().map(Planned::log_entry);
+        Self::check_batch_bytes(entries.map(|entry| entry.record_bytes()).sum())?;
+        plan.requests.push((member, request.entries.len()));
+        plan.entries.append(&mut request.entries);
+        plan.user_bytes += request.user_bytes;
+        plan.durability = match plan.requests.len() {
+            1 => request.durability,
+            _ => plan.durability.max(request.durability),
+        };
+        Ok(())
+    }
+
+    /// Writes a plan and answers its requests. What does not fit on the disk
+    /// together is tried one by one.
+    fn commit_plan(&self, writer: &mut Writer, plan: Plan, answers: &mut Answers) {
+        if plan.requests.is_empty() {
+            return;
+        }
+        match self.commit(writer, &plan) {
+            Ok(first) => {
+                let mut last = first - 1;
+                for (member, count) in plan.requests {
+                    last += count as u64;
+                    answers[member] = Some(Ok(SequenceNumber(last)));
+                }
+            }
+            Err(error)
+                if error.is_no_space()
+                    && plan.requests.len() > 1
+                    && self.poison.get().is_none() =>
+            {
+                let mut entries = plan.entries.into_iter();
+                for (member, count) in plan.requests {
+                    let alone = Plan {
+                        entries: entries.by_ref().take(count).collect(),
+                        requests: vec![(member, count)],
+                        durability: plan.durability,
+                        user_bytes: 0,
+                    };
+                    self.commit_plan(writer, alone, answers);
+                }
+            }
+            Err(error) => {
+                for (member, _) in plan.requests {
+                    answers[member] = Some(Err(error.clone()));
+                }
+            }
+        }
+    }
+
+    /// Writes a plan; answers the sequence number of its first entry.
+    fn commit(&self, writer: &mut Writer, plan: &Plan) -> Result<u64> {
+        if plan.entries.is_empty() {
+            if plan.durability == Durability::Synced {
+                self.sync_all(writer)?;
+            }
+            return Ok(writer.next_sequence);
+        }
+        let mut entries: Vec<LogEntry<'_>> = plan.entries.iter().map(Planned::log_entry).collect();
+        let mut begin = 0;
+        for &(_, count) in &plan.requests {
+            for index in 0..count {
+                entries[begin + index].batch_index = index as u32;
+                entries[begin + index].batch_remaining = (count - 1 - index) as u32;
+            }
+            begin += count;
+        }
+        let appended = self.append(writer, &entries, plan.durability)?;
+        for entry in &plan.entries {
+            if let Planned::Namespace(number, name) = entry {
+                self.add_namespace(writer, *number, name.clone());
+            }
+        }
+        self.apply(&appended, &entries, plan.user_bytes);
+        Ok(appended.sequence)
+    }
+
+    /// Puts records into the tree and makes them visible. Called under the writer
+    /// lock, so that the tree is sealed between groups only.
+    pub fn apply(&self, appended: &Appended, entries: &[LogEntry<'_>], user_bytes: u64) {
+        let mut logged = 0;
+        let mut sequence = appended.sequence;
+        {
+            let tree = self.tree.writer();
+            for entry in entries {
+                let value_bytes = entry.second.len();
+                let tree_entry = match entry.kind {
+                    kind::PUT => Some(TreeEntry::Put {
+                        key: entry.first,
+                        value_bytes: value_bytes as u32,
+                        inline: (value_bytes <= self.tuning.inline_bytes).then_some(entry.second),
+                    }),
+                    kind::DELETE => Some(TreeEntry::Delete(entry.first)),
+                    kind::DELETE_RANGE => Some(TreeEntry::DeleteRange(entry.first, entry.second)),
+                    _ => None,
+                };
+                if let Some(tree_entry) = tree_entry {
+                    let offset = appended.offset + logged;
+                    self.put_in_tree(&tree, &appended.segment, offset, sequence, &tree_entry);
+                }
+                logged += entry.record_bytes();
+                sequence += 1;
+            }
+        }
+        self.ledger.visible.store(sequence - 1, Ordering::Release);
+        let counters = &self.counters;
+        counters.user_bytes.fetch_add(user_bytes, Ordering::Relaxed);
+        counters.log_bytes.fetch_add(logged, Ordering::Relaxed);
+        counters
+            .writes
+            .fetch_add(entries.len() as u64, Ordering::Relaxed);
+    }
+
+    /// Puts one write into the tree's write buffer.
+    pub fn put_in_tree(
+        &self,
+        tree: &cambium_lsm::Writer<'_>,
+        segment: &Segment,
+        offset: u64,
+        sequence: u64,
+        entry: &TreeEntry<'_>,
+    ) {
+        match *entry {
+            TreeEntry::Put {
+                key,
+                inline: Some(value),
+                ..
+            } => INLINE.with_borrow_mut(|inline| {
+                format::encode_inline(value, inline);
+                tree.put(sequence, key, inline);
+            }),
+            TreeEntry::Put {
+                key, value_bytes, ..
+            } => {
+                let pointer = ValuePointer {
+                    segment: segment.number,
+                    offset,
+                    value_bytes,
+                };
+                tree.put(sequence, key, &pointer.encode());
+                segment.add_value_bytes(pointer.record_bytes(key.len()));
+            }
+            TreeEntry::Delete(key) => tree.delete(sequence, key),
+            TreeEntry::DeleteRange(from, to) => tree.delete_range(sequence, from, Some(to)),
+        }
+    }
+
+    /// Knows a namespace from now on.
+    pub fn add_namespace(&self, writer: &mut Writer, number: u16, name: String) {
+        writer.next_namespace = writer.next_namespace.max(u32::from(number) + 1);
+        writer.pending.push(NoteItem::Namespace {
+            number,
+            name: name.clone(),
+        });
+        let mut names = self
+            .names
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        names.insert(name, number);
+    }
+}
