@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cambium_base::{Durability, Result, SequenceNumber};
-use cambium_io::StepOutcome;
+use cambium_io::{Advice, StepOutcome};
 use cambium_lsm::{Lookup, Relocation};
 use cambium_storage::record::RecordHeader;
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
@@ -154,14 +154,16 @@ impl Core {
             (total + account.end, live + account.live_bytes())
         });
         let limit = self.tuning.space_limit;
+        let least = self.segment_target(live);
         let beyond = |percent: u64| {
-            total - live.min(total) >= self.tuning.segment_bytes
+            total - live.min(total) >= least
                 && u128::from(total) * 100 > u128::from(live) * u128::from(percent)
         };
         self.counters
             .over_limit
-            .store(beyond(limit + 50), Ordering::Relaxed);
-        if !beyond(limit) {
+            .store(beyond(limit), Ordering::Relaxed);
+        // Half of what may be garbage is left for what tables still hide.
+        if !beyond(100 + (limit - 100) / 2) {
             return None;
         }
         let head = state.head.segment;
@@ -260,6 +262,12 @@ impl Core {
     /// damage.
     fn read_part(&self, run: &mut Run, until: u64, work: &mut Work) -> Result<bool> {
         let victim = run.victim.clone();
+        // Segments are opened for reads at random places; this one is not.
+        let ahead = until - run.position;
+        victim
+            .log
+            .file()
+            .advise(run.position, ahead, Advice::WillNeed);
         let mut scanner = LogScanner::new(
             &**victim.log.file(),
             *victim.log.seed(),
@@ -383,7 +391,7 @@ impl Core {
     fn output_for(&self, collector: &mut Collector, bytes: u64) -> Result<Arc<Segment>> {
         if let Some(output) = &collector.output {
             let end = output.log.end();
-            if end.saturating_add(bytes) <= self.tuning.segment_bytes {
+            if end.saturating_add(bytes) <= self.moved_segment_bytes() {
                 return Ok(output.clone());
             }
             // Space that was taken ahead goes back.
@@ -403,6 +411,10 @@ impl Core {
         Ok(output)
     }
 
+    fn moved_segment_bytes(&self) -> u64 {
+        self.segment_target(self.ledger.state().total_and_live().1)
+    }
+
     /// Appends as many values as the segment takes, at least one; answers where
     /// each went, and its bytes.
     fn append_moved(&self, output: &Segment, values: &[LiveValue]) -> Result<Vec<(u64, u64)>> {
@@ -410,12 +422,13 @@ impl Core {
             let writer = lock(&self.writer);
             (writer.session, writer.synced_through)
         };
+        let most = self.moved_segment_bytes();
         let start = output.log.end();
         let mut end = start;
         let mut count = 0;
         for value in values {
             let bytes = value.log_entry().record_bytes();
-            if count > 0 && end + bytes > self.tuning.segment_bytes {
+            if count > 0 && end + bytes > most {
                 break;
             }
             end += bytes;

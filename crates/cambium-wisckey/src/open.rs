@@ -325,6 +325,7 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
         background: OnceLock::new(),
     });
     _ = core.ledger.core.set(Arc::downgrade(&core));
+    core.set_pace(&mut lock(&core.writer), 0);
     core
 }
 

@@ -25,7 +25,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "bytes, 1KiB to 16GiB",
         "128MiB",
         false,
-        "Where a segment of the value log ends; a larger batch gets one of its own. Garbage collection frees whole segments: smaller ones come free sooner, larger ones make fewer files.",
+        "Where a segment of the value log ends at most: those of small stores end at a sixteenth of what is live, from 4MiB on; a larger batch gets one of its own. Garbage collection frees whole segments: smaller ones come free sooner, larger ones make fewer files.",
     ),
     spec(
         "write_buffer_bytes",
@@ -39,7 +39,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "bytes",
         "512MiB",
         false,
-        "Bytes of value log that end a write buffer as well, however few keys they are of. Smaller opens faster after a crash, since this is what is read then.",
+        "Most bytes of value log that end a write buffer as well, however few keys they are of; where writers overwrite, fewer do, so that garbage is known early. Smaller opens faster after a crash, since this is what is read then.",
     ),
     spec(
         "inline_bytes",
@@ -135,16 +135,16 @@ pub const OPTIONS: &[OptionSpec] = &[
     spec(
         "space_limit",
         "percent of live bytes, 110 to 1000",
-        "160",
+        "200",
         false,
-        "The value log is collected in the background when it passes this share of what is live in it. Smaller saves space and moves more values.",
+        "The value log is kept within this share of what is live in it: collection begins half way from 100, since tables hide some garbage, and writers are slowed when it is reached all the same. Smaller saves space and moves more values.",
     ),
     spec(
         "collection_rate",
         "bytes a second, 0 = no limit",
         "0",
         false,
-        "Most that background garbage collection reads and writes, while space is within its limit by half as much again.",
+        "Most that background garbage collection reads and writes, while space is within its limit.",
     ),
 ];
 
@@ -277,7 +277,7 @@ impl Tuning {
                 depth: options.take_ranged("batch", 16, 1, 1024)? as usize,
             },
             policy: take_policy(options)?,
-            space_limit: options.take_ranged("space_limit", 160, 110, 1000)?,
+            space_limit: options.take_ranged("space_limit", 200, 110, 1000)?,
             collection_rate: options.take_ranged("collection_rate", 0, 0, MOST)?,
             seeded_bug: crate::seeded_bug::take(options)?,
         })
