@@ -116,6 +116,7 @@ impl FlushJob {
             edit.added.push((0, table));
         }
         let (observer, note) = (self.observer, self.sealed.note.clone());
+        tree.owner.before_flush(std::slice::from_ref(&note))?;
         tree.commit_tables(edit, 1, || observer.into_note(&[note]))
     }
 }
