@@ -1,4 +1,4 @@
-//! Truncation and a flip at every few bytes of a small store: nothing damaged is
+//! Truncation and a flip at one byte of sixty of a small store: nothing damaged is
 //! returned as data, nothing panics, `check` finds it or the state is one that
 //! was. Tables and manifest are damaged at every byte by the tree's own suite.
 
@@ -19,12 +19,12 @@ fn suite() -> DamageSuite {
 
 #[test]
 fn damage_is_never_taken_for_data() {
-    let report = suite().stride(7).run();
-    assert!(report.cases > 10_000 && report.detected > 0, "{report:?}");
+    let report = suite().stride(61).run();
+    assert!(report.cases > 500 && report.detected > 0, "{report:?}");
 }
 
 #[test]
 fn damage_behind_a_large_buffer_is_never_taken_for_data() {
-    let report = suite().opening("replay_bytes", "65536").stride(5).run();
-    assert!(report.cases > 10_000 && report.detected > 0, "{report:?}");
+    let report = suite().opening("replay_bytes", "65536").stride(53).run();
+    assert!(report.cases > 500 && report.detected > 0, "{report:?}");
 }
