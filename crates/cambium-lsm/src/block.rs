@@ -149,18 +149,12 @@ impl Block {
     }
 
     /// The entry's head at `offset`.
+    #[inline]
     fn head(&self, offset: usize) -> Result<Head, BadBlock> {
         let bytes = &self.bytes[..self.entries_end];
         let bad = BadBlock(offset);
-        let mut at = offset;
-        let mut number = || -> Option<usize> {
-            let (number, length) = varint_at(bytes.get(at..)?)?;
-            at += length;
-            usize::try_from(number).ok()
-        };
-        let (Some(shared), Some(own), Some(value)) = (number(), number(), number()) else {
-            return Err(bad);
-        };
+        let (lengths, mut at) = lengths_at(bytes, offset).ok_or(bad)?;
+        let [shared, own, value] = lengths;
         let kind = bytes.get(at).copied().and_then(EntryKind::from_byte);
         let kind = kind.ok_or(bad)?;
         at += 1;
@@ -200,6 +194,25 @@ impl Block {
         }
         Ok(low.saturating_sub(1))
     }
+}
+
+/// The three lengths that an entry begins with, and where they end.
+#[inline]
+fn lengths_at(bytes: &[u8], offset: usize) -> Option<([usize; 3], usize)> {
+    // Nearly all are below 128, and take a byte each.
+    if let Some(&[shared, own, value]) = bytes.get(offset..).and_then(|rest| rest.first_chunk()) {
+        if (shared | own | value) < 0x80 {
+            return Some(([shared.into(), own.into(), value.into()], offset + 3));
+        }
+    }
+    let mut at = offset;
+    let mut lengths = [0; 3];
+    for length in &mut lengths {
+        let (number, bytes_taken) = varint_at(bytes.get(at..)?)?;
+        at += bytes_taken;
+        *length = usize::try_from(number).ok()?;
+    }
+    Some((lengths, at))
 }
 
 /// An entry without its shared bytes.

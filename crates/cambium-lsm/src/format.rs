@@ -125,6 +125,7 @@ pub(crate) fn put_varint(into: &mut Vec<u8>, mut number: u64) {
 }
 
 /// A number at the start of `bytes`, and how many bytes it took.
+#[inline]
 pub(crate) fn varint_at(bytes: &[u8]) -> Option<(u64, usize)> {
     let first = *bytes.first()?;
     if first < 0x80 {
