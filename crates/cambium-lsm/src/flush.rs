@@ -96,6 +96,12 @@ impl FlushJob {
 
     /// Finishes the table and commits it.
     pub fn finish(self: Box<Self>, tree: &Tree) -> Result<()> {
+        let notes = std::slice::from_ref(&self.sealed.note);
+        if let Err(error) = tree.owner.before_flush(notes) {
+            // A retry begins another table.
+            self.abandon();
+            return Err(error);
+        }
         let tombstones = self
             .retainer
             .kept_tombstones(|range| nothing_in(&self.version, range));
@@ -116,7 +122,6 @@ impl FlushJob {
             edit.added.push((0, table));
         }
         let (observer, note) = (self.observer, self.sealed.note.clone());
-        tree.owner.before_flush(std::slice::from_ref(&note))?;
         tree.commit_tables(edit, 1, || observer.into_note(&[note]))
     }
 }

@@ -199,3 +199,27 @@ fn a_full_disk_stops_jobs_and_room_lets_them_go_on() {
         "{full} full, {steps_done} done"
     );
 }
+
+/// Every flush asks its owner before it commits; one that is refused leaves no
+/// table behind, however often it is tried again.
+#[test]
+fn a_flush_that_its_owner_refuses_leaves_nothing() {
+    let mut generator = Generator::new(5);
+    let mut world = World::create(SimulatedDisk::new(5), tiny_options(0));
+    for _ in 0..10 {
+        world.put(&key(&mut generator, KEYS), &mut generator);
+    }
+    world.seal();
+    let files = world.disk.files();
+    world.owner.state.lock().unwrap().refuses_flushes = true;
+    for _ in 0..5 {
+        let error = world.tree.flush().unwrap_err();
+        assert!(error.is_no_space(), "{error}");
+        assert_eq!(world.disk.files(), files);
+    }
+    assert!(world.tree.poisoned().is_none());
+    world.owner.state.lock().unwrap().refuses_flushes = false;
+    world.tree.flush().unwrap();
+    assert_eq!(world.owner.state.lock().unwrap().announced, 1);
+    world.check_reads(world.sequence, &all_keys(KEYS)).unwrap();
+}

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use cambium_base::{Result, StoreId};
+use cambium_base::{Error, Result, StoreId};
 use cambium_io::Environment;
 use cambium_io::simulated::{Generator, SimulatedDisk};
 use cambium_lsm::{
@@ -60,6 +60,10 @@ impl Accounts {
 
 #[derive(Debug, Default)]
 pub struct OwnerState {
+    /// Flushes that were announced.
+    pub announced: u64,
+    /// The owner's own disk is full: flushes are refused.
+    pub refuses_flushes: bool,
     pub accounts: Accounts,
     pub pinned: BTreeMap<u64, usize>,
     pub visible: u64,
@@ -117,6 +121,19 @@ impl Owner for TestOwner {
             position: 0,
             dropped: Vec::new(),
         })
+    }
+
+    fn before_flush(&self, sealed: &[Vec<u8>]) -> Result<()> {
+        assert_eq!(sealed.len(), 1);
+        let mut state = self.state.lock().unwrap();
+        if state.refuses_flushes {
+            return Err(Error::NoSpace {
+                path: FOLDER.into(),
+                what: "the owner's log".to_owned(),
+            });
+        }
+        state.announced += 1;
+        Ok(())
     }
 
     fn committed(&self, note: &[u8], full: bool) -> Result<()> {
