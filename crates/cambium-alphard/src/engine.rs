@@ -5,11 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use cambium_api::backup::copy_entries;
 use cambium_api::{
     Capabilities, CheckReport, CompactOptions, CompactReport, Completion, Cursor, Direction,
     Engine, EngineKind, IterationOrder, KeyKind, KeyRange, Operation, OptionSpec, OptionValues,
-    Precondition, Progress, ProgressSink, Reader, Request, ResumeToken, Snapshot, Statistics,
-    WriteBatch, limits,
+    Precondition, ProgressSink, Reader, Request, ResumeToken, Snapshot, Statistics, WriteBatch,
+    limits,
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
 use cambium_io::step::BackgroundTask;
@@ -396,7 +397,6 @@ fn back_up(
     destination: &Path,
     progress: &dyn ProgressSink,
 ) -> Result<()> {
-    const BATCH_BYTES: u64 = 4 << 20;
     let blocks = lock(&core.writer).superblock.total_blocks;
     let size = u64::from(blocks) * u64::from(core.block_bytes);
     let options = OptionValues::from([
@@ -404,20 +404,7 @@ fn back_up(
         ("block_bytes", core.block_bytes.to_string().as_str()),
     ]);
     let copy = Alphard.create(&core.environment, destination, &options)?;
-    let mut batch = WriteBatch::new();
-    let mut done = 0;
-    while let Some(entry) = cursor.next()? {
-        batch.put(&entry.key, &entry.value);
-        done += 1;
-        if batch.bytes() > BATCH_BYTES {
-            copy.write(std::mem::take(&mut batch), Durability::Buffered)?;
-            progress.report(Progress {
-                phase: "backup",
-                done,
-                total: None,
-            });
-        }
-    }
-    copy.write(batch, Durability::Synced)?;
+    copy_entries(&mut cursor, &*copy, &mut 0, progress)?;
+    copy.sync()?;
     copy.close()
 }

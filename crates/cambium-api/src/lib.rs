@@ -8,11 +8,13 @@
 //! |---|---|
 //! | [`engine`] | the traits, and the promises as prose |
 //! | [`batch`] | write batches and preconditions |
+//! | [`backup`] | copying entries from one store into another |
 //! | [`cursor`] | ranges, directions, cursors, resume tokens |
 //! | [`options`] | options that print, parse and explain themselves |
 //! | [`report`] | what check, stats, compact and inspect answer |
 #![forbid(unsafe_code)]
 
+pub mod backup;
 pub mod batch;
 pub mod cursor;
 pub mod engine;

@@ -287,7 +287,7 @@ fn a_backup_is_a_store_and_takes_no_folder_that_is_in_use() {
 fn options_prints_unit_default_and_effect_of_each() {
     let place = Place::empty();
     let text = place.run(["options"]).done();
-    let each = ["forest", "zdb", "alphard"]
+    let each = ["forest", "wisckey", "zdb", "alphard"]
         .map(|engine| place.run(["options", "--engine", engine]).done());
     assert_eq!(each.concat(), text);
     let count = |word: &str| text.matches(word).count();

@@ -3,7 +3,7 @@
 //! A document is found in the blocks of the file that it lies in. Blocks are
 //! read and cached whole, so one read brings its neighbours along: those that
 //! were written about then, or, after a compaction, those of neighbouring keys.
-//! A value that is answered shares its block's bytes.
+//! A short value is copied out of its block, a long one shares its bytes.
 //!
 //! Only blocks that are wholly behind the log's write end are cached: what is
 //! below it never changes, unless the log is cut back after a write that failed
@@ -13,9 +13,9 @@
 
 use std::sync::Arc;
 
-use cambium_base::Result;
+use cambium_base::{Result, Value};
 use cambium_io::cache::Block;
-use cambium_storage::log::Parsed;
+use cambium_storage::record::RECORD_HEADER_BYTES;
 
 use crate::database::{Database, Document};
 use crate::document::DocumentAddress;
@@ -35,6 +35,37 @@ pub(crate) enum Missing {
     GiveUp,
 }
 
+/// Values up to this are copied out of their block: a copy costs less than a
+/// count of the block's references, and does not keep the block in memory.
+const LARGEST_COPY_BYTES: usize = 1 << 10;
+
+/// A verified document where it lies.
+pub(crate) struct Resident<'b> {
+    sequence: u64,
+    pub key: &'b [u8],
+    value: &'b [u8],
+    block: &'b Block,
+    value_at: usize,
+}
+
+impl Resident<'_> {
+    /// The value, to be kept.
+    pub fn value(&self) -> Value {
+        if self.value.len() <= LARGEST_COPY_BYTES {
+            return Value::copy_of(self.value);
+        }
+        Value::part_of(self.block, self.value_at..self.value_at + self.value.len())
+    }
+
+    fn to_document(&self) -> Document {
+        Document {
+            sequence: self.sequence,
+            key: Value::copy_of(self.key),
+            value: self.value(),
+        }
+    }
+}
+
 impl Database {
     /// The document at an address, if its blocks may be cached and hold it.
     /// `None`: it has to be read by itself, which also tells what is wrong.
@@ -43,6 +74,17 @@ impl Database {
         address: DocumentAddress,
         missing: Missing,
     ) -> Option<Document> {
+        self.with_document(address, missing, |found| found.to_document())
+    }
+
+    /// Looks at the document at an address where it lies; `None` as of
+    /// [`Database::document_in_blocks`].
+    pub fn with_document<R>(
+        &self,
+        address: DocumentAddress,
+        missing: Missing,
+        look: impl FnOnce(&Resident<'_>) -> R,
+    ) -> Option<R> {
         let (offset, most) = (address.offset(), self.most_to_read(address));
         if self.documents.is_off() || most == 0 || most > LARGEST_DOCUMENT_BYTES {
             return None;
@@ -52,55 +94,62 @@ impl Database {
         if (last + 1) * BLOCK_BYTES > self.log.written_end() {
             return None;
         }
-        let start = (offset % BLOCK_BYTES) as usize;
-        let bytes = match first == last {
-            true => self.block(first, missing)?,
-            false => self.joined(first, last, missing)?,
-        };
-        match self.log.parse_shared(offset, &bytes, start).ok()? {
-            Parsed::Complete(record) => self.document_of(offset, record).ok(),
-            Parsed::NeedsBytes(..) => None,
+        if first != last {
+            let bytes = self.joined(offset, most, missing)?;
+            return self.look_at(address, &bytes, 0, look);
         }
+        let start = (offset % BLOCK_BYTES) as usize;
+        let place = self.place(first);
+        if missing == Missing::GiveUp {
+            let look_in = |block: &Block| self.look_at(address, block, start, look);
+            return self.documents.with(place, look_in).flatten();
+        }
+        let block = self.read_blocks(first, 1).ok()?;
+        self.documents.put(place, &block);
+        self.look_at(address, &block, start, look)
+    }
+
+    fn look_at<R>(
+        &self,
+        address: DocumentAddress,
+        block: &Block,
+        start: usize,
+        look: impl FnOnce(&Resident<'_>) -> R,
+    ) -> Option<R> {
+        let (sequence, key, value) = self.document_in(address, &block[start..]).ok()?;
+        Some(look(&Resident {
+            sequence,
+            key,
+            value,
+            block,
+            value_at: start + RECORD_HEADER_BYTES + key.len(),
+        }))
     }
 
     fn place(&self, number: u64) -> u64 {
         self.log.cuts() << NUMBER_BITS | number
     }
 
-    fn block(&self, number: u64, missing: Missing) -> Option<Block> {
-        let place = self.place(number);
-        if let Some(block) = self.documents.get(place) {
-            return Some(block);
-        }
+    /// The bytes of a document that lies in several blocks.
+    fn joined(&self, offset: u64, most: u64, missing: Missing) -> Option<Block> {
+        let (first, last) = (offset / BLOCK_BYTES, (offset + most - 1) / BLOCK_BYTES);
+        let start = (offset % BLOCK_BYTES) as usize;
         if missing == Missing::GiveUp {
-            return None;
-        }
-        let block = self.read_blocks(number, 1).ok()?;
-        self.documents.put(place, &block);
-        Some(block)
-    }
-
-    /// The bytes of neighbouring blocks.
-    fn joined(&self, first: u64, last: u64, missing: Missing) -> Option<Block> {
-        let cached: Vec<Option<Block>> = (first..=last)
-            .map(|number| self.documents.get(self.place(number)))
-            .collect();
-        if cached.iter().all(Option::is_some) {
-            let blocks: Vec<u8> = cached
-                .iter()
-                .flatten()
-                .flat_map(|block| &**block)
-                .copied()
-                .collect();
-            return Some(blocks.into());
-        }
-        if missing == Missing::GiveUp {
-            return None;
+            let mut bytes = Vec::with_capacity(most as usize);
+            for number in first..=last {
+                let from = if number == first { start } else { 0 };
+                let left = most as usize - bytes.len();
+                self.documents.with(self.place(number), |block| {
+                    let until = block.len().min(from + left);
+                    bytes.extend_from_slice(&block[from..until]);
+                })?;
+            }
+            return Some(bytes.into());
         }
         // One read, also where one of them was there.
         let bytes = self.read_blocks(first, last + 1 - first).ok()?;
         self.offer_blocks(first * BLOCK_BYTES, &bytes, u64::MAX);
-        Some(bytes)
+        Some(bytes[start..start + most as usize].into())
     }
 
     fn read_blocks(&self, number: u64, count: u64) -> Result<Block> {

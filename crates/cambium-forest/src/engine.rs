@@ -5,11 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use cambium_api::backup::copy_entries;
 use cambium_api::limits::{check_key, check_value};
 use cambium_api::{
     Capabilities, CheckReport, CompactOptions, CompactReport, Cursor, Direction, Engine,
     EngineKind, IterationOrder, KeyKind, KeyRange, Operation, OptionSpec, OptionValues,
-    Precondition, Progress, ProgressSink, Reader, ResumeToken, Snapshot, Statistics, WriteBatch,
+    Precondition, ProgressSink, Reader, ResumeToken, Snapshot, Statistics, WriteBatch,
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
 use cambium_io::{Environment, StepOutcome};
@@ -352,7 +353,6 @@ impl Engine for ForestStore {
 
 /// Writes the state of now, all namespaces, into a new store of the same shape.
 fn back_up(core: &Arc<Core>, destination: &Path, progress: &dyn ProgressSink) -> Result<()> {
-    const BATCH_BYTES: u64 = 4 << 20;
     let pin = core.pin()?;
     let copy = Forest.create(&core.environment, destination, &core.shape.as_options())?;
     let mut done = 0;
@@ -360,20 +360,7 @@ fn back_up(core: &Arc<Core>, destination: &Path, progress: &dyn ProgressSink) ->
         let into = copy.namespace(&name)?;
         let range = KeyRange::all();
         let mut cursor = EntryCursor::new(pin.again()?, number, range, Direction::Forward);
-        let mut batch = WriteBatch::new();
-        while let Some(entry) = cursor.next()? {
-            batch.put(&entry.key, &entry.value);
-            done += 1;
-            if batch.bytes() > BATCH_BYTES {
-                into.write(std::mem::take(&mut batch), Durability::Buffered)?;
-                progress.report(Progress {
-                    phase: "backup",
-                    done,
-                    total: None,
-                });
-            }
-        }
-        into.write(batch, Durability::Buffered)?;
+        copy_entries(&mut cursor, &*into, &mut done, progress)?;
     }
     copy.sync()?;
     copy.close()

@@ -35,6 +35,11 @@ impl Nodes<'_> {
         if let Some(node) = self.database.nodes.get(address.0) {
             return Ok(node);
         }
+        self.miss(address)
+    }
+
+    /// Reads a node that is not cached, and caches it.
+    fn miss(&self, address: NodeAddress) -> Result<Node> {
         let node = self.read_from_file(address)?;
         self.database.nodes.put(address.0, &node);
         Ok(node)
@@ -123,6 +128,13 @@ impl NodeReader for Nodes<'_> {
 
     fn read(&self, address: NodeAddress) -> Result<Node> {
         self.fetch(address)
+    }
+
+    fn visit(&self, address: NodeAddress, look: &mut dyn FnMut(&Node)) -> Result<()> {
+        match self.database.nodes.with(address.0, &mut *look) {
+            Some(()) => Ok(()),
+            None => self.miss(address).map(|node| look(&node)),
+        }
     }
 
     fn read_many(&self, addresses: &[NodeAddress]) -> Result<Vec<Node>> {

@@ -184,7 +184,16 @@ impl Core {
         if !address.may_match(key) {
             return Ok(None);
         }
-        let document = self.document(&view.database, address)?;
+        // Where the document is cached, it is looked at where it lies.
+        let resident = view
+            .database
+            .with_document(address, Missing::GiveUp, |found| {
+                (found.key == key).then(|| found.value())
+            });
+        if let Some(value) = resident {
+            return Ok(value);
+        }
+        let document = self.document_from_file(&view.database, address)?;
         Ok((*document.key == *key).then_some(document.value))
     }
 
@@ -193,6 +202,14 @@ impl Core {
         if let Some(document) = database.document_in_blocks(address, Missing::GiveUp) {
             return Ok(document);
         }
+        self.document_from_file(database, address)
+    }
+
+    fn document_from_file(
+        &self,
+        database: &Database,
+        address: DocumentAddress,
+    ) -> Result<Document> {
         self.counters.document_reads.fetch_add(1, Ordering::Relaxed);
         if !self.has_bug(crate::seeded_bug::SeededBug::NoChecksum) {
             if let Some(document) = database.document_in_blocks(address, Missing::Read) {

@@ -46,6 +46,17 @@ pub trait NodeReader: Send + Sync {
     /// `Corruption` if the block is not the node of that address; `Io`.
     fn read(&self, address: NodeAddress) -> Result<Node>;
 
+    /// Looks into a node where it lies, without a reference of its own: what a
+    /// descent does with each. `look` is called once if the answer is `Ok`, and
+    /// must not read.
+    ///
+    /// # Errors
+    /// As [`NodeReader::read`].
+    fn visit(&self, address: NodeAddress, look: &mut dyn FnMut(&Node)) -> Result<()> {
+        look(&self.read(address)?);
+        Ok(())
+    }
+
     /// Several nodes; those that are not cached go to the device together.
     fn read_many(&self, addresses: &[NodeAddress]) -> Result<Vec<Node>> {
         addresses

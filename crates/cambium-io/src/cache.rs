@@ -1,20 +1,26 @@
 //! One cache of verified or raw blocks for all stores of an environment.
 //!
 //! What is cached never changes: files that are written once and then only
-//! read. So a block is never wrong, only pushed out. The cache is sharded, bounded
-//! in bytes and scan-resistant (`quick_cache`: what is asked for twice is not
-//! pushed out by what is asked for once).
+//! read. So a block is never wrong, only pushed out.
+//!
+//! Most lookups of a store that fits end here, and what they cost is memory that
+//! is not in the processor's caches. So the cache is a table of small *sets*, each
+//! a lock, the keys of its few blocks and the blocks themselves, side by side: a
+//! lookup touches two or three lines, and [`CachedFile::with`] looks into a block
+//! where it lies, without counting a reference.
+//!
+//! It is bounded in bytes. A block is *new* until it is asked for again, and then
+//! *kept*. New ones are pushed out first, in the order of a hand that goes round;
+//! kept ones age only while they fill more than three quarters. So a scan pushes
+//! out what other scans brought, and nothing else.
 //!
 //! A file that takes part has an identity of its own ([`CachedFile`]), given out
 //! anew at each opening, so what an earlier file of the same name left behind is
 //! never found. It counts its own hits and misses.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-
-use foldhash::fast::FixedState;
-use quick_cache::sync::{Cache, DefaultLifecycle};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::counter::StripedCounter;
 
@@ -22,28 +28,59 @@ use crate::counter::StripedCounter;
 /// its place.
 pub const DEFAULT_CACHE_BYTES: u64 = 64 << 20;
 
-/// What an entry costs beside its bytes: its key, its place in the tables, and
-/// what the allocator adds.
+/// What an entry costs beside its bytes: its place in a set, and what the
+/// allocator adds.
 const OVERHEAD_BYTES: u64 = 112;
-/// A block of common size: what the tables are laid out for.
+/// A block of common size: what the table is laid out for.
 const COMMON_BLOCK_BYTES: u64 = 4096;
+/// Blocks of a set: their keys and the lock share a line.
+const WAYS: usize = 6;
+/// Most uses that are remembered of a block.
+const MOST_USES: u8 = 3;
+/// Bits of a key that are a file's own; the others tell files apart.
+const PLACE_BITS: u32 = 44;
 
 /// Cached bytes, shared with whoever was answered with them.
 pub type Block = Arc<[u8]>;
 
-/// The file's identity, and a place of the file's owner's choosing.
-type Key = (u64, u64);
+/// A few blocks whose keys have the same hash.
+#[derive(Debug, Default)]
+struct Set {
+    keys: [u64; WAYS],
+    blocks: [Option<Block>; WAYS],
+    /// 0 while a block is new.
+    uses: [AtomicU8; WAYS],
+}
 
-#[derive(Clone, Debug)]
-struct Weight;
+impl Set {
+    fn way_of(&self, key: u64) -> Option<usize> {
+        (0..WAYS).find(|&way| self.keys[way] == key && self.blocks[way].is_some())
+    }
 
-impl quick_cache::Weighter<Key, Block> for Weight {
-    fn weight(&self, _: &Key, block: &Block) -> u64 {
-        block.len() as u64 + OVERHEAD_BYTES
+    /// A free way, or the one that was used least.
+    fn way_for_new(&mut self) -> usize {
+        if let Some(free) = self.blocks.iter().position(Option::is_none) {
+            return free;
+        }
+        let uses = |way: &usize| self.uses[*way].load(Ordering::Relaxed);
+        (0..WAYS).min_by_key(uses).unwrap_or(0)
     }
 }
 
-type Blocks = Cache<Key, Block, Weight, FixedState, DefaultLifecycle<Key, Block>>;
+/// A set on cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Place(RwLock<Set>);
+
+impl Place {
+    fn read(&self) -> RwLockReadGuard<'_, Set> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Set> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// A cache of blocks, bounded in bytes.
 ///
@@ -58,8 +95,18 @@ type Blocks = Cache<Key, Block, Weight, FixedState, DefaultLifecycle<Key, Block>
 pub struct BlockCache {
     capacity: u64,
     /// Made at first use.
-    blocks: OnceLock<Blocks>,
-    next_file: AtomicU64,
+    sets: OnceLock<Box<[Place]>>,
+    bytes: AtomicU64,
+    /// Bytes of blocks that were asked for again.
+    kept_bytes: AtomicU64,
+    /// The set that is looked at next for something to push out.
+    hand: AtomicUsize,
+    /// The next identity, and those that were given back.
+    identities: Mutex<(u64, Vec<u64>)>,
+}
+
+fn weight(block: &Block) -> u64 {
+    block.len() as u64 + OVERHEAD_BYTES
 }
 
 impl BlockCache {
@@ -67,8 +114,11 @@ impl BlockCache {
     pub fn new(capacity: u64) -> Arc<Self> {
         Arc::new(BlockCache {
             capacity,
-            blocks: OnceLock::new(),
-            next_file: AtomicU64::new(0),
+            sets: OnceLock::new(),
+            bytes: AtomicU64::new(0),
+            kept_bytes: AtomicU64::new(0),
+            hand: AtomicUsize::new(0),
+            identities: Mutex::default(),
         })
     }
 
@@ -79,26 +129,151 @@ impl BlockCache {
 
     /// Bytes that it holds.
     pub fn bytes(&self) -> u64 {
-        self.blocks.get().map_or(0, Cache::weight)
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// An identity for a file that was opened.
     pub fn file(self: &Arc<Self>) -> CachedFile {
+        let mut identities = self.identities();
+        let (next, free) = &mut *identities;
+        let file = free.pop().unwrap_or_else(|| {
+            *next += 1;
+            *next
+        });
         CachedFile {
             cache: self.clone(),
-            file: self.next_file.fetch_add(1, Ordering::Relaxed),
+            file,
             hits: StripedCounter::default(),
             misses: StripedCounter::default(),
         }
     }
 
-    fn blocks(&self) -> &Blocks {
-        self.blocks.get_or_init(|| {
-            let expected = (self.capacity / COMMON_BLOCK_BYTES).clamp(16, 1 << 20);
-            let hasher = FixedState::with_seed(0); // its keys are numbers of ours
-            let lifecycle = DefaultLifecycle::default();
-            Cache::with(expected as usize, self.capacity, Weight, hasher, lifecycle)
+    fn identities(&self) -> std::sync::MutexGuard<'_, (u64, Vec<u64>)> {
+        self.identities
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sets(&self) -> &[Place] {
+        self.sets.get_or_init(|| {
+            // Half as many ways again as blocks, so that few sets overflow.
+            let blocks = self.capacity / (COMMON_BLOCK_BYTES + OVERHEAD_BYTES) + 1;
+            let sets = (blocks * 3 / 2).div_ceil(WAYS as u64).max(4);
+            (0..sets).map(|_| Place::default()).collect()
         })
+    }
+
+    fn place(&self, key: u64) -> &Place {
+        let sets = self.sets();
+        let product = u128::from(key ^ 0x9e37_79b9_7f4a_7c15) * 0xa076_1d64_78bd_642f;
+        let hash = (product as u64) ^ (product >> 64) as u64;
+        &sets[((u128::from(hash) * sets.len() as u128) >> 64) as usize]
+    }
+
+    fn with<R>(&self, key: u64, look: impl FnOnce(&Block) -> R) -> Option<R> {
+        let set = self.place(key).read();
+        let way = set.way_of(key)?;
+        let block = set.blocks[way].as_ref()?;
+        // Under this lock nobody but other readers changes it.
+        let uses = &set.uses[way];
+        let seen = uses.load(Ordering::Relaxed);
+        if seen < MOST_USES {
+            let counted =
+                uses.compare_exchange(seen, seen + 1, Ordering::Relaxed, Ordering::Relaxed);
+            if seen == 0 && counted.is_ok() {
+                self.kept_bytes.fetch_add(weight(block), Ordering::Relaxed);
+            }
+        }
+        Some(look(block))
+    }
+
+    fn put(&self, key: u64, block: &Block) {
+        let bytes = weight(block);
+        if bytes > self.capacity {
+            return;
+        }
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.make_room();
+        let mut set = self.place(key).write();
+        let (way, uses) = match set.way_of(key) {
+            Some(way) => (way, set.uses[way].load(Ordering::Relaxed)),
+            None => (set.way_for_new(), 0),
+        };
+        self.take(&mut set, way);
+        if uses > 0 {
+            self.kept_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        set.keys[way] = key;
+        set.blocks[way] = Some(block.clone());
+        set.uses[way] = AtomicU8::new(uses);
+    }
+
+    /// Empties a way.
+    fn take(&self, set: &mut Set, way: usize) {
+        let Some(block) = set.blocks[way].take() else {
+            return;
+        };
+        self.bytes.fetch_sub(weight(&block), Ordering::Relaxed);
+        if set.uses[way].swap(0, Ordering::Relaxed) > 0 {
+            self.kept_bytes.fetch_sub(weight(&block), Ordering::Relaxed);
+        }
+    }
+
+    /// Pushes out until the bound holds. New blocks go at once, kept ones after
+    /// the hand has passed them as often as they were used.
+    fn make_room(&self) {
+        let sets = self.sets();
+        // Once round finds every new block; as often again ages every kept one.
+        let most = sets.len() * (usize::from(MOST_USES) + 3);
+        for looked_at in 0..most {
+            if self.bytes() <= self.capacity {
+                return;
+            }
+            let hand = self.hand.fetch_add(1, Ordering::Relaxed) % sets.len();
+            let mut set = sets[hand].write();
+            let ages = looked_at > 2 * sets.len()
+                || self.kept_bytes.load(Ordering::Relaxed) > self.capacity / 4 * 3;
+            for way in 0..WAYS {
+                if set.blocks[way].is_none() {
+                    continue;
+                }
+                let uses = set.uses[way].load(Ordering::Relaxed);
+                if uses == 0 {
+                    self.take(&mut set, way);
+                } else if ages {
+                    self.age(&set, way, uses);
+                }
+                if self.bytes() <= self.capacity {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn age(&self, set: &Set, way: usize, uses: u8) {
+        set.uses[way].store(uses - 1, Ordering::Relaxed);
+        if let (1, Some(block)) = (uses, &set.blocks[way]) {
+            self.kept_bytes.fetch_sub(weight(block), Ordering::Relaxed);
+        }
+    }
+
+    fn remove(&self, key: u64) {
+        let mut set = self.place(key).write();
+        if let Some(way) = set.way_of(key) {
+            self.take(&mut set, way);
+        }
+    }
+
+    /// Takes out all blocks of a file.
+    fn forget(&self, file: u64) {
+        for place in self.sets.get().into_iter().flat_map(|sets| sets.iter()) {
+            let mut set = place.write();
+            for way in 0..WAYS {
+                if set.keys[way] >> PLACE_BITS == file {
+                    self.take(&mut set, way);
+                }
+            }
+        }
     }
 }
 
@@ -126,12 +301,26 @@ impl CachedFile {
         self.cache.capacity == 0
     }
 
+    /// Places of 2^44 and more have no key: they are never kept.
+    fn key(&self, place: u64) -> Option<u64> {
+        let is_small = place >> PLACE_BITS == 0 && self.file >> (64 - PLACE_BITS) == 0;
+        let has_one = is_small && !self.is_off();
+        has_one.then_some(self.file << PLACE_BITS | place)
+    }
+
     /// The block at a place, if it is cached. Counted as a hit or a miss.
     pub fn get(&self, place: u64) -> Option<Block> {
+        self.with(place, Block::clone)
+    }
+
+    /// Looks into the block at a place where it lies, if it is cached. Counted
+    /// as a hit or a miss. `look` must be short, and ask nothing of the cache:
+    /// whoever puts a block beside this one waits for it.
+    pub fn with<R>(&self, place: u64, look: impl FnOnce(&Block) -> R) -> Option<R> {
         if self.is_off() {
             return None;
         }
-        let found = self.cache.blocks().get(&(self.file, place));
+        let found = self.key(place).and_then(|key| self.cache.with(key, look));
         match found {
             Some(_) => self.hits.add(1),
             None => self.misses.add(1),
@@ -141,17 +330,15 @@ impl CachedFile {
 
     /// Offers a block.
     pub fn put(&self, place: u64, block: &Block) {
-        if !self.is_off() {
-            self.cache
-                .blocks()
-                .insert((self.file, place), block.clone());
+        if let Some(key) = self.key(place) {
+            self.cache.put(key, block);
         }
     }
 
     /// Takes a block out that nobody will ask for again.
     pub fn remove(&self, place: u64) {
-        if !self.is_off() {
-            self.cache.blocks().remove(&(self.file, place));
+        if let Some(key) = self.key(place) {
+            self.cache.remove(key);
         }
     }
 
@@ -164,10 +351,9 @@ impl CachedFile {
 impl Drop for CachedFile {
     fn drop(&mut self) {
         // Nobody else's cache goes away with its last file by itself.
-        if let Some(blocks) = self.cache.blocks.get() {
-            if Arc::strong_count(&self.cache) > 1 {
-                blocks.retain(|(file, _), _| *file != self.file);
-            }
+        if Arc::strong_count(&self.cache) > 1 {
+            self.cache.forget(self.file);
+            self.cache.identities().1.push(self.file);
         }
     }
 }
@@ -234,6 +420,48 @@ mod tests {
         }
         let left = (0..50).filter(|&place| file.get(place).is_some()).count();
         assert!(left > 40, "{left} of 50 are left");
+    }
+
+    #[test]
+    fn threads_that_read_write_and_remove_see_their_own_bytes() {
+        let cache = BlockCache::new(256 << 10);
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let file = cache.file();
+                scope.spawn(move || {
+                    let mut random = thread + 1;
+                    for _ in 0..20_000 {
+                        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                        let place = (random >> 33) % 100;
+                        match random >> 60 {
+                            0 => file.remove(place),
+                            1..=5 => file.put(place, &block(place as u8)),
+                            _ => {
+                                let byte = file.with(place, |block| block[7]);
+                                assert!(byte.is_none_or(|byte| byte == place as u8));
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        assert!(cache.bytes() <= 256 << 10);
+        assert_eq!(cache.bytes(), 0, "every file is gone");
+        assert_eq!(cache.kept_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_block_of_any_size_keeps_the_bound() {
+        let cache = BlockCache::new(100_000);
+        let file = cache.file();
+        for place in 0..2_000 {
+            let size = [64, 4_096, 30_000, 99_000, 200_000][place as usize % 5];
+            file.put(place, &vec![1; size].into());
+            _ = file.get(place / 2);
+            assert!(cache.bytes() <= 100_000, "{}", cache.bytes());
+        }
+        file.put(1 << PLACE_BITS, &block(1));
+        assert_eq!(file.get(1 << PLACE_BITS), None, "it has no key");
     }
 
     #[test]

@@ -575,20 +575,6 @@ impl LogFile {
         Ok(Some((header, payload)))
     }
 
-    /// The same for a record that begins at `start` of shared bytes; its payload
-    /// shares them.
-    pub fn parse_shared(&self, offset: u64, bytes: &Arc<[u8]>, start: usize) -> Result<Parsed> {
-        let rest = bytes.get(start..).unwrap_or_default();
-        let header = RecordHeader::decode(rest, &self.seed, offset)
-            .map_err(|reason| self.not_a_record(offset, reason))?;
-        let total = RECORD_HEADER_BYTES + header.payload_bytes as usize;
-        if total > rest.len() {
-            return Ok(Parsed::NeedsBytes(header, total));
-        }
-        let payload = Value::part_of(bytes, start + RECORD_HEADER_BYTES..start + total);
-        self.complete(offset, header, payload).map(Parsed::Complete)
-    }
-
     fn complete(&self, offset: u64, header: RecordHeader, payload: Value) -> Result<Record> {
         header
             .check_payload(&payload)

@@ -81,7 +81,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "none, lz4 or zstd",
         "none",
         false,
-        "Of the blocks of new tables, which hold keys, pointers and inline values; never of values in the log.",
+        "Of the blocks of new tables, which hold keys, pointers and inline values; never of values in the log. zstd needs a program built with that feature.",
     ),
     spec(
         "table_bytes",

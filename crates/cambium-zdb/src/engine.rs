@@ -7,18 +7,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cambium_api::limits::{check_key, check_value};
+use cambium_api::backup::copy_entries;
+use cambium_api::limits::check_value;
 use cambium_api::{
-    Capabilities, CheckReport, CompactOptions, CompactReport, Cursor, Direction, Engine,
-    EngineKind, IterationOrder, KeyKind, KeyRange, Operation, OptionSpec, OptionValues,
-    Precondition, Progress, ProgressSink, Reader, ResumeToken, Snapshot, Statistics, WriteBatch,
+    Capabilities, CheckReport, CompactOptions, CompactReport, Cursor, Engine, EngineKind,
+    IterationOrder, KeyKind, KeyRange, Operation, OptionSpec, OptionValues, Precondition,
+    ProgressSink, Reader, Snapshot, Statistics, WriteBatch,
 };
-use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
+use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::{Environment, StepOutcome};
 use foldhash::fast::FixedState;
 
 use crate::core::Core;
-use crate::cursor::{BucketCursor, InsertionCursor, IntegerCursor, integer_bounds, integer_key};
+use crate::cursor::{integer_bounds, integer_key};
 use crate::format::FORMAT_VERSION;
 use crate::options::{ENGINE, Keys, OPTIONS};
 use crate::read::Pin;
@@ -32,13 +33,13 @@ pub struct Zdb;
 /// An open `zdb` store.
 #[derive(Debug)]
 pub struct ZdbStore {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
 }
 
 /// A kept moment of a `zdb` store.
 #[derive(Debug)]
-struct ZdbSnapshot {
-    pin: Pin,
+pub(crate) struct ZdbSnapshot {
+    pub pin: Pin,
 }
 
 impl EngineKind for Zdb {
@@ -233,136 +234,6 @@ fn keep_last_of_each_key(changes: &mut Vec<Change>) {
     }
 }
 
-fn refuse_order(keys: Keys, what: &'static str) -> Result<()> {
-    match keys {
-        Keys::Integer => Ok(()),
-        Keys::String => Err(unordered(what)),
-    }
-}
-
-fn scan_at(pin: Pin, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
-    refuse_order(pin.core.shape.keys, "scan")?;
-    Ok(Box::new(IntegerCursor::new(
-        pin,
-        integer_bounds(range),
-        direction,
-    )))
-}
-
-fn iterate_at(
-    pin: Pin,
-    order: IterationOrder,
-    resume: Option<&ResumeToken>,
-) -> Result<Box<dyn Cursor>> {
-    match (pin.core.shape.keys, order) {
-        (Keys::String, IterationOrder::Any) => Ok(Box::new(match resume {
-            None => BucketCursor::new(pin),
-            Some(token) => BucketCursor::resumed(pin, token)?,
-        })),
-        (Keys::String, _) => Err(unordered("iterating in an order")),
-        (Keys::Integer, IterationOrder::Insertion) => Ok(Box::new(match resume {
-            None => InsertionCursor::new(pin),
-            Some(token) => InsertionCursor::resumed(pin, token)?,
-        })),
-        (Keys::Integer, _) => Ok(Box::new(match resume {
-            None => IntegerCursor::new(pin, Some((0, u64::MAX)), Direction::Forward),
-            Some(token) => IntegerCursor::resumed(pin, token)?,
-        })),
-    }
-}
-
-fn multi_get_at(pin: &Pin, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
-    pin.core.check_open()?;
-    match pin.core.shape.keys {
-        Keys::String => pin.core.string_multi_get_at(keys, pin),
-        Keys::Integer => {
-            let keys = keys
-                .iter()
-                .map(|key| integer_key(key))
-                .collect::<Result<Vec<_>>>()?;
-            let entries = pin.core.read_versions(&keys, pin.sequence)?;
-            Ok(entries
-                .into_iter()
-                .map(|entry| entry.map(|entry| entry.value))
-                .collect())
-        }
-    }
-}
-
-impl Reader for ZdbStore {
-    fn get(&self, key: &[u8]) -> Result<Option<Value>> {
-        self.core.check_open()?;
-        match self.core.shape.keys {
-            Keys::Integer => self.core.read_latest(integer_key(key)?),
-            Keys::String => {
-                check_key(key)?;
-                self.core.string_get(key)
-            }
-        }
-    }
-
-    fn get_into(&self, key: &[u8], buffer: &mut Vec<u8>) -> Result<bool> {
-        buffer.clear();
-        let Some(value) = self.get(key)? else {
-            return Ok(false);
-        };
-        buffer.extend_from_slice(&value);
-        Ok(true)
-    }
-
-    fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
-        multi_get_at(&self.core.pin()?, keys)
-    }
-
-    fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
-        scan_at(self.core.pin()?, range, direction)
-    }
-
-    fn iterate(
-        &self,
-        order: IterationOrder,
-        resume: Option<&ResumeToken>,
-    ) -> Result<Box<dyn Cursor>> {
-        iterate_at(self.core.pin()?, order, resume)
-    }
-}
-
-impl Reader for ZdbSnapshot {
-    fn get(&self, key: &[u8]) -> Result<Option<Value>> {
-        let core = &self.pin.core;
-        core.check_open()?;
-        match core.shape.keys {
-            Keys::Integer => {
-                let entry = core.read_version(integer_key(key)?, Some(self.pin.sequence))?;
-                Ok(entry.map(|entry| entry.value))
-            }
-            Keys::String => core.string_get_at(key, &self.pin),
-        }
-    }
-
-    fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
-        multi_get_at(&self.pin, keys)
-    }
-
-    fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
-        scan_at(self.pin.again()?, range, direction)
-    }
-
-    fn iterate(
-        &self,
-        order: IterationOrder,
-        resume: Option<&ResumeToken>,
-    ) -> Result<Box<dyn Cursor>> {
-        iterate_at(self.pin.again()?, order, resume)
-    }
-}
-
-impl Snapshot for ZdbSnapshot {
-    fn sequence(&self) -> SequenceNumber {
-        SequenceNumber(self.pin.sequence)
-    }
-}
-
 impl Engine for ZdbStore {
     fn capabilities(&self) -> Capabilities {
         let integer = self.core.shape.keys == Keys::Integer;
@@ -505,26 +376,11 @@ fn back_up(
     destination: &Path,
     progress: &dyn ProgressSink,
 ) -> Result<()> {
-    const BATCH_BYTES: u64 = 4 << 20;
     let mut options = core.shape.as_options(core.buckets.count());
     // What is in this store already is welcome in its copy.
     options.set("sparse_tables", "16777216");
     options.set("max_tables", "16777216");
     let copy = Zdb.create(&core.environment, destination, &options)?;
-    let mut batch = WriteBatch::new();
-    let mut done = 0;
-    while let Some(entry) = cursor.next()? {
-        batch.put(&entry.key, &entry.value);
-        done += 1;
-        if batch.bytes() > BATCH_BYTES {
-            copy.write(std::mem::take(&mut batch), Durability::Buffered)?;
-            progress.report(Progress {
-                phase: "backup",
-                done,
-                total: None,
-            });
-        }
-    }
-    copy.write(batch, Durability::Synced)?;
+    copy_entries(&mut *cursor, &*copy, &mut 0, progress)?;
     copy.close()
 }

@@ -50,6 +50,7 @@ mod key_cache;
 mod open;
 pub mod options;
 mod read;
+mod reader;
 mod rebuild;
 mod recovery;
 mod repair;

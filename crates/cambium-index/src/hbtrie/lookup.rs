@@ -119,8 +119,11 @@ pub fn find<R: NodeReader + ?Sized>(
 ) -> Result<Option<u64>> {
     let mut lookup = Lookup::new(options, root);
     loop {
-        let node = reader.read(lookup.address())?;
-        match lookup.feed(reader, &node, key)? {
+        let mut progress = Ok(Progress::Missing);
+        reader.visit(lookup.address(), &mut |node| {
+            progress = lookup.feed(reader, node, key);
+        })?;
+        match progress? {
             Progress::Node(_) => {}
             Progress::Document(document) => return Ok(Some(document)),
             Progress::Missing => return Ok(None),

@@ -7,6 +7,9 @@
 //! to a new file piece by piece while reads go on: a reader sees the old
 //! position with the old file, or the new with the new.
 
+mod pieces;
+mod switch;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -294,85 +297,6 @@ impl Table {
         }
     }
 
-    /// Brings a piece into memory. Reading happens outside the lock.
-    pub fn load_piece(&self, piece: usize) -> Result<()> {
-        let on_disk = {
-            let state = self.piece(piece);
-            if state.slots.is_some() {
-                return Ok(());
-            }
-            state.on_disk
-        };
-        let slots = self.read_piece(piece, on_disk)?;
-        let mut state = self.piece_mut(piece);
-        if state.slots.is_none() && state.on_disk == on_disk {
-            state.slots = Some(slots);
-        }
-        Ok(())
-    }
-
-    /// Brings a piece into memory for a new entry, with space for both copies
-    /// on the device: a checkpoint must not fail for lack of it later, when the
-    /// entry is written.
-    pub fn prepare_piece(&self, piece: usize) -> Result<()> {
-        self.load_piece(piece)?;
-        if self.piece(piece).reserved {
-            return Ok(());
-        }
-        let offset = format::piece_offset(&self.shape, piece, 0);
-        self.index_file
-            .allocate(offset, 2 * u64::from(self.shape.piece_bytes))?;
-        self.piece_mut(piece).reserved = true;
-        Ok(())
-    }
-
-    /// Reads and verifies a piece as the catalog has it.
-    pub fn read_piece(&self, piece: usize, on_disk: u32) -> Result<FlatSlots> {
-        if on_disk == 0 {
-            return Ok(FlatSlots::new(
-                self.shape.slots,
-                self.shape.slots_per_piece(),
-            ));
-        }
-        let (generation, copy) = (on_disk >> 1, on_disk & 1);
-        let offset = format::piece_offset(&self.shape, piece, copy);
-        let mut bytes = vec![0; self.shape.piece_bytes as usize];
-        self.index_file.read_exact_at(&mut bytes, offset)?;
-        let slots = format::decode_piece(
-            &self.shape,
-            &self.seed,
-            self.index_file.path(),
-            offset,
-            generation,
-            piece,
-            &bytes,
-        )?;
-        Ok(FlatSlots::from_bytes(self.shape.slots, slots))
-    }
-
-    /// Writes a piece's image to the copy that does not count, not yet
-    /// synced; answers what the catalog is to hold.
-    pub fn write_piece(
-        &self,
-        piece: usize,
-        on_disk: u32,
-        slots: &[u8],
-        in_place: bool,
-    ) -> Result<u32> {
-        // Generations need only differ from those of the two copies.
-        let generation = ((on_disk >> 1) + 1).max(1) & (u32::MAX >> 1);
-        let generation = generation.max(1);
-        let copy = if in_place {
-            on_disk & 1
-        } else {
-            (on_disk & 1) ^ 1
-        };
-        let offset = format::piece_offset(&self.shape, piece, copy);
-        let bytes = format::encode_piece(&self.shape, &self.seed, offset, generation, piece, slots);
-        self.index_file.write_at(&bytes, offset)?;
-        Ok(generation << 1 | copy)
-    }
-
     /// Points a key at its entry, or at none; keeps the count of live entries.
     /// The piece must be in memory. `meanwhile` runs under the same exclusive
     /// lock of the piece.
@@ -457,74 +381,6 @@ impl Table {
     pub fn is_piece_prepared(&self, piece: usize) -> bool {
         let state = self.piece(piece);
         state.slots.is_some() && state.reserved
-    }
-
-    /// Begins a switch: new entries go to `file`, slots still point into the
-    /// old one until [`Table::switch_piece`] moves them.
-    pub fn begin_switch(&self, place: usize, file: Arc<DataFile>) {
-        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
-        let place = &mut places[place];
-        place.generation += 1;
-        place.previous = Some(std::mem::replace(&mut place.current, file));
-    }
-
-    /// Moves one piece's slots of a place to the new file: `move_slot` answers
-    /// the new position of an old one. The caller has made sure that every
-    /// live entry was copied.
-    pub fn switch_piece(
-        &self,
-        piece: usize,
-        place: usize,
-        move_slot: impl Fn(u64, u64) -> Option<u64>,
-    ) {
-        let file = self.places()[place].current.file.number.0;
-        let mut state = self.piece_mut(piece);
-        state.homes[place].generation += 1;
-        state.homes[place].file = file;
-        let per_piece = self.shape.slots_per_piece();
-        let first = self.first_key + (piece * per_piece) as u64;
-        let Some(slots) = state.slots.as_mut() else {
-            return;
-        };
-        let mut changed = false;
-        for slot in 0..slots.len() {
-            let key = first.wrapping_add(slot as u64);
-            if self.place_of(key) != place {
-                continue;
-            }
-            if let Slot::Position(position) = slots.get(slot) {
-                let moved = move_slot(key, position).map_or(Slot::NeverWritten, Slot::Position);
-                slots.set(slot, moved);
-                changed = true;
-            }
-        }
-        state.dirty |= changed;
-    }
-
-    /// Keys and positions of a piece's live entries at a place.
-    pub fn live_in_piece(&self, piece: usize, place: usize) -> Vec<(u64, u64)> {
-        let state = self.piece(piece);
-        let first = self.first_key + (piece * self.shape.slots_per_piece()) as u64;
-        let Some(slots) = &state.slots else {
-            return Vec::new();
-        };
-        (0..slots.len())
-            .filter_map(|slot| {
-                let key = first.checked_add(slot as u64)?;
-                match slots.get(slot) {
-                    Slot::Position(position) if self.place_of(key) == place => {
-                        Some((key, position))
-                    }
-                    _ => None,
-                }
-            })
-            .collect()
-    }
-
-    /// Ends a switch: the old file has no slot any more.
-    pub fn end_switch(&self, place: usize) -> Option<Arc<DataFile>> {
-        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
-        places[place].previous.take()
     }
 
     /// Bytes of the index that are in memory, and those of the whole range.

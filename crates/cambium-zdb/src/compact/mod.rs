@@ -1,0 +1,255 @@
+//! Compaction: a data file's live entries go to a new file, in the order of
+//! the old one, while reads and writes go on.
+//!
+//! 1. *Copy.* The old file is read from its first record to its end, in steps.
+//!    An entry is live if its slot points at it. Writers go on appending to
+//!    the old file, so the copy catches up in rounds, each shorter.
+//! 2. *Announce.* The new file is synced and the superblock names it as the
+//!    old one's successor: from now on recovery looks at its tail too.
+//! 3. *Switch.* Under the writer lock the last entries are copied, every live
+//!    slot is checked to have been copied (compaction proves that it lost
+//!    nothing), and the slots are moved, piece by piece. New entries go to the
+//!    new file.
+//! 4. *Checkpoint.* Index and superblock name the new file alone; then the old
+//!    one is removed. Snapshots and readers that have it open keep reading it.
+//!
+//! Up to 4, a crash leaves the old file in charge; entries written to the new
+//! one after the switch are brought back from its tail.
+
+mod copy;
+mod switch;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_api::{CompactOptions, CompactReport, Progress, ProgressSink};
+use cambium_base::{Error, Result};
+use cambium_io::{ReadBackend, StepOutcome};
+
+use crate::core::{Core, lock};
+use crate::data_file::DataFile;
+use crate::options::ENGINE;
+use crate::table::Table;
+
+/// A compaction of one data file.
+#[derive(Debug)]
+pub(crate) struct Compaction {
+    table: Arc<Table>,
+    place: usize,
+    old: Arc<DataFile>,
+    new: Arc<DataFile>,
+    /// The old file has been read up to here.
+    position: u64,
+    highest_session: u32,
+    rounds: u32,
+    round_end: u64,
+    /// For each copied key, where its entry lay and lies.
+    moved: HashMap<u64, (u64, u64)>,
+    /// Records in the new file.
+    copied: u64,
+    report: CompactReport,
+}
+
+impl Core {
+    /// Compacts every data file with stale entries.
+    pub fn compact_all(
+        &self,
+        options: &CompactOptions,
+        progress: &dyn ProgressSink,
+    ) -> Result<CompactReport> {
+        self.check_writable()?;
+        refuse_unsupported(options)?;
+        self.cancelled.store(false, Ordering::Release);
+        let started = self.environment.clock.monotonic();
+        let mut all = CompactReport {
+            backend: ReadBackend::Sync,
+            batch: 1,
+            ..CompactReport::default()
+        };
+        let numbers = self.table_numbers();
+        let total = Some(numbers.len() as u64 * u64::from(self.shape.data_files));
+        for (done, number) in numbers.into_iter().enumerate() {
+            for place in 0..self.shape.data_files as usize {
+                progress.report(Progress {
+                    phase: "compact",
+                    done: done as u64 * u64::from(self.shape.data_files) + place as u64,
+                    total,
+                });
+                let Some(table) = self.table(number)? else {
+                    continue;
+                };
+                if table.current_file(place).stale_percent() == 0 && !self.has_stale(&table, place)
+                {
+                    continue;
+                }
+                let mut current = lock(&self.compaction);
+                let compaction = match current.take() {
+                    // The background began this very file: go on with it.
+                    Some(begun) if begun.is_of(number, place) => begun,
+                    Some(other) => {
+                        self.abandon(other);
+                        self.begin_compaction(number, place)?
+                    }
+                    None => self.begin_compaction(number, place)?,
+                };
+                add(&mut all, &self.run_compaction(compaction)?);
+            }
+        }
+        all.total_seconds = (self.environment.clock.monotonic() - started).as_secs_f64();
+        Ok(all)
+    }
+
+    fn has_stale(&self, table: &Table, place: usize) -> bool {
+        let file = table.current_file(place);
+        file.entries.load(Ordering::Relaxed) > file.live.load(Ordering::Relaxed)
+    }
+
+    fn run_compaction(&self, mut compaction: Compaction) -> Result<CompactReport> {
+        loop {
+            if self.cancelled.load(Ordering::Acquire) {
+                self.abandon(compaction);
+                return Err(Error::Cancelled);
+            }
+            match self.advance_compaction(&mut compaction, u64::MAX) {
+                Ok(true) => return self.finish_compaction(compaction),
+                Ok(false) => {}
+                Err(error) => {
+                    self.abandon(compaction);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Does a piece of background compaction.
+    pub fn compaction_step(&self, budget: u64) -> Result<StepOutcome> {
+        let mut current = lock(&self.compaction);
+        let mut compaction = match current.take() {
+            Some(compaction) => compaction,
+            None => match self.most_stale_file()? {
+                Some((table, place)) => self.begin_compaction(table, place)?,
+                None => return Ok(StepOutcome::Idle),
+            },
+        };
+        match self.advance_compaction(&mut compaction, budget) {
+            Ok(true) => self
+                .finish_compaction(compaction)
+                .map(|_| StepOutcome::Again),
+            Ok(false) => {
+                *current = Some(compaction);
+                Ok(StepOutcome::Again)
+            }
+            Err(error) => {
+                self.abandon(compaction);
+                Err(error)
+            }
+        }
+    }
+
+    /// The data file that most deserves a compaction, if any passes the
+    /// threshold.
+    fn most_stale_file(&self) -> Result<Option<(u64, usize)>> {
+        let threshold = self.tuning.compaction_threshold;
+        if threshold >= 100 || self.poison.get().is_some() {
+            return Ok(None);
+        }
+        let best = self
+            .open_tables()
+            .iter()
+            .flat_map(|table| table.current_files())
+            .filter(|file| file.log.end() >= self.tuning.compaction_least_bytes)
+            .map(|file| (file.stale_percent(), file.table, file.place as usize))
+            .filter(|&(stale, ..)| stale > 0 && stale >= threshold)
+            .max();
+        Ok(best.map(|(_, table, place)| (table, place)))
+    }
+
+    fn begin_compaction(&self, number: u64, place: usize) -> Result<Compaction> {
+        self.begin_session()?;
+        let Some(table) = self.table(number)? else {
+            return Err(Error::InvalidArgument(format!(
+                "there is no table {number}"
+            )));
+        };
+        let old = table.current_file(place);
+        let live = old.live.load(Ordering::Relaxed);
+        let entries = old.entries.load(Ordering::Relaxed).max(1);
+        let expected = (old.log.end() as f64 * live as f64 / entries as f64) as u64;
+        let space = self.environment.file_system.space(&self.path)?;
+        if space.available < expected {
+            return Err(Error::NoSpace {
+                path: old.log.path().to_path_buf(),
+                what: format!(
+                    "compaction needs about {expected} bytes for what is live, and {} are free",
+                    space.available
+                ),
+            });
+        }
+        let file = {
+            let mut maintenance = lock(&self.maintenance);
+            maintenance
+                .catalog
+                .new_file(self.environment.randomness.next_u64())
+        };
+        let new = DataFile::create(&self.home, file, (number, place as u32))?;
+        Ok(Compaction {
+            position: old.log.geometry().first_offset,
+            highest_session: 0,
+            rounds: 0,
+            round_end: old.log.end(),
+            moved: HashMap::new(),
+            copied: 0,
+            report: CompactReport::default(),
+            new: Arc::new(new),
+            old,
+            place,
+            table,
+        })
+    }
+
+    /// Lets a compaction go: its file is removed, nothing else has changed.
+    fn abandon(&self, compaction: Compaction) {
+        _ = self
+            .environment
+            .file_system
+            .remove(compaction.new.log.path());
+    }
+
+    /// Abandons the compaction that is going on, before a close.
+    pub fn abandon_compaction(&self) {
+        if let Some(compaction) = lock(&self.compaction).take() {
+            self.abandon(compaction);
+        }
+    }
+}
+
+impl Compaction {
+    fn is_of(&self, table: u64, place: usize) -> bool {
+        self.table.number == table && self.place == place
+    }
+}
+
+fn refuse_unsupported(options: &CompactOptions) -> Result<()> {
+    let asynchronous = options
+        .backend
+        .is_some_and(|backend| backend != ReadBackend::Sync);
+    if !asynchronous && !options.direct && options.batch.is_none_or(|batch| batch == 1) {
+        return options.settings.clone().finish(ENGINE, &[]);
+    }
+    Err(Error::Unsupported {
+        engine: ENGINE,
+        what: "batched or direct reads in compaction: it reads each data file once, from start to end",
+        instead: "leave --io, --batch and --direct away",
+    })
+}
+
+fn add(all: &mut CompactReport, one: &CompactReport) {
+    all.phases.read += one.phases.read;
+    all.phases.write += one.phases.write;
+    all.phases.flush_and_commit += one.phases.flush_and_commit;
+    all.read_operations += one.read_operations;
+    all.bytes_read += one.bytes_read;
+    all.bytes_written += one.bytes_written;
+    all.documents += one.documents;
+}

@@ -1,0 +1,145 @@
+//! The end of a compaction: the new file is announced, switched to, and made
+//! the only one.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_api::CompactReport;
+use cambium_base::{Error, Result};
+
+use super::Compaction;
+use super::copy::prove_complete;
+use crate::core::{Core, Maintenance, Switched, lock};
+use crate::seeded_bug::SeededBug;
+
+impl Core {
+    /// Announces the new file, switches to it and makes that durable.
+    pub(super) fn finish_compaction(&self, mut compaction: Compaction) -> Result<CompactReport> {
+        let started = self.environment.clock.monotonic();
+        let mut maintenance = lock(&self.maintenance);
+        let table = compaction.table.clone();
+        let (number, place) = (table.number, compaction.place);
+        let same = self
+            .table(number)?
+            .is_some_and(|open| Arc::ptr_eq(&open, &table));
+        if !same {
+            // Closed and opened again since: what was copied may be outdated.
+            drop(maintenance);
+            self.abandon(compaction);
+            return Ok(CompactReport::default());
+        }
+        let announced = self.announce(&mut maintenance, &compaction);
+        if let Err(error) = announced {
+            drop(maintenance);
+            self.abandon(compaction);
+            return Err(error);
+        }
+        if let Err(error) = self.switch(&mut compaction) {
+            // Still the old file: withdraw the announcement.
+            if let Some(entry) = maintenance.catalog.tables.get_mut(&number) {
+                entry.files[place].successor = None;
+            }
+            let payload = maintenance.catalog.encode();
+            _ = maintenance.superblock.write(&payload);
+            drop(maintenance);
+            self.abandon(compaction);
+            return Err(error);
+        }
+        maintenance.switched.push(Switched {
+            table: number,
+            place: place as u32,
+            new: compaction.new.file,
+            old_path: compaction.old.log.path().to_path_buf(),
+        });
+        self.checkpoint_locked(&mut maintenance, false)?;
+        self.counters.compactions.fetch_add(1, Ordering::Relaxed);
+        let copied = compaction.report.bytes_written;
+        self.counters
+            .compaction_bytes
+            .fetch_add(copied, Ordering::Relaxed);
+        let busy = self.environment.clock.monotonic() - started;
+        compaction.report.phases.flush_and_commit += busy.as_secs_f64();
+        Ok(compaction.report)
+    }
+
+    /// Makes the new file durable and names it in the superblock as successor.
+    fn announce(&self, maintenance: &mut Maintenance, compaction: &Compaction) -> Result<()> {
+        let new = &compaction.new;
+        new.log.pad_to_block();
+        new.log.flush()?;
+        new.log.sync().map_err(|error| self.poisoned(error))?;
+        self.environment
+            .file_system
+            .sync_directory(&self.path)
+            .map_err(|error| self.poisoned(error))?;
+        let Some(entry) = maintenance.catalog.tables.get_mut(&compaction.table.number) else {
+            return Err(Error::Closed);
+        };
+        entry.files[compaction.place].successor = Some((new.file, new.log.end()));
+        let payload = maintenance.catalog.encode();
+        maintenance.superblock.write(&payload).map_err(|error| {
+            if let Some(entry) = maintenance.catalog.tables.get_mut(&compaction.table.number) {
+                entry.files[compaction.place].successor = None;
+            }
+            self.after_superblock_failure(error)
+        })?;
+        for piece in 0..compaction.table.piece_count() {
+            let state = compaction.table.piece(piece);
+            let needed = state.slots.is_none() && state.on_disk != 0;
+            drop(state);
+            if needed {
+                compaction.table.load_piece(piece)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops writers, copies the rest, proves that nothing is missing, and
+    /// moves the slots.
+    fn switch(&self, compaction: &mut Compaction) -> Result<()> {
+        let careless = self.has_bug(SeededBug::CompactionWithoutCatchUp);
+        // Without writers for the last bytes only.
+        if !careless {
+            self.flush_old(compaction)?;
+            let session = lock(&self.writer).session;
+            self.copy_live(compaction, compaction.old.log.end(), session)?;
+        }
+        let mut writer = lock(&self.writer);
+        compaction
+            .old
+            .log
+            .flush()
+            .map_err(|error| self.poisoned(error))?;
+        if !careless {
+            self.copy_live(compaction, compaction.old.log.end(), writer.session)?;
+        }
+        let (table, place) = (&compaction.table, compaction.place);
+        if !careless {
+            prove_complete(compaction)?;
+        }
+        compaction
+            .new
+            .log
+            .flush()
+            .map_err(|error| self.poisoned(error))?;
+        table.begin_switch(place, compaction.new.clone());
+        for piece in 0..table.piece_count() {
+            table.switch_piece(piece, place, |key, old| {
+                let &(from, to) = compaction.moved.get(&key)?;
+                (from == old).then_some(to)
+            });
+        }
+        table.end_switch(place);
+        let new = &compaction.new;
+        new.entries.store(compaction.copied, Ordering::Relaxed);
+        new.live.store(
+            compaction.old.live.load(Ordering::Relaxed),
+            Ordering::Relaxed,
+        );
+        new.unlogged.store(true, Ordering::Release);
+        if !new.dirty.swap(true, Ordering::AcqRel) {
+            writer.dirty.push(new.clone());
+        }
+        Ok(())
+    }
+}
