@@ -7,9 +7,9 @@
 //!
 //! Only blocks that are wholly behind the log's write end are cached: what is
 //! below it never changes, unless the log is cut back after a write that failed
-//! ([`LogFile::cuts`](cambium_storage::log::LogFile::cuts)), which makes all
-//! places new. A record is verified each time it is looked at, and one that is
-//! unsound in the cache is read again from the file.
+//! ([`LogFile::cuts`](cambium_storage::log::LogFile::cuts)), which leaves
+//! all blocks uncached from then on. A record is verified each time it is looked
+//! at, and one that is unsound in the cache is read again from the file.
 
 use std::sync::Arc;
 

@@ -20,8 +20,7 @@
 //! Most keys are written, looked up by themselves or not at all, and sorted
 //! once, by the flush. So an insertion pays for a hash table alone
 //! ([`table`]), and whoever needs an order makes it, as far as it is missing
-//! ([`order`]). A sorted map in their place took five times as long for each
-//! write, and three times as long for a lookup.
+//! ([`order`]).
 //!
 //! Nobody holds a lock across I/O: `order` is taken before `table`; writers
 //! take the table's alone, for a group of changes.
