@@ -13,7 +13,7 @@ use cambium_api::{
     limits,
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
-use cambium_io::step::BackgroundTask;
+use cambium_io::step::{BackgroundTask, Owner};
 use cambium_io::{Environment, StepOutcome};
 
 use crate::core::{Core, Pin, lock};
@@ -29,7 +29,7 @@ pub struct Alphard;
 /// An open `alphard` store.
 #[derive(Debug)]
 pub struct AlphardStore {
-    core: Arc<Core>,
+    core: Owner<Core>,
 }
 
 /// A kept moment.
@@ -106,16 +106,11 @@ impl EngineKind for Alphard {
 const STEP_BYTES: u64 = 1 << 20;
 
 fn run(core: Arc<Core>) -> Arc<dyn Engine> {
-    let weak = Arc::downgrade(&core);
-    let task = core.environment.executor.spawn(
-        ENGINE,
-        Box::new(move || match weak.upgrade() {
-            None => StepOutcome::Done,
-            // A failure has poisoned the store, or will come again; either
-            // way the next write or close tells the user.
-            Some(core) => core.step(STEP_BYTES).unwrap_or(StepOutcome::Idle),
-        }),
-    );
+    let core = Owner::new(core);
+    // A failure has poisoned the store, or will come again; either way the next
+    // write or close tells the user.
+    let step = core.task(|core| core.step(STEP_BYTES).unwrap_or(StepOutcome::Idle));
+    let task = core.environment.executor.spawn(ENGINE, step);
     _ = core.background.set(task);
     if core.environment.executor.runs_tasks() {
         let workers = (0..core.submissions.count()).map(|at| worker(&core, at));
@@ -125,17 +120,12 @@ fn run(core: Arc<Core>) -> Arc<dyn Engine> {
 }
 
 /// What works on one of the queues of submitted requests.
-fn worker(core: &Arc<Core>, at: usize) -> Box<dyn BackgroundTask> {
-    let weak = Arc::downgrade(core);
-    let task = move || match weak.upgrade() {
-        None => StepOutcome::Done,
-        Some(core) => {
-            core.drain(at);
-            StepOutcome::Idle
-        }
-    };
-    let executor = &core.environment.executor;
-    executor.spawn("alphard requests", Box::new(task))
+fn worker(core: &Owner<Core>, at: usize) -> Box<dyn BackgroundTask> {
+    let task = core.task(move |core| {
+        core.drain(at);
+        StepOutcome::Idle
+    });
+    core.environment.executor.spawn("alphard requests", task)
 }
 
 /// What an engine without an order answers.

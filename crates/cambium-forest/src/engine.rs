@@ -13,6 +13,7 @@ use cambium_api::{
     Precondition, ProgressSink, Reader, ResumeToken, Snapshot, Statistics, WriteBatch,
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
+use cambium_io::step::Owner;
 use cambium_io::{Environment, StepOutcome};
 
 use crate::core::Core;
@@ -29,7 +30,7 @@ pub struct Forest;
 /// An open `forest` store, or a namespace of it.
 #[derive(Debug)]
 pub struct ForestStore {
-    core: Arc<Core>,
+    core: Owner<Core>,
     namespace: u16,
 }
 
@@ -108,16 +109,11 @@ impl EngineKind for Forest {
 const STEP_BYTES: u64 = 4 << 20;
 
 fn run(core: Arc<Core>) -> Arc<dyn Engine> {
-    let weak = Arc::downgrade(&core);
-    let task = core.environment.executor.spawn(
-        "forest",
-        Box::new(move || match weak.upgrade() {
-            None => StepOutcome::Done,
-            // A failure has poisoned the store, or will come again; either
-            // way the next write or close tells the user.
-            Some(core) => core.step(STEP_BYTES).unwrap_or(StepOutcome::Idle),
-        }),
-    );
+    let core = Owner::new(core);
+    // A failure has poisoned the store, or will come again; either way the next
+    // write or close tells the user.
+    let step = core.task(|core| core.step(STEP_BYTES).unwrap_or(StepOutcome::Idle));
+    let task = core.environment.executor.spawn("forest", step);
     _ = core.background.set(task);
     Arc::new(ForestStore { core, namespace: 0 })
 }

@@ -5,7 +5,10 @@
 //! a simulation the test does, so that every interleaving can be had again
 //! from a seed.
 
+use std::cell::Cell;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// What a step says about the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,5 +48,171 @@ pub trait BackgroundTask: Send + Sync + fmt::Debug {
     /// thread to run it on. It takes no further steps then.
     fn failure(&self) -> Option<String> {
         None
+    }
+}
+
+/// A user's hold on a store with background tasks.
+///
+/// Tasks know their store weakly, and hold it for the length of a step. So the
+/// last user's drop alone would return while a step still has the store open, and
+/// whoever opens it again would find it in use. The last `Owner` waits for the
+/// steps that are under way, and lets the store go where the user does.
+///
+/// ```
+/// use cambium_io::step::{Owner, StepOutcome};
+/// let owner = Owner::new(std::sync::Arc::new("store"));
+/// let mut task = owner.task(|store| {
+///     assert_eq!(**store, "store");
+///     StepOutcome::Idle
+/// });
+/// assert_eq!(task(), StepOutcome::Idle);
+/// drop(owner);
+/// assert_eq!(task(), StepOutcome::Done);
+/// ```
+pub struct Owner<T> {
+    /// `None` only while it is dropped.
+    store: Option<Arc<T>>,
+    gate: Arc<Gate>,
+}
+
+thread_local! {
+    /// Steps that this thread is in.
+    static STEPS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Steps go through it, and the last owner closes it.
+#[derive(Debug, Default)]
+struct Gate {
+    owners: AtomicUsize,
+    steps: RwLock<()>,
+}
+
+impl<T> Owner<T> {
+    /// The first owner of a store.
+    pub fn new(store: Arc<T>) -> Self {
+        let gate = Arc::new(Gate::default());
+        gate.owners.store(1, Ordering::Relaxed);
+        Owner {
+            store: Some(store),
+            gate,
+        }
+    }
+
+    /// A task that takes steps of the store while there is one.
+    pub fn task(&self, step: impl Fn(&Arc<T>) -> StepOutcome + Send + 'static) -> Task
+    where
+        T: Send + Sync + 'static,
+    {
+        let gate = self.gate.clone();
+        let weak = Arc::downgrade(self);
+        Box::new(move || {
+            // Closed: the last owner is on its way out, and may wait for us.
+            let Ok(_open) = gate.steps.try_read() else {
+                return StepOutcome::WaitIo;
+            };
+            STEPS.set(STEPS.get() + 1);
+            let outcome = weak
+                .upgrade()
+                .map_or(StepOutcome::Done, |store| step(&store));
+            STEPS.set(STEPS.get() - 1);
+            outcome
+        })
+    }
+}
+
+impl<T> Clone for Owner<T> {
+    fn clone(&self) -> Self {
+        self.gate.owners.fetch_add(1, Ordering::Relaxed);
+        Owner {
+            store: self.store.clone(),
+            gate: self.gate.clone(),
+        }
+    }
+}
+
+impl<T> std::ops::Deref for Owner<T> {
+    type Target = Arc<T>;
+
+    fn deref(&self) -> &Arc<T> {
+        self.store.as_ref().expect("it is there until the drop")
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Owner<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.store.fmt(f)
+    }
+}
+
+impl<T> Drop for Owner<T> {
+    fn drop(&mut self) {
+        if self.gate.owners.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        if STEPS.get() > 0 {
+            // A step has let go of the last owner: it cannot wait for itself.
+            return;
+        }
+        let gate = self.gate.clone();
+        let _closed = gate.steps.write().unwrap_or_else(PoisonError::into_inner);
+        self.store = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    /// Says when it is gone.
+    struct Store(mpsc::Sender<()>);
+
+    impl Drop for Store {
+        fn drop(&mut self) {
+            _ = self.0.send(());
+        }
+    }
+
+    #[test]
+    fn the_last_owner_waits_for_a_step_and_the_store_is_gone_after_it() {
+        let (gone, is_gone) = mpsc::channel();
+        let owner = Owner::new(Arc::new(Store(gone)));
+        let other = owner.clone();
+        let (begun, has_begun) = mpsc::channel();
+        let (go_on, may_go_on) = mpsc::channel::<()>();
+        let may_go_on = std::sync::Mutex::new(may_go_on);
+        let task = owner.task(move |_| {
+            _ = begun.send(());
+            _ = may_go_on.lock().map(|wait| wait.recv());
+            StepOutcome::Idle
+        });
+        std::thread::scope(|scope| {
+            let step = scope.spawn(task);
+            assert_eq!(has_begun.recv(), Ok(()));
+            drop(other);
+            let dropped = scope.spawn(move || {
+                drop(owner);
+                is_gone.try_recv()
+            });
+            std::thread::yield_now();
+            assert_eq!(go_on.send(()), Ok(()));
+            assert_eq!(step.join().ok(), Some(StepOutcome::Idle));
+            assert_eq!(dropped.join().ok(), Some(Ok(())), "gone when drop returned");
+        });
+    }
+
+    #[test]
+    fn a_step_may_drop_the_last_owner() {
+        let (gone, is_gone) = mpsc::channel();
+        let owner = Owner::new(Arc::new(Store(gone)));
+        let held = std::sync::Mutex::new(Some(owner.clone()));
+        let mut task = owner.task(move |_| {
+            _ = held.lock().map(|mut held| held.take());
+            StepOutcome::Idle
+        });
+        drop(owner);
+        assert_eq!(task(), StepOutcome::Idle);
+        assert_eq!(is_gone.try_recv(), Ok(()));
+        assert_eq!(task(), StepOutcome::Done);
     }
 }

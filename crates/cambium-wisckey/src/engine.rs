@@ -13,6 +13,7 @@ use cambium_api::{
     Precondition, ProgressSink, Reader, ResumeToken, Snapshot, Statistics, WriteBatch,
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
+use cambium_io::step::Owner;
 use cambium_io::{Environment, StepOutcome};
 
 use crate::core::Core;
@@ -29,7 +30,7 @@ pub struct Wisckey;
 /// An open `wisckey` store, or a namespace of it.
 #[derive(Debug)]
 pub struct WisckeyStore {
-    core: Arc<Core>,
+    core: Owner<Core>,
     namespace: u16,
 }
 
@@ -110,17 +111,12 @@ const STEP_BYTES: u64 = 8 << 20;
 /// Starts the background work: two tasks for the tree, so that a flush need not
 /// wait for a compaction, and one for garbage collection.
 fn run(core: Arc<Core>) -> Arc<dyn Engine> {
+    let core = Owner::new(core);
     let spawn = |name: &str, step: fn(&Arc<Core>) -> Result<StepOutcome>| {
-        let weak = Arc::downgrade(&core);
-        core.environment.executor.spawn(
-            name,
-            Box::new(move || match weak.upgrade() {
-                None => StepOutcome::Done,
-                // A failure has poisoned the store, or will come again; either
-                // way the next write or close tells the user.
-                Some(core) => step(&core).unwrap_or(StepOutcome::Idle),
-            }),
-        )
+        // A failure has poisoned the store, or will come again; either way the next
+        // write or close tells the user.
+        let task = core.task(move |core| step(core).unwrap_or(StepOutcome::Idle));
+        core.environment.executor.spawn(name, task)
     };
     let tasks = vec![
         spawn("wisckey flush", |core| core.tree_step(STEP_BYTES)),

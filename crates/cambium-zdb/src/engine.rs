@@ -15,6 +15,7 @@ use cambium_api::{
     ProgressSink, Reader, Snapshot, Statistics, WriteBatch,
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber};
+use cambium_io::step::Owner;
 use cambium_io::{Environment, StepOutcome};
 use foldhash::fast::FixedState;
 
@@ -33,7 +34,7 @@ pub struct Zdb;
 /// An open `zdb` store.
 #[derive(Debug)]
 pub struct ZdbStore {
-    pub(crate) core: Arc<Core>,
+    pub(crate) core: Owner<Core>,
 }
 
 /// A kept moment of a `zdb` store.
@@ -108,16 +109,11 @@ const STEP_BYTES: u64 = 4 << 20;
 
 impl ZdbStore {
     fn run(core: Arc<Core>) -> Arc<dyn Engine> {
-        let weak = Arc::downgrade(&core);
-        let task = core.environment.executor.spawn(
-            "zdb",
-            Box::new(move || match weak.upgrade() {
-                None => StepOutcome::Done,
-                // A failure has poisoned the store, or will come again; either
-                // way the next write or close tells the user.
-                Some(core) => core.step(STEP_BYTES).unwrap_or(StepOutcome::Idle),
-            }),
-        );
+        let core = Owner::new(core);
+        // A failure has poisoned the store, or will come again; either way the next
+        // write or close tells the user.
+        let step = core.task(|core| core.step(STEP_BYTES).unwrap_or(StepOutcome::Idle));
+        let task = core.environment.executor.spawn("zdb", step);
         _ = core.background.set(task);
         Arc::new(ZdbStore { core })
     }
