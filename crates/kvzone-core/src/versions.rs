@@ -1,9 +1,11 @@
-//! Which version of each key the store should hold: 16 bits a loaded key.
+//! Which version of each key the store should hold: 32 bits a loaded key.
 //!
 //! ```text
-//!  bit 15      a write of it is under way
-//!  bit 14      it is there (or will be, when the write ends)
-//!  bits 0..14  version: how often it was written, modulo 16,384
+//!  bit 31      it is there (or will be, when what is under way ends)
+//!  bit 30      it was there before what is under way began
+//!  bits 16..30 writes of it under way: more than one, where a batch names it
+//!              more than once
+//!  bits 0..16  version: how often it was written, modulo 65,536
 //! ```
 //!
 //! One thread alone writes a key (the stream of operations sees to that), so
@@ -12,26 +14,28 @@
 //! answer alone is right; otherwise any version from the one that had been
 //! written before to the one that was under way after.
 //!
-//! Versions go round after 16,384 writes of one key. A value that is older by
+//! Versions go round after 65,536 writes of one key. A value that is older by
 //! just a multiple of that would pass for the right one: nothing that goes
 //! wrong in stores has such steps.
 
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-const UNDER_WAY: u16 = 1 << 15;
-const THERE: u16 = 1 << 14;
-const VERSION: u16 = THERE - 1;
+const THERE: u32 = 1 << 31;
+const WAS_THERE: u32 = 1 << 30;
+const ONE_UNDER_WAY: u32 = 1 << 16;
+const UNDER_WAY: u32 = WAS_THERE - ONE_UNDER_WAY;
+const VERSION: u32 = ONE_UNDER_WAY - 1;
 
 /// The versions of all loaded keys; none is there at first.
 #[derive(Debug)]
 pub struct Versions {
-    states: Vec<AtomicU16>,
+    states: Vec<AtomicU32>,
 }
 
 /// What was known of a key at some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
-    state: u16,
+    state: u32,
 }
 
 /// What a read may answer.
@@ -41,15 +45,15 @@ pub struct Allowed {
     pub absent: bool,
     /// Some version is right.
     pub present: bool,
-    newest: u16,
-    count: u16,
+    newest: u32,
+    count: u32,
 }
 
 impl Versions {
     /// For so many keys.
     pub fn new(keys: u64) -> Self {
         Versions {
-            states: (0..keys).map(|_| AtomicU16::new(0)).collect(),
+            states: (0..keys).map(|_| AtomicU32::new(0)).collect(),
         }
     }
 
@@ -65,28 +69,36 @@ impl Versions {
     /// A put begins: the version that it writes.
     #[inline]
     pub fn begin_put(&self, number: u64) -> u64 {
-        self.begin(number, UNDER_WAY | THERE)
+        self.begin(number, THERE)
     }
 
     /// A deletion begins.
     #[inline]
     pub fn begin_delete(&self, number: u64) -> u64 {
-        self.begin(number, UNDER_WAY)
+        self.begin(number, 0)
     }
 
     #[inline]
-    fn begin(&self, number: u64, bits: u16) -> u64 {
+    fn begin(&self, number: u64, there: u32) -> u64 {
         let state = &self.states[number as usize];
-        let version = (state.load(Ordering::Relaxed) + 1) & VERSION;
-        state.store(version | bits, Ordering::Release);
+        let before = state.load(Ordering::Relaxed);
+        let under_way = before & UNDER_WAY;
+        let was_there = match under_way {
+            0 => (before & THERE) >> 1,
+            _ => before & WAS_THERE,
+        };
+        let under_way = (under_way + ONE_UNDER_WAY).min(UNDER_WAY);
+        let version = (before + 1) & VERSION;
+        state.store(there | was_there | under_way | version, Ordering::Release);
         u64::from(version)
     }
 
-    /// The write that began last has ended.
+    /// All writes of it that are under way have ended: the one call, or the
+    /// batch, that held them has returned.
     #[inline]
     pub fn end(&self, number: u64) {
         let state = &self.states[number as usize];
-        let ended = state.load(Ordering::Relaxed) & !UNDER_WAY;
+        let ended = state.load(Ordering::Relaxed) & !(UNDER_WAY | WAS_THERE);
         state.store(ended, Ordering::Release);
     }
 
@@ -108,24 +120,21 @@ impl Versions {
     /// What a read that lay between two moments may have answered.
     pub fn allowed(before: Known, after: Known) -> Allowed {
         let newest = after.state & VERSION;
-        let unfinished = u16::from(before.state & UNDER_WAY != 0);
-        let newer = newest.wrapping_sub(before.state & VERSION) & VERSION;
-        let still = before == after && unfinished == 0;
-        let there = |known: Known| known.state & THERE != 0;
-        if still {
+        let there = after.state & THERE != 0;
+        if before == after && before.unfinished() == 0 {
             return Allowed {
-                absent: !there(after),
-                present: there(after),
+                absent: !there,
+                present: there,
                 newest,
                 count: 1,
             };
         }
+        let newer = newest.wrapping_sub(before.state & VERSION) & VERSION;
         Allowed {
-            // Version 1 is the first: before it, there was none.
-            absent: !there(before) || !there(after) || before.state & VERSION <= unfinished,
+            absent: !before.was_there() || before.state & THERE == 0 || !there,
             present: true,
             newest,
-            count: newer + unfinished + 1,
+            count: newer + before.unfinished() + 1,
         }
     }
 
@@ -138,6 +147,21 @@ impl Versions {
                 let state = state.load(Ordering::Acquire);
                 (state & THERE != 0).then_some((number as u64, u64::from(state & VERSION)))
             })
+    }
+}
+
+impl Known {
+    fn unfinished(self) -> u32 {
+        (self.state & UNDER_WAY) / ONE_UNDER_WAY
+    }
+
+    /// Whether it is there for one who sees nothing of what is under way.
+    fn was_there(self) -> bool {
+        let bit = match self.unfinished() {
+            0 => THERE,
+            _ => WAS_THERE,
+        };
+        self.state & bit != 0
     }
 }
 
@@ -204,6 +228,47 @@ mod tests {
         versions.begin_delete(0);
         assert!(allowed(&versions, before).0);
         assert!(allowed(&versions, before).1.contains(&1));
+    }
+
+    #[test]
+    fn a_batch_that_writes_a_key_twice_may_not_be_there_yet() {
+        let versions = Versions::new(1);
+        for _ in 0..3 {
+            versions.begin_put(0);
+            versions.end(0);
+        }
+        versions.begin_put(0);
+        versions.begin_put(0);
+        let during = versions.known(0);
+        assert_eq!(allowed(&versions, during), (false, vec![5, 4, 3]));
+        // It ends once, whether its end is told for each of its operations or not.
+        versions.end(0);
+        versions.end(0);
+        assert_eq!(allowed(&versions, during), (false, vec![5, 4, 3]));
+        assert_eq!(allowed(&versions, versions.known(0)), (false, vec![5]));
+    }
+
+    #[test]
+    fn a_key_that_comes_back_may_not_be_there_yet() {
+        let versions = Versions::new(1);
+        versions.begin_put(0);
+        versions.end(0);
+        versions.begin_delete(0);
+        versions.end(0);
+        versions.begin_put(0);
+        let during = versions.known(0);
+        assert!(allowed(&versions, during).0);
+        versions.end(0);
+        assert!(allowed(&versions, during).0, "the read may have come first");
+        let there = versions.known(0);
+        assert_eq!(allowed(&versions, there), (false, vec![3]));
+        // A batch that deletes and writes again leaves it there all along.
+        versions.begin_delete(0);
+        let deleted = versions.known(0);
+        versions.begin_put(0);
+        assert!(!allowed(&versions, versions.known(0)).0);
+        assert!(!allowed(&versions, there).0);
+        assert!(allowed(&versions, deleted).0, "not every store has batches");
     }
 
     #[test]
