@@ -25,6 +25,7 @@ use cambium_io::step::BackgroundTask;
 use cambium_io::{AlignedBuffer, Environment, FileLock};
 use cambium_storage::allocator::Allocator;
 use cambium_storage::commit_queue::CommitQueue;
+use cambium_storage::health::Health;
 
 use crate::format::Superblock;
 use crate::options::Tuning;
@@ -59,8 +60,7 @@ pub(crate) struct Core {
     pub workers: OnceLock<Vec<Box<dyn BackgroundTask>>>,
     /// For reads of several entries at once.
     pub queues: ReadQueues,
-    pub poison: OnceLock<Error>,
-    pub closed: AtomicBool,
+    pub health: Health,
     pub cancelled: AtomicBool,
     pub counters: Counters,
     pub lock: Mutex<Option<Box<dyn FileLock>>>,
@@ -118,27 +118,20 @@ pub(crate) fn write<T>(guarded: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
 impl Core {
     /// Refuses calls after a close.
     pub fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Error::Closed);
-        }
-        Ok(())
+        self.health.check_open()
     }
 
     /// Refuses writes after a close or a failure.
     pub fn check_writable(&self) -> Result<()> {
-        self.check_open()?;
-        match self.poison.get() {
-            Some(original) => Err(Error::poisoned_by(original)),
-            None => Ok(()),
-        }
+        self.health.check_writable()
     }
 
     /// Stops all further writes: what is on the device is no longer known.
     pub fn poisoned(&self, error: Error) -> Error {
-        if !self.has_bug(SeededBug::SyncRetried) {
-            _ = self.poison.set(error.clone());
+        if self.has_bug(SeededBug::SyncRetried) {
+            return error;
         }
-        error
+        self.health.poison(error)
     }
 
     /// As [`Core::poisoned`], but for a write that found no space, which can be

@@ -14,6 +14,7 @@ use cambium_base::checksum::crc32c;
 use cambium_base::{Error, Result, StoreId};
 use cambium_io::{Environment, FileKind, FileLock, FileSystem, LockMode, OpenOptions};
 use cambium_storage::commit_queue::CommitQueue;
+use cambium_storage::health::Health;
 use cambium_storage::marker::{self, Marker};
 
 use crate::core::{Core, KEY_CHECK_BYTES, KeyChecks, Writer};
@@ -422,8 +423,7 @@ pub(crate) fn assemble(
         submissions: Submissions::new(tuning.queues),
         workers: OnceLock::new(),
         queues: Default::default(),
-        poison: OnceLock::new(),
-        closed: AtomicBool::new(false),
+        health: Health::default(),
         cancelled: AtomicBool::new(false),
         counters: Counters::default(),
         lock: Mutex::new(held),

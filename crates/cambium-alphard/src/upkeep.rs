@@ -17,10 +17,10 @@ const MOST_A_STEP: usize = 4096;
 impl Core {
     /// Erases some stale headers that tombstones wait for, and lets tombstones go.
     pub fn step(&self, budget: u64) -> Result<StepOutcome> {
-        if self.closed.load(Ordering::Acquire) {
+        if self.health.is_closed() {
             return Ok(StepOutcome::Done);
         }
-        if self.poison.get().is_some() {
+        if self.health.failure().is_some() {
             return Ok(StepOutcome::Idle);
         }
         let _one_at_a_time = lock(&self.maintenance);
@@ -147,12 +147,12 @@ impl Core {
 
     /// Makes everything durable, leaves an index image, and lets go.
     pub fn close(&self) -> Result<()> {
-        if self.closed.swap(true, Ordering::AcqRel) {
+        if !self.health.close() {
             return Ok(());
         }
         let _one_at_a_time = lock(&self.maintenance);
         let mut writer = lock(&self.writer);
-        let outcome = if self.poison.get().is_some() || !writer.session_begun {
+        let outcome = if self.health.failure().is_some() || !writer.session_begun {
             Ok(())
         } else {
             self.close_cleanly(&mut writer)

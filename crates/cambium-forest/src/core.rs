@@ -22,6 +22,7 @@ use arc_swap::ArcSwap;
 use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::{Environment, FileLock};
 use cambium_storage::commit_queue::CommitQueue;
+use cambium_storage::health::Health;
 use cambium_storage::superblock::Superblock;
 
 use crate::buffer::Buffer;
@@ -59,8 +60,7 @@ pub(crate) struct Core {
     pub maintenance: Mutex<Maintenance>,
     pub writer: Mutex<Writer>,
     pub queue: CommitQueue<WriteRequest, Result<SequenceNumber>>,
-    pub poison: OnceLock<Error>,
-    pub closed: AtomicBool,
+    pub health: Health,
     /// This opening has written its session to the superblock.
     pub session_begun: AtomicBool,
     pub cancelled: AtomicBool,
@@ -109,10 +109,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Core {
     /// Refuses calls after a close.
     pub fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Error::Closed);
-        }
-        Ok(())
+        self.health.check_open()
     }
 
     /// Refuses writes after a close or a failure.
@@ -123,10 +120,7 @@ impl Core {
 
     /// Refuses writes after a failure.
     pub fn check_sound(&self) -> Result<()> {
-        match self.poison.get() {
-            Some(original) => Err(Error::poisoned_by(original)),
-            None => Ok(()),
-        }
+        self.health.check_sound()
     }
 
     /// Stops all further writes: what is on the device is no longer known.
@@ -134,8 +128,7 @@ impl Core {
         if self.has_bug(SeededBug::SyncRetried) {
             return error;
         }
-        _ = self.poison.set(error.clone());
-        error
+        self.health.poison(error)
     }
 
     /// As [`Core::poisoned`], but for lack of space, which leaves all as it was.

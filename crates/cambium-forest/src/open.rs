@@ -18,6 +18,7 @@ use cambium_api::{OptionValues, ProgressSink};
 use cambium_base::{Error, FileNumber, Result, StoreId};
 use cambium_io::{Environment, FileLock, FileSystem, LockMode};
 use cambium_storage::commit_queue::CommitQueue;
+use cambium_storage::health::Health;
 use cambium_storage::marker::{self, Marker};
 use cambium_storage::superblock::{self, Superblock};
 
@@ -295,8 +296,7 @@ pub(crate) fn assemble(
             next_namespace: header.next_namespace,
         }),
         queue: CommitQueue::default(),
-        poison: OnceLock::new(),
-        closed: AtomicBool::new(false),
+        health: Health::default(),
         session_begun: AtomicBool::new(false),
         cancelled: AtomicBool::new(false),
         flush_due: AtomicBool::new(false),

@@ -12,10 +12,10 @@ use crate::format::DatabaseHeader;
 impl Core {
     /// Does a bounded piece of background work.
     pub fn step(self: &Arc<Self>, budget: u64) -> Result<StepOutcome> {
-        if self.closed.load(Ordering::Acquire) {
+        if self.health.is_closed() {
             return Ok(StepOutcome::Done);
         }
-        if self.poison.get().is_some() {
+        if self.health.failure().is_some() {
             return Ok(StepOutcome::Idle);
         }
         if self.flush_due.load(Ordering::Acquire) {
@@ -27,7 +27,7 @@ impl Core {
 
     /// Closes the store: the last flush and header, the clean mark, the lock.
     pub fn close(&self) -> Result<()> {
-        if self.closed.swap(true, Ordering::AcqRel) {
+        if !self.health.close() {
             return Ok(());
         }
         self.cancelled.store(true, Ordering::Release);
@@ -35,7 +35,7 @@ impl Core {
         self.abandon_compaction();
         let result = {
             let mut maintenance = lock(&self.maintenance);
-            match self.poison.get() {
+            match self.health.failure() {
                 // What is on the device is not known: no clean mark.
                 Some(original) => Err(Error::poisoned_by(original)),
                 None if !self.session_begun.load(Ordering::Acquire) => Ok(()),

@@ -327,7 +327,7 @@ impl Core {
                 self.apply(writer, entries, first, user_bytes);
             }
             Err(error)
-                if error.is_no_space() && requests.len() > 1 && self.poison.get().is_none() =>
+                if error.is_no_space() && requests.len() > 1 && self.health.failure().is_none() =>
             {
                 let mut entries = entries.into_iter();
                 for (member, count) in requests {

@@ -19,6 +19,7 @@
 pub mod allocator;
 pub mod commit_queue;
 pub mod file_header;
+pub mod health;
 pub mod log;
 pub mod marker;
 pub mod record;

@@ -108,7 +108,7 @@ pub(crate) struct Work {
 impl Core {
     /// A bounded piece of background collection.
     pub fn collection_step(self: &Arc<Self>, budget: u64) -> Result<StepOutcome> {
-        if self.closed.load(Ordering::Acquire) {
+        if self.health.is_closed() {
             return Ok(StepOutcome::Done);
         }
         if self.check_sound().is_err() {

@@ -22,6 +22,7 @@ use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::{Environment, FileLock};
 use cambium_lsm::Tree;
 use cambium_storage::commit_queue::CommitQueue;
+use cambium_storage::health::Health;
 use cambium_storage::superblock::Superblock;
 
 use crate::collect::Collector;
@@ -52,10 +53,9 @@ pub(crate) struct Core {
     pub maintenance: Mutex<Maintenance>,
     pub writer: Mutex<Writer>,
     pub queue: CommitQueue<WriteRequest, Result<SequenceNumber>>,
-    pub poison: OnceLock<Error>,
+    pub health: Health,
     /// Why background work did not get on, while it does not.
     pub stuck: Mutex<Option<Error>>,
-    pub closed: AtomicBool,
     /// This opening has written its session to the superblock.
     pub session_begun: AtomicBool,
     pub cancelled: AtomicBool,
@@ -81,10 +81,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Core {
     /// Refuses calls after a close.
     pub fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Error::Closed);
-        }
-        Ok(())
+        self.health.check_open()
     }
 
     /// Refuses writes after a close or a failure.
@@ -95,9 +92,7 @@ impl Core {
 
     /// Refuses writes after a failure, of the log or of the tree.
     pub fn check_sound(&self) -> Result<()> {
-        if let Some(original) = self.poison.get() {
-            return Err(Error::poisoned_by(original));
-        }
+        self.health.check_sound()?;
         match self.tree.poisoned() {
             Some(original) => Err(Error::poisoned_by(&original)),
             None => Ok(()),
@@ -109,8 +104,7 @@ impl Core {
         if self.has_bug(SeededBug::SyncRetried) {
             return error;
         }
-        _ = self.poison.set(error.clone());
-        error
+        self.health.poison(error)
     }
 
     /// As [`Core::poisoned`], but for lack of space, which leaves all as it was.

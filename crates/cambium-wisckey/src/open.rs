@@ -19,6 +19,7 @@ use cambium_base::{Error, Result, StoreId};
 use cambium_io::{Environment, FileKind, FileLock, FileSystem, LockMode};
 use cambium_lsm::Tree;
 use cambium_storage::commit_queue::CommitQueue;
+use cambium_storage::health::Health;
 use cambium_storage::marker::{self, Marker};
 use cambium_storage::superblock::{self, Superblock};
 
@@ -312,9 +313,8 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
         maintenance: Mutex::new(maintenance),
         writer: Mutex::new(writer),
         queue: CommitQueue::default(),
-        poison: OnceLock::new(),
+        health: Health::default(),
         stuck: Mutex::new(None),
-        closed: AtomicBool::new(false),
         session_begun: AtomicBool::new(false),
         cancelled: AtomicBool::new(false),
         counters: Counters {

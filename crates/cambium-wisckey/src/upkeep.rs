@@ -119,7 +119,7 @@ impl Core {
 
     /// A piece of the tree's work: flush or compaction.
     pub fn tree_step(&self, budget: u64) -> Result<StepOutcome> {
-        if self.closed.load(Ordering::Acquire) {
+        if self.health.is_closed() {
             return Ok(StepOutcome::Done);
         }
         if self.check_sound().is_err() {
@@ -188,7 +188,7 @@ impl Core {
 
     /// Closes the store: the last flush, the clean mark, the lock.
     pub fn close(self: &Arc<Self>) -> Result<()> {
-        if self.closed.swap(true, Ordering::AcqRel) {
+        if !self.health.close() {
             return Ok(());
         }
         self.cancelled.store(true, Ordering::Release);

@@ -350,7 +350,7 @@ impl Core {
             Err(error)
                 if error.is_no_space()
                     && plan.requests.len() > 1
-                    && self.poison.get().is_none() =>
+                    && self.health.failure().is_none() =>
             {
                 let mut entries = plan.entries.into_iter();
                 for (member, count) in plan.requests {

@@ -55,7 +55,7 @@ impl Core {
     /// Runs a checkpoint; with `clean` it is the last one of a close, and
     /// nobody writes any more.
     pub fn checkpoint_locked(&self, maintenance: &mut Maintenance, clean: bool) -> Result<()> {
-        self.check_writable_for_checkpoint()?;
+        self.health.check_sound()?;
         self.checkpoint_due.store(false, Ordering::Release);
         if !self.session_begun.load(Ordering::Acquire) {
             return Ok(());
@@ -71,13 +71,6 @@ impl Core {
             self.checkpoint_due.store(true, Ordering::Release);
         }
         result
-    }
-
-    fn check_writable_for_checkpoint(&self) -> Result<()> {
-        match self.poison.get() {
-            Some(original) => Err(cambium_base::Error::poisoned_by(original)),
-            None => Ok(()),
-        }
     }
 
     fn note_ends(&self) -> (u64, HashMap<FileNumber, End>) {

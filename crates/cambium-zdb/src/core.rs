@@ -19,6 +19,7 @@ use arc_swap::ArcSwap;
 use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::{Environment, FileLock};
 use cambium_storage::commit_queue::CommitQueue;
+use cambium_storage::health::Health;
 use cambium_storage::log::LogFile;
 use cambium_storage::superblock::Superblock;
 
@@ -52,8 +53,7 @@ pub(crate) struct Core {
     pub writer: Mutex<Writer>,
     pub queue: CommitQueue<WriteRequest, Result<SequenceNumber>>,
     pub maintenance: Mutex<Maintenance>,
-    pub poison: OnceLock<Error>,
-    pub closed: AtomicBool,
+    pub health: Health,
     /// This opening has written its session to the superblock.
     pub session_begun: AtomicBool,
     pub cancelled: AtomicBool,
@@ -141,19 +141,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Core {
     /// Refuses calls after a close.
     pub fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Error::Closed);
-        }
-        Ok(())
+        self.health.check_open()
     }
 
     /// Refuses writes after a close or a failure.
     pub fn check_writable(&self) -> Result<()> {
-        self.check_open()?;
-        match self.poison.get() {
-            Some(original) => Err(Error::poisoned_by(original)),
-            None => Ok(()),
-        }
+        self.health.check_writable()
     }
 
     /// Stops all further writes: what is on the device is no longer known.
@@ -161,8 +154,7 @@ impl Core {
         if self.has_bug(SeededBug::SyncRetried) {
             return error;
         }
-        _ = self.poison.set(error.clone());
-        error
+        self.health.poison(error)
     }
 
     pub fn has_bug(&self, bug: SeededBug) -> bool {

@@ -19,6 +19,7 @@ use cambium_base::{Error, FileIdentity, Result, StoreId};
 use cambium_io::{Environment, FileLock, FileSystem, LockMode};
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::file_header::{FileHeader, HEADER_BYTES};
+use cambium_storage::health::Health;
 use cambium_storage::log::LogFile;
 use cambium_storage::marker::{self, Marker};
 use cambium_storage::superblock::{self, Superblock};
@@ -253,8 +254,7 @@ fn assemble(
             bytes_since_checkpoint: 0,
         }),
         queue: CommitQueue::default(),
-        poison: OnceLock::new(),
-        closed: AtomicBool::new(false),
+        health: Health::default(),
         session_begun: AtomicBool::new(false),
         cancelled: AtomicBool::new(false),
         buckets: Buckets::new(catalog.hash_seed, catalog.buckets, catalog.string_keys),

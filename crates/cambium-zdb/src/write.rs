@@ -373,7 +373,7 @@ impl Core {
             Err(error)
                 if error.is_no_space()
                     && plan.requests.len() > 1
-                    && self.poison.get().is_none() =>
+                    && self.health.failure().is_none() =>
             {
                 let durability = plan.durability;
                 let mut entries = plan.entries.into_iter();

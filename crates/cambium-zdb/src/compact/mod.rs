@@ -151,7 +151,7 @@ impl Core {
     /// threshold.
     fn most_stale_file(&self) -> Result<Option<(u64, usize)>> {
         let threshold = self.tuning.compaction_threshold;
-        if threshold >= 100 || self.poison.get().is_some() {
+        if threshold >= 100 || self.health.failure().is_some() {
             return Ok(None);
         }
         let best = self

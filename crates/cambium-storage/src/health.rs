@@ -1,0 +1,74 @@
+//! Whether a store may still be used: open, and nothing failed that leaves what
+//! is on the device unknown.
+//!
+//! The first failure is final: it is kept, and every later write answers it.
+//! Reads go on until the store is closed.
+//!
+//! ```
+//! use cambium_base::Error;
+//! use cambium_storage::health::Health;
+//! let health = Health::default();
+//! health.check_writable().unwrap();
+//! let failure = health.poison(Error::Cancelled);
+//! assert!(health.check_open().is_ok() && health.check_writable().is_err());
+//! assert!(health.close(), "it was open");
+//! assert!(matches!(health.check_open(), Err(Error::Closed)));
+//! # drop(failure);
+//! ```
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cambium_base::{Error, Result};
+
+/// What every call of an open store asks first.
+#[derive(Debug, Default)]
+pub struct Health {
+    failure: OnceLock<Error>,
+    closed: AtomicBool,
+}
+
+impl Health {
+    /// Refuses calls after a close.
+    pub fn check_open(&self) -> Result<()> {
+        if self.is_closed() {
+            return Err(Error::Closed);
+        }
+        Ok(())
+    }
+
+    /// Refuses writes after a failure.
+    pub fn check_sound(&self) -> Result<()> {
+        match self.failure() {
+            Some(original) => Err(Error::poisoned_by(original)),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses writes after a close or a failure.
+    pub fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        self.check_sound()
+    }
+
+    /// Stops all further writes; answers the error.
+    pub fn poison(&self, error: Error) -> Error {
+        _ = self.failure.set(error.clone());
+        error
+    }
+
+    /// The first failure.
+    pub fn failure(&self) -> Option<&Error> {
+        self.failure.get()
+    }
+
+    /// True after [`Health::close`].
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Closes; true for the one who did.
+    pub fn close(&self) -> bool {
+        !self.closed.swap(true, Ordering::AcqRel)
+    }
+}
