@@ -9,14 +9,18 @@ use std::path::Path;
 use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, ProgressSink};
 use cambium_base::{Error, Extent, Result};
 use cambium_index::cuckoo::SlotKey;
-use cambium_io::{Environment, LockMode, OpenOptions};
+use cambium_io::{AlignedBuffer, Environment, LockMode, OpenOptions};
 use cambium_storage::marker;
 
-use crate::core::{Core, Pin, read};
-use crate::format::{FORMAT_VERSION, LOCK_NAME};
-use crate::open::{assemble, attach, load};
+use crate::core::{Core, Pin, lock, read};
+use crate::format::{self, FORMAT_VERSION, LOCK_NAME};
+use crate::members::{Attached, attach};
+use crate::mirror;
+use crate::open::{assemble, load};
 use crate::options::{self, ENGINE};
 
+/// What is said of a member of a pair that cannot be read.
+const UNREADABLE: &str = "cannot be read here";
 /// Entries read together.
 const READ_TOGETHER: usize = 64;
 
@@ -31,22 +35,28 @@ pub(crate) fn check(
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Shared)?;
     let tuning = options::tuning(OptionValues::default())?;
     let mut report = CheckReport::default();
-    let attached = attach(file_system, path, &marker, &tuning, OpenOptions::READ);
-    let (volume, superblock, unsound) = match attached {
+    let attached = attach(
+        file_system,
+        path,
+        &marker,
+        &tuning,
+        OpenOptions::READ,
+        false,
+    );
+    let attached = match attached {
         Ok(attached) => attached,
         Err(error) => {
             take(&mut report, error)?;
             return Ok(report);
         }
     };
-    for offset in unsound {
-        report.findings.push(Finding {
-            kind: FindingKind::Note,
-            file: volume.path(),
-            offset,
-            what: "this copy of the superblock does not match its checksum; the other is sound and counts".to_string(),
-        });
-    }
+    note_members(&attached, &mut report);
+    let Attached {
+        volume,
+        superblock,
+        members,
+        ..
+    } = attached;
     let loaded = load(environment, path, (&volume, &superblock), &tuning, progress);
     let recovered = match loaded {
         Ok(recovered) => recovered,
@@ -67,34 +77,78 @@ pub(crate) fn check(
             ),
         });
     }
+    if let Some(first) = recovered.differing.first() {
+        let blocks: u64 = recovered
+            .differing
+            .iter()
+            .map(|range| u64::from(range.blocks))
+            .sum();
+        report.findings.push(Finding {
+            kind: FindingKind::Note,
+            file: volume.path(),
+            offset: volume.offset(first.block),
+            what: format!("{blocks} blocks differ between the members, as a crash leaves them: the next opening makes them alike"),
+        });
+    }
     report.bytes += recovered.bytes;
-    report.files += 1;
+    report.files += volume.readable().count() as u64;
     let core = assemble(
         environment,
         path,
         tuning,
-        (volume, superblock),
+        (volume, superblock, members),
         recovered,
         Some(held),
     );
-    check_entries(&core.pin()?, &mut report, progress)?;
+    let settled = lock(&core.writer).marked;
+    check_entries(&core.pin()?, &mut report, progress, settled)?;
     let findings = &mut report.findings;
     findings.sort_by(|one, other| (&one.file, one.offset).cmp(&(&other.file, other.offset)));
     Ok(report)
 }
 
+/// What is odd about the members, without being damage.
+fn note_members(attached: &Attached, report: &mut CheckReport) {
+    let volume = &attached.volume;
+    let mut note = |member: usize, offset, what| {
+        report.findings.push(Finding {
+            kind: FindingKind::Note,
+            file: volume.member_path(member).to_path_buf(),
+            offset,
+            what,
+        });
+    };
+    for &(member, offset) in &attached.unsound {
+        let what = "this copy of the superblock does not match its checksum; the other is sound and counts";
+        note(member, offset, what.to_string());
+    }
+    for (member, error) in &attached.missing {
+        note(*member, 0, mirror::missing_text(error));
+    }
+    if let Some(member) = volume.stale() {
+        let what = "this member is stale: the store was written to without it; an open store brings it up to date";
+        note(member, 0, what.to_string());
+    }
+}
+
 /// Verifies what an open store holds, as of now.
 pub(crate) fn check_open_store(pin: &Pin, progress: &dyn ProgressSink) -> Result<CheckReport> {
     let mut report = CheckReport {
-        files: 1,
+        files: pin.core.volume.readable().count() as u64,
         ..CheckReport::default()
     };
-    check_entries(pin, &mut report, progress)?;
+    check_entries(pin, &mut report, progress, u64::MAX)?;
     Ok(report)
 }
 
-/// Reads every entry that a moment sees.
-fn check_entries(pin: &Pin, report: &mut CheckReport, progress: &dyn ProgressSink) -> Result<()> {
+/// Reads every entry that a moment sees, from every member. Of two members one may
+/// lack what was written after `settled`, as a crash leaves it.
+fn check_entries(
+    pin: &Pin,
+    report: &mut CheckReport,
+    progress: &dyn ProgressSink,
+    settled: u64,
+) -> Result<()> {
     let core = &*pin.core;
     let total = read(&core.state).index.len() as u64;
     let mut from = Some(0);
@@ -109,7 +163,7 @@ fn check_entries(pin: &Pin, report: &mut CheckReport, progress: &dyn ProgressSin
         // As they lie, so that the device is read from start to end.
         entries.sort_unstable_by_key(|(_, extent)| *extent);
         for some in entries.chunks(READ_TOGETHER) {
-            check_some(core, some, report)?;
+            check_some(core, some, report, settled)?;
             progress.report(Progress {
                 phase: "checking",
                 done: report.entries,
@@ -120,23 +174,78 @@ fn check_entries(pin: &Pin, report: &mut CheckReport, progress: &dyn ProgressSin
     Ok(())
 }
 
-fn check_some(core: &Core, some: &[(SlotKey, Extent)], report: &mut CheckReport) -> Result<()> {
+fn check_some(
+    core: &Core,
+    some: &[(SlotKey, Extent)],
+    report: &mut CheckReport,
+    settled: u64,
+) -> Result<()> {
     let extents: Vec<Extent> = some.iter().map(|(_, extent)| *extent).collect();
-    for (&(slot, extent), bytes) in some.iter().zip(core.read_many(&extents)?) {
-        let length = u64::from(extent.blocks) * u64::from(core.block_bytes);
-        match bytes.and_then(|bytes| core.open_entry(bytes, extent, slot)) {
-            Ok(entry) if core.names(&entry.key) == slot => {
-                report.entries += 1;
-                report.bytes += length;
+    let mut sequences = vec![0; some.len()];
+    for (number, member) in core.volume.readable().enumerate() {
+        let read = core.read_many_from(member, &extents)?;
+        for ((&entry, sequence), bytes) in some.iter().zip(&mut sequences).zip(read) {
+            if number == 0 {
+                *sequence = sequence_of(core, entry.1, &bytes);
             }
-            Ok(_) => {
-                let what = "the entry's key is not the one that its header speaks of";
-                take(report, core.volume.damage(extent.block, what))?;
+            let findings = report.findings.len();
+            let sound = check_one(core, member, entry, bytes, report)?;
+            report.entries += u64::from(sound && number == 0);
+            if number > 0 && *sequence > settled {
+                report.findings.truncate(findings);
             }
-            Err(error) => take(report, error)?,
         }
     }
     Ok(())
+}
+
+/// What an entry's header says of its place in the order; 0 if it is not sound.
+fn sequence_of(core: &Core, extent: Extent, bytes: &Result<AlignedBuffer>) -> u64 {
+    let bytes = bytes.as_ref().ok();
+    let header = bytes
+        .and_then(|bytes| format::decode_header(bytes, extent.block, core.block_bytes, core.seed));
+    header.map_or(0, |header| header.sequence)
+}
+
+/// True if what was read from a member is the entry that the index speaks of.
+fn check_one(
+    core: &Core,
+    member: usize,
+    (slot, extent): (SlotKey, Extent),
+    bytes: Result<AlignedBuffer>,
+    report: &mut CheckReport,
+) -> Result<bool> {
+    let damage = match bytes.and_then(|bytes| core.open_entry(bytes, extent, slot)) {
+        Ok(entry) if core.names(&entry.key) == slot => {
+            report.bytes += u64::from(extent.blocks) * u64::from(core.block_bytes);
+            return Ok(true);
+        }
+        Ok(_) => {
+            let what = "the entry's key is not the one that its header speaks of";
+            core.volume.damage(extent.block, what)
+        }
+        Err(error) => error,
+    };
+    let place = core.volume.member_path(member);
+    match damage {
+        Error::Corruption { offset, what, .. } => {
+            take(report, Error::corruption(place, offset, what))?;
+        }
+        // Said once: a device that fails does so everywhere.
+        Error::Io { .. } if core.volume.readable().any(|other| other != member) => {
+            let known = |found: &Finding| found.file == place && found.what.contains(UNREADABLE);
+            if !report.findings.iter().any(known) {
+                report.findings.push(Finding {
+                    kind: FindingKind::Note,
+                    file: place.to_path_buf(),
+                    offset: core.volume.offset(extent.block),
+                    what: format!("{UNREADABLE}; the other member is read instead: {damage}"),
+                });
+            }
+        }
+        other => return Err(other),
+    }
+    Ok(false)
 }
 
 impl Core {

@@ -4,13 +4,15 @@
 //! | lock | guards | held across I/O |
 //! |---|---|---|
 //! | `maintenance` | one step of upkeep at a time | yes, by background work |
+//! | `mirroring` | how far a stale member is up to date | yes, by background work |
 //! | `writer` | numbering, free space, superblock, what is not written yet | yes, by writers |
 //! | a submission queue's own | what waits in it | no |
 //! | `state` | the index and what snapshots see | no, but by a close |
 //! | `pending` | entries on their way to the device | no |
 //! | `unpinned` | extents that snapshots have let go | no |
+//! | `unsound` | entries that are sound on one member only | no |
 //!
-//! They are taken in this order, from the top. Readers take the last three only,
+//! They are taken in this order, from the top. Readers take the last four only,
 //! one after the other; a submission queue's is let go before any other is taken.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -21,6 +23,7 @@ use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 use cambium_base::checksum::ChecksumSeed;
 use cambium_base::{Error, Extent, Result, SequenceNumber};
+use cambium_index::cuckoo::SlotKey;
 use cambium_io::step::BackgroundTask;
 use cambium_io::{AlignedBuffer, Environment, FileLock};
 use cambium_storage::allocator::Allocator;
@@ -28,6 +31,8 @@ use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::health::Health;
 
 use crate::format::Superblock;
+use crate::members::Members;
+use crate::mirror::Mirroring;
 use crate::options::Tuning;
 use crate::read::ReadQueues;
 use crate::seeded_bug::SeededBug;
@@ -53,6 +58,10 @@ pub(crate) struct Core {
     /// Entries that are not on the device yet, by their first block.
     pub pending: RwLock<BTreeMap<u32, Arc<AlignedBuffer>>>,
     pub unpinned: Mutex<Vec<(u64, Extent)>>,
+    /// Bringing a stale member up to date: only who holds `maintenance` takes it.
+    pub mirroring: Mutex<Mirroring>,
+    /// Entries that one member has and another one not: to be written over there.
+    pub unsound: Mutex<Vec<(SlotKey, Extent)>>,
     pub queue: CommitQueue<Vec<WriteRequest>, Vec<Result<SequenceNumber>>>,
     /// Requests that were submitted and are not done yet.
     pub submissions: Submissions,
@@ -99,6 +108,8 @@ pub(crate) struct Writer {
     pub key_checks: KeyChecks,
     /// Tombstones, oldest first: sequence number and block.
     pub tombstones: VecDeque<(u64, u32)>,
+    /// What the folder says of the members.
+    pub members: Members,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

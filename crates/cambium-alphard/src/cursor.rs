@@ -99,7 +99,7 @@ impl HashCursor {
         let some: Vec<_> = self.page.drain(..count).collect();
         let extents: Vec<Extent> = some.iter().map(|(_, _, extent)| *extent).collect();
         for ((hash, slot, extent), bytes) in some.into_iter().zip(core.read_many(&extents)?) {
-            let entry = core.open_entry(bytes?, extent, slot)?;
+            let entry = core.open_read(bytes, extent, slot)?;
             let entry = Entry {
                 key: entry.key,
                 value: entry.value,

@@ -10,8 +10,10 @@ use cambium_storage::marker;
 
 use crate::core::{Core, lock, read};
 use crate::format::{FORMAT_VERSION, LOCK_NAME};
-use crate::open::{assemble, attach, load};
+use crate::members::{Attached, attach};
+use crate::open::{assemble, load};
 use crate::options::{self, ENGINE};
+use crate::volume::{MemberState, Volume};
 
 /// Characters of the map.
 const MAP_CELLS: u64 = 64;
@@ -24,8 +26,21 @@ pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write
     let marker = marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Shared)?;
     let tuning = options::tuning(OptionValues::default())?;
-    let attached = attach(file_system, path, &marker, &tuning, OpenOptions::READ)?;
-    let (volume, superblock, unsound) = attached;
+    let attached = attach(
+        file_system,
+        path,
+        &marker,
+        &tuning,
+        OpenOptions::READ,
+        false,
+    )?;
+    let Attached {
+        volume,
+        superblock,
+        members,
+        unsound,
+        ..
+    } = attached;
     let recovered = load(environment, path, (&volume, &superblock), &tuning, &())?;
     let how = if recovered.from_image {
         "index image"
@@ -38,7 +53,7 @@ pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write
         environment,
         path,
         tuning,
-        (volume, superblock),
+        (volume, superblock, members),
         recovered,
         Some(held),
     );
@@ -47,8 +62,12 @@ pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write
     if dead > 0 {
         text += &format!("cut off           {dead} entries, erased at the next opening\n");
     }
-    for offset in unsound {
-        text += &format!("not sound         the superblock at byte {offset}\n");
+    for (member, offset) in unsound {
+        let place = match core.volume.is_mirrored() {
+            true => format!(" of member {}", member + 1),
+            false => String::new(),
+        };
+        text += &format!("not sound         the superblock at byte {offset}{place}\n");
     }
     for finding in findings {
         text += &format!(
@@ -67,9 +86,9 @@ pub(crate) fn dump(core: &Core, to: &mut dyn Write) -> Result<()> {
     let unit = u64::from(core.block_bytes);
     let (total, limit) = (superblock.total_blocks, writer.allocator.limit());
     let mut text = format!(
-        "alphard store {}\nmember            {}\nblocks            {total} of {unit} bytes, {limit} in use since the store was made\nsuperblock        generation {}, epoch {}, {}\nlast write        {} ({} durable)\n",
+        "alphard store {}\n{}blocks            {total} of {unit} bytes, {limit} in use since the store was made\nsuperblock        generation {}, epoch {}, {}\nlast write        {} ({} durable)\n",
         superblock.store,
-        core.volume.path().display(),
+        members_text(&core.volume),
         superblock.generation,
         superblock.epoch,
         if superblock.clean {
@@ -129,6 +148,23 @@ pub(crate) fn dump(core: &Core, to: &mut dyn Write) -> Result<()> {
         put(to, &format!("… and {} more\n", extents.len() - MOST_LISTED))?;
     }
     Ok(())
+}
+
+/// A line for each member; of a pair with its state.
+fn members_text(volume: &Volume) -> String {
+    let lines = (0..volume.member_count()).map(|member| {
+        let path = volume.member_path(member).display();
+        let state = match (volume.is_mirrored(), volume.state(member)) {
+            (false, _) => "",
+            (true, MemberState::Current) => ", current",
+            (true, MemberState::Stale) => {
+                ", stale: it lacks entries, and is brought up to date while the store is open"
+            }
+            (true, MemberState::Lost) => ", missing or failed",
+        };
+        format!("member            {path}{state}\n")
+    });
+    lines.collect()
 }
 
 /// Of each cell, how many blocks are free, or `None` behind what is in use.

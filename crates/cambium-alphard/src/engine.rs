@@ -111,6 +111,9 @@ fn run(core: Arc<Core>) -> Arc<dyn Engine> {
     // write or close tells the user.
     let step = core.task(|core| core.step(STEP_BYTES).unwrap_or(StepOutcome::Idle));
     let task = core.environment.executor.spawn(ENGINE, step);
+    if core.volume.stale().is_some() {
+        task.notify();
+    }
     _ = core.background.set(task);
     if core.environment.executor.runs_tasks() {
         let workers = (0..core.submissions.count()).map(|at| worker(&core, at));

@@ -43,6 +43,8 @@ pub const ENTRY_HEADER_BYTES: usize = 68;
 pub const DATA_NAME: &str = "data";
 /// Name of the file that says where the members are.
 pub const MEMBERS_NAME: &str = "members";
+/// Name of that file while a new one is written.
+pub const NEW_MEMBERS_NAME: &str = "members-new";
 /// Name of the index image.
 pub const IMAGE_NAME: &str = "index-image";
 /// Name of the lock.
@@ -108,9 +110,9 @@ pub const SUPERBLOCK_LAYOUT: Layout = Layout {
         field(108, 4, "clean", "1 after a clean close; 0 from the first write on"),
         field(112, 4, "total_blocks", "size of the member"),
         field(116, 4, "high_water", "no entry ever lay at or behind this block: where a scan ends"),
-        field(120, 4, "member", "0; a place kept for mirrors"),
-        field(124, 4, "members", "1; a place kept for mirrors"),
-        field(128, 4, "current", "1; a place kept for mirrors"),
+        field(120, 4, "member", "which member this is, from 0"),
+        field(124, 4, "members", "how many members there are: 1, or 2 that mirror one another"),
+        field(128, 4, "current", "a bit for each member that has every entry; the superblock of the highest generation counts"),
         field(132, 4, "zero", "zero"),
         field(136, 4, "checksum", "CRC-32C of bytes 0 to 135"),
     ],

@@ -42,6 +42,8 @@ mod dump;
 mod engine;
 pub mod format;
 mod image;
+mod members;
+mod mirror;
 mod open;
 pub mod options;
 mod read;

@@ -10,24 +10,25 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use cambium_api::{OptionValues, ProgressSink};
-use cambium_base::checksum::crc32c;
 use cambium_base::{Error, Result, StoreId};
-use cambium_io::{Environment, FileKind, FileLock, FileSystem, LockMode, OpenOptions};
+use cambium_io::{Environment, File, FileKind, FileLock, FileSystem, LockMode, OpenOptions};
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::health::Health;
 use cambium_storage::marker::{self, Marker};
 
-use crate::core::{Core, KEY_CHECK_BYTES, KeyChecks, Writer};
+use crate::core::{Core, KEY_CHECK_BYTES, KeyChecks, Writer, lock};
 use crate::format::{
-    DATA_NAME, FORMAT_VERSION, IMAGE_NAME, LOCK_NAME, MEMBERS_NAME, SUPERBLOCK_BYTES, Superblock,
+    DATA_NAME, FORMAT_VERSION, IMAGE_NAME, LOCK_NAME, MEMBERS_NAME, NEW_MEMBERS_NAME,
+    SUPERBLOCK_BYTES, Superblock,
 };
+use crate::members::{self, Attached, Members, attach};
 use crate::options::{self, Creation, ENGINE, OPTIONS, Tuning};
 use crate::recovery::{self, Recovered};
 use crate::seeded_bug::SeededBug;
 use crate::stats::Counters;
 use crate::submit::Submissions;
-use crate::volume::{self, Volume};
-use crate::{image, upkeep};
+use crate::volume::{self, MemberState, OpenMember, Volume};
+use crate::{image, mirror, upkeep};
 
 /// How devices are opened for writing: refused while they are mounted, or another
 /// store's.
@@ -52,7 +53,7 @@ pub(crate) fn create(
     let file_system = &*environment.file_system;
     marker::prepare_folder(file_system, path, is_ours)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
-    let (volume, superblock) = format_member(environment, path, &creation, &tuning)?;
+    let (volume, superblock, members) = format_members(environment, path, &creation, &tuning)?;
     file_system.sync_directory(path)?;
     let marker = Marker {
         engine: ENGINE.to_string(),
@@ -65,42 +66,52 @@ pub(crate) fn create(
         environment,
         path,
         tuning,
-        (volume, superblock),
+        (volume, superblock, members),
         recovered,
         Some(held),
     ))
 }
 
-/// Makes the file or takes the device, and writes both superblocks.
-fn format_member(
+/// A member to be formatted.
+struct Place {
+    path: PathBuf,
+    file: Arc<dyn File>,
+    is_device: bool,
+}
+
+/// Makes files or takes devices, and writes the superblocks.
+fn format_members(
     environment: &Environment,
     folder: &Path,
     creation: &Creation,
     tuning: &Tuning,
-) -> Result<(Volume, Superblock)> {
+) -> Result<(Volume, Superblock, Members)> {
     let file_system = &*environment.file_system;
-    let place = match &creation.device {
-        Some(device) => {
-            check_device(file_system, device, creation.force)?;
-            device.clone()
-        }
-        None => folder.join(DATA_NAME),
-    };
-    let is_device = is_block_device(file_system, &place)?;
-    let access = if is_device {
-        DEVICE
-    } else {
-        OpenOptions::CREATE
-    };
-    let file = volume::open_file(file_system, &place, access, tuning.access)?;
-    let smallest = (file.alignment().offset as u32).max(512);
+    let mut given = vec![creation.device.clone().unwrap_or(DATA_NAME.into())];
+    given.extend(creation.mirror.clone());
+    let mut places = Vec::with_capacity(given.len());
+    for (member, path) in given.iter().enumerate() {
+        let named = member > 0 || creation.device.is_some();
+        places.push(take_place(
+            file_system,
+            folder,
+            (path, named),
+            creation,
+            tuning,
+        )?);
+    }
+    let alignments = places
+        .iter()
+        .map(|place| place.file.alignment().offset as u32);
+    let smallest = alignments.max().unwrap_or(0).max(512);
     let block_bytes = creation.block_bytes.unwrap_or(smallest);
-    let volume = Volume::new(file.clone(), block_bytes)?;
-    let size = if is_device {
-        device_size(&place, file.length()?, creation.size)?
-    } else {
-        creation.size.unwrap_or(DEFAULT_SIZE)
-    };
+    let size = common_size(&places, creation.size)?;
+    let open = places.iter().map(|place| OpenMember {
+        path: place.path.clone(),
+        file: Some(place.file.clone()),
+        state: MemberState::Current,
+    });
+    let volume = Volume::new(open.collect(), block_bytes)?;
     let blocks = size / u64::from(block_bytes);
     let Some(total_blocks) = u32::try_from(blocks)
         .ok()
@@ -110,15 +121,97 @@ fn format_member(
             "option size={size}: a store has fewer than 2^32 blocks of {block_bytes} bytes"
         )));
     };
-    if !is_device {
-        file.set_length(u64::from(total_blocks) * u64::from(block_bytes))?;
-        file.allocate(0, u64::from(total_blocks) * u64::from(block_bytes))?;
+    let length = u64::from(total_blocks) * u64::from(block_bytes);
+    for place in places.iter().filter(|place| !place.is_device) {
+        place.file.set_length(length)?;
+        place.file.allocate(0, length)?;
     }
     let mut superblock = new_superblock(environment, block_bytes, total_blocks);
+    superblock.members = places.len() as u32;
+    superblock.current = volume.current();
     superblock.high_water = superblock.first_block();
     volume.write_superblock(&mut superblock)?;
-    write_members(file_system, folder, creation.device.as_deref())?;
-    Ok((volume, superblock))
+    if volume.is_mirrored() {
+        check_apart(&places)?;
+    }
+    let members = Members {
+        paths: given,
+        current: superblock.current,
+    };
+    if superblock.current != members::all_of(places.len()) {
+        return Err(Error::InvalidArgument(
+            "a member failed while the store was made".to_string(),
+        ));
+    }
+    members.write(file_system, folder)?;
+    Ok((volume, superblock, members))
+}
+
+/// Opens what is to hold entries; what the user named must be fit for it.
+fn take_place(
+    file_system: &dyn FileSystem,
+    folder: &Path,
+    (path, named): (&Path, bool),
+    creation: &Creation,
+    tuning: &Tuning,
+) -> Result<Place> {
+    let place = folder.join(path);
+    let is_there = file_system.metadata(&place)?.is_some();
+    let is_mirror = creation.mirror.as_deref() == Some(path);
+    if named && (is_there || !is_mirror) {
+        check_device(file_system, &place, creation.force)?;
+    }
+    let is_device = is_there && is_block_device(file_system, &place)?;
+    let access = if is_device {
+        DEVICE
+    } else {
+        OpenOptions::CREATE
+    };
+    let file = volume::open_file(file_system, &place, access, tuning.access)?;
+    if let Some(parent) = place
+        .parent()
+        .filter(|&parent| !is_there && parent != folder)
+    {
+        file_system.sync_directory(parent)?;
+    }
+    Ok(Place {
+        path: place,
+        file,
+        is_device,
+    })
+}
+
+/// The size of each member: what was asked for, or what the devices have.
+fn common_size(places: &[Place], asked: Option<u64>) -> Result<u64> {
+    let mut size = None;
+    for place in places.iter().filter(|place| place.is_device) {
+        let own = device_size(&place.path, place.file.length()?, asked)?;
+        match size {
+            Some(other) if other != own => {
+                return Err(Error::InvalidArgument(format!(
+                    "the members have {other} and {own} bytes: set size to what both have"
+                )));
+            }
+            _ => size = Some(own),
+        }
+    }
+    Ok(size
+        .or(asked.filter(|&size| size > 0))
+        .unwrap_or(DEFAULT_SIZE))
+}
+
+/// Refuses one device under two names: its superblock is that of the last member.
+fn check_apart(places: &[Place]) -> Result<()> {
+    for (member, place) in places.iter().enumerate() {
+        let (found, _) = volume::read_superblock(&*place.file)?;
+        if found.is_none_or(|found| found.member as usize != member) {
+            return Err(Error::InvalidArgument(format!(
+                "option mirror: {} is the store's first member as well",
+                place.path.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn new_superblock(environment: &Environment, block_bytes: u32, total_blocks: u32) -> Superblock {
@@ -224,58 +317,6 @@ fn check_device(file_system: &dyn FileSystem, path: &Path, force: bool) -> Resul
     })
 }
 
-const MEMBERS_FIRST_LINE: &str = "cambium alphard members";
-
-/// Writes where the entries lie: text, so that a person who looks learns it.
-fn write_members(file_system: &dyn FileSystem, folder: &Path, device: Option<&Path>) -> Result<()> {
-    let path = folder.join(MEMBERS_NAME);
-    let member = device.unwrap_or(Path::new(DATA_NAME));
-    let Some(member) = member.to_str().filter(|text| !text.contains('\n')) else {
-        return Err(Error::InvalidArgument(format!(
-            "option device={}: expected a path in UTF-8 without line breaks",
-            member.display()
-        )));
-    };
-    let mut text = format!("{MEMBERS_FIRST_LINE}\nmember {member}\n");
-    text += &format!("checksum {:08x}\n", crc32c(text.as_bytes()));
-    let options = OpenOptions {
-        truncate: true,
-        ..OpenOptions::CREATE
-    };
-    let file = file_system.open(&path, options)?;
-    file.write_at(text.as_bytes(), 0)?;
-    file.sync_data()
-}
-
-/// Where a store's entries lie.
-pub(crate) fn read_members(file_system: &dyn FileSystem, folder: &Path) -> Result<PathBuf> {
-    let path = folder.join(MEMBERS_NAME);
-    let damage = |what: &str| Err(Error::corruption(&path, 0, what));
-    if file_system.metadata(&path)?.is_none() {
-        return damage("the file that says where the entries lie is missing");
-    }
-    let file = file_system.open(&path, OpenOptions::READ)?;
-    let mut bytes = vec![0; 16 << 10];
-    let count = file.read_at(&mut bytes, 0)?;
-    match std::str::from_utf8(&bytes[..count])
-        .ok()
-        .and_then(decode_members)
-    {
-        Some(member) => Ok(folder.join(member)),
-        None => damage("the file that says where the entries lie does not match its checksum"),
-    }
-}
-
-fn decode_members(text: &str) -> Option<&str> {
-    let (body, checksum) = text.trim_end().rsplit_once("\nchecksum ")?;
-    let covered = body.len() + 1;
-    if crc32c(&text.as_bytes()[..covered]) != u32::from_str_radix(checksum, 16).ok()? {
-        return None;
-    }
-    body.strip_prefix(MEMBERS_FIRST_LINE)?
-        .strip_prefix("\nmember ")
-}
-
 /// Opens a store for reading and writing, recovering it where needed.
 pub(crate) fn open(
     environment: &Environment,
@@ -288,59 +329,36 @@ pub(crate) fn open(
     let file_system = &*environment.file_system;
     let marker = marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
-    let (volume, mut superblock, _) = attach(file_system, path, &marker, &tuning, DEVICE)?;
-    let mut recovered = load(environment, path, (&volume, &superblock), &tuning, progress)?;
+    let attached = attach(file_system, path, &marker, &tuning, DEVICE, false)?;
+    let Attached {
+        volume,
+        mut superblock,
+        members,
+        ..
+    } = attached;
+    let load = || load(environment, path, (&volume, &superblock), &tuning, progress);
+    let mut recovered = mirror::load_alike(&volume, &superblock, &tuning, false, load)?;
     if let Some(damage) = recovered.damage() {
         return Err(damage);
     }
-    if !recovered.from_image {
+    let scanned = !recovered.from_image;
+    if scanned {
         make_durable(&volume, &mut superblock, &mut recovered, &tuning)?;
     }
-    Ok(assemble(
+    let core = assemble(
         environment,
         path,
         tuning,
-        (volume, superblock),
+        (volume, superblock, members),
         recovered,
         Some(held),
-    ))
-}
-
-/// Opens a store's member and reads its superblock; answers offsets of copies that
-/// are not sound.
-pub(crate) fn attach(
-    file_system: &dyn FileSystem,
-    path: &Path,
-    marker: &Marker,
-    tuning: &Tuning,
-    access: OpenOptions,
-) -> Result<(Volume, Superblock, Vec<u64>)> {
-    let member = read_members(file_system, path)?;
-    if file_system.metadata(&member)?.is_none() {
-        let what = "what holds the store's entries is missing; `members` names it";
-        return Err(Error::corruption(member, 0, what));
+    );
+    if scanned {
+        // What is read from now on must be there after the next crash: a member that
+        // is missing, and lacks some of it, must not be opened alone.
+        core.keep_members(&mut lock(&core.writer))?;
     }
-    let file = volume::open_file(file_system, &member, access, tuning.access)?;
-    let (found, unsound) = volume::read_superblock(&*file)?;
-    let Some(superblock) = found else {
-        let what = "neither copy of the superblock is sound";
-        return Err(Error::corruption(member, 0, what));
-    };
-    if superblock.store != marker.store {
-        let what = format!(
-            "this belongs to store {}; expected store {}",
-            superblock.store, marker.store
-        );
-        return Err(Error::corruption(member, 24, what));
-    }
-    let volume = Volume::new(file, superblock.block_bytes)?;
-    let length = volume.file().length()?;
-    let needed = u64::from(superblock.total_blocks) * u64::from(superblock.block_bytes);
-    if length < needed {
-        let what = format!("the member ends here; expected {needed} bytes");
-        return Err(Error::corruption(member, length, what));
-    }
-    Ok((volume, superblock, unsound))
+    Ok(core)
 }
 
 /// What the store holds: by its image after a clean close, else by a scan.
@@ -383,14 +401,21 @@ fn make_durable(
 
 /// True for names that an `alphard` store gives to its files.
 pub(crate) fn is_ours(name: &str) -> bool {
-    [DATA_NAME, MEMBERS_NAME, IMAGE_NAME, LOCK_NAME].contains(&name)
+    [
+        DATA_NAME,
+        MEMBERS_NAME,
+        NEW_MEMBERS_NAME,
+        IMAGE_NAME,
+        LOCK_NAME,
+    ]
+    .contains(&name)
 }
 
 pub(crate) fn assemble(
     environment: &Environment,
     path: &Path,
     tuning: Tuning,
-    (volume, superblock): (Volume, Superblock),
+    (volume, superblock, members): (Volume, Superblock, Members),
     recovered: Recovered,
     held: Option<Box<dyn FileLock>>,
 ) -> Arc<Core> {
@@ -415,10 +440,13 @@ pub(crate) fn assemble(
             stale: recovered.stale,
             key_checks: KeyChecks::new((tuning.key_cache_bytes / KEY_CHECK_BYTES) as usize),
             tombstones: recovered.tombstones,
+            members,
         }),
         state: RwLock::new(recovered.state),
         pending: RwLock::default(),
         unpinned: Mutex::default(),
+        mirroring: Mutex::default(),
+        unsound: Mutex::default(),
         queue: CommitQueue::default(),
         submissions: Submissions::new(tuning.queues),
         workers: OnceLock::new(),

@@ -24,6 +24,13 @@ pub const OPTIONS: &[OptionSpec] = &[
         at_creation: true,
     },
     OptionSpec {
+        name: "mirror",
+        unit: "path of a block device or file",
+        default: "",
+        effect: "A second place for the same bytes: either of the two can be lost. Both are written at once; one that was away is brought up to date while the store serves. A file is made where nothing is; empty is no mirror.",
+        at_creation: true,
+    },
+    OptionSpec {
         name: "size",
         unit: "bytes",
         default: "1GiB",
@@ -106,6 +113,7 @@ pub const OPTIONS: &[OptionSpec] = &[
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Creation {
     pub device: Option<PathBuf>,
+    pub mirror: Option<PathBuf>,
     /// Bytes; `None` where nothing was said.
     pub size: Option<u64>,
     pub block_bytes: Option<u32>,
@@ -131,6 +139,7 @@ const _: () = assert!(LEAST_SIZE > DATA_START);
 
 pub(crate) fn creation(options: &mut OptionValues) -> Result<Creation> {
     let device = options.take("device").filter(|path| !path.is_empty());
+    let mirror = options.take("mirror").filter(|path| !path.is_empty());
     let size = options.take_u64("size")?;
     if let Some(size) = size.filter(|&size| size < LEAST_SIZE && (size > 0 || device.is_none())) {
         return Err(invalid_option(
@@ -147,6 +156,7 @@ pub(crate) fn creation(options: &mut OptionValues) -> Result<Creation> {
     };
     Ok(Creation {
         device: device.map(PathBuf::from),
+        mirror: mirror.map(PathBuf::from),
         size,
         block_bytes,
         force: options.take_bool("force")?.unwrap_or(false),

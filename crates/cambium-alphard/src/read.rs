@@ -78,8 +78,7 @@ impl Core {
     /// Looks for a key at the extents that can be its.
     fn search(&self, key: &[u8], name: KeyName, candidates: &[Extent]) -> Result<Option<Value>> {
         for &extent in candidates {
-            let bytes = self.read_extent(extent)?;
-            let entry = self.open_entry(bytes, extent, name.slot)?;
+            let entry = self.open_read(self.read_extent(extent), extent, name.slot)?;
             if entry.key == key {
                 return Ok(Some(entry.value));
             }
@@ -102,7 +101,7 @@ impl Core {
         let extents: Vec<Extent> = wanted.iter().map(|(_, _, extent)| *extent).collect();
         let mut values = vec![None; keys.len()];
         for ((number, slot, extent), bytes) in wanted.into_iter().zip(self.read_many(&extents)?) {
-            let entry = self.open_entry(bytes?, extent, slot)?;
+            let entry = self.open_read(bytes, extent, slot)?;
             if entry.key == keys[number] {
                 values[number] = Some(entry.value);
             }
@@ -116,6 +115,15 @@ impl Core {
         if extents.len() < 2 {
             return Ok(extents.iter().map(alone).collect());
         }
+        self.read_many_from(self.volume.next_reader(), extents)
+    }
+
+    /// Reads extents from one member, together.
+    pub fn read_many_from(
+        &self,
+        member: usize,
+        extents: &[Extent],
+    ) -> Result<Vec<Result<AlignedBuffer>>> {
         let mut found: Vec<Option<Result<AlignedBuffer>>> = Vec::with_capacity(extents.len());
         {
             let pending = read(&self.pending);
@@ -132,8 +140,9 @@ impl Core {
         self.counters
             .reads
             .fetch_add(missing.len() as u64, Ordering::Relaxed);
+        let file = self.volume.file_of(member)?.clone();
         let requests = missing.into_iter().map(|at| ReadRequest {
-            file: self.volume.file().clone(),
+            file: file.clone(),
             offset: self.volume.offset(extents[at].block),
             buffer: buffer(extents[at].blocks as usize * self.block_bytes as usize),
             tag: at as u64,

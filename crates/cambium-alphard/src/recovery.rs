@@ -20,10 +20,11 @@ use cambium_base::checksum::ChecksumSeed;
 use cambium_base::{Error, Extent, Result};
 use cambium_index::cuckoo::SlotKey;
 use cambium_io::batch::read_all;
-use cambium_io::{FileSystem, ReadRequest};
+use cambium_io::{AlignedBuffer, FileSystem, ReadRequest};
 use cambium_storage::allocator::Allocator;
 
 use crate::format::{self, CONTINUATION, ENTRY, EntryHeader, EntryKind, Superblock};
+use crate::mirror::Differing;
 use crate::options::Tuning;
 use crate::seeded_bug::SeededBug;
 use crate::stale::StaleHeaders;
@@ -54,6 +55,10 @@ pub(crate) struct Recovered {
     pub from_image: bool,
     /// Bytes that were read.
     pub bytes: u64,
+    /// The member whose headers these are.
+    pub believed: usize,
+    /// Where the other member has other bytes, in order.
+    pub differing: Differing,
 }
 
 impl Recovered {
@@ -70,6 +75,8 @@ impl Recovered {
             findings: Vec::new(),
             from_image: false,
             bytes: 0,
+            believed: 0,
+            differing: Vec::new(),
         }
     }
 
@@ -122,9 +129,45 @@ struct Scan<'a> {
     first_odd: Option<u32>,
     findings: Vec<Finding>,
     bytes: u64,
+    /// The member whose headers are gathered.
+    believed: usize,
+    comparison: Comparison,
+}
+
+/// What two members have in the same place.
+#[derive(Debug, Default)]
+struct Comparison {
+    /// Chunks that only one member has answered yet, by their offsets.
+    waiting: BTreeMap<u64, AlignedBuffer>,
+    differing: Differing,
+}
+
+impl Comparison {
+    /// Takes a chunk of one member; compares it if the other's is there.
+    fn take(&mut self, offset: u64, chunk: AlignedBuffer, unit: u32) {
+        let Some(other) = self.waiting.remove(&offset) else {
+            self.waiting.insert(offset, chunk);
+            return;
+        };
+        if chunk[..] == other[..] {
+            return;
+        }
+        let first = (offset / u64::from(unit)) as u32;
+        let blocks = chunk.chunks(unit as usize).zip(other.chunks(unit as usize));
+        for (block, (one, two)) in (first..).zip(blocks) {
+            match self.differing.last_mut() {
+                _ if one == two => {}
+                Some(last) if last.end() == u64::from(block) => last.blocks += 1,
+                _ => self.differing.push(Extent { block, blocks: 1 }),
+            }
+        }
+    }
 }
 
 /// Scans the device and decides what is live. Writes nothing.
+///
+/// Of two members both are read and compared. The headers of the first are believed
+/// if the proof holds for them, else those of the second if it holds there.
 pub(crate) fn recover(
     file_system: &dyn FileSystem,
     volume: &Volume,
@@ -132,28 +175,54 @@ pub(crate) fn recover(
     tuning: &Tuning,
     progress: &dyn ProgressSink,
 ) -> Result<Recovered> {
-    let mut scan = Scan {
-        volume,
-        superblock,
-        seed: superblock.seed(),
-        found: Vec::new(),
-        newest: BTreeMap::new(),
-        durable: superblock.synced_through,
-        odd: 0,
-        first_odd: None,
-        findings: Vec::new(),
-        bytes: 0,
-    };
-    scan.read_all(file_system, tuning, progress)?;
-    let cut = scan.cut(tuning)?;
-    Ok(scan.settle(cut))
+    let mut first = None;
+    for believed in 0..volume.member_count() {
+        // A member that cannot be read is lost, and what it answered forgotten.
+        while volume.readable().any(|member| member == believed) {
+            let mut scan = Scan::new(volume, superblock, believed);
+            let cut = scan
+                .read_all(file_system, tuning, progress)
+                .and_then(|()| scan.cut(tuning));
+            let recovered = match cut {
+                Ok(cut) => scan.settle(cut),
+                Err((member, _)) if volume.lose(member) => continue,
+                Err((_, error)) => return Err(error),
+            };
+            if recovered.damage().is_none() {
+                return Ok(recovered);
+            }
+            first = first.or(Some(recovered));
+            break;
+        }
+    }
+    first.ok_or_else(|| Error::corruption(volume.path(), 0, "no member can be read"))
 }
 
-impl Scan<'_> {
+/// An error, and the member that it came from.
+pub(crate) type OfMember<T> = std::result::Result<T, (usize, Error)>;
+
+impl<'a> Scan<'a> {
+    fn new(volume: &'a Volume, superblock: &'a Superblock, believed: usize) -> Self {
+        Scan {
+            volume,
+            superblock,
+            seed: superblock.seed(),
+            found: Vec::new(),
+            newest: BTreeMap::new(),
+            durable: superblock.synced_through,
+            odd: 0,
+            first_odd: None,
+            findings: Vec::new(),
+            bytes: 0,
+            believed,
+            comparison: Comparison::default(),
+        }
+    }
+
     fn finding(&mut self, kind: FindingKind, block: u32, what: String) {
         self.findings.push(Finding {
             kind,
-            file: self.volume.path(),
+            file: self.volume.member_path(self.believed).to_path_buf(),
             offset: self.volume.offset(block),
             what,
         });
@@ -165,37 +234,59 @@ impl Scan<'_> {
         file_system: &dyn FileSystem,
         tuning: &Tuning,
         progress: &dyn ProgressSink,
-    ) -> Result<()> {
+    ) -> OfMember<()> {
         let mut options = tuning.read_queue;
         options.depth = options.depth.min(SCAN_DEPTH);
-        let mut queue = file_system.read_queue(options)?;
+        let here = |error| (self.believed, error);
+        let mut queue = file_system.read_queue(options).map_err(here)?;
         let start = self.volume.offset(self.superblock.first_block());
         let end = self.volume.offset(self.superblock.high_water);
-        let file = self.volume.file().clone();
-        let chunks = (start..end)
-            .step_by(CHUNK_BYTES as usize)
-            .map(|offset| ReadRequest {
+        let mut files = Vec::new();
+        for member in self.volume.readable() {
+            let file = self.volume.file_of(member).map_err(here)?;
+            files.push((member, file.clone()));
+        }
+        let compared = files.len() > 1;
+        let total = (end - start) * files.len() as u64;
+        let chunks = (start..end).step_by(CHUNK_BYTES as usize);
+        let chunks = chunks.flat_map(|offset| {
+            files.iter().map(move |(member, file)| ReadRequest {
                 file: file.clone(),
                 offset,
                 buffer: buffer(CHUNK_BYTES.min(end - offset) as usize),
-                tag: offset,
-            });
+                // Offsets are whole blocks: the low bits are free.
+                tag: offset | *member as u64,
+            })
+        });
+        let mut failed = self.believed;
         read_all(&mut *queue, chunks, |completion| {
+            let member = (completion.tag & 1) as usize;
+            let offset = completion.tag & !1;
+            failed = member;
             let count = completion.result?;
             if count < completion.buffer.len() {
                 let what = format!("the device ends here; expected {end} bytes");
-                let at = completion.tag + count as u64;
-                return Err(Error::corruption(self.volume.path(), at, what));
+                let path = self.volume.member_path(member);
+                return Err(Error::corruption(path, offset + count as u64, what));
             }
             self.bytes += count as u64;
             progress.report(Progress {
                 phase: "scanning",
                 done: self.bytes,
-                total: Some(end - start),
+                total: Some(total),
             });
-            self.look_at(&completion.buffer, completion.tag);
+            if member == self.believed {
+                self.look_at(&completion.buffer, offset);
+            }
+            if compared {
+                let unit = self.volume.block_bytes;
+                self.comparison.take(offset, completion.buffer, unit);
+            }
             Ok(())
         })
+        .map_err(|error| (failed, error))?;
+        self.comparison.differing.sort_unstable();
+        Ok(())
     }
 
     /// Gathers the headers of a chunk.
@@ -263,11 +354,14 @@ impl Scan<'_> {
     }
 
     /// The last write that is kept.
-    fn cut(&mut self, tuning: &Tuning) -> Result<u64> {
+    fn cut(&mut self, tuning: &Tuning) -> OfMember<u64> {
         let mut cut = self.durable;
         let mut next = cut + 1;
         while let Some(newest) = self.newest.get(&next).copied() {
-            if !self.is_sound(&newest)? {
+            if !self
+                .is_sound(&newest)
+                .map_err(|error| (self.believed, error))?
+            {
                 break;
             }
             if newest.remaining == 0 || tuning.seeded_bug == Some(SeededBug::BatchSplit) {
@@ -291,7 +385,7 @@ impl Scan<'_> {
         match newest.sound {
             Some(sound) => Ok(sound),
             None => {
-                let bytes = self.volume.read(newest.extent)?;
+                let bytes = self.volume.read_from(self.believed, newest.extent)?;
                 let block = newest.extent.block;
                 Ok(format::body_is_sound(
                     &bytes,
@@ -310,6 +404,8 @@ impl Scan<'_> {
         recovered.state.visible = cut;
         recovered.marked = self.durable;
         recovered.bytes = self.bytes;
+        recovered.believed = self.believed;
+        recovered.differing = std::mem::take(&mut self.comparison.differing);
         let mut found = std::mem::take(&mut self.found);
         found.sort_unstable_by_key(|found| (found.slot, found.check, u64::MAX - found.sequence));
         let mut newest_of = None;

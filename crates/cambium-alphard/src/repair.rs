@@ -5,20 +5,25 @@
 //! each with a finding. So that nothing older of their keys comes back instead, all
 //! stale headers are erased with theirs. Then the superblock is written with the
 //! digest of what is left.
+//!
+//! Of a pair, an entry is lost only if both members have lost it; what one of them has
+//! is written over what the other has instead. A stale member, or a blank one in place
+//! of one that is lost, gets a copy of everything.
 
 use std::path::Path;
 
 use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, ProgressSink};
 use cambium_base::{Error, Extent, Result};
 use cambium_index::cuckoo::SlotKey;
-use cambium_io::{Environment, LockMode};
+use cambium_io::{Environment, LockMode, StepOutcome};
 use cambium_storage::marker;
 
 use crate::core::{Core, lock, write};
 use crate::format::{self, FORMAT_VERSION, LOCK_NAME};
-use crate::open::{DEVICE, assemble, attach};
+use crate::members::{Attached, attach};
+use crate::open::{DEVICE, assemble};
 use crate::options::{self, ENGINE};
-use crate::{recovery, upkeep};
+use crate::{mirror, recovery, upkeep};
 
 /// Repairs a store; each loss is a finding.
 pub(crate) fn repair(
@@ -30,33 +35,56 @@ pub(crate) fn repair(
     let marker = marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
     let tuning = options::tuning(OptionValues::default())?;
-    let (volume, superblock, _) = attach(file_system, path, &marker, &tuning, DEVICE)?;
-    let recovered = recovery::recover(file_system, &volume, &superblock, &tuning, progress)?;
+    let attached = attach(file_system, path, &marker, &tuning, DEVICE, true)?;
+    let Attached {
+        volume,
+        superblock,
+        members,
+        ..
+    } = attached;
+    let scan = || recovery::recover(file_system, &volume, &superblock, &tuning, progress);
+    let recovered = mirror::load_alike(&volume, &superblock, &tuning, true, scan)?;
     let mut report = CheckReport {
         findings: recovered.findings.clone(),
         bytes: recovered.bytes,
-        files: 1,
+        files: volume.readable().count() as u64,
         ..CheckReport::default()
     };
     report
         .findings
         .retain(|finding| finding.kind == FindingKind::Damage);
-    let mut erase = recovered.dead.clone();
+    let erase = recovered.dead.clone();
     let core = assemble(
         environment,
         path,
         tuning,
-        (volume, superblock),
+        (volume, superblock, members),
         recovered,
         Some(held),
     );
     let lost = find_lost(&core, &mut report, progress)?;
-    if report.findings.is_empty() {
-        return Ok(report);
+    if !report.findings.is_empty() {
+        keep_the_rest(&core, &lost, erase)?;
     }
+    core.mend()?;
+    let mut done = 0;
+    while core.bring_up_to_date(u64::MAX)? == StepOutcome::Again {
+        done += 1;
+        progress.report(Progress {
+            phase: "copying to the mirror",
+            done,
+            total: None,
+        });
+    }
+    core.keep_members(&mut lock(&core.writer))?;
+    Ok(report)
+}
+
+/// Takes lost entries out, with all that could come back in their place.
+fn keep_the_rest(core: &Core, lost: &[(SlotKey, Extent)], mut erase: Vec<u32>) -> Result<()> {
     {
         let mut state = write(&core.state);
-        for &(slot, extent) in &lost {
+        for &(slot, extent) in lost {
             if state.index.remove(slot, extent) {
                 state.live_digest ^= format::digest_of(slot, extent);
             }
@@ -70,8 +98,7 @@ pub(crate) fn repair(
     upkeep::erase_blocks(&core.volume, &erase)?;
     core.volume.sync()?;
     writer.superblock.image_id = 0;
-    core.begin_session(&mut writer)?;
-    Ok(report)
+    core.begin_session(&mut writer)
 }
 
 /// Reads every live entry; answers those that are not what was written.
@@ -86,9 +113,7 @@ fn find_lost(
         let mut page = Vec::new();
         from = crate::core::read(&core.state).index.page(at, &mut page);
         for (_, slot, extent) in page {
-            let opened = core
-                .read_extent(extent)
-                .and_then(|bytes| core.open_entry(bytes, extent, slot));
+            let opened = core.open_read(core.read_extent(extent), extent, slot);
             match opened {
                 Ok(_) => report.entries += 1,
                 Err(Error::Corruption { file, offset, what }) => {

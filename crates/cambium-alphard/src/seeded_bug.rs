@@ -34,11 +34,18 @@ pub enum SeededBug {
     HighWaterLate,
     /// An index image is used although the store was written to since.
     StaleImage,
+    /// What a crash left different on two members stays so.
+    MembersDiffer,
+    /// A member that was away is taken for current without what it missed.
+    StaleBelieved,
+    /// Writes that a lost member lacks are acknowledged, and nothing says that it
+    /// lacks them.
+    LossUnsaid,
 }
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 12] = [
+    pub const ALL: [(SeededBug, &'static str); 15] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -51,6 +58,9 @@ impl SeededBug {
         (SeededBug::CutNotErased, "cut_not_erased"),
         (SeededBug::HighWaterLate, "high_water_late"),
         (SeededBug::StaleImage, "stale_image"),
+        (SeededBug::MembersDiffer, "members_differ"),
+        (SeededBug::StaleBelieved, "stale_believed"),
+        (SeededBug::LossUnsaid, "loss_unsaid"),
     ];
 }
 

@@ -155,6 +155,7 @@ impl Core {
             .map_err(|error| self.unless_full(error))?;
         // Before the superblock speaks of it.
         self.volume.sync().map_err(|error| self.poisoned(error))?;
+        self.keep_members(writer)?;
         let before = writer.superblock;
         writer.superblock.total_blocks = blocks;
         let written = self.write_superblock(writer);

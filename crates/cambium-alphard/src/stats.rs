@@ -17,6 +17,8 @@ pub(crate) struct Counters {
     pub reads: AtomicU64,
     pub syncs: AtomicU64,
     pub erased: AtomicU64,
+    pub blocks_copied: AtomicU64,
+    pub mended: AtomicU64,
 }
 
 fn of(counter: &AtomicU64) -> u64 {
@@ -108,6 +110,8 @@ impl Core {
             state.changes(),
             "changes that those keep in memory",
         );
+        let limit = writer.allocator.limit();
+        self.mirror_statistics(&mut statistics, limit);
         let counters = &self.counters;
         statistics.bytes(
             "user_bytes_written",
@@ -158,5 +162,38 @@ impl Core {
         );
         statistics.count("epoch", u64::from(superblock.epoch), "openings that wrote");
         Ok(statistics)
+    }
+
+    /// What a store with two members says of them.
+    fn mirror_statistics(&self, statistics: &mut Statistics, limit: u32) {
+        statistics.count(
+            "members",
+            self.volume.member_count() as u64,
+            "devices or files that hold the same entries",
+        );
+        statistics.count(
+            "members_current",
+            self.volume.readable().count() as u64,
+            "of those, how many have every entry; fewer than there are: the store has no mirror now",
+        );
+        if !self.volume.is_mirrored() {
+            return;
+        }
+        let left = self.blocks_to_copy(limit).unwrap_or(0);
+        statistics.bytes(
+            "mirror_bytes_left",
+            left * u64::from(self.block_bytes),
+            "of a stale member, still to be compared with the other one",
+        );
+        statistics.bytes(
+            "mirror_bytes_copied",
+            of(&self.counters.blocks_copied) * u64::from(self.block_bytes),
+            "copied to a stale member since opening",
+        );
+        statistics.count(
+            "entries_mended",
+            of(&self.counters.mended),
+            "entries that one member had lost, written there anew since opening",
+        );
     }
 }

@@ -24,6 +24,10 @@ impl Core {
             return Ok(StepOutcome::Idle);
         }
         let _one_at_a_time = lock(&self.maintenance);
+        self.mend()?;
+        if self.bring_up_to_date(budget)? == StepOutcome::Again {
+            return Ok(StepOutcome::Again);
+        }
         let most = (budget / u64::from(self.block_bytes)).clamp(1, MOST_A_STEP as u64) as usize;
         let chosen = {
             let mut writer = lock(&self.writer);
@@ -43,6 +47,7 @@ impl Core {
             }
         }
         erased?;
+        self.keep_members(&mut writer)?;
         self.retire_tombstones(&mut writer);
         Ok(StepOutcome::Again)
     }

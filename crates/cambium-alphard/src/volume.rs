@@ -1,23 +1,80 @@
-//! The blocks of a store: a device, or a preallocated file.
+//! The blocks of a store: a device, or a preallocated file; or two of them, which
+//! hold the same bytes at the same places.
 //!
 //! Everything here goes by blocks and aligned buffers, so that the operating
 //! system's cache can be left out of it.
+//!
+//! A member of a pair is in one of three states ([`MemberState`]). Writes and syncs
+//! go to all that are there. One that fails while the other does not is *lost* from
+//! then on: whoever wrote must say so in the superblock before anything is
+//! acknowledged ([`Volume::current`] differs from what the superblock says). Where
+//! all fail, none is lost: the caller gets the error.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use cambium_base::{Error, Extent, Result};
 use cambium_io::{AlignedBuffer, File, FileSystem, OpenOptions};
 
+use crate::core::lock;
 use crate::format::{SUPERBLOCK_BYTES, Superblock};
+use crate::members::all_of;
 
 /// Alignment of every buffer in memory: enough for any device.
 const MEMORY_ALIGNMENT: usize = 4096;
 
-/// A device or file, open.
+/// What a member is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum MemberState {
+    /// It has every entry: it is read and written.
+    Current,
+    /// It lacks some: it is written, and read by nobody, until it has all again.
+    Stale,
+    /// It is not there, or has failed: nobody touches it.
+    Lost,
+}
+
+/// A device or file to make a volume of; `file` is `None` where it is missing.
+#[derive(Debug)]
+pub(crate) struct OpenMember {
+    pub path: PathBuf,
+    pub file: Option<Arc<dyn File>>,
+    pub state: MemberState,
+}
+
+/// A device or file of a store.
+#[derive(Debug)]
+struct Member {
+    /// `None` where it could not be opened.
+    file: Option<Arc<dyn File>>,
+    path: PathBuf,
+    state: AtomicU8,
+}
+
+impl Member {
+    fn state(&self) -> MemberState {
+        match self.state.load(Ordering::Acquire) {
+            0 => MemberState::Current,
+            1 => MemberState::Stale,
+            _ => MemberState::Lost,
+        }
+    }
+
+    fn set_state(&self, state: MemberState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+}
+
+/// A store's members, open.
 #[derive(Clone, Debug)]
 pub(crate) struct Volume {
-    file: Arc<dyn File>,
+    members: Arc<[Member]>,
+    /// Which member the next read goes to, where there is a choice.
+    turn: Arc<AtomicUsize>,
+    /// Held while a member is given up: two threads must not give up one each.
+    losing: Arc<Mutex<()>>,
     pub block_bytes: u32,
 }
 
@@ -55,26 +112,119 @@ pub(crate) fn open_file(
 }
 
 impl Volume {
-    /// Around an open file; its alignment must fit.
-    pub fn new(file: Arc<dyn File>, block_bytes: u32) -> Result<Self> {
-        let needed = file.alignment().offset;
-        if needed > block_bytes as usize {
-            return Err(Error::InvalidArgument(format!(
-                "{} takes transfers of {needed} bytes, the store has blocks of {block_bytes}: set direct=off, or block_bytes={needed} when creating",
-                file.path().display()
-            )));
+    /// Around open files, each with its state; their alignment must fit.
+    pub fn new(members: Vec<OpenMember>, block_bytes: u32) -> Result<Self> {
+        for OpenMember { path, file, .. } in &members {
+            let needed = file.as_ref().map_or(1, |file| file.alignment().offset);
+            if needed > block_bytes as usize {
+                return Err(Error::InvalidArgument(format!(
+                    "{} takes transfers of {needed} bytes, the store has blocks of {block_bytes}: set direct=off, or block_bytes={needed} when creating",
+                    path.display()
+                )));
+            }
         }
-        Ok(Volume { file, block_bytes })
+        let members = members.into_iter().map(|open| {
+            let state = open.file.as_ref().map_or(MemberState::Lost, |_| open.state);
+            Member {
+                file: open.file,
+                path: open.path,
+                state: AtomicU8::new(state as u8),
+            }
+        });
+        Ok(Volume {
+            members: members.collect(),
+            turn: Arc::default(),
+            losing: Arc::default(),
+            block_bytes,
+        })
     }
 
-    /// The device or file, for batched reads.
-    pub fn file(&self) -> &Arc<dyn File> {
-        &self.file
+    /// Members, whatever their state.
+    pub fn member_count(&self) -> usize {
+        self.members.len()
     }
 
-    /// For messages.
+    /// True if there are two.
+    pub fn is_mirrored(&self) -> bool {
+        self.members.len() > 1
+    }
+
+    /// What a member is good for.
+    pub fn state(&self, member: usize) -> MemberState {
+        self.members[member].state()
+    }
+
+    /// Where a member is.
+    pub fn member_path(&self, member: usize) -> &Path {
+        &self.members[member].path
+    }
+
+    /// A bit for each member that has all entries, as the superblock keeps it.
+    pub fn current(&self) -> u32 {
+        self.in_state(MemberState::Current)
+            .fold(0, |bits, member| bits | 1 << member)
+    }
+
+    fn in_state(&self, state: MemberState) -> impl Iterator<Item = usize> + '_ {
+        (0..self.members.len()).filter(move |&member| self.state(member) == state)
+    }
+
+    /// The members that are read.
+    pub fn readable(&self) -> impl Iterator<Item = usize> + '_ {
+        self.in_state(MemberState::Current)
+    }
+
+    /// A member that is to become current.
+    pub fn stale(&self) -> Option<usize> {
+        self.in_state(MemberState::Stale).next()
+    }
+
+    /// A member has every entry from now on.
+    pub fn make_current(&self, member: usize) {
+        self.members[member].set_state(MemberState::Current);
+    }
+
+    /// A member lacks entries again.
+    pub fn make_stale(&self, member: usize) {
+        self.members[member].set_state(MemberState::Stale);
+    }
+
+    /// Gives a member up, if another one has all entries.
+    pub fn lose(&self, member: usize) -> bool {
+        let _one_at_a_time = lock(&self.losing);
+        self.give_up(member)
+    }
+
+    fn give_up(&self, member: usize) -> bool {
+        let others = self.readable().any(|other| other != member);
+        if others {
+            self.members[member].set_state(MemberState::Lost);
+        }
+        others
+    }
+
+    /// The member that the next read goes to: each in turn.
+    pub fn next_reader(&self) -> usize {
+        let count = self.readable().count().max(1);
+        let turn = match count {
+            1 => 0,
+            _ => self.turn.fetch_add(1, Ordering::Relaxed) % count,
+        };
+        self.readable().nth(turn).unwrap_or(0)
+    }
+
+    /// A member's device or file; one must be open.
+    pub fn file_of(&self, member: usize) -> Result<&Arc<dyn File>> {
+        let member = &self.members[member];
+        member.file.as_ref().ok_or_else(|| {
+            Error::corruption(&member.path, 0, "this member of the store is missing")
+        })
+    }
+
+    /// For messages: the first member that is read.
     pub fn path(&self) -> PathBuf {
-        self.file.path().to_path_buf()
+        let member = self.readable().next().unwrap_or(0);
+        self.members[member].path.clone()
     }
 
     /// The first byte of a block.
@@ -84,59 +234,157 @@ impl Volume {
 
     /// Damage at a block.
     pub fn damage(&self, block: u32, what: impl Into<String>) -> Error {
-        Error::corruption(self.file.path(), self.offset(block), what)
+        Error::corruption(self.path(), self.offset(block), what)
     }
 
-    /// Reads an extent.
+    /// Reads an extent from any member that is read.
     pub fn read(&self, extent: Extent) -> Result<AlignedBuffer> {
+        let first = self.next_reader();
+        let answer = self.read_from(first, extent);
+        if answer.is_ok() {
+            return answer;
+        }
+        let mut others = self.readable().filter(|&member| member != first);
+        others
+            .find_map(|member| self.read_from(member, extent).ok())
+            .map_or(answer, Ok)
+    }
+
+    /// Reads an extent from one member.
+    pub fn read_from(&self, member: usize, extent: Extent) -> Result<AlignedBuffer> {
         let mut bytes = buffer(extent.blocks as usize * self.block_bytes as usize);
-        self.file
+        self.file_of(member)?
             .read_exact_at(&mut bytes, self.offset(extent.block))?;
         Ok(bytes)
     }
 
-    /// Writes whole blocks.
-    pub fn write(&self, block: u32, bytes: &[u8]) -> Result<()> {
-        self.file.write_at(bytes, self.offset(block))
+    /// Writes whole blocks of one member.
+    pub fn write_to(&self, member: usize, block: u32, bytes: &[u8]) -> Result<()> {
+        self.file_of(member)?.write_at(bytes, self.offset(block))
     }
 
-    /// Makes a file longer, with the space; a device must be long enough. Durable
+    /// Writes whole blocks.
+    pub fn write(&self, block: u32, bytes: &[u8]) -> Result<()> {
+        let offset = self.offset(block);
+        self.on_all(|_, file| file.write_at(bytes, offset))
+    }
+
+    /// Makes files longer, with the space; devices must be long enough. Durable
     /// with the next sync.
     pub fn extend(&self, length: u64) -> Result<()> {
-        let now = self.file.length()?;
-        if now >= length {
-            return Ok(());
-        }
-        self.file.allocate(now, length - now)?;
-        if self.file.length()? < length {
-            self.file.set_length(length)?;
-        }
-        Ok(())
+        self.on_all(|_, file| {
+            let now = file.length()?;
+            if now >= length {
+                return Ok(());
+            }
+            file.allocate(now, length - now)?;
+            if file.length()? < length {
+                file.set_length(length)?;
+            }
+            Ok(())
+        })
     }
 
     /// Makes everything durable.
     pub fn sync(&self) -> Result<()> {
-        self.file.sync_data()
+        self.on_all(|_, file| file.sync_data())
+    }
+
+    /// Does something on every member that is there.
+    fn on_all(&self, run: impl Fn(usize, &Arc<dyn File>) -> Result<()>) -> Result<()> {
+        self.on(all_of(self.members.len()), false, run)
+    }
+
+    /// Does something on those of some members, given as bits, that are there. With
+    /// `spare` they are not needed: others have done it.
+    fn on(
+        &self,
+        some: u32,
+        spare: bool,
+        run: impl Fn(usize, &Arc<dyn File>) -> Result<()>,
+    ) -> Result<()> {
+        let answers = self
+            .members
+            .iter()
+            .enumerate()
+            .filter_map(|(number, member)| {
+                let file = member.file.as_ref().filter(|_| some >> number & 1 == 1);
+                let file = file.filter(|_| member.state() != MemberState::Lost)?;
+                Some((number, run(number, file)))
+            });
+        self.settle(answers.collect(), spare)
+    }
+
+    /// What answers of members come to: it is done if a current member has done it;
+    /// those that have not are lost then.
+    fn settle(&self, answers: Vec<(usize, Result<()>)>, spare: bool) -> Result<()> {
+        let _one_at_a_time = lock(&self.losing);
+        let is_current = |member: usize| self.state(member) == MemberState::Current;
+        let has_done =
+            |(member, answer): &(usize, Result<()>)| answer.is_ok() && is_current(*member);
+        let done = spare || answers.iter().any(has_done);
+        for (member, answer) in answers {
+            match answer {
+                Err(_) if done || !is_current(member) => _ = self.give_up(member),
+                Err(error) => return Err(error),
+                Ok(()) => {}
+            }
+        }
+        match done {
+            true => Ok(()),
+            false => Err(Error::corruption(
+                self.path(),
+                0,
+                "no member of the store is there to be written",
+            )),
+        }
     }
 
     /// Writes both copies of a superblock, one after the other, each synced: a
     /// crash while one is written leaves the other. Generation `n` goes to copy
     /// `(n + 1) % 2`, and counts when it is durable: after a failure the copy that
     /// may be torn is the next one written.
+    ///
+    /// It says which members are current. One that is lost meanwhile makes it
+    /// another one, which is written once more. One that becomes current says so
+    /// when it is durable on those that were: it must not know alone.
     pub fn write_superblock(&self, superblock: &mut Superblock) -> Result<()> {
-        for _ in 0..2 {
-            let copy = superblock.generation % 2;
-            let next = Superblock {
-                generation: superblock.generation + 1,
+        let all = all_of(self.members.len());
+        loop {
+            let were = superblock.current;
+            superblock.current = self.current();
+            for _ in 0..2 {
+                let next = Superblock {
+                    generation: superblock.generation + 1,
+                    ..*superblock
+                };
+                if next.current & !were == 0 {
+                    self.write_copy(&next, all, false)?;
+                } else {
+                    self.write_copy(&next, were, false)?;
+                    self.write_copy(&next, all & !were, true)?;
+                }
+                *superblock = next;
+            }
+            if superblock.current == self.current() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Writes a copy of a superblock to some members, durably.
+    fn write_copy(&self, superblock: &Superblock, some: u32, spare: bool) -> Result<()> {
+        let copy = (superblock.generation + 1) % 2;
+        self.on(some, spare, |member, file| {
+            let own = Superblock {
+                member: member as u32,
                 ..*superblock
             };
             let mut bytes = buffer(SUPERBLOCK_BYTES as usize);
-            bytes.copy_from_slice(&next.encode());
-            self.file.write_at(&bytes, copy * SUPERBLOCK_BYTES)?;
-            self.file.sync_data()?;
-            *superblock = next;
-        }
-        Ok(())
+            bytes.copy_from_slice(&own.encode());
+            file.write_at(&bytes, copy * SUPERBLOCK_BYTES)
+        })?;
+        self.on(some, spare, |_, file| file.sync_data())
     }
 }
 

@@ -201,11 +201,19 @@ impl Core {
     /// away now. With the first it makes 120 bits under a secret: two keys that
     /// agree in them are taken for one, here as in recovery.
     fn key_check_at(&self, extent: Extent) -> Result<u64> {
-        let head = self.read_extent(Extent {
+        let first = Extent {
             blocks: 1,
             ..extent
-        })?;
-        match format::decode_header(&head, extent.block, self.block_bytes, self.seed) {
+        };
+        let head = self.read_extent(first)?;
+        let decode =
+            |head: &[u8]| format::decode_header(head, extent.block, self.block_bytes, self.seed);
+        let mut members = self.volume.readable();
+        let header = decode(&head).or_else(|| {
+            // Damaged on one member: perhaps not on the other.
+            members.find_map(|member| decode(&self.volume.read_from(member, first).ok()?))
+        });
+        match header {
             Some(header) => Ok(header.key_check),
             None => Err(self.volume.damage(
                 extent.block,
@@ -367,6 +375,7 @@ impl Core {
                 .map_err(|error| self.unless_full(error))?;
             rest = others;
         }
+        self.keep_members(writer)?;
         write(&self.pending).clear();
         writer.pending_bytes = 0;
         Ok(())
@@ -414,6 +423,7 @@ impl Core {
         if writer.unsynced && !self.has_bug(SeededBug::NoSync) {
             self.counters.syncs.fetch_add(1, Ordering::Relaxed);
             self.volume.sync().map_err(|error| self.poisoned(error))?;
+            self.keep_members(writer)?;
         }
         writer.unsynced = false;
         writer.marked = writer.marked.max(writer.stated);

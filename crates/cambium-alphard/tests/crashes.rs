@@ -39,7 +39,7 @@ fn any_crash_of_a_block_device_leaves_a_prefix() {
     for sector_bytes in [512, 4096] {
         let test = "any_crash_of_a_block_device_leaves_a_prefix";
         let report = CrashSuite::new(&Alphard, env!("CARGO_PKG_NAME"), test)
-            .device("/device", 512 << 10, sector_bytes)
+            .device("device", "/device", 512 << 10, sector_bytes)
             .opening("coalesce_bytes", "16384")
             .opening("extend_bytes", "65536")
             .states(15_000)
@@ -65,7 +65,13 @@ fn failing_operations_lose_nothing() {
 
 /// Crashes damage no live byte: `damage.rs` finds the first. The second takes a
 /// device with little room to spare: `states.rs`.
-const FOUND_ELSEWHERE: [SeededBug; 2] = [SeededBug::NoChecksum, SeededBug::ReleasedUnmarked];
+const FOUND_ELSEWHERE: [SeededBug; 5] = [
+    SeededBug::NoChecksum,
+    SeededBug::ReleasedUnmarked,
+    SeededBug::MembersDiffer,
+    SeededBug::StaleBelieved,
+    SeededBug::LossUnsaid,
+];
 
 #[test]
 fn every_seeded_bug_is_found() {

@@ -22,8 +22,8 @@ pub struct Subject {
     creation: OptionValues,
     opening: OptionValues,
     breakage: Option<Breakage>,
-    /// A block device: path, bytes, bytes of a sector.
-    device: Option<(&'static str, u64, u32)>,
+    /// Block devices: path, bytes, bytes of a sector.
+    devices: Vec<(&'static str, u64, u32)>,
 }
 
 impl fmt::Debug for Subject {
@@ -46,21 +46,27 @@ impl Subject {
             creation: OptionValues::default(),
             opening: OptionValues::default(),
             breakage: None,
-            device: None,
+            devices: Vec::new(),
         }
     }
 
-    /// Gives each simulated disk a block device, for the engine's option `device`.
+    /// Gives each simulated disk a block device, for an option of the engine.
     #[must_use]
-    pub fn device(mut self, path: &'static str, bytes: u64, sector_bytes: u32) -> Self {
-        self.device = Some((path, bytes, sector_bytes));
-        self.creation("device", path)
+    pub fn device(
+        mut self,
+        option: &str,
+        path: &'static str,
+        bytes: u64,
+        sector_bytes: u32,
+    ) -> Self {
+        self.devices.push((path, bytes, sector_bytes));
+        self.creation(option, path)
     }
 
-    /// A new disk, with the device if there is to be one.
+    /// A new disk, with the devices if there are to be some.
     pub(crate) fn disk(&self, seed: u64) -> SimulatedDisk {
         let disk = SimulatedDisk::new(seed);
-        if let Some((path, bytes, sector_bytes)) = self.device {
+        for &(path, bytes, sector_bytes) in &self.devices {
             disk.add_device(Path::new(path), bytes, sector_bytes);
         }
         disk

@@ -104,10 +104,16 @@ impl CrashSuite {
         self
     }
 
-    /// Gives each disk a block device, for the engine's option `device`.
+    /// Gives each disk a block device, for an option of the engine's.
     #[must_use]
-    pub fn device(mut self, path: &'static str, bytes: u64, sector_bytes: u32) -> Self {
-        self.subject = self.subject.device(path, bytes, sector_bytes);
+    pub fn device(
+        mut self,
+        option: &str,
+        path: &'static str,
+        bytes: u64,
+        sector_bytes: u32,
+    ) -> Self {
+        self.subject = self.subject.device(option, path, bytes, sector_bytes);
         self
     }
 

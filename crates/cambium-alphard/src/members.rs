@@ -1,0 +1,443 @@
+//! The members of a store: the file that names them, which of them are there, and
+//! which have every entry.
+//!
+//! The file `members` is text, so that a person who looks learns where the entries
+//! lie. Of a pair it also says which members are current:
+//!
+//! ```text
+//! cambium alphard members
+//! member data
+//! member /mirror/file
+//! current 1 2
+//! checksum 1f2e3d4c
+//! ```
+//!
+//! Who is current is said in three places before a write that a member lacks is
+//! acknowledged: in both copies of the superblock of those that have it, and here. The superblock of the highest generation decides where both members are
+//! there. The file decides where only one is: without it the member that was left
+//! behind could not know that it was. Two members that both were written to without
+//! the other are refused: nobody can tell which to keep.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cambium_base::checksum::crc32c;
+use cambium_base::{Error, Result};
+use cambium_io::{File, FileSystem, OpenOptions};
+use cambium_storage::marker::Marker;
+
+use crate::core::{Core, Writer};
+use crate::format::{MEMBERS_NAME, NEW_MEMBERS_NAME, Superblock};
+use crate::options::Tuning;
+use crate::seeded_bug::SeededBug;
+use crate::volume::{self, MemberState, OpenMember, Volume};
+
+const FIRST_LINE: &str = "cambium alphard members";
+/// Most bytes of the file.
+const MOST_BYTES: usize = 16 << 10;
+
+/// Where a store's entries lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Members {
+    /// As they were given: relative ones lie in the store's folder.
+    pub paths: Vec<PathBuf>,
+    /// A bit for each that has every entry.
+    pub current: u32,
+}
+
+/// A bit for each of so many members.
+pub(crate) fn all_of(count: usize) -> u32 {
+    (1 << count) - 1
+}
+
+impl Members {
+    fn encode(&self) -> Result<String> {
+        let mut text = format!("{FIRST_LINE}\n");
+        for path in &self.paths {
+            let Some(path) = path.to_str().filter(|text| !text.contains('\n')) else {
+                return Err(Error::InvalidArgument(format!(
+                    "{}: expected a path in UTF-8 without line breaks",
+                    path.display()
+                )));
+            };
+            text += &format!("member {path}\n");
+        }
+        if self.paths.len() > 1 {
+            let numbers = (0..self.paths.len()).filter(|member| self.current >> member & 1 == 1);
+            let numbers: Vec<String> = numbers.map(|member| (member + 1).to_string()).collect();
+            text += &format!("current {}\n", numbers.join(" "));
+        }
+        text += &format!("checksum {:08x}\n", crc32c(text.as_bytes()));
+        Ok(text)
+    }
+
+    fn decode(text: &str) -> Option<Members> {
+        let (body, checksum) = text.trim_end().rsplit_once("\nchecksum ")?;
+        let covered = body.len() + 1;
+        if crc32c(&text.as_bytes()[..covered]) != u32::from_str_radix(checksum, 16).ok()? {
+            return None;
+        }
+        let mut paths = Vec::new();
+        let mut current = None;
+        for line in body.strip_prefix(FIRST_LINE)?.lines().skip(1) {
+            if let Some(path) = line.strip_prefix("member ") {
+                paths.push(PathBuf::from(path));
+            } else {
+                let mut bits = 0;
+                for number in line.strip_prefix("current ")?.split(' ') {
+                    let number: u32 = number.parse().ok()?;
+                    bits |= 1u32.checked_shl(number.checked_sub(1)?)?;
+                }
+                current = Some(bits);
+            }
+        }
+        let current = current.unwrap_or(all_of(paths.len().min(2)));
+        (1..=2)
+            .contains(&paths.len())
+            .then_some(Members { paths, current })
+    }
+
+    /// Writes the file, durably, in place of the one before.
+    pub fn write(&self, file_system: &dyn FileSystem, folder: &Path) -> Result<()> {
+        let path = folder.join(MEMBERS_NAME);
+        let new = match file_system.metadata(&path)? {
+            Some(_) => folder.join(NEW_MEMBERS_NAME),
+            // A store in the making: its marker is not there yet.
+            None => path.clone(),
+        };
+        let options = OpenOptions {
+            truncate: true,
+            ..OpenOptions::CREATE
+        };
+        let file = file_system.open(&new, options)?;
+        file.write_at(self.encode()?.as_bytes(), 0)?;
+        file.sync_data()?;
+        if new != path {
+            file_system.rename(&new, &path)?;
+            file_system.sync_directory(folder)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the file.
+    pub fn read(file_system: &dyn FileSystem, folder: &Path) -> Result<Members> {
+        let path = folder.join(MEMBERS_NAME);
+        let damage = |what: &str| Err(Error::corruption(&path, 0, what));
+        if file_system.metadata(&path)?.is_none() {
+            return damage("the file that says where the entries lie is missing");
+        }
+        let file = file_system.open(&path, OpenOptions::READ)?;
+        let mut bytes = vec![0; MOST_BYTES];
+        let count = file.read_at(&mut bytes, 0)?;
+        match std::str::from_utf8(&bytes[..count])
+            .ok()
+            .and_then(Members::decode)
+        {
+            Some(members) => Ok(members),
+            None => damage("the file that says where the entries lie does not match its checksum"),
+        }
+    }
+}
+
+/// A store's members, open, with what their superblocks say.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    pub volume: Volume,
+    /// The newest one.
+    pub superblock: Superblock,
+    pub members: Members,
+    /// Copies of the superblock that are not sound: member and offset.
+    pub unsound: Vec<(usize, u64)>,
+    /// Why members are not there.
+    pub missing: Vec<(usize, Error)>,
+}
+
+/// What became of opening a member.
+enum Found {
+    Sound(Arc<dyn File>, Superblock),
+    /// Open, and all zeros where the superblocks should be.
+    Blank(Arc<dyn File>, Error),
+    Missing(Error),
+}
+
+/// Opens a store's members and reads their superblocks. A member of a pair that is
+/// not there is missed; one that belongs elsewhere is refused. With `adopt`, a blank
+/// one in place of a lost one is taken, as stale.
+pub(crate) fn attach(
+    file_system: &dyn FileSystem,
+    folder: &Path,
+    marker: &Marker,
+    tuning: &Tuning,
+    access: OpenOptions,
+    adopt: bool,
+) -> Result<Attached> {
+    let members = Members::read(file_system, folder)?;
+    let paths: Vec<PathBuf> = members.paths.iter().map(|path| folder.join(path)).collect();
+    let mut unsound = Vec::new();
+    let mut found = Vec::with_capacity(paths.len());
+    for (member, path) in paths.iter().enumerate() {
+        let mut offsets = Vec::new();
+        let opened = find(file_system, path, (tuning, access), &mut offsets)?;
+        unsound.extend(offsets.into_iter().map(|offset| (member, offset)));
+        found.push(opened);
+    }
+    let superblocks: Vec<Option<Superblock>> = found
+        .iter()
+        .map(|found| match found {
+            Found::Sound(_, superblock) => Some(*superblock),
+            _ => None,
+        })
+        .collect();
+    check_belonging(&paths, &superblocks, marker)?;
+    let newest = superblocks.iter().flatten();
+    let Some(superblock) = newest.max_by_key(|found| found.generation).copied() else {
+        // None is sound: the first one says why.
+        let errors = found.into_iter().filter_map(|found| match found {
+            Found::Missing(error) | Found::Blank(_, error) => Some(error),
+            Found::Sound(..) => None,
+        });
+        let error = errors.into_iter().next();
+        return Err(error.unwrap_or(Error::Closed));
+    };
+    let current = who_is_current(&paths, &superblocks, &superblock, &members)?;
+    let mut missing = Vec::new();
+    let mut open = Vec::with_capacity(paths.len());
+    for (member, (path, found)) in paths.into_iter().zip(found).enumerate() {
+        let (file, state) = match found {
+            Found::Sound(file, _) if current >> member & 1 == 1 => {
+                (Some(file), MemberState::Current)
+            }
+            Found::Sound(file, _) => (Some(file), MemberState::Stale),
+            Found::Blank(file, _) if adopt => (Some(file), MemberState::Stale),
+            Found::Blank(_, error) | Found::Missing(error) => {
+                missing.push((member, error));
+                (None, MemberState::Lost)
+            }
+        };
+        check_length(file.as_deref(), &superblock, superblocks[member].is_some())?;
+        open.push(OpenMember { path, file, state });
+    }
+    Ok(Attached {
+        volume: Volume::new(open, superblock.block_bytes)?,
+        superblock,
+        members,
+        unsound,
+        missing,
+    })
+}
+
+/// Opens one member. Errors that speak of the machine as it is now (no handles
+/// left, somebody else has it) end the opening; others say that it is missing.
+fn find(
+    file_system: &dyn FileSystem,
+    path: &Path,
+    (tuning, access): (&Tuning, OpenOptions),
+    unsound: &mut Vec<u64>,
+) -> Result<Found> {
+    let opened = match file_system.metadata(path) {
+        Ok(None) => Err(Error::corruption(
+            path,
+            0,
+            "what holds the store's entries is missing; `members` names it",
+        )),
+        Ok(Some(_)) => volume::open_file(file_system, path, access, tuning.access),
+        Err(error) => Err(error),
+    };
+    let read = opened.and_then(|file| Ok((volume::read_superblock(&*file)?, file)));
+    match read {
+        Ok(((Some(superblock), offsets), file)) => {
+            unsound.extend(offsets);
+            Ok(Found::Sound(file, superblock))
+        }
+        Ok(((None, offsets), file)) => {
+            let what = "neither copy of the superblock is sound";
+            let error = Error::corruption(path, 0, what);
+            if is_blank(&*file)? {
+                return Ok(Found::Blank(file, error));
+            }
+            unsound.extend(offsets);
+            Ok(Found::Missing(error))
+        }
+        Err(error) if is_gone(&error) => Ok(Found::Missing(error)),
+        Err(error) => Err(error),
+    }
+}
+
+/// True for errors of a device that is not there, or fails.
+fn is_gone(error: &Error) -> bool {
+    // ENXIO and ENODEV: the node is there, the device is not. EIO: it fails.
+    const GONE: [i32; 3] = [6, 19, 5];
+    match error {
+        Error::Io { source, .. } => {
+            source.kind() == std::io::ErrorKind::NotFound
+                || source
+                    .raw_os_error()
+                    .is_some_and(|code| GONE.contains(&code))
+        }
+        Error::Corruption { .. } => true,
+        _ => false,
+    }
+}
+
+/// True if zeros stand where the superblocks and the first entries should be.
+fn is_blank(file: &dyn File) -> Result<bool> {
+    let mut bytes = volume::buffer(128 << 10);
+    let count = file.read_at(&mut bytes, 0)?;
+    Ok(bytes[..count].iter().all(|&byte| byte == 0))
+}
+
+/// Refuses members of other stores, and those that stand in another's place.
+fn check_belonging(
+    paths: &[PathBuf],
+    superblocks: &[Option<Superblock>],
+    marker: &Marker,
+) -> Result<()> {
+    let places = paths.iter().zip(superblocks).enumerate();
+    for (member, (path, superblock)) in places {
+        let Some(superblock) = superblock else {
+            continue;
+        };
+        if superblock.store != marker.store {
+            let what = format!(
+                "this belongs to store {}; expected store {}",
+                superblock.store, marker.store
+            );
+            return Err(Error::corruption(path, 24, what));
+        }
+        if superblock.members as usize != paths.len() {
+            let what = format!(
+                "this is one of {} members; `members` names {}",
+                superblock.members,
+                paths.len()
+            );
+            return Err(Error::corruption(path, 124, what));
+        }
+        if superblock.member as usize != member {
+            let what = format!(
+                "this is member {} of the store; expected member {}: the devices are swapped, or one is there twice",
+                superblock.member + 1,
+                member + 1
+            );
+            return Err(Error::corruption(path, 120, what));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a member that is shorter than the store.
+fn check_length(file: Option<&dyn File>, superblock: &Superblock, ours: bool) -> Result<()> {
+    let Some(file) = file else {
+        return Ok(());
+    };
+    let length = file.length()?;
+    let needed = u64::from(superblock.total_blocks) * u64::from(superblock.block_bytes);
+    if length >= needed {
+        return Ok(());
+    }
+    if ours {
+        let what = format!("the member ends here; expected {needed} bytes");
+        return Err(Error::corruption(file.path(), length, what));
+    }
+    Err(Error::InvalidArgument(format!(
+        "{} has {length} bytes; a member of this store needs {needed}",
+        file.path().display()
+    )))
+}
+
+/// A bit for each member that is there and has every entry.
+fn who_is_current(
+    paths: &[PathBuf],
+    superblocks: &[Option<Superblock>],
+    newest: &Superblock,
+    members: &Members,
+) -> Result<u32> {
+    let there = superblocks.iter().enumerate();
+    let there = there.fold(0, |bits, (member, found)| {
+        bits | u32::from(found.is_some()) << member
+    });
+    for found in superblocks.iter().flatten() {
+        let left_out = newest.current >> found.member & 1 == 0;
+        let leaves_out = found.current >> newest.member & 1 == 0;
+        if found.member != newest.member && left_out && leaves_out {
+            return Err(Error::corruption(
+                &paths[found.member as usize],
+                128,
+                format!(
+                    "this member and {} were both written to without the other; keep one: write zeros over the first 128 KiB of the other, then `repair`",
+                    paths[newest.member as usize].display()
+                ),
+            ));
+        }
+    }
+    let mut current = newest.current & there;
+    if there != all_of(paths.len()) {
+        current &= members.current;
+    }
+    if current != 0 {
+        return Ok(current);
+    }
+    let what = "this member is stale: the store was written to without it, and the member that has every entry is missing";
+    Err(Error::corruption(&paths[newest.member as usize], 128, what))
+}
+
+impl Core {
+    /// Says in the superblock, and in the folder, which members are current, if
+    /// that has changed. To be done before anything is acknowledged. A member that
+    /// becomes current does so with the superblock, one that is lost before.
+    pub fn keep_members(&self, writer: &mut Writer) -> Result<()> {
+        if self.has_bug(SeededBug::LossUnsaid) {
+            return Ok(());
+        }
+        let current = self.volume.current();
+        if current & !writer.members.current != 0 {
+            let said = current | writer.members.current;
+            self.say_in_folder(writer, said)?;
+        }
+        if current != writer.superblock.current {
+            let before = writer.superblock;
+            if let Err(error) = self.write_superblock(writer) {
+                writer.take_superblock_back(before);
+                return Err(error);
+            }
+        }
+        match writer.superblock.current {
+            current if current == writer.members.current => Ok(()),
+            current => self.say_in_folder(writer, current),
+        }
+    }
+
+    fn say_in_folder(&self, writer: &mut Writer, current: u32) -> Result<()> {
+        let said = Members {
+            paths: writer.members.paths.clone(),
+            current,
+        };
+        said.write(&*self.environment.file_system, &self.path)
+            .map_err(|error| self.unless_full(error))?;
+        writer.members = said;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_what_they_were_and_damage_is_noticed() {
+        for (paths, current) in [(vec!["data"], 1), (vec!["/dev/a", "/mnt/b c"], 2)] {
+            let members = Members {
+                paths: paths.into_iter().map(PathBuf::from).collect(),
+                current,
+            };
+            let text = members.encode().unwrap();
+            assert_eq!(Members::decode(&text), Some(members));
+            for at in 0..text.len() - 1 {
+                let mut damaged = text.clone().into_bytes();
+                damaged[at] ^= 1;
+                let damaged = String::from_utf8(damaged).unwrap();
+                assert_eq!(Members::decode(&damaged), None, "{damaged}");
+            }
+        }
+    }
+}
