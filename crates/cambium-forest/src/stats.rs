@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use cambium_api::{CompactReport, Direction, KeyRange, Statistics};
 use cambium_base::Result;
 
+use crate::buffer::Buffer;
 use crate::core::{Core, lock};
 use crate::cursor::EntryCursor;
 use crate::format::Traffic;
@@ -16,7 +17,10 @@ use crate::view::View;
 
 /// The shape of an index of more nodes than this is left out of the statistics:
 /// it would have to be read whole. `check` tells it.
-const MOST_NODES_WALKED: u64 = 1 << 15;
+const MOST_NODES_WALKED: u64 = 1 << 12;
+
+/// Keys of a write buffer that are looked up together.
+const READ_TOGETHER: usize = 1024;
 
 /// Counted since the store was opened.
 #[derive(Debug, Default)]
@@ -67,6 +71,40 @@ impl Counters {
 
 fn of(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
+}
+
+type Key = Box<[u8]>;
+
+/// Keys of the buffers from a bound on, in order, and whether each is there;
+/// with the last of them if there may be more. The newest buffer comes first.
+fn buffered(
+    buffers: &[&Arc<Buffer>],
+    namespace: u16,
+    from: Bound<Key>,
+    sequence: u64,
+) -> (BTreeMap<Key, bool>, Option<Key>) {
+    let mut found = BTreeMap::new();
+    let mut last: Option<Key> = None;
+    for buffer in buffers {
+        let from = from.as_ref().map(|key| &**key);
+        let run = buffer.run(namespace, from, Direction::Forward, sequence, READ_TOGETHER);
+        if run.len() == READ_TOGETHER {
+            let end = run.last().map(|(key, _)| key.clone());
+            // What is behind it may be missing in this buffer's run.
+            last = match (last, end) {
+                (Some(last), Some(end)) => Some(last.min(end)),
+                (last, end) => last.or(end),
+            };
+        }
+        for (key, version) in run {
+            let known = found.entry(key);
+            known.or_insert(version.document.is_some());
+        }
+    }
+    if let Some(last) = &last {
+        found.retain(|key, _| key <= last);
+    }
+    (found, last)
 }
 
 impl Core {
@@ -160,27 +198,29 @@ impl Core {
             .values()
             .map(|root| root.documents)
             .sum();
-        let mut buffered: BTreeMap<(u16, Box<[u8]>), bool> = BTreeMap::new();
-        for buffer in view.buffers() {
-            for namespace in buffer.namespaces() {
-                let all = Bound::Unbounded;
-                let run = buffer.run(namespace, all, Direction::Forward, sequence, usize::MAX);
-                for (key, version) in run {
-                    // The newest buffer comes first.
-                    let known = buffered.entry((namespace, key));
-                    known.or_insert(version.document.is_some());
+        let buffers: Vec<_> = view.buffers().collect();
+        let mut namespaces: Vec<u16> = buffers.iter().flat_map(|all| all.namespaces()).collect();
+        namespaces.sort_unstable();
+        namespaces.dedup();
+        for namespace in namespaces {
+            let mut from = Bound::Unbounded;
+            loop {
+                let (buffered, last) = buffered(&buffers, namespace, from, sequence);
+                for (key, there) in buffered {
+                    let before = match view.root(namespace).root {
+                        None => None,
+                        Some(root) => self.index.find(&nodes, root, &key)?,
+                    };
+                    match (before.is_some_and(|address| address.may_match(&key)), there) {
+                        (false, true) => entries += 1,
+                        (true, false) => entries = entries.saturating_sub(1),
+                        _ => {}
+                    }
                 }
-            }
-        }
-        for ((namespace, key), there) in buffered {
-            let before = match view.root(namespace).root {
-                None => None,
-                Some(root) => self.index.find(&nodes, root, &key)?,
-            };
-            match (before.is_some_and(|address| address.may_match(&key)), there) {
-                (false, true) => entries += 1,
-                (true, false) => entries = entries.saturating_sub(1),
-                _ => {}
+                match last {
+                    Some(last) => from = Bound::Excluded(last),
+                    None => break,
+                }
             }
         }
         Ok(entries)

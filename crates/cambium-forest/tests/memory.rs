@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
-use cambium_api::{Durability, EngineKind, OptionValues, WriteBatch};
+use cambium_api::{CompactOptions, Durability, EngineKind, OptionValues, WriteBatch};
 use cambium_forest::Forest;
 use cambium_io::{Environment, StepOutcome};
 use peak_alloc::PeakAlloc;
@@ -20,9 +20,17 @@ const KEYS: u64 = 400_000;
 fn key(number: u64) -> Vec<u8> {
     let scattered = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut key = vec![0x61; 40];
-    key[..8].copy_from_slice(&(scattered >> 52).to_be_bytes());
+    key[..8].copy_from_slice(&(scattered >> 62).to_be_bytes());
     key[24..32].copy_from_slice(&scattered.to_be_bytes());
     key
+}
+
+/// The most that was allocated at once during `work`, beyond what was before.
+fn most_more(work: impl FnOnce()) -> usize {
+    PeakAlloc.reset_peak_usage();
+    let before = PeakAlloc.current_usage();
+    work();
+    PeakAlloc.peak_usage().saturating_sub(before)
 }
 
 #[test]
@@ -37,6 +45,7 @@ fn a_load_and_its_flushes_keep_to_the_bounds_of_the_options() {
         ("cache_bytes", "1MiB"),
         ("buffer_bytes", "256KiB"),
         ("compaction_threshold", "100"),
+        ("compaction_memory_bytes", "4MiB"),
     ] {
         options.set(name, value);
     }
@@ -58,6 +67,27 @@ fn a_load_and_its_flushes_keep_to_the_bounds_of_the_options() {
     // waits in the log's buffer, and 3 MiB for all that does not grow.
     let bound = 3 * 4 * MIB + 2 * MIB + MIB / 4 + 3 * MIB;
     assert!(most <= bound, "{most} bytes at once, more than {bound}");
+    // Statistics walk the index, and keep none of it.
+    let statistics = most_more(|| {
+        let found = store.stats().unwrap();
+        assert!(
+            found
+                .entries
+                .iter()
+                .any(|entry| entry.name == "index_height")
+        );
+    });
+    assert!(statistics <= MIB, "{statistics} bytes for statistics");
+    // A compaction keeps to its option also where direct reads take more than
+    // the documents' own bytes.
+    let direct = CompactOptions {
+        direct: true,
+        ..CompactOptions::default()
+    };
+    let compaction = most_more(|| {
+        store.compact(&direct, &()).unwrap();
+    });
+    assert!(compaction <= 6 * MIB, "{compaction} bytes for a compaction");
     assert_eq!(store.get(&key(7)).unwrap().unwrap(), [1; 100]);
     store.close().unwrap();
 }

@@ -215,8 +215,15 @@ impl Core {
         };
         let from = &compaction.source.view.database;
         let settings = &compaction.settings;
-        let (plan, search, sort) =
-            next_plan(self, from, settings, copying.searched, &mut tree.source)?;
+        let unit = copying.fetcher.unit();
+        let (plan, search, sort) = next_plan(
+            self,
+            from,
+            settings,
+            unit,
+            copying.searched,
+            &mut tree.source,
+        )?;
         compaction.report.phases.tree_search += search;
         compaction.report.phases.sort += sort;
         if plan.ends_tree {

@@ -136,6 +136,8 @@ struct Shared {
 #[derive(Debug)]
 pub(super) struct Fetcher {
     shared: Arc<Shared>,
+    /// Reads begin and end at multiples of this.
+    unit: u64,
     /// Dropped first: it waits for what the task is reading.
     task: Option<Box<dyn BackgroundTask>>,
 }
@@ -152,6 +154,7 @@ impl Fetcher {
         {
             file.advise(0, u64::MAX >> 1, Advice::Random);
         }
+        let unit = file.alignment().offset as u64;
         let shared = Arc::new(Shared {
             state: Mutex::new(State::Idle),
             changed: Condvar::new(),
@@ -176,7 +179,12 @@ impl Fetcher {
                 }),
             )
         });
-        Ok(Fetcher { shared, task })
+        Ok(Fetcher { shared, unit, task })
+    }
+
+    /// Bytes that reads begin and end at multiples of.
+    pub fn unit(&self) -> u64 {
+        self.unit
     }
 
     /// Wants a plan read. One at a time: take the window before it first.

@@ -116,11 +116,13 @@ impl Source {
 }
 
 /// Searches a tree for the next window; answers it with seconds of the search
-/// and of the sort. A tree always ends with a plan that says so.
+/// and of the sort. Reads will begin and end at multiples of `unit`. A tree
+/// always ends with a plan that says so.
 pub(super) fn next_plan(
     core: &Core,
     database: &Database,
     settings: &Settings,
+    unit: u64,
     tree: usize,
     source: &mut Source,
 ) -> Result<(Plan, f64, f64)> {
@@ -139,7 +141,6 @@ pub(super) fn next_plan(
     }
     // The rest is for what lies between documents that are read together.
     let most = settings.window_bytes() / 4 * 3;
-    let unit = database.log.file().alignment().offset as u64;
     let mut addresses = Vec::new();
     let mut bytes = 0;
     let mut ends_tree = false;
@@ -148,7 +149,7 @@ pub(super) fn next_plan(
             ends_tree = true;
             break;
         };
-        let cost = database.most_to_read(address) + 2 * unit + DOCUMENT_OVERHEAD;
+        let cost = database.most_to_read(address) + 2 * (unit - 1) + DOCUMENT_OVERHEAD;
         if bytes + cost > most && !addresses.is_empty() {
             source.left_over = Some(address);
             break;

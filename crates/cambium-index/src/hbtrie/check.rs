@@ -163,23 +163,17 @@ impl Checker<'_> {
         let view = trees::view(head, self.options.chunk_bytes, self.reader.node_bytes());
         self.head(&task, head);
         let path = self.path(&task, head)?;
-        let mut entries = Vec::new();
-        let options = trees::tree_options(self.options, head.kind);
-        let report = btree::check(
-            self.reader,
-            &options,
-            Some(task.root),
-            &mut |piece, bits| {
-                entries.push((piece.to_vec(), bits));
-                Ok(())
-            },
-        )?;
+        let height = trees::root_view(self.reader, task.root, &node)?.level() + 1;
+        let reads = task.reads + u64::from(height);
+        let (mut entries, mut entry_bytes) = (0, 0);
+        let (reader, options) = (self.reader, trees::tree_options(self.options, head.kind));
+        let report = btree::check(reader, &options, Some(task.root), &mut |piece, bits| {
+            entries += 1;
+            entry_bytes += piece.len() as u64;
+            self.entry(&task, view, &path, reads, piece, bits)
+        })?;
         self.report.findings.extend(report.findings);
-        self.count(head, &report.statistics, &entries, task.root);
-        let reads = task.reads + report.statistics.height() as u64;
-        for (piece, bits) in entries {
-            self.entry(&task, view, &path, reads, &piece, bits)?;
-        }
+        self.count(head, &report.statistics, (entries, entry_bytes), task.root);
         Ok(())
     }
 
@@ -201,12 +195,10 @@ impl Checker<'_> {
         &mut self,
         head: Head<'_>,
         tree: &btree::Statistics,
-        entries: &[(Vec<u8>, u64)],
+        found: (u64, u64),
         root: NodeAddress,
     ) {
-        let bytes: u64 = entries.iter().map(|(piece, _)| piece.len() as u64).sum();
         let stated = (head.entries, head.key_bytes);
-        let found = (entries.len() as u64, bytes);
         if stated != found {
             let what = format!("entries and their bytes are {found:?}, the root says {stated:?}");
             self.find(root, what);
