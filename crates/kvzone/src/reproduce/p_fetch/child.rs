@@ -27,7 +27,9 @@ pub(super) struct Task {
     pub(super) io: String,
     pub(super) batch: usize,
     pub(super) direct: bool,
-    /// Further options of the compaction, `name=value`.
+    /// Options of the opening, `name=value`.
+    pub(super) opening: Vec<String>,
+    /// Further options of the compaction.
     pub(super) settings: Vec<String>,
     /// What uses the store meanwhile.
     pub(super) workload: Option<Workload>,
@@ -101,6 +103,9 @@ fn perform(task: &Task) -> Result<Answer> {
     let disk = Disk::of(&task.path);
     drop_caches(&files_below(std::slice::from_ref(&task.path)))?;
     let mut options = Options::new();
+    for assignment in &task.opening {
+        options = options.assign(assignment)?;
+    }
     if task.steady {
         for assignment in &task.settings {
             options = options.assign(assignment)?;

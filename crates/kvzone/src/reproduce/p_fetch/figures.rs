@@ -7,9 +7,10 @@
 //! - Its two devices (SATA, NVMe) are one here, so figures 4 and 5, and 6 and
 //!   7, are the same measurement beside another column of the paper.
 //! - Each document is its own read (`coalesce_bytes=0`), offsets are sorted
-//!   within a memory of 64 MiB, and phases follow one another (`overlap=off`),
-//!   as published. Two rows of ours show what joining reads and overlapping
-//!   phases give beyond that.
+//!   within a memory of 64 MiB (less where the process may take less than four
+//!   times that), and phases follow one another (`overlap=off`), as published.
+//!   Two rows of ours show what joining reads and overlapping phases give beyond
+//!   that.
 //! - `p-fetch/steady` is ours: compactions that begin by themselves.
 //! - The size of a store is the paper's to scale, at least 16 MiB.
 

@@ -6,6 +6,7 @@
 //! | `figures` | what is compared in each figure, and what the paper found |
 //! | `store` | the store that is compacted, brought back for each measurement |
 //! | `child` | one measurement, in a process of its own with limited memory |
+//! | `memory` | how much of it a measurement has, and who gets which part |
 //! | `steady` | a workload beside compactions that begin by themselves |
 //! | `present` | tables, bars and markdown |
 //!
@@ -14,6 +15,7 @@
 
 pub(crate) mod child;
 mod figures;
+mod memory;
 mod present;
 mod steady;
 mod store;
@@ -36,10 +38,8 @@ use figures::{Case, FIGURES, Figure, Kind};
 use present::{Measured, Presented};
 use store::Base;
 
-/// Share of a store's bytes that a process may have as memory, unless the user
-/// says otherwise; not less than what it needs to run.
-const MEMORY_SHARE: f64 = 0.1;
-const LEAST_MEMORY: u64 = 160 << 20;
+/// Share of the paper's bytes, and rounds, unless asked otherwise.
+const DEFAULTS: (f64, u32) = (0.03, 3);
 /// Threads of the workload of figure 8.
 const THREADS: u64 = 4;
 
@@ -61,9 +61,10 @@ fn reproduce(arguments: &ReproduceArguments, figure: &'static Figure) -> Result<
     let (measured, limited) = measure(arguments, figure)?;
     let presented = Presented {
         figure,
-        scale: arguments.scale_or_default(),
-        repeat: arguments.rounds_or_default(),
+        scale: scale_of(arguments),
+        repeat: rounds_of(arguments),
         seed: arguments.seed,
+        memory: arguments.memory,
         memory_limited: limited,
         measured,
     };
@@ -85,6 +86,14 @@ fn reproduce(arguments: &ReproduceArguments, figure: &'static Figure) -> Result<
     Ok(ExitCode::from(if presented.all_well() { 0 } else { 3 }))
 }
 
+fn scale_of(arguments: &ReproduceArguments) -> f64 {
+    arguments.scale.unwrap_or(DEFAULTS.0)
+}
+
+fn rounds_of(arguments: &ReproduceArguments) -> u32 {
+    arguments.repeat.unwrap_or(DEFAULTS.1)
+}
+
 fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).map_err(|error| Error::machine("write", path, error))
 }
@@ -94,7 +103,7 @@ fn measure(arguments: &ReproduceArguments, figure: &Figure) -> Result<(Vec<Measu
     let directory = place::prepare(&arguments.dir)?;
     let mut measured = Vec::new();
     let mut limited = true;
-    for bytes in figure.bytes(arguments.scale_or_default()) {
+    for bytes in figure.bytes(scale_of(arguments)) {
         // Twice the documents, and the new file beside.
         let times = if figure.kind == Kind::Steady {
             14.0
@@ -107,12 +116,10 @@ fn measure(arguments: &ReproduceArguments, figure: &Figure) -> Result<(Vec<Measu
         let base = Base::make(&folder.path().join("base"), bytes, arguments.seed)?;
         let cases = figure.cases();
         let mut rounds: Vec<Vec<Answer>> = vec![Vec::new(); cases.len()];
-        for round in 0..arguments.rounds_or_default() {
+        for round in 0..rounds_of(arguments) {
             for place in order(arguments.seed, round, cases.len()) {
                 let case = &cases[place];
-                let memory = arguments
-                    .memory
-                    .unwrap_or(((bytes * MEMORY_SHARE) as u64).max(LEAST_MEMORY));
+                let memory = memory::limit(arguments.memory, bytes);
                 let path = folder.path().join("store");
                 let one = Measurement {
                     figure,
@@ -179,6 +186,7 @@ impl Measurement<'_> {
             path: path.to_path_buf(),
             io: self.case.io.to_string(),
             batch: self.case.batch,
+            opening: memory::options(self.memory),
             direct: self.case.direct,
             settings: self.case.settings.clone(),
             workload,

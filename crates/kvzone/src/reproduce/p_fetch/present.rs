@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::child::Answer;
 use super::figures::{Case, Figure, Kind};
+use super::memory;
 
 /// What is told of a workload beside compactions.
 const STEADY_HEADS: [&str; 9] = [
@@ -70,6 +71,8 @@ pub(super) struct Presented {
     pub(super) scale: f64,
     pub(super) repeat: u32,
     pub(super) seed: u64,
+    /// What the user said of memory.
+    pub(super) memory: Option<u64>,
     pub(super) memory_limited: bool,
     pub(super) measured: Vec<Measured>,
 }
@@ -166,9 +169,13 @@ impl Presented {
     }
 
     fn command(&self) -> String {
+        let memory = self.memory.map(|bytes| format!(" --memory {bytes}"));
         format!(
-            "kvzone reproduce {} --scale {} --repeat {}",
-            self.figure.name, self.scale, self.repeat
+            "kvzone reproduce {} --scale {} --repeat {}{}",
+            self.figure.name,
+            self.scale,
+            self.repeat,
+            memory.unwrap_or_default()
         )
     }
 
@@ -180,9 +187,9 @@ impl Presented {
             _ => "sync",
         };
         let memory = if self.memory_limited {
-            "memory limited to a tenth of the data, at least 160 MiB"
+            format!("memory limited to {}", memory::told(self.memory))
         } else {
-            "memory NOT limited"
+            "memory NOT limited".to_string()
         };
         vec![
             format!(
@@ -329,6 +336,7 @@ mod tests {
             scale: 0.01,
             repeat: 1,
             seed: 1,
+            memory: None,
             memory_limited: true,
             measured,
         }
