@@ -83,6 +83,13 @@ impl Database {
         Self::around(home, handle, file, shape, tuning, shape.first_offset())
     }
 
+    /// The same file, written and read through another handle of it.
+    pub fn through(self, home: &Home, handle: Arc<dyn File>) -> Result<Database> {
+        let geometry = *self.log.geometry();
+        let log = LogFile::new(handle, &home.identity(self.file), geometry, self.log.end())?;
+        Ok(Database { log, ..self })
+    }
+
     /// Opens a file that is there; its log goes on at `end`, or behind the
     /// whole file until recovery knows better.
     pub fn open(home: &Home, file: FileRef, tuning: &Tuning, end: Option<u64>) -> Result<Database> {

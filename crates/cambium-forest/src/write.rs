@@ -461,6 +461,9 @@ impl Core {
         }
         let count = entries.len() as u64;
         let logged = entries.iter().map(Planned::record_bytes).sum();
+        if let Some(last) = entries.last() {
+            self.announce_written(last.offset + last.record_bytes());
+        }
         let kept = self.kept_moments();
         let active = self.view.load().active.clone();
         for entry in &entries {

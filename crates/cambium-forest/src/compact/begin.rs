@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use cambium_api::CompactReport;
 use cambium_base::{Error, FileNumber, Result};
+use cambium_io::OpenOptions;
 
 use super::Compaction;
 use super::catch_up::{Pending, Round};
 use super::copy::{Copying, Tree};
-use super::fetch::Fetcher;
-use super::policy::Pace;
+use super::fetch::{self, Fetcher};
+use super::pace::Pace;
+use super::past_cache::PastCache;
 use super::settings::{Settings, SnapshotRule};
 use crate::core::{Core, Maintenance, lock};
 use crate::database::Database;
@@ -72,7 +74,7 @@ impl Core {
         let file = self.next_file(&mut maintenance)?;
         let source = self.pin()?;
         let database = Database::create(&self.home, file, &self.shape, &self.tuning)?;
-        let made = self.prepare(settings, source, Arc::new(database), &maintenance);
+        let made = self.prepare(settings, source, database, &maintenance);
         if made.is_err() {
             let path = crate::format::database_path(&self.path, file.number);
             _ = self.environment.file_system.remove(&path);
@@ -99,7 +101,7 @@ impl Core {
         &self,
         settings: Settings,
         source: Pin,
-        database: Arc<Database>,
+        database: Database,
         maintenance: &Maintenance,
     ) -> Result<Compaction> {
         // So that the switch need not wait for it.
@@ -111,13 +113,20 @@ impl Core {
             *root = NamespaceRoot::default();
         }
         let from = &source.view.database;
-        let copying = Copying::new(Fetcher::new(&self.environment, from, &settings)?, trees);
+        let past_cache = self.past_cache(&database, from, &settings)?;
+        let database = match &past_cache {
+            Some(past_cache) => database.through(&self.home, past_cache.clone())?,
+            None => database,
+        };
+        let reader = Fetcher::new(&self.environment, from, &settings, past_cache.is_some())?;
+        let copying = Copying::new(reader, trees);
         Ok(Compaction {
             total_documents: copying.documents(),
             pace: Pace::new(self, &source.view, copying.document_bytes(), &settings),
             copying: Some(copying),
             source,
-            database,
+            database: Arc::new(database),
+            past_cache,
             roots: BTreeMap::new(),
             moved: (!snapshots.is_empty()).then(HashMap::new),
             snapshots,
@@ -138,6 +147,33 @@ impl Core {
             settings,
             named: false,
         })
+    }
+
+    /// The way past the page cache. What begins by itself takes it where little
+    /// of the old file is in the cache: so it takes no memory that the readers'
+    /// documents have. Some file systems have no such way.
+    fn past_cache(
+        &self,
+        new: &Database,
+        from: &Database,
+        settings: &Settings,
+    ) -> Result<Option<Arc<PastCache>>> {
+        let by_itself = settings.background && !fetch::is_mostly_cached(from);
+        if !(settings.direct || by_itself) {
+            return Ok(None);
+        }
+        let options = OpenOptions::WRITE.direct();
+        let direct = match self.environment.file_system.open(new.path(), options) {
+            Ok(direct) => direct,
+            Err(error) if settings.direct => return Err(error),
+            Err(_) => return Ok(None),
+        };
+        let (cached, end) = (new.log.file().clone(), new.log.end());
+        if end % direct.alignment().offset as u64 != 0 {
+            return Ok(None);
+        }
+        let bytes = settings.written_bytes();
+        Ok(Some(Arc::new(PastCache::new(cached, direct, end, bytes))))
     }
 
     /// What there is to copy: the newest state of each namespace, then those

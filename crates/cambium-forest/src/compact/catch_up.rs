@@ -11,7 +11,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use cambium_base::Result;
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
@@ -26,9 +25,9 @@ use crate::seeded_bug::SeededBug;
 
 /// When no more than this is left to catch up with, writers are made to wait.
 const LAST_ROUND_BYTES: u64 = 1 << 20;
-/// What writers are slowed by at first when rounds do not shrink, and at most.
-const FIRST_DELAY: Duration = Duration::from_micros(200);
-const LARGEST_DELAY: Duration = Duration::from_millis(20);
+/// Writers are slowed to no less than so many halves of what they may do while
+/// rounds shrink.
+const MOST_HALVES: u32 = 8;
 
 /// What is being caught up with.
 #[derive(Debug, Default)]
@@ -38,13 +37,13 @@ pub(super) struct Round {
     /// Bytes of this one and of the one before it.
     bytes: u64,
     before: Option<u64>,
-    delay: Duration,
+    slower: u32,
 }
 
 impl Round {
-    /// Nanoseconds by which each write is to be slowed.
-    pub fn delay(&self) -> u64 {
-        self.delay.as_nanos() as u64
+    /// How often what writers may do is to be halved: rounds did not shrink.
+    pub fn slower(&self) -> u32 {
+        self.slower
     }
 
     /// A round begins.
@@ -53,7 +52,7 @@ impl Round {
         self.bytes = until.saturating_sub(from);
         self.until = Some(until);
         if self.before.is_some_and(|before| self.bytes > before / 2) {
-            self.delay = (self.delay * 2).clamp(FIRST_DELAY, LARGEST_DELAY);
+            self.slower = (self.slower + 1).min(MOST_HALVES);
         }
     }
 }

@@ -27,6 +27,9 @@ use crate::seeded_bug::SeededBug;
 /// What is appended is handed to the operating system when this much has
 /// gathered; the log keeps no larger buffer.
 const HANDED_OVER_BYTES: u64 = 1 << 20;
+/// The same where that is a copy into another buffer: it stays in the
+/// processor's cache.
+const COPIED_BYTES: u64 = 128 << 10;
 /// And brought to the device without waiting for it when this much has.
 const HURRIED_BYTES: u64 = 8 << 20;
 /// Documents of a new index that a step compares.
@@ -118,6 +121,22 @@ impl Core {
         };
         let more = self.copy_piece(compaction, &mut copying, budget)?;
         compaction.copying = more.then_some(copying);
+        if !more {
+            self.end_copying(compaction)?;
+        }
+        Ok(())
+    }
+
+    /// What follows was written just now, and is read most: through the page
+    /// cache.
+    fn end_copying(&self, compaction: &mut Compaction) -> Result<()> {
+        let log = &compaction.database.log;
+        if let Some(past_cache) = &compaction.past_cache {
+            log.flush()?;
+            past_cache.end()?;
+            compaction.unhurried = log.end();
+        }
+        compaction.pace.end_copying();
         Ok(())
     }
 
@@ -422,7 +441,11 @@ pub(super) fn append_moved(
     let database = &compaction.database;
     let bytes = record_bytes((key.len() + value.len()) as u64, DOCUMENT_ALIGNMENT);
     database.check_room(bytes)?;
-    if database.log.buffered_bytes() as u64 + bytes > HANDED_OVER_BYTES {
+    let gathers = match &compaction.past_cache {
+        Some(_) => COPIED_BYTES,
+        None => HANDED_OVER_BYTES,
+    };
+    if database.log.buffered_bytes() as u64 + bytes > gathers {
         database.log.flush()?;
     }
     database.log.reserve(bytes)?;
@@ -435,7 +458,8 @@ pub(super) fn append_moved(
         ..RecordHeader::default()
     };
     let offset = database.log.append(&header, &[key, value]);
-    if offset - compaction.unhurried > HURRIED_BYTES {
+    let cached = compaction.past_cache.is_none() || compaction.pace.has_copied();
+    if cached && offset - compaction.unhurried > HURRIED_BYTES {
         // The kernel begins to write what is told not to be needed, and keeps
         // it until that is done: so no sync finds much to do at once.
         let start = if compaction.settings.direct {

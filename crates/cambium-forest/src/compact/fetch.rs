@@ -145,8 +145,13 @@ pub(super) struct Fetcher {
 impl Fetcher {
     /// A fetcher of documents of a file, which is opened once more: what the
     /// kernel is told of these reads is not told of the readers' own.
-    pub fn new(environment: &Environment, from: &Database, settings: &Settings) -> Result<Self> {
-        let file = open(environment, from, settings)?;
+    pub fn new(
+        environment: &Environment,
+        from: &Database,
+        settings: &Settings,
+        past_cache: bool,
+    ) -> Result<Self> {
+        let file = open(environment, from, settings, past_cache)?;
         // Many reads under way leave the kernel nothing to guess; one after the
         // other, what it reads ahead is all that joins them.
         let one_by_one = settings.reading.backend == ReadBackend::Sync;
@@ -325,12 +330,15 @@ impl Reader {
     }
 }
 
-/// Opens the file as it is asked for. What begins by itself reads past the page
-/// cache where little of the file is in it: so it takes no memory that the
-/// readers' documents have.
-fn open(environment: &Environment, from: &Database, settings: &Settings) -> Result<Arc<dyn File>> {
+/// Opens the file as it is asked for, or as the new one is written.
+fn open(
+    environment: &Environment,
+    from: &Database,
+    settings: &Settings,
+    past_cache: bool,
+) -> Result<Arc<dyn File>> {
     let file_system = &environment.file_system;
-    if settings.background && !is_mostly_cached(from) {
+    if past_cache && !settings.direct {
         // Some file systems have no direct reads.
         if let Ok(file) = file_system.open(from.path(), OpenOptions::READ.direct()) {
             return Ok(file);
@@ -345,7 +353,7 @@ fn open(environment: &Environment, from: &Database, settings: &Settings) -> Resu
 }
 
 /// True also where nobody knows.
-fn is_mostly_cached(database: &Database) -> bool {
+pub(super) fn is_mostly_cached(database: &Database) -> bool {
     const PAGE_BYTES: u64 = 4 << 10;
     let cached = cambium_io::resident_pages(&**database.log.file());
     let pages = cached.ok().flatten().unwrap_or(u64::MAX);

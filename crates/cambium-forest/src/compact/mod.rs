@@ -14,11 +14,13 @@
 //! | `begin` | flush, room on the disk, the new file |
 //! | `plan` | a window of documents: searched, sorted, put into reads |
 //! | `fetch` | reads a window, many reads under way at once |
+//! | `past_cache` | how the new file is written without the page cache |
 //! | `copy` | appends a window's documents and takes them into the new index |
 //! | `proof` | that the new index has what the old one had |
 //! | `catch_up` | what writers appended to the old log meanwhile |
 //! | `switch` | makes the new file the store's |
-//! | `policy` | when it begins by itself, its pace, and what holds writers back |
+//! | `policy` | when it begins by itself |
+//! | `pace` | how fast it goes, and what slows writers |
 //!
 //! 1. **Begin.** The write buffer is flushed; the roots then hold every write up
 //!    to a number, and the log behind a place holds the rest.
@@ -42,6 +44,8 @@ mod begin;
 mod catch_up;
 mod copy;
 mod fetch;
+mod pace;
+mod past_cache;
 mod plan;
 mod policy;
 mod proof;
@@ -62,8 +66,9 @@ use crate::format::{NamedSnapshot, NamespaceRoot};
 use crate::view::Pin;
 use catch_up::{Pending, Round};
 use copy::Copying;
+pub(crate) use pace::Pressure;
+use past_cache::PastCache;
 use policy::Due;
-pub(crate) use policy::Pressure;
 use settings::Settings;
 
 /// A compaction that is going on.
@@ -73,6 +78,8 @@ pub(crate) struct Compaction {
     /// Keeps the roots that are copied.
     source: Pin,
     database: Arc<Database>,
+    /// Where the new file is written past the page cache.
+    past_cache: Option<Arc<PastCache>>,
     roots: BTreeMap<u16, NamespaceRoot>,
     snapshots: Vec<NamedSnapshot>,
     /// `None` when everything is copied.
@@ -91,7 +98,7 @@ pub(crate) struct Compaction {
     report: CompactReport,
     /// Documents of all trees.
     total_documents: u64,
-    pace: policy::Pace,
+    pace: pace::Pace,
     /// Written since the kernel was told to bring it to the device.
     unhurried: u64,
     /// Among the stores that share an environment; a call of `compact` asks for
@@ -180,7 +187,7 @@ impl Core {
             if let Some(compaction) = &running {
                 progress.report(compaction.progress());
                 while self.is_ahead(compaction) && !self.cancelled.load(Ordering::Acquire) {
-                    clock.sleep(policy::PAUSE);
+                    clock.sleep(pace::PAUSE);
                 }
             }
             if let Some(mut report) = self.advance(running, CALL_STEP_BYTES)? {
@@ -200,12 +207,18 @@ impl Core {
         let Some(compaction) = running else {
             return Ok(None);
         };
-        if compaction.copying.is_some() {
+        let began = self.environment.clock.monotonic();
+        let before = compaction.carried_bytes();
+        let ready = if compaction.copying.is_some() {
             self.copy(compaction, budget)?;
-            self.hold_writers_to(compaction);
-            return Ok(None);
-        }
-        if !self.catch_up(compaction, budget)? {
+            false
+        } else {
+            self.catch_up(compaction, budget)?
+        };
+        if !ready {
+            let spent = self.environment.clock.monotonic() - began;
+            let done = compaction.carried_bytes() - before;
+            compaction.pace.spent(spent, done);
             self.hold_writers_to(compaction);
             return Ok(None);
         }
@@ -253,6 +266,11 @@ impl Compaction {
             namespaces.len() - 1
         });
         &mut namespaces[at].1
+    }
+
+    /// Bytes that went into the new file: copied, or read of the old log.
+    fn carried_bytes(&self) -> u64 {
+        self.pace.copied_bytes() + self.caught_up
     }
 
     fn progress(&self) -> Progress {

@@ -190,6 +190,11 @@ impl Settings {
         self.tuning.memory_bytes / 16
     }
 
+    /// Bytes that are written at once past the page cache.
+    pub fn written_bytes(&self) -> usize {
+        (self.tuning.memory_bytes / 16).clamp(4 << 10, 2 << 20) as usize
+    }
+
     /// Bytes of the log that are carried over together.
     pub fn slice_bytes(&self) -> u64 {
         (self.tuning.memory_bytes / 4).min(8 << 20)

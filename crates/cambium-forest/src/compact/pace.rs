@@ -1,0 +1,290 @@
+//! How fast a compaction goes, and when writers are slowed for it.
+//!
+//! While a compaction runs there are two files, and writers add to the old one.
+//! So that both together stay bounded, what writers may add meanwhile is an
+//! option (`compaction_slack`, a share of what is live), and both sides keep to
+//! it:
+//!
+//! ```text
+//! share copied    1 ┤            ╭──── the compaction waits above this line:
+//!                   │         ╱        it is as far as it has to be
+//!                   │      ╱     ╱
+//!                   │   ╱     ╱  ╲──── writers are slowed below this one
+//!                 0 ┼───┬────────┬──▶ written meanwhile, share of the slack
+//!                   0  1/8      3/4
+//! ```
+//!
+//! Writers that are slow so meet a compaction that is slow, down to a least
+//! rate. Writers that are fast meet one at full speed, and only if that is not
+//! enough are they slowed to a **rate**: what is left of the slack, over the time
+//! that what is left to copy will take. Each write takes its turn on a line that
+//! all writers share, so that every one of them waits a little, and none long;
+//! none waits for the compaction as such.
+//!
+//! Catching up, writers may go at a third of the rate of copying, so that each
+//! round is a third of the one before it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use cambium_storage::record::record_bytes;
+
+use super::Compaction;
+use super::settings::Settings;
+use crate::core::Core;
+use crate::document::DOCUMENT_ALIGNMENT;
+use crate::view::View;
+
+/// Between two looks of who waits for the pace.
+pub(super) const PAUSE: Duration = Duration::from_millis(1);
+/// A compaction nobody writes beside goes at least this fast, in bytes a second.
+const LEAST_RATE: u64 = 64 << 20;
+/// What it may be ahead of its pace.
+const BURST_BYTES: u64 = 16 << 20;
+/// A small store's writers may add this much whatever its size.
+const LEAST_SLACK: u64 = 8 << 20;
+/// What writers may add while documents are copied, in thousandths of the slack;
+/// the rest is for catching up.
+const WHILE_COPYING: u64 = 650;
+/// What they may add before they are slowed, in thousandths of the slack.
+const AT_ONCE: u64 = 125;
+/// Bytes a second of copying, before one was seen.
+const FIRST_RATE: u64 = 256 << 20;
+/// A rate is that of about this much work.
+const RATE_OF: Duration = Duration::from_millis(400);
+/// Writers are never slowed below this, in bytes a second.
+const LEAST_ALLOWED: u64 = 2 << 20;
+/// A write's bytes beside those of its keys and values, about.
+const WRITE_OVERHEAD: u64 = 64;
+/// The longest that a write is held back.
+const LONGEST_DELAY: Duration = Duration::from_millis(60);
+/// What is not worth going to sleep for: the line remembers it.
+const SHORTEST_DELAY: Duration = Duration::from_micros(100);
+
+/// What a compaction asks of writers.
+#[derive(Debug)]
+pub(crate) struct Pressure {
+    /// Nanoseconds of a KiB on the line that writers share; 0: nobody waits.
+    cost: AtomicU64,
+    /// Where that line ends, in nanoseconds of the clock.
+    line: AtomicU64,
+    /// Bytes of documents in a thousand bytes of their bounds; 0: not known yet.
+    pub(super) filled: AtomicU64,
+    /// Bytes a second that the last compaction copied; 0: there was none.
+    copied: AtomicU64,
+    /// When a compaction may begin by itself again, nanoseconds.
+    pub(super) not_before: AtomicU64,
+    /// Where the log ends when it is worth a look whether one is due.
+    pub(super) look_at: AtomicU64,
+}
+
+impl Default for Pressure {
+    fn default() -> Self {
+        let zero = || AtomicU64::new(0);
+        Pressure {
+            cost: zero(),
+            line: zero(),
+            filled: zero(),
+            copied: zero(),
+            not_before: zero(),
+            look_at: AtomicU64::new(u64::MAX),
+        }
+    }
+}
+
+/// How far a compaction is, against what it has to be.
+#[derive(Debug)]
+pub(super) struct Pace {
+    began: Duration,
+    /// Bytes to be copied.
+    to_copy: u64,
+    /// Bytes read and written so far.
+    moved: u64,
+    /// Bytes of the records among these, written once.
+    filled: u64,
+    has_copied: bool,
+    /// Where the old log ended.
+    log_began: u64,
+    /// Bytes that writers may add.
+    slack: u64,
+    /// Time that was worked of late, and bytes that were carried over in it.
+    worked: Duration,
+    carried: u64,
+}
+
+impl Pace {
+    pub fn new(core: &Core, view: &View, to_copy: u64, settings: &Settings) -> Self {
+        let percent = settings.tuning.slack;
+        let last = match core.pressure.copied.load(Ordering::Relaxed) {
+            0 => FIRST_RATE,
+            rate => rate,
+        };
+        Pace {
+            began: core.environment.clock.monotonic(),
+            to_copy,
+            moved: 0,
+            filled: 0,
+            has_copied: false,
+            log_began: view.database.log.end(),
+            slack: (core.live_bytes(view) / 100 * percent).max(LEAST_SLACK),
+            worked: RATE_OF / 8,
+            carried: bytes_in(RATE_OF / 8, last),
+        }
+    }
+
+    /// A document was read and written: the bound of its length that its
+    /// address has, and the bytes of its key and value.
+    pub fn note(&mut self, bound: u64, bytes: u64) {
+        self.moved += 2 * bound;
+        self.filled += record_bytes(bytes, DOCUMENT_ALIGNMENT);
+    }
+
+    /// Bytes that were copied.
+    pub fn copied_bytes(&self) -> u64 {
+        self.moved / 2
+    }
+
+    /// Some time was worked, and so many bytes are carried over in it.
+    pub fn spent(&mut self, time: Duration, bytes: u64) {
+        self.worked += time;
+        self.carried += bytes;
+        if self.worked > RATE_OF {
+            self.worked /= 2;
+            self.carried /= 2;
+        }
+    }
+
+    /// Everything is copied.
+    pub fn end_copying(&mut self) {
+        self.has_copied = true;
+    }
+
+    pub fn has_copied(&self) -> bool {
+        self.has_copied
+    }
+
+    /// What share is copied, in thousandths.
+    fn copied(&self) -> u64 {
+        if self.has_copied || self.to_copy == 0 {
+            return 1000;
+        }
+        (self.copied_bytes().saturating_mul(1000) / self.to_copy).min(1000)
+    }
+
+    /// Bytes a second.
+    fn rate(&self) -> u64 {
+        (self.carried as f64 / self.worked.as_secs_f64()) as u64
+    }
+
+    /// Bytes a second that writers may write who have written so many since it
+    /// began; `None`: as many as they like.
+    fn allowed(&self, written: u64, slower: u32) -> Option<u64> {
+        if self.has_copied {
+            return Some(((self.rate() / 3) >> slower).max(LEAST_ALLOWED));
+        }
+        let share = AT_ONCE + (WHILE_COPYING - AT_ONCE) * self.copied() / 1000;
+        if written <= self.slack / 1000 * share {
+            return None;
+        }
+        let left = self.to_copy.saturating_sub(self.copied_bytes());
+        let seconds = left as f64 / self.rate().max(1) as f64;
+        let room = (self.slack / 1000 * WHILE_COPYING).saturating_sub(written);
+        Some(((room as f64 / seconds.max(0.001)) as u64).max(LEAST_ALLOWED))
+    }
+}
+
+impl Core {
+    /// True if a compaction should wait: it is ahead of its own pace, or of
+    /// what all stores of the environment may do together.
+    pub(super) fn is_ahead(&self, compaction: &Compaction) -> bool {
+        if self
+            .environment
+            .background
+            .is_exhausted(&*self.environment.clock)
+        {
+            return true;
+        }
+        let pace = &compaction.pace;
+        let elapsed = self
+            .environment
+            .clock
+            .monotonic()
+            .saturating_sub(pace.began);
+        let settings = &compaction.settings;
+        let rate = settings.tuning.rate_bytes;
+        if rate > 0 && pace.moved > bytes_in(elapsed, rate) + rate.min(BURST_BYTES) {
+            return true;
+        }
+        if !settings.background || compaction.copying.is_none() {
+            return false;
+        }
+        // As far as it has to be when half of the slack is used up.
+        let written = self.written_meanwhile(compaction);
+        let share = written.saturating_mul(2000) / pace.slack;
+        pace.copied() > share && pace.moved > bytes_in(elapsed, LEAST_RATE) + BURST_BYTES
+    }
+
+    fn written_meanwhile(&self, compaction: &Compaction) -> u64 {
+        let end = compaction.source.view.database.log.end();
+        end.saturating_sub(compaction.pace.log_began)
+    }
+
+    /// Slows writers as far as a compaction is behind them.
+    pub(super) fn hold_writers_to(&self, compaction: &Compaction) {
+        let written = self.written_meanwhile(compaction);
+        let allowed = compaction.pace.allowed(written, compaction.round.slower());
+        let cost = allowed.map_or(0, |rate| (1_000_000_000 << 10) / rate.max(1));
+        self.pressure.cost.store(cost, Ordering::Relaxed);
+    }
+
+    /// Remembers how far lengths are from their bounds, and how fast it went.
+    pub(super) fn note_filled(&self, compaction: &Compaction) {
+        let pace = &compaction.pace;
+        let (bytes, bounds) = (pace.filled, pace.copied_bytes());
+        if bounds > 0 && bytes <= bounds {
+            let filled = (bytes.saturating_mul(1000) / bounds).max(1);
+            self.pressure.filled.store(filled, Ordering::Relaxed);
+            self.pressure.copied.store(pace.rate(), Ordering::Relaxed);
+        }
+    }
+
+    /// Lets writers go on at their own speed.
+    pub(super) fn release_writers(&self) {
+        self.pressure.cost.store(0, Ordering::Relaxed);
+    }
+
+    /// A writer waits here before it takes any lock, if a compaction is behind.
+    pub fn yield_to_compaction(&self, bytes: u64) {
+        let cost = self.pressure.cost.load(Ordering::Relaxed);
+        if cost == 0 {
+            return;
+        }
+        let now = self.environment.clock.monotonic();
+        let most = (now + LONGEST_DELAY).as_nanos() as u64;
+        let now = now.as_nanos() as u64;
+        let own = (bytes + WRITE_OVERHEAD).saturating_mul(cost) >> 10;
+        let after = |line: u64| line.max(now).saturating_add(own).min(most);
+        // Never refused: the answer is always a number.
+        let line = self
+            .pressure
+            .line
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |line| {
+                Some(after(line))
+            })
+            .map_or(now, after);
+        let delay = Duration::from_nanos(line.saturating_sub(now));
+        if delay < SHORTEST_DELAY {
+            return;
+        }
+        self.counters.delays.fetch_add(1, Ordering::Relaxed);
+        let nanoseconds = delay.as_nanos() as u64;
+        self.counters
+            .delayed_nanoseconds
+            .fetch_add(nanoseconds, Ordering::Relaxed);
+        self.environment.clock.sleep(delay);
+    }
+}
+
+fn bytes_in(time: Duration, rate: u64) -> u64 {
+    (time.as_secs_f64() * rate as f64) as u64
+}

@@ -1,0 +1,372 @@
+//! Writing the new file past the operating system's page cache.
+//!
+//! What a compaction writes nobody reads soon, and through the page cache it
+//! would push out what readers use, and take a processor for it. So documents
+//! and nodes gather in one large buffer, and whole units of the device go from
+//! there straight to it:
+//!
+//! ```text
+//!  in the file                   held in memory         not written yet
+//! ┌─────────────────────────────┬──────────────────────┬────────────────
+//! │ written, by direct writes   │ buffer, part filled  │
+//! └─────────────────────────────┴──────────────────────┴────────────────
+//!                               ^ start: a multiple of the device's unit
+//! ```
+//!
+//! Reads find what is held in the buffer, and the rest through the cached
+//! handle, which sees what direct writes wrote: the kernel drops what it had
+//! cached of a range that is written so. The log's writes come one behind the
+//! other; what is left out between two reads as zeros.
+//!
+//! When everything is copied this **ends**: the rest is handed over through the
+//! page cache, and from then on every call goes to the cached handle as if this
+//! were not there.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use cambium_base::Result;
+use cambium_io::{Advice, AlignedBuffer, Alignment, AppendWindow, File};
+
+use crate::core::lock;
+
+/// A file whose new end is written directly.
+#[derive(Debug)]
+pub(super) struct PastCache {
+    cached: Arc<dyn File>,
+    direct: Arc<dyn File>,
+    /// Offsets and lengths of direct writes are multiples of this.
+    unit: usize,
+    held: Mutex<Held>,
+    ended: AtomicBool,
+}
+
+/// What is not in the file yet.
+#[derive(Debug)]
+struct Held {
+    /// Where the buffer's first byte belongs.
+    start: u64,
+    filled: usize,
+    /// `None` once it has ended.
+    buffer: Option<AlignedBuffer>,
+}
+
+impl PastCache {
+    /// Two handles of one file that ends at `end`, a multiple of what the
+    /// direct one demands; about so much is written at once.
+    pub fn new(cached: Arc<dyn File>, direct: Arc<dyn File>, end: u64, bytes: usize) -> Self {
+        let alignment = direct.alignment();
+        let unit = alignment.offset.max(1);
+        let size = bytes.next_multiple_of(unit);
+        PastCache {
+            cached,
+            unit,
+            held: Mutex::new(Held {
+                start: end,
+                filled: 0,
+                buffer: Some(AlignedBuffer::new(size, alignment.memory.max(1))),
+            }),
+            direct,
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Hands the rest over through the page cache: from here on this is the
+    /// cached handle.
+    pub fn end(&self) -> Result<()> {
+        let mut held = lock(&self.held);
+        if let Some(buffer) = &held.buffer {
+            if held.filled > 0 {
+                self.cached.write_at(&buffer[..held.filled], held.start)?;
+            }
+        }
+        held.buffer = None;
+        self.ended.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// What is held, unless nothing is any more.
+    fn held(&self) -> Option<MutexGuard<'_, Held>> {
+        if self.has_ended() {
+            return None;
+        }
+        let held = lock(&self.held);
+        held.buffer.is_some().then_some(held)
+    }
+}
+
+impl Held {
+    /// Behind the last byte.
+    fn end(&self) -> u64 {
+        self.start + self.filled as u64
+    }
+
+    /// Takes bytes in, from a place on that lies in the buffer, or right behind
+    /// what it holds.
+    fn fill(
+        &mut self,
+        of: &PastCache,
+        mut place: usize,
+        bytes: Option<&[u8]>,
+        count: usize,
+    ) -> Result<()> {
+        let mut taken = 0;
+        while taken < count {
+            let Some(buffer) = &mut self.buffer else {
+                return Ok(());
+            };
+            if place == buffer.len() {
+                of.direct.write_at(buffer, self.start)?;
+                self.start += buffer.len() as u64;
+                (place, self.filled) = (0, 0);
+            }
+            let now = (buffer.len() - place).min(count - taken);
+            let to = &mut buffer[place..place + now];
+            match bytes {
+                Some(bytes) => to.copy_from_slice(&bytes[taken..taken + now]),
+                None => to.fill(0),
+            }
+            place += now;
+            taken += now;
+            self.filled = self.filled.max(place);
+        }
+        Ok(())
+    }
+
+    /// Brings everything into the file; what fills no unit stays here too, to
+    /// be written again with what follows it.
+    fn write_all(&mut self, of: &PastCache) -> Result<()> {
+        let Some(buffer) = &mut self.buffer else {
+            return Ok(());
+        };
+        if self.filled == 0 {
+            return Ok(());
+        }
+        let padded = self.filled.next_multiple_of(of.unit);
+        buffer[self.filled..padded].fill(0);
+        of.direct.write_at(&buffer[..padded], self.start)?;
+        let whole = self.filled / of.unit * of.unit;
+        buffer.copy_within(whole..self.filled, 0);
+        self.start += whole as u64;
+        self.filled -= whole;
+        Ok(())
+    }
+}
+
+impl File for PastCache {
+    fn path(&self) -> &Path {
+        self.cached.path()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let end = offset.saturating_add(buffer.len() as u64);
+        let Some(held) = self.held().filter(|held| end > held.start) else {
+            return self.cached.read_at(buffer, offset);
+        };
+        let Some(bytes) = &held.buffer else {
+            return self.cached.read_at(buffer, offset);
+        };
+        let before = held.start.saturating_sub(offset) as usize;
+        let mut count = 0;
+        if before > 0 {
+            count = self.cached.read_at(&mut buffer[..before], offset)?;
+            if count < before {
+                return Ok(count);
+            }
+        }
+        let from = (offset + count as u64 - held.start) as usize;
+        let there = bytes[..held.filled].get(from..).unwrap_or_default();
+        let now = there.len().min(buffer.len() - count);
+        buffer[count..count + now].copy_from_slice(&there[..now]);
+        Ok(count + now)
+    }
+
+    fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
+        let Some(mut held) = self.held() else {
+            return self.cached.write_at(buffer, offset);
+        };
+        // What is behind the buffer already is not written past the cache again.
+        let behind = held.start.saturating_sub(offset).min(buffer.len() as u64) as usize;
+        if behind > 0 {
+            self.cached.write_at(&buffer[..behind], offset)?;
+        }
+        let rest = &buffer[behind..];
+        let offset = offset + behind as u64;
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let gap = offset.saturating_sub(held.end()) as usize;
+        if gap > 0 {
+            let place = held.filled;
+            held.fill(self, place, None, gap)?;
+        }
+        let place = (offset - held.start) as usize;
+        held.fill(self, place, Some(rest), rest.len())
+    }
+
+    fn sync_data(&self) -> Result<()> {
+        if let Some(mut held) = self.held() {
+            held.write_all(self)?;
+        }
+        self.cached.sync_data()
+    }
+
+    fn length(&self) -> Result<u64> {
+        let length = self.cached.length()?;
+        Ok(self.held().map_or(length, |held| length.max(held.end())))
+    }
+
+    fn set_length(&self, length: u64) -> Result<()> {
+        if let Some(mut held) = self.held() {
+            held.write_all(self)?;
+            let kept = length.saturating_sub(held.start).min(held.filled as u64);
+            if length < held.start {
+                // The unit in which it ends now is written again with what
+                // follows; before the end of the file it was zeros or data.
+                let unit = self.unit as u64;
+                let start = length / unit * unit;
+                let tail = (length - start) as usize;
+                if let Some(buffer) = &mut held.buffer {
+                    self.cached.read_exact_at(&mut buffer[..tail], start)?;
+                }
+                (held.start, held.filled) = (start, tail);
+            } else {
+                held.filled = kept as usize;
+            }
+        }
+        self.cached.set_length(length)
+    }
+
+    fn allocate(&self, offset: u64, length: u64) -> Result<()> {
+        self.cached.allocate(offset, length)
+    }
+
+    fn punch_hole(&self, offset: u64, length: u64) -> Result<()> {
+        if let Some(mut held) = self.held() {
+            held.write_all(self)?;
+        }
+        self.cached.punch_hole(offset, length)
+    }
+
+    fn advise(&self, offset: u64, length: u64, advice: Advice) {
+        self.cached.advise(offset, length, advice);
+    }
+
+    fn allocated_bytes(&self) -> Result<u64> {
+        self.cached.allocated_bytes()
+    }
+
+    fn alignment(&self) -> Alignment {
+        self.cached.alignment()
+    }
+
+    fn raw_descriptor(&self) -> Option<i32> {
+        // Before, the kernel does not know all of it.
+        self.has_ended()
+            .then(|| self.cached.raw_descriptor())
+            .flatten()
+    }
+
+    fn open_window(&self, end: u64, length: u64) -> Result<Option<Box<dyn AppendWindow>>> {
+        if self.has_ended() {
+            return self.cached.open_window(end, length);
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use cambium_io::{Environment, OpenOptions};
+
+    use super::*;
+
+    const PATH: &str = "new";
+    const BEGIN: u64 = 4096;
+
+    fn past_cache(environment: &Environment) -> (PastCache, Arc<dyn File>) {
+        let open = |options| {
+            let opened = environment.file_system.open(Path::new(PATH), options);
+            opened.unwrap()
+        };
+        let cached = open(OpenOptions::CREATE);
+        cached.write_at(&[9; BEGIN as usize], 0).unwrap();
+        let direct = open(OpenOptions::WRITE.direct());
+        assert!(direct.alignment().offset > 1, "a direct handle has demands");
+        let file = PastCache::new(cached.clone(), direct, BEGIN, 8192);
+        (file, cached)
+    }
+
+    fn content(file: &dyn File, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    }
+
+    /// Pieces of any length, gaps, and places that were written before.
+    #[test]
+    fn what_is_written_in_any_pieces_is_read_at_once_and_lies_in_the_file_at_the_end() {
+        let environment = Environment::memory();
+        let (file, cached) = past_cache(&environment);
+        let mut expected = vec![9; BEGIN as usize];
+        let mut random = 5u64;
+        for piece in 0..400u64 {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(piece);
+            let length = (random >> 33) as usize % 3000;
+            let bytes = vec![(piece % 251) as u8 + 1; length];
+            let (gap, back) = match piece % 7 {
+                3 => ((random >> 20) as usize % 5000, 0),
+                5 => (0, (random >> 20) as usize % 3000),
+                _ => (0, 0),
+            };
+            let offset = expected.len() + gap - back;
+            if length > 0 {
+                file.write_at(&bytes, offset as u64).unwrap();
+                let end = (offset + length).max(expected.len());
+                expected.resize(end, 0);
+                expected[offset..offset + length].copy_from_slice(&bytes);
+            }
+            match piece % 50 {
+                20 => file.sync_data().unwrap(),
+                40 => {
+                    let cut = expected.len() - (random >> 40) as usize % 9000;
+                    expected.truncate(cut.max(BEGIN as usize));
+                    file.set_length(expected.len() as u64).unwrap();
+                }
+                _ => {}
+            }
+            assert_eq!(content(&file, expected.len()), expected, "piece {piece}");
+            assert!(file.length().unwrap() >= expected.len() as u64);
+        }
+        assert_ne!(cached.length().unwrap(), BEGIN);
+        file.end().unwrap();
+        assert_eq!(content(&*cached, expected.len()), expected);
+        file.write_at(&[1, 2, 3], 1).unwrap();
+        assert_eq!(content(&*cached, 4), [9, 1, 2, 3]);
+    }
+
+    #[test]
+    fn nothing_is_written_past_the_cache_but_whole_units() {
+        let environment = Environment::memory();
+        let (file, cached) = past_cache(&environment);
+        file.write_at(&[1; 8191], BEGIN).unwrap();
+        assert_eq!(cached.length().unwrap(), BEGIN, "it is held");
+        file.write_at(&[2; 2], BEGIN + 8191).unwrap();
+        assert_eq!(cached.length().unwrap(), BEGIN + 8192);
+        file.sync_data().unwrap();
+        assert_eq!(cached.length().unwrap() % 512, 0);
+        assert_eq!(
+            content(&*cached, BEGIN as usize + 8193)[BEGIN as usize + 8191..],
+            [2, 2]
+        );
+    }
+}
