@@ -34,6 +34,7 @@ use crate::format::Superblock;
 use crate::members::Members;
 use crate::mirror::Mirroring;
 use crate::options::Tuning;
+use crate::outgoing::Outgoing;
 use crate::read::ReadQueues;
 use crate::seeded_bug::SeededBug;
 use crate::stale::StaleHeaders;
@@ -103,6 +104,7 @@ pub(crate) struct Writer {
     pub session_begun: bool,
     /// Bytes of entries that are not written yet.
     pub pending_bytes: usize,
+    pub outgoing: Outgoing,
     pub stale: StaleHeaders,
     /// Second hashes of longer keys, by the first blocks of their live entries.
     pub key_checks: KeyChecks,

@@ -46,6 +46,7 @@ mod members;
 mod mirror;
 mod open;
 pub mod options;
+mod outgoing;
 mod read;
 mod recovery;
 mod repair;

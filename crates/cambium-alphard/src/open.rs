@@ -23,6 +23,7 @@ use crate::format::{
 };
 use crate::members::{self, Attached, Members, attach};
 use crate::options::{self, Creation, ENGINE, OPTIONS, Tuning};
+use crate::outgoing::Outgoing;
 use crate::recovery::{self, Recovered};
 use crate::seeded_bug::SeededBug;
 use crate::stats::Counters;
@@ -437,6 +438,7 @@ pub(crate) fn assemble(
             unsynced: false,
             session_begun: false,
             pending_bytes: 0,
+            outgoing: Outgoing::default(),
             stale: recovered.stale,
             key_checks: KeyChecks::new((tuning.key_cache_bytes / KEY_CHECK_BYTES) as usize),
             tombstones: recovered.tombstones,

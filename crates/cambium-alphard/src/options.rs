@@ -76,14 +76,14 @@ pub const OPTIONS: &[OptionSpec] = &[
         name: "io",
         unit: "sync, aio or io_uring",
         default: "io_uring",
-        effect: "How reads of several entries, and the scan after a crash, reach the kernel; sync where the kernel refuses the others.",
+        effect: "How writes, reads of several entries, and the scan after a crash reach the kernel; sync where the kernel refuses the others. With io_uring several writes are under way at once.",
         at_creation: false,
     },
     OptionSpec {
         name: "batch",
-        unit: "reads under way",
+        unit: "reads or writes under way",
         default: "32",
-        effect: "How many of those reads are under way at once, 1 to 1024.",
+        effect: "How many of those are under way at once, 1 to 1024.",
         at_creation: false,
     },
     OptionSpec {

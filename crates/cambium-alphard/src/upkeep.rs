@@ -8,6 +8,7 @@ use cambium_base::{Error, Extent, Result};
 use cambium_io::StepOutcome;
 
 use crate::core::{Core, Writer, lock, write};
+use crate::outgoing::Outgoing;
 use crate::seeded_bug::SeededBug;
 use crate::volume::buffer;
 
@@ -162,6 +163,7 @@ impl Core {
         } else {
             self.close_cleanly(&mut writer)
         };
+        writer.outgoing = Outgoing::default();
         write(&self.pending).clear();
         *lock(&self.lock) = None;
         outcome

@@ -317,7 +317,7 @@ impl Volume {
 
     /// What answers of members come to: it is done if a current member has done it;
     /// those that have not are lost then.
-    fn settle(&self, answers: Vec<(usize, Result<()>)>, spare: bool) -> Result<()> {
+    pub fn settle(&self, answers: Vec<(usize, Result<()>)>, spare: bool) -> Result<()> {
         let _one_at_a_time = lock(&self.losing);
         let is_current = |member: usize| self.state(member) == MemberState::Current;
         let has_done =

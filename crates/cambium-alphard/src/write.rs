@@ -92,6 +92,10 @@ impl Core {
                     let answer = self
                         .check_writable()
                         .and_then(|()| self.plan(&mut writer, request));
+                    if answer.is_ok() && request.durability > Durability::Buffered {
+                        // A failure comes again when it is waited for.
+                        _ = self.start_early(&mut writer);
+                    }
                     if answer.is_ok() {
                         needed = needed.max(request.durability);
                         let counted = &self.counters.user_bytes;
@@ -348,73 +352,10 @@ impl Core {
             writer.pending_bytes += bytes.len();
             encoded.push((entry.extent.block, Arc::new(bytes)));
         }
+        writer.outgoing.push(&encoded);
         // Before the index is let go: who finds an extent there must find its bytes.
         write(&self.pending).extend(encoded);
         writer.next_sequence - 1
-    }
-
-    /// Hands all entries that wait to the operating system.
-    pub fn flush(&self, writer: &mut Writer) -> Result<()> {
-        if writer.pending_bytes == 0 {
-            return Ok(());
-        }
-        let waiting: Vec<(u32, Arc<AlignedBuffer>)> = {
-            let pending = read(&self.pending);
-            pending
-                .iter()
-                .map(|(&block, bytes)| (block, bytes.clone()))
-                .collect()
-        };
-        writer.unsynced = true;
-        writer.stated = writer.synced_through;
-        let mut rest = waiting.as_slice();
-        while !rest.is_empty() {
-            let count = self.adjacent(rest);
-            let (run, others) = rest.split_at(count);
-            self.write_run(run)
-                .map_err(|error| self.unless_full(error))?;
-            rest = others;
-        }
-        self.keep_members(writer)?;
-        write(&self.pending).clear();
-        writer.pending_bytes = 0;
-        Ok(())
-    }
-
-    /// How many of the first entries lie together and go into one write.
-    fn adjacent(&self, entries: &[(u32, Arc<AlignedBuffer>)]) -> usize {
-        let mut bytes = entries[0].1.len();
-        let pairs = entries.windows(2);
-        1 + pairs
-            .take_while(|pair| {
-                let end = self.volume.offset(pair[0].0) + pair[0].1.len() as u64;
-                bytes += pair[1].1.len();
-                end == self.volume.offset(pair[1].0) && bytes <= self.tuning.coalesce_bytes
-            })
-            .count()
-    }
-
-    fn write_run(&self, run: &[(u32, Arc<AlignedBuffer>)]) -> Result<()> {
-        let counters = &self.counters;
-        counters.writes.fetch_add(1, Ordering::Relaxed);
-        counters
-            .entries_written
-            .fetch_add(run.len() as u64, Ordering::Relaxed);
-        let bytes: usize = run.iter().map(|(_, bytes)| bytes.len()).sum();
-        counters
-            .bytes_written
-            .fetch_add(bytes as u64, Ordering::Relaxed);
-        let (first, alone) = (run[0].0, &run[0].1);
-        if run.len() == 1 {
-            return self.volume.write(first, alone);
-        }
-        let mut together = buffer(bytes);
-        let mut at = 0;
-        for (_, bytes) in run {
-            together[at..at + bytes.len()].copy_from_slice(bytes);
-            at += bytes.len();
-        }
-        self.volume.write(first, &together)
     }
 
     /// Makes everything written so far durable.
@@ -422,7 +363,8 @@ impl Core {
         self.flush(writer)?;
         if writer.unsynced && !self.has_bug(SeededBug::NoSync) {
             self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-            self.volume.sync().map_err(|error| self.poisoned(error))?;
+            let synced = self.sync_members(writer);
+            synced.map_err(|error| self.poisoned(error))?;
             self.keep_members(writer)?;
         }
         writer.unsynced = false;

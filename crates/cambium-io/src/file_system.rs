@@ -17,6 +17,7 @@ use std::sync::Arc;
 use cambium_base::{Error, Result};
 
 use crate::batch::{BatchOptions, ReadQueue};
+use crate::write_queue::{SyncWriteQueue, WriteQueue};
 
 /// How a file is opened. A file is open in one mode at a time, buffered or
 /// direct: the two see different caches.
@@ -201,6 +202,13 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
     /// the kernel refuses is replaced by [`crate::ReadBackend::Sync`];
     /// [`ReadQueue::backend`] says which one serves.
     fn read_queue(&self, options: BatchOptions) -> Result<Box<dyn ReadQueue>>;
+
+    /// A queue for several writes at once. Where the back end cannot do that, each
+    /// is done when it is taken; [`WriteQueue::backend`] says so.
+    fn write_queue(&self, options: BatchOptions) -> Result<Box<dyn WriteQueue>> {
+        _ = options;
+        Ok(Box::new(SyncWriteQueue::default()))
+    }
 }
 
 /// An open file. Calls take `&self`: any number of threads may read and write

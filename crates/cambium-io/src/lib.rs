@@ -16,6 +16,7 @@
 //! | [`memory`] | files in memory |
 //! | [`simulated`] | a disk in memory that crashes and fails from a seed |
 //! | [`step`] | background work as steps |
+//! | [`write_queue`] | several writes at once |
 //! | [`recording`] | a wrapper that writes down and counts every operation |
 //! | [`real`] | the operating system's files, devices, threads and clock |
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -33,6 +34,7 @@ pub mod real;
 pub mod recording;
 pub mod simulated;
 pub mod step;
+pub mod write_queue;
 
 pub use background::{BackgroundLimits, BackgroundTurn};
 pub use batch::{BatchOptions, ReadBackend, ReadCompletion, ReadQueue, ReadRequest};
@@ -49,3 +51,4 @@ pub use real::{
 };
 pub use recording::{IoCounters, Recorder, RecordingFileSystem};
 pub use step::{Executor, StepOutcome, Task};
+pub use write_queue::{SyncWriteQueue, WriteQueue, WriteRequest};

@@ -9,7 +9,7 @@
 //! | `parts` | clock, random numbers, [`crate::Environment::real`] |
 //! | `executor` | one thread per task |
 //! | `residency` | how much of a file lies in the cache |
-//! | `queue` | batched reads through `pread`, Linux AIO and io_uring |
+//! | `queue` | batched reads through `pread`, Linux AIO and io_uring; several writes at once through io_uring |
 //!
 //! Media assumptions, and what breaks where one is false:
 //!
@@ -46,6 +46,7 @@ use crate::batch::{BatchOptions, ReadQueue};
 use crate::file_system::{
     DirectoryEntry, File, FileKind, FileLock, FileSystem, LockMode, Metadata, OpenOptions, Space,
 };
+use crate::write_queue::WriteQueue;
 
 pub use executor::ThreadExecutor;
 pub use parts::{SystemClock, SystemRandomness};
@@ -146,6 +147,10 @@ impl FileSystem for RealFileSystem {
 
     fn read_queue(&self, options: BatchOptions) -> Result<Box<dyn ReadQueue>> {
         queue::open(options)
+    }
+
+    fn write_queue(&self, options: BatchOptions) -> Result<Box<dyn WriteQueue>> {
+        queue::open_writes(options)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Batched reads through the operating system.
+//! Batched reads, and several writes at once, through the operating system.
 //!
 //! | back end | system calls | asynchronous for |
 //! |---|---|---|
@@ -18,10 +18,12 @@ mod aio;
 mod slots;
 mod sync;
 mod uring;
+mod uring_writes;
 
 use cambium_base::Result;
 
 use crate::batch::{BatchOptions, ReadBackend, ReadQueue};
+use crate::write_queue::{SyncWriteQueue, WriteQueue};
 
 pub use sync::SyncReadQueue;
 
@@ -56,6 +58,18 @@ pub(super) fn open(options: BatchOptions) -> Result<Box<dyn ReadQueue>> {
     }
     let note = note(&refused, ReadBackend::Sync);
     Ok(Box::new(SyncReadQueue::with_note(options.depth, note)))
+}
+
+/// Opens a queue of writes: io_uring where it was asked for and the kernel has it,
+/// else one write after the other.
+pub(super) fn open_writes(options: BatchOptions) -> Result<Box<dyn WriteQueue>> {
+    options.validate()?;
+    if options.backend == ReadBackend::IoUring {
+        if let Ok(queue) = uring_writes::UringWriteQueue::new(options.depth) {
+            return Ok(Box::new(queue));
+        }
+    }
+    Ok(Box::new(SyncWriteQueue::default()))
 }
 
 fn note(refused: &[String], serving: ReadBackend) -> Option<String> {

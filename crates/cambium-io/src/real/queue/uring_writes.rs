@@ -1,0 +1,331 @@
+//! Writes and syncs through io_uring.
+//!
+//! Each write is submitted as it is taken, so that the device works while the caller
+//! prepares the next; one call waits for all. A sync of several files is an operation
+//! of the ring for each: the kernel does them on threads of its own. One sync alone
+//! is a plain call, which is faster.
+//!
+//! What the kernel breaks off (a short write, `EAGAIN`, `ECANCELED`) is finished by
+//! plain calls. If the ring itself fails, nothing says when the kernel stops reading
+//! the buffers: they are never freed, and every answer is the failure.
+
+use std::fmt;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cambium_base::{Error, Result};
+use io_uring::{IoUring, Probe, opcode, types};
+
+use super::LONGEST_READ;
+use crate::batch::ReadBackend;
+use crate::file_system::File;
+use crate::write_queue::{WriteQueue, WriteRequest};
+
+/// How often a kernel short of memory is asked again, and the pause between.
+const BUSY_ATTEMPTS: u32 = 1000;
+const BUSY_PAUSE: Duration = Duration::from_millis(1);
+
+/// What the kernel works on; kept until it has answered.
+enum Work {
+    Write(WriteRequest),
+    Sync(Arc<dyn File>),
+}
+
+enum Slot {
+    Under(Work),
+    Answered(Result<()>),
+}
+
+/// A ring and what is in it.
+pub(super) struct UringWriteQueue {
+    ring: ManuallyDrop<IoUring>,
+    /// In the order in which they were taken; outlives the kernel's use, see `drop`.
+    slots: ManuallyDrop<Vec<Slot>>,
+    in_kernel: usize,
+    depth: usize,
+    /// The ring is of no use any more.
+    failure: Option<Error>,
+}
+
+impl UringWriteQueue {
+    /// Sets a ring up, or says why the kernel refuses.
+    pub(super) fn new(depth: usize) -> io::Result<Self> {
+        let entries = u32::try_from(depth.next_power_of_two()).map_err(io::Error::other)?;
+        let ring = match IoUring::builder().setup_coop_taskrun().build(entries) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::new(entries)?,
+            other => other?,
+        };
+        let mut probe = Probe::new();
+        ring.submitter().register_probe(&mut probe)?;
+        let needed = [opcode::Write::CODE, opcode::Fsync::CODE];
+        if needed.iter().any(|&code| !probe.is_supported(code)) {
+            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        }
+        Ok(UringWriteQueue {
+            ring: ManuallyDrop::new(ring),
+            slots: ManuallyDrop::new(Vec::new()),
+            in_kernel: 0,
+            depth,
+            failure: None,
+        })
+    }
+
+    /// Hands an operation to the kernel; `work` is what it works on.
+    fn start(&mut self, entry: io_uring::squeue::Entry, work: Work) {
+        while self.in_kernel >= self.depth && self.failure.is_none() {
+            self.enter(1);
+        }
+        if let Some(error) = self.failure.clone() {
+            return self.slots.push(Slot::Answered(Err(error)));
+        }
+        let entry = entry.user_data(self.slots.len() as u64);
+        self.slots.push(Slot::Under(work));
+        // SAFETY: the memory and the descriptor belong to `work`, which its slot keeps
+        // until the kernel's answer; `drop` waits for every answer.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        if pushed.is_err() {
+            // Each entry is submitted when it is pushed: there is always room.
+            self.slots.pop();
+            let full = io::Error::from_raw_os_error(libc::EBUSY);
+            self.slots.push(Slot::Answered(Err(queue_failure(full))));
+            return;
+        }
+        self.in_kernel += 1;
+        self.enter(0);
+    }
+
+    /// Submits what is in the ring, waits for `missing` answers, and takes what there is.
+    fn enter(&mut self, missing: usize) {
+        for _ in 0..BUSY_ATTEMPTS {
+            match self.ring.submitter().submit_and_wait(missing) {
+                Ok(_) => return self.reap(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY)) => {
+                    self.reap();
+                    std::thread::sleep(BUSY_PAUSE);
+                }
+                Err(error) => {
+                    self.failure = Some(queue_failure(error));
+                    return;
+                }
+            }
+        }
+        let busy = io::Error::from_raw_os_error(libc::EAGAIN);
+        self.failure = Some(queue_failure(busy));
+    }
+
+    /// Takes the answers that are there.
+    fn reap(&mut self) {
+        for answer in self.ring.completion() {
+            let number = usize::try_from(answer.user_data()).unwrap_or(usize::MAX);
+            let Some(slot) = self.slots.get_mut(number) else {
+                continue;
+            };
+            if let Slot::Under(work) = slot {
+                self.in_kernel -= 1;
+                *slot = Slot::Answered(finish(work, answer.result()));
+            }
+        }
+    }
+
+    /// Waits for everything that the kernel has, and answers all from `first` on.
+    fn answers_from(&mut self, first: usize) -> Vec<Result<()>> {
+        while self.in_kernel > 0 && self.failure.is_none() {
+            self.enter(self.in_kernel);
+        }
+        let answered = self.slots.drain(first..).map(|slot| match slot {
+            Slot::Answered(answer) => answer,
+            Slot::Under(work) => {
+                // Never freed: the kernel may still read it.
+                std::mem::forget(work);
+                Err(self.failure.clone().unwrap_or(Error::Closed))
+            }
+        });
+        answered.collect()
+    }
+}
+
+/// Makes an answer of the kernel's one of ours; finishes what it broke off.
+fn finish(work: &Work, result: i32) -> Result<()> {
+    let again = [-libc::EAGAIN, -libc::EINTR, -libc::ECANCELED].contains(&result);
+    match work {
+        Work::Write(request) => {
+            let done = match usize::try_from(result) {
+                Ok(done) => done,
+                Err(_) if again => 0,
+                Err(_) => {
+                    let error = io::Error::from_raw_os_error(-result);
+                    return Err(Error::io("write", request.file.path(), error));
+                }
+            };
+            match request.bytes.get(done..) {
+                Some(rest) if !rest.is_empty() => {
+                    request.file.write_at(rest, request.offset + done as u64)
+                }
+                _ => Ok(()),
+            }
+        }
+        // Broken off before it was done: nothing is lost by doing it.
+        Work::Sync(file) if again => file.sync_data(),
+        Work::Sync(_) if result >= 0 => Ok(()),
+        Work::Sync(file) => {
+            let error = io::Error::from_raw_os_error(-result);
+            Err(Error::io("sync", file.path(), error))
+        }
+    }
+}
+
+fn queue_failure(error: io::Error) -> Error {
+    Error::io("io_uring_enter", "io_uring write queue", error)
+}
+
+impl WriteQueue for UringWriteQueue {
+    fn backend(&self) -> ReadBackend {
+        ReadBackend::IoUring
+    }
+
+    fn submit(&mut self, request: WriteRequest) {
+        let length = request.bytes.len();
+        let plain = length == 0 || length > LONGEST_READ;
+        match request.file.raw_descriptor().filter(|_| !plain) {
+            Some(descriptor) => {
+                let memory = request.bytes.as_ptr();
+                let entry = opcode::Write::new(types::Fd(descriptor), memory, length as u32)
+                    .offset(request.offset)
+                    .build();
+                self.start(entry, Work::Write(request));
+            }
+            None => {
+                let answer = request.file.write_at(&request.bytes, request.offset);
+                self.slots.push(Slot::Answered(answer));
+            }
+        }
+    }
+
+    fn wait_all(&mut self) -> Vec<Result<()>> {
+        self.answers_from(0)
+    }
+
+    fn sync_all(&mut self, files: &[Arc<dyn File>]) -> Vec<Result<()>> {
+        let first = self.slots.len();
+        for file in files {
+            match file.raw_descriptor().filter(|_| files.len() > 1) {
+                Some(descriptor) => {
+                    let entry = opcode::Fsync::new(types::Fd(descriptor))
+                        .flags(types::FsyncFlags::DATASYNC)
+                        .build();
+                    self.start(entry, Work::Sync(file.clone()));
+                }
+                None => self.slots.push(Slot::Answered(file.sync_data())),
+            }
+        }
+        self.answers_from(first)
+    }
+}
+
+impl Drop for UringWriteQueue {
+    fn drop(&mut self) {
+        _ = self.answers_from(0);
+        if self.failure.is_some() {
+            // The kernel may still use the ring and the buffers: never freed.
+            return;
+        }
+        // SAFETY: dropped once, here, and not used afterwards. Nothing is under way.
+        unsafe { ManuallyDrop::drop(&mut self.ring) };
+        // SAFETY: as above.
+        unsafe { ManuallyDrop::drop(&mut self.slots) };
+    }
+}
+
+impl fmt::Debug for UringWriteQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UringWriteQueue")
+            .field("depth", &self.depth)
+            .field("in_kernel", &self.in_kernel)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::buffer::AlignedBuffer;
+    use crate::file_system::{FileSystem, OpenOptions};
+    use crate::real::RealFileSystem;
+
+    fn block(byte: u8) -> Arc<AlignedBuffer> {
+        let mut bytes = AlignedBuffer::new(4096, 4096);
+        bytes.fill(byte);
+        Arc::new(bytes)
+    }
+
+    #[test]
+    fn more_writes_than_the_queue_is_deep_reach_two_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |name: &str| {
+            let path = folder.path().join(name);
+            RealFileSystem.open(&path, OpenOptions::CREATE).unwrap()
+        };
+        let files = [open("one"), open("two")];
+        let Ok(mut queue) = UringWriteQueue::new(4) else {
+            println!("SKIPPED: the kernel refuses io_uring");
+            return;
+        };
+        for round in 0..3u8 {
+            for number in 0..20u8 {
+                for file in &files {
+                    queue.submit(WriteRequest {
+                        file: file.clone(),
+                        offset: u64::from(number) * 4096,
+                        bytes: block(number + round),
+                    });
+                }
+            }
+            let answers = queue.wait_all();
+            assert_eq!(answers.len(), 40);
+            assert!(answers.iter().all(Result::is_ok));
+            assert!(queue.sync_all(&files).iter().all(Result::is_ok));
+            for file in &files {
+                let mut found = vec![0; 20 * 4096];
+                file.read_exact_at(&mut found, 0).unwrap();
+                for (number, bytes) in (0u8..).zip(found.chunks(4096)) {
+                    assert!(bytes.iter().all(|&byte| byte == number + round));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_write_that_fails_is_answered_in_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let file = RealFileSystem.open(&path, OpenOptions::CREATE).unwrap();
+        let read_only = RealFileSystem.open(&path, OpenOptions::READ).unwrap();
+        let Ok(mut queue) = UringWriteQueue::new(8) else {
+            println!("SKIPPED: the kernel refuses io_uring");
+            return;
+        };
+        for number in 0..6 {
+            let file = if number == 3 { &read_only } else { &file };
+            queue.submit(WriteRequest {
+                file: file.clone(),
+                offset: number * 4096,
+                bytes: block(1),
+            });
+        }
+        let failed: Vec<bool> = queue.wait_all().iter().map(Result::is_err).collect();
+        assert_eq!(failed, [false, false, false, true, false, false]);
+        assert_eq!(file.length().unwrap(), 6 * 4096);
+        // What is dropped without being waited for is written all the same.
+        queue.submit(WriteRequest {
+            file: file.clone(),
+            offset: 6 * 4096,
+            bytes: block(2),
+        });
+        drop(queue);
+        assert_eq!(file.length().unwrap(), 7 * 4096);
+    }
+}
