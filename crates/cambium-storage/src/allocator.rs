@@ -101,7 +101,7 @@ impl Allocator {
         let end = extent.end();
         extent.block < self.first
             || end > u64::from(self.limit)
-            || self.next(extent.block, true) < end as u32
+            || self.next_before(extent.block, true, end as u32) < end as u32
     }
 
     /// Takes an extent that is known to be in use: for what a scan found. False
@@ -221,7 +221,8 @@ impl Allocator {
             if block >= to || to - block < blocks {
                 return None;
             }
-            let end = self.next(block, true);
+            // No further than is needed: the rest of the device may be one free run.
+            let end = self.next_before(block, true, block + blocks);
             if end - block >= blocks {
                 return Some(Extent { block, blocks });
             }
@@ -232,20 +233,27 @@ impl Allocator {
     /// The first block at or behind `from` that is taken, or not; the limit if
     /// there is none.
     fn next(&self, from: u32, taken: bool) -> u32 {
-        if from >= self.limit {
-            return self.limit;
+        self.next_before(from, taken, self.limit)
+    }
+
+    /// The same, but for blocks from `bound` on, which is answered for them.
+    fn next_before(&self, from: u32, taken: bool, bound: u32) -> u32 {
+        let bound = bound.min(self.limit);
+        if from >= bound {
+            return bound;
         }
         let flip = if taken { 0 } else { u64::MAX };
+        let end = (bound as usize).div_ceil(64);
         let mut word = from as usize / 64;
         let mut bits = (self.words[word] ^ flip) & u64::MAX << (from % 64);
         while bits == 0 {
             word += 1;
-            match self.words.get(word) {
-                Some(next) => bits = next ^ flip,
-                None => return self.limit,
+            if word >= end {
+                return bound;
             }
+            bits = self.words[word] ^ flip;
         }
-        (word as u32 * 64 + bits.trailing_zeros()).min(self.limit)
+        (word as u32 * 64 + bits.trailing_zeros()).min(bound)
     }
 
     fn set(&mut self, extent: Extent, taken: bool) {
