@@ -75,6 +75,7 @@ fn of_engine(
         ("size", size.as_str()),
         ("extend_bytes", "4GiB"),
         ("block_bytes", "512"),
+        ("queues", "1"),
     ]);
     let store = Alphard
         .create(&Environment::real(), &path, &options)

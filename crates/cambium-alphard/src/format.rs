@@ -321,7 +321,7 @@ pub fn blocks_for(key_bytes: usize, value_bytes: usize, block_bytes: u32) -> u32
     content.div_ceil(u64::from(block_bytes) - 1).max(1) as u32
 }
 
-/// Encodes an entry into its blocks, all of them, which hold zeros.
+/// Encodes an entry into its blocks, all of them, whatever they hold.
 ///
 /// # Panics
 /// If `into` is not as long as the extent: the caller has computed it.
@@ -340,6 +340,7 @@ pub fn encode_entry(
         into[at..at + part.len()].copy_from_slice(part);
         at += part.len();
     }
+    into[at..].fill(0);
     for start in (unit..into.len()).step_by(unit) {
         into[at] = into[start];
         at += 1;

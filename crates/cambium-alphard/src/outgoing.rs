@@ -21,6 +21,9 @@ const LARGE_BYTES: usize = 64 << 10;
 /// So many bytes that wait are started before the rest of a group is encoded.
 const START_BYTES: usize = 256 << 10;
 
+/// Most bytes of buffers that are kept to be used again.
+const SPARE_BYTES: usize = 16 << 20;
+
 /// An entry, encoded, and its first block.
 pub(crate) type Encoded = (u32, Arc<AlignedBuffer>);
 
@@ -34,6 +37,8 @@ pub(crate) struct Outgoing {
     waiting_bytes: usize,
     /// The member of each write under way, in the order of the queue.
     under_way: Vec<usize>,
+    /// Buffers of large entries, to be used again: fresh memory costs a fault a page.
+    spare: Vec<AlignedBuffer>,
 }
 
 impl Outgoing {
@@ -41,6 +46,30 @@ impl Outgoing {
     fn clear(&mut self) {
         self.waiting.clear();
         self.waiting_bytes = 0;
+    }
+
+    /// Memory for an entry, with anything in it.
+    pub fn buffer(&mut self, bytes: usize) -> AlignedBuffer {
+        let fits = self.spare.iter().position(|spare| spare.len() == bytes);
+        match fits {
+            Some(at) => self.spare.swap_remove(at),
+            None => buffer(bytes),
+        }
+    }
+
+    /// Keeps the memory of what was written, if nobody reads it.
+    fn recycle(&mut self, written: impl Iterator<Item = Arc<AlignedBuffer>>) {
+        let mut kept: usize = self.spare.iter().map(|spare| spare.len()).sum();
+        for bytes in written.filter(|bytes| bytes.len() >= LARGE_BYTES) {
+            if kept + bytes.len() > SPARE_BYTES {
+                self.spare.clear();
+                kept = 0;
+            }
+            if let Ok(bytes) = Arc::try_unwrap(bytes) {
+                kept += bytes.len();
+                self.spare.push(bytes);
+            }
+        }
     }
 
     /// Adds entries.
@@ -153,7 +182,8 @@ impl Core {
             return Err(self.unless_full(error));
         }
         self.keep_members(writer)?;
-        write(&self.pending).clear();
+        let written = std::mem::take(&mut *write(&self.pending));
+        writer.outgoing.recycle(written.into_values());
         writer.pending_bytes = 0;
         Ok(())
     }

@@ -21,7 +21,6 @@ use crate::core::{Core, Writer, lock, read, write};
 use crate::format::{self, EntryHeader, EntryKind, Superblock, blocks_for};
 use crate::seeded_bug::SeededBug;
 use crate::state::KeyName;
-use crate::volume::buffer;
 
 /// More waiting than so many times the coalescing limit, and a write that cannot
 /// be done is refused before it is planned.
@@ -342,7 +341,8 @@ impl Core {
                 remaining: (planned.len() - number - 1) as u32,
                 block: entry.extent.block,
             };
-            let mut bytes = buffer(entry.extent.blocks as usize * self.block_bytes as usize);
+            let length = entry.extent.blocks as usize * self.block_bytes as usize;
+            let mut bytes = writer.outgoing.buffer(length);
             let key = if after.is_some() { entry.key } else { &[] };
             let value = entry.value.unwrap_or_default();
             format::encode_entry(&mut bytes, &header, key, value, self.block_bytes, self.seed);
