@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cambium_base::{Error, FileIdentity, Result, SequenceNumber, StoreId, Value};
 use cambium_index::NodeAddress;
 use cambium_io::cache::CachedFile;
-use cambium_io::{BlockCache, File, FileSystem, OpenOptions};
+use cambium_io::{Alignment, BlockCache, DirectFile, File, FileSystem, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::log::{LogFile, Parsed, Record};
 use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader};
@@ -44,6 +44,8 @@ impl Home {
 pub(crate) struct Database {
     /// Its records.
     pub log: LogFile,
+    /// What batched reads are sent to; they keep to what it demands.
+    pub batched: Arc<dyn File>,
     /// Its number and salt.
     pub file: FileRef,
     /// What was fixed when the store was made.
@@ -64,6 +66,31 @@ pub(crate) struct Document {
     pub value: Value,
 }
 
+/// How a database file is read and written.
+struct Handles {
+    /// At any place.
+    file: Arc<dyn File>,
+    /// By queues: the same, or the direct handle below it.
+    batched: Arc<dyn File>,
+}
+
+impl Handles {
+    fn open(home: &Home, path: &Path, options: OpenOptions, tuning: &Tuning) -> Result<Handles> {
+        if !tuning.direct {
+            let file = home.file_system.open(path, options)?;
+            return Ok(Handles {
+                batched: file.clone(),
+                file,
+            });
+        }
+        let direct = home.file_system.open(path, options.direct())?;
+        Ok(Handles {
+            file: Arc::new(DirectFile::new(direct.clone())),
+            batched: direct,
+        })
+    }
+}
+
 impl Database {
     /// Makes a new file with its header, not yet synced.
     pub fn create(home: &Home, file: FileRef, shape: &Shape, tuning: &Tuning) -> Result<Database> {
@@ -75,19 +102,23 @@ impl Database {
             truncate: true,
             ..OpenOptions::CREATE
         };
-        let handle = home.file_system.open(&path, options)?;
+        let handles = Handles::open(home, &path, options, tuning)?;
         let mut block = vec![0; shape.first_offset() as usize];
         let bytes = header.encode();
         block[..bytes.len()].copy_from_slice(&bytes);
-        handle.write_at(&block, 0)?;
-        Self::around(home, handle, file, shape, tuning, shape.first_offset())
+        handles.file.write_at(&block, 0)?;
+        Self::around(home, handles, file, shape, tuning, shape.first_offset())
     }
 
     /// The same file, written and read through another handle of it.
     pub fn through(self, home: &Home, handle: Arc<dyn File>) -> Result<Database> {
         let geometry = *self.log.geometry();
-        let log = LogFile::new(handle, &home.identity(self.file), geometry, self.log.end())?;
-        Ok(Database { log, ..self })
+        let identity = home.identity(self.file);
+        Ok(Database {
+            log: LogFile::new(handle.clone(), &identity, geometry, self.log.end())?,
+            batched: handle,
+            ..self
+        })
     }
 
     /// Opens a file that is there; its log goes on at `end`, or behind the
@@ -99,9 +130,10 @@ impl Database {
         } else {
             OpenOptions::READ
         };
-        let handle = home.file_system.open(&path, access)?;
+        let handles = Handles::open(home, &path, access, tuning)?;
+        let handle = &handles.file;
         let identity = home.identity(file);
-        let header = FileHeader::read(&*handle, MAGIC, FORMAT_VERSION)?;
+        let header = FileHeader::read(&**handle, MAGIC, FORMAT_VERSION)?;
         header.check_identity(&path, &identity)?;
         let shape = shape_of(&header, &path)?;
         let length = handle.length()?;
@@ -113,20 +145,30 @@ impl Database {
                 format!("the database file ends here; expected at least {end} bytes"),
             ));
         }
-        Self::around(home, handle, file, &shape, tuning, end)
+        Self::around(home, handles, file, &shape, tuning, end)
     }
 
     fn around(
         home: &Home,
-        handle: Arc<dyn File>,
+        handles: Handles,
         file: FileRef,
         shape: &Shape,
         tuning: &Tuning,
         end: u64,
     ) -> Result<Database> {
         let geometry = format::geometry(shape, tuning);
+        let unit = handles.batched.alignment().offset as u64;
+        if geometry.block % unit != 0 {
+            return Err(Error::InvalidArgument(format!(
+                "option direct: {} takes direct I/O in units of {unit} bytes, and the store was \
+                 made with block_bytes={}",
+                handles.file.path().display(),
+                geometry.block
+            )));
+        }
         Ok(Database {
-            log: LogFile::new(handle, &home.identity(file), geometry, end)?,
+            batched: handles.batched,
+            log: LogFile::new(handles.file, &home.identity(file), geometry, end)?,
             file,
             shape: *shape,
             nodes: home.cache.file(),
@@ -138,6 +180,11 @@ impl Database {
     /// The path, for messages.
     pub fn path(&self) -> &Path {
         self.log.path()
+    }
+
+    /// True if it is never read or written through the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.batched.alignment() != Alignment::NONE
     }
 
     /// Bytes of a node.

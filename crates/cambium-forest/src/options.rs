@@ -178,6 +178,13 @@ pub const OPTIONS: &[OptionSpec] = &[
         "Named snapshots of a store that is compacted. carry: they go into the new file too, and keep their space. refuse: there is no compaction while there are any.",
     ),
     spec(
+        "direct",
+        "on or off",
+        "off",
+        false,
+        "Documents and nodes go past the operating system's page cache, in both directions (O_DIRECT). All memory for reading is then the store's own cache: give it what there is. off suits a machine whose memory others need as well.",
+    ),
+    spec(
         "io",
         "sync, aio or io_uring",
         "io_uring",
@@ -398,6 +405,8 @@ pub struct Tuning {
     pub compaction: CompactionTuning,
     /// When it does by itself was said at this opening.
     pub threshold_chosen: bool,
+    /// Past the page cache.
+    pub direct: bool,
     /// Back end of batched reads.
     pub backend: ReadBackend,
     /// Batched reads under way.
@@ -443,6 +452,7 @@ impl Tuning {
             preallocate_bytes: options.take_ranged("preallocate_bytes", 16 << 20, 0, 1 << 40)?,
             threshold_chosen: options.get("compaction_threshold").is_some(),
             compaction: CompactionTuning::take(options, &CompactionTuning::default())?,
+            direct: options.take_bool("direct")?.unwrap_or(false),
             backend,
             batch: options.take_ranged("batch", 64, 1, 1024)? as usize,
             seeded_bug: crate::seeded_bug::take(options)?,

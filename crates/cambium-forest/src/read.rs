@@ -314,18 +314,24 @@ impl Core {
             backend: self.tuning.backend,
             depth: self.tuning.batch,
         })?;
-        let requests = places
-            .iter()
-            .enumerate()
-            .map(|(tag, &(offset, length))| ReadRequest {
-                file: database.log.file().clone(),
-                offset,
-                buffer: AlignedBuffer::new(length, 8),
+        let alignment = database.batched.alignment();
+        let unit = alignment.offset as u64;
+        let requests = places.iter().enumerate().map(|(tag, &(offset, length))| {
+            let start = offset / unit * unit;
+            let end = (offset + length as u64).next_multiple_of(unit);
+            ReadRequest {
+                file: database.batched.clone(),
+                offset: start,
+                buffer: AlignedBuffer::new((end - start) as usize, alignment.memory.max(8)),
                 tag: tag as u64,
-            });
+            }
+        });
         cambium_io::batch::read_all(&mut *queue.queue, requests, |completion| {
             let count = completion.result?;
-            take(completion.tag as usize, &completion.buffer[..count])
+            let (offset, length) = places[completion.tag as usize];
+            let skipped = (offset % unit) as usize;
+            let found = completion.buffer[..count].get(skipped..).unwrap_or(&[]);
+            take(completion.tag as usize, &found[..found.len().min(length)])
         })?;
         QUEUE.with_borrow_mut(|kept| *kept = Some(queue));
         Ok(())

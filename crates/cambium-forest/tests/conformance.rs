@@ -42,6 +42,19 @@ fn caches_of_nothing_and_plain_reads_conform() {
 }
 
 #[test]
+fn reads_and_writes_past_the_page_cache_conform() {
+    for (node_bytes, block_bytes) in [("512", "512"), ("512", "4096"), ("4096", "512")] {
+        small()
+            .creation("node_bytes", node_bytes)
+            .creation("block_bytes", block_bytes)
+            .opening("direct", "on")
+            .opening("cache_bytes", "4096")
+            .opening("compaction_threshold", "20")
+            .run();
+    }
+}
+
+#[test]
 fn every_shape_of_the_index_conforms() {
     for (index, extension) in [
         ("hbtrie", Some("paper")),

@@ -37,6 +37,21 @@ fn a_larger_buffer_and_a_cache_survive_crashes() {
 }
 
 #[test]
+fn writes_past_the_page_cache_survive_crashes() {
+    let direct = |test| {
+        suite(test)
+            .opening("direct", "on")
+            .opening("buffer_bytes", "300")
+            .opening("cache_bytes", "4096")
+    };
+    let test = "writes_past_the_page_cache_survive_crashes";
+    let report = direct(test).states(20_000).run();
+    report.met(&POWER_CUTS);
+    let report = direct(test).states(5_000).run_faults();
+    report.met(&FAULTS);
+}
+
+#[test]
 fn every_short_sequence_survives_every_crash() {
     let report = suite("every_short_sequence_survives_every_crash").run_exhaustive(3);
     assert_eq!(report.runs(), 9 + 81 + 729);

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use cambium_api::{Durability, Engine, EngineKind, OptionValues, WriteBatch};
 use cambium_forest::Forest;
-use cambium_io::Environment;
+use cambium_forest::format::FILE_SUFFIX;
+use cambium_io::{Environment, OpenOptions};
 use cambium_testkit::counted::Counted;
 
 const PATH: &str = "/store";
@@ -77,6 +78,57 @@ fn a_document_of_any_length_costs_one_read_and_a_missing_key_none() {
         }
     });
     assert!(missing.reads <= 1, "fingerprints tell: {missing:?}");
+}
+
+/// On a real file system: what is written and read is never in its cache.
+#[test]
+fn nothing_of_a_direct_store_is_in_the_page_cache() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let environment = Environment::real();
+    let cached_pages = |direct: &str| {
+        let path = folder.path().join(direct);
+        let options = OptionValues::from([("direct", direct), ("cache_bytes", "1MiB")]);
+        let store = Forest.create(&environment, &path, &options).unwrap();
+        let mut batch = WriteBatch::new();
+        for number in 0..5_000 {
+            batch.put(&key(number), &[number as u8; 300]);
+        }
+        store.write(batch, Durability::Synced).unwrap();
+        store.close().unwrap();
+        let store = Forest.open(&environment, &path, &options, &()).unwrap();
+        let keys: Vec<Vec<u8>> = (0..5_000).map(key).collect();
+        let wanted: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        let together = store.multi_get(&wanted).unwrap();
+        for (number, key) in keys.iter().enumerate() {
+            let expected = [number as u8; 300];
+            assert_eq!(store.get(key).unwrap().unwrap(), expected);
+            assert_eq!(together[number].as_deref(), Some(&expected[..]));
+        }
+        let names = environment.file_system.list(&path).unwrap();
+        let pages = names
+            .iter()
+            .filter(|entry| entry.name.to_string_lossy().ends_with(FILE_SUFFIX));
+        let pages = pages.map(|entry| {
+            let open = environment
+                .file_system
+                .open(&path.join(&entry.name), OpenOptions::READ);
+            cambium_io::resident_pages(&*open.unwrap()).unwrap()
+        });
+        let pages: Vec<Option<u64>> = pages.collect();
+        assert_eq!(pages.len(), 1, "one database file");
+        pages[0]
+    };
+    let (direct, buffered) = (cached_pages("on"), cached_pages("off"));
+    match buffered {
+        None => println!("skipped: this kernel does not tell what it has cached"),
+        Some(pages) => {
+            assert!(
+                pages > 300,
+                "{pages} pages of a store that is read through the cache"
+            );
+            assert_eq!(direct, Some(0));
+        }
+    }
 }
 
 #[test]

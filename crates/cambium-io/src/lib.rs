@@ -10,6 +10,7 @@
 //! | [`batch`] | batched reads: [`ReadQueue`] and its back ends |
 //! | [`background`] | what background work of all stores may take together |
 //! | [`buffer`] | memory aligned for direct I/O |
+//! | [`direct_file`] | a direct handle that is read and written at any place |
 //! | [`cache`] | one cache of blocks for all stores of an environment |
 //! | [`counter`] | counting in many threads |
 //! | [`environment`] | clock, randomness, executor, memory budget: one for all stores of a process |
@@ -26,6 +27,7 @@ pub mod batch;
 pub mod buffer;
 pub mod cache;
 pub mod counter;
+pub mod direct_file;
 pub mod environment;
 pub mod file_system;
 pub mod kept_queue;
@@ -40,6 +42,7 @@ pub use background::{BackgroundLimits, BackgroundTurn};
 pub use batch::{BatchOptions, ReadBackend, ReadCompletion, ReadQueue, ReadRequest};
 pub use buffer::AlignedBuffer;
 pub use cache::BlockCache;
+pub use direct_file::DirectFile;
 pub use environment::Environment;
 pub use file_system::{
     Advice, Alignment, AppendWindow, DirectoryEntry, File, FileKind, FileLock, FileSystem,

@@ -158,6 +158,9 @@ impl Core {
         from: &Database,
         settings: &Settings,
     ) -> Result<Option<Arc<PastCache>>> {
+        if new.is_direct() {
+            return Ok(None);
+        }
         let by_itself = settings.background && !fetch::is_mostly_cached(from);
         if !(settings.direct || by_itself) {
             return Ok(None);

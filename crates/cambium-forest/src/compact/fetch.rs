@@ -338,6 +338,10 @@ fn open(
     past_cache: bool,
 ) -> Result<Arc<dyn File>> {
     let file_system = &environment.file_system;
+    // A file is open in one mode at a time.
+    if from.is_direct() {
+        return file_system.open(from.path(), OpenOptions::READ.direct());
+    }
     if past_cache && !settings.direct {
         // Some file systems have no direct reads.
         if let Ok(file) = file_system.open(from.path(), OpenOptions::READ.direct()) {
