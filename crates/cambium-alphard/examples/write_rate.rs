@@ -1,12 +1,13 @@
-//! What the engine writes in a second, beside fio with direct writes of the same size,
-//! the same number in flight and the same syncs, in turns in one folder:
+//! What the engine writes in a second, beside fio with direct writes of the same size
+//! and the same number in flight, in turns in one folder:
 //!
 //! ```text
 //! cargo run --release -p cambium-alphard --example write_rate FOLDER [ROUNDS] [SECONDS]
 //! ```
 //!
-//! The engine gets its requests by `submit`, `Synced`; fio syncs whenever as many writes
-//! are done as are in flight. Both begin with a file that was allocated and never
+//! The engine gets its requests by `submit`, `Synced`, through one queue, and syncs once
+//! for each group that has gathered; fio syncs whenever as many writes are done as are in
+//! flight, which is less often. Both begin with a file that was allocated and never
 //! written. Printed are medians, and the engine's rate as a part of fio's.
 
 #![allow(clippy::unwrap_used)] // a measurement that cannot go on says where

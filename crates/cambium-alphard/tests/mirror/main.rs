@@ -103,6 +103,22 @@ fn a_pair_conforms() {
         .run();
 }
 
+/// Memory below, threads above: background work meets readers and writers.
+#[test]
+fn a_pair_with_background_work_conforms() {
+    let threaded = || Environment {
+        executor: Environment::real().executor,
+        ..Environment::memory()
+    };
+    Conformance::new(&Alphard)
+        .creation("size", "64MiB")
+        .creation("mirror", "mirror")
+        .opening("coalesce_bytes", "4096")
+        .opening("extend_bytes", "65536")
+        .environment(threaded)
+        .run();
+}
+
 #[test]
 fn any_crash_of_a_pair_leaves_a_prefix() {
     for sector_bytes in [512, 4096] {
