@@ -27,13 +27,13 @@ use cambium_storage::superblock::Superblock;
 
 use crate::buffer::Buffer;
 use crate::compact::{Compaction, Pressure};
+use crate::counters::Counters;
 use crate::database::Home;
 use crate::flush::SealPoint;
 use crate::format::{DatabaseHeader, Root};
 use crate::index::Index;
 use crate::options::{Shape, Tuning};
 use crate::seeded_bug::SeededBug;
-use crate::stats::Counters;
 use crate::view::View;
 use crate::write::WriteRequest;
 

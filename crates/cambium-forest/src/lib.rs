@@ -41,6 +41,7 @@ mod buffer;
 mod check;
 mod compact;
 mod core;
+mod counters;
 mod cursor;
 mod database;
 pub mod document;

@@ -24,6 +24,7 @@ use cambium_storage::superblock::{self, Superblock};
 
 use crate::buffer::Buffer;
 use crate::core::{Core, Maintenance, Writer, lock};
+use crate::counters::Counters;
 use crate::database::{Database, Home};
 use crate::format::{
     self, DatabaseHeader, FORMAT_VERSION, FileRef, NamespaceRoot, Root, header_record,
@@ -31,7 +32,6 @@ use crate::format::{
 use crate::index::Index;
 use crate::options::{ENGINE, OPTIONS, Shape, Tuning};
 use crate::recovery::{FoundHeader, header_at, header_before};
-use crate::stats::Counters;
 use crate::view::{Roots, View};
 
 /// The lock file's name.

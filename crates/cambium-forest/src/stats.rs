@@ -1,17 +1,17 @@
-//! Counters and what `stats` answers.
+//! What `stats` answers.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use cambium_api::{CompactReport, Direction, KeyRange, Statistics};
+use cambium_api::{Direction, KeyRange, Statistics};
 use cambium_base::Result;
 
 use crate::buffer::Buffer;
 use crate::core::{Core, lock};
+use crate::counters::of;
 use crate::cursor::EntryCursor;
-use crate::format::Traffic;
 use crate::nodes::Nodes;
 use crate::view::View;
 
@@ -21,57 +21,6 @@ const MOST_NODES_WALKED: u64 = 1 << 12;
 
 /// Keys of a write buffer that are looked up together.
 const READ_TOGETHER: usize = 1024;
-
-/// Counted since the store was opened.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    /// What earlier openings wrote, as far as a header says.
-    pub before: Traffic,
-    pub user_bytes: AtomicU64,
-    pub log_bytes: AtomicU64,
-    pub node_bytes: AtomicU64,
-    pub header_bytes: AtomicU64,
-    pub compaction_bytes: AtomicU64,
-    pub writes: AtomicU64,
-    pub gets: AtomicU64,
-    pub syncs: AtomicU64,
-    pub flushes: AtomicU64,
-    pub compactions: AtomicU64,
-    /// Writes that were held back for a compaction, and for how long in all.
-    pub delays: AtomicU64,
-    pub delayed_nanoseconds: AtomicU64,
-    /// Of the last compaction.
-    pub last_compaction: Mutex<Option<CompactReport>>,
-    pub stalls: AtomicU64,
-    pub node_reads: AtomicU64,
-    pub document_reads: AtomicU64,
-    /// Writes that recovery found in the log.
-    pub replayed: AtomicU64,
-}
-
-impl Counters {
-    /// Bytes written since the store was made.
-    pub fn traffic(&self) -> Traffic {
-        self.before.plus(&Traffic {
-            user: of(&self.user_bytes),
-            log: of(&self.log_bytes),
-            nodes: of(&self.node_bytes),
-            headers: of(&self.header_bytes),
-            compaction: of(&self.compaction_bytes),
-        })
-    }
-}
-
-impl Counters {
-    /// A compaction is done.
-    pub fn note_compaction(&self, report: &CompactReport) {
-        *lock(&self.last_compaction) = Some(report.clone());
-    }
-}
-
-fn of(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
-}
 
 type Key = Box<[u8]>;
 
