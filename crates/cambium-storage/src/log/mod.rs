@@ -21,17 +21,23 @@
 //! Appending goes to a buffer first. Readers find records there until they
 //! are flushed, and never wait for the device because of a writer.
 
-use std::cell::RefCell;
+mod read;
+mod tail;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use cambium_base::checksum::ChecksumSeed;
 use cambium_base::coding::round_up;
-use cambium_base::{Error, FileIdentity, Result, Value};
+use cambium_base::{Error, FileIdentity, Result};
 use cambium_io::{AppendWindow, File};
 
-use crate::record::{NotARecord, RECORD_HEADER_BYTES, RecordHeader, record_bytes};
+use crate::record::{RecordHeader, record_bytes};
+
+use tail::Tail;
+
+pub use read::{Parsed, Record};
 
 /// The units of a log, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,78 +71,8 @@ pub struct LogFile {
     cuts: AtomicU64,
 }
 
-#[derive(Debug)]
-struct Tail {
-    /// Offset of the first buffered byte.
-    start: u64,
-    bytes: Vec<u8>,
-    /// Space is allocated up to here.
-    allocated: u64,
-    /// Bytes of small flushes since the last sync, or the last large one.
-    small_bytes: u64,
-    /// Where small flushes are stored.
-    window: Option<Box<dyn AppendWindow>>,
-}
-
-impl Tail {
-    fn end(&self) -> u64 {
-        self.start + self.bytes.len() as u64
-    }
-
-    /// What is written from now on goes through system calls, until a run of
-    /// small writes is seen again.
-    fn close_window(&mut self) {
-        self.window = None;
-        self.small_bytes = 0;
-    }
-
-    /// The buffered bytes are in the file.
-    fn handed_over(&mut self) {
-        self.start = self.end();
-        if self.bytes.capacity() > 1 << 20 {
-            self.bytes = Vec::new();
-        }
-        self.bytes.clear();
-    }
-
-    /// Stores the buffered bytes into the window, if they fit.
-    fn store(&mut self) -> bool {
-        let end = self.end();
-        match &mut self.window {
-            Some(window) if end <= window.end() => {
-                window.store(&[&self.bytes], self.start);
-                self.small_bytes += self.bytes.len() as u64;
-                self.handed_over();
-                true
-            }
-            _ => false,
-        }
-    }
-}
-
 /// After so many blocks of small flushes without a sync a window is opened.
 const SMALL_BLOCKS: u64 = 2;
-
-/// What is read at once through the scratch memory of a thread.
-const LARGEST_SCRATCH: usize = 64 << 10;
-
-/// A record that was read and verified.
-#[derive(Clone, Debug)]
-pub struct Record {
-    /// Its header.
-    pub header: RecordHeader,
-    /// Its payload.
-    pub payload: Value,
-}
-
-/// What the first bytes of a record say.
-#[derive(Debug)]
-pub enum Parsed {
-    /// All of it was there, and is sound.
-    Complete(Record),
-    /// The header is sound; the record takes this many bytes in all.
-    NeedsBytes(RecordHeader, usize),
-}
 
 /// Appends to a log whose lock is held; see [`LogFile::append_several`].
 #[derive(Debug)]
@@ -154,12 +90,6 @@ impl Appender<'_> {
         header.encode(&self.log.seed, offset, payload, alignment, self.bytes);
         offset
     }
-}
-
-thread_local! {
-    /// Small records are read here and copied out, which is cheaper than
-    /// zeroing a block for each.
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 impl LogFile {
@@ -464,129 +394,5 @@ impl LogFile {
         tail.start = self.geometry.first_offset;
         self.written_end.store(tail.start, Ordering::Release);
         self.cuts.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Reads the record at `offset`: one read of up to `guess` bytes, and a
-    /// second one for the rest of a longer record.
-    pub fn read(&self, offset: u64, guess: usize) -> Result<Record> {
-        if offset >= self.written_end.load(Ordering::Acquire) {
-            if let Some(record) = self.read_buffered(offset)? {
-                return Ok(record);
-            }
-        }
-        if guess > LARGEST_SCRATCH {
-            return self.read_large(offset, guess);
-        }
-        SCRATCH.with_borrow_mut(|scratch| {
-            let guess = guess.max(RECORD_HEADER_BYTES);
-            if scratch.len() < guess {
-                scratch.resize(guess, 0);
-            }
-            let count = self.file.read_at(&mut scratch[..guess], offset)?;
-            match self.parse(offset, &scratch[..count])? {
-                Parsed::Complete(record) => Ok(record),
-                Parsed::NeedsBytes(header, _) => {
-                    let first = &scratch[RECORD_HEADER_BYTES..count];
-                    self.read_rest(offset, header, first)
-                }
-            }
-        })
-    }
-
-    /// A record of many bytes is read into memory of its own, which becomes the
-    /// payload's.
-    fn read_large(&self, offset: u64, guess: usize) -> Result<Record> {
-        let left = usize::try_from(self.end().saturating_sub(offset)).unwrap_or(usize::MAX);
-        let mut bytes = vec![0; guess.min(left)];
-        let count = self.file.read_at(&mut bytes, offset)?;
-        bytes.truncate(count);
-        let header = RecordHeader::decode(&bytes, &self.seed, offset)
-            .map_err(|reason| self.not_a_record(offset, reason))?;
-        let total = RECORD_HEADER_BYTES + header.payload_bytes as usize;
-        if total > bytes.len() {
-            return self.read_rest(offset, header, &bytes[RECORD_HEADER_BYTES..]);
-        }
-        bytes.truncate(total);
-        let payload = Value::from(bytes).slice(RECORD_HEADER_BYTES..total);
-        self.complete(offset, header, payload)
-    }
-
-    fn read_buffered(&self, offset: u64) -> Result<Option<Record>> {
-        let tail = self.tail_shared();
-        if offset < tail.start {
-            // Flushed since the caller looked.
-            return Ok(None);
-        }
-        let position = usize::try_from(offset - tail.start).unwrap_or(usize::MAX);
-        let bytes = tail.bytes.get(position..).unwrap_or(&[]);
-        match self.parse(offset, bytes)? {
-            Parsed::Complete(record) => Ok(Some(record)),
-            Parsed::NeedsBytes(..) => Err(self.damage(offset, "a record runs past the log's end")),
-        }
-    }
-
-    fn read_rest(&self, offset: u64, header: RecordHeader, first: &[u8]) -> Result<Record> {
-        let length = header.payload_bytes as usize;
-        let payload_offset = offset + RECORD_HEADER_BYTES as u64;
-        // The header is sound, yet nothing is allocated that the log cannot hold.
-        if payload_offset + length as u64 > self.end() {
-            return Err(self.damage(offset, "a record runs past the log's end"));
-        }
-        let mut payload = Vec::with_capacity(length);
-        payload.extend_from_slice(first);
-        payload.resize(length, 0);
-        self.file.read_exact_at(
-            &mut payload[first.len()..],
-            payload_offset + first.len() as u64,
-        )?;
-        self.complete(offset, header, Value::from(payload))
-    }
-
-    /// Decodes the record at `offset` from its first bytes, which a batched
-    /// read brought.
-    pub fn parse(&self, offset: u64, bytes: &[u8]) -> Result<Parsed> {
-        let header = RecordHeader::decode(bytes, &self.seed, offset)
-            .map_err(|reason| self.not_a_record(offset, reason))?;
-        let total = RECORD_HEADER_BYTES + header.payload_bytes as usize;
-        match bytes.get(RECORD_HEADER_BYTES..total) {
-            None => Ok(Parsed::NeedsBytes(header, total)),
-            Some(payload) => self
-                .complete(offset, header, Value::copy_of(payload))
-                .map(Parsed::Complete),
-        }
-    }
-
-    /// Header and payload of the record at `offset` in bytes that a batched
-    /// read brought, verified and not copied; `None` if it is longer.
-    pub fn parse_borrowed<'b>(
-        &self,
-        offset: u64,
-        bytes: &'b [u8],
-    ) -> Result<Option<(RecordHeader, &'b [u8])>> {
-        let header = RecordHeader::decode(bytes, &self.seed, offset)
-            .map_err(|reason| self.not_a_record(offset, reason))?;
-        let total = RECORD_HEADER_BYTES + header.payload_bytes as usize;
-        let Some(payload) = bytes.get(RECORD_HEADER_BYTES..total) else {
-            return Ok(None);
-        };
-        header
-            .check_payload(payload)
-            .map_err(|reason| self.not_a_record(offset, reason))?;
-        Ok(Some((header, payload)))
-    }
-
-    fn complete(&self, offset: u64, header: RecordHeader, payload: Value) -> Result<Record> {
-        header
-            .check_payload(&payload)
-            .map_err(|reason| self.not_a_record(offset, reason))?;
-        Ok(Record { header, payload })
-    }
-
-    fn not_a_record(&self, offset: u64, reason: NotARecord) -> Error {
-        self.damage(offset, &reason.to_string())
-    }
-
-    fn damage(&self, offset: u64, what: &str) -> Error {
-        Error::corruption(self.path(), offset, what)
     }
 }
