@@ -292,5 +292,9 @@ impl Core {
 
 /// What a member that is missing is said to be.
 pub(crate) fn missing_text(error: &Error) -> String {
-    format!("this member is missing, and the store goes on without it: {error}")
+    let why = match error {
+        Error::Corruption { what, .. } => what.clone(),
+        other => other.to_string(),
+    };
+    format!("this member is missing, and the store goes on without it: {why}")
 }

@@ -27,7 +27,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         name: "mirror",
         unit: "path of a block device or file",
         default: "",
-        effect: "A second place for the same bytes: either of the two can be lost. Both are written at once; one that was away is brought up to date while the store serves. A file is made where nothing is; empty is no mirror.",
+        effect: "A second place for the same bytes: either of the two can be lost. Both are written at once; one that was away is brought up to date while the store serves. A file is made where nothing is; a relative path lies in the store's folder; empty is no mirror.",
         at_creation: true,
     },
     OptionSpec {
