@@ -6,11 +6,13 @@
 //! depth are the same.
 
 use std::cell::RefCell;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Weak};
 
 use cambium_base::Result;
 
-use crate::batch::{BatchOptions, ReadCompletion, ReadQueue, ReadRequest, read_all};
+use crate::batch::{BatchOptions, ReadBackend, ReadCompletion, ReadQueue, ReadRequest, read_all};
 use crate::file_system::FileSystem;
 
 struct Kept {
@@ -21,6 +23,88 @@ struct Kept {
 
 thread_local! {
     static QUEUE: RefCell<Option<Kept>> = const { RefCell::new(None) };
+}
+
+/// This thread's queue, for as long as reads are under way in it. Dropping it
+/// waits for them, and leaves the queue to whoever asks next on the thread of the
+/// drop.
+///
+/// Two at a time are two queues; the last one dropped is kept.
+pub struct KeptQueue {
+    /// `None` only while it is dropped.
+    kept: Option<Kept>,
+}
+
+impl KeptQueue {
+    /// Takes the kept queue, or makes one.
+    ///
+    /// # Errors
+    /// Of [`FileSystem::read_queue`].
+    pub fn take(file_system: &Arc<dyn FileSystem>, options: BatchOptions) -> Result<KeptQueue> {
+        let weak = Arc::downgrade(file_system);
+        let kept = QUEUE
+            .try_with(RefCell::take)
+            .unwrap_or_default()
+            .filter(|kept| kept.options == options && Weak::ptr_eq(&kept.file_system, &weak));
+        let kept = match kept {
+            Some(kept) => kept,
+            None => Kept {
+                queue: file_system.read_queue(options)?,
+                options,
+                file_system: weak,
+            },
+        };
+        Ok(KeptQueue { kept: Some(kept) })
+    }
+
+    /// Waits for what is under way, and forgets it.
+    fn finish(kept: &mut Kept) -> Result<()> {
+        let mut unwanted = Vec::new();
+        while kept.queue.pending() > 0 {
+            kept.queue.wait(kept.queue.pending(), &mut unwanted)?;
+            unwanted.clear();
+        }
+        Ok(())
+    }
+}
+
+impl Deref for KeptQueue {
+    type Target = dyn ReadQueue;
+
+    fn deref(&self) -> &Self::Target {
+        let kept = self.kept.as_ref().expect("it is there until the drop");
+        &*kept.queue
+    }
+}
+
+impl DerefMut for KeptQueue {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        let kept = self.kept.as_mut().expect("it is there until the drop");
+        &mut *kept.queue
+    }
+}
+
+impl fmt::Debug for KeptQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl Drop for KeptQueue {
+    fn drop(&mut self) {
+        let Some(mut kept) = self.kept.take() else {
+            return;
+        };
+        // One that only reads while it is waited for has nothing under way.
+        let idle = kept.queue.pending() == 0;
+        if !idle && kept.queue.backend() == ReadBackend::Sync {
+            return;
+        }
+        if idle || KeptQueue::finish(&mut kept).is_ok() {
+            // At the end of a thread there is no place left.
+            _ = QUEUE.try_with(|place| place.replace(Some(kept)));
+        }
+    }
 }
 
 /// Runs all requests through this thread's queue, as [`read_all`] does.
@@ -34,22 +118,7 @@ pub fn read_all_kept(
     requests: impl IntoIterator<Item = ReadRequest>,
     take: impl FnMut(ReadCompletion) -> Result<()>,
 ) -> Result<()> {
-    let weak = Arc::downgrade(file_system);
-    let kept = QUEUE
-        .with_borrow_mut(Option::take)
-        .filter(|kept| kept.options == options && Weak::ptr_eq(&kept.file_system, &weak));
-    let mut kept = match kept {
-        Some(kept) => kept,
-        None => Kept {
-            queue: file_system.read_queue(options)?,
-            options,
-            file_system: weak,
-        },
-    };
-    // After an error nothing is kept: what is pending there is another's.
-    read_all(&mut *kept.queue, requests, take)?;
-    QUEUE.with_borrow_mut(|place| *place = Some(kept));
-    Ok(())
+    read_all(&mut *KeptQueue::take(file_system, options)?, requests, take)
 }
 
 #[cfg(test)]
@@ -86,5 +155,31 @@ mod tests {
             .unwrap();
             assert_eq!(&found, b"0123456789");
         }
+    }
+
+    #[test]
+    fn what_is_under_way_when_a_queue_is_given_back_is_no_others() {
+        let environment = Environment::memory();
+        let file_system = &environment.file_system;
+        let path = "values".as_ref();
+        let file = file_system.open(path, OpenOptions::CREATE).unwrap();
+        file.write_at(b"01", 0).unwrap();
+        let request = |tag| ReadRequest {
+            file: file.clone(),
+            offset: tag,
+            buffer: AlignedBuffer::new(1, 8),
+            tag,
+        };
+        let options = BatchOptions::default();
+        let mut queue = KeptQueue::take(file_system, options).unwrap();
+        queue.submit(request(0));
+        drop(queue);
+        let mut queue = KeptQueue::take(file_system, options).unwrap();
+        assert_eq!(queue.pending(), 0);
+        assert_eq!(queue.statistics().reads, 1, "the same queue");
+        queue.submit(request(1));
+        let mut completions = Vec::new();
+        queue.wait(1, &mut completions).unwrap();
+        assert_eq!((completions.len(), completions[0].tag), (1, 1));
     }
 }

@@ -15,6 +15,8 @@
 //! | [`counter`] | counting in many threads |
 //! | [`environment`] | clock, randomness, executor, memory budget: one for all stores of a process |
 //! | [`memory`] | files in memory |
+//! | [`kept_queue`] | a read queue that each thread keeps |
+//! | [`read_pool`] | threads that read for queues |
 //! | [`simulated`] | a disk in memory that crashes and fails from a seed |
 //! | [`step`] | background work as steps |
 //! | [`write_queue`] | several writes at once |
@@ -32,6 +34,7 @@ pub mod environment;
 pub mod file_system;
 pub mod kept_queue;
 pub mod memory;
+pub mod read_pool;
 pub mod real;
 pub mod recording;
 pub mod simulated;
@@ -48,7 +51,8 @@ pub use file_system::{
     Advice, Alignment, AppendWindow, DirectoryEntry, File, FileKind, FileLock, FileSystem,
     LockMode, Metadata, OpenOptions, Space,
 };
-pub use kept_queue::read_all_kept;
+pub use kept_queue::{KeptQueue, read_all_kept};
+pub use read_pool::ReadPool;
 pub use real::{
     RealFileSystem, SyncReadQueue, SystemClock, SystemRandomness, ThreadExecutor, resident_pages,
 };

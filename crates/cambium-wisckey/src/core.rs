@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use arc_swap::ArcSwap;
 use cambium_base::{Error, Result, SequenceNumber};
-use cambium_io::{Environment, FileLock};
+use cambium_io::{Environment, FileLock, ReadPool};
 use cambium_lsm::Tree;
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::health::Health;
@@ -61,6 +61,8 @@ pub(crate) struct Core {
     pub cancelled: AtomicBool,
     pub counters: Counters,
     pub lock: Mutex<Option<Box<dyn FileLock>>>,
+    /// Threads that read for cursors, where they were asked for.
+    pub range_pool: OnceLock<Arc<ReadPool>>,
     /// Notify the background tasks, where some run.
     pub background: OnceLock<Vec<Box<dyn cambium_io::step::BackgroundTask>>>,
 }

@@ -1,55 +1,37 @@
-//! Cursors: keys from the tree, values fetched ahead in parallel.
+//! Cursors: keys from the tree, values fetched ahead in parallel ([`crate::ahead`]).
 //!
 //! ```text
-//! tree's cursor ──▶ key, pointer ──▶ window of a few, then of many ──▶ one batch of reads ──▶ entries
+//! tree's cursor ──▶ key, pointer ──▶ groups of values being read ──▶ entries
 //! ```
-//!
-//! Values lie apart from the keys, so a scan reads at random places (section
-//! 3.3.1). Once a cursor is asked for one entry after the other, either way, it
-//! takes ever more pointers from the tree ahead of its caller and reads their
-//! values together: as many at once as the option `batch` says, by io_uring where
-//! the kernel has it. Values that lie close together, as garbage collection puts
-//! them, are one read.
 //!
 //! A cursor pins its moment, so it sees the same state however long it lives,
 //! through flushes, compaction and garbage collection.
 
-use std::collections::VecDeque;
-
 use cambium_api::{Cursor, Direction, Entry, KeyRange, ResumeToken};
 use cambium_base::{Error, Result, Value};
 
+use crate::ahead::{Ahead, Candidate, ValuePlace};
 use crate::format::{PREFIX_BYTES, Stored, full_key, namespace_end};
 use crate::options::ENGINE;
 use crate::pin::Pin;
 use crate::read::Wanted;
 
-/// Most bytes of values that wait in a cursor, but for a single one.
-const LARGEST_WINDOW_BYTES: u64 = 4 << 20;
-
-/// An entry whose value may not be read yet.
-#[derive(Debug)]
-struct Candidate {
-    key: Value,
-    /// The value, where it is inline.
-    value: Option<Value>,
-}
-
 /// Walks the entries of a namespace at a pinned moment.
 #[derive(Debug)]
 pub(crate) struct EntryCursor {
-    /// Declared before the pin, so that it lets go first.
+    /// Declared before the pin, so that they let go first.
     tree: Option<cambium_lsm::Cursor>,
+    ahead: Ahead,
     pin: Pin,
     namespace: u16,
     /// Full keys.
     from: Vec<u8>,
     to: Vec<u8>,
     direction: Direction,
-    ready: VecDeque<Entry>,
-    /// How many entries the next fill makes ready.
-    window: usize,
+    /// The tree has no further entry.
     ended: bool,
+    /// What the tree answered in the place of its next entry.
+    failure: Option<Error>,
     stuck: bool,
     last: Option<Value>,
 }
@@ -59,6 +41,7 @@ impl EntryCursor {
     pub fn new(pin: Pin, namespace: u16, range: &KeyRange, direction: Direction) -> Self {
         EntryCursor {
             tree: None,
+            ahead: Ahead::default(),
             pin,
             namespace,
             from: full_key(namespace, range.from.as_deref().unwrap_or_default()),
@@ -67,9 +50,8 @@ impl EntryCursor {
                 None => namespace_end(namespace),
             },
             direction,
-            ready: VecDeque::new(),
-            window: 1,
             ended: false,
+            failure: None,
             stuck: false,
             last: None,
         }
@@ -110,9 +92,9 @@ impl EntryCursor {
     /// Puts the tree's cursor at the first entry at or behind a full key, or at
     /// the first of all.
     fn place(&mut self, target: Option<&[u8]>) -> Result<()> {
-        self.ready.clear();
+        self.ahead.clear();
+        self.failure = None;
         self.ended = self.from >= self.to;
-        self.window = 1;
         let tree = match &mut self.tree {
             Some(tree) => tree,
             none => none.insert(self.pin.core.tree.cursor(
@@ -132,57 +114,55 @@ impl EntryCursor {
         }
     }
 
-    /// The next entry of the tree: a candidate, and what is to be read for it.
-    fn next_candidate(&mut self) -> Result<Option<(Candidate, Option<Wanted>)>> {
+    /// The next entry of the tree.
+    fn next_candidate(&mut self) -> Result<Option<Candidate>> {
         let direction = self.direction;
         let tree = self.placed()?;
         let Some(entry) = tree.entry() else {
             return Ok(None);
         };
         let key = Value::copy_of(entry.key.get(PREFIX_BYTES..).unwrap_or_default());
-        let (value, wanted) = match Stored::decode(entry.value) {
-            Some(Stored::Inline(value)) => (Some(Value::copy_of(value)), None),
-            Some(Stored::Pointer(pointer)) => {
-                let wanted = Wanted {
-                    pointer,
-                    sequence: entry.sequence,
-                    full_key: entry.key.to_vec(),
-                };
-                (None, Some(wanted))
-            }
+        let place = match Stored::decode(entry.value) {
+            Some(Stored::Inline(value)) => ValuePlace::Inline(Value::copy_of(value)),
+            Some(Stored::Pointer(pointer)) => ValuePlace::Log(Wanted {
+                pointer,
+                sequence: entry.sequence,
+                full_key: entry.key.to_vec(),
+            }),
             None => return Err(self.pin.core.strange_entry()),
         };
         match direction {
             Direction::Forward => tree.next()?,
             Direction::Reverse => tree.previous()?,
         }
-        Ok(Some((Candidate { key, value }, wanted)))
+        Ok(Some(Candidate { key, place }))
     }
 
-    /// Makes the next entries ready, their values read together.
-    fn fill(&mut self) -> Result<()> {
-        let mut candidates = Vec::with_capacity(self.window);
-        let mut wanted = Vec::with_capacity(self.window);
+    /// Begins the reads of the next values, if it is time to.
+    fn read_ahead(&mut self) -> Result<()> {
+        let wants = self.ahead.wants(&self.pin.core);
+        if self.ended || wants == 0 {
+            return Ok(());
+        }
+        let mut candidates = Vec::with_capacity(wants);
         let mut bytes = 0;
-        while candidates.len() < self.window && bytes < LARGEST_WINDOW_BYTES {
-            let Some((candidate, want)) = self.next_candidate()? else {
-                self.ended = true;
-                break;
-            };
-            bytes += want
-                .as_ref()
-                .map_or(0, |want| u64::from(want.pointer.value_bytes));
-            candidates.push(candidate);
-            wanted.extend(want);
+        while candidates.len() < wants && !self.ahead.is_full(bytes) {
+            match self.next_candidate() {
+                Ok(Some(candidate)) => {
+                    if let ValuePlace::Log(wanted) = &candidate.place {
+                        bytes += u64::from(wanted.pointer.value_bytes);
+                    }
+                    candidates.push(candidate);
+                }
+                ended => {
+                    // An error's turn comes behind the entries before it.
+                    self.failure = ended.err();
+                    self.ended = true;
+                    break;
+                }
+            }
         }
-        self.window = (self.window * 2).min(self.pin.core.tuning.read_ahead);
-        let mut fetched = self.pin.core.fetch(&wanted)?.into_iter();
-        for Candidate { key, value } in candidates {
-            let value = value.or_else(|| fetched.next());
-            let value = value.expect("each candidate has a value or wants one");
-            self.ready.push_back(Entry { key, value });
-        }
-        Ok(())
+        self.ahead.begin(&self.pin.core, candidates)
     }
 
     /// The next entry without reading its value: its key, and bytes of key and
@@ -190,10 +170,10 @@ impl EntryCursor {
     pub fn next_unread(&mut self) -> Result<Option<(Value, u64)>> {
         self.pin.core.check_open()?;
         let next = self.next_candidate()?;
-        Ok(next.map(|(Candidate { key, value }, wanted)| {
-            let bytes = match wanted {
-                Some(wanted) => wanted.pointer.record_bytes(wanted.full_key.len()),
-                None => (key.len() + value.map_or(0, |value| value.len())) as u64,
+        Ok(next.map(|Candidate { key, place }| {
+            let bytes = match place {
+                ValuePlace::Log(wanted) => wanted.pointer.record_bytes(wanted.full_key.len()),
+                ValuePlace::Inline(value) => (key.len() + value.len()) as u64,
             };
             (key, bytes)
         }))
@@ -204,20 +184,19 @@ impl EntryCursor {
     pub fn next_verified(&mut self) -> Result<Option<u64>> {
         self.pin.core.check_open()?;
         self.stuck = true;
-        let Some((candidate, wanted)) = self.next_candidate()? else {
+        let Some(candidate) = self.next_candidate()? else {
             return Ok(None);
         };
         self.stuck = false;
         self.last = Some(candidate.key.clone());
         let key_bytes = candidate.key.len();
-        let value = match (candidate.value, wanted) {
-            (Some(value), _) => value.len(),
-            (None, Some(wanted)) => {
+        let value = match candidate.place {
+            ValuePlace::Inline(value) => value.len(),
+            ValuePlace::Log(wanted) => {
                 let bytes = wanted.pointer.value_bytes as usize;
                 self.pin.core.fetch(&[wanted])?;
                 bytes
             }
-            (None, None) => 0,
         };
         Ok(Some((key_bytes + value) as u64))
     }
@@ -242,12 +221,11 @@ impl Cursor for EntryCursor {
         if self.tree.is_none() {
             self.place(None)?;
         }
-        if self.ready.is_empty() && !self.ended {
-            self.fill()?;
-        }
-        let entry = self.ready.pop_front();
-        if let Some(entry) = &entry {
-            self.last = Some(entry.key.clone());
+        self.read_ahead()?;
+        let entry = self.ahead.next(&self.pin.core)?;
+        match &entry {
+            Some(entry) => self.last = Some(entry.key.clone()),
+            None => self.failure.take().map_or(Ok(()), Err)?,
         }
         Ok(entry)
     }

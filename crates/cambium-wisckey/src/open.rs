@@ -322,6 +322,7 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
             ..Counters::default()
         },
         lock: Mutex::new(Some(held)),
+        range_pool: OnceLock::new(),
         background: OnceLock::new(),
     });
     _ = core.ledger.core.set(Arc::downgrade(&core));

@@ -109,21 +109,35 @@ pub const OPTIONS: &[OptionSpec] = &[
         "values, 1 to 1024",
         "64",
         false,
-        "Most values a cursor fetches together once it has gone on for a while.",
+        "Most values that a cursor fetches ahead once it has gone on for as many; up to eight times as many where they lie side by side. Larger keeps more reads under way, and reads more in vain for who stops early.",
+    ),
+    spec(
+        "range_io",
+        "io_uring, threads or sync",
+        "io_uring",
+        false,
+        "How a cursor's values are read ahead once it has gone on for a few entries. io_uring and threads (the paper's) read many at once while the caller goes on; sync reads one after the other when it asks.",
+    ),
+    spec(
+        "range_width",
+        "reads, 1 to 256",
+        "16",
+        false,
+        "Reads of a cursor under way at once; with threads, the threads of a pool that all cursors of the store share. 16 keep this kind of device busy; the paper's threads were 32.",
     ),
     spec(
         "io",
         "sync, aio or io_uring",
         "io_uring",
         false,
-        "How batched reads (multi_get, cursors, garbage collection) reach the kernel.",
+        "How batched reads (multi_get, garbage collection) reach the kernel.",
     ),
     spec(
         "batch",
         "reads, 1 to 1024",
         "16",
         false,
-        "Batched reads under way at once. 16 keep this kind of device busy; the paper's threads were 32.",
+        "Batched reads under way at once.",
     ),
     spec(
         "collection",
@@ -206,6 +220,17 @@ pub enum Policy {
     Off,
 }
 
+/// How values of range queries are read ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RangeIo {
+    /// Batches of io_uring, or what the kernel has in its place.
+    IoUring,
+    /// A pool of threads (section 3.3.1).
+    Threads,
+    /// One after the other, by the thread that walks.
+    Sync,
+}
+
 /// What each opening chooses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tuning {
@@ -233,8 +258,12 @@ pub struct Tuning {
     pub table_block_bytes: u32,
     /// Of the tree's first sorted level.
     pub level_base_bytes: u64,
-    /// Values a cursor fetches together.
+    /// Values a cursor fetches ahead.
     pub read_ahead: usize,
+    /// How it does.
+    pub range_io: RangeIo,
+    /// Its reads under way at once.
+    pub range_width: usize,
     /// How batched reads are done.
     pub reading: BatchOptions,
     /// Which segment is collected.
@@ -272,6 +301,8 @@ impl Tuning {
             table_block_bytes: options.take_ranged("table_block_bytes", 4096, 64, 1 << 20)? as u32,
             level_base_bytes: options.take_ranged("level_base_bytes", 64 << 20, 1, MOST)?,
             read_ahead: options.take_ranged("read_ahead", 64, 1, 1024)? as usize,
+            range_io: take_range_io(options)?,
+            range_width: options.take_ranged("range_width", 16, 1, 256)? as usize,
             reading: BatchOptions {
                 backend,
                 depth: options.take_ranged("batch", 16, 1, 1024)? as usize,
@@ -305,6 +336,19 @@ fn take_compression(options: &mut OptionValues) -> Result<Compression> {
         Some("lz4") => Ok(Compression::Lz4),
         Some("zstd") => Ok(Compression::Zstd),
         Some(other) => Err(invalid_option("compression", other, "none, lz4 or zstd")),
+    }
+}
+
+fn take_range_io(options: &mut OptionValues) -> Result<RangeIo> {
+    match options.take("range_io").as_deref() {
+        None | Some("io_uring") => Ok(RangeIo::IoUring),
+        Some("threads") => Ok(RangeIo::Threads),
+        Some("sync") => Ok(RangeIo::Sync),
+        Some(other) => Err(invalid_option(
+            "range_io",
+            other,
+            "io_uring, threads or sync",
+        )),
     }
 }
 
@@ -343,6 +387,7 @@ mod tests {
     fn what_makes_no_sense_is_refused_with_what_was_expected() {
         for (name, value, expected) in [
             ("collection", "often", "live, tail or off"),
+            ("range_io", "aio", "io_uring, threads or sync"),
             ("compression", "gzip", "none, lz4 or zstd"),
             ("space_limit", "100", "110 to 1000"),
             ("inline_bytes", "513", "0 to 512"),

@@ -43,16 +43,35 @@ const LARGEST_SPAN: u64 = 256 << 10;
 
 /// A range of a segment that is read at once.
 #[derive(Debug)]
-struct Span {
-    segment: u32,
+pub(crate) struct Span {
+    pub segment: u32,
     start: u64,
     end: u64,
     /// The places of the wanted values in it.
-    members: Vec<usize>,
+    pub members: Vec<usize>,
+}
+
+impl Span {
+    /// The read of it.
+    pub fn request(&self, segment: &Segment, tag: u64) -> ReadRequest {
+        ReadRequest {
+            file: segment.log.file().clone(),
+            offset: self.start,
+            buffer: AlignedBuffer::new((self.end - self.start) as usize, 8),
+            tag,
+        }
+    }
+
+    /// A value out of what was read.
+    pub fn value(&self, segment: &Segment, want: &Wanted, bytes: &[u8]) -> Result<Value> {
+        let start = (want.pointer.offset - self.start) as usize;
+        let bytes = bytes.get(start..).unwrap_or_default();
+        segment.parse_value(want.pointer, &want.full_key, want.sequence, bytes)
+    }
 }
 
 /// Joins wanted values that lie close together.
-fn spans_of(wanted: &[Wanted], mut places: Vec<usize>) -> Vec<Span> {
+pub(crate) fn spans_of(wanted: &[Wanted], mut places: Vec<usize>) -> Vec<Span> {
     let position = |place: usize| (wanted[place].pointer.segment, wanted[place].pointer.offset);
     places.sort_unstable_by_key(|&place| position(place));
     let mut spans: Vec<Span> = Vec::new();
@@ -118,7 +137,7 @@ impl Core {
         }
     }
 
-    fn read_one(
+    pub fn read_one(
         &self,
         segment: &Segment,
         pointer: ValuePointer,
@@ -211,7 +230,11 @@ impl Core {
         Ok(values.expect("every value was read"))
     }
 
-    fn segment_in<'a>(&self, segments: &'a Segments, pointer: ValuePointer) -> Result<&'a Segment> {
+    pub fn segment_in<'a>(
+        &self,
+        segments: &'a Segments,
+        pointer: ValuePointer,
+    ) -> Result<&'a Segment> {
         match segments.get(&pointer.segment) {
             Some(segment) => Ok(segment),
             None => Err(self.lost_segment(pointer)),
@@ -225,14 +248,10 @@ impl Core {
         spans: &[Span],
         values: &mut [Option<Value>],
     ) -> Result<()> {
-        let requests = spans.iter().enumerate().filter_map(|(tag, span)| {
-            Some(ReadRequest {
-                file: segments.get(&span.segment)?.log.file().clone(),
-                offset: span.start,
-                buffer: AlignedBuffer::new((span.end - span.start) as usize, 8),
-                tag: tag as u64,
-            })
-        });
+        let requests = spans
+            .iter()
+            .enumerate()
+            .filter_map(|(tag, span)| Some(span.request(segments.get(&span.segment)?, tag as u64)));
         let file_system = &self.environment.file_system;
         cambium_io::read_all_kept(file_system, self.tuning.reading, requests, |completion| {
             let count = completion.result?;
@@ -241,14 +260,7 @@ impl Core {
             for &place in &span.members {
                 let want = &wanted[place];
                 let segment = self.segment_in(segments, want.pointer)?;
-                let start = (want.pointer.offset - span.start) as usize;
-                let bytes = bytes.get(start..).unwrap_or_default();
-                values[place] = Some(segment.parse_value(
-                    want.pointer,
-                    &want.full_key,
-                    want.sequence,
-                    bytes,
-                )?);
+                values[place] = Some(span.value(segment, want, bytes)?);
             }
             Ok(())
         })?;

@@ -47,6 +47,17 @@ fn no_cache_no_filters_plain_reads_and_the_tail_order_conform() {
 }
 
 #[test]
+fn ranges_read_by_threads_and_one_by_one_conform() {
+    small().opening("range_io", "threads").run();
+    small()
+        .opening("range_io", "threads")
+        .opening("range_width", "3")
+        .environment(threaded)
+        .run();
+    small().opening("range_io", "sync").run();
+}
+
+#[test]
 fn inline_values_and_compressed_tables_conform() {
     small()
         .opening("inline_bytes", "512")
