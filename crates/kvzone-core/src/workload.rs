@@ -5,8 +5,8 @@
 //! business: they are in [`Load`](crate::job::Load), the same for all of them.
 //!
 //! `fill-*` are their own load: each key is put exactly once, in key order or
-//! in a seeded random order, and that is what is measured. All others begin
-//! with a load in random order, as stores in use were filled.
+//! in a seeded random order, and that is what is measured. All others but
+//! `scan-sorted` begin with a load in random order, as stores in use were filled.
 //!
 //! `ycsb-a` to `ycsb-f` are the core workloads of Cooper et al., "Benchmarking
 //! Cloud Serving Systems with YCSB", SoCC 2010, section 4, with a value in
@@ -195,6 +195,13 @@ pub const WORKLOADS: &[Workload] = &[
         name: "scan-random",
         summary: "visit 1 to 100 entries, or --scan-length, from a loaded key on, chosen at random",
         fill: FillOrder::Random,
+        mix: &[(Scan, 100)],
+        popularity: Popularity::Uniform,
+    },
+    Workload {
+        name: "scan-sorted",
+        summary: "scan-random, on what was loaded in key order",
+        fill: FillOrder::Sequential,
         mix: &[(Scan, 100)],
         popularity: Popularity::Uniform,
     },

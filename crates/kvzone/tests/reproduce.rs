@@ -4,6 +4,7 @@
 
 mod harness;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use harness::{folder, kvzone, report, text};
@@ -80,6 +81,66 @@ fn every_figure_of_stores_runs_and_all_stores_answer_the_same() {
 }
 
 #[test]
+fn every_figure_of_wisckey_that_compares_stores_runs() {
+    for (figure, stores, variants) in [
+        ("fig2", "wisckey,forest", 2),
+        ("fig7", "wisckey,forest", 2),
+        ("fig8", "wisckey", 1),
+        ("fig9", "wisckey", 1),
+        ("fig10", "wisckey", 1),
+        ("fig11", "wisckey", 1),
+        ("fig12", "wisckey,forest", 2),
+        ("fig14", "wisckey", 2),
+        ("fig15", "wisckey", 2),
+        ("table1", "wisckey", 1),
+    ] {
+        let folder = folder();
+        let name = format!("wisckey/{figure}");
+        let mut more = TINY.to_vec();
+        more.extend(["--stores", stores]);
+        let printed = reproduce(folder.path(), &name, &more);
+        assert!(printed.contains("The paper, and whether its direction held"));
+        let report = report(folder.path());
+        let runs = report["runs"].as_array().unwrap();
+        assert!(runs.iter().all(|run| run["status"] == "ok"), "{name}");
+        let fills = |run: &&Value| run["workload"].as_str().unwrap().starts_with("fill-");
+        let measured = |run: &&Value| run["phase"] == if fills(run) { "load" } else { "run" };
+        let measured: Vec<&Value> = runs.iter().filter(measured).collect();
+        let points: BTreeSet<&str> = measured
+            .iter()
+            .map(|run| run["extra"]["point"].as_str().unwrap())
+            .collect();
+        assert_eq!(measured.len(), points.len() * variants, "{name}");
+        assert!(!claims(folder.path()).is_empty());
+    }
+}
+
+#[test]
+fn figures_of_wisckey_without_stores_measure_every_row() {
+    for (figure, rows) in [("fig3", 5 * 4), ("fig6", 6), ("fig13", 4)] {
+        let folder = folder();
+        let name = format!("wisckey/{figure}");
+        let printed = reproduce(folder.path(), &name, &TINY);
+        assert!(printed.contains("The paper, and whether its direction held"));
+        let report = report(folder.path());
+        let found = report["rows"].as_array().unwrap();
+        assert_eq!(found.len(), rows, "{name}");
+        for row in found {
+            let positive = |value: &Value| value.as_f64().is_some_and(|value| value > 0.0);
+            let measures = ["megabytes_per_second", "seconds", "with"];
+            assert!(measures.iter().any(|name| positive(&row[name])), "{row}");
+        }
+        assert!(
+            claims(folder.path())
+                .iter()
+                .all(|claim| claim["here"].is_string())
+        );
+        let left = std::fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(left, 1, "the files are gone");
+    }
+}
+
+#[test]
 fn index_figures_count_the_reads_of_every_structure() {
     for (figure, rows) in [("fig12", 6 * 5), ("fig13", 3 * 5)] {
         let folder = folder();
@@ -145,6 +206,8 @@ fn what_is_not_there_offers_what_is_near() {
         (&["forestdb/fig12", "--points", "worst"], "random-8"),
         (&["zdb/table1", "--stores", "forest"], "neither"),
         (&["forestdb/fig10", "--update", "none.md"], "none.md"),
+        (&["wisckey/fig9", "--points", "2 KB"], "near it: 1 KB"),
+        (&["wisckey/fig13", "--stores", "forest"], "neither"),
     ] {
         let mut all = vec!["reproduce"];
         all.extend(arguments);
@@ -170,6 +233,9 @@ fn presets_and_data_sets_are_listed_one_a_line() {
         "forestdb/fig10",
         "forestdb/fig12",
         "forestdb/fig19",
+        "wisckey/fig2 ",
+        "wisckey/fig15",
+        "wisckey/table1",
     ] {
         let lines = presets.lines().filter(|line| line.starts_with(name));
         assert_eq!(lines.count(), 1, "{presets}");

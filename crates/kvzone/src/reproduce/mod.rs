@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `zdb` | tables I to III of the ZDB paper, with the paper's figures |
 //! | `forestdb` | figures 10 and 12 to 19 of the ForestDB paper, with its claims |
+//! | `wisckey` | figures 2, 3 and 6 to 15 and table 1 of the WiscKey paper, with its claims |
+//! | `shown` | a figure with its claims, and where it goes |
 //! | `grid` | tables and claims as text and markdown |
 //! | `table` | what was measured beside what was published, as text and markdown |
 //! | `p_fetch` | figures of the P-Fetch paper: compactions |
@@ -16,7 +18,9 @@ mod document;
 mod forestdb;
 mod grid;
 pub(crate) mod p_fetch;
+mod shown;
 mod table;
+mod wisckey;
 mod zdb;
 
 use std::fs::File;
@@ -60,7 +64,7 @@ pub(crate) struct ReproduceArguments {
     #[arg(long, value_name = "F", value_parser = parse_positive)]
     scale: Option<f64>,
     /// Rounds, in each of which every store runs once [default: 5, or 1 for
-    /// figures of forestdb]
+    /// figures of forestdb and wisckey]
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
     /// Stores in place of the figure's own, such as forest,rocksdb
@@ -116,7 +120,10 @@ impl ReproduceArguments {
 
 /// Measures every column of a table, prints it, and writes what was asked for.
 pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode> {
-    if let Some(done) = forestdb::run(arguments).or_else(|| p_fetch::run(arguments)) {
+    if let Some(done) = forestdb::run(arguments)
+        .or_else(|| wisckey::run(arguments))
+        .or_else(|| p_fetch::run(arguments))
+    {
         return done;
     }
     let published = find(&arguments.name)?;
@@ -164,7 +171,10 @@ pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode> {
 /// Names of everything that can be reproduced, with what it is.
 pub(crate) fn presets() -> impl Iterator<Item = (&'static str, &'static str)> {
     let tables = zdb::TABLES.iter().map(|table| (table.name, table.title));
-    tables.chain(forestdb::presets()).chain(p_fetch::presets())
+    tables
+        .chain(forestdb::presets())
+        .chain(wisckey::presets())
+        .chain(p_fetch::presets())
 }
 
 fn find(name: &str) -> Result<&'static Published> {

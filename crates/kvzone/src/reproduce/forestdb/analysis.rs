@@ -5,7 +5,7 @@ use cambium_index::hbtrie::extension::analysis::Analysis;
 use kvzone_core::report::text::{grouped, three_digits};
 
 use super::super::grid::{Claim, Grid};
-use super::present::Shown;
+use super::super::shown::Shown;
 
 /// Branches of the figure's curves.
 const BRANCHES: [u64; 4] = [2, 8, 64, 256];

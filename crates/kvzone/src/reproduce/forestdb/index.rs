@@ -10,8 +10,8 @@ use kvzone_core::report::text::{bytes, duration, grouped, three_digits};
 use serde_json::{Value, json};
 
 use super::super::grid::{Claim, Grid};
+use super::super::shown::Shown;
 use super::measure::Asked;
-use super::present::Shown;
 use crate::output;
 use crate::place::{self, RunFolder};
 

@@ -17,20 +17,17 @@ mod index;
 mod measure;
 mod present;
 
-use std::fs::File;
-use std::io::Write;
 use std::process::ExitCode;
 
 use kvzone_core::error::{Error, Result};
 use kvzone_core::record::Report;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{ReproduceArguments, document};
-use crate::output;
+use super::ReproduceArguments;
+use super::shown::Place;
 use figures::{FIGURES, Figure};
 use index::IndexFigure;
 use measure::Asked;
-use present::Shown;
 
 /// The figure that is computed.
 const ANALYSIS: &str = "forestdb/fig10";
@@ -75,20 +72,7 @@ pub(super) fn run(arguments: &ReproduceArguments) -> Option<Result<ExitCode>> {
 }
 
 fn reproduce(arguments: &ReproduceArguments, preset: &Preset) -> Result<ExitCode> {
-    if let Some(path) = &arguments.update {
-        // Before minutes of measuring: is there a place for the result?
-        document::check(path, &arguments.name)?;
-    }
-    let json = match &arguments.json {
-        Some(path) => {
-            let created = File::create(path);
-            Some((
-                path,
-                created.map_err(|error| Error::machine("create", path, error))?,
-            ))
-        }
-        None => None,
-    };
+    let place = Place::prepare(arguments)?;
     let asked = |scale: f64| Asked {
         arguments,
         scale: arguments.scale.unwrap_or(scale),
@@ -107,69 +91,10 @@ fn reproduce(arguments: &ReproduceArguments, preset: &Preset) -> Result<ExitCode
             (figure.title, shown, report_json(&measured.report)?, well)
         }
     };
-    if let Some((path, mut file)) = json {
-        let text = format!("{:#}\n", with_claims(found, &shown));
-        file.write_all(text.as_bytes())
-            .map_err(|error| Error::machine("write", path, error))?;
-    }
-    let markdown = shown.markdown(&command(arguments));
-    let mut text = shown.terminal(title);
-    if arguments.markdown {
-        text += "\n";
-        text += &markdown;
-    }
-    if let Some(path) = &arguments.update {
-        document::update(path, &arguments.name, &markdown)?;
-    }
-    output::print(&text)?;
+    place.finish(title, found, &shown)?;
     Ok(ExitCode::from(if well { 0 } else { 3 }))
 }
 
 fn report_json(report: &Report) -> Result<Value> {
     serde_json::to_value(report).map_err(|error| Error::Usage(format!("a report: {error}")))
-}
-
-/// The figures, and beside them the paper's sentences.
-fn with_claims(mut found: Value, shown: &Shown) -> Value {
-    let claim = |claim: &super::grid::Claim| {
-        let holds = claim.here.as_ref().map(|_| claim.holds);
-        json!({"paper": claim.paper, "here": claim.here, "holds": holds})
-    };
-    let claims: Vec<Value> = shown.claims.iter().map(claim).collect();
-    if found.is_null() {
-        found = json!({"schema": "kvzone-analysis/1"});
-    }
-    found["claims"] = claims.into();
-    found
-}
-
-/// What makes the table again, but for where it is made.
-fn command(arguments: &ReproduceArguments) -> String {
-    let mut words = format!("kvzone reproduce {}", arguments.name);
-    let mut add = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            words += &format!(" --{name} {value}");
-        }
-    };
-    let listed =
-        |values: &[String]| (!values.is_empty()).then(|| format!("\"{}\"", values.join(",")));
-    add("scale", arguments.scale.map(|scale| scale.to_string()));
-    add("repeat", arguments.repeat.map(|repeat| repeat.to_string()));
-    add("stores", listed(&arguments.stores));
-    add("points", listed(&arguments.points));
-    add(
-        "operations",
-        arguments.operations.map(|count| count.to_string()),
-    );
-    if arguments.seconds != super::SECONDS {
-        add("seconds", Some(arguments.seconds.to_string()));
-    }
-    if arguments.seed != 1 {
-        add("seed", Some(arguments.seed.to_string()));
-    }
-    add("memory", arguments.memory.map(|bytes| bytes.to_string()));
-    if arguments.all_points {
-        words += " --all-points";
-    }
-    words
 }

@@ -1,55 +1,11 @@
 //! A figure as text for a terminal and for a document.
 
 use kvzone_core::report::text::{bytes, grouped, or_dash, three_digits};
-use kvzone_core::statistics::verdict::{Comparison, Verdict};
 
-use super::super::grid::{Claim, Grid, claims_markdown, claims_terminal};
+use super::super::grid::Grid;
+use super::super::shown::{Shown, ratio_text};
 use super::figures::{Column, Figure};
 use super::measure::{Cell, Measured};
-
-/// What is shown of any figure.
-#[derive(Debug)]
-pub(super) struct Shown {
-    /// Tables with their titles.
-    pub(super) grids: Vec<(&'static str, Grid)>,
-    /// The paper's sentences.
-    pub(super) claims: Vec<Claim>,
-    /// What the figures hold for; lines.
-    pub(super) conditions: String,
-}
-
-impl Shown {
-    /// For a terminal.
-    pub(super) fn terminal(&self, title: &str) -> String {
-        let mut text = format!("{title}\n");
-        for (title, grid) in &self.grids {
-            if !title.is_empty() {
-                text += &format!("{title}\n");
-            }
-            text += &grid.terminal();
-        }
-        text += "The paper, and whether its direction held:\n";
-        text + &claims_terminal(&self.claims) + &self.conditions
-    }
-
-    /// For a document, with the command that makes it above.
-    pub(super) fn markdown(&self, command: &str) -> String {
-        let mut text = format!("```text\n{command}\n```\n\n");
-        for (title, grid) in &self.grids {
-            if !title.is_empty() {
-                text += &format!("{title}:\n\n");
-            }
-            text += &grid.markdown();
-            text += "\n";
-        }
-        text += &claims_markdown(&self.claims);
-        text += "\n";
-        for line in self.conditions.lines() {
-            text += &format!("- {line}\n");
-        }
-        text
-    }
-}
 
 /// Tables of a measured figure.
 pub(super) fn show(figure: &'static Figure, measured: &Measured) -> Shown {
@@ -113,22 +69,6 @@ fn text_of(measured: &Measured, cell: &Cell, column: Column) -> String {
         | Column::SpaceAmplification
         | Column::Cpu => number(three_digits),
     }
-}
-
-fn ratio_text(comparison: Option<Comparison>) -> String {
-    let Some(found) = comparison else {
-        return "-".to_string();
-    };
-    let range = found.interval.map_or_else(String::new, |interval| {
-        let (low, high) = (three_digits(interval.low), three_digits(interval.high));
-        format!(" [{low}, {high}]")
-    });
-    let doubt = match found.verdict {
-        Verdict::Noise => " (noise)",
-        Verdict::Unknown => "",
-        Verdict::Higher | Verdict::Lower | Verdict::Equal => "",
-    };
-    format!("{}{range}{doubt}", three_digits(found.ratio))
 }
 
 fn conditions(figure: &Figure, measured: &Measured) -> String {
