@@ -72,6 +72,17 @@ pub(crate) struct Core {
 pub(crate) struct Maintenance {
     pub root: Root,
     pub superblock: Superblock,
+    /// What recovery could not commit for lack of space. Until it is, the store
+    /// is read only.
+    pub cut: Option<Cut>,
+}
+
+/// What ends a recovery: the note that says where the log was cut.
+#[derive(Debug)]
+pub(crate) struct Cut {
+    pub note: Vec<u8>,
+    /// The tree has a write buffer to flush with it.
+    pub sealed: bool,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -155,6 +166,13 @@ impl Core {
         }
         // A close has written the clean mark under this lock.
         self.check_open()?;
+        if let Some(cut) = &maintenance.cut {
+            // Its session is in the superblock already.
+            self.commit_cut(cut)?;
+            maintenance.cut = None;
+            self.session_begun.store(true, Ordering::Release);
+            return Ok(());
+        }
         let before = maintenance.root;
         maintenance
             .superblock
@@ -176,6 +194,14 @@ impl Core {
         lock(&self.writer).session = maintenance.root.session;
         self.session_begun.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Ends a recovery: from then on nothing behind the cut counts.
+    pub fn commit_cut(&self, cut: &Cut) -> Result<()> {
+        match cut.sealed {
+            true => self.tree.flush(),
+            false => self.tree.commit_note(&cut.note),
+        }
     }
 
     /// Wakes the background tasks.

@@ -99,7 +99,11 @@ pub(crate) fn create(
         tree,
         ledger,
         segments: Segments::new(),
-        maintenance: Maintenance { root, superblock },
+        maintenance: Maintenance {
+            root,
+            superblock,
+            cut: None,
+        },
         held,
     };
     Ok(assemble(environment, parts))
@@ -141,6 +145,18 @@ pub(crate) fn open(
         core.recover(progress, None)?;
     }
     core.remove_leftovers()?;
+    if lock(&core.maintenance).cut.is_some() {
+        // Those may have been what the disk was full of. If not, the store is
+        // open for reading.
+        let settled = core.begin_session();
+        settled.or_else(|error| {
+            if error.is_no_space() {
+                Ok(())
+            } else {
+                Err(error)
+            }
+        })?;
+    }
     Ok(core)
 }
 
@@ -208,7 +224,11 @@ pub(crate) fn attach(
         tree,
         ledger,
         segments,
-        maintenance: Maintenance { root, superblock },
+        maintenance: Maintenance {
+            root,
+            superblock,
+            cut: None,
+        },
         held,
     };
     Ok(assemble(environment, parts))

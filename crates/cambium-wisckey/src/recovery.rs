@@ -21,6 +21,10 @@
 //! A crash in 4 to 6 leaves the old head; the next recovery reads the same log and
 //! comes to the same cut. Values stay where they are: what a recovery reads is
 //! bounded by `replay_bytes`, what it writes by the keys in it.
+//!
+//! Where a full disk has no room for 6, what was accepted is in the tree's memory:
+//! the store is open for reading, and the first write, or background step, tries
+//! again to make the cut durable before anything else.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +36,7 @@ use cambium_storage::record::RecordHeader;
 use cambium_storage::replay::{whole_batches, without_taken_back, write_again};
 use cambium_storage::scan::{LogScanner, ScanFault, Scanned, ScannedRecord, SessionRule};
 
-use crate::core::{Core, lock};
+use crate::core::{Core, Cut, lock};
 use crate::format::{self, ALIGNMENT, SegmentKind, kind};
 use crate::seeded_bug::SeededBug;
 use crate::segment::Segment;
@@ -380,11 +384,14 @@ impl Core {
             self.note_up_to(&mut writer, next, 0)
         };
         self.ledger.visible.store(base, Ordering::Release);
-        match self.tree.seal(note.clone()) {
-            true => self.tree.flush()?,
-            false => self.tree.commit_note(&note)?,
+        let sealed = self.tree.seal(note.clone());
+        let cut = Cut { note, sealed };
+        match self.commit_cut(&cut) {
+            Ok(()) => self.session_begun.store(true, Ordering::Release),
+            // Everything can be read; the first write tries again.
+            Err(full) if full.is_no_space() => lock(&self.maintenance).cut = Some(cut),
+            Err(error) => return Err(error),
         }
-        self.session_begun.store(true, Ordering::Release);
         Ok(())
     }
 }

@@ -69,7 +69,8 @@ fn failing_operations_lose_nothing() {
 }
 
 /// Numbers given twice mix nothing up where a recovery begins a segment of its
-/// own: what it cut off lies in others, and the manifest says so.
+/// own: what it cut off lies in others, and the manifest says so. That they are
+/// given twice is seen in `after_crashes.rs`.
 const FOUND_ELSEWHERE: [SeededBug; 1] = [SeededBug::EpochReused];
 
 #[test]
