@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use cambium_base::{Result, StoreId};
 use cambium_io::{Environment, StepOutcome};
 use cambium_lsm::{
-    BlockCache, DropObserver, DroppedEntry, JobKind, Lookup, Options, Owner, Tree, WritePressure,
+    DropObserver, DroppedEntry, JobKind, Lookup, Options, Owner, Tree, WritePressure,
 };
 
 /// Keeps what is visible, and no accounts.
@@ -108,7 +108,7 @@ fn main() -> Result<()> {
     let environment = Environment::real();
     let owner = Arc::new(Visible::default());
     let options = Options {
-        block_cache: BlockCache::new(1 << 30),
+        block_cache: cambium_io::BlockCache::new(1 << 30),
         ..Options::default()
     };
     let tree = Tree::create(

@@ -133,6 +133,11 @@ impl Block {
         })
     }
 
+    /// What it was made of.
+    pub fn bytes(&self) -> &Arc<[u8]> {
+        &self.bytes
+    }
+
     /// Bytes it takes in memory.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.len() + 48

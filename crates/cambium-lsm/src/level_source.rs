@@ -41,7 +41,7 @@ impl LevelSource {
         let blocks = if self.streamed {
             Blocks::Streamed(Stream::default())
         } else {
-            Blocks::Cached(self.context.options.block_cache.clone())
+            Blocks::Cached
         };
         self.at = at;
         self.cursor = Some(TableCursor::new(table, blocks));

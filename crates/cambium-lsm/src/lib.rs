@@ -43,7 +43,6 @@
 
 mod apply;
 mod block;
-mod block_cache;
 mod check;
 mod compact;
 mod cursor;
@@ -77,7 +76,6 @@ mod upkeep;
 mod version;
 
 pub use apply::Writer;
-pub use block_cache::BlockCache;
 pub use check::{CheckSummary, Finding};
 pub use cursor::{Cursor, CursorEntry};
 pub use dump::DumpItem;

@@ -37,7 +37,7 @@ impl BlockProvider for Gatherer<'_> {
         if let Some(block) = self.fetched.get(&name) {
             return Ok(Some(block.clone()));
         }
-        if let Some(block) = table.cached_block(&self.context.options.block_cache, handle) {
+        if let Some(block) = table.cached_block(handle) {
             return Ok(Some(block));
         }
         self.wanted.insert(name, (table.clone(), handle));
@@ -49,9 +49,8 @@ impl Gatherer<'_> {
     /// Reads what is wanted: all of it together.
     fn fetch(&mut self) -> Result<()> {
         let wanted: Vec<_> = std::mem::take(&mut self.wanted).into_iter().collect();
-        let cache = &self.context.options.block_cache;
         if let [(name, (table, handle))] = wanted.as_slice() {
-            let block = table.block(cache, *handle)?;
+            let block = table.block(*handle)?;
             self.fetched.insert(*name, block);
             return Ok(());
         }
@@ -82,7 +81,7 @@ impl Gatherer<'_> {
                 return Err(Error::corruption(table.file().path(), end, what));
             }
             let block = table.unpack(*handle, &completion.buffer)?;
-            table.cache_block(cache, *handle, &block);
+            table.cache_block(*handle, &block);
             fetched.insert(*name, block);
             Ok(())
         })?;

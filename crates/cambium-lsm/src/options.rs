@@ -2,10 +2,10 @@
 //! the manifest; all else may differ with each opening, since every table says
 //! how it is built.
 
-use cambium_base::{Error, Result};
-use cambium_io::BatchOptions;
+use std::sync::Arc;
 
-use crate::block_cache::BlockCache;
+use cambium_base::{Error, Result};
+use cambium_io::{BatchOptions, BlockCache};
 
 /// The order of keys: by their bytes, as unsigned numbers.
 pub const BYTES_COMPARATOR: &str = "cambium.bytes";
@@ -76,8 +76,8 @@ pub struct Options {
     pub table_cache_bytes: u64,
     /// How [`crate::Tree::multi_get`] reads.
     pub read: BatchOptions,
-    /// Where blocks are cached; clones share one cache.
-    pub block_cache: BlockCache,
+    /// Where blocks are cached: often the environment's, which stores share.
+    pub block_cache: Arc<BlockCache>,
 }
 
 impl Default for Options {

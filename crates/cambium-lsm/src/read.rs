@@ -11,7 +11,6 @@ use std::sync::atomic::Ordering;
 use cambium_base::{Result, Value};
 
 use crate::block::Block;
-use crate::block_cache::BlockCache;
 use crate::entry::{EntryKind, EntryRef, Lookup, Moment};
 use crate::format::BlockHandle;
 use crate::table::{BlockProvider, Probe, Table};
@@ -19,11 +18,11 @@ use crate::tree::{Context, Tree, View};
 use crate::version::TableFile;
 
 /// Reads what the cache does not have, at once.
-struct ReadThrough<'a>(&'a BlockCache);
+struct ReadThrough;
 
-impl BlockProvider for ReadThrough<'_> {
+impl BlockProvider for ReadThrough {
     fn block(&mut self, table: &Arc<Table>, handle: BlockHandle) -> Result<Option<Block>> {
-        table.block(self.0, handle).map(Some)
+        table.block(handle).map(Some)
     }
 }
 
@@ -184,8 +183,9 @@ impl Tree {
             moment,
         };
         self.context.counters.gets.fetch_add(1, Ordering::Relaxed);
-        let mut blocks = ReadThrough(&self.context.options.block_cache);
         // A provider that reads through never makes a search wait.
-        Ok(search.run(view, &mut blocks)?.unwrap_or(Lookup::Absent))
+        Ok(search
+            .run(view, &mut ReadThrough)?
+            .unwrap_or(Lookup::Absent))
     }
 }

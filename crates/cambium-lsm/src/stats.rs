@@ -20,6 +20,14 @@ pub(crate) struct Counters {
     compacted: AtomicU64,
 }
 
+/// Lookups of blocks that the cache answered, and those that it did not, of tables
+/// that were closed: while one is open it counts its own.
+#[derive(Debug, Default)]
+pub(crate) struct CacheCounts {
+    pub hits: AtomicU64,
+    pub misses: AtomicU64,
+}
+
 impl Counters {
     pub fn add_written(&self, bytes: u64) {
         self.written.fetch_add(bytes, Ordering::Relaxed);
@@ -123,8 +131,8 @@ impl Tree {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (view, counters) = (self.view.load(), &self.context.counters);
         let cache = &self.context.options.block_cache;
-        let (cache_hits, cache_misses) = cache.hits_and_misses();
-        let (open_table_bytes, open_tables) = self.context.tables.bytes_and_count();
+        let open = self.context.tables.totals();
+        let closed = &self.context.cache_counts;
         let (manifest_bytes, manifest_edits) = lock(&self.manifest).size();
         TreeStatistics {
             levels: (0..LEVELS)
@@ -137,11 +145,11 @@ impl Tree {
             filter_negatives: of(&counters.filter_negatives),
             filter_positives: of(&counters.filter_positives),
             filter_mistakes: of(&counters.filter_mistakes),
-            cache_hits,
-            cache_misses,
+            cache_hits: of(&closed.hits) + open.cache_hits,
+            cache_misses: of(&closed.misses) + open.cache_misses,
             cache_bytes: cache.bytes(),
-            open_tables: open_tables as u64,
-            open_table_bytes,
+            open_tables: open.tables,
+            open_table_bytes: open.bytes,
             flushes: of(&counters.flushes),
             compactions: of(&counters.compactions),
             moves: of(&counters.moves),

@@ -17,22 +17,24 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use cambium_base::checksum::{ChecksumSeed, crc32c_append};
 use cambium_base::coding::{Decoder, u32_at};
 use cambium_base::{Error, Result};
 use cambium_index::BlockedBloom;
+use cambium_io::cache::CachedFile;
 use cambium_io::{Advice, File, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 
 use crate::block::{BadBlock, Block, BlockCursor};
-use crate::block_cache::BlockCache;
 use crate::entry::{EntryRef, Moment};
 use crate::format::{
     BLOCK_TRAILER_BYTES, BlockHandle, FOOTER_BYTES, FORMAT_VERSION, Footer, TABLE_MAGIC,
     VarintDecoder, put_varint, put_varint_prefixed, table_name,
 };
 use crate::options::{Compression, known_comparator, known_filter};
+use crate::stats::CacheCounts;
 use crate::tombstones::RangeTombstones;
 use crate::tree::Context;
 use crate::version::TableMetadata;
@@ -177,7 +179,11 @@ pub(crate) struct Table {
     file: Arc<dyn File>,
     seed: ChecksumSeed,
     bytes: u64,
-    cache_number: u64,
+    /// Its blocks in the cache, by their offsets. What lies at a place of a table
+    /// never changes, so what is cached is never wrong. Jobs read around the
+    /// cache: what they read once is not wanted again.
+    cached: CachedFile,
+    counts: Arc<CacheCounts>,
     filter: Vec<u8>,
     top: Block,
     pub tombstones: RangeTombstones,
@@ -240,7 +246,8 @@ impl Table {
             file,
             seed,
             bytes: length,
-            cache_number: context.options.block_cache.new_table(),
+            cached: context.options.block_cache.file(),
+            counts: context.cache_counts.clone(),
             filter,
             top,
             tombstones,
@@ -301,22 +308,29 @@ impl Table {
     }
 
     /// The block if the cache has it.
-    pub fn cached_block(&self, cache: &BlockCache, handle: BlockHandle) -> Option<Block> {
-        cache.get(self.cache_number, handle.offset)
+    pub fn cached_block(&self, handle: BlockHandle) -> Option<Block> {
+        let bytes = self.cached.get(handle.offset)?;
+        // What was cached was a block before.
+        Block::new(bytes).ok()
     }
 
     /// Offers a block to the cache.
-    pub fn cache_block(&self, cache: &BlockCache, handle: BlockHandle, block: &Block) {
-        cache.insert(self.cache_number, handle.offset, block);
+    pub fn cache_block(&self, handle: BlockHandle, block: &Block) {
+        self.cached.put(handle.offset, block.bytes());
+    }
+
+    /// Lookups of blocks that the cache has answered, and those that it has not.
+    pub fn hits_and_misses(&self) -> (u64, u64) {
+        self.cached.hits_and_misses()
     }
 
     /// A block through the cache.
-    pub fn block(&self, cache: &BlockCache, handle: BlockHandle) -> Result<Block> {
-        if let Some(block) = self.cached_block(cache, handle) {
+    pub fn block(&self, handle: BlockHandle) -> Result<Block> {
+        if let Some(block) = self.cached_block(handle) {
             return Ok(block);
         }
         let block = self.read_block(handle)?;
-        self.cache_block(cache, handle, &block);
+        self.cache_block(handle, &block);
         Ok(block)
     }
 
@@ -364,6 +378,14 @@ impl Table {
             Some(entry) if entry.key == key => Probe::Found(take(entry)),
             _ => Probe::Absent,
         })
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        let (hits, misses) = self.hits_and_misses();
+        self.counts.hits.fetch_add(hits, Ordering::Relaxed);
+        self.counts.misses.fetch_add(misses, Ordering::Relaxed);
     }
 }
 

@@ -22,6 +22,18 @@ pub(crate) struct TableCache {
     ring: Mutex<Ring>,
 }
 
+/// What the open tables come to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OpenTables {
+    pub tables: u64,
+    /// Of memory.
+    pub bytes: u64,
+    /// Lookups of their blocks that the cache has answered.
+    pub cache_hits: u64,
+    /// Those that it has not.
+    pub cache_misses: u64,
+}
+
 #[derive(Debug, Default)]
 struct Ring {
     tables: VecDeque<(Weak<TableFile>, u64)>,
@@ -73,12 +85,23 @@ impl TableCache {
         }
     }
 
-    /// Memory of open tables, and how many there are; closes the accounts of
-    /// those that are gone.
-    pub fn bytes_and_count(&self) -> (u64, usize) {
+    /// What the open tables come to; closes the accounts of those that are gone.
+    pub fn totals(&self) -> OpenTables {
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         ring.tables.retain(|(table, _)| table.strong_count() > 0);
         ring.bytes = ring.tables.iter().map(|(_, bytes)| bytes).sum();
-        (ring.bytes, ring.tables.len())
+        let mut totals = OpenTables {
+            tables: ring.tables.len() as u64,
+            bytes: ring.bytes,
+            ..OpenTables::default()
+        };
+        for file in ring.tables.iter().filter_map(|(file, _)| file.upgrade()) {
+            if let Some(table) = file.open.load_full() {
+                let (hits, misses) = table.hits_and_misses();
+                totals.cache_hits += hits;
+                totals.cache_misses += misses;
+            }
+        }
+        totals
     }
 }

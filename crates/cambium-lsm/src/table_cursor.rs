@@ -6,7 +6,6 @@ use cambium_base::Result;
 use cambium_io::File;
 
 use crate::block::{Block, BlockCursor};
-use crate::block_cache::BlockCache;
 use crate::entry::{EntryRef, Source};
 use crate::format::BlockHandle;
 use crate::table::Table;
@@ -18,7 +17,7 @@ const STREAM_BYTES: usize = 256 << 10;
 #[derive(Clone, Debug)]
 pub(crate) enum Blocks {
     /// One by one, through the cache: lookups and iterators.
-    Cached(BlockCache),
+    Cached,
     /// Many at once, past the cache: jobs, which read everything once.
     Streamed(Stream),
 }
@@ -71,7 +70,7 @@ impl TableCursor {
 
     fn block(&mut self, handle: BlockHandle) -> Result<Block> {
         match &mut self.blocks {
-            Blocks::Cached(cache) => self.table.block(cache, handle),
+            Blocks::Cached => self.table.block(handle),
             Blocks::Streamed(stream) => {
                 let length = self.table.stored_bytes(handle)?;
                 let file = self.table.file().as_ref();

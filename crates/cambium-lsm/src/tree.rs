@@ -26,7 +26,7 @@ use crate::manifest::Manifest;
 use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::owner::Owner;
-use crate::stats::Counters;
+use crate::stats::{CacheCounts, Counters};
 use crate::table::Table;
 use crate::table_cache::TableCache;
 use crate::version::{Graveyard, TableFile, Version};
@@ -43,6 +43,8 @@ pub(crate) struct Context {
     pub tables: TableCache,
     pub graveyard: Arc<Graveyard>,
     pub counters: Counters,
+    /// Of tables that are closed.
+    pub cache_counts: Arc<CacheCounts>,
     /// Queues for batched reads that nobody uses just now.
     pub read_queues: Mutex<Vec<Box<dyn ReadQueue>>>,
     /// Of the hashes of keys: the store's, so that nobody outside can choose
@@ -68,6 +70,7 @@ impl Context {
             tables: TableCache::default(),
             graveyard: Arc::default(),
             counters: Counters::default(),
+            cache_counts: Arc::default(),
             read_queues: Mutex::default(),
             hash_seed: u64::from_le_bytes(seed),
         }

@@ -69,7 +69,7 @@ pub(crate) fn create(
         ..LedgerState::default()
     };
     let ledger = Ledger::new(keys.clone(), first);
-    let tree_options = tuning.tree_options();
+    let tree_options = tuning.tree_options(environment);
     let tree = Tree::create(
         environment,
         &keys,
@@ -214,7 +214,7 @@ pub(crate) fn attach(
     };
     let keys = path.join(KEYS_FOLDER);
     let ledger = Ledger::new(keys.clone(), LedgerState::default());
-    let tree_options = tuning.tree_options();
+    let tree_options = tuning.tree_options(environment);
     let tree = Tree::open(environment, &keys, store, &tree_options, ledger.clone())?;
     let segments = open_known_segments(&home, &ledger, &shape, &tuning, lost)?;
     let parts = Parts {

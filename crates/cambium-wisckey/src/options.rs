@@ -4,7 +4,7 @@
 use cambium_api::options::invalid_option;
 use cambium_api::{OptionSpec, OptionValues};
 use cambium_base::Result;
-use cambium_io::{BatchOptions, ReadBackend};
+use cambium_io::{BatchOptions, BlockCache, Environment, ReadBackend};
 
 use crate::seeded_bug::SeededBug;
 
@@ -64,10 +64,10 @@ pub const OPTIONS: &[OptionSpec] = &[
     ),
     spec(
         "cache_bytes",
-        "bytes",
-        "64MiB",
+        "bytes, or shared",
+        "shared",
         false,
-        "Cache of the tree's blocks. The tree of most stores fits; a lookup is then one read, that of its value.",
+        "Cache of the tree's blocks. shared: one for all stores of the environment (64 MiB, unless it was given another). A size: the store's own; 0 switches it off. The tree of most stores fits; a lookup is then one read, that of its value.",
     ),
     spec(
         "filter_bits",
@@ -246,8 +246,8 @@ pub struct Tuning {
     pub buffer_bytes: usize,
     /// Space taken ahead.
     pub preallocate_bytes: u64,
-    /// Cache of the tree's blocks.
-    pub cache_bytes: u64,
+    /// The store's own cache of the tree's blocks; `None` for the environment's.
+    pub cache_bytes: Option<u64>,
     /// Of new tables.
     pub filter_bits: u32,
     /// Of new tables' blocks.
@@ -294,7 +294,7 @@ impl Tuning {
             inline_bytes: options.take_ranged("inline_bytes", 64, 0, 512)? as usize,
             buffer_bytes: options.take_ranged("buffer_bytes", 1 << 20, 0, 1 << 30)? as usize,
             preallocate_bytes: options.take_ranged("preallocate_bytes", 64 << 20, 0, 1 << 40)?,
-            cache_bytes: options.take_ranged("cache_bytes", 64 << 20, 0, MOST)?,
+            cache_bytes: take_cache(options, MOST)?,
             filter_bits: options.take_ranged("filter_bits", 10, 0, 30)? as u32,
             compression: take_compression(options)?,
             table_bytes: options.take_ranged("table_bytes", 16 << 20, 256, 1 << 40)?,
@@ -315,7 +315,7 @@ impl Tuning {
     }
 
     /// The options of the tree of keys.
-    pub fn tree_options(&self) -> cambium_lsm::Options {
+    pub fn tree_options(&self, environment: &Environment) -> cambium_lsm::Options {
         cambium_lsm::Options {
             memtable_bytes: self.write_buffer_bytes,
             block_bytes: self.table_block_bytes,
@@ -324,7 +324,10 @@ impl Tuning {
             filter_bits_per_key: self.filter_bits,
             compression: self.compression,
             read: self.reading,
-            block_cache: cambium_lsm::BlockCache::new(self.cache_bytes),
+            block_cache: match self.cache_bytes {
+                Some(bytes) => BlockCache::new(bytes),
+                None => environment.cache.clone(),
+            },
             ..cambium_lsm::Options::default()
         }
     }
@@ -336,6 +339,17 @@ fn take_compression(options: &mut OptionValues) -> Result<Compression> {
         Some("lz4") => Ok(Compression::Lz4),
         Some("zstd") => Ok(Compression::Zstd),
         Some(other) => Err(invalid_option("compression", other, "none, lz4 or zstd")),
+    }
+}
+
+fn take_cache(options: &mut OptionValues, most: u64) -> Result<Option<u64>> {
+    match options.take("cache_bytes") {
+        None => Ok(None),
+        Some(text) if text == "shared" => Ok(None),
+        Some(text) => {
+            options.set("cache_bytes", &text);
+            options.take_ranged("cache_bytes", 0, 0, most).map(Some)
+        }
     }
 }
 

@@ -371,7 +371,7 @@ fn write_tree(
     let keys = home.folder.join(KEYS_FOLDER);
     remove_leftover_tree(&*home.file_system, &keys)?;
     let ledger = Ledger::new(keys.clone(), LedgerState::default());
-    let options = tuning.tree_options();
+    let options = tuning.tree_options(environment);
     let tree = Tree::create(environment, &keys, home.store, &options, ledger.clone())?;
     let mut live: BTreeMap<u32, u64> = BTreeMap::new();
     let writer = tree.writer();

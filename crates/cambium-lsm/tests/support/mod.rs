@@ -14,8 +14,8 @@ use cambium_base::{Error, Result, StoreId};
 use cambium_io::Environment;
 use cambium_io::simulated::{Generator, SimulatedDisk};
 use cambium_lsm::{
-    BlockCache, Compression, DropObserver, DroppedEntry, DumpItem, EntryKind, JobKind, Lookup,
-    Options, Owner, PickPolicy, Relocation, Tree,
+    Compression, DropObserver, DroppedEntry, DumpItem, EntryKind, JobKind, Lookup, Options, Owner,
+    PickPolicy, Relocation, Tree,
 };
 
 pub const FOLDER: &str = "/tree";
@@ -181,7 +181,7 @@ pub fn tiny_options(shape: u64) -> Options {
             PickPolicy::LeastOverlap
         },
         table_cache_bytes: if shape % 3 == 2 { 3000 } else { 1 << 20 },
-        block_cache: BlockCache::new(if shape % 4 == 3 { 0 } else { 1 << 16 }),
+        block_cache: cambium_io::BlockCache::new(if shape % 4 == 3 { 0 } else { 1 << 16 }),
         ..Options::default()
     }
 }
