@@ -10,8 +10,16 @@ use crate::core::{Core, Maintenance, lock};
 use crate::format::DatabaseHeader;
 
 impl Core {
-    /// Does a bounded piece of background work.
+    /// Does a bounded piece of background work, for who takes steps by himself.
     pub fn step(self: &Arc<Self>, budget: u64) -> Result<StepOutcome> {
+        Ok(match self.background_step(budget)? {
+            StepOutcome::Asleep => StepOutcome::Idle,
+            outcome => outcome,
+        })
+    }
+
+    /// The same for a task that is notified: asleep where work is announced.
+    pub fn background_step(self: &Arc<Self>, budget: u64) -> Result<StepOutcome> {
         if self.health.is_closed() {
             return Ok(StepOutcome::Done);
         }

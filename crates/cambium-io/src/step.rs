@@ -17,8 +17,11 @@ pub enum StepOutcome {
     Again,
     /// Reads or writes are under way; ask again soon.
     WaitIo,
-    /// Nothing to do until something changes.
+    /// Nothing to do until something changes, which nobody may say.
     Idle,
+    /// Nothing to do until a [`BackgroundTask::notify`]: whoever makes work says
+    /// so.
+    Asleep,
     /// Nothing will ever be left to do: the store is closed.
     Done,
 }
@@ -29,8 +32,8 @@ pub type Task = Box<dyn FnMut() -> StepOutcome + Send>;
 /// Runs tasks beside their store.
 pub trait Executor: Send + Sync + fmt::Debug {
     /// Takes a task. It is called again and again while it answers `Again`,
-    /// and after each [`BackgroundTask::notify`] (or a short while) when it
-    /// answered `Idle`. An executor that runs nothing (a simulation's) drops it.
+    /// and after each [`BackgroundTask::notify`] when it answered `Asleep` (or
+    /// a short while, when `Idle`). An executor that runs nothing (a simulation's) drops it.
     fn spawn(&self, name: &str, task: Task) -> Box<dyn BackgroundTask>;
 
     /// True if tasks are really run; otherwise stores do their own steps when

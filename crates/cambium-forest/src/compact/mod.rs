@@ -123,7 +123,8 @@ impl Core {
         };
         if running.is_none() {
             match self.is_compaction_due() {
-                Due::No => return Ok(StepOutcome::Idle),
+                Due::No => return Ok(StepOutcome::Asleep),
+                Due::Later => return Ok(StepOutcome::Idle),
                 Due::AfterFlush => {
                     self.flush_due.store(true, Ordering::Release);
                     return Ok(StepOutcome::Again);

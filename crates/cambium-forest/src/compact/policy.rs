@@ -21,8 +21,10 @@ const LEAST_APART: u64 = 1 << 20;
 /// Whether a compaction should begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// Too little is stale.
+    /// Too little is stale; writers say when that may have changed.
     No,
+    /// It cannot begin now, and nobody says when it can.
+    Later,
     /// Enough may be stale: the index knows when it holds what was written.
     AfterFlush,
     /// Enough is stale.
@@ -34,7 +36,7 @@ impl Core {
     pub(super) fn is_compaction_due(&self) -> Due {
         let now = self.environment.clock.monotonic().as_nanos() as u64;
         if self.pressure.not_before.load(Ordering::Relaxed) > now {
-            return Due::No;
+            return Due::Later;
         }
         self.due()
     }
@@ -66,10 +68,14 @@ impl Core {
         let apart = (live / LOOKS).max(LEAST_APART);
         let look_at = view.database.log.end() + apart;
         self.pressure.look_at.store(look_at, Ordering::Relaxed);
+        if view.database.log.end() >= look_at {
+            // Who wrote that may have looked before.
+            return Due::Later;
+        }
         let (start, replay_from) = {
             let Ok(maintenance) = self.maintenance.try_lock() else {
-                // A flush is going on: later.
-                return Due::No;
+                // A flush is going on.
+                return Due::Later;
             };
             (maintenance.header.start, maintenance.header.replay_from)
         };

@@ -7,6 +7,7 @@
 //!   ┌── take a step ────────┤ WaitIo: after WAIT_IO, or a notify
 //!   │      ▲                │
 //!   │      └────────────────┘ Idle:   after a notify, or IDLE
+//!   │                         Asleep: after a notify
 //!   └─▶ end: Done, a panic, or the handle was dropped
 //! ```
 //!
@@ -27,6 +28,9 @@ const WAIT_IO: Duration = Duration::from_micros(500);
 
 /// Between steps of a task that has nothing to do.
 const IDLE: Duration = Duration::from_millis(200);
+
+/// Between steps of a task that wants to be told: about never.
+const ASLEEP: Duration = Duration::from_secs(1 << 20);
 
 /// Runs every task on a thread of its own.
 #[derive(Clone, Copy, Debug, Default)]
@@ -91,6 +95,7 @@ fn run(shared: &Shared, mut task: Task) {
             Ok(StepOutcome::Again) => {}
             Ok(StepOutcome::WaitIo) => shared.wait(WAIT_IO),
             Ok(StepOutcome::Idle) => shared.wait(IDLE),
+            Ok(StepOutcome::Asleep) => shared.wait(ASLEEP),
             Ok(StepOutcome::Done) => return,
             Err(panic) => {
                 let name = std::thread::current().name().unwrap_or("?").to_string();
@@ -194,6 +199,24 @@ mod tests {
             quickest < IDLE / 2,
             "the quickest of five took {quickest:?}"
         );
+    }
+
+    #[test]
+    fn a_task_that_is_asleep_is_woken_by_a_notify_and_by_the_end() {
+        let (stepped, step) = mpsc::channel();
+        let task = ThreadExecutor.spawn(
+            "sleeper",
+            Box::new(move || {
+                stepped.send(()).unwrap();
+                StepOutcome::Asleep
+            }),
+        );
+        let limit = Duration::from_secs(60);
+        step.recv_timeout(limit).unwrap();
+        task.notify();
+        step.recv_timeout(limit).unwrap();
+        drop(task);
+        assert!(step.recv_timeout(limit).is_err(), "no further step");
     }
 
     #[test]

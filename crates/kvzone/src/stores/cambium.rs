@@ -258,7 +258,7 @@ impl OpenStore for Open {
             match self.store.engine().step(STEP_BYTES)? {
                 StepOutcome::Again => {}
                 StepOutcome::WaitIo => std::thread::sleep(Duration::from_millis(1)),
-                StepOutcome::Idle | StepOutcome::Done => return Ok(()),
+                StepOutcome::Idle | StepOutcome::Asleep | StepOutcome::Done => return Ok(()),
             }
         }
     }
