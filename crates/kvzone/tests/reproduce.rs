@@ -196,6 +196,24 @@ fn the_analysis_holds_and_goes_into_its_place_in_a_document() {
 }
 
 #[test]
+fn a_figure_of_compactions_and_steady_overwriting_tell_every_case() {
+    for (name, cases) in [("p-fetch/fig2", 3), ("p-fetch/steady", 2)] {
+        let folder = folder();
+        let more = ["--scale", "1e-6", "--repeat", "1", "--memory", "512MiB"];
+        let printed = reproduce(folder.path(), name, &more);
+        assert!(printed.contains("512 MiB"), "{printed}");
+        let report = report(folder.path());
+        let measured = report["measured"].as_array().unwrap();
+        assert_eq!(measured.len(), cases, "{name}");
+        for case in measured {
+            let round = &case["rounds"][0];
+            assert!(round["error"].is_null(), "{name}: {round}");
+            assert!(round["total"].as_f64().unwrap() > 0.0, "{name}: {round}");
+        }
+    }
+}
+
+#[test]
 fn what_is_not_there_offers_what_is_near() {
     let folder = folder();
     for (arguments, words) in [

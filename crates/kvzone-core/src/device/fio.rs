@@ -4,6 +4,7 @@
 //! mode and time; the ratio is that of the medians. The test file has no name
 //! any more, so `fio` opens it through `/proc/PID/fd/N` of this process.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -82,23 +83,36 @@ fn arguments(test_file: &TestFile, point: RandomPoint, limit: Duration) -> Resul
     let descriptor = file.raw_descriptor().ok_or_else(|| {
         Error::InvalidArgument("fio can only read files of the operating system".to_string())
     })?;
-    Ok(vec![
+    let filename = format!("/proc/{}/fd/{descriptor}", std::process::id());
+    Ok(arguments_of(&filename, test_file.bytes, point, limit))
+}
+
+fn arguments_of(filename: &str, bytes: u64, point: RandomPoint, limit: Duration) -> Vec<String> {
+    vec![
         "--name=kvzone".to_string(),
-        format!("--filename=/proc/{}/fd/{descriptor}", std::process::id()),
+        format!("--filename={filename}"),
         "--readonly".to_string(),
         "--rw=randread".to_string(),
         // No map of visited blocks: it costs time, and ours keeps none.
         "--norandommap".to_string(),
         "--randrepeat=0".to_string(),
         format!("--bs={BLOCK_BYTES}"),
-        format!("--size={}", test_file.bytes),
+        format!("--size={bytes}"),
         format!("--ioengine={}", engine_name(point.backend)),
         format!("--iodepth={}", point.depth),
         format!("--direct={}", u8::from(point.direct)),
         "--time_based".to_string(),
         format!("--runtime={}ms", limit.as_millis().max(1)),
         "--output-format=json".to_string(),
-    ])
+    ]
+}
+
+/// Random reads a second that `fio` makes of a file, of which it reads `bytes`
+/// from the start.
+pub fn of_file(path: &Path, bytes: u64, point: RandomPoint, limit: Duration) -> Result<f64> {
+    // A colon would part two names.
+    let filename = path.display().to_string().replace(':', "\\:");
+    run(&arguments_of(&filename, bytes, point, limit))
 }
 
 /// Reads per second of one run.

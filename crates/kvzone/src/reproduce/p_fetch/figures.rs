@@ -11,6 +11,7 @@
 //!   times that), and phases follow one another (`overlap=off`), as published.
 //!   Two rows of ours show what joining reads and overlapping phases give beyond
 //!   that.
+//! - `p-fetch/fio` is ours: how much a full queue gives reads, beside `fio`.
 //! - `p-fetch/steady` is ours: compactions that begin by themselves.
 //! - The size of a store is the paper's to scale, at least 16 MiB.
 
@@ -24,6 +25,9 @@ const FIGURE_2: &[f64] = &[1.5e6 * 4096.0];
 const LEAST_BYTES: f64 = 16e6;
 /// The paper's operations for each gigabyte, figure 8.
 const OPERATIONS_A_BYTE: f64 = 2e6 / 3e9;
+
+/// Reads under way at once, where nothing else is compared.
+const FULL_QUEUE: usize = 128;
 
 pub(super) const BACKENDS: [&str; 3] = ["sync", "aio", "io_uring"];
 
@@ -53,6 +57,8 @@ pub(super) enum Kind {
     Batch,
     /// How far the kernel reads ahead.
     ReadAhead,
+    /// The submission batch, beside `fio` at the same depth.
+    Fio,
     /// Whether the store compacts itself.
     Steady,
 }
@@ -67,6 +73,8 @@ pub(super) struct Case {
     pub(super) settings: Vec<String>,
     /// KiB that the kernel reads ahead; `None` as it is.
     pub(super) read_ahead: Option<u32>,
+    /// No compaction at all: `fio` reads the store's file.
+    pub(super) by_fio: bool,
 }
 
 pub(super) const FIGURES: &[Figure] = &[
@@ -127,6 +135,13 @@ pub(super) const FIGURES: &[Figure] = &[
         sizes: MIDDLE,
     },
     Figure {
+        name: "p-fetch/fio",
+        title: "Reading in a compaction by direct I/O, with one read under way and with 128, beside fio",
+        published: "nothing of this kind",
+        kind: Kind::Fio,
+        sizes: MIDDLE,
+    },
+    Figure {
         name: "p-fetch/steady",
         title: "Steady overwriting for ten times the size of the data, with the store compacting itself and without",
         published: "nothing of this kind",
@@ -182,6 +197,7 @@ impl Figure {
                     })
                 })
                 .collect(),
+            Kind::Fio => beside_fio(),
             Kind::Steady => [("never compacted", "100"), ("compacted by itself", "30")]
                 .map(|(title, percent)| Case {
                     settings: vec![format!("compaction_threshold={percent}")],
@@ -209,7 +225,7 @@ fn mode(direct: bool) -> &'static str {
 /// The three back ends as published, and what goes beyond.
 fn backends(direct: bool) -> Vec<Case> {
     let mut cases: Vec<Case> = BACKENDS.map(|io| case(io, io, direct)).into();
-    for io in ["sync", "io_uring"] {
+    for io in BACKENDS {
         cases.push(Case {
             settings: vec!["overlap=off".to_string()],
             ..case(&format!("{io}, reads joined"), io, direct)
@@ -222,15 +238,34 @@ fn backends(direct: bool) -> Vec<Case> {
     cases
 }
 
+/// Each asynchronous back end without and with a full queue: ours, then `fio`'s.
+fn beside_fio() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for io in ["aio", "io_uring"] {
+        for by_fio in [true, false] {
+            for batch in [1, FULL_QUEUE] {
+                let who = if by_fio { "fio, " } else { "" };
+                cases.push(Case {
+                    batch,
+                    by_fio,
+                    ..case(&format!("{who}{io}, {batch} under way"), io, true)
+                });
+            }
+        }
+    }
+    cases
+}
+
 /// As published.
 fn case(title: &str, io: &'static str, direct: bool) -> Case {
     Case {
         title: title.to_string(),
         io,
-        batch: 128,
+        batch: FULL_QUEUE,
         direct,
         settings: with(&[]),
         read_ahead: None,
+        by_fio: false,
     }
 }
 

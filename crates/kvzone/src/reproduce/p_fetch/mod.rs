@@ -24,7 +24,10 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 
+use kvzone_core::device::fio;
+use kvzone_core::device::random::RandomPoint;
 use kvzone_core::error::{Error, Result};
 use kvzone_core::statistics::rounds::order;
 
@@ -164,6 +167,10 @@ struct Measurement<'a> {
 
 impl Measurement<'_> {
     fn run(&self, path: &Path) -> Result<(Answer, bool)> {
+        if self.case.by_fio {
+            // Past the page cache: no limit of memory plays a part.
+            return Ok((self.by_fio(), true));
+        }
         let workload = self
             .figure
             .operations(self.bytes)
@@ -198,6 +205,39 @@ impl Measurement<'_> {
         }
         let answer = in_child(&task, group.as_ref().ok())?;
         Ok((answer, group.is_ok()))
+    }
+}
+
+/// How long `fio` reads.
+const FIO_TIME: Duration = Duration::from_secs(2);
+
+impl Measurement<'_> {
+    /// The same number of reads at once by `fio`.
+    fn by_fio(&self) -> Answer {
+        let read = || -> Result<f64> {
+            let file = self.base.database()?;
+            let length = fs::metadata(&file).map(|metadata| metadata.len());
+            let bytes = length.map_err(|error| Error::machine("look at", &file, error))?;
+            let point = RandomPoint {
+                backend: self.case.io.parse()?,
+                depth: self.case.batch,
+                direct: self.case.direct,
+            };
+            Ok(fio::of_file(&file, bytes, point, FIO_TIME)?)
+        };
+        match read() {
+            Ok(rate) => Answer {
+                io: self.case.io.to_string(),
+                read: FIO_TIME.as_secs_f64(),
+                total: FIO_TIME.as_secs_f64(),
+                read_operations: (rate * FIO_TIME.as_secs_f64()) as u64,
+                ..Answer::default()
+            },
+            Err(error) => Answer {
+                error: Some(error.to_string()),
+                ..Answer::default()
+            },
+        }
     }
 }
 

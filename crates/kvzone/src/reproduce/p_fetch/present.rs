@@ -23,7 +23,15 @@ const STEADY_HEADS: [&str; 9] = [
     "space at most",
 ];
 
+/// What is told of reading beside `fio`.
+const FIO_HEADS: [&str; 3] = ["reads/s", "to one under way", "of fio's ratio"];
+
 const PHASES: [&str; 5] = ["tree search", "sort", "read", "write", "flush and commit"];
+
+/// Documents read, or blocks, in the time that reads were under way.
+fn reads_a_second(answer: &Answer) -> f64 {
+    answer.read_operations as f64 / answer.read.max(1e-9)
+}
 
 /// All rounds of one case at one size.
 #[derive(Debug)]
@@ -91,6 +99,8 @@ impl Presented {
                 && (self.figure.kind != Kind::ReadAhead
                     || other.case.read_ahead == one.case.read_ahead)
                 && (self.figure.kind != Kind::Batch || other.case.io == one.case.io)
+                && (self.figure.kind != Kind::Fio
+                    || (&other.case.io, other.case.by_fio) == (&one.case.io, one.case.by_fio))
         };
         self.measured.iter().find(same)
     }
@@ -104,8 +114,12 @@ impl Presented {
         let mut heads = vec!["data", "compaction"];
         match self.figure.kind {
             Kind::Throughput => heads.extend(["operations/s", "to sync"]),
-            Kind::Steady => {
-                heads.extend(STEADY_HEADS);
+            Kind::Steady | Kind::Fio => {
+                let own: &[&str] = match self.figure.kind {
+                    Kind::Fio => &FIO_HEADS,
+                    _ => &STEADY_HEADS,
+                };
+                heads.extend(own);
                 return heads.into_iter().map(ToString::to_string).collect();
             }
             _ => {}
@@ -124,6 +138,10 @@ impl Presented {
         let mut row = vec![bytes(one.bytes), one.title()];
         if self.figure.kind == Kind::Steady {
             row.extend(self.steady_cells(one));
+            return row;
+        }
+        if self.figure.kind == Kind::Fio {
+            row.extend(self.fio_cells(one));
             return row;
         }
         if self.figure.kind == Kind::Throughput {
@@ -147,6 +165,28 @@ impl Presented {
             row.push(mean.map_or("-".to_string(), bytes));
         }
         row
+    }
+
+    /// How many times as many reads a second a case has as with one under way.
+    fn gain(&self, one: &Measured) -> Option<f64> {
+        Some(one.median(reads_a_second)? / self.reference(one)?.median(reads_a_second)?)
+    }
+
+    /// The cells of [`FIO_HEADS`].
+    fn fio_cells(&self, one: &Measured) -> Vec<String> {
+        let number = |value: Option<f64>| value.map_or("-".to_string(), three_digits);
+        let gain = self.gain(one);
+        let theirs = self.measured.iter().find(|other| {
+            other.case.by_fio
+                && other.bytes == one.bytes
+                && (&other.case.io, other.case.batch) == (&one.case.io, one.case.batch)
+        });
+        let of_theirs = theirs.and_then(|theirs| self.gain(theirs));
+        vec![
+            one.median(reads_a_second).map_or("-".to_string(), grouped),
+            number(gain),
+            number(gain.zip(of_theirs).map(|(gain, theirs)| gain / theirs)),
+        ]
     }
 
     /// The cells of [`STEADY_HEADS`].
@@ -184,6 +224,7 @@ impl Presented {
             Kind::Batch => "the same back end with a batch of 1",
             Kind::Sorting => "all sorted",
             Kind::Steady => "never compacted",
+            Kind::Fio => "one under way",
             _ => "sync",
         };
         let memory = if self.memory_limited {
@@ -239,8 +280,8 @@ impl Presented {
         let mut body = String::new();
         let mut sizes: Vec<f64> = self.measured.iter().map(|one| one.bytes).collect();
         sizes.dedup();
-        if self.figure.kind == Kind::Steady {
-            // Compactions of the background tell no phases.
+        if matches!(self.figure.kind, Kind::Steady | Kind::Fio) {
+            // Compactions of the background tell no phases, nor does fio.
             sizes.clear();
         }
         for size in sizes {
@@ -360,7 +401,7 @@ mod tests {
             assert!(markdown.contains(figure.published));
             let html = presented.html();
             let rows = presented.measured.len();
-            let bars = if figure.kind == Kind::Steady {
+            let bars = if matches!(figure.kind, Kind::Steady | Kind::Fio) {
                 0
             } else {
                 5 * rows

@@ -78,6 +78,15 @@ impl Base {
         Ok(Base { folder, keys })
     }
 
+    /// Its database file.
+    pub(super) fn database(&self) -> Result<PathBuf> {
+        let failed = |error| Error::machine("list", &self.folder, error);
+        let entries = fs::read_dir(&self.folder).map_err(failed)?;
+        let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        let found = paths.find(|path| path.extension().is_some_and(|kind| kind == "forest"));
+        found.ok_or_else(|| Error::machine("list", &self.folder, "no database file"))
+    }
+
     /// The same store at another path.
     pub(super) fn again(&self, path: &Path) -> Result<()> {
         let failed = |error| Error::machine("bring back", path, error);
