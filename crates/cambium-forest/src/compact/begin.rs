@@ -8,6 +8,7 @@ use cambium_base::{Error, FileNumber, Result};
 use cambium_io::OpenOptions;
 
 use super::Compaction;
+use super::behind::WriteBehind;
 use super::catch_up::{Pending, Round};
 use super::copy::{Copying, Tree};
 use super::fetch::{self, Fetcher};
@@ -175,8 +176,9 @@ impl Core {
         if end % direct.alignment().offset as u64 != 0 {
             return Ok(None);
         }
+        let writer = WriteBehind::new(&self.environment, direct, settings.tuning.overlap);
         let bytes = settings.written_bytes();
-        Ok(Some(Arc::new(PastCache::new(cached, direct, end, bytes))))
+        Ok(Some(Arc::new(PastCache::new(cached, writer, end, bytes))))
     }
 
     /// What there is to copy: the newest state of each namespace, then those

@@ -29,10 +29,9 @@ use crate::database::Database;
 
 /// How often the one who waits looks whether the task is alive.
 const LOOK: Duration = Duration::from_millis(200);
-/// Buffers are kept in sizes that are multiples of this, larger ones of more.
+/// Buffers are kept in sizes that are multiples of this, larger ones of an
+/// eighth of the power of two below: so most fit another read.
 const BUFFER_UNIT: usize = 512;
-const LARGE_BUFFER_UNIT: usize = 16 << 10;
-const LARGE_BUFFER: usize = 64 << 10;
 
 /// A plan whose documents are in memory.
 #[derive(Debug)]
@@ -77,11 +76,8 @@ struct Pool {
 
 impl Pool {
     fn size_of(length: usize) -> usize {
-        if length <= LARGE_BUFFER {
-            length.next_multiple_of(BUFFER_UNIT)
-        } else {
-            length.next_multiple_of(LARGE_BUFFER_UNIT)
-        }
+        let below = length.max(1).next_power_of_two() / 2;
+        length.next_multiple_of((below / 8).max(BUFFER_UNIT))
     }
 
     fn take(&mut self, length: usize, alignment: usize) -> AlignedBuffer {

@@ -14,6 +14,7 @@
 //! | `begin` | flush, room on the disk, the new file |
 //! | `plan` | a window of documents: searched, sorted, put into reads |
 //! | `fetch` | reads a window, many reads under way at once |
+//! | `behind` | writes one buffer while the next is filled |
 //! | `past_cache` | how the new file is written without the page cache |
 //! | `copy` | appends a window's documents and takes them into the new index |
 //! | `proof` | that the new index has what the old one had |
@@ -41,6 +42,7 @@
 //! that a test can do anything in between.
 
 mod begin;
+mod behind;
 mod catch_up;
 mod copy;
 mod fetch;

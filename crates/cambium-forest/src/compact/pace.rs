@@ -263,16 +263,12 @@ impl Core {
         let most = (now + LONGEST_DELAY).as_nanos() as u64;
         let now = now.as_nanos() as u64;
         let own = (bytes + WRITE_OVERHEAD).saturating_mul(cost) >> 10;
-        let after = |line: u64| line.max(now).saturating_add(own).min(most);
-        // Never refused: the answer is always a number.
-        let line = self
-            .pressure
-            .line
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |line| {
-                Some(after(line))
-            })
-            .map_or(now, after);
-        let delay = Duration::from_nanos(line.saturating_sub(now));
+        let behind = |line: u64| Some(line.max(now).saturating_add(own).min(most));
+        // Its turn comes where the line ended; never refused.
+        let line = &self.pressure.line;
+        let turn = line.fetch_update(Ordering::Relaxed, Ordering::Relaxed, behind);
+        let turn = turn.unwrap_or_else(|line| line);
+        let delay = Duration::from_nanos(turn.saturating_sub(now));
         if delay < SHORTEST_DELAY {
             return;
         }

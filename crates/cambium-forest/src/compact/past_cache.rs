@@ -29,13 +29,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use cambium_base::Result;
 use cambium_io::{Advice, AlignedBuffer, Alignment, AppendWindow, File};
 
+use super::behind::WriteBehind;
 use crate::core::lock;
 
 /// A file whose new end is written directly.
 #[derive(Debug)]
 pub(super) struct PastCache {
     cached: Arc<dyn File>,
-    direct: Arc<dyn File>,
+    writer: WriteBehind,
     /// Offsets and lengths of direct writes are multiples of this.
     unit: usize,
     held: Mutex<Held>,
@@ -48,15 +49,16 @@ struct Held {
     /// Where the buffer's first byte belongs.
     start: u64,
     filled: usize,
-    /// `None` once it has ended.
+    /// `None` once it has ended, or a write has failed.
     buffer: Option<AlignedBuffer>,
 }
 
 impl PastCache {
-    /// Two handles of one file that ends at `end`, a multiple of what the
-    /// direct one demands; about so much is written at once.
-    pub fn new(cached: Arc<dyn File>, direct: Arc<dyn File>, end: u64, bytes: usize) -> Self {
-        let alignment = direct.alignment();
+    /// The cached handle of a file that ends at `end`, and a writer to a direct
+    /// one, of whose demands that is a multiple; about so much is written at
+    /// once.
+    pub fn new(cached: Arc<dyn File>, writer: WriteBehind, end: u64, bytes: usize) -> Self {
+        let alignment = writer.file().alignment();
         let unit = alignment.offset.max(1);
         let size = bytes.next_multiple_of(unit);
         PastCache {
@@ -67,7 +69,7 @@ impl PastCache {
                 filled: 0,
                 buffer: Some(AlignedBuffer::new(size, alignment.memory.max(1))),
             }),
-            direct,
+            writer,
             ended: AtomicBool::new(false),
         }
     }
@@ -76,6 +78,7 @@ impl PastCache {
     /// cached handle.
     pub fn end(&self) -> Result<()> {
         let mut held = lock(&self.held);
+        self.writer.finish()?;
         if let Some(buffer) = &held.buffer {
             if held.filled > 0 {
                 self.cached.write_at(&buffer[..held.filled], held.start)?;
@@ -117,12 +120,13 @@ impl Held {
     ) -> Result<()> {
         let mut taken = 0;
         while taken < count {
-            let Some(buffer) = &mut self.buffer else {
-                return Ok(());
+            let Some(mut buffer) = self.buffer.take() else {
+                return of.writer.finish();
             };
             if place == buffer.len() {
-                of.direct.write_at(buffer, self.start)?;
-                self.start += buffer.len() as u64;
+                let size = buffer.len() as u64;
+                buffer = of.writer.write(buffer, self.start)?;
+                self.start += size;
                 (place, self.filled) = (0, 0);
             }
             let now = (buffer.len() - place).min(count - taken);
@@ -131,6 +135,7 @@ impl Held {
                 Some(bytes) => to.copy_from_slice(&bytes[taken..taken + now]),
                 None => to.fill(0),
             }
+            self.buffer = Some(buffer);
             place += now;
             taken += now;
             self.filled = self.filled.max(place);
@@ -141,6 +146,7 @@ impl Held {
     /// Brings everything into the file; what fills no unit stays here too, to
     /// be written again with what follows it.
     fn write_all(&mut self, of: &PastCache) -> Result<()> {
+        of.writer.finish()?;
         let Some(buffer) = &mut self.buffer else {
             return Ok(());
         };
@@ -149,7 +155,7 @@ impl Held {
         }
         let padded = self.filled.next_multiple_of(of.unit);
         buffer[self.filled..padded].fill(0);
-        of.direct.write_at(&buffer[..padded], self.start)?;
+        of.writer.file().write_at(&buffer[..padded], self.start)?;
         let whole = self.filled / of.unit * of.unit;
         buffer.copy_within(whole..self.filled, 0);
         self.start += whole as u64;
@@ -165,12 +171,20 @@ impl File for PastCache {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let end = offset.saturating_add(buffer.len() as u64);
-        let Some(held) = self.held().filter(|held| end > held.start) else {
+        let Some(held) = self.held() else {
             return self.cached.read_at(buffer, offset);
         };
         let Some(bytes) = &held.buffer else {
             return self.cached.read_at(buffer, offset);
         };
+        // The buffer before this one may be on its way.
+        if end.saturating_add(bytes.len() as u64) > held.start {
+            self.writer.finish()?;
+        }
+        if end <= held.start {
+            drop(held);
+            return self.cached.read_at(buffer, offset);
+        }
         let before = held.start.saturating_sub(offset) as usize;
         let mut count = 0;
         if before > 0 {
@@ -193,6 +207,7 @@ impl File for PastCache {
         // What is behind the buffer already is not written past the cache again.
         let behind = held.start.saturating_sub(offset).min(buffer.len() as u64) as usize;
         if behind > 0 {
+            self.writer.finish()?;
             self.cached.write_at(&buffer[..behind], offset)?;
         }
         let rest = &buffer[behind..];
@@ -212,6 +227,9 @@ impl File for PastCache {
     fn sync_data(&self) -> Result<()> {
         if let Some(mut held) = self.held() {
             held.write_all(self)?;
+        } else if !self.has_ended() {
+            // What failed behind the back fails here.
+            self.writer.finish()?;
         }
         self.cached.sync_data()
     }
@@ -300,7 +318,8 @@ mod tests {
         cached.write_at(&[9; BEGIN as usize], 0).unwrap();
         let direct = open(OpenOptions::WRITE.direct());
         assert!(direct.alignment().offset > 1, "a direct handle has demands");
-        let file = PastCache::new(cached.clone(), direct, BEGIN, 8192);
+        let writer = WriteBehind::new(environment, direct, true);
+        let file = PastCache::new(cached.clone(), writer, BEGIN, 8192);
         (file, cached)
     }
 
@@ -361,6 +380,7 @@ mod tests {
         file.write_at(&[1; 8191], BEGIN).unwrap();
         assert_eq!(cached.length().unwrap(), BEGIN, "it is held");
         file.write_at(&[2; 2], BEGIN + 8191).unwrap();
+        content(&file, BEGIN as usize + 8193);
         assert_eq!(cached.length().unwrap(), BEGIN + 8192);
         file.sync_data().unwrap();
         assert_eq!(cached.length().unwrap() % 512, 0);
