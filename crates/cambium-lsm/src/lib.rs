@@ -60,12 +60,14 @@ mod open;
 mod options;
 mod owner;
 mod pick;
+mod properties;
 mod read;
 mod recovery;
 mod relocate;
 mod retain;
 mod run;
 mod stats;
+mod stored_block;
 mod table;
 mod table_cache;
 mod table_cursor;
@@ -93,5 +95,5 @@ pub mod decoders {
     pub use crate::block::decode_block_entries;
     pub use crate::format::decode_footer_bytes;
     pub use crate::manifest::decode_edit_bytes;
-    pub use crate::table::decode_properties_bytes;
+    pub use crate::properties::decode_properties_bytes;
 }

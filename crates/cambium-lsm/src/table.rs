@@ -19,8 +19,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cambium_base::checksum::{ChecksumSeed, crc32c_append};
-use cambium_base::coding::{Decoder, u32_at};
+use cambium_base::checksum::ChecksumSeed;
+use cambium_base::coding::Decoder;
 use cambium_base::{Error, Result};
 use cambium_index::BlockedBloom;
 use cambium_io::cache::CachedFile;
@@ -30,91 +30,16 @@ use cambium_storage::file_header::FileHeader;
 use crate::block::{BadBlock, Block, BlockCursor};
 use crate::entry::{EntryRef, Moment};
 use crate::format::{
-    BLOCK_TRAILER_BYTES, BlockHandle, FOOTER_BYTES, FORMAT_VERSION, Footer, TABLE_MAGIC,
-    VarintDecoder, put_varint, put_varint_prefixed, table_name,
+    BlockHandle, FOOTER_BYTES, FORMAT_VERSION, Footer, TABLE_MAGIC, VarintDecoder, put_varint,
+    put_varint_prefixed, table_name,
 };
-use crate::options::{Compression, known_comparator, known_filter};
+use crate::options::{known_comparator, known_filter};
+use crate::properties::Properties;
 use crate::stats::CacheCounts;
+use crate::stored_block::unpack;
 use crate::tombstones::RangeTombstones;
 use crate::tree::Context;
 use crate::version::TableMetadata;
-
-/// What a table says of itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Properties {
-    pub entries: u64,
-    pub deletes: u64,
-    pub range_tombstones: u64,
-    pub smallest_sequence: u64,
-    pub largest_sequence: u64,
-    pub key_bytes: u64,
-    pub value_bytes: u64,
-    /// Bytes of data blocks as they lie in the file, with trailers.
-    pub data_bytes: u64,
-    pub data_blocks: u64,
-    pub index_blocks: u64,
-    pub comparator: String,
-    /// Empty for a table without a filter.
-    pub filter: String,
-    pub first_key: Vec<u8>,
-    pub last_key: Vec<u8>,
-}
-
-impl Properties {
-    pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for number in [
-            self.entries,
-            self.deletes,
-            self.range_tombstones,
-            self.smallest_sequence,
-            self.largest_sequence,
-            self.key_bytes,
-            self.value_bytes,
-            self.data_bytes,
-            self.data_blocks,
-            self.index_blocks,
-        ] {
-            put_varint(&mut bytes, number);
-        }
-        put_varint_prefixed(&mut bytes, self.comparator.as_bytes());
-        put_varint_prefixed(&mut bytes, self.filter.as_bytes());
-        put_varint_prefixed(&mut bytes, &self.first_key);
-        put_varint_prefixed(&mut bytes, &self.last_key);
-        bytes
-    }
-
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut decoder = Decoder::new(bytes);
-        let name = |decoder: &mut Decoder<'_>| {
-            let bytes = decoder.varint_prefixed()?;
-            std::str::from_utf8(bytes).ok().map(str::to_owned)
-        };
-        let properties = Properties {
-            entries: decoder.varint()?,
-            deletes: decoder.varint()?,
-            range_tombstones: decoder.varint()?,
-            smallest_sequence: decoder.varint()?,
-            largest_sequence: decoder.varint()?,
-            key_bytes: decoder.varint()?,
-            value_bytes: decoder.varint()?,
-            data_bytes: decoder.varint()?,
-            data_blocks: decoder.varint()?,
-            index_blocks: decoder.varint()?,
-            comparator: name(&mut decoder)?,
-            filter: name(&mut decoder)?,
-            first_key: decoder.varint_prefixed()?.to_vec(),
-            last_key: decoder.varint_prefixed()?.to_vec(),
-        };
-        (decoder.remaining() == 0).then_some(properties)
-    }
-}
-
-/// Decodes any bytes as properties; for tests of decoders.
-#[doc(hidden)]
-pub fn decode_properties_bytes(bytes: &[u8]) -> bool {
-    Properties::decode(bytes).is_some()
-}
 
 /// Range tombstones as the entries of a block.
 pub(crate) fn encode_tombstone(to: Option<&[u8]>, sequences: &[u64]) -> Vec<u8> {
@@ -413,129 +338,5 @@ impl RawReader<'_> {
         let mut bytes = vec![0; stored];
         self.file.read_exact_at(&mut bytes, handle.offset)?;
         unpack(self.seed, path, handle.offset, &bytes)
-    }
-}
-
-/// The trailer of a block that will lie at `offset`.
-pub(crate) fn block_trailer(
-    seed: &ChecksumSeed,
-    offset: u64,
-    stored: &[u8],
-    compression: u8,
-) -> [u8; BLOCK_TRAILER_BYTES] {
-    let checksum = crc32c_append(seed.at(offset, stored), &[compression]);
-    let mut trailer = [0; BLOCK_TRAILER_BYTES];
-    trailer[0] = compression;
-    trailer[1..].copy_from_slice(&checksum.to_le_bytes());
-    trailer
-}
-
-fn unpack(seed: &ChecksumSeed, path: &Path, offset: u64, stored: &[u8]) -> Result<Arc<[u8]>> {
-    let damaged = |what: &str| Error::corruption(path, offset, what);
-    let Some(length) = stored.len().checked_sub(BLOCK_TRAILER_BYTES) else {
-        return Err(damaged("a block without a trailer"));
-    };
-    let (bytes, trailer) = stored.split_at(length);
-    let checksum = crc32c_append(seed.at(offset, bytes), &trailer[..1]);
-    if checksum != u32_at(trailer, 1) {
-        return Err(damaged("a block does not match its checksum"));
-    }
-    match trailer[0] {
-        0 => Ok(bytes.into()),
-        number => {
-            let unpacked = decompress(number, bytes);
-            unpacked.map_err(|what| Error::corruption(path, offset, what))
-        }
-    }
-}
-
-/// A block of less than this many times its compressed bytes is believed.
-const MOST_EXPANSION: usize = 4096;
-
-fn decompress(compression: u8, bytes: &[u8]) -> Result<Arc<[u8]>, String> {
-    let Some((length, packed)) = bytes.split_at_checked(4) else {
-        return Err("a compressed block without its length".to_owned());
-    };
-    let length = u32_at(length, 0) as usize;
-    if length > packed.len().saturating_mul(MOST_EXPANSION) {
-        return Err(format!(
-            "{} bytes cannot have been {length} before compression",
-            packed.len()
-        ));
-    }
-    let unpacked = match compression {
-        1 => lz4_flex::block::decompress(packed, length).map_err(|error| error.to_string())?,
-        #[cfg(feature = "zstd")]
-        2 => zstd::bulk::decompress(packed, length).map_err(|error| error.to_string())?,
-        other => {
-            return Err(format!(
-                "compression {other} is unknown to this program, or was not built in"
-            ));
-        }
-    };
-    if unpacked.len() != length {
-        return Err(format!("{} bytes; expected {length}", unpacked.len()));
-    }
-    Ok(unpacked.into())
-}
-
-/// Compresses a block, if that saves an eighth; `None` otherwise.
-pub(crate) fn compress(compression: Compression, bytes: &[u8]) -> Option<Vec<u8>> {
-    let packed = match compression {
-        Compression::None => return None,
-        Compression::Lz4 => lz4_flex::block::compress(bytes),
-        #[cfg(feature = "zstd")]
-        Compression::Zstd => zstd::bulk::compress(bytes, 1).ok()?,
-        // Refused when the options were checked.
-        #[cfg(not(feature = "zstd"))]
-        Compression::Zstd => return None,
-    };
-    let worth_it = packed.len() + 4 <= bytes.len() - bytes.len() / 8;
-    worth_it.then(|| [&(bytes.len() as u32).to_le_bytes()[..], &packed].concat())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn properties_read_back_and_cut_ones_are_refused() {
-        let properties = Properties {
-            entries: 300,
-            smallest_sequence: u64::MAX,
-            comparator: "bytes".to_owned(),
-            first_key: b"a".to_vec(),
-            last_key: vec![0; 200],
-            ..Properties::default()
-        };
-        let bytes = properties.encode();
-        assert_eq!(Properties::decode(&bytes), Some(properties));
-        for length in 0..bytes.len() {
-            assert_eq!(Properties::decode(&bytes[..length]), None);
-        }
-    }
-
-    #[test]
-    fn compressed_blocks_come_back_and_lengths_are_not_believed() {
-        let bytes = b"pointer pointer pointer pointer pointer pointer".repeat(9);
-        let packed = compress(Compression::Lz4, &bytes).unwrap();
-        assert!(packed.len() < bytes.len());
-        assert_eq!(&*decompress(1, &packed).unwrap(), &bytes[..]);
-        let mut huge = packed.clone();
-        huge[..4].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert!(
-            decompress(1, &huge)
-                .unwrap_err()
-                .contains("cannot have been")
-        );
-        assert!(
-            decompress(9, &packed)
-                .unwrap_err()
-                .contains("compression 9")
-        );
-        let random: Vec<u8> = (0..200u32)
-            .map(|n| (n.wrapping_mul(0x9e37_79b1) >> 24) as u8)
-            .collect();
-        assert_eq!(compress(Compression::Lz4, &random), None);
     }
 }

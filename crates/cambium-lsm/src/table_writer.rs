@@ -18,7 +18,9 @@ use crate::format::{
     BlockHandle, FORMAT_VERSION, Footer, TABLE_MAGIC, compression_byte, table_name,
 };
 use crate::options::Compression;
-use crate::table::{Properties, block_trailer, compress, encode_tombstone};
+use crate::properties::Properties;
+use crate::stored_block::{block_trailer, compress};
+use crate::table::encode_tombstone;
 use crate::tombstones::RangeTombstones;
 use crate::tree::Context;
 use crate::version::{KeyRange, TableMetadata, UpperBound};

@@ -27,34 +27,31 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cambium_base::{Durability, Result, SequenceNumber};
+use cambium_base::Result;
 use cambium_io::{Advice, StepOutcome};
-use cambium_lsm::{Lookup, Relocation};
-use cambium_storage::record::RecordHeader;
+use cambium_lsm::Lookup;
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 
 use crate::core::{Core, lock};
-use crate::format::{FLAG_MOVED, SegmentKind, Stored, ValuePointer, kind};
+use crate::format::{SegmentKind, Stored, ValuePointer, kind};
 use crate::ledger::Account;
+use crate::moving::{LiveValue, WRITE_BYTES};
 use crate::note::{self, NoteItem};
 use crate::options::Policy;
 use crate::seeded_bug::SeededBug;
 use crate::segment::Segment;
-use crate::value_log::{LogEntry, segment_item};
 
 /// Live values that are sorted and moved together, bytes.
 const WINDOW_BYTES: u64 = 16 << 20;
 /// Records that the tree is asked about together.
 const BATCH_RECORDS: usize = 256;
-/// Appended to a moved segment before it is handed over.
-const WRITE_BYTES: usize = 1 << 20;
 
 /// What the collection lock guards.
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
     run: Option<Run>,
     /// The moved segment that is being filled.
-    output: Option<Arc<Segment>>,
+    pub output: Option<Arc<Segment>>,
     /// Collected, and still known to the manifest.
     dropping: BTreeSet<u32>,
     /// Segments with damage: what is live in them cannot be told.
@@ -73,22 +70,6 @@ struct Run {
     highest_session: u32,
     window: Vec<LiveValue>,
     window_bytes: u64,
-}
-
-/// A value that the tree points to.
-#[derive(Debug)]
-struct LiveValue {
-    full_key: Vec<u8>,
-    value: Vec<u8>,
-    sequence: u64,
-    pointer: ValuePointer,
-}
-
-impl LiveValue {
-    fn log_entry(&self) -> LogEntry<'_> {
-        let key = &self.full_key;
-        LogEntry::new(kind::PUT, key.len() as u32, key, &self.value)
-    }
 }
 
 /// Busy time of each phase, and what was moved.
@@ -319,7 +300,7 @@ impl Core {
         Ok(true)
     }
 
-    fn since(&self, started: Duration) -> Duration {
+    pub fn since(&self, started: Duration) -> Duration {
         let now = self.environment.clock.monotonic();
         now.saturating_sub(started)
     }
@@ -345,187 +326,6 @@ impl Core {
             }
         }
         work.search += self.since(started);
-        Ok(())
-    }
-
-    /// Appends live values to the moved segment in key order, syncs them, and
-    /// has the tree point there.
-    fn move_window(
-        self: &Arc<Self>,
-        collector: &mut Collector,
-        mut window: Vec<LiveValue>,
-        work: &mut Work,
-    ) -> Result<()> {
-        let started = self.environment.clock.monotonic();
-        window.sort_unstable_by(|one, other| one.full_key.cmp(&other.full_key));
-        work.sort += self.since(started);
-        if self.has_bug(SeededBug::CollectionReinserts) {
-            return self.reinsert(&window);
-        }
-        let mut rest = window.as_slice();
-        while !rest.is_empty() {
-            let started = self.environment.clock.monotonic();
-            let bytes = rest[0].log_entry().record_bytes();
-            let output = self.output_for(collector, bytes)?;
-            let moved = self.append_moved(&output, rest)?;
-            let (part, left) = rest.split_at(moved.len());
-            rest = left;
-            work.bytes_written += moved.iter().map(|&(_, bytes)| bytes).sum::<u64>();
-            work.values += part.len() as u64;
-            work.write += self.since(started);
-            let started = self.environment.clock.monotonic();
-            if !self.has_bug(SeededBug::MovedUnsynced) {
-                output.log.sync().map_err(|error| self.poisoned(error))?;
-                self.environment
-                    .file_system
-                    .sync_directory(&self.path)
-                    .map_err(|error| self.poisoned(error))?;
-            }
-            self.relocate(&output, part, &moved)?;
-            work.flush += self.since(started);
-        }
-        Ok(())
-    }
-
-    /// The moved segment that takes a record of `bytes` more.
-    fn output_for(&self, collector: &mut Collector, bytes: u64) -> Result<Arc<Segment>> {
-        if let Some(output) = &collector.output {
-            let end = output.log.end();
-            if end.saturating_add(bytes) <= self.moved_segment_bytes() {
-                return Ok(output.clone());
-            }
-            // Space that was taken ahead goes back.
-            output
-                .log
-                .cut_back(end)
-                .map_err(|error| self.poisoned(error))?;
-        }
-        let mut writer = lock(&self.writer);
-        let output = self
-            .new_segment(&mut writer, SegmentKind::Moved)
-            .map_err(|error| self.unless_full(error))?;
-        self.change_segments(|segments| {
-            segments.insert(output.number, output.clone());
-        });
-        collector.output = Some(output.clone());
-        Ok(output)
-    }
-
-    fn moved_segment_bytes(&self) -> u64 {
-        self.segment_target(self.ledger.state().total_and_live().1)
-    }
-
-    /// Appends as many values as the segment takes, at least one; answers where
-    /// each went, and its bytes.
-    fn append_moved(&self, output: &Segment, values: &[LiveValue]) -> Result<Vec<(u64, u64)>> {
-        let (session, synced_through) = {
-            let writer = lock(&self.writer);
-            (writer.session, writer.synced_through)
-        };
-        let most = self.moved_segment_bytes();
-        let start = output.log.end();
-        let mut end = start;
-        let mut count = 0;
-        for value in values {
-            let bytes = value.log_entry().record_bytes();
-            if count > 0 && end + bytes > most {
-                break;
-            }
-            end += bytes;
-            count += 1;
-        }
-        let written = (|| {
-            output.log.reserve(end - start)?;
-            let mut moved = Vec::with_capacity(count);
-            for value in &values[..count] {
-                let header = RecordHeader {
-                    kind: kind::PUT,
-                    flags: FLAG_MOVED,
-                    sequence: SequenceNumber(value.sequence),
-                    synced_through: SequenceNumber(synced_through),
-                    session,
-                    auxiliary: value.full_key.len() as u32,
-                    ..RecordHeader::default()
-                };
-                let offset = output.log.append(&header, &[&value.full_key, &value.value]);
-                moved.push((offset, value.log_entry().record_bytes()));
-                if output.log.buffered_bytes() >= WRITE_BYTES {
-                    output.log.flush()?;
-                }
-            }
-            output.log.flush()?;
-            Ok(moved)
-        })();
-        match written {
-            Ok(moved) => {
-                self.counters
-                    .moved_bytes
-                    .fetch_add(end - start, Ordering::Relaxed);
-                Ok(moved)
-            }
-            Err(error) => {
-                let error = self.unless_full(error);
-                if error.is_no_space() {
-                    output
-                        .log
-                        .cut_back(start)
-                        .map_err(|failure| self.poisoned(failure))?;
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// Has the tree point to the moved records.
-    fn relocate(&self, output: &Segment, values: &[LiveValue], moved: &[(u64, u64)]) -> Result<()> {
-        // The next note must know the segment before any table points into it,
-        // and must never think less of it alive than there is.
-        let all: u64 = moved.iter().map(|&(_, bytes)| bytes).sum();
-        output.add_value_bytes(all);
-        lock(&self.writer).pending.push(segment_item(output));
-        let mut not_needed = 0;
-        let mut outcome = Ok(());
-        for (value, &(offset, bytes)) in values.iter().zip(moved) {
-            let to = ValuePointer {
-                segment: output.number,
-                offset,
-                ..value.pointer
-            };
-            let relocated = match outcome {
-                Err(_) => Ok(Relocation::Superseded),
-                Ok(()) => self.tree.relocate(
-                    &value.full_key,
-                    value.sequence,
-                    &value.pointer.encode(),
-                    &to.encode(),
-                ),
-            };
-            match relocated {
-                Ok(Relocation::Done) => {}
-                Ok(_) => not_needed += bytes,
-                Err(error) => {
-                    not_needed += bytes;
-                    outcome = Err(error);
-                }
-            }
-        }
-        if not_needed > 0 {
-            lock(&self.writer).pending.push(NoteItem::Garbage {
-                segment: output.number,
-                bytes: not_needed,
-            });
-        }
-        outcome
-    }
-
-    /// What [`SeededBug::CollectionReinserts`] does.
-    fn reinsert(&self, window: &[LiveValue]) -> Result<()> {
-        let mut writer = lock(&self.writer);
-        for value in window {
-            let entry = [value.log_entry()];
-            let appended = self.append(&mut writer, &entry, Durability::Written)?;
-            self.apply(&appended, &entry, 0);
-        }
         Ok(())
     }
 

@@ -20,7 +20,7 @@ use cambium_storage::record::{RecordHeader, record_bytes};
 use crate::core::{Core, lock};
 use crate::format::{ALIGNMENT, LARGEST_SEGMENT, SegmentKind, kind};
 use crate::note::{self, Head, NoteItem, SegmentNote};
-use crate::options::Tuning;
+use crate::pace::Pace;
 use crate::seeded_bug::SeededBug;
 use crate::segment::Segment;
 
@@ -58,53 +58,6 @@ pub(crate) struct Writer {
     /// with them.
     pub unsaid: Vec<u8>,
 }
-
-/// When to seal the write buffer by bytes of log, and where to end segments.
-///
-/// What is overwritten becomes known garbage only when the tables that hold it are
-/// merged. Where writers mostly add keys, large write buffers are best; where they
-/// overwrite, small ones, so that garbage is known before it is as much as what is
-/// live. Which it is shows in the share of the log that jobs tell to be garbage.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pace {
-    /// Bytes of log after which the write buffer is sealed.
-    pub seal_at: u64,
-    /// Bytes of live records when the write buffer was last sealed.
-    live: u64,
-    /// Garbage told when the write buffer was last sealed.
-    garbage_told: u64,
-    /// Of the bytes logged lately, how many made garbage: 0.0 to about 1.0.
-    garbage_share: f64,
-}
-
-impl Pace {
-    /// As of an opening, or of a seal after `logged` bytes.
-    fn after(&self, logged: u64, live: u64, garbage_told: u64, tuning: &Tuning) -> Pace {
-        let told = garbage_told.saturating_sub(self.garbage_told);
-        let share = match logged {
-            0 => self.garbage_share,
-            logged => (self.garbage_share + told as f64 / logged as f64) / 2.0,
-        };
-        let room = live / 100 * (tuning.space_limit - 100);
-        let seal_at = match share < MUCH_GARBAGE {
-            true => room.max(FIRST_SEAL_BYTES),
-            false => (room / 8).max(LEAST_SEGMENT_BYTES.min(tuning.segment_bytes)),
-        };
-        Pace {
-            seal_at: seal_at.min(tuning.replay_bytes),
-            live,
-            garbage_told,
-            garbage_share: share,
-        }
-    }
-}
-
-/// Share of the log from which on writers are taken to overwrite.
-const MUCH_GARBAGE: f64 = 0.1;
-/// A write buffer is sealed after so much log at first.
-const FIRST_SEAL_BYTES: u64 = 64 << 20;
-/// Segments of small stores end here: a sixteenth of what is live.
-const LEAST_SEGMENT_BYTES: u64 = 4 << 20;
 
 /// One record to be.
 #[derive(Clone, Copy, Debug)]
@@ -353,7 +306,7 @@ impl Core {
         if let Some(active) = &writer.active {
             let end = active.log.end();
             let empty = end == active.log.geometry().first_offset;
-            let most = self.segment_target(writer.pace.live + writer.logged);
+            let most = self.segment_target(writer.pace.live() + writer.logged);
             let fits = end.saturating_add(bytes) <= most || empty;
             if fits || bytes == 0 {
                 return Ok(active.clone());
@@ -362,22 +315,6 @@ impl Core {
         self.roll(writer)?;
         let active = writer.active.clone();
         active.ok_or_else(|| Error::LimitExceeded("no segment is open".to_string()))
-    }
-
-    /// Where segments end while so many bytes are live: small stores have small
-    /// ones, so that a segment's worth of garbage is not much of them.
-    pub fn segment_target(&self, live: u64) -> u64 {
-        let most = self.tuning.segment_bytes;
-        (live / 16).clamp(LEAST_SEGMENT_BYTES.min(most), most)
-    }
-
-    /// Computes anew when to seal; `logged` bytes went by since the last time.
-    pub fn set_pace(&self, writer: &mut Writer, logged: u64) {
-        let (live, garbage_told) = {
-            let state = self.ledger.state();
-            (state.total_and_live().1, state.garbage_told)
-        };
-        writer.pace = writer.pace.after(logged, live, garbage_told, &self.tuning);
     }
 
     /// Ends the active segment, if anything is in it, and begins another. A
