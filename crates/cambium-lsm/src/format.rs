@@ -112,7 +112,10 @@ pub(crate) fn number_in_name(name: &Path) -> Option<u64> {
     let digits = name
         .strip_prefix("table-")
         .or_else(|| name.strip_prefix("manifest-"))?;
-    digits.parse().ok()
+    let number = digits.parse().ok()?;
+    // Digits alone would be many names for one number.
+    let is_name = name == table_name(number) || name == manifest_name(number);
+    is_name.then_some(number)
 }
 
 /// Appends a number in groups of 7 bits, lowest first.
@@ -322,6 +325,16 @@ impl Root {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_names_that_files_get_have_a_number() {
+        let number = |name: &str| number_in_name(Path::new(name));
+        assert_eq!(number(&table_name(7)), Some(7));
+        assert_eq!(number(&manifest_name(1_234_567)), Some(1_234_567));
+        for name in ["table-7", "table-+00007", "table-0000007", "manifest-", "x"] {
+            assert_eq!(number(name), None, "{name}");
+        }
+    }
 
     #[test]
     fn varints_read_back_and_overlong_ones_are_refused() {

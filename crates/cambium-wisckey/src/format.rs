@@ -280,11 +280,11 @@ pub fn segment_path(folder: &Path, number: u32) -> PathBuf {
     folder.join(format!("{number:08}{FILE_SUFFIX}"))
 }
 
-/// The number in a segment's name.
+/// The number in a segment's name; `None` for every name that no segment gets.
 pub fn segment_number(name: &str) -> Option<u32> {
-    let digits = name.strip_suffix(FILE_SUFFIX)?;
-    let number = digits.parse().ok()?;
-    (digits.len() >= 8).then_some(number)
+    let number = name.strip_suffix(FILE_SUFFIX)?.parse().ok()?;
+    // Digits alone would be many names for one number.
+    (segment_path("".as_ref(), number).to_str() == Some(name)).then_some(number)
 }
 
 /// The units of a segment.
