@@ -8,7 +8,7 @@
 /// otherwise.
 const SHARE: f64 = 0.1;
 /// What the program needs to run, with a store's least buffers.
-const LEAST_BYTES: u64 = 96 << 20;
+const LEAST_BYTES: u64 = 128 << 20;
 /// What a compaction takes where there is plenty.
 const MOST_OF_COMPACTION: u64 = 64 << 20;
 
@@ -50,7 +50,7 @@ mod tests {
         assert_eq!(limit(None, 1e10), 1_000_000_000);
         assert_eq!(limit(Some(5), 1e10), 5);
         assert_eq!(told(Some(96 << 20)), "96 MiB");
-        assert!(told(None).contains("96 MiB"));
+        assert!(told(None).contains("128 MiB"));
         for bytes in [LEAST_BYTES, 10 << 30] {
             let parts: u64 = options(bytes)
                 .iter()
