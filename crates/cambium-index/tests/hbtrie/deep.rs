@@ -239,3 +239,37 @@ fn figure_6_of_the_paper() {
             .is_empty()
     );
 }
+
+/// A leaf tree of long suffixes has few entries a node. It becomes a trie while that is
+/// little work, also where keys come sorted, as a compaction puts them.
+#[test]
+fn a_leaf_tree_of_long_suffixes_is_extended_while_it_is_small() {
+    for sorted in [true, false] {
+        let mut world = World::new(TrieOptions::default(), 4096);
+        let mut random = Random(9);
+        let mut keys: Vec<Vec<u8>> = (0..6_000)
+            .map(|_| {
+                let mut key = vec![random.below(192) as u8; 8];
+                key.extend([random.below(192) as u8; 8]);
+                key.extend(random.bytes(1_008));
+                key
+            })
+            .collect();
+        if sorted {
+            keys.sort();
+        }
+        for batch in keys.chunks(300) {
+            let changes = batch.iter().map(|key| (key.clone(), true)).collect();
+            world.apply(changes);
+            let leaves = check(&world.nodes, None, &world.options, world.root)
+                .unwrap()
+                .statistics
+                .leaf_trees;
+            assert!(
+                leaves.entries <= 2_000 || leaves.entries < leaves.trees * 300,
+                "{leaves:?}"
+            );
+        }
+        world.verify();
+    }
+}

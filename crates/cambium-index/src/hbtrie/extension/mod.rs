@@ -18,6 +18,10 @@
 //!   several levels deep, see `profile`: it extends if neither gets worse and one of
 //!   them better, branches of a single document counted as plain entries.
 //!
+//!   Where suffixes are so long that a node holds few of them, the paper's rule counts
+//!   as well: a leaf tree of them takes about a node for each change, and one that is
+//!   extended late has to be taken apart all at once, with every key in memory.
+//!
 //! The same estimates choose the kind of a tree that is made anew, from a sample of its
 //! keys.
 
@@ -38,6 +42,9 @@ use profile::{Apart, Profile};
 
 /// Keys looked at to choose the kind of a new tree, at most.
 const SAMPLE: usize = 1024;
+
+/// A leaf tree whose nodes hold no more entries than this has long suffixes.
+const LONG_SUFFIX_FANOUT: u64 = 16;
 
 /// Separators that are too few to say anything.
 const FEW_SEPARATORS: usize = 32;
@@ -154,6 +161,11 @@ pub(super) fn is_due(
     if level == view.level() && children >= view.values() {
         return Ok(false);
     }
+    if analysis_of(options, reader.node_bytes(), head).leaf_fanout() <= LONG_SUFFIX_FANOUT
+        && paper_is_due(options, reader.node_bytes(), head, &separators(&view))
+    {
+        return Ok(true);
+    }
     let mut keys = if view.level() == 1 {
         separators(&view)
     } else {
@@ -252,11 +264,12 @@ fn paper_is_due(
         .windows(2)
         .filter(|pair| cut(&pair[0]) != cut(&pair[1]));
     let branches = 1 + changes.count() as u64;
+    analysis_of(options, node_bytes, head).extends(head.entries, branches)
+}
+
+/// The paper's formulas for a leaf tree.
+fn analysis_of(options: &TrieOptions, node_bytes: usize, head: Head<'_>) -> Analysis {
     let mean = head.key_bytes / head.entries.max(1);
-    Analysis::new(
-        node_bytes,
-        chunk,
-        usize::try_from(mean).unwrap_or(usize::MAX),
-    )
-    .extends(head.entries, branches)
+    let mean = usize::try_from(mean).unwrap_or(usize::MAX);
+    Analysis::new(node_bytes, options.chunk_bytes, mean)
 }
