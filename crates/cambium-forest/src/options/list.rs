@@ -65,7 +65,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "bytes",
         "4MiB",
         false,
-        "Memory that a flush works in, beside the write buffer and the caches: it goes into the index in pieces of this much. Smaller writes the nodes between pieces more than once; leave it alone.",
+        "Memory that a flush works in, beside the write buffer and the caches: it goes into the index in pieces of this much. Unless it is set, no more than a quarter of write_buffer_bytes, and 256KiB at least. Smaller writes the nodes between pieces more than once; leave it alone.",
     ),
     spec(
         "cache_bytes",

@@ -233,6 +233,9 @@ impl Tuning {
             Some(text) => text.parse()?,
         };
         let most = 1 << 50;
+        let write_buffer_bytes = options.take_ranged("write_buffer_bytes", 16 << 20, 1, most)?;
+        // Who has little memory for writes has little for flushes.
+        let flush_bytes = (write_buffer_bytes / 4).clamp(LEAST_FLUSH_BYTES, 4 << 20);
         Ok(Tuning {
             write_buffer_entries: options.take_ranged(
                 "write_buffer_entries",
@@ -240,14 +243,14 @@ impl Tuning {
                 1,
                 1 << 32,
             )?,
-            write_buffer_bytes: options.take_ranged("write_buffer_bytes", 16 << 20, 1, most)?,
+            write_buffer_bytes,
             write_buffer_log_bytes: options.take_ranged(
                 "write_buffer_log_bytes",
                 256 << 20,
                 1 << 10,
                 most,
             )?,
-            flush_bytes: options.take_ranged("flush_bytes", 4 << 20, 1, most)?,
+            flush_bytes: options.take_ranged("flush_bytes", flush_bytes, 1, most)?,
             cache_bytes: take_cache(options, most)?,
             read_ahead: options.take_ranged("read_ahead", 32, 1, 1024)? as usize,
             buffer_bytes: options.take_ranged("buffer_bytes", 1 << 20, 0, 1 << 30)? as usize,
@@ -261,6 +264,9 @@ impl Tuning {
         })
     }
 }
+
+/// What a flush works in by itself, however small the write buffer is.
+const LEAST_FLUSH_BYTES: u64 = 256 << 10;
 
 fn take_cache(options: &mut OptionValues, most: u64) -> Result<Option<u64>> {
     match options.take("cache_bytes") {
