@@ -9,13 +9,11 @@
 //! Several keys are looked up together: the tries level by level, each level's
 //! missing nodes in one batch, then all documents in one batch.
 
-use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
 use cambium_base::{Result, Value};
-use cambium_io::{AlignedBuffer, BatchOptions, FileSystem, ReadQueue, ReadRequest};
+use cambium_io::{AlignedBuffer, BatchOptions, ReadRequest};
 
 use crate::blocks::{BLOCK_BYTES, Missing};
 use crate::buffer::Lookup;
@@ -54,18 +52,6 @@ fn buffered_at(view: &View, namespace: u16, key: &[u8], sequence: u64) -> Buffer
         }
     }
     Buffered::Unknown
-}
-
-/// A queue for batched reads. Making one costs tens of microseconds and system
-/// calls, so each thread keeps the one it used last.
-struct KeptQueue {
-    queue: Box<dyn ReadQueue>,
-    options: BatchOptions,
-    file_system: Weak<dyn FileSystem>,
-}
-
-thread_local! {
-    static QUEUE: RefCell<Option<KeptQueue>> = const { RefCell::new(None) };
 }
 
 /// A range of the file that is read at once.
@@ -310,46 +296,28 @@ impl Core {
         places: &[(u64, usize)],
         mut take: impl FnMut(usize, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let mut queue = self.take_queue(BatchOptions {
+        let options = BatchOptions {
             backend: self.tuning.backend,
             depth: self.tuning.batch,
-        })?;
+        };
         let alignment = database.batched.alignment();
-        let unit = alignment.offset as u64;
         let requests = places.iter().enumerate().map(|(tag, &(offset, length))| {
-            let start = offset / unit * unit;
-            let end = (offset + length as u64).next_multiple_of(unit);
+            let (start, whole) = alignment.around(offset, offset + length as u64);
             ReadRequest {
                 file: database.batched.clone(),
                 offset: start,
-                buffer: AlignedBuffer::new((end - start) as usize, alignment.memory.max(8)),
+                buffer: AlignedBuffer::new(whole, alignment.memory.max(8)),
                 tag: tag as u64,
             }
         });
-        cambium_io::batch::read_all(&mut *queue.queue, requests, |completion| {
+        let file_system = &self.environment.file_system;
+        cambium_io::read_all_kept(file_system, options, requests, |completion| {
             let count = completion.result?;
             let (offset, length) = places[completion.tag as usize];
-            let skipped = (offset % unit) as usize;
+            let (start, _) = alignment.around(offset, offset);
+            let skipped = (offset - start) as usize;
             let found = completion.buffer[..count].get(skipped..).unwrap_or(&[]);
             take(completion.tag as usize, &found[..found.len().min(length)])
-        })?;
-        QUEUE.with_borrow_mut(|kept| *kept = Some(queue));
-        Ok(())
-    }
-
-    /// The queue that this thread used last, if it fits, or a new one.
-    fn take_queue(&self, options: BatchOptions) -> Result<KeptQueue> {
-        let kept = QUEUE.with_borrow_mut(Option::take);
-        let file_system = Arc::downgrade(&self.environment.file_system);
-        if let Some(kept) = kept {
-            if kept.options == options && Weak::ptr_eq(&kept.file_system, &file_system) {
-                return Ok(kept);
-            }
-        }
-        Ok(KeptQueue {
-            queue: self.environment.file_system.read_queue(options)?,
-            options,
-            file_system,
         })
     }
 

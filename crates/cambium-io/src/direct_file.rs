@@ -155,9 +155,9 @@ impl File for DirectFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let start = offset / self.unit * self.unit;
+        let end = offset + buffer.len() as u64;
+        let (start, whole) = self.inner.alignment().around(offset, end);
         let skipped = (offset - start) as usize;
-        let whole = (skipped + buffer.len()).next_multiple_of(self.unit as usize);
         let mut read = |units: &mut AlignedBuffer| {
             let count = self.inner.read_at(units, start)?;
             let found = units[..count].get(skipped..).unwrap_or_default();

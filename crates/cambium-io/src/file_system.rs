@@ -132,6 +132,20 @@ impl Alignment {
         memory: 1,
         offset: 1,
     };
+
+    /// The least range of whole units that holds a range: where it starts, and
+    /// its length.
+    ///
+    /// ```
+    /// let sectors = cambium_io::Alignment { memory: 512, offset: 512 };
+    /// assert_eq!(sectors.around(600, 1025), (512, 1024));
+    /// assert_eq!(cambium_io::Alignment::NONE.around(600, 1025), (600, 425));
+    /// ```
+    pub fn around(self, start: u64, end: u64) -> (u64, usize) {
+        let unit = self.offset as u64;
+        let whole = start / unit * unit;
+        (whole, (end.next_multiple_of(unit) - whole) as usize)
+    }
 }
 
 /// What will be done with a range of a file.

@@ -22,7 +22,7 @@ use cambium_io::{
     ReadRequest, StepOutcome,
 };
 
-use super::plan::{Plan, Span};
+use super::plan::Plan;
 use super::settings::Settings;
 use crate::core::lock;
 use crate::database::Database;
@@ -291,7 +291,7 @@ impl Reader {
         let alignment = self.file.alignment();
         let mut pieces: Vec<Option<Piece>> = plan.spans.iter().map(|_| None).collect();
         let requests = plan.spans.iter().enumerate().map(|(number, span)| {
-            let (start, length) = aligned(span, alignment.offset as u64);
+            let (start, length) = alignment.around(span.start, span.end);
             ReadRequest {
                 file: self.file.clone(),
                 offset: start,
@@ -304,7 +304,8 @@ impl Reader {
             let filled = completion.result?;
             bytes += filled as u64;
             let number = completion.tag as usize;
-            let (start, _) = aligned(&plan.spans[number], alignment.offset as u64);
+            let span = &plan.spans[number];
+            let (start, _) = alignment.around(span.start, span.end);
             pieces[number] = Some(Piece {
                 start,
                 filled,
@@ -358,10 +359,4 @@ pub(super) fn is_mostly_cached(database: &Database) -> bool {
     let cached = cambium_io::resident_pages(&**database.log.file());
     let pages = cached.ok().flatten().unwrap_or(u64::MAX);
     pages.saturating_mul(PAGE_BYTES) > database.log.end() / 2
-}
-
-/// A span's start and length in units that direct reads demand.
-fn aligned(span: &Span, unit: u64) -> (u64, usize) {
-    let start = span.start / unit * unit;
-    (start, (span.end.next_multiple_of(unit) - start) as usize)
 }
