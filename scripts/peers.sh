@@ -25,6 +25,8 @@ libleveldb.so.1d libleveldb1d libsnappy1v5
 libkyotocabinet.so.16 libkyotocabinet16v5 liblzo2-2
 liblmdb.so.0 liblmdb0
 libsqlite3.so.0 libsqlite3-0
+libdb-5.3.so libdb5.3
+libtokyocabinet.so.9 libtokyocabinet9 libbz2-1.0 zlib1g
 '
 
 # The artifact, what is taken out of it, and the library's checksum.

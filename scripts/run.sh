@@ -164,7 +164,7 @@ for store in leveldb rocksdb kyotocabinet lmdb sqlite; do
 done
 if [ -z "$found" ]; then
     echo "   no other store is found here, so forest and zdb stand beside a map in memory;"
-    echo "   \`make peers\` fetches LevelDB, RocksDB, Kyoto Cabinet, LMDB and SQLite"
+    echo "   \`make peers\` fetches LevelDB, RocksDB, Berkeley DB, Kyoto and Tokyo Cabinet, LMDB, SQLite"
     found=,memory
 fi
 # Seconds each, and rounds that a claim would need more of: this is a glimpse.

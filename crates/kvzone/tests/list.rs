@@ -32,7 +32,9 @@ fn every_store_is_found_with_a_version_or_missing_with_a_remedy() {
         "leveldb",
         "rocksdb",
         "rocksdb-blob",
+        "berkeleydb",
         "kyotocabinet",
+        "tokyocabinet",
         "lmdb",
         "sqlite",
     ] {

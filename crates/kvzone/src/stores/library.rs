@@ -310,6 +310,34 @@ macro_rules! functions {
             }
         }
     };
+    // The same for libraries that have one list of functions under several
+    // prefixes: the prefix is an argument of `resolve`.
+    (
+        $(#[$about:meta])*
+        struct $name:ident, prefix of the caller {
+            $($function:ident($($argument:ty),* $(,)?) $(-> $answer:ty)?;)*
+        }
+    ) => {
+        $(#[$about])*
+        pub(super) struct $name {
+            $(pub(super) $function: unsafe extern "C" fn($($argument),*) $(-> $answer)?,)*
+        }
+
+        impl $name {
+            pub(super) fn resolve(
+                library: &$crate::stores::library::Library,
+                prefix: &str,
+            ) -> std::result::Result<Self, String> {
+                Ok($name {
+                    $($function: {
+                        let name = format!("{prefix}{}", stringify!($function));
+                        // SAFETY: as above.
+                        unsafe { library.symbol(&name) }?
+                    },)*
+                })
+            }
+        }
+    };
 }
 pub(super) use functions;
 

@@ -4,8 +4,8 @@
 //!  all() ─▶ cambium.rs                 every engine of ours
 //!           couchstore.rs              one of them, set like an older one
 //!           leveldb.rs, rocksdb.rs   ─┐
-//!           kyotocabinet, lmdb, sqlite ├─▶ library.rs   found and loaded here,
-//!                                    ─┘                 or named as missing
+//!           berkeleydb, lmdb, sqlite  ├─▶ library.rs   found and loaded here,
+//!           kyotocabinet, tokyocabinet ─┘                or named as missing
 //!           kvzone_core::calibration   what measuring itself costs
 //! ```
 //!
@@ -22,6 +22,8 @@ use kvzone_core::error::{Error, Result};
 
 #[cfg(test)]
 mod agreement;
+#[allow(unsafe_code)]
+mod berkeleydb;
 mod broken;
 mod cambium;
 #[cfg(test)]
@@ -42,6 +44,8 @@ mod rocksdb;
 mod settings;
 #[allow(unsafe_code)]
 mod sqlite;
+#[allow(unsafe_code)]
+mod tokyocabinet;
 
 /// Every store, ours first, those for calibration last; those whose library is
 /// missing too.
@@ -56,7 +60,9 @@ pub(crate) fn all() -> Vec<Box<dyn Adapter>> {
     stores.push(Box::new(leveldb::LevelDb));
     stores.push(Box::new(rocksdb::RocksDb::PLAIN));
     stores.push(Box::new(rocksdb::RocksDb::BLOB));
+    stores.push(Box::new(berkeleydb::BerkeleyDb));
     stores.push(Box::new(kyotocabinet::KyotoCabinet));
+    stores.push(Box::new(tokyocabinet::TokyoCabinet));
     stores.push(Box::new(lmdb::Lmdb));
     stores.push(Box::new(sqlite::Sqlite));
     stores.extend(calibration::all());
