@@ -19,7 +19,8 @@ pub struct Engines {
     kinds: Arc<Vec<Arc<dyn EngineKind>>>,
 }
 
-/// The engines this library comes with.
+/// The engines this library comes with: those whose feature is on, which all are
+/// unless Cargo is told otherwise (`default-features = false, features = ["wisckey"]`).
 ///
 /// ```
 /// let names: Vec<&str> = cambium::engines().iter().map(|kind| kind.name()).collect();
@@ -28,9 +29,13 @@ pub struct Engines {
 pub fn engines() -> Engines {
     Engines {
         kinds: Arc::new(vec![
+            #[cfg(feature = "forest")]
             Arc::new(cambium_forest::Forest),
+            #[cfg(feature = "wisckey")]
             Arc::new(cambium_wisckey::Wisckey),
+            #[cfg(feature = "zdb")]
             Arc::new(cambium_zdb::Zdb),
+            #[cfg(feature = "alphard")]
             Arc::new(cambium_alphard::Alphard),
         ]),
     }
