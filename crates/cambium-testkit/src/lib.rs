@@ -11,10 +11,12 @@
 //! | [`broken`] | file systems that break their contract, which the suites must notice |
 //! | [`golden`] | golden files, traces of operations, fixtures of earlier formats |
 //! | [`counted`] | what reaches the device |
+//! | [`c_programs`] | C and C++ programs that use the shared libraries, under AddressSanitizer too |
 //! | [`subject`] | an engine with the options it is tested under |
 #![forbid(unsafe_code)]
 
 pub mod broken;
+pub mod c_programs;
 pub mod conformance;
 pub mod counted;
 pub mod crash;

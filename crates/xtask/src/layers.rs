@@ -19,17 +19,23 @@ const TESTKIT: &str = "cambium-testkit";
 /// Where each crate stands. The higher may import the lower.
 pub const LAYERS: &[(u8, &str, &[&str])] = &[
     // xtask is the house's own tool: it may import any crate, and none imports it.
-    (8, "house tools", &["xtask"]),
+    (9, "house tools", &["xtask"]),
     (
-        7,
+        8,
         "what people run and link",
         &[
             "cambium-cli",
             "kvzone",
             "cambium-server",
             "cambium-ffi",
+            "cambium-leveldb",
             "cambium-python",
         ],
+    ),
+    (
+        7,
+        "what bindings to other languages share",
+        &["cambium-bindings"],
     ),
     (6, "the facade", &["cambium"]),
     (

@@ -1,0 +1,176 @@
+//! What crosses the border to C: pointers with lengths, text, memory that the
+//! other side frees.
+//!
+//! This is the one module of the crate with unsafe code. Each function says
+//! what its caller must have been promised by the C program; the functions that
+//! are exported to C hand those promises on from the header's words. What can
+//! be checked is checked: null pointers are errors, or are left alone where they
+//! mean "I don't want it".
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, OsStr, c_char, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use cambium::{Error, Result};
+
+/// The bytes that a pointer and a length stand for; null is fine where the
+/// length is 0.
+///
+/// # Errors
+/// `InvalidArgument` for null with a length, or a length that nothing can have.
+///
+/// # Safety
+/// A pointer that is not null points to `length` bytes that nobody writes
+/// while `'a` lasts.
+pub unsafe fn bytes<'a>(start: *const c_char, length: usize, what: &str) -> Result<&'a [u8]> {
+    if length == 0 {
+        return Ok(&[]);
+    }
+    if start.is_null() {
+        return Err(Error::InvalidArgument(format!(
+            "the {what} is a null pointer with a length of {length}"
+        )));
+    }
+    if isize::try_from(length).is_err() {
+        return Err(Error::InvalidArgument(format!(
+            "the {what} has a length of {length}: no memory is that large"
+        )));
+    }
+    // SAFETY: not null, no longer than isize::MAX, and the caller promises the rest.
+    Ok(unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) })
+}
+
+/// The bytes before the terminating zero.
+///
+/// # Errors
+/// `InvalidArgument` for null.
+///
+/// # Safety
+/// A pointer that is not null points to bytes that end with a zero, which
+/// nobody writes while `'a` lasts.
+pub unsafe fn terminated<'a>(start: *const c_char, what: &str) -> Result<&'a [u8]> {
+    if start.is_null() {
+        return Err(Error::InvalidArgument(format!(
+            "the {what} is a null pointer"
+        )));
+    }
+    // SAFETY: not null, and the caller promises the rest.
+    Ok(unsafe { CStr::from_ptr(start) }.to_bytes())
+}
+
+/// A zero-terminated UTF-8 text.
+///
+/// # Errors
+/// `InvalidArgument` for null and for what is no UTF-8.
+///
+/// # Safety
+/// As of [`terminated`].
+pub unsafe fn text<'a>(start: *const c_char, what: &str) -> Result<&'a str> {
+    // SAFETY: the caller promises what it asks for.
+    let bytes = unsafe { terminated(start, what) }?;
+    std::str::from_utf8(bytes)
+        .map_err(|error| Error::InvalidArgument(format!("the {what} is no UTF-8: {error}")))
+}
+
+/// A zero-terminated path.
+///
+/// # Errors
+/// `InvalidArgument` for null and for the empty path.
+///
+/// # Safety
+/// As of [`terminated`].
+pub unsafe fn path<'a>(start: *const c_char) -> Result<&'a Path> {
+    // SAFETY: the caller promises what it asks for.
+    let bytes = unsafe { terminated(start, "path") }?;
+    if bytes.is_empty() {
+        return Err(Error::InvalidArgument("the path is empty".to_string()));
+    }
+    Ok(Path::new(OsStr::from_bytes(bytes)))
+}
+
+/// Gives an out-parameter its value; nothing where it is null.
+///
+/// # Safety
+/// A pointer that is not null is one to a `T` (its old value is not dropped)
+/// that nobody else uses meanwhile.
+pub unsafe fn set<T>(out: *mut T, value: T) {
+    if !out.is_null() {
+        // SAFETY: not null, and the caller promises the rest.
+        unsafe { out.write(value) };
+    }
+}
+
+/// A copy of bytes in memory from `malloc`, with a zero behind the last, for
+/// the other side to free; null where there is no memory.
+pub fn allocate(bytes: &[u8]) -> *mut c_char {
+    // SAFETY: malloc takes any size; this one is at least 1.
+    let start = unsafe { libc::malloc(bytes.len().saturating_add(1)) }.cast::<u8>();
+    if start.is_null() {
+        return std::ptr::null_mut();
+    }
+    // SAFETY: the new memory is of one byte more than these, and apart from them.
+    unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    // SAFETY: the new memory is of one byte more than these.
+    let last = unsafe { start.add(bytes.len()) };
+    // SAFETY: that byte is ours.
+    unsafe { last.write(0) };
+    start.cast()
+}
+
+/// Frees what [`allocate`], or the other side's `malloc`, gave; null is fine.
+///
+/// # Safety
+/// The pointer is null or came from `malloc` and was not freed since.
+pub unsafe fn free(start: *mut c_void) {
+    // SAFETY: the caller promises what free asks for.
+    unsafe { libc::free(start) };
+}
+
+/// Calls, and turns a panic into an answer: nothing unwinds into C.
+pub fn guarded<T>(call: impl FnOnce() -> T, otherwise: impl FnOnce(Error) -> T) -> T {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(answer) => answer,
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+            let text = text.unwrap_or_else(|| "no message".to_string());
+            otherwise(Error::InvalidArgument(format!(
+                "the library has a fault, please report it: {text}"
+            )))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn null_is_an_error_where_bytes_are_needed() {
+        // SAFETY: null is allowed.
+        assert_eq!(unsafe { bytes(std::ptr::null(), 0, "key") }.unwrap(), b"");
+        // SAFETY: null is allowed.
+        assert!(unsafe { bytes(std::ptr::null(), 1, "key") }.is_err());
+        // SAFETY: null is allowed.
+        assert!(unsafe { path(std::ptr::null()) }.is_err());
+        // SAFETY: null is allowed.
+        unsafe { set(std::ptr::null_mut(), 7) };
+    }
+
+    #[test]
+    fn what_is_allocated_ends_with_a_zero() {
+        let copy = allocate(b"oak");
+        // SAFETY: it was made just now, with a zero at its end.
+        assert_eq!(unsafe { terminated(copy, "copy") }.unwrap(), b"oak");
+        // SAFETY: it came from malloc.
+        unsafe { free(copy.cast()) };
+    }
+
+    #[test]
+    fn a_panic_is_an_answer() {
+        let answer = guarded(|| panic!("lost"), |error| error.to_string());
+        assert!(answer.contains("lost"), "{answer}");
+    }
+}

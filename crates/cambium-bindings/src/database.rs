@@ -1,0 +1,442 @@
+//! A store as LevelDB's interface has it: opened by flags, read by keys of any
+//! length, walked both ways, in the order of bytes or of a comparator.
+//!
+//! A write goes to the store as it is, but for two cases: keys too long for an
+//! engine are put into their groups ([`long_keys`]), and where the program has
+//! brought a comparator, a key that it holds equal to another takes its place
+//! ([`order`]). Both read before they write, so such writes take
+//! turns.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
+
+use cambium::{
+    CompactOptions, Durability, Error, KeyRange, Operation, Options, Result, Snapshot, Store,
+    Value, WriteBatch,
+};
+
+use crate::long_keys::{self, Group};
+use crate::order::{self, OrderedKey, SortedKeys};
+use crate::properties;
+use crate::settings::Settings;
+use crate::walker::{Bounds, Walker};
+
+/// An open database.
+///
+/// ```
+/// use cambium_bindings::{Database, Settings};
+/// use cambium::Durability;
+/// # fn main() -> cambium::Result<()> {
+/// # let folder = tempfile::tempdir().expect("a folder for the example");
+/// let settings = Settings { create_if_missing: true, ..Settings::default() };
+/// let database = Database::open(folder.path(), &settings)?;
+/// database.put(b"oak", b"Quercus", Durability::Written)?;
+/// let then = database.view()?;
+/// database.delete(b"oak", Durability::Written)?;
+/// assert_eq!(then.get(b"oak")?.as_deref(), Some(&b"Quercus"[..]));
+/// # database.close()
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Database {
+    store: Store,
+    /// Writers of long keys take turns.
+    groups: Mutex<()>,
+    sorted: Option<RwLock<SortedKeys>>,
+    closed: AtomicBool,
+}
+
+/// A database at one moment, for as long as it is held.
+#[derive(Clone, Debug)]
+pub struct View {
+    snapshot: Snapshot,
+    keys: Option<SortedKeys>,
+}
+
+impl Database {
+    /// Opens, or makes, a database.
+    ///
+    /// # Errors
+    /// `NotAStore` where none is and none is to be made; `AlreadyExists` where
+    /// one is and none may be; `InvalidArgument` for another comparator than the
+    /// one it was made with; and those of [`Options::open`].
+    pub fn open(path: impl AsRef<Path>, settings: &Settings) -> Result<Database> {
+        let path = path.as_ref();
+        let wanted = settings.comparator.as_ref();
+        let wanted = wanted.map_or(order::BYTEWISE_NAME, |order| order.name());
+        let environment = settings.options.environment_used();
+        let store = match settings.options.marker(path) {
+            Ok(marker) => {
+                if settings.error_if_exists {
+                    return Err(Error::AlreadyExists {
+                        path: path.to_path_buf(),
+                        what: "it is a store, and error_if_exists is set".to_string(),
+                    });
+                }
+                let found = order::stored_name(environment, path)?;
+                if found != wanted {
+                    return Err(Error::InvalidArgument(format!(
+                        "comparator {wanted:?} does not match the one that {} was made with, {found:?}",
+                        path.display()
+                    )));
+                }
+                settings.for_engine(&marker.engine).open(path)?
+            }
+            Err(Error::NotAStore { path, what }) => {
+                if !settings.create_if_missing {
+                    let what = format!("{what}; it would be made if create_if_missing were set");
+                    return Err(Error::NotAStore { path, what });
+                }
+                let options = settings.for_engine(&settings.engine);
+                let store = options.create(&path, &settings.engine)?;
+                if wanted != order::BYTEWISE_NAME {
+                    order::store_name(environment, &path, wanted)?;
+                }
+                store
+            }
+            Err(other) => return Err(other),
+        };
+        let sorted = match &settings.comparator {
+            None => None,
+            Some(order) => {
+                let mut keys = SortedKeys::new(order.clone());
+                let view = View {
+                    snapshot: store.snapshot()?,
+                    keys: None,
+                };
+                let mut walker = view.walker(&Bounds::default());
+                walker.seek_to_first()?;
+                while let Some(key) = walker.key() {
+                    keys.insert(key);
+                    walker.next()?;
+                }
+                Some(RwLock::new(keys))
+            }
+        };
+        Ok(Database {
+            store,
+            groups: Mutex::new(()),
+            sorted,
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    /// The store itself.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The value of a key, or `None`.
+    ///
+    /// # Errors
+    /// `Closed`, `Corruption`, `Io`.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value>> {
+        if let Some(sorted) = &self.sorted {
+            let keys = sorted.read().unwrap_or_else(PoisonError::into_inner);
+            let Some(key) = keys.find(key) else {
+                // A closed database says so whatever the key.
+                return self.store.get(b"").map(|_| None);
+            };
+            return self.stored(key);
+        }
+        self.stored(key)
+    }
+
+    fn stored(&self, key: &[u8]) -> Result<Option<Value>> {
+        if long_keys::is_long(key) {
+            return stored_value(&self.store.snapshot()?, key);
+        }
+        self.store.get(key)
+    }
+
+    /// Gives a key a value.
+    ///
+    /// # Errors
+    /// Those of [`Store::put`].
+    pub fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
+        if self.sorted.is_none() && !long_keys::is_long(key) {
+            return self.store.put(key, value, durability).map(drop);
+        }
+        let mut batch = WriteBatch::new();
+        batch.put(key, value);
+        self.write(batch, durability)
+    }
+
+    /// Takes a key away; no error if it is not there.
+    ///
+    /// # Errors
+    /// Those of [`Store::put`].
+    pub fn delete(&self, key: &[u8], durability: Durability) -> Result<()> {
+        if self.sorted.is_none() && !long_keys::is_long(key) {
+            return self.store.delete(key, durability).map(drop);
+        }
+        let mut batch = WriteBatch::new();
+        batch.delete(key);
+        self.write(batch, durability)
+    }
+
+    /// Writes a batch of puts and deletes, whole or not at all.
+    ///
+    /// # Errors
+    /// Those of [`Store::write`]; `InvalidArgument` for the deletion of a range.
+    pub fn write(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
+        let Some(sorted) = &self.sorted else {
+            return self.write_stored(batch, durability);
+        };
+        let mut keys = sorted.write().unwrap_or_else(PoisonError::into_inner);
+        let mut stored = WriteBatch::new();
+        // What the batch makes of each key it names: the bytes it then has.
+        let mut changes: BTreeMap<OrderedKey, Option<Vec<u8>>> = BTreeMap::new();
+        for (_, operation) in batch.operations() {
+            let key = match operation {
+                Operation::Put { key, .. } | Operation::Delete { key } => key,
+                Operation::DeleteRange { .. } => return Err(no_ranges()),
+            };
+            let ordered = keys.ordered(key);
+            let before = match changes.get(&ordered) {
+                Some(change) => change.clone(),
+                None => keys.find(key).map(|found| found.to_vec()),
+            };
+            if let Some(before) = before.filter(|before| before != key) {
+                stored.delete(&before);
+            }
+            // An entry of the map keeps the key it was made with; take it out first.
+            changes.remove(&ordered);
+            match operation {
+                Operation::Put { value, .. } => {
+                    stored.put(key, value);
+                    changes.insert(ordered, Some(key.clone()));
+                }
+                _ => {
+                    stored.delete(key);
+                    changes.insert(ordered, None);
+                }
+            }
+        }
+        self.write_stored(stored, durability)?;
+        for (ordered, change) in changes {
+            match change {
+                Some(key) => keys.insert(&key),
+                None => keys.remove(&ordered.key),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a batch, the long keys of it into their groups.
+    fn write_stored(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
+        let is_long = |operation: &Operation| match operation {
+            Operation::Put { key, .. } | Operation::Delete { key } => long_keys::is_long(key),
+            Operation::DeleteRange { .. } => false,
+        };
+        let mut operations = batch.operations().iter();
+        if !operations.any(|(_, operation)| is_long(operation)) {
+            return self.store.write(batch, durability).map(drop);
+        }
+        let _turn = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut groups: BTreeMap<Vec<u8>, Group> = BTreeMap::new();
+        let mut stored = WriteBatch::new();
+        for (namespace, operation) in batch.into_operations() {
+            let (key, value) = match &operation {
+                Operation::Put { key, value } if long_keys::is_long(key) => (key, Some(value)),
+                Operation::Delete { key } if long_keys::is_long(key) => (key, None),
+                _ => {
+                    stored.push(namespace, operation);
+                    continue;
+                }
+            };
+            let group_key = long_keys::group_key(key);
+            if !groups.contains_key(&group_key) {
+                let group = match self.store.get(&group_key)? {
+                    Some(value) => Group::decode(&value)?,
+                    None => Group::default(),
+                };
+                groups.insert(group_key.clone(), group);
+            }
+            if let Some(group) = groups.get_mut(&group_key) {
+                group.set(key, value.map(Vec::as_slice));
+            }
+        }
+        for (key, group) in &groups {
+            match group.is_empty() {
+                true => stored.delete(key),
+                false => stored.put(key, &group.encode()),
+            };
+        }
+        self.store.write(stored, durability).map(drop)
+    }
+
+    /// The state now.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn view(&self) -> Result<View> {
+        let keys = match &self.sorted {
+            None => None,
+            Some(sorted) => {
+                let keys = sorted.read().unwrap_or_else(PoisonError::into_inner);
+                // The snapshot is of the moment at which the keys stand still.
+                let snapshot = self.store.snapshot()?;
+                return Ok(View {
+                    snapshot,
+                    keys: Some(keys.clone()),
+                });
+            }
+        };
+        Ok(View {
+            snapshot: self.store.snapshot()?,
+            keys,
+        })
+    }
+
+    /// About how many bytes on disk the entries from `from` up to `to` take.
+    ///
+    /// # Errors
+    /// `Closed`, `Io`. In the order of a comparator only the whole is known,
+    /// and it is answered for any range that is not empty.
+    pub fn approximate_size(&self, from: &[u8], to: &[u8]) -> Result<u64> {
+        let range = match &self.sorted {
+            None if from >= to => return Ok(0),
+            None => long_keys::stored_range(&KeyRange::between(from, to)),
+            Some(sorted) => {
+                let keys = sorted.read().unwrap_or_else(PoisonError::into_inner);
+                let first = keys.first(Bound::Included(from));
+                let inside = |key: &Value| keys.order().compare(key, to).is_lt();
+                if !first.is_some_and(inside) {
+                    return Ok(0);
+                }
+                KeyRange::all()
+            }
+        };
+        self.store.approximate_size(&range)
+    }
+
+    /// Gives space back. Engines compact what pays, so a range is a hint that
+    /// none of them takes.
+    ///
+    /// # Errors
+    /// Those of [`Store::compact`].
+    pub fn compact(&self) -> Result<()> {
+        self.store
+            .compact(&CompactOptions::default(), &())
+            .map(drop)
+    }
+
+    /// A property by LevelDB's name for it; see [`properties::property`].
+    ///
+    /// # Errors
+    /// What the store answers.
+    pub fn property(&self, name: &str) -> Result<Option<String>> {
+        properties::property(&self.store, name)
+    }
+
+    /// Closes it; whatever is asked of it or of its views answers `Closed`.
+    ///
+    /// # Errors
+    /// What the last sync answered.
+    pub fn close(&self) -> Result<()> {
+        self.closed.store(true, Ordering::Release);
+        self.store.close()
+    }
+
+    /// True once it was closed.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// How many entries there are, where that is known without a pass over them: by
+    /// engines that keep their keys' places in memory, and by the order of a
+    /// comparator.
+    ///
+    /// # Errors
+    /// What the store answers.
+    pub fn count(&self) -> Result<Option<u64>> {
+        if let Some(sorted) = &self.sorted {
+            let keys = sorted.read().unwrap_or_else(PoisonError::into_inner);
+            return Ok(Some(keys.len() as u64));
+        }
+        match self.store.capabilities().engine {
+            "zdb" | "alphard" => Ok(self.store.stats()?.number("entries")),
+            _ => Ok(None),
+        }
+    }
+
+    /// Copies the state now into a folder that is empty or not there, durable when it
+    /// returns, with the comparator's name.
+    ///
+    /// # Errors
+    /// Those of [`Store::backup`].
+    pub fn backup(&self, destination: &Path) -> Result<()> {
+        self.store.backup(destination, &())?;
+        match &self.sorted {
+            None => Ok(()),
+            Some(sorted) => {
+                let keys = sorted.read().unwrap_or_else(PoisonError::into_inner);
+                let options = Options::new();
+                order::store_name(options.environment_used(), destination, keys.order().name())
+            }
+        }
+    }
+}
+
+impl View {
+    /// The value that a key had.
+    ///
+    /// # Errors
+    /// `Closed`, `Corruption`, `Io`.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value>> {
+        match &self.keys {
+            None => stored_value(&self.snapshot, key),
+            Some(keys) => match keys.find(key) {
+                Some(key) => stored_value(&self.snapshot, key),
+                None => self.snapshot.get(b"").map(|_| None),
+            },
+        }
+    }
+
+    /// An iterator over it, unplaced at first.
+    pub fn walker(&self, bounds: &Bounds) -> Walker {
+        match &self.keys {
+            None => Walker::by_bytes(self.snapshot.clone(), bounds, true),
+            Some(keys) => Walker::by_order(self.snapshot.clone(), keys.clone(), bounds),
+        }
+    }
+
+    /// What the store itself has for this moment.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+}
+
+/// The value of a key, out of its group where it is long.
+pub(crate) fn stored_value(snapshot: &Snapshot, key: &[u8]) -> Result<Option<Value>> {
+    if !long_keys::is_long(key) {
+        return snapshot.get(key);
+    }
+    let group_key = long_keys::group_key(key);
+    let Some(value) = snapshot.get(&group_key)? else {
+        return Ok(None);
+    };
+    if !long_keys::is_group(&group_key, &value) {
+        return Ok((key == group_key).then_some(value));
+    }
+    let group = Group::decode(&value)?;
+    Ok(group.get(key).map(Value::copy_of))
+}
+
+/// Brings a damaged database back to what can be read.
+///
+/// # Errors
+/// Those of [`Options::repair`].
+pub fn repair(options: &Options, path: &Path) -> Result<()> {
+    options.repair(path).map(drop)
+}
+
+fn no_ranges() -> Error {
+    Error::InvalidArgument(
+        "a range deleted in a database with a comparator: delete its keys one by one".to_string(),
+    )
+}

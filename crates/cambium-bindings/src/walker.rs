@@ -1,0 +1,444 @@
+//! An iterator that goes both ways.
+//!
+//! Engines' cursors go one way. A [`Walker`] stands at an entry, or at none,
+//! and goes to the next or the one before; where it turns, it opens a cursor
+//! the other way at the key where it stands. Turning costs what seeking does.
+//!
+//! | state | how it comes about | `next` and `previous` |
+//! |---|---|---|
+//! | unplaced | new, or gone past either end | stay there |
+//! | at an entry | a seek that found one, or a step | go on, or become unplaced |
+//!
+//! It sees one moment of its database, for as long as it lives; after the
+//! database is closed it answers `Closed`.
+
+use std::ops::Bound;
+
+use cambium::{Direction, Entries, Entry, Error, KeyRange, Result, Snapshot, Value};
+
+use crate::long_keys::{self, Group};
+use crate::order::SortedKeys;
+
+/// The bounds of a walk, each inclusive, exclusive or open.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    /// The lower one.
+    pub from: Bound<Vec<u8>>,
+    /// The upper one.
+    pub to: Bound<Vec<u8>>,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Bounds {
+            from: Bound::Unbounded,
+            to: Bound::Unbounded,
+        }
+    }
+}
+
+impl From<&KeyRange> for Bounds {
+    fn from(range: &KeyRange) -> Self {
+        let from = range.from.clone().map_or(Bound::Unbounded, Bound::Included);
+        let to = range.to.clone().map_or(Bound::Unbounded, Bound::Excluded);
+        Bounds { from, to }
+    }
+}
+
+impl Bounds {
+    /// The same as a range of keys in the order of their bytes.
+    pub fn range(&self) -> KeyRange {
+        let behind = |key: &Vec<u8>| {
+            let mut key = key.clone();
+            key.push(0);
+            key
+        };
+        KeyRange {
+            from: match &self.from {
+                Bound::Included(key) => Some(key.clone()),
+                Bound::Excluded(key) => Some(behind(key)),
+                Bound::Unbounded => None,
+            },
+            to: match &self.to {
+                Bound::Included(key) => Some(behind(key)),
+                Bound::Excluded(key) => Some(key.clone()),
+                Bound::Unbounded => None,
+            },
+        }
+    }
+}
+
+/// An iterator that goes both ways over one moment of a database.
+///
+/// ```
+/// use cambium_bindings::{Walker, walker::Bounds};
+/// use cambium::Durability;
+/// # fn main() -> cambium::Result<()> {
+/// # let folder = tempfile::tempdir().expect("a folder for the example");
+/// let store = cambium::create(folder.path(), "wisckey", &cambium::Options::new())?;
+/// for tree in ["ash", "elm", "oak"] {
+///     store.put(tree, "", Durability::Written)?;
+/// }
+/// let mut walker = Walker::over_store(store.snapshot()?, &Bounds::default());
+/// walker.seek(b"b")?;
+/// assert_eq!(walker.key().map(|key| &**key), Some(&b"elm"[..]));
+/// walker.previous()?;
+/// walker.previous()?;
+/// assert!(walker.key().is_none());
+/// # store.close()
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Walker {
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    Bytes(Box<ByBytes>),
+    Order(Box<ByOrder>),
+}
+
+impl Walker {
+    /// Walks a snapshot as it is stored.
+    pub fn over_store(snapshot: Snapshot, bounds: &Bounds) -> Self {
+        Walker::by_bytes(snapshot, bounds, false)
+    }
+
+    /// Walks a snapshot of a database whose long keys lie in groups.
+    pub(crate) fn by_bytes(snapshot: Snapshot, bounds: &Bounds, groups: bool) -> Self {
+        let range = bounds.range();
+        let stored = match groups {
+            true => long_keys::stored_range(&range),
+            false => range.clone(),
+        };
+        Walker {
+            way: Way::Bytes(Box::new(ByBytes {
+                snapshot,
+                range,
+                stored,
+                groups,
+                cursor: None,
+                members: Vec::new(),
+                member: 0,
+                current: None,
+            })),
+        }
+    }
+
+    pub(crate) fn by_order(snapshot: Snapshot, keys: SortedKeys, bounds: &Bounds) -> Self {
+        Walker {
+            way: Way::Order(Box::new(ByOrder {
+                snapshot,
+                keys,
+                bounds: bounds.clone(),
+                current: None,
+            })),
+        }
+    }
+
+    /// The key where it stands.
+    pub fn key(&self) -> Option<&Value> {
+        self.entry().map(|entry| &entry.key)
+    }
+
+    /// The entry where it stands.
+    pub fn entry(&self) -> Option<&Entry> {
+        match &self.way {
+            Way::Bytes(way) => way.current.as_ref(),
+            Way::Order(way) => way.current.as_ref(),
+        }
+    }
+
+    /// Goes to the first entry.
+    ///
+    /// # Errors
+    /// What the store answers; the walker is then unplaced. So are all moves'.
+    pub fn seek_to_first(&mut self) -> Result<()> {
+        match &mut self.way {
+            Way::Bytes(way) => way.begin(Direction::Forward),
+            Way::Order(way) => way.place_from(way.bounds.from.clone()),
+        }
+    }
+
+    /// Goes to the last entry.
+    ///
+    /// # Errors
+    /// As of [`Walker::seek_to_first`].
+    pub fn seek_to_last(&mut self) -> Result<()> {
+        match &mut self.way {
+            Way::Bytes(way) => way.begin(Direction::Reverse),
+            Way::Order(way) => way.place_before(way.bounds.to.clone()),
+        }
+    }
+
+    /// Goes to the first entry at or behind a key.
+    ///
+    /// # Errors
+    /// As of [`Walker::seek_to_first`].
+    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        match &mut self.way {
+            Way::Bytes(way) => way.seek(key),
+            Way::Order(way) => match way.is_before_start(key) {
+                true => way.place_from(way.bounds.from.clone()),
+                false => way.place_from(Bound::Included(key.to_vec())),
+            },
+        }
+    }
+
+    /// Goes to the entry behind.
+    ///
+    /// # Errors
+    /// As of [`Walker::seek_to_first`].
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it answers no entry, it moves"
+    )]
+    pub fn next(&mut self) -> Result<()> {
+        self.step(Direction::Forward)
+    }
+
+    /// Goes to the entry before.
+    ///
+    /// # Errors
+    /// As of [`Walker::seek_to_first`].
+    pub fn previous(&mut self) -> Result<()> {
+        self.step(Direction::Reverse)
+    }
+
+    fn step(&mut self, direction: Direction) -> Result<()> {
+        match &mut self.way {
+            Way::Bytes(way) => way.step(direction),
+            Way::Order(way) => {
+                let Some(current) = way.current.take() else {
+                    return Ok(());
+                };
+                let at = Bound::Excluded(current.key.to_vec());
+                match direction {
+                    Direction::Forward => way.place_from(at),
+                    Direction::Reverse => way.place_before(at),
+                }
+            }
+        }
+    }
+}
+
+/// A walk in the order of bytes, by the engine's cursors.
+#[derive(Debug)]
+struct ByBytes {
+    snapshot: Snapshot,
+    /// Keys that are answered.
+    range: KeyRange,
+    /// Keys of the store among which they are.
+    stored: KeyRange,
+    groups: bool,
+    /// The cursor in use, and which way it goes.
+    cursor: Option<(Direction, Entries)>,
+    /// The keys of the group where it stands, and which of them is current.
+    members: Vec<Entry>,
+    member: usize,
+    current: Option<Entry>,
+}
+
+impl ByBytes {
+    fn begin(&mut self, direction: Direction) -> Result<()> {
+        self.leave();
+        self.cursor = None;
+        if self.is_empty() {
+            return Ok(());
+        }
+        let entries = self.snapshot.scan(&self.stored, direction)?;
+        self.cursor = Some((direction, entries));
+        self.advance()
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        if self
+            .range
+            .from
+            .as_ref()
+            .is_some_and(|from| key <= from.as_slice())
+        {
+            return self.begin(Direction::Forward);
+        }
+        self.leave();
+        if self.is_empty()
+            || self
+                .range
+                .to
+                .as_ref()
+                .is_some_and(|to| key >= to.as_slice())
+        {
+            return Ok(());
+        }
+        let target = match self.groups && long_keys::is_long(key) {
+            true => long_keys::group_key(key),
+            false => key.to_vec(),
+        };
+        self.turn(Direction::Forward, &target)?;
+        self.advance()?;
+        // The group may begin with keys before the one looked for.
+        while self.current.as_ref().is_some_and(|entry| &*entry.key < key) {
+            self.step(Direction::Forward)?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, direction: Direction) -> Result<()> {
+        let Some(current) = self.current.take() else {
+            return Ok(());
+        };
+        if !self.members.is_empty() {
+            let next = match direction {
+                Direction::Forward => Some(self.member + 1),
+                Direction::Reverse => self.member.checked_sub(1),
+            };
+            if let Some(entry) = next.and_then(|next| self.members.get(next)) {
+                if self.range.contains(&entry.key) {
+                    self.current = Some(entry.clone());
+                }
+                self.member = next.unwrap_or(0);
+                return Ok(());
+            }
+        }
+        let in_use = self.cursor.as_ref().map(|(way, _)| *way);
+        if in_use != Some(direction) {
+            let stands_at = match self.members.is_empty() {
+                true => current.key.clone(),
+                false => Value::from(long_keys::group_key(&current.key)),
+            };
+            self.turn(direction, &stands_at)?;
+            // The cursor answers first the entry where the walker stands.
+            if let Some((_, entries)) = &mut self.cursor {
+                entries.next().transpose()?;
+            }
+        }
+        self.members.clear();
+        self.advance()
+    }
+
+    /// Brings a cursor in a direction to a key of the store.
+    fn turn(&mut self, direction: Direction, key: &[u8]) -> Result<()> {
+        let mut entries = match self.cursor.take() {
+            Some((way, entries)) if way == direction => entries,
+            _ => self.snapshot.scan(&self.stored, direction)?,
+        };
+        entries.seek(key)?;
+        self.cursor = Some((direction, entries));
+        Ok(())
+    }
+
+    /// Takes the cursor's next entry, or the group that it is.
+    fn advance(&mut self) -> Result<()> {
+        let Some((direction, entries)) = &mut self.cursor else {
+            return Ok(());
+        };
+        let direction = *direction;
+        loop {
+            let next = match entries.next().transpose() {
+                Ok(next) => next,
+                Err(error) => {
+                    self.cursor = None;
+                    return Err(error);
+                }
+            };
+            let Some(entry) = next else { return Ok(()) };
+            if !self.groups || !long_keys::is_group(&entry.key, &entry.value) {
+                self.current = Some(entry);
+                return Ok(());
+            }
+            let members = Group::decode(&entry.value)?.entries(&entry.key);
+            let members = members.into_iter();
+            let inside = members.filter(|(key, _)| self.range.contains(key));
+            self.members = inside.map(|(key, value)| Entry { key, value }).collect();
+            self.member = match direction {
+                Direction::Forward => 0,
+                Direction::Reverse => self.members.len().saturating_sub(1),
+            };
+            if let Some(entry) = self.members.get(self.member) {
+                self.current = Some(entry.clone());
+                return Ok(());
+            }
+        }
+    }
+
+    fn leave(&mut self) {
+        self.current = None;
+        self.members.clear();
+    }
+
+    /// True for bounds with nothing between them.
+    fn is_empty(&self) -> bool {
+        let (from, to) = (&self.range.from, &self.range.to);
+        matches!((from, to), (Some(from), Some(to)) if from >= to)
+            || to.as_ref().is_some_and(Vec::is_empty)
+    }
+}
+
+/// A walk in the order of a comparator, by the sorted keys in memory.
+#[derive(Debug)]
+struct ByOrder {
+    snapshot: Snapshot,
+    keys: SortedKeys,
+    bounds: Bounds,
+    current: Option<Entry>,
+}
+
+impl ByOrder {
+    fn place_from(&mut self, from: Bound<Vec<u8>>) -> Result<()> {
+        let found = self.keys.first(as_slice(&from)).cloned();
+        self.place(found)
+    }
+
+    fn place_before(&mut self, to: Bound<Vec<u8>>) -> Result<()> {
+        let found = self.keys.last(as_slice(&to)).cloned();
+        self.place(found)
+    }
+
+    fn place(&mut self, found: Option<Value>) -> Result<()> {
+        self.current = None;
+        let Some(key) = found.filter(|key| self.is_inside(key)) else {
+            return Ok(());
+        };
+        let value = crate::database::stored_value(&self.snapshot, &key)?;
+        let value = value.ok_or_else(|| {
+            Error::InvalidArgument(format!(
+                "comparator {:?} contradicts itself: a key it sorted is not in the store",
+                self.keys.order().name()
+            ))
+        })?;
+        self.current = Some(Entry { key, value });
+        Ok(())
+    }
+
+    fn is_before_start(&self, key: &[u8]) -> bool {
+        let compare = |bound: &[u8]| self.keys.order().compare(key, bound);
+        match &self.bounds.from {
+            Bound::Included(from) | Bound::Excluded(from) => compare(from).is_le(),
+            Bound::Unbounded => false,
+        }
+    }
+
+    fn is_inside(&self, key: &[u8]) -> bool {
+        let compare = |bound: &[u8]| self.keys.order().compare(key, bound);
+        let above = match &self.bounds.from {
+            Bound::Included(from) => compare(from).is_ge(),
+            Bound::Excluded(from) => compare(from).is_gt(),
+            Bound::Unbounded => true,
+        };
+        above
+            && match &self.bounds.to {
+                Bound::Included(to) => compare(to).is_le(),
+                Bound::Excluded(to) => compare(to).is_lt(),
+                Bound::Unbounded => true,
+            }
+    }
+}
+
+fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
+    match bound {
+        Bound::Included(key) => Bound::Included(key),
+        Bound::Excluded(key) => Bound::Excluded(key),
+        Bound::Unbounded => Bound::Unbounded,
+    }
+}
