@@ -9,7 +9,10 @@ JOBS ?= 2
 RUSTDOCFLAGS := -D warnings -A rustdoc::private_intra_doc_links
 
 .DEFAULT_GOAL := help
-.PHONY: help preflight build run test soak bench peers
+# Where `make install` puts the C libraries; DESTDIR goes before it.
+PREFIX ?= /usr/local
+
+.PHONY: help preflight build install run test soak bench peers
 
 help: ## Print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +22,10 @@ preflight: ## Check that Rust 1.85 or newer and a linker are here
 
 build: preflight ## Build target/release/cambium and target/release/kvzone
 	$(CARGO) build -j$(JOBS) --release
+
+install: preflight ## Install libcambium, libcambium_leveldb, headers and cambium.pc under PREFIX
+	$(CARGO) build -j$(JOBS) --release --package cambium-ffi --package cambium-leveldb
+	scripts/install.sh "$${CARGO_TARGET_DIR:-target}/release" "$(abspath $(PREFIX))" "$(DESTDIR)"
 
 # The main job on real input: a tree of this machine's files goes into a store.
 run: preflight ## Import up to 1 GiB of /usr; look up, list, check, kill and resume; compare stores

@@ -1,0 +1,458 @@
+// Cambium, an embeddable key-value store: the C interface.
+//
+// Generated from the sources of crate cambium-ffi; do not edit.
+//
+// Each call that can fail answers a cambium_code, CAMBIUM_OK or what went wrong;
+// cambium_error_message() then says it in words, for the thread that called.
+// Handles may be used from any number of threads. A handle that is null, was
+// freed, or is one of something else is an error, never a crash. Keys and values
+// are bytes with a length; a null pointer is fine where the length is 0. What a
+// call answers in memory of its own is given back by cambium_free().
+//
+//     cambium_store *store;
+//     if (cambium_open_or_create("trees", "forest", NULL, &store) != CAMBIUM_OK)
+//       return fprintf(stderr, "%s\n", cambium_error_message());
+//     cambium_put(store, "oak", 3, "Quercus", 7, CAMBIUM_SYNCED);
+//     cambium_close(store);
+//     cambium_store_free(store);
+
+#ifndef CAMBIUM_H
+#define CAMBIUM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// How safe a write is when it is answered: kept by this process, lost with it.
+#define CAMBIUM_BUFFERED 0
+
+// With the operating system: survives the process, not a power cut.
+#define CAMBIUM_WRITTEN 1
+
+// On the device.
+#define CAMBIUM_SYNCED 2
+
+// What a store can do: keys are kept in order, so iterators with bounds work.
+#define CAMBIUM_ORDERED 1
+
+// Namespaces work.
+#define CAMBIUM_NAMESPACES 2
+
+// Named snapshots and rollback work.
+#define CAMBIUM_NAMED_SNAPSHOTS 4
+
+// Keys are unsigned 64-bit integers, 8 bytes big-endian.
+#define CAMBIUM_INTEGER_KEYS 8
+
+// What became of a call.
+typedef enum {
+  // It was done.
+  CAMBIUM_OK = 0,
+  // The key, snapshot or namespace is not there.
+  CAMBIUM_NOT_FOUND = 1,
+  // An argument or option makes no sense, or a handle is none.
+  CAMBIUM_INVALID_ARGUMENT = 2,
+  // The engine cannot do this.
+  CAMBIUM_UNSUPPORTED = 3,
+  // A key, a value or a batch is larger than its limit.
+  CAMBIUM_LIMIT_EXCEEDED = 4,
+  // A precondition of a batch did not hold; nothing was written.
+  CAMBIUM_PRECONDITION_FAILED = 5,
+  // The store was closed.
+  CAMBIUM_CLOSED = 6,
+  // Another process or handle owns the store.
+  CAMBIUM_LOCKED = 7,
+  // The path holds no store.
+  CAMBIUM_NOT_A_STORE = 8,
+  // A store, or something else, is there already.
+  CAMBIUM_ALREADY_EXISTS = 9,
+  // The store is of a newer format, or of an engine that is not in here.
+  CAMBIUM_UNKNOWN_FORMAT = 10,
+  // Bytes on the device are not what was written.
+  CAMBIUM_CORRUPTION = 11,
+  // The operating system failed.
+  CAMBIUM_IO = 12,
+  // The disk, or a quota, is full.
+  CAMBIUM_NO_SPACE = 13,
+  // An earlier write failed; the store takes no more.
+  CAMBIUM_POISONED = 14,
+  // Open snapshots hold too many old versions.
+  CAMBIUM_SNAPSHOT_LIMIT = 15,
+  // It was cancelled; the store is as it was.
+  CAMBIUM_CANCELLED = 16,
+  // Anything else; the message says what.
+  CAMBIUM_OTHER = 17,
+} cambium_code;
+
+// Changes that are made together.
+typedef struct cambium_batch cambium_batch;
+
+// A walk over entries.
+typedef struct cambium_iterator cambium_iterator;
+
+// How a store is made or opened.
+typedef struct cambium_options cambium_options;
+
+// One moment of a store.
+typedef struct cambium_snapshot cambium_snapshot;
+
+// An open store.
+typedef struct cambium_store cambium_store;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// An empty batch, in `*batch`.
+//
+// # Safety
+// `batch` is null or a place for the handle.
+cambium_code cambium_batch_new(cambium_batch **batch);
+
+// Lets a batch go.
+void cambium_batch_free(cambium_batch *batch);
+
+// Empties a batch, conditions too.
+cambium_code cambium_batch_clear(cambium_batch *batch);
+
+// How many operations a batch has; 0 for a wrong handle.
+size_t cambium_batch_count(const cambium_batch *batch);
+
+// Adds a put.
+//
+// # Safety
+// The pointers are ones to as many bytes as their lengths say.
+cambium_code cambium_batch_put(cambium_batch *batch,
+                               const void *key,
+                               size_t key_length,
+                               const void *value,
+                               size_t value_length);
+
+// Adds a delete.
+//
+// # Safety
+// As of `cambium_batch_put`.
+cambium_code cambium_batch_delete(cambium_batch *batch, const void *key, size_t key_length);
+
+// Adds the deletion of a range; a null pointer is an open bound.
+//
+// # Safety
+// As of `cambium_batch_put`.
+cambium_code cambium_batch_delete_range(cambium_batch *batch,
+                                        const void *from,
+                                        size_t from_length,
+                                        const void *to,
+                                        size_t to_length);
+
+// Adds a put into a namespace of the store.
+//
+// # Safety
+// As of `cambium_batch_put`; the name ends with a zero.
+cambium_code cambium_batch_put_into(cambium_batch *batch,
+                                    const char *name,
+                                    const void *key,
+                                    size_t key_length,
+                                    const void *value,
+                                    size_t value_length);
+
+// Writes the batch only if the key is not there.
+//
+// # Safety
+// As of `cambium_batch_put`.
+cambium_code cambium_batch_require_absent(cambium_batch *batch, const void *key, size_t key_length);
+
+// Writes the batch only if the key has this value.
+//
+// # Safety
+// As of `cambium_batch_put`.
+cambium_code cambium_batch_require_equal(cambium_batch *batch,
+                                         const void *key,
+                                         size_t key_length,
+                                         const void *value,
+                                         size_t value_length);
+
+// Writes a batch, whole or not at all; the batch stays as it is. Where one of its
+// conditions does not hold, `CAMBIUM_PRECONDITION_FAILED`.
+cambium_code cambium_write(cambium_store *store, const cambium_batch *batch, int32_t durable);
+
+// The words of the last error of the calling thread, empty before the first. They
+// stay until its next error.
+const char *cambium_error_message(void);
+
+// Gives back what a call answered in memory of its own; null is fine.
+//
+// # Safety
+// The pointer came from this library and was not given back before.
+void cambium_free(void *memory);
+
+// The library's version, such as 0.1.0.
+const char *cambium_version(void);
+
+// The state of a store now, in `*snapshot`, for as long as it is held.
+//
+// # Safety
+// `snapshot` is null or a place for the handle.
+cambium_code cambium_snapshot_new(cambium_store *store, cambium_snapshot **snapshot);
+
+// Lets a snapshot go.
+void cambium_snapshot_free(cambium_snapshot *snapshot);
+
+// As `cambium_get`, as of the snapshot.
+//
+// # Safety
+// As of `cambium_get`.
+cambium_code cambium_snapshot_get(cambium_snapshot *snapshot,
+                                  const void *key,
+                                  size_t key_length,
+                                  void **value,
+                                  size_t *value_length);
+
+// An iterator over the keys from `from` up to, not including, `to` (null is open), in
+// order, as of the snapshot, or of now where that is null. It stands at no entry
+// until it is placed.
+//
+// # Safety
+// The pointers are ones to as many bytes as their lengths say; `iterator` is null or
+// a place for the handle.
+cambium_code cambium_iterator_new(cambium_store *store,
+                                  cambium_snapshot *snapshot,
+                                  const void *from,
+                                  size_t from_length,
+                                  const void *to,
+                                  size_t to_length,
+                                  cambium_iterator **iterator);
+
+// An iterator over every entry as of now, in the order that is cheapest for the
+// engine; works on every engine. Only `cambium_iterator_next` moves it.
+//
+// # Safety
+// `iterator` is null or a place for the handle.
+cambium_code cambium_pass_new(cambium_store *store, cambium_iterator **iterator);
+
+// Lets an iterator go.
+void cambium_iterator_free(cambium_iterator *iterator);
+
+// Goes to the first entry; `CAMBIUM_NOT_FOUND` where there is none. So do all moves.
+cambium_code cambium_iterator_first(cambium_iterator *iterator);
+
+// Goes to the last entry.
+cambium_code cambium_iterator_last(cambium_iterator *iterator);
+
+// Goes to the first entry at or behind a key.
+//
+// # Safety
+// `key` is one to `key_length` bytes.
+cambium_code cambium_iterator_seek(cambium_iterator *iterator, const void *key, size_t key_length);
+
+// Goes to the next entry. A pass begins with it.
+cambium_code cambium_iterator_next(cambium_iterator *iterator);
+
+// Goes to the entry before.
+cambium_code cambium_iterator_previous(cambium_iterator *iterator);
+
+// The key where it stands, in `*bytes` and `*length`, until it moves or is freed;
+// `CAMBIUM_NOT_FOUND`, and null, where it stands at no entry.
+//
+// # Safety
+// `bytes` and `length` are null or places for the answer.
+cambium_code cambium_iterator_key(const cambium_iterator *iterator,
+                                  const void **bytes,
+                                  size_t *length);
+
+// The value where it stands; as `cambium_iterator_key`.
+//
+// # Safety
+// As of `cambium_iterator_key`.
+cambium_code cambium_iterator_value(const cambium_iterator *iterator,
+                                    const void **bytes,
+                                    size_t *length);
+
+// Options at their defaults, in `*options`.
+//
+// # Safety
+// `options` is null or a place for the handle.
+cambium_code cambium_options_new(cambium_options **options);
+
+// Lets options go.
+void cambium_options_free(cambium_options *options);
+
+// Sets one option of the engine. A name or value that it does not know is refused
+// when a store is made or opened.
+//
+// # Safety
+// The texts end with a zero.
+cambium_code cambium_options_set(cambium_options *options, const char *name, const char *value);
+
+// Makes a store in a folder that is empty or not there, by an engine (null is
+// `forest`), and opens it. `options` may be null.
+//
+// # Safety
+// The texts end with a zero; `store` is a place for the handle.
+cambium_code cambium_create(const char *folder,
+                            const char *engine,
+                            const cambium_options *options,
+                            cambium_store **store);
+
+// Opens the store in a folder. `options` may be null.
+//
+// # Safety
+// As of `cambium_create`.
+cambium_code cambium_open(const char *folder,
+                          const cambium_options *options,
+                          cambium_store **store);
+
+// Opens the store in a folder, or makes one by the engine where none is.
+//
+// # Safety
+// As of `cambium_create`.
+cambium_code cambium_open_or_create(const char *folder,
+                                    const char *engine,
+                                    const cambium_options *options,
+                                    cambium_store **store);
+
+// Syncs and closes a store. Whatever is asked of it, of its iterators and its
+// snapshots answers `CAMBIUM_CLOSED` from now on; the handles are still to be freed.
+cambium_code cambium_close(cambium_store *store);
+
+// Lets a handle go. A store that was not closed is closed when its last handle,
+// iterator and snapshot are gone, and an error of that goes nowhere.
+void cambium_store_free(cambium_store *store);
+
+// A namespace of a store, made if it is not there, as a store of its own handle.
+//
+// # Safety
+// The name ends with a zero; `namespace_store` is a place for the handle.
+cambium_code cambium_namespace(cambium_store *store,
+                               const char *name,
+                               cambium_store **namespace_store);
+
+// What a store can do: a sum of `CAMBIUM_ORDERED` and the like, 0 for a wrong handle.
+uint32_t cambium_capabilities(const cambium_store *store);
+
+// Gives a key a value.
+//
+// # Safety
+// The pointers are ones to as many bytes as their lengths say.
+cambium_code cambium_put(cambium_store *store,
+                         const void *key,
+                         size_t key_length,
+                         const void *value,
+                         size_t value_length,
+                         int32_t durable);
+
+// Takes a key away; no error if it is not there.
+//
+// # Safety
+// As of `cambium_put`.
+cambium_code cambium_delete(cambium_store *store,
+                            const void *key,
+                            size_t key_length,
+                            int32_t durable);
+
+// Takes all keys from `from` up to, not including, `to` away. A null pointer is an
+// open bound.
+//
+// # Safety
+// As of `cambium_put`.
+cambium_code cambium_delete_range(cambium_store *store,
+                                  const void *from,
+                                  size_t from_length,
+                                  const void *to,
+                                  size_t to_length,
+                                  int32_t durable);
+
+// The value of a key in memory of its own, in `*value` and `*value_length`;
+// `CAMBIUM_NOT_FOUND`, and null, if there is none.
+//
+// # Safety
+// As of `cambium_put`; `value` and `value_length` are null or places for the answer.
+cambium_code cambium_get(cambium_store *store,
+                         const void *key,
+                         size_t key_length,
+                         void **value,
+                         size_t *value_length);
+
+// Puts the value of a key into the caller's buffer, as much of it as fits, and the
+// length of all of it into `*value_length`.
+//
+// # Safety
+// As of `cambium_get`; `buffer` is a place for `capacity` bytes.
+cambium_code cambium_get_into(cambium_store *store,
+                              const void *key,
+                              size_t key_length,
+                              void *buffer,
+                              size_t capacity,
+                              size_t *value_length);
+
+// Raises everything written so far to `CAMBIUM_SYNCED`.
+cambium_code cambium_sync(cambium_store *store);
+
+// Rewrites what is live and gives space back; reads and writes go on.
+cambium_code cambium_compact(cambium_store *store);
+
+// About how many bytes on disk the entries of a range take, in `*bytes`.
+//
+// # Safety
+// The pointers are ones to as many bytes as their lengths say, null for an open
+// bound; `bytes` is null or a place for the answer.
+cambium_code cambium_approximate_size(cambium_store *store,
+                                      const void *from,
+                                      size_t from_length,
+                                      const void *to,
+                                      size_t to_length,
+                                      uint64_t *bytes);
+
+// The store's statistics, a name and a value a line, in `*words`; to be given back
+// by `cambium_free`.
+//
+// # Safety
+// `words` is null or a place for the answer.
+cambium_code cambium_statistics(cambium_store *store, char **words);
+
+// Copies the state now into a folder that is empty or not there, durable when it
+// returns; reads and writes go on.
+//
+// # Safety
+// The path ends with a zero.
+cambium_code cambium_backup(cambium_store *store, const char *destination);
+
+// Verifies every byte of a store that nobody has open; damage is
+// `CAMBIUM_CORRUPTION`, and `cambium_error_message` tells of the first.
+//
+// # Safety
+// The path ends with a zero.
+cambium_code cambium_check(const char *folder);
+
+// Brings a damaged store back to what can be read; what was lost is
+// `CAMBIUM_CORRUPTION`, with the first loss in `cambium_error_message`.
+//
+// # Safety
+// The path ends with a zero.
+cambium_code cambium_repair(const char *folder);
+
+// Keeps the state now under a name, where the engine can.
+//
+// # Safety
+// The name ends with a zero.
+cambium_code cambium_named_snapshot_create(cambium_store *store, const char *name);
+
+// Lets a kept state go.
+//
+// # Safety
+// The name ends with a zero.
+cambium_code cambium_named_snapshot_drop(cambium_store *store, const char *name);
+
+// Brings the store back to a kept state.
+//
+// # Safety
+// The name ends with a zero.
+cambium_code cambium_rollback(cambium_store *store, const char *name);
+
+// The name of a code, such as `CAMBIUM_OK`.
+const char *cambium_code_name(int32_t code);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* CAMBIUM_H */

@@ -1,0 +1,35 @@
+//! Cambium's C interface.
+//!
+//! `include/cambium.h` is generated from this crate, with what each function says
+//! here. `make install` puts `libcambium.so`, `libcambium.a`, the header and a file
+//! for `pkg-config` where compilers look.
+//!
+//! A call goes through the same three steps everywhere:
+//!
+//! 1. Handles are looked up (`cambium_bindings::handles`): they are numbers, so a
+//!    stale one, or one of something else, is found out.
+//! 2. Pointers with lengths become slices, or an error (`cambium_bindings::c`).
+//! 3. The facade does the work; its error, or a panic, becomes a code, and words
+//!    that the thread can ask for (`error`).
+//!
+//! | module | exports |
+//! |---|---|
+//! | `error` | codes, `cambium_error_message` |
+//! | `options` | `cambium_options_*` |
+//! | `store` | opening, closing, reading, writing |
+//! | `batch` | `cambium_batch_*`, `cambium_write` |
+//! | `iterator` | snapshots and iterators |
+//! | `upkeep` | sync, compaction, statistics, backup, check, named snapshots |
+//!
+//! The unsafe code is what C's pointers need, each with the header's promise beside it.
+
+// The names are those of C.
+#![allow(non_camel_case_types)]
+
+mod batch;
+mod error;
+mod iterator;
+mod objects;
+mod options;
+mod store;
+mod upkeep;

@@ -1,0 +1,182 @@
+//! What keeps stores in shape: syncing, compaction, statistics, copies, checks,
+//! snapshots under a name.
+
+use std::ffi::{c_char, c_void};
+
+use cambium::{CheckReport, CompactOptions, Options};
+use cambium_bindings::{c, properties};
+
+use crate::error::{cambium_code, done};
+use crate::objects::{STORES, cambium_store, folder, look_up, output, text};
+use crate::store::range;
+
+/// Raises everything written so far to `CAMBIUM_SYNCED`.
+#[unsafe(no_mangle)]
+pub extern "C" fn cambium_sync(store: *mut cambium_store) -> cambium_code {
+    done(|| look_up(&STORES, store)?.sync())
+}
+
+/// Rewrites what is live and gives space back; reads and writes go on.
+#[unsafe(no_mangle)]
+pub extern "C" fn cambium_compact(store: *mut cambium_store) -> cambium_code {
+    done(|| {
+        let store = look_up(&STORES, store)?;
+        store.compact(&CompactOptions::default(), &()).map(drop)
+    })
+}
+
+/// About how many bytes on disk the entries of a range take, in `*bytes`.
+///
+/// # Safety
+/// The pointers are ones to as many bytes as their lengths say, null for an open
+/// bound; `bytes` is null or a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_approximate_size(
+    store: *mut cambium_store,
+    from: *const c_void,
+    from_length: usize,
+    to: *const c_void,
+    to_length: usize,
+    bytes: *mut u64,
+) -> cambium_code {
+    output!(bytes, 0);
+    done(|| {
+        let range = range(from, from_length, to, to_length)?;
+        output!(bytes, look_up(&STORES, store)?.approximate_size(&range)?);
+        Ok(())
+    })
+}
+
+/// The store's statistics, a name and a value a line, in `*words`; to be given back
+/// by `cambium_free`.
+///
+/// # Safety
+/// `words` is null or a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_statistics(
+    store: *mut cambium_store,
+    words: *mut *mut c_char,
+) -> cambium_code {
+    output!(words, std::ptr::null_mut());
+    done(|| {
+        let statistics = look_up(&STORES, store)?.stats()?;
+        let line = |statistic: &cambium::Statistic| {
+            let value = properties::shown(&statistic.value);
+            format!("{} {value}\n", statistic.name)
+        };
+        let all: String = statistics.entries.iter().map(line).collect();
+        if !words.is_null() {
+            output!(words, c::allocate(all.as_bytes()));
+        }
+        Ok(())
+    })
+}
+
+/// Copies the state now into a folder that is empty or not there, durable when it
+/// returns; reads and writes go on.
+///
+/// # Safety
+/// The path ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_backup(
+    store: *mut cambium_store,
+    destination: *const c_char,
+) -> cambium_code {
+    done(|| look_up(&STORES, store)?.backup(folder!(destination)?, &()))
+}
+
+/// Verifies every byte of a store that nobody has open; damage is
+/// `CAMBIUM_CORRUPTION`, and `cambium_error_message` tells of the first.
+///
+/// # Safety
+/// The path ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_check(folder: *const c_char) -> cambium_code {
+    done(|| sound(Options::new().check(folder!(folder)?)?))
+}
+
+/// Brings a damaged store back to what can be read; what was lost is
+/// `CAMBIUM_CORRUPTION`, with the first loss in `cambium_error_message`.
+///
+/// # Safety
+/// The path ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_repair(folder: *const c_char) -> cambium_code {
+    done(|| sound(Options::new().repair(folder!(folder)?)?))
+}
+
+fn sound(report: CheckReport) -> cambium::Result<()> {
+    if report.is_sound() {
+        return Ok(());
+    }
+    let first = report.findings.into_iter().next();
+    Err(first.map_or(cambium::Error::Cancelled, |finding| {
+        cambium::Error::Corruption {
+            file: finding.file,
+            offset: finding.offset,
+            what: finding.what,
+        }
+    }))
+}
+
+/// Keeps the state now under a name, where the engine can.
+///
+/// # Safety
+/// The name ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_named_snapshot_create(
+    store: *mut cambium_store,
+    name: *const c_char,
+) -> cambium_code {
+    done(|| look_up(&STORES, store)?.create_named_snapshot(text!(name, "name")?))
+}
+
+/// Lets a kept state go.
+///
+/// # Safety
+/// The name ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_named_snapshot_drop(
+    store: *mut cambium_store,
+    name: *const c_char,
+) -> cambium_code {
+    done(|| look_up(&STORES, store)?.drop_named_snapshot(text!(name, "name")?))
+}
+
+/// Brings the store back to a kept state.
+///
+/// # Safety
+/// The name ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_rollback(
+    store: *mut cambium_store,
+    name: *const c_char,
+) -> cambium_code {
+    done(|| look_up(&STORES, store)?.rollback(text!(name, "name")?))
+}
+
+/// The name of a code, such as `CAMBIUM_OK`.
+#[unsafe(no_mangle)]
+pub extern "C" fn cambium_code_name(code: i32) -> *const c_char {
+    let names = [
+        c"CAMBIUM_OK",
+        c"CAMBIUM_NOT_FOUND",
+        c"CAMBIUM_INVALID_ARGUMENT",
+        c"CAMBIUM_UNSUPPORTED",
+        c"CAMBIUM_LIMIT_EXCEEDED",
+        c"CAMBIUM_PRECONDITION_FAILED",
+        c"CAMBIUM_CLOSED",
+        c"CAMBIUM_LOCKED",
+        c"CAMBIUM_NOT_A_STORE",
+        c"CAMBIUM_ALREADY_EXISTS",
+        c"CAMBIUM_UNKNOWN_FORMAT",
+        c"CAMBIUM_CORRUPTION",
+        c"CAMBIUM_IO",
+        c"CAMBIUM_NO_SPACE",
+        c"CAMBIUM_POISONED",
+        c"CAMBIUM_SNAPSHOT_LIMIT",
+        c"CAMBIUM_CANCELLED",
+    ];
+    let name = usize::try_from(code).ok().and_then(|code| names.get(code));
+    name.copied().unwrap_or(c"CAMBIUM_OTHER").as_ptr()
+}

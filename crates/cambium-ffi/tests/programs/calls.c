@@ -1,0 +1,262 @@
+// Uses every function of cambium.h, rightly and wrongly, in the folder it is
+// started in.
+
+#include <cambium.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPECT(condition)                                                       \
+  do {                                                                          \
+    if (!(condition)) {                                                         \
+      fprintf(stderr, "%s:%d: expected %s; last error: %s\n", __FILE__, __LINE__, \
+              #condition, cambium_error_message());                             \
+      exit(1);                                                                  \
+    }                                                                           \
+  } while (0)
+
+// A call answers a code, and words where it is an error.
+static void answers(cambium_code wanted, cambium_code found, int line) {
+  if (wanted != found || (found > CAMBIUM_NOT_FOUND && !*cambium_error_message())) {
+    fprintf(stderr, "%s:%d: %s, expected %s; last error: %s\n", __FILE__, line,
+            cambium_code_name(found), cambium_code_name(wanted), cambium_error_message());
+    exit(1);
+  }
+}
+#define ANSWERS(code, call) answers(CAMBIUM_##code, call, __LINE__)
+
+static void has(cambium_store* store, const char* key, const char* wanted) {
+  void* value;
+  size_t length;
+  const cambium_code code = cambium_get(store, key, strlen(key), &value, &length);
+  if (wanted == NULL) {
+    EXPECT(code == CAMBIUM_NOT_FOUND && value == NULL && length == 0);
+    return;
+  }
+  EXPECT(code == CAMBIUM_OK && length == strlen(wanted));
+  EXPECT(memcmp(value, wanted, length) == 0);
+  cambium_free(value);
+}
+
+static void reads_and_writes(cambium_store* store) {
+  ANSWERS(OK, cambium_put(store, "oak", 3, "Quercus", 7, CAMBIUM_SYNCED));
+  ANSWERS(OK, cambium_put(store, NULL, 0, NULL, 0, CAMBIUM_BUFFERED));
+  has(store, "oak", "Quercus");
+  has(store, "", "");
+  has(store, "elm", NULL);
+  ANSWERS(OK, cambium_delete(store, NULL, 0, CAMBIUM_WRITTEN));
+  has(store, "", NULL);
+
+  char buffer[4] = "....";
+  size_t length = 0;
+  ANSWERS(OK, cambium_get_into(store, "oak", 3, buffer, 3, &length));
+  EXPECT(length == 7 && memcmp(buffer, "Que.", 4) == 0);
+  ANSWERS(OK, cambium_get_into(store, "oak", 3, NULL, 3, &length));
+  ANSWERS(NOT_FOUND, cambium_get_into(store, "elm", 3, buffer, 3, &length));
+  ANSWERS(OK, cambium_get(store, "oak", 3, NULL, NULL));
+
+  char* longest = calloc(1, 65536);
+  ANSWERS(LIMIT_EXCEEDED, cambium_put(store, longest, 65536, "", 0, CAMBIUM_WRITTEN));
+  ANSWERS(OK, cambium_put(store, longest, 65535, "", 0, CAMBIUM_WRITTEN));
+  ANSWERS(OK, cambium_delete(store, longest, 65535, CAMBIUM_WRITTEN));
+  free(longest);
+  ANSWERS(INVALID_ARGUMENT, cambium_put(store, "k", 1, "v", 1, 7));
+}
+
+static void batches(cambium_store* store) {
+  cambium_batch* batch;
+  ANSWERS(OK, cambium_batch_new(&batch));
+  ANSWERS(OK, cambium_batch_put(batch, "lost", 4, "", 0));
+  ANSWERS(OK, cambium_batch_clear(batch));
+  ANSWERS(OK, cambium_batch_put(batch, "ash", 3, "Fraxinus", 8));
+  ANSWERS(OK, cambium_batch_put(batch, "elm", 3, "Ulmus", 5));
+  ANSWERS(OK, cambium_batch_delete(batch, "oak", 3));
+  ANSWERS(OK, cambium_batch_put_into(batch, "shrubs", "hazel", 5, "Corylus", 7));
+  ANSWERS(OK, cambium_batch_require_absent(batch, "ash", 3));
+  ANSWERS(OK, cambium_batch_require_equal(batch, "oak", 3, "Quercus", 7));
+  EXPECT(cambium_batch_count(batch) == 4);
+  cambium_store* shrubs;
+  ANSWERS(OK, cambium_namespace(store, "shrubs", &shrubs));
+  ANSWERS(OK, cambium_write(store, batch, CAMBIUM_SYNCED));
+  ANSWERS(PRECONDITION_FAILED, cambium_write(store, batch, CAMBIUM_SYNCED));
+  has(store, "lost", NULL);
+  has(store, "oak", NULL);
+  has(store, "elm", "Ulmus");
+  has(shrubs, "hazel", "Corylus");
+  cambium_store_free(shrubs);
+  ANSWERS(OK, cambium_batch_clear(batch));
+  ANSWERS(OK, cambium_batch_delete_range(batch, "b", 1, "f", 1));
+  ANSWERS(OK, cambium_write(store, batch, CAMBIUM_WRITTEN));
+  has(store, "elm", NULL);
+  ANSWERS(OK, cambium_put(store, "elm", 3, "Ulmus", 5, CAMBIUM_WRITTEN));
+  ANSWERS(OK, cambium_delete_range(store, "x", 1, NULL, 0, CAMBIUM_WRITTEN));
+  cambium_batch_free(batch);
+  ANSWERS(INVALID_ARGUMENT, cambium_batch_put(batch, "k", 1, "v", 1));
+  EXPECT(cambium_batch_count(batch) == 0);
+}
+
+static void at(cambium_iterator* iterator, const char* key) {
+  const void* bytes;
+  size_t length;
+  ANSWERS(OK, cambium_iterator_key(iterator, &bytes, &length));
+  EXPECT(length == strlen(key) && memcmp(bytes, key, length) == 0);
+  ANSWERS(OK, cambium_iterator_value(iterator, &bytes, &length));
+  EXPECT(length > 0);
+}
+
+static void iterators(cambium_store* store) {
+  cambium_snapshot* then;
+  ANSWERS(OK, cambium_snapshot_new(store, &then));
+  ANSWERS(OK, cambium_put(store, "yew", 3, "Taxus", 5, CAMBIUM_WRITTEN));
+  void* value;
+  size_t length;
+  ANSWERS(NOT_FOUND, cambium_snapshot_get(then, "yew", 3, &value, &length));
+  cambium_iterator *walk, *now, *pass;
+  ANSWERS(OK, cambium_iterator_new(store, then, NULL, 0, NULL, 0, &walk));
+  ANSWERS(NOT_FOUND, cambium_iterator_key(walk, NULL, NULL));
+  ANSWERS(OK, cambium_iterator_first(walk));
+  at(walk, "ash");
+  ANSWERS(OK, cambium_iterator_next(walk));
+  at(walk, "elm");
+  ANSWERS(OK, cambium_iterator_previous(walk));
+  at(walk, "ash");
+  ANSWERS(NOT_FOUND, cambium_iterator_previous(walk));
+  ANSWERS(OK, cambium_iterator_seek(walk, "b", 1));
+  at(walk, "elm");
+  ANSWERS(NOT_FOUND, cambium_iterator_next(walk));
+  ANSWERS(OK, cambium_iterator_new(store, NULL, "b", 1, NULL, 0, &now));
+  ANSWERS(OK, cambium_iterator_last(now));
+  at(now, "yew");
+  ANSWERS(OK, cambium_iterator_seek(now, "a", 1));
+  at(now, "elm");
+  ANSWERS(OK, cambium_pass_new(store, &pass));
+  ANSWERS(INVALID_ARGUMENT, cambium_iterator_first(pass));
+  int entries = 0;
+  while (cambium_iterator_next(pass) == CAMBIUM_OK) entries++;
+  EXPECT(entries == 3);
+  cambium_iterator_free(walk);
+  cambium_iterator_free(now);
+  cambium_iterator_free(pass);
+  cambium_iterator_free(pass);
+  ANSWERS(INVALID_ARGUMENT, cambium_iterator_next(pass));
+  cambium_snapshot_free(then);
+  ANSWERS(INVALID_ARGUMENT, cambium_snapshot_get(then, "k", 1, &value, &length));
+}
+
+static void upkeep(cambium_store* store) {
+  ANSWERS(OK, cambium_sync(store));
+  ANSWERS(OK, cambium_named_snapshot_create(store, "before"));
+  ANSWERS(OK, cambium_delete(store, "ash", 3, CAMBIUM_WRITTEN));
+  ANSWERS(OK, cambium_rollback(store, "before"));
+  has(store, "ash", "Fraxinus");
+  ANSWERS(OK, cambium_named_snapshot_drop(store, "before"));
+  ANSWERS(NOT_FOUND, cambium_named_snapshot_drop(store, "before"));
+  ANSWERS(OK, cambium_compact(store));
+  uint64_t bytes;
+  ANSWERS(OK, cambium_approximate_size(store, NULL, 0, NULL, 0, &bytes));
+  EXPECT(bytes > 0);
+  char* words;
+  ANSWERS(OK, cambium_statistics(store, &words));
+  EXPECT(strstr(words, "entries 4\n") != NULL);
+  cambium_free(words);
+  ANSWERS(OK, cambium_backup(store, "copy"));
+  ANSWERS(OK, cambium_check("copy"));
+  ANSWERS(LOCKED, cambium_check("store"));
+  ANSWERS(NOT_A_STORE, cambium_repair("nowhere"));
+  ANSWERS(OK, cambium_repair("copy"));
+  EXPECT(cambium_capabilities(store) ==
+         (CAMBIUM_ORDERED | CAMBIUM_NAMESPACES | CAMBIUM_NAMED_SNAPSHOTS));
+}
+
+static void null_and_wrong(cambium_store* store) {
+  cambium_store* none = (cambium_store*)&store;
+  ANSWERS(INVALID_ARGUMENT, cambium_put(NULL, "k", 1, "v", 1, CAMBIUM_WRITTEN));
+  ANSWERS(INVALID_ARGUMENT, cambium_put(none, "k", 1, "v", 1, CAMBIUM_WRITTEN));
+  ANSWERS(INVALID_ARGUMENT, cambium_put(store, NULL, 1, "v", 1, CAMBIUM_WRITTEN));
+  ANSWERS(INVALID_ARGUMENT, cambium_put(store, "k", 1, NULL, 1, CAMBIUM_WRITTEN));
+  ANSWERS(INVALID_ARGUMENT, cambium_put(store, "k", (size_t)-1, "v", 1, CAMBIUM_WRITTEN));
+  ANSWERS(INVALID_ARGUMENT, cambium_write(store, NULL, CAMBIUM_WRITTEN));
+  ANSWERS(INVALID_ARGUMENT, cambium_write(store, (cambium_batch*)store, CAMBIUM_WRITTEN));
+  ANSWERS(INVALID_ARGUMENT, cambium_close((cambium_store*)-1));
+  ANSWERS(INVALID_ARGUMENT, cambium_snapshot_new(NULL, NULL));
+  ANSWERS(INVALID_ARGUMENT, cambium_iterator_new(NULL, NULL, NULL, 0, NULL, 0, NULL));
+  ANSWERS(INVALID_ARGUMENT, cambium_iterator_seek(NULL, NULL, 0));
+  ANSWERS(INVALID_ARGUMENT, cambium_open(NULL, NULL, &none));
+  EXPECT(none == NULL);
+  ANSWERS(INVALID_ARGUMENT, cambium_open("store", NULL, NULL));
+  ANSWERS(INVALID_ARGUMENT, cambium_open("", NULL, &none));
+  ANSWERS(INVALID_ARGUMENT, cambium_options_set(NULL, "a", "b"));
+  ANSWERS(INVALID_ARGUMENT, cambium_namespace(store, NULL, &none));
+  ANSWERS(INVALID_ARGUMENT, cambium_backup(store, NULL));
+  EXPECT(cambium_capabilities(NULL) == 0);
+  cambium_free(NULL);
+  cambium_store_free(NULL);
+  cambium_options_free(NULL);
+  cambium_batch_free(NULL);
+  cambium_snapshot_free(NULL);
+  cambium_iterator_free(NULL);
+}
+
+static void* writes(void* store) {
+  cambium_code code = CAMBIUM_OK;
+  for (int round = 0; round < 5000 && code == CAMBIUM_OK; round++)
+    code = cambium_put(store, "thread", 6, "v", 1, CAMBIUM_WRITTEN);
+  EXPECT(code == CAMBIUM_OK || code == CAMBIUM_CLOSED);
+  return NULL;
+}
+
+// A store is closed while threads write to it, and outlived by what was made of it.
+static void closing(cambium_store* store) {
+  cambium_snapshot* then;
+  cambium_iterator* walk;
+  ANSWERS(OK, cambium_snapshot_new(store, &then));
+  ANSWERS(OK, cambium_iterator_new(store, NULL, NULL, 0, NULL, 0, &walk));
+  ANSWERS(OK, cambium_iterator_first(walk));
+  pthread_t writers[3];
+  for (int i = 0; i < 3; i++) pthread_create(&writers[i], NULL, writes, store);
+  ANSWERS(OK, cambium_close(store));
+  for (int i = 0; i < 3; i++) pthread_join(writers[i], NULL);
+  ANSWERS(OK, cambium_close(store));
+  ANSWERS(CLOSED, cambium_get(store, "k", 1, NULL, NULL));
+  ANSWERS(CLOSED, cambium_iterator_next(walk));
+  ANSWERS(CLOSED, cambium_snapshot_get(then, "k", 1, NULL, NULL));
+  cambium_store_free(store);
+  ANSWERS(CLOSED, cambium_get(store, "k", 1, NULL, NULL));
+  ANSWERS(CLOSED, cambium_iterator_first(walk));
+  cambium_iterator_free(walk);
+  cambium_snapshot_free(then);
+}
+
+int main(void) {
+  EXPECT(strlen(cambium_version()) >= 5);
+  EXPECT(strcmp(cambium_error_message(), "") == 0);
+  cambium_options* options;
+  cambium_store *store, *second;
+  ANSWERS(NOT_A_STORE, cambium_open("store", NULL, &store));
+  EXPECT(store == NULL);
+  ANSWERS(INVALID_ARGUMENT, cambium_create("store", "zbd", NULL, &store));
+  ANSWERS(OK, cambium_options_new(&options));
+  ANSWERS(OK, cambium_options_set(options, "cache_bytes", "lots"));
+  ANSWERS(INVALID_ARGUMENT, cambium_create("store", NULL, options, &store));
+  ANSWERS(OK, cambium_options_set(options, "cache_bytes", "1MiB"));
+  ANSWERS(OK, cambium_create("store", NULL, options, &store));
+  cambium_options_free(options);
+  ANSWERS(LOCKED, cambium_open("store", NULL, &second));
+  ANSWERS(ALREADY_EXISTS, cambium_create("store", "forest", NULL, &second));
+  reads_and_writes(store);
+  batches(store);
+  iterators(store);
+  upkeep(store);
+  null_and_wrong(store);
+  closing(store);
+
+  // An engine without an order says so.
+  ANSWERS(OK, cambium_open_or_create("unordered", "zdb", NULL, &store));
+  cambium_iterator* walk;
+  ANSWERS(UNSUPPORTED, cambium_iterator_new(store, NULL, NULL, 0, NULL, 0, &walk));
+  ANSWERS(OK, cambium_close(store));
+  cambium_store_free(store);
+  printf("all calls answer\n");
+  return 0;
+}
