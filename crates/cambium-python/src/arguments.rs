@@ -1,0 +1,90 @@
+//! Python's values as ours: bytes, paths, and the bounds of iterators.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::ops::Bound as Edge;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use cambium::{Durability, KeyRange};
+use cambium_bindings::walker::Bounds;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
+
+use crate::errors::wrong_type;
+
+/// Bytes of an argument: those of `bytes` themselves, which never change, and a copy
+/// of what has a buffer.
+pub fn bytes<'a>(argument: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
+    if let Ok(bytes) = argument.cast::<PyBytes>() {
+        return Ok(Cow::Borrowed(bytes.as_bytes()));
+    }
+    if let Ok(array) = argument.cast::<PyByteArray>() {
+        return Ok(Cow::Owned(array.to_vec()));
+    }
+    // Raises TypeError where there is no buffer.
+    let view = PyMemoryView::from(argument)?;
+    let copy = view.call_method0("tobytes")?;
+    Ok(Cow::Owned(copy.cast::<PyBytes>()?.as_bytes().to_vec()))
+}
+
+/// A path as `str`, `bytes` or an object of `os.PathLike`.
+pub fn path(argument: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
+    if let Ok(bytes) = argument.cast::<PyBytes>() {
+        return Ok(PathBuf::from(OsStr::from_bytes(bytes.as_bytes())));
+    }
+    argument.extract()
+}
+
+/// How safe a write is when it returns.
+pub fn durability(sync: bool) -> Durability {
+    match sync {
+        true => Durability::Synced,
+        false => Durability::Written,
+    }
+}
+
+/// The argument of `iterator()` that says where it begins and ends.
+pub struct Limits<'py> {
+    pub start: Option<Bound<'py, PyAny>>,
+    pub stop: Option<Bound<'py, PyAny>>,
+    pub include_start: bool,
+    pub include_stop: bool,
+    pub prefix: Option<Bound<'py, PyAny>>,
+}
+
+impl Limits<'_> {
+    /// The bounds within the keys that begin with `within`.
+    pub fn bounds(&self, within: &[u8]) -> PyResult<Bounds> {
+        if let Some(prefix) = &self.prefix {
+            if self.start.is_some() || self.stop.is_some() {
+                let text = "prefix cannot be used together with start or stop";
+                return Err(wrong_type(text));
+            }
+            return Ok(begin_with(&[within, &*bytes(prefix)?].concat()));
+        }
+        let all = begin_with(within);
+        let edge = |argument: &Option<Bound<'_, PyAny>>, inclusive: bool| {
+            let Some(argument) = argument else {
+                return Ok(None);
+            };
+            let key = [within, &*bytes(argument)?].concat();
+            PyResult::Ok(Some(match inclusive {
+                true => Edge::Included(key),
+                false => Edge::Excluded(key),
+            }))
+        };
+        Ok(Bounds {
+            from: edge(&self.start, self.include_start)?.unwrap_or(all.from),
+            to: edge(&self.stop, self.include_stop)?.unwrap_or(all.to),
+        })
+    }
+}
+
+/// The bounds of the keys that begin with a prefix.
+pub fn begin_with(prefix: &[u8]) -> Bounds {
+    match prefix.is_empty() {
+        true => Bounds::default(),
+        false => Bounds::from(&KeyRange::prefix(prefix)),
+    }
+}

@@ -1,0 +1,56 @@
+//! Errors as Python's exceptions. The classes stand in `cambium/_exceptions.py`,
+//! where their bases can be read.
+
+use cambium::Error;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+
+/// An exception of `cambium._exceptions` with a text.
+pub fn exception(py: Python<'_>, class: &str, text: String) -> PyErr {
+    static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    let module = MODULE.get_or_try_init(py, || py.import("cambium._exceptions").map(Bound::unbind));
+    let class = module.and_then(|module| {
+        let class = module.bind(py).getattr(class)?;
+        Ok(class.cast_into::<PyType>()?)
+    });
+    match class {
+        Ok(class) => PyErr::from_type(class, text),
+        Err(error) => error,
+    }
+}
+
+/// The exception for an error of the store.
+pub fn raised(py: Python<'_>, error: &Error) -> PyErr {
+    let class = match error {
+        Error::Closed => return closed("database"),
+        Error::Corruption { .. } => "CorruptionError",
+        Error::Locked { .. } => "LockedError",
+        Error::Unsupported { .. } => "UnsupportedError",
+        Error::Io { .. }
+        | Error::NoSpace { .. }
+        | Error::NotAStore { .. }
+        | Error::Poisoned { .. } => "IOError",
+        _ => "Error",
+    };
+    exception(py, class, error.to_string())
+}
+
+/// What is asked of an object that was closed.
+pub fn closed(what: &str) -> PyErr {
+    PyRuntimeError::new_err(format!("the {what} is closed"))
+}
+
+/// An argument of a wrong type.
+pub fn wrong_type(text: &str) -> PyErr {
+    PyTypeError::new_err(text.to_string())
+}
+
+/// Asks the store without Python's interpreter lock.
+pub fn ask<T: Send>(
+    py: Python<'_>,
+    call: impl Send + FnOnce() -> cambium::Result<T>,
+) -> PyResult<T> {
+    py.detach(call).map_err(|error| raised(py, &error))
+}

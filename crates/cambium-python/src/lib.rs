@@ -1,0 +1,50 @@
+//! Cambium for Python.
+//!
+//! The package `cambium` has the interface of plyvel, the binding to LevelDB that
+//! Python programs use, with its names and its behaviour, so that
+//! `import cambium as plyvel` serves programs that exist; and beyond it engines and
+//! their options, a mapping's operators, statistics, compaction and backups.
+//!
+//! ```text
+//! python/cambium/__init__.py    names, exceptions, types for checkers (.pyi)
+//! cambium._native               this crate
+//!   DB, PrefixedDB              database
+//!   Snapshot                    snapshot
+//!   WriteBatch                  batch
+//!   Iterator, RawIterator       iterator, raw_iterator
+//! ```
+//!
+//! Every call lets go of Python's interpreter lock before it asks the store, so
+//! other threads of Python run while this one waits for the disk. Objects that were
+//! closed, and those of a database that was, raise `RuntimeError`, also when another
+//! thread closed them.
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod batch;
+mod comparator;
+mod database;
+mod errors;
+mod iterator;
+mod prefixed;
+mod raw_iterator;
+mod snapshot;
+mod upkeep;
+
+use pyo3::prelude::*;
+
+/// The part of package `cambium` that is written in Rust.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<database::Db>()?;
+    module.add_class::<prefixed::PrefixedDb>()?;
+    module.add_class::<snapshot::Snapshot>()?;
+    module.add_class::<batch::WriteBatch>()?;
+    module.add_class::<iterator::Iterator>()?;
+    module.add_class::<raw_iterator::RawIterator>()?;
+    module.add_function(wrap_pyfunction!(upkeep::repair_db, module)?)?;
+    module.add_function(wrap_pyfunction!(upkeep::destroy_db, module)?)?;
+    module.add_function(wrap_pyfunction!(upkeep::check_db, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,422 @@
+"""Tests of the package `cambium`, run by tests/python.rs with the extension that
+cargo has built; by hand, after `pip install .`: python -m unittest test_cambium."""
+
+import os
+import tempfile
+import threading
+import unittest
+
+import cambium
+import cambium as plyvel
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "db")
+        self.db = self.open()
+        self.addCleanup(lambda: self.db.close())
+
+    def open(self, **options):
+        return cambium.DB(self.path, create_if_missing=True, **options)
+
+    def fill(self, keys=b"12345"):
+        for key in keys:
+            self.db.put(bytes([key]), bytes([key]))
+
+
+class Databases(Case):
+    def test_values_are_read_written_and_deleted(self):
+        db = self.db
+        self.assertIsNone(db.get(b"oak"))
+        self.assertEqual(db.get(b"oak", b"none"), b"none")
+        self.assertEqual(db.get(b"oak", default=7), 7)
+        db.put(b"oak", bytearray(b"Quercus"), sync=True)
+        db.put(memoryview(b"ash"), memoryview(b"Fraxinus"))
+        db.put(b"", b"\x00")
+        self.assertEqual(db.get(bytearray(b"oak"), verify_checksums=True), b"Quercus")
+        self.assertEqual(db.get(b"ash", fill_cache=False), b"Fraxinus")
+        self.assertEqual(db.get(b""), b"\x00")
+        db.delete(b"oak")
+        db.delete(b"never", sync=True)
+        self.assertIsNone(db.get(b"oak"))
+
+    def test_it_is_a_mapping(self):
+        db = self.db
+        db[b"oak"] = b"Quercus"
+        self.assertEqual(db[b"oak"], b"Quercus")
+        self.assertIn(b"oak", db)
+        self.assertNotIn(b"elm", db)
+        with self.assertRaises(KeyError):
+            db[b"elm"]
+        with self.assertRaises(KeyError):
+            del db[b"elm"]
+        self.assertEqual(list(db), [(b"oak", b"Quercus")])
+        del db[b"oak"]
+        self.assertTrue(db)
+        self.assertEqual(list(db), [])
+        with self.assertRaises(TypeError):
+            len(db)
+
+    def test_wrong_types_are_type_errors(self):
+        db = self.db
+        for call in (
+            lambda: db.get("text"),
+            lambda: db.get(None),
+            lambda: db.get(7),
+            lambda: db.get(b"k", None, True),
+            lambda: db.put(b"k", "text"),
+            lambda: db.put(7, b"v"),
+            lambda: db.delete(None),
+            lambda: db.iterator(start=1),
+            lambda: db.iterator(prefix=b"p", start=b"s"),
+            lambda: db.get_property(7),
+            lambda: db.approximate_sizes(None),
+            lambda: db.approximate_sizes((1, 2)),
+            lambda: db.approximate_size(1, 2),
+            lambda: db.write_batch().append(7),
+            lambda: cambium.DB(123),
+            lambda: cambium.DB(self.path, lru_cache_size="lots"),
+            lambda: cambium.DB(self.path, comparator=b"no", comparator_name=b"n"),
+            lambda: db["text"],
+        ):
+            self.assertRaises(TypeError, call)
+        self.assertRaises(ValueError, lambda: self.open(compression="none"))
+        self.assertRaises(ValueError, lambda: self.open(comparator_name=b"alone"))
+
+    def test_flags_decide_what_open_does(self):
+        self.assertRaises(cambium.LockedError, self.open)
+        self.db.close()
+        self.assertRaises(cambium.Error, lambda: self.open(error_if_exists=True))
+        with self.assertRaises(cambium.IOError) as caught:
+            cambium.DB(self.path + "-none")
+        self.assertIsInstance(caught.exception, OSError)
+        self.assertIsInstance(caught.exception, cambium.Error)
+        with self.open(lru_cache_size=1 << 20, bloom_filter_bits=10) as db:
+            self.assertEqual(db.name, self.path)
+            self.assertFalse(db.closed)
+        self.assertTrue(db.closed)
+
+    def test_engines_and_their_options(self):
+        self.assertEqual(self.db.engine, "forest")
+        for engine, options in (
+            ("wisckey", {"read_ahead": 8}),
+            ("zdb", {}),
+            ("alphard", {"size": "16MiB"}),
+        ):
+            path = f"{self.path}-{engine}"
+            with cambium.DB(
+                path, create_if_missing=True, engine=engine, options=options
+            ) as db:
+                db[b"oak"] = b"Quercus"
+                self.assertEqual(db[b"oak"], b"Quercus")
+                self.assertIsInstance(db.stats(), dict)
+                if engine != "wisckey":
+                    self.assertEqual(len(db), 1)
+                    with self.assertRaises(cambium.UnsupportedError):
+                        next(db.iterator())
+        with self.assertRaisesRegex(cambium.Error, "did you mean"):
+            cambium.DB(self.path + "-x", create_if_missing=True, engine="forrest")
+
+    def test_upkeep(self):
+        self.fill()
+        self.db.sync()
+        self.db.compact()
+        self.db.compact_range(start=b"a", stop=b"b")
+        self.assertEqual(self.db.stats()["entries"], 5)
+        self.assertGreater(self.db.approximate_size(b"", b"\xff"), 0)
+        self.assertEqual(self.db.approximate_sizes(), [])
+        self.assertIsInstance(self.db.get_property(b"leveldb.stats"), bytes)
+        self.assertIsNone(self.db.get_property(b"nothing"))
+        copy = self.path + "-copy"
+        self.db.backup(copy)
+        self.assertEqual(cambium.check_db(copy), [])
+        cambium.repair_db(copy)
+        with cambium.DB(copy) as db:
+            self.assertEqual(len(list(db)), 5)
+            self.assertRaises(cambium.LockedError, lambda: cambium.destroy_db(copy))
+        del db
+        cambium.destroy_db(copy)
+        self.assertFalse(os.path.exists(copy))
+        cambium.destroy_db(copy)
+
+    def test_keys_longer_than_the_engines_take(self):
+        keys = [bytes(length) for length in (0, 1, 65_534, 65_535, 70_000, 99_900)]
+        with self.db.write_batch() as batch:
+            for key in keys:
+                batch.put(key, b"v")
+        self.assertEqual(list(self.db.iterator(include_value=False)), keys)
+        self.assertEqual(self.db.get(keys[-1]), b"v")
+        self.assertIsNone(self.db.get(keys[-1] + b"\x00"))
+
+
+class Batches(Case):
+    def test_a_batch_is_written_when_its_block_ends(self):
+        with self.db.write_batch(sync=True) as batch:
+            batch.put(b"a", b"1")
+            batch.put(b"b", b"2")
+            batch.delete(b"a")
+            self.assertEqual(len(batch), 3)
+            self.assertIsNone(self.db.get(b"b"))
+        self.assertIsNone(self.db.get(b"a"))
+        self.assertEqual(self.db.get(b"b"), b"2")
+        with self.assertRaises(ValueError):
+            with self.db.write_batch() as batch:
+                batch.put(b"c", b"3")
+                raise ValueError
+        self.assertEqual(self.db.get(b"c"), b"3")
+        with self.assertRaises(ValueError):
+            with self.db.write_batch(transaction=True) as batch:
+                batch.put(b"d", b"4")
+                raise ValueError
+        self.assertIsNone(self.db.get(b"d"))
+
+    def test_a_batch_is_appended_measured_and_cleared(self):
+        batch, other = self.db.write_batch(), self.db.write_batch()
+        empty = batch.approximate_size()
+        other.put(b"oak", b"Quercus")
+        batch.append(other)
+        batch.append(batch)
+        self.assertGreater(batch.approximate_size(), empty)
+        other.clear()
+        other.write()
+        self.assertIsNone(self.db.get(b"oak"))
+        batch.write()
+        batch.write()
+        self.assertEqual(self.db.get(b"oak"), b"Quercus")
+
+
+class Iterators(Case):
+    def keys(self, **how):
+        return b"".join(self.db.iterator(include_value=False, **how))
+
+    def test_bounds(self):
+        self.fill(b"13457")
+        self.assertEqual(self.keys(), b"13457")
+        self.assertEqual(self.keys(reverse=True), b"75431")
+        self.assertEqual(self.keys(start=b"3"), b"3457")
+        self.assertEqual(self.keys(start=b"3", include_start=False), b"457")
+        self.assertEqual(self.keys(stop=b"5"), b"134")
+        self.assertEqual(self.keys(stop=b"5", include_stop=True), b"1345")
+        self.assertEqual(self.keys(start=b"2", stop=b"6", reverse=True), b"543")
+        self.assertEqual(self.keys(start=b"5", stop=b"3"), b"")
+        self.assertEqual(self.keys(prefix=b"4"), b"4")
+        self.assertEqual(self.keys(prefix=b"6"), b"")
+
+    def test_what_is_answered(self):
+        self.fill(b"1")
+        self.assertEqual(list(self.db.iterator()), [(b"1", b"1")])
+        self.assertEqual(list(self.db.iterator(include_key=False)), [b"1"])
+        nothing = self.db.iterator(include_key=False, include_value=False)
+        self.assertEqual(list(nothing), [None])
+
+    def test_both_ways(self):
+        self.fill(b"123")
+        for reverse, order in ((False, [b"1", b"2", b"3"]), (True, [b"3", b"2", b"1"])):
+            it = self.db.iterator(reverse=reverse, include_value=False)
+            self.assertEqual(list(it), order)
+            self.assertRaises(StopIteration, next, it)
+            self.assertEqual(it.prev(), order[2])
+            self.assertEqual(it.prev(), order[1])
+            self.assertEqual(next(it), order[1])
+            self.assertEqual(it.prev(), order[1])
+            self.assertEqual(it.prev(), order[0])
+            self.assertRaises(StopIteration, it.prev)
+            self.assertEqual(next(it), order[0])
+
+    def test_seeking(self):
+        self.fill()
+        it = self.db.iterator(include_value=False)
+        it.seek(b"2")
+        self.assertEqual(next(it), b"2")
+        it.seek(b"21")
+        self.assertEqual(it.prev(), b"2")
+        it.seek(b"9")
+        self.assertRaises(StopIteration, next, it)
+        it.seek_to_start()
+        self.assertRaises(StopIteration, it.prev)
+        it.seek_to_stop()
+        self.assertEqual(it.prev(), b"5")
+        it = self.db.iterator(reverse=True, include_value=False)
+        it.seek(b"3")
+        self.assertEqual(next(it), b"2")
+        self.assertRaises(TypeError, it.seek, 3)
+
+    def test_raw_iterators(self):
+        self.fill()
+        it = self.db.raw_iterator()
+        self.assertFalse(it.valid())
+        self.assertRaises(cambium.IteratorInvalidError, it.key)
+        it.seek_to_first()
+        self.assertEqual(it.item(), (b"1", b"1"))
+        it.next()
+        self.assertEqual((it.key(), it.value()), (b"2", b"2"))
+        it.prev()
+        it.prev()
+        self.assertFalse(it.valid())
+        self.assertRaises(cambium.IteratorInvalidError, it.next)
+        it.seek(b"44")
+        self.assertEqual(it.key(), b"5")
+        it.seek_to_last()
+        it.next()
+        self.assertRaises(cambium.IteratorInvalidError, it.value)
+
+    def test_a_comparator_decides_the_order(self):
+        self.db.close()
+
+        def backwards(a, b):
+            return (a < b) - (a > b)
+
+        how = dict(comparator=backwards, comparator_name=b"backwards")
+        self.path += "-backwards"
+        with self.open(engine="wisckey", **how) as db:
+            for key in (b"a", b"c", b"b"):
+                db.put(key, b"")
+            self.assertEqual(len(db), 3)
+            found = list(db.iterator(include_value=False, stop=b"a"))
+            self.assertEqual(found, [b"c", b"b"])
+        with self.assertRaisesRegex(cambium.Error, "backwards"):
+            self.open()
+
+
+class Snapshots(Case):
+    def test_a_snapshot_sees_one_moment(self):
+        self.fill(b"12")
+        with self.db.snapshot() as then:
+            self.db.delete(b"1")
+            self.db.put(b"3", b"3")
+            self.assertEqual(then.get(b"1"), b"1")
+            self.assertEqual(then.get(b"3", b"none"), b"none")
+            self.assertEqual([key for key, _ in then], [b"1", b"2"])
+            raw = then.raw_iterator()
+            raw.seek_to_last()
+            self.assertEqual(raw.key(), b"2")
+        self.assertRaises(RuntimeError, then.get, b"1")
+        then.close()
+
+
+class Prefixes(Case):
+    def test_a_prefix_is_a_database_of_its_own(self):
+        trees, all_ = self.db.prefixed_db(b"tree-"), self.db
+        self.assertIs(trees.db, all_)
+        all_.put(b"shrub-hazel", b"Corylus")
+        trees.put(b"oak", b"Quercus")
+        with trees.write_batch() as batch:
+            batch.put(b"ash", b"Fraxinus")
+        self.assertEqual(all_.get(b"tree-oak"), b"Quercus")
+        self.assertIn(b"ash", trees)
+        self.assertEqual([key for key, _ in trees], [b"ash", b"oak"])
+        then = trees.snapshot()
+        trees.delete(b"ash")
+        self.assertEqual(then.get(b"ash"), b"Fraxinus")
+        it = trees.iterator(include_value=False, start=b"b")
+        it.seek(b"a")
+        self.assertEqual(list(it), [b"oak"])
+        oaks = trees.prefixed_db(b"o")
+        self.assertEqual(list(oaks), [(b"ak", b"Quercus")])
+        raw = oaks.raw_iterator()
+        raw.seek_to_first()
+        self.assertEqual(raw.key(), b"ak")
+
+
+class Closing(Case):
+    def test_what_is_closed_raises_runtime_errors(self):
+        db = self.db
+        self.fill()
+        batch, then, it, raw = db.write_batch(), db.snapshot(), db.iterator(), db.raw_iterator()
+        raw.seek_to_first()
+        next(it)
+        db.close()
+        db.close()
+        for call in (
+            lambda: db.get(b"1"),
+            lambda: db.put(b"1", b"1"),
+            lambda: db.delete(b"1"),
+            lambda: db[b"1"],
+            lambda: b"1" in db,
+            lambda: len(db),
+            lambda: iter(db),
+            lambda: batch.put(b"1", b"1"),
+            lambda: batch.write(),
+            lambda: then.get(b"1"),
+            lambda: next(then.iterator()),
+            lambda: next(it),
+            lambda: raw.next(),
+            db.write_batch().write,
+            db.snapshot,
+            db.iterator,
+            db.raw_iterator,
+            db.compact,
+            db.stats,
+        ):
+            self.assertRaises(RuntimeError, call)
+
+    def test_iterators_are_closed(self):
+        self.fill()
+        with self.db.iterator() as it:
+            next(it)
+        self.assertRaises(RuntimeError, next, it)
+        self.assertRaises(RuntimeError, it.seek_to_stop)
+        raw = self.db.raw_iterator()
+        raw.close()
+        raw.close()
+        self.assertRaises(RuntimeError, raw.valid)
+
+    def test_threads_meet_a_database_that_is_closed_beside_them(self):
+        raised = []
+
+        def work():
+            try:
+                for number in range(1_000_000):
+                    key = b"%d" % number
+                    self.db.put(key, key)
+                    for _ in self.db.iterator(start=key):
+                        pass
+            except RuntimeError as error:
+                raised.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        while self.db.get(b"10") is None:
+            pass
+        self.db.close()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(raised), 4)
+
+
+class Names(unittest.TestCase):
+    def test_everything_of_plyvel_is_there(self):
+        for name in (
+            "DB PrefixedDB WriteBatch Snapshot Iterator RawIterator Error IOError "
+            "CorruptionError IteratorInvalidError repair_db destroy_db __version__ "
+            "__leveldb_version__"
+        ).split():
+            self.assertTrue(hasattr(plyvel, name), name)
+
+    def test_the_stubs_name_what_is_there(self):
+        import ast
+
+        stubs = os.path.join(os.path.dirname(cambium.__file__), "__init__.pyi")
+        with open(stubs, encoding="utf-8") as file:
+            tree = ast.parse(file.read())
+        classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+        self.assertLessEqual(
+            set(cambium.__all__) - {"check_db", "destroy_db", "repair_db"}, set(classes)
+        )
+
+        def methods(node):
+            own = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
+            bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
+            return own.union(*(methods(classes[base]) for base in bases if base in classes))
+
+        for name in ("DB", "PrefixedDB", "Snapshot", "WriteBatch", "Iterator", "RawIterator"):
+            there = {part for part in vars(getattr(cambium, name)) if not part.startswith("_")}
+            stubbed = {part for part in methods(classes[name]) if not part.startswith("_")}
+            self.assertEqual(there, stubbed, name)
+
+
+if __name__ == "__main__":
+    unittest.main()
