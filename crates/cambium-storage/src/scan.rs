@@ -78,6 +78,8 @@ pub struct LogScanner<'a> {
     window_start: u64,
     window_bytes: usize,
     thorough: bool,
+    /// Start and end of ranges that are stepped over, the next one last.
+    holes: Vec<(u64, u64)>,
 }
 
 const WINDOW_BYTES: usize = 256 << 10;
@@ -107,6 +109,7 @@ impl<'a> LogScanner<'a> {
             until,
             window: Vec::new(),
             thorough: false,
+            holes: Vec::new(),
             window_start: 0,
             window_bytes: WINDOW_BYTES
                 .min((until.saturating_sub(from)) as usize)
@@ -121,6 +124,24 @@ impl<'a> LogScanner<'a> {
     pub fn thorough(mut self) -> Self {
         self.thorough = true;
         self
+    }
+
+    /// Steps over ranges of whole records, given by start and end in ascending
+    /// order: what is in them is not looked at.
+    pub fn step_over(&mut self, mut ranges: Vec<(u64, u64)>) {
+        ranges.reverse();
+        self.holes = ranges;
+    }
+
+    /// Goes on behind a range that is stepped over, if it begins here.
+    fn leave_hole(&mut self) {
+        while let Some(&(start, end)) = self.holes.last() {
+            if start > self.position {
+                return;
+            }
+            self.position = self.position.max(end);
+            self.holes.pop();
+        }
     }
 
     /// The highest session met; see [`LogScanner::resume_sessions`].
@@ -174,7 +195,11 @@ impl<'a> LogScanner<'a> {
     /// The next record or fault, or `None` at the end.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<Scanned>> {
-        while self.position < self.until {
+        loop {
+            self.leave_hole();
+            if self.position >= self.until {
+                return Ok(None);
+            }
             let offset = self.position;
             let seed = self.seed;
             let padding = (self.next_block(offset) - offset) as usize;
@@ -199,7 +224,6 @@ impl<'a> LogScanner<'a> {
                 }
             }
         }
-        Ok(None)
     }
 
     fn next_block(&self, offset: u64) -> u64 {

@@ -96,6 +96,9 @@ impl Core {
             return Ok(StepOutcome::Idle);
         }
         self.remove_dropped()?;
+        if self.punch_holes() {
+            return Ok(StepOutcome::Again);
+        }
         let mut collector = lock(&self.collection);
         let now = self.environment.clock.monotonic();
         let mut work = Work::default();
@@ -131,8 +134,17 @@ impl Core {
             let segments = state.segments.iter();
             segments.filter(|(number, _)| !collector.dropping.contains(number))
         };
-        let (total, live) = kept().fold((0u64, 0u64), |(total, live), (_, account)| {
-            (total + account.end, live + account.live_bytes())
+        // One that nothing leads into any more costs nothing to drop.
+        let head = state.head.segment;
+        let may_go = |number, account| self.may_go(collector, head, number, account);
+        let empty =
+            kept().find(|&(&number, account)| account.live_bytes() == 0 && may_go(number, account));
+        if let Some((&number, _)) = empty {
+            return Some(number);
+        }
+        let (total, live) = kept().fold((0u64, 0u64), |(total, live), (&number, account)| {
+            let bytes = state.kept_bytes(number, account);
+            (total + bytes, live + account.live_bytes())
         });
         let limit = self.tuning.space_limit;
         let least = self.segment_target(live);
@@ -147,15 +159,16 @@ impl Core {
         if !beyond(100 + (limit - 100) / 2) {
             return None;
         }
-        let head = state.head.segment;
-        let candidates =
-            kept().filter(|&(&number, account)| self.may_go(collector, head, number, account));
+        let candidates = kept().filter(|&(&number, account)| may_go(number, account));
         match self.tuning.policy {
             Policy::Tail => candidates.map(|(&number, _)| number).min(),
             _ => candidates
-                .filter(|(_, account)| account.live_bytes() < account.end)
-                .max_by_key(|&(&number, account)| (garbage_share(account), u32::MAX - number))
-                .map(|(&number, _)| number),
+                .map(|(&number, account)| (number, state.kept_bytes(number, account), account))
+                .filter(|(_, bytes, account)| account.live_bytes() < *bytes)
+                .max_by_key(|&(number, bytes, account)| {
+                    (garbage_share(bytes, account), u32::MAX - number)
+                })
+                .map(|(number, _, _)| number),
         }
     }
 
@@ -241,8 +254,10 @@ impl Core {
 
     /// Reads records up to about `until`, and keeps what is live. False: there is
     /// damage.
-    fn read_part(&self, run: &mut Run, until: u64, work: &mut Work) -> Result<bool> {
+    fn read_part(self: &Arc<Self>, run: &mut Run, until: u64, work: &mut Work) -> Result<bool> {
         let victim = run.victim.clone();
+        // What becomes a hole from now on is not one before this is done.
+        let _pin = self.pin()?;
         // Segments are opened for reads at random places; this one is not.
         let ahead = until - run.position;
         victim
@@ -258,6 +273,7 @@ impl Core {
             run.until,
         )?;
         scanner.resume_sessions(run.highest_session);
+        scanner.step_over(self.ledger.holes_of(victim.number));
         let mut batch: Vec<LiveValue> = Vec::new();
         let started = self.environment.clock.monotonic();
         let begin = run.position;
@@ -406,11 +422,11 @@ impl Core {
     }
 }
 
-/// Garbage of a segment in a million parts of it, everything that no table points
-/// to included.
-fn garbage_share(account: &Account) -> u64 {
-    let garbage = account.end.saturating_sub(account.live_bytes());
-    (u128::from(garbage) * 1_000_000 / u128::from(account.end.max(1))) as u64
+/// Garbage of a segment in a million parts of its bytes, everything that no table
+/// points to included.
+fn garbage_share(bytes: u64, account: &Account) -> u64 {
+    let garbage = bytes.saturating_sub(account.live_bytes());
+    (u128::from(garbage) * 1_000_000 / u128::from(bytes.max(1))) as u64
 }
 
 /// True if a lookup leads to this record.

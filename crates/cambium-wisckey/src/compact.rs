@@ -55,6 +55,7 @@ impl Core {
         self.seal_now()?;
         self.tree.flush()?;
         self.remove_dropped()?;
+        while self.punch_holes() {}
         let ended = clock.monotonic();
         let flush = work.flush + (tree_done - started) + (ended - collected);
         Ok(CompactReport {

@@ -16,6 +16,7 @@ use cambium_storage::superblock;
 
 use crate::core::Core;
 use crate::format::{self, FLAG_MOVED, FORMAT_VERSION, PREFIX_BYTES, SegmentKind, Stored, kind};
+use crate::ledger::LedgerState;
 use crate::open::{LOCK_NAME, attach, decode_root, read_marker};
 use crate::options::Tuning;
 use crate::segment::{Home, Segment};
@@ -98,6 +99,18 @@ pub(crate) fn dump(core: &Arc<Core>, to: &mut dyn Write) -> Result<()> {
     dump_tree(core, &mut line)
 }
 
+/// What a segment gave back, for people.
+fn shown_holes(state: &LedgerState, number: u32) -> String {
+    match state.holes.of(number) {
+        None => String::new(),
+        Some(holes) => format!(
+            ", {} in {} holes given back",
+            state.holes.given_back(number),
+            holes.count()
+        ),
+    }
+}
+
 fn dump_ledger(core: &Core, line: &mut dyn FnMut(String) -> Result<()>) -> Result<()> {
     let state = core.ledger.state().clone();
     line(format!(
@@ -106,13 +119,14 @@ fn dump_ledger(core: &Core, line: &mut dyn FnMut(String) -> Result<()>) -> Resul
     ))?;
     for (number, account) in &state.segments {
         line(format!(
-            "segment {number}, {}: {} bytes, {} live",
+            "segment {number}, {}: {} bytes, {} live{}",
             match account.kind {
                 SegmentKind::Written => "written",
                 SegmentKind::Moved => "moved",
             },
             account.end,
-            account.live_bytes()
+            account.live_bytes(),
+            shown_holes(&state, *number)
         ))?;
     }
     Ok(())
@@ -157,21 +171,37 @@ pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write
         store: marker.store,
         writable: false,
     };
+    let attached = attach(
+        environment,
+        path,
+        marker.store,
+        tuning.clone(),
+        (held, false),
+        None,
+    );
     for entry in file_system.list(path)? {
         let Some(number) = format::segment_number(&entry.name.to_string_lossy()) else {
             continue;
         };
+        let holes = match &attached {
+            Ok(core) => core.ledger.holes_of(number),
+            Err(_) => Vec::new(),
+        };
         match Segment::open(&home, number, &shape, &tuning, None) {
-            Ok(segment) => inspect_segment(&segment, &mut line)?,
+            Ok(segment) => inspect_segment(&segment, &holes, &mut line)?,
             Err(error) => line(format!("segment {number}: {error}"))?,
         }
     }
-    let core = attach(environment, path, marker.store, tuning, (held, false), None)?;
+    let core = attached?;
     dump_ledger(&core, &mut line)?;
     dump_tree(&core, &mut line)
 }
 
-fn inspect_segment(segment: &Segment, line: &mut dyn FnMut(String) -> Result<()>) -> Result<()> {
+fn inspect_segment(
+    segment: &Segment,
+    holes: &[(u64, u64)],
+    line: &mut dyn FnMut(String) -> Result<()>,
+) -> Result<()> {
     line(format!(
         "segment {}, {:?}: {} bytes allocated",
         segment.number,
@@ -186,7 +216,15 @@ fn inspect_segment(segment: &Segment, line: &mut dyn FnMut(String) -> Result<()>
         segment.log.geometry().first_offset,
         u64::MAX,
     )?;
+    scanner.step_over(holes.to_vec());
+    let mut holes = holes.iter().peekable();
     while let Some(scanned) = scanner.next()? {
+        while let Some((start, end)) = holes.next_if(|(_, end)| *end <= scanner.position()) {
+            line(format!(
+                "{start:>12}  hole      {} bytes of freed values",
+                end - start
+            ))?;
+        }
         match scanned {
             Scanned::Fault(fault) => {
                 line(format!("{:>12}  ?         {}", fault.offset, fault.reason))?;

@@ -22,6 +22,7 @@ use cambium_lsm::{DropObserver, DroppedEntry, EntryKind, JobKind, Owner};
 
 use crate::core::{Core, lock};
 use crate::format::{SegmentKind, Stored};
+use crate::holes::{DeadRecords, HoleLedger, HoleRule};
 use crate::note::{self, Head, NoteItem, SegmentNote, Traffic};
 
 /// What is known of a segment that tables may point into.
@@ -55,11 +56,14 @@ pub(crate) struct LedgerState {
     pub dropped: Vec<u32>,
     /// Garbage that notes told of since the store was opened, bytes.
     pub garbage_told: u64,
+    /// Dead records whose space goes back before their segment does.
+    pub holes: HoleLedger,
 }
 
 impl LedgerState {
-    /// Applies one item of a committed note.
-    fn apply(&mut self, item: NoteItem) {
+    /// Applies one item of a note that was committed when writes up to `moment`
+    /// were visible.
+    fn apply(&mut self, item: NoteItem, rule: &HoleRule, moment: u64) {
         match item {
             // A note that went alone may come behind one that a flush carried.
             NoteItem::Head(head) => {
@@ -87,7 +91,18 @@ impl LedgerState {
                     account.garbage_bytes += bytes;
                 }
             }
+            NoteItem::Hole {
+                segment,
+                offset,
+                bytes,
+            } => {
+                if self.segments.contains_key(&segment) {
+                    self.holes
+                        .add(rule, segment, (offset, offset + bytes), moment);
+                }
+            }
             NoteItem::Dropped(number) => {
+                self.holes.forget(number);
                 if self.segments.remove(&number).is_some() {
                     self.dropped.push(number);
                 }
@@ -121,6 +136,7 @@ impl LedgerState {
                 });
             }
         }
+        items.extend(self.holes.items());
         let names = self.namespaces.iter();
         items.extend(names.map(|(&number, name)| NoteItem::Namespace {
             number,
@@ -129,13 +145,20 @@ impl LedgerState {
         note::encode(&items)
     }
 
-    /// Bytes of all segments that tables may point into, and the live ones.
+    /// Bytes of all segments that tables may point into, what went back of them
+    /// left out, and the live ones.
     pub fn total_and_live(&self) -> (u64, u64) {
         self.segments
-            .values()
-            .fold((0, 0), |(total, live), account| {
-                (total + account.end, live + account.live_bytes())
+            .iter()
+            .fold((0, 0), |(total, live), (&number, account)| {
+                let kept = self.kept_bytes(number, account);
+                (total + kept, live + account.live_bytes())
             })
+    }
+
+    /// Bytes of a segment, what went back of it left out.
+    pub fn kept_bytes(&self, number: u32, account: &Account) -> u64 {
+        account.end.saturating_sub(self.holes.given_back(number))
     }
 }
 
@@ -153,12 +176,15 @@ pub(crate) struct Ledger {
     pub core: OnceLock<Weak<Core>>,
     /// There is no log to sync: a repair writes the tree alone.
     no_log: AtomicBool,
+    /// Which dead records become holes.
+    pub hole_rule: HoleRule,
 }
 
 impl Ledger {
     /// A ledger with a state, of a tree in a folder.
-    pub fn new(folder: PathBuf, state: LedgerState) -> Arc<Self> {
+    pub fn new(folder: PathBuf, state: LedgerState, hole_rule: HoleRule) -> Arc<Self> {
         Arc::new(Ledger {
+            hole_rule,
             folder,
             visible: AtomicU64::new(state.head.sequence),
             state: Mutex::new(state),
@@ -171,6 +197,15 @@ impl Ledger {
     /// The state that the notes committed so far add up to.
     pub fn state(&self) -> MutexGuard<'_, LedgerState> {
         lock(&self.state)
+    }
+
+    /// Start and end of each hole of a segment, ascending.
+    pub fn holes_of(&self, segment: u32) -> Vec<(u64, u64)> {
+        let state = self.state();
+        state
+            .holes
+            .of(segment)
+            .map_or_else(Vec::new, |holes| holes.runs().collect())
     }
 
     /// Every write up to here is seen by readers.
@@ -225,7 +260,10 @@ impl Owner for Ledger {
     }
 
     fn begin_job(&self, _: JobKind) -> Box<dyn DropObserver> {
-        Box::<GarbageCount>::default()
+        Box::new(GarbageCount {
+            bytes: BTreeMap::new(),
+            dead: DeadRecords::new(self.hole_rule),
+        })
     }
 
     fn before_flush(&self, _: &[Vec<u8>]) -> Result<()> {
@@ -246,11 +284,19 @@ impl Owner for Ledger {
                 "a note of the manifest is of no format known here",
             )
         })?;
+        // During an opening nobody reads yet.
+        let moment = match self.core.get() {
+            Some(_) => self.visible(),
+            None => 0,
+        };
         let mut state = self.state();
         if full {
             *state = LedgerState::default();
         }
-        items.into_iter().for_each(|item| state.apply(item));
+        let rule = &self.hole_rule;
+        items
+            .into_iter()
+            .for_each(|item| state.apply(item, rule, moment));
         Ok(())
     }
 
@@ -260,9 +306,10 @@ impl Owner for Ledger {
 }
 
 /// Counts the garbage that a job leaves.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct GarbageCount {
     bytes: BTreeMap<u32, u64>,
+    dead: DeadRecords,
 }
 
 impl DropObserver for GarbageCount {
@@ -271,8 +318,9 @@ impl DropObserver for GarbageCount {
             return;
         }
         if let Some(Stored::Pointer(pointer)) = Stored::decode(dropped.value) {
-            *self.bytes.entry(pointer.segment).or_insert(0) +=
-                pointer.record_bytes(dropped.key.len());
+            let bytes = pointer.record_bytes(dropped.key.len());
+            *self.bytes.entry(pointer.segment).or_insert(0) += bytes;
+            self.dead.add(pointer.segment, pointer.offset, bytes);
         }
     }
 
@@ -280,6 +328,9 @@ impl DropObserver for GarbageCount {
         let mut note = sealed.concat();
         for (segment, bytes) in self.bytes {
             NoteItem::Garbage { segment, bytes }.encode(&mut note);
+        }
+        for hole in self.dead.into_items() {
+            hole.encode(&mut note);
         }
         note
     }
@@ -300,7 +351,11 @@ mod tests {
 
     #[test]
     fn garbage_outlives_a_segments_growth_and_goes_with_the_segment() {
-        let ledger = Ledger::new(PathBuf::from("keys"), LedgerState::default());
+        let ledger = Ledger::new(
+            PathBuf::from("keys"),
+            LedgerState::default(),
+            HoleRule::default(),
+        );
         let commit = |items: &[NoteItem]| ledger.committed(&note::encode(items), false).unwrap();
         let garbage = NoteItem::Garbage {
             segment: 1,
@@ -316,7 +371,11 @@ mod tests {
 
     #[test]
     fn a_full_note_gives_the_state_again() {
-        let ledger = Ledger::new(PathBuf::from("keys"), LedgerState::default());
+        let ledger = Ledger::new(
+            PathBuf::from("keys"),
+            LedgerState::default(),
+            HoleRule::default(),
+        );
         let items = [
             segment(1, 100),
             NoteItem::Garbage {
@@ -330,7 +389,11 @@ mod tests {
             },
         ];
         ledger.committed(&note::encode(&items), true).unwrap();
-        let other = Ledger::new(PathBuf::from("keys"), LedgerState::default());
+        let other = Ledger::new(
+            PathBuf::from("keys"),
+            LedgerState::default(),
+            HoleRule::default(),
+        );
         other.committed(&ledger.full_note(), true).unwrap();
         assert_eq!(other.state().segments, ledger.state().segments);
         assert_eq!(other.full_note(), ledger.full_note());
@@ -338,7 +401,11 @@ mod tests {
 
     #[test]
     fn what_is_visible_is_protected_last() {
-        let ledger = Ledger::new(PathBuf::from("keys"), LedgerState::default());
+        let ledger = Ledger::new(
+            PathBuf::from("keys"),
+            LedgerState::default(),
+            HoleRule::default(),
+        );
         ledger.visible.store(5, Ordering::Release);
         assert_eq!(ledger.pin_visible(), 5);
         ledger.visible.store(9, Ordering::Release);

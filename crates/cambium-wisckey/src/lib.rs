@@ -43,6 +43,7 @@ mod cursor;
 mod dump;
 mod engine;
 pub mod format;
+mod holes;
 mod ledger;
 mod moving;
 pub mod note;
@@ -70,6 +71,7 @@ pub fn layouts() -> Vec<&'static cambium_base::layout::Layout> {
         &note::HEAD_LAYOUT,
         &note::SEGMENT_LAYOUT,
         &note::GARBAGE_LAYOUT,
+        &note::HOLE_LAYOUT,
         &note::TRAFFIC_LAYOUT,
     ]
 }

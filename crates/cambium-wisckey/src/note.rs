@@ -16,7 +16,7 @@
 use cambium_base::coding::Decoder;
 use cambium_base::layout::{Field, Layout};
 
-use crate::format::SegmentKind;
+use crate::format::{LARGEST_SEGMENT, SegmentKind};
 
 const TAG_HEAD: u8 = 1;
 const TAG_SEGMENT: u8 = 2;
@@ -25,6 +25,7 @@ const TAG_DROPPED: u8 = 4;
 const TAG_NEXT_FILE: u8 = 5;
 const TAG_NAMESPACE: u8 = 6;
 const TAG_TRAFFIC: u8 = 7;
+const TAG_HOLE: u8 = 8;
 
 /// The item that says from where recovery replays.
 pub const HEAD_LAYOUT: Layout = Layout {
@@ -71,6 +72,20 @@ pub const GARBAGE_LAYOUT: Layout = Layout {
         field(5, 8, "bytes", "of records, padding included"),
     ],
     size: 13,
+}
+.checked();
+
+/// The item of a hole.
+pub const HOLE_LAYOUT: Layout = Layout {
+    name: "Note: hole",
+    about: "A run of whole records that tables no longer point to. Its whole blocks may read as zeros: their space went back. Counted as garbage by an item of its own.",
+    fields: &[
+        field(0, 1, "tag", "8"),
+        field(1, 4, "number", "of the segment"),
+        field(5, 8, "offset", "of the first record"),
+        field(13, 8, "bytes", "up to the end of the last one"),
+    ],
+    size: 21,
 }
 .checked();
 
@@ -159,6 +174,15 @@ pub enum NoteItem {
         /// Of records, padding included.
         bytes: u64,
     },
+    /// A run of records of a segment whose space may have gone back.
+    Hole {
+        /// Number of the segment.
+        segment: u32,
+        /// Of the first record.
+        offset: u64,
+        /// Up to the end of the last one.
+        bytes: u64,
+    },
     /// A segment that nothing points into any more.
     Dropped(u32),
     /// The next file's number.
@@ -195,6 +219,16 @@ impl NoteItem {
             NoteItem::Garbage { segment, bytes } => {
                 note.push(TAG_GARBAGE);
                 note.extend_from_slice(&segment.to_le_bytes());
+                note.extend_from_slice(&bytes.to_le_bytes());
+            }
+            NoteItem::Hole {
+                segment,
+                offset,
+                bytes,
+            } => {
+                note.push(TAG_HOLE);
+                note.extend_from_slice(&segment.to_le_bytes());
+                note.extend_from_slice(&offset.to_le_bytes());
                 note.extend_from_slice(&bytes.to_le_bytes());
             }
             NoteItem::Dropped(number) => {
@@ -263,6 +297,19 @@ fn decode_item(decoder: &mut Decoder<'_>) -> Option<NoteItem> {
             segment: decoder.u32()?,
             bytes: decoder.u64()?,
         },
+        TAG_HOLE => {
+            let segment = decoder.u32()?;
+            let (offset, bytes) = (decoder.u64()?, decoder.u64()?);
+            // A segment ends long before the numbers do.
+            offset
+                .checked_add(bytes)
+                .filter(|&end| bytes > 0 && end <= LARGEST_SEGMENT)?;
+            NoteItem::Hole {
+                segment,
+                offset,
+                bytes,
+            }
+        }
         TAG_DROPPED => NoteItem::Dropped(decoder.u32()?),
         TAG_NEXT_FILE => NoteItem::NextFile(decoder.u32()?),
         TAG_NAMESPACE => {
@@ -307,6 +354,11 @@ mod tests {
                 segment: 1,
                 bytes: 80,
             },
+            NoteItem::Hole {
+                segment: 1,
+                offset: 4096,
+                bytes: 12_288,
+            },
             NoteItem::Dropped(7),
             NoteItem::NextFile(8),
             NoteItem::Namespace {
@@ -325,7 +377,7 @@ mod tests {
         let note = encode(&sample());
         assert_eq!(decode(&note), Some(sample()));
         let twice = [note.clone(), note].concat();
-        assert_eq!(decode(&twice).map(|items| items.len()), Some(14));
+        assert_eq!(decode(&twice).map(|items| items.len()), Some(16));
     }
 
     #[test]
@@ -334,6 +386,7 @@ mod tests {
             Some(&HEAD_LAYOUT),
             Some(&SEGMENT_LAYOUT),
             Some(&GARBAGE_LAYOUT),
+            Some(&HOLE_LAYOUT),
             None,
             None,
             None,

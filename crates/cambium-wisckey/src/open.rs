@@ -68,7 +68,7 @@ pub(crate) fn create(
         namespaces: BTreeMap::from([(0, String::new())]),
         ..LedgerState::default()
     };
-    let ledger = Ledger::new(keys.clone(), first);
+    let ledger = Ledger::new(keys.clone(), first, tuning.hole_rule(&shape));
     let tree_options = tuning.tree_options(environment);
     let tree = Tree::create(
         environment,
@@ -213,7 +213,8 @@ pub(crate) fn attach(
         writable,
     };
     let keys = path.join(KEYS_FOLDER);
-    let ledger = Ledger::new(keys.clone(), LedgerState::default());
+    let rule = tuning.hole_rule(&shape);
+    let ledger = Ledger::new(keys.clone(), LedgerState::default(), rule);
     let tree_options = tuning.tree_options(environment);
     let tree = Tree::open(environment, &keys, store, &tree_options, ledger.clone())?;
     let segments = open_known_segments(&home, &ledger, &shape, &tuning, lost)?;

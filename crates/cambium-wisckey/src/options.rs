@@ -6,6 +6,7 @@ use cambium_api::{OptionSpec, OptionValues};
 use cambium_base::Result;
 use cambium_io::{BatchOptions, BlockCache, Environment, ReadBackend};
 
+use crate::holes::HoleRule;
 use crate::seeded_bug::SeededBug;
 
 /// The engine's name.
@@ -154,6 +155,13 @@ pub const OPTIONS: &[OptionSpec] = &[
         "The value log is kept within this share of what is live in it: collection begins half way from 100, since tables hide some garbage, and writers are slowed when it is reached all the same. Smaller saves space and moves more values.",
     ),
     spec(
+        "hole_bytes",
+        "bytes, 0 = none",
+        "0",
+        false,
+        "Freed values that fill so many bytes of whole blocks side by side give their space back at once, though their segment stays: by holes in its file, where the file system can. It spares moving what is live around them. Sensible from 16KiB on for stores of values as large, or where whole ranges are deleted; smaller ones make many holes, and files in many pieces.",
+    ),
+    spec(
         "collection_rate",
         "bytes a second, 0 = no limit",
         "0",
@@ -272,6 +280,8 @@ pub struct Tuning {
     pub space_limit: u64,
     /// Most bytes a second of background collection.
     pub collection_rate: u64,
+    /// Least bytes of a hole; 0 for none.
+    pub hole_bytes: u64,
     /// A defect, in tests.
     pub seeded_bug: Option<SeededBug>,
 }
@@ -310,8 +320,18 @@ impl Tuning {
             policy: take_policy(options)?,
             space_limit: options.take_ranged("space_limit", 200, 110, 1000)?,
             collection_rate: options.take_ranged("collection_rate", 0, 0, MOST)?,
+            hole_bytes: options.take_ranged("hole_bytes", 0, 0, 1 << 30)?,
             seeded_bug: crate::seeded_bug::take(options)?,
         })
+    }
+
+    /// Which freed values become holes.
+    pub(crate) fn hole_rule(&self, shape: &Shape) -> HoleRule {
+        HoleRule {
+            least: self.hole_bytes,
+            unit: u64::from(shape.block_bytes),
+            too_wide: self.seeded_bug == Some(SeededBug::HoleTooWide),
+        }
     }
 
     /// The options of the tree of keys.

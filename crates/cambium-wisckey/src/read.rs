@@ -7,7 +7,8 @@
 //!
 //! Garbage collection may move a value and drop its segment between the two steps.
 //! Whoever finds the segment gone asks the tree again: the new pointer was there
-//! before the segment went. Whoever holds a moment never finds it gone.
+//! before the segment went. So does whoever finds damage: a hole may have taken the
+//! place of a value that was overwritten. Whoever holds a moment finds neither.
 
 use std::sync::atomic::Ordering;
 
@@ -111,12 +112,17 @@ impl Core {
                 Found::Inline(value) => return Ok(Some(value)),
                 Found::Pointer(pointer, sequence) => (pointer, sequence),
             };
-            if let Some(segment) = self.segment(pointer.segment) {
-                return self.read_one(&segment, pointer, full_key, sequence);
-            }
-            // Moved meanwhile; a pointer that stays the same leads nowhere.
+            let error = match self.segment(pointer.segment) {
+                Some(segment) => match self.read_one(&segment, pointer, full_key, sequence) {
+                    Err(error) if error.is_corruption() => error,
+                    read => return read,
+                },
+                None => self.lost_segment(pointer),
+            };
+            // Moved or overwritten meanwhile, its segment gone or a hole in its
+            // place; a pointer that stays the same leads to damage.
             if before == Some(pointer) {
-                return Err(self.lost_segment(pointer));
+                return Err(error);
             }
             before = Some(pointer);
         }

@@ -254,10 +254,20 @@ fn gather_segment(
     while let Some(scanned) = scanner.next()? {
         let record = match scanned {
             Scanned::Fault(fault) => {
-                take(
-                    report,
-                    segment.damage(fault.offset, fault.reason.to_string()),
-                )?;
+                let is_hole = beside_zeros(segment, fault.offset)?;
+                report.findings.push(Finding {
+                    kind: match is_hole {
+                        true => FindingKind::Note,
+                        false => FindingKind::Damage,
+                    },
+                    file: segment.path().to_path_buf(),
+                    offset: fault.offset,
+                    what: match is_hole {
+                        true => "no record, beside a block of zeros: what is left around a hole"
+                            .to_string(),
+                        false => fault.reason.to_string(),
+                    },
+                });
                 continue;
             }
             Scanned::Record(record) => record,
@@ -308,6 +318,25 @@ fn gather_segment(
         end: scanner.position(),
     });
     Ok(())
+}
+
+/// True if the block before or behind the one of an offset is all zeros: the tree
+/// that knew the holes is lost.
+fn beside_zeros(segment: &Segment, offset: u64) -> Result<bool> {
+    let block = segment.log.geometry().block;
+    let here = offset / block * block;
+    let mut bytes = vec![0; block as usize];
+    for start in [here.checked_sub(block), here.checked_add(block)] {
+        let Some(start) = start.filter(|&start| start >= segment.log.geometry().first_offset)
+        else {
+            continue;
+        };
+        let count = segment.log.file().read_at(&mut bytes, start)?;
+        if count == bytes.len() && bytes.iter().all(|&byte| byte == 0) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 impl Gathered {
@@ -370,7 +399,8 @@ fn write_tree(
     gathered.settle();
     let keys = home.folder.join(KEYS_FOLDER);
     remove_leftover_tree(&*home.file_system, &keys)?;
-    let ledger = Ledger::new(keys.clone(), LedgerState::default());
+    let rule = tuning.hole_rule(shape);
+    let ledger = Ledger::new(keys.clone(), LedgerState::default(), rule);
     let options = tuning.tree_options(environment);
     let tree = Tree::create(environment, &keys, home.store, &options, ledger.clone())?;
     let mut live: BTreeMap<u32, u64> = BTreeMap::new();

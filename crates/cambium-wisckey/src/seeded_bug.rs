@@ -31,11 +31,13 @@ pub enum SeededBug {
     MovedUnsynced,
     /// A collected segment is removed before the tables point elsewhere.
     SegmentRemovedEarly,
+    /// A hole takes the blocks that it shares with its neighbours.
+    HoleTooWide,
 }
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 11] = [
+    pub const ALL: [(SeededBug, &'static str); 12] = [
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
         (SeededBug::CommitUnsynced, "commit_unsynced"),
@@ -47,6 +49,7 @@ impl SeededBug {
         (SeededBug::CollectionReinserts, "collection_reinserts"),
         (SeededBug::MovedUnsynced, "moved_unsynced"),
         (SeededBug::SegmentRemovedEarly, "segment_removed_early"),
+        (SeededBug::HoleTooWide, "hole_too_wide"),
     ];
 }
 

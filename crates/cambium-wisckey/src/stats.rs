@@ -9,6 +9,7 @@ use cambium_base::Result;
 use crate::core::Core;
 use crate::cursor::EntryCursor;
 use crate::format::{SegmentKind, full_key, namespace_end};
+use crate::ledger::LedgerState;
 use crate::note::Traffic;
 
 /// Counted since the store was opened.
@@ -24,6 +25,7 @@ pub(crate) struct Counters {
     pub gets: AtomicU64,
     pub syncs: AtomicU64,
     pub collections: AtomicU64,
+    pub holes: AtomicU64,
     pub value_reads: AtomicU64,
     /// Writes that recovery found in the log.
     pub replayed: AtomicU64,
@@ -75,7 +77,8 @@ impl Core {
         let worst = state
             .segments
             .iter()
-            .max_by_key(|(_, account)| account.end.saturating_sub(account.live_bytes()));
+            .map(|(&number, account)| (number, state.kept_bytes(number, account), account))
+            .max_by_key(|(_, kept, account)| kept.saturating_sub(account.live_bytes()));
         all.count(
             "segments",
             segments.len() as u64,
@@ -95,15 +98,16 @@ impl Core {
         all.bytes(
             "value_log_garbage_bytes",
             total.saturating_sub(live),
-            "the rest of the segments that tables know",
+            "the rest of the segments that tables know, holes left out",
         );
-        if let Some((number, account)) = worst {
+        self.hole_statistics(&state, all);
+        if let Some((number, kept, account)) = worst {
             all.text(
                 "most_garbage",
                 format!(
                     "segment {number}: {} of {} bytes",
-                    account.end.saturating_sub(account.live_bytes()),
-                    account.end
+                    kept.saturating_sub(account.live_bytes()),
+                    kept
                 ),
                 "the segment with the most garbage",
             );
@@ -112,9 +116,41 @@ impl Core {
             "space_amplification",
             total,
             live,
-            "bytes of segments that tables know per live byte in them",
+            "bytes of segments that tables know, holes left out, per live byte in them",
         );
         Ok(())
+    }
+
+    fn hole_statistics(&self, state: &LedgerState, all: &mut Statistics) {
+        let segments = state.segments.keys();
+        let given_back = segments.map(|&number| state.holes.given_back(number)).sum();
+        let segments = state.segments.keys();
+        let holes = segments.filter_map(|&number| state.holes.of(number));
+        all.count(
+            "value_log_holes",
+            holes.map(|holes| holes.count() as u64).sum(),
+            "runs of freed values within segments",
+        );
+        all.bytes(
+            "value_log_hole_bytes",
+            given_back,
+            "of segments that went back to the file system, or are about to",
+        );
+        all.text(
+            "hole_punching",
+            match (self.tuning.hole_bytes, state.holes.is_refused()) {
+                (0, _) => "off",
+                (_, true) => "the file system gives nothing back",
+                (_, false) => "on",
+            }
+            .to_string(),
+            "whether freed values within segments give their space back",
+        );
+        all.count(
+            "holes_punched",
+            of(&self.counters.holes),
+            "since the store was opened, those of earlier openings once more",
+        );
     }
 
     fn tree_statistics(&self, all: &mut Statistics) {

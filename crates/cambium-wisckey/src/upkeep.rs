@@ -241,6 +241,8 @@ impl Core {
             }
             _ => self.tree.flush()?,
         }
-        self.remove_dropped()
+        self.remove_dropped()?;
+        while self.punch_holes() {}
+        Ok(())
     }
 }

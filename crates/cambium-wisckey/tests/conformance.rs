@@ -58,6 +58,19 @@ fn ranges_read_by_threads_and_one_by_one_conform() {
 }
 
 #[test]
+fn holes_in_segments_conform() {
+    let holes = |suite: Conformance| {
+        suite
+            .opening("hole_bytes", "1")
+            .opening("collection", "off")
+    };
+    holes(small()).run();
+    holes(small().opening("segment_bytes", "64KiB"))
+        .environment(threaded)
+        .run();
+}
+
+#[test]
 fn inline_values_and_compressed_tables_conform() {
     small()
         .opening("inline_bytes", "512")

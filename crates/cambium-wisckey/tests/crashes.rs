@@ -5,6 +5,7 @@
 //! records, a write buffer of fewer, tables and levels of a few blocks, garbage
 //! collected as soon as there is some.
 
+use cambium_io::simulated::Event;
 use cambium_testkit::crash::{FAULTS, POWER_CUTS};
 use cambium_testkit::{Breakage, CrashSuite, each_breach_is_found, each_bug_is_found};
 use cambium_wisckey::Wisckey;
@@ -53,6 +54,24 @@ fn collection_from_the_tail_survives_crashes() {
     assert!(report.states() >= 10_000);
 }
 
+/// Freed values give their space back wherever a block of them is free.
+fn with_holes(test: &'static str) -> CrashSuite {
+    suite(test)
+        .opening("hole_bytes", "1")
+        .opening("segment_bytes", "16384")
+        .opening("space_limit", "300")
+}
+
+#[test]
+fn holes_survive_crashes_and_failing_operations() {
+    let test = "holes_survive_crashes_and_failing_operations";
+    let report = with_holes(test).states(5_000).run();
+    report.met(&POWER_CUTS);
+    report.met(&[Event::PunchHole, Event::CrashHoles, Event::HoleHalfDone]);
+    let report = with_holes(test).states(2_000).run_faults();
+    assert!(report.states() >= 2_000);
+}
+
 #[test]
 fn every_short_sequence_survives_every_crash() {
     let report = suite("every_short_sequence_survives_every_crash").run_exhaustive(3);
@@ -79,10 +98,14 @@ fn every_seeded_bug_is_found() {
         .iter()
         .filter(|(bug, _)| !FOUND_ELSEWHERE.contains(bug));
     each_bug_is_found(asked.map(|(_, name)| *name), |name| {
-        suite("every_seeded_bug_is_found")
-            .opening("seeded_bug", name)
-            .states(10_000)
-            .find_failure()
+        let test = "every_seeded_bug_is_found";
+        match name.starts_with("hole_") {
+            true => with_holes(test),
+            false => suite(test),
+        }
+        .opening("seeded_bug", name)
+        .states(10_000)
+        .find_failure()
     });
 }
 
