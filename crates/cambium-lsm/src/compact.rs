@@ -16,6 +16,7 @@ use crate::manifest::Edit;
 use crate::merge::MergeSource;
 use crate::owner::{DropObserver, DroppedEntry, JobKind};
 use crate::retain::{Retainer, Verdict};
+use crate::seeded_bug::SeededBug;
 use crate::table_writer::TableWriter;
 use crate::tombstones::RangeTombstones;
 use crate::tree::Tree;
@@ -95,7 +96,8 @@ impl CompactionJob {
     pub fn begin(tree: &Tree, plan: Plan) -> Self {
         let moments = tree.owner.protected_moments();
         CompactionJob {
-            retainer: Retainer::new(moments, RangeTombstones::default()),
+            retainer: Retainer::new(moments, RangeTombstones::default())
+                .with_bug(tree.context.options.seeded_bug),
             observer: tree.owner.begin_job(JobKind::Compaction),
             source: None,
             outputs: Outputs::new(&plan, tree.context.options.table_bytes),
@@ -197,6 +199,9 @@ impl CompactionJob {
         }
         for table in self.outputs.finished {
             edit.added.push((self.plan.output_level, table));
+        }
+        if tree.context.options.has_bug(SeededBug::InputsRemovedEarly) {
+            tree.remove_tables(edit.removed.iter().map(|&(_, number)| number));
         }
         let observer = self.observer;
         tree.commit_tables(edit, 0, || observer.into_note(&[]))

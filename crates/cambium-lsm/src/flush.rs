@@ -38,7 +38,8 @@ impl FlushJob {
         let moments = tree.owner.protected_moments();
         Some(FlushJob {
             largest_sequence: sealed.memtable.largest_sequence(),
-            retainer: Retainer::new(moments, sealed.memtable.ranges()),
+            retainer: Retainer::new(moments, sealed.memtable.ranges())
+                .with_bug(tree.context.options.seeded_bug),
             observer: tree.owner.begin_job(JobKind::Flush),
             version: view.version.clone(),
             sealed,

@@ -66,6 +66,7 @@ mod recovery;
 mod relocate;
 mod retain;
 mod run;
+mod seeded_bug;
 mod stats;
 mod stored_block;
 mod table;
@@ -86,6 +87,8 @@ pub use format::layouts;
 pub use options::{Compression, Options, PickPolicy};
 pub use owner::{DropObserver, DropReason, DroppedEntry, JobKind, Owner};
 pub use relocate::Relocation;
+#[doc(hidden)]
+pub use seeded_bug::SeededBug;
 pub use stats::{LevelStatistics, TreeStatistics};
 pub use tree::{Tree, WritePressure};
 

@@ -15,6 +15,7 @@ use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::owner::Owner;
 use crate::recovery::{Recovered, recover};
+use crate::seeded_bug::SeededBug;
 use crate::tree::{Context, Tree, View, lock};
 use crate::version::{Level, TableFile, Version};
 
@@ -118,7 +119,8 @@ impl Tree {
                 .replace(&self.context, &base)
                 .map_err(|error| self.unless_full(error))?;
         }
-        if !edit.added.is_empty() {
+        let options = &self.context.options;
+        if !edit.added.is_empty() && !options.has_bug(SeededBug::FolderUnsynced) {
             self.context
                 .environment
                 .file_system
@@ -132,10 +134,13 @@ impl Tree {
             note: note(),
             ..edit
         };
-        manifest.append(&edit).map_err(|failure| match failure {
-            AppendFailure::Full(error) => error,
-            AppendFailure::Final(error) => self.poisoned_by(error),
-        })?;
+        let synced = !options.has_bug(SeededBug::EditUnsynced);
+        manifest
+            .append(&edit, synced)
+            .map_err(|failure| match failure {
+                AppendFailure::Full(error) => error,
+                AppendFailure::Final(error) => self.poisoned_by(error),
+            })?;
         if !edit.note.is_empty() {
             self.owner
                 .committed(&edit.note, false)

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use cambium_base::{Error, Result};
 use cambium_io::{BatchOptions, BlockCache};
 
+use crate::seeded_bug::SeededBug;
+
 /// The order of keys: by their bytes, as unsigned numbers.
 pub const BYTES_COMPARATOR: &str = "cambium.bytes";
 /// The filter policy: [`cambium_index::BlockedBloom`] of xxh3-64 hashes.
@@ -78,6 +80,9 @@ pub struct Options {
     pub read: BatchOptions,
     /// Where blocks are cached: often the environment's, which stores share.
     pub block_cache: Arc<BlockCache>,
+    /// A defect, in tests.
+    #[doc(hidden)]
+    pub seeded_bug: Option<SeededBug>,
 }
 
 impl Default for Options {
@@ -101,6 +106,7 @@ impl Default for Options {
             table_cache_bytes: 256 << 20,
             read: BatchOptions::default(),
             block_cache: BlockCache::new(64 << 20),
+            seeded_bug: None,
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::compact::Plan;
 use crate::format::LEVELS;
 use crate::job::{Claim, Jobs};
 use crate::options::PickPolicy;
+use crate::seeded_bug::SeededBug;
 use crate::tree::Tree;
 use crate::version::{TableFile, Version, bytes_of, range_of};
 
@@ -47,7 +48,10 @@ impl Tree {
 
     fn pick_at(&self, version: &Arc<Version>, level: usize, jobs: &Jobs) -> Option<(Plan, Claim)> {
         let admitted = |files: Vec<Arc<TableFile>>| {
-            let plan = plan(version, level, level + 1, files, false)?;
+            let mut plan = plan(version, level, level + 1, files, false)?;
+            if self.context.options.has_bug(SeededBug::OverlapForgotten) {
+                plan.lower.clear();
+            }
             let claim = claim_of(&plan);
             jobs.admits(&claim).then_some((plan, claim))
         };

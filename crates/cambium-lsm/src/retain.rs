@@ -20,6 +20,7 @@
 
 use crate::entry::{EntryKind, EntryRef, Moment};
 use crate::owner::DropReason;
+use crate::seeded_bug::SeededBug;
 use crate::tombstones::RangeTombstones;
 use crate::version::{KeyRange, UpperBound};
 
@@ -42,6 +43,7 @@ pub(crate) struct Retainer {
     key: Vec<u8>,
     /// The entry of the same key before this one.
     newer: Option<(u64, EntryKind)>,
+    bug: Option<SeededBug>,
 }
 
 impl Retainer {
@@ -52,7 +54,17 @@ impl Retainer {
             tombstones,
             key: Vec::new(),
             newer: None,
+            bug: None,
         }
+    }
+
+    /// The same with a defect, in tests.
+    pub fn with_bug(mut self, bug: Option<SeededBug>) -> Self {
+        if bug == Some(SeededBug::SnapshotForgotten) {
+            self.moments.drain(..self.moments.len().saturating_sub(1));
+        }
+        self.bug = bug;
+        self
     }
 
     /// Sets the tombstones of the inputs, before the first entry is judged.
@@ -106,7 +118,7 @@ impl Retainer {
         }
         let unneeded = entry.kind == EntryKind::Delete
             && self.in_first_span(entry.sequence)
-            && nothing_below(entry.key);
+            && (nothing_below(entry.key) || self.bug == Some(SeededBug::TombstoneDroppedEarly));
         if unneeded {
             return Verdict::Drop(DropReason::Unneeded);
         }
@@ -133,6 +145,9 @@ impl Retainer {
     /// The range tombstones that the job writes; `nothing_below` says that no
     /// table below the output can hold any key of a range.
     pub fn kept_tombstones(&self, nothing_below: impl Fn(&KeyRange) -> bool) -> RangeTombstones {
+        if self.bug == Some(SeededBug::RangeForgotten) {
+            return RangeTombstones::default();
+        }
         let mut kept = self.tombstones.clone();
         kept.retain(|from, to, sequences| {
             sequences.dedup_by(|older, newer| self.span(*older) == self.span(*newer));

@@ -19,6 +19,7 @@ use crate::format::{
 };
 use crate::options::Compression;
 use crate::properties::Properties;
+use crate::seeded_bug::SeededBug;
 use crate::stored_block::{block_trailer, compress};
 use crate::table::encode_tombstone;
 use crate::tombstones::RangeTombstones;
@@ -119,7 +120,10 @@ impl TableWriter {
         self.place_pending(Some(entry.key))?;
         if other_key {
             if let Some(filter) = &mut self.filter {
-                filter.add(self.context.hash(entry.key));
+                let forgets = self.context.options.has_bug(SeededBug::FilterForgetsKeys);
+                if !forgets || self.properties.entries % 5 != 3 {
+                    filter.add(self.context.hash(entry.key));
+                }
             }
             self.last_key.clear();
             self.last_key.extend_from_slice(entry.key);
@@ -260,7 +264,9 @@ impl TableWriter {
         let encoded = footer.encode(&self.seed, self.end());
         self.buffer.extend_from_slice(&encoded);
         self.write_buffer()?;
-        self.file.sync_data()?;
+        if !self.context.options.has_bug(SeededBug::TableUnsynced) {
+            self.file.sync_data()?;
+        }
         self.context.counters.add_written(self.written);
         Ok(TableMetadata {
             number: self.number(),

@@ -224,7 +224,7 @@ impl Tree {
         })
     }
 
-    fn remove_tables(&self, numbers: impl IntoIterator<Item = u64>) {
+    pub(crate) fn remove_tables(&self, numbers: impl IntoIterator<Item = u64>) {
         let file_system = &self.context.environment.file_system;
         for number in numbers {
             _ = file_system.remove(&self.context.folder.join(table_name(number)));
