@@ -20,6 +20,7 @@ use cambium_io::simulated::{
 };
 
 use crate::crash::guarded;
+use crate::crash::number_from;
 use crate::history::{History, collect};
 use crate::patience::watched;
 use crate::subject::{Subject, store_path};
@@ -96,7 +97,7 @@ impl DamageSuite {
         self
     }
 
-    /// Looks only at every n-th byte.
+    /// Looks only at every n-th byte, unless `CAMBIUM_STRIDE` says how far apart.
     #[must_use]
     pub fn stride(mut self, stride: usize) -> Self {
         self.stride = stride.max(1);
@@ -231,14 +232,16 @@ impl DamageSuite {
     }
 
     fn harms(&self, disk: &SimulatedDisk) -> Vec<Harm> {
+        let stride =
+            number_from("CAMBIUM_STRIDE").map_or(self.stride, |given| given.max(1) as usize);
         let mut harms = Vec::new();
         for path in disk.files() {
-            let length = disk.contents(&path).map_or(0, |bytes| bytes.len());
-            for at in (0..length).step_by(self.stride) {
+            let bytes = disk.contents(&path).unwrap_or_default();
+            for at in (0..bytes.len()).step_by(stride) {
                 harms.push(Harm::Cut(path.clone(), at));
                 harms.push(Harm::Flip(path.clone(), at));
             }
-            for at in (0..length).step_by(self.stride.max(64)) {
+            for at in (0..bytes.len()).step_by(stride.max(64)) {
                 harms.push(Harm::Zero(path.clone(), at));
             }
             harms.push(Harm::Gone(path));

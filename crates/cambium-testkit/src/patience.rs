@@ -10,6 +10,9 @@ use std::time::Duration;
 
 /// Longest a case may run: thousands of times what one takes.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// In so many parts it is waited. A machine that stood still meanwhile counts as
+/// one of them, however long it did.
+const PARTS: u32 = 30;
 
 enum Message<T> {
     Next(String),
@@ -45,10 +48,15 @@ fn watched_for<T: Send + 'static>(
         _ = announcer.0.send(Message::Done(outcome));
     });
     let mut current = "the beginning".to_string();
+    let mut waited = 0;
     loop {
-        match receiver.recv_timeout(patience) {
-            Ok(Message::Next(case)) => current = case,
+        match receiver.recv_timeout(patience / PARTS) {
+            Ok(Message::Next(case)) => {
+                current = case;
+                waited = 0;
+            }
             Ok(Message::Done(outcome)) => return outcome,
+            Err(RecvTimeoutError::Timeout) if waited + 1 < PARTS => waited += 1,
             Err(RecvTimeoutError::Timeout) => {
                 let seconds = patience.as_secs_f64();
                 return Err(format!("{current}: still running after {seconds} seconds"));
