@@ -212,8 +212,9 @@ impl Ahead {
         if !group.spans.is_empty() {
             self.density = group.wanted.len() / group.spans.len();
         }
-        let requests: Vec<ReadRequest> = group.requests().collect();
+        let requests = group.requests();
         self.groups.push_back(group);
+        let requests = requests?;
         if requests.is_empty() {
             return Ok(());
         }
@@ -346,15 +347,14 @@ impl Group {
         places
     }
 
-    fn requests(&self) -> impl Iterator<Item = ReadRequest> + '_ {
+    fn requests(&self) -> Result<Vec<ReadRequest>> {
         let number = u64::from(self.number) << 32;
-        self.spans
-            .iter()
-            .enumerate()
-            .filter_map(move |(tag, span)| {
-                let segment = self.segments.get(&span.segment)?;
-                Some(span.request(segment, number | tag as u64))
-            })
+        let spans = self.spans.iter().enumerate();
+        let requests = spans.filter_map(|(tag, span)| {
+            let segment = self.segments.get(&span.segment)?;
+            Some(span.request(segment, number | tag as u64))
+        });
+        requests.collect()
     }
 
     /// The value that the front entry waits for, if it does.

@@ -369,7 +369,9 @@ impl Core {
     pub fn abandon_collection(&self) {
         let mut collector = lock(&self.collection);
         collector.run = None;
-        collector.output = None;
+        if let Some(output) = collector.output.take() {
+            output.file.release();
+        }
     }
 
     /// Slows a writer while space is far beyond its limit.

@@ -165,12 +165,7 @@ pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write
         line(format!("the other copy: {damage}"))?;
     }
     let tuning = Tuning::take(&mut OptionValues::default())?;
-    let home = Home {
-        file_system: environment.file_system.clone(),
-        folder: path.to_path_buf(),
-        store: marker.store,
-        writable: false,
-    };
+    let home = Home::new(&environment.file_system, path, marker.store, &tuning).read_only();
     let attached = attach(
         environment,
         path,

@@ -48,6 +48,7 @@ mod ledger;
 mod moving;
 pub mod note;
 mod open;
+mod open_files;
 pub mod options;
 mod pace;
 mod pin;

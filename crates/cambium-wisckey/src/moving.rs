@@ -90,6 +90,7 @@ impl Core {
                 .log
                 .cut_back(end)
                 .map_err(|error| self.poisoned(error))?;
+            output.file.release();
         }
         let mut writer = lock(&self.writer);
         let output = self

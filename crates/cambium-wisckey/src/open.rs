@@ -53,12 +53,7 @@ pub(crate) fn create(
     remove_leftover_tree(file_system, &keys)?;
     let mut id = [0; 16];
     environment.randomness.fill(&mut id);
-    let home = Home {
-        file_system: environment.file_system.clone(),
-        folder: path.to_path_buf(),
-        store: StoreId(id),
-        writable: true,
-    };
+    let home = Home::new(&environment.file_system, path, StoreId(id), &tuning);
     let first = LedgerState {
         head: Head {
             segment: 1,
@@ -139,7 +134,7 @@ pub(crate) fn open(
     let core = attach(environment, path, marker.store, tuning, (held, true), None)?;
     let clean = lock(&core.maintenance).root.clean;
     if clean {
-        core.go_on_where_closed();
+        core.go_on_where_closed()?;
     } else {
         core.confirm_superblock()?;
         core.recover(progress, None)?;
@@ -173,7 +168,7 @@ pub(crate) fn open_damaged(
     let core = attach(environment, path, store, tuning, (held, true), Some(lost))?;
     let clean = lock(&core.maintenance).root.clean;
     if clean {
-        core.go_on_where_closed();
+        core.go_on_where_closed()?;
     } else {
         core.recover(progress, Some(lost))?;
     }
@@ -206,11 +201,10 @@ pub(crate) fn attach(
         FORMAT_VERSION,
         &content,
     );
-    let home = Home {
-        file_system: environment.file_system.clone(),
-        folder: path.to_path_buf(),
-        store,
-        writable,
+    let home = Home::new(&environment.file_system, path, store, &tuning);
+    let home = match writable {
+        true => home,
+        false => home.read_only(),
     };
     let keys = path.join(KEYS_FOLDER);
     let rule = tuning.hole_rule(&shape);
@@ -353,14 +347,16 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
 
 impl Core {
     /// The log goes on where the close left it.
-    fn go_on_where_closed(&self) {
+    fn go_on_where_closed(&self) -> Result<()> {
         let head = self.ledger.state().head;
         let mut writer = lock(&self.writer);
         if let Some(segment) = self.segment(head.segment) {
             if segment.kind == SegmentKind::Written && segment.log.end() == head.offset {
+                segment.file.keep()?;
                 writer.active = Some(segment);
             }
         }
+        Ok(())
     }
 
     /// Makes sure that what was read of the superblock is on the device.

@@ -155,6 +155,20 @@ pub const OPTIONS: &[OptionSpec] = &[
         "The value log is kept within this share of what is live in it: collection begins half way from 100, since tables hide some garbage, and writers are slowed when it is reached all the same. Smaller saves space and moves more values.",
     ),
     spec(
+        "direct",
+        "on or off",
+        "off",
+        false,
+        "The value log goes past the operating system's page cache, in both directions (O_DIRECT). Values are then read from the device each time, and a write that is neither batched nor Buffered is a write of the device: for large values, and where others need the memory.",
+    ),
+    spec(
+        "open_files",
+        "files, 1 to 1048576",
+        "512",
+        false,
+        "Segments of the value log whose files are open; others are opened when they are read. More are open only while they are being written, or collected under a snapshot. Keep it below what the system allows a process.",
+    ),
+    spec(
         "hole_bytes",
         "bytes, 0 = none",
         "0",
@@ -280,6 +294,10 @@ pub struct Tuning {
     pub space_limit: u64,
     /// Most bytes a second of background collection.
     pub collection_rate: u64,
+    /// The log goes past the page cache.
+    pub direct: bool,
+    /// Segments whose files are open.
+    pub open_files: usize,
     /// Least bytes of a hole; 0 for none.
     pub hole_bytes: u64,
     /// A defect, in tests.
@@ -320,6 +338,8 @@ impl Tuning {
             policy: take_policy(options)?,
             space_limit: options.take_ranged("space_limit", 200, 110, 1000)?,
             collection_rate: options.take_ranged("collection_rate", 0, 0, MOST)?,
+            direct: options.take_bool("direct")?.unwrap_or(false),
+            open_files: options.take_ranged("open_files", 512, 1, 1 << 20)? as usize,
             hole_bytes: options.take_ranged("hole_bytes", 0, 0, 1 << 30)?,
             seeded_bug: crate::seeded_bug::take(options)?,
         })

@@ -54,18 +54,22 @@ pub(crate) struct Span {
 
 impl Span {
     /// The read of it.
-    pub fn request(&self, segment: &Segment, tag: u64) -> ReadRequest {
-        ReadRequest {
-            file: segment.log.file().clone(),
-            offset: self.start,
-            buffer: AlignedBuffer::new((self.end - self.start) as usize, 8),
+    pub fn request(&self, segment: &Segment, tag: u64) -> Result<ReadRequest> {
+        let alignment = segment.file.batched_alignment();
+        let (offset, length) = alignment.around(self.start, self.end);
+        Ok(ReadRequest {
+            file: segment.file.batched()?,
+            offset,
+            buffer: AlignedBuffer::new(length, alignment.memory.max(8)),
             tag,
-        }
+        })
     }
 
     /// A value out of what was read.
     pub fn value(&self, segment: &Segment, want: &Wanted, bytes: &[u8]) -> Result<Value> {
-        let start = (want.pointer.offset - self.start) as usize;
+        let alignment = segment.file.batched_alignment();
+        let (offset, _) = alignment.around(self.start, self.end);
+        let start = (want.pointer.offset - offset) as usize;
         let bytes = bytes.get(start..).unwrap_or_default();
         segment.parse_value(want.pointer, &want.full_key, want.sequence, bytes)
     }
@@ -254,10 +258,12 @@ impl Core {
         spans: &[Span],
         values: &mut [Option<Value>],
     ) -> Result<()> {
-        let requests = spans
-            .iter()
-            .enumerate()
-            .filter_map(|(tag, span)| Some(span.request(segments.get(&span.segment)?, tag as u64)));
+        let mut requests = Vec::with_capacity(spans.len());
+        for (tag, span) in spans.iter().enumerate() {
+            if let Some(segment) = segments.get(&span.segment) {
+                requests.push(span.request(segment, tag as u64)?);
+            }
+        }
         let file_system = &self.environment.file_system;
         cambium_io::read_all_kept(file_system, self.tuning.reading, requests, |completion| {
             let count = completion.result?;

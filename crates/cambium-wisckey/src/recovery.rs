@@ -32,6 +32,7 @@ use std::sync::atomic::Ordering;
 
 use cambium_api::{Progress, ProgressSink};
 use cambium_base::{Error, Result};
+use cambium_io::File;
 use cambium_storage::record::RecordHeader;
 use cambium_storage::replay::{whole_batches, without_taken_back, write_again};
 use cambium_storage::scan::{LogScanner, ScanFault, Scanned, ScannedRecord, SessionRule};
@@ -309,9 +310,10 @@ impl Core {
             // What was synced took the header with it.
             let from = here().take_while(synced).last().map_or(0, Found::end);
             if from < end {
-                let file = segment.log.file();
-                write_again(&**file, from, end)?;
-                file.sync_data()?;
+                segment.file.keep()?;
+                write_again(&*segment.file, from, end)?;
+                segment.file.sync_data()?;
+                segment.file.release();
             }
         }
         self.environment.file_system.sync_directory(&self.path)

@@ -163,12 +163,7 @@ fn rebuild(
     progress: &dyn ProgressSink,
 ) -> Result<()> {
     let tuning = Tuning::take(&mut OptionValues::default())?;
-    let home = Home {
-        file_system: environment.file_system.clone(),
-        folder: path.to_path_buf(),
-        store,
-        writable: true,
-    };
+    let home = Home::new(&environment.file_system, path, store, &tuning);
     let root = superblock::read(&*environment.file_system, path, &store, FORMAT_VERSION);
     let known = root.ok().and_then(|content| decode_root(&content.payload));
     let (shape, root) = match known {

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cambium_base::{Error, FileIdentity, FileNumber, Result, StoreId, Value};
-use cambium_io::{Advice, File, FileSystem, OpenOptions};
+use cambium_io::{File, FileSystem, OpenOptions};
 use cambium_storage::file_header::{FileHeader, HEADER_BYTES};
 use cambium_storage::log::{LogFile, Parsed, Record};
 
 use crate::format::{self, FORMAT_VERSION, MAGIC, SegmentKind, ValuePointer, kind};
+use crate::open_files::{OpenFiles, SegmentFile};
 use crate::options::{Shape, Tuning};
 
 /// The header of a segment: its first copy, or the second where that is damaged.
@@ -35,6 +36,49 @@ pub(crate) struct Home {
     pub store: StoreId,
     /// False for a check, which opens nothing for writing.
     pub writable: bool,
+    /// Which of the segments' files are open.
+    pub files: Arc<OpenFiles>,
+}
+
+impl Home {
+    /// Of a store in a folder.
+    pub fn new(
+        file_system: &Arc<dyn FileSystem>,
+        folder: &Path,
+        store: StoreId,
+        tuning: &Tuning,
+    ) -> Home {
+        Home {
+            file_system: file_system.clone(),
+            folder: folder.to_path_buf(),
+            store,
+            writable: true,
+            files: OpenFiles::new(tuning.open_files),
+        }
+    }
+
+    /// The same, for reading only.
+    #[must_use]
+    pub fn read_only(self) -> Home {
+        Home {
+            writable: false,
+            ..self
+        }
+    }
+
+    fn open_segment(
+        &self,
+        number: u32,
+        options: OpenOptions,
+        tuning: &Tuning,
+    ) -> Result<Arc<SegmentFile>> {
+        let path = format::segment_path(&self.folder, number);
+        let options = match tuning.direct {
+            true => options.direct(),
+            false => options,
+        };
+        SegmentFile::open(&self.files, &self.file_system, path, options)
+    }
 }
 
 /// Segments by number. Readers hold it whole, so that a segment they are led to
@@ -48,6 +92,8 @@ pub(crate) struct Segment {
     pub kind: SegmentKind,
     /// Its records.
     pub log: LogFile,
+    /// The file under them.
+    pub file: Arc<SegmentFile>,
     /// Bytes of records that the tree points to, or has pointed to.
     pub value_bytes: AtomicU64,
     /// The last write in it, once it is full.
@@ -71,8 +117,7 @@ impl Segment {
         };
         let mut header = FileHeader::new(MAGIC, FORMAT_VERSION, shape.block_bytes, identity);
         header.parameters = [u64::from(kind.code()), 0];
-        let path = format::segment_path(&home.folder, number);
-        let handle = home.file_system.open(&path, OpenOptions::CREATE_NEW)?;
+        let handle = home.open_segment(number, OpenOptions::CREATE_NEW, tuning)?;
         let mut block = vec![0; shape.block_bytes as usize];
         let bytes = header.encode();
         // Twice: whoever loses it loses all that is in the segment.
@@ -81,11 +126,9 @@ impl Segment {
         if let Err(error) = handle.write_at(&block, 0) {
             // Its number is spent; the name of a file without a header is not
             // needed by anyone.
-            _ = home.file_system.remove(&path);
+            _ = home.file_system.remove(handle.path());
             return Err(error);
         }
-        // Values are read at random places (section 3.5).
-        handle.advise(0, 0, Advice::Random);
         Self::around(handle, &identity, kind, shape, tuning, None)
     }
 
@@ -98,30 +141,29 @@ impl Segment {
         tuning: &Tuning,
         end: Option<u64>,
     ) -> Result<Segment> {
-        let path = format::segment_path(&home.folder, number);
         let access = if home.writable {
             OpenOptions::WRITE
         } else {
             OpenOptions::READ
         };
-        let handle = home.file_system.open(&path, access)?;
+        let handle = home.open_segment(number, access, tuning)?;
+        let path = handle.path();
         let header = read_header(&*handle)?;
         let identity = FileIdentity {
             store: home.store,
             number: FileNumber(u64::from(number)),
             salt: header.identity.salt,
         };
-        header.check_identity(&path, &identity)?;
+        header.check_identity(path, &identity)?;
         let kind = SegmentKind::from_code(header.parameters[0])
             .filter(|_| header.block_bytes == shape.block_bytes);
         let kind = kind.ok_or_else(|| {
             Error::corruption(
-                &path,
+                path,
                 72,
                 "the file header is none of a segment of this store",
             )
         })?;
-        handle.advise(0, 0, Advice::Random);
         let end = match end {
             Some(end) => end,
             None => handle.length()?,
@@ -130,7 +172,7 @@ impl Segment {
     }
 
     fn around(
-        handle: Arc<dyn File>,
+        file: Arc<SegmentFile>,
         identity: &FileIdentity,
         kind: SegmentKind,
         shape: &Shape,
@@ -138,11 +180,21 @@ impl Segment {
         end: Option<u64>,
     ) -> Result<Segment> {
         let geometry = format::geometry(shape, tuning);
+        let unit = file.batched_alignment().offset as u64;
+        if geometry.block % unit != 0 {
+            return Err(Error::InvalidArgument(format!(
+                "option direct: {} takes direct I/O in units of {unit} bytes, and the store was \
+                 made with block_bytes={}",
+                file.path().display(),
+                geometry.block
+            )));
+        }
         let end = end.unwrap_or(0).max(geometry.first_offset);
         Ok(Segment {
             number: identity.number.0 as u32,
             kind,
-            log: LogFile::new(handle, identity, geometry, end)?,
+            log: LogFile::new(file.clone(), identity, geometry, end)?,
+            file,
             value_bytes: AtomicU64::new(0),
             last_sequence: AtomicU64::new(0),
         })

@@ -85,6 +85,11 @@ impl Core {
             "segments of the value log, those included that only snapshots hold",
         );
         all.count(
+            "open_segments",
+            self.home.files.count() as u64,
+            "segments whose files are open, those included that are being written",
+        );
+        all.count(
             "moved_segments",
             moved.count() as u64,
             "segments that garbage collection wrote, their values in key order",

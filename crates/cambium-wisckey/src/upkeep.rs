@@ -151,7 +151,11 @@ impl Core {
             let path = segment_path(&self.path, number);
             let file_system = &self.environment.file_system;
             let removed = match file_system.metadata(&path) {
-                Ok(Some(_)) => file_system.remove(&path),
+                // Who was led to it before reads it without its name.
+                Ok(Some(_)) => self
+                    .segment(number)
+                    .map_or(Ok(()), |segment| segment.file.keep())
+                    .and_then(|()| file_system.remove(&path)),
                 Ok(None) => Ok(()),
                 Err(error) => Err(error),
             };

@@ -255,6 +255,7 @@ impl Core {
                 })
                 .and_then(|()| self.sync_names(writer));
             synced.map_err(|error| self.poisoned(error))?;
+            older.iter().for_each(|segment| segment.file.release());
         }
         writer.active_unsynced = false;
         writer.synced_through = last;
@@ -289,6 +290,7 @@ impl Core {
                 false => Ok(()),
             });
         synced.map_err(|error| self.poisoned(error))?;
+        segments.iter().for_each(|segment| segment.file.release());
         let mut writer = lock(&self.writer);
         let done =
             |segment: &Arc<Segment>| segments.iter().any(|other| Arc::ptr_eq(other, segment));
@@ -353,6 +355,8 @@ impl Core {
             .map_err(|error| self.poisoned(error))?;
         if writer.active_unsynced {
             writer.unsynced.push(full.clone());
+        } else {
+            full.file.release();
         }
         writer.unnoted.push(full);
         Ok(())

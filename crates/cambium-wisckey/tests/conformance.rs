@@ -59,13 +59,19 @@ fn ranges_read_by_threads_and_one_by_one_conform() {
 
 #[test]
 fn holes_in_segments_conform() {
-    let holes = |suite: Conformance| {
-        suite
-            .opening("hole_bytes", "1")
-            .opening("collection", "off")
-    };
-    holes(small()).run();
-    holes(small().opening("segment_bytes", "64KiB"))
+    small()
+        .opening("hole_bytes", "1")
+        .opening("collection", "off")
+        .opening("segment_bytes", "64KiB")
+        .environment(threaded)
+        .run();
+}
+
+#[test]
+fn a_log_past_the_page_cache_and_few_open_files_conform() {
+    small()
+        .opening("direct", "on")
+        .opening("open_files", "1")
         .environment(threaded)
         .run();
 }

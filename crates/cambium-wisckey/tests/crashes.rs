@@ -73,6 +73,18 @@ fn holes_survive_crashes_and_failing_operations() {
 }
 
 #[test]
+fn a_log_past_the_page_cache_survives_crashes_and_failing_operations() {
+    let test = "a_log_past_the_page_cache_survives_crashes_and_failing_operations";
+    let direct = suite(test)
+        .opening("direct", "on")
+        .opening("open_files", "2");
+    let report = direct.clone().states(5_000).run();
+    report.met(&POWER_CUTS);
+    let report = direct.states(2_000).run_faults();
+    assert!(report.states() >= 2_000);
+}
+
+#[test]
 fn every_short_sequence_survives_every_crash() {
     let report = suite("every_short_sequence_survives_every_crash").run_exhaustive(3);
     assert_eq!(report.runs(), 9 + 81 + 729);
