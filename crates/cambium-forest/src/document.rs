@@ -1,12 +1,13 @@
 //! Where a document lies, in the eight bytes that an index holds of it.
 //!
 //! ```text
-//! bit 63   62 ───────────── 20   19 ──── 12   11 ──────── 0
-//!     0    offset / 8, 43 bits   length class   fingerprint
+//! bit 63 62   61 ───────────── 20   19 ──── 12   11 ──────── 0
+//!     0  0    offset / 8, 42 bits   length class   fingerprint
 //! ```
 //!
-//! - The top bit is free for the trie, which tells sub-trees from documents by it.
-//! - The **offset** is in units of 8 bytes, the alignment of records: 64 TiB.
+//! - The two top bits are free for the trie, which tells sub-trees from documents by
+//!   one, and pieces of keys from whole ones by the other.
+//! - The **offset** is in units of 8 bytes, the alignment of records: 32 TiB.
 //! - The **length class** bounds the record's length from above by at most an
 //!   eighth, so that one device read brings a whole document, and so that what a
 //!   replaced document took can be accounted for without reading it.
@@ -21,7 +22,7 @@ use cambium_base::checksum::crc32c;
 /// Records of the database file begin at multiples of this.
 pub const DOCUMENT_ALIGNMENT: u64 = 8;
 /// The first offset that does not fit.
-pub const OFFSET_LIMIT: u64 = DOCUMENT_ALIGNMENT << 43;
+pub const OFFSET_LIMIT: u64 = DOCUMENT_ALIGNMENT << 42;
 
 const CLASS_SHIFT: u32 = 12;
 const OFFSET_SHIFT: u32 = 20;
@@ -52,7 +53,7 @@ impl DocumentAddress {
 
     /// Bytes from the start of the file.
     pub fn offset(self) -> u64 {
-        ((self.0 & (u64::MAX >> 1)) >> OFFSET_SHIFT) * DOCUMENT_ALIGNMENT
+        ((self.0 & (u64::MAX >> 2)) >> OFFSET_SHIFT) * DOCUMENT_ALIGNMENT
     }
 
     /// An upper bound of the record's length.
@@ -124,13 +125,13 @@ mod tests {
     }
 
     #[test]
-    fn an_address_keeps_its_parts_and_leaves_the_top_bit() {
+    fn an_address_keeps_its_parts_and_leaves_the_top_bits() {
         let address = DocumentAddress::new(OFFSET_LIMIT - 8, (1 << 30) + 65_535 + 48, b"key");
         assert_eq!(address.offset(), OFFSET_LIMIT - 8);
-        assert_eq!(address.0 >> 63, 0);
+        assert_eq!(address.0 >> 62, 0);
         assert!(address.most_bytes() > 1 << 30);
         assert!(address.may_match(b"key") && !address.may_match(b"kez"));
-        let tagged = DocumentAddress(address.0 | 1 << 63);
+        let tagged = DocumentAddress(address.0 | 3 << 62);
         assert_eq!(tagged.offset(), address.offset());
     }
 }

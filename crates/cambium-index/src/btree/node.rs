@@ -223,6 +223,15 @@ impl<'a> NodeView<'a> {
         }
     }
 
+    /// The length of key `position`, if `key` begins with it.
+    #[inline]
+    pub(super) fn bytes_if_prefix(&self, position: usize, key: &[u8]) -> Option<usize> {
+        let tail = key.strip_prefix(self.prefix())?;
+        let tail = tail.strip_prefix(self.head(position))?;
+        let behind = tail.strip_prefix(self.behind_head(position))?;
+        Some(key.len() - behind.len())
+    }
+
     /// Appends key `position` (of a leaf an entry's key, of an index node a
     /// separator) to `buffer`.
     #[inline]

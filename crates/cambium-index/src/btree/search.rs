@@ -13,6 +13,7 @@ use crate::node_store::{Node, NodeAddress, NodeReader};
 
 use super::layout::HEAD_MOST_BYTES;
 use super::node::{Heads, NodeView, wrong_level};
+use super::run::common_prefix;
 
 /// Where a key belongs among the keys of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,13 +71,90 @@ impl Descent {
     /// What in the node cannot be.
     #[inline(always)]
     pub fn step(&mut self, node: &Node, key: &[u8]) -> Result<Step, String> {
-        let view = NodeView::parse(node)?;
-        match self.level {
-            Some(level) if level != view.level() => return Err(wrong_level(level, view.level())),
-            _ => self.level = Some(view.level().wrapping_sub(1)),
-        }
+        let view = self.enter(node)?;
         Ok(step_in(&view, key))
     }
+}
+
+/// The last entry at or before a key, where the key begins with the entry's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FloorEntry {
+    /// Bytes of the entry's key.
+    pub key_bytes: usize,
+    /// Its value.
+    pub value: u64,
+}
+
+/// One step of a descent to the last entry at or before a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FloorStep {
+    /// Go on in this node.
+    Child(NodeAddress),
+    /// The entry; the key begins with its key.
+    Entry(FloorEntry),
+    /// There is none, or the key begins otherwise.
+    Missing,
+}
+
+impl Descent {
+    /// Looks, in the next node of the way down, for the last entry at or before
+    /// `key`, for a tree in which keys stand for all that begin with them. It is
+    /// found if no separator of the tree begins with that entry's key, which whoever
+    /// writes such entries takes care of with [`apart()`]. Allocates nothing.
+    ///
+    /// # Errors
+    /// What in the node cannot be.
+    #[inline]
+    pub fn step_to_floor(&mut self, node: &Node, key: &[u8]) -> Result<FloorStep, String> {
+        let view = self.enter(node)?;
+        let rank = rank(&view, key);
+        let behind = rank.position + usize::from(rank.found);
+        if view.level() > 0 {
+            return Ok(FloorStep::Child(view.child(behind)));
+        }
+        let floor = behind.checked_sub(1);
+        let entry = floor.and_then(|at| {
+            let key_bytes = view.bytes_if_prefix(at, key)?;
+            let value = view.value(at);
+            Some(FloorEntry { key_bytes, value })
+        });
+        Ok(entry.map_or(FloorStep::Missing, FloorStep::Entry))
+    }
+
+    #[inline(always)]
+    fn enter<'n>(&mut self, node: &'n Node) -> Result<NodeView<'n>, String> {
+        let view = NodeView::parse(node)?;
+        match self.level {
+            Some(level) if level != view.level() => Err(wrong_level(level, view.level())),
+            _ => {
+                self.level = Some(view.level().wrapping_sub(1));
+                Ok(view)
+            }
+        }
+    }
+}
+
+/// How many bytes of `key` tell it from the keys of a node between which it stands,
+/// one of which it may begin with: one more than it shares with either. Along a way
+/// down, the most of all nodes: so many bytes lie on the same side of all entries and
+/// all separators as the whole key does.
+///
+/// # Errors
+/// What in the node cannot be.
+pub fn apart(node: &Node, key: &[u8]) -> Result<usize, String> {
+    let view = NodeView::parse(node)?;
+    let rank = rank(&view, key);
+    let behind = rank.position + usize::from(rank.found);
+    let mut other = Vec::new();
+    let mut most = 0;
+    for at in [behind.checked_sub(1), Some(behind)].into_iter().flatten() {
+        if at < view.keys() {
+            other.clear();
+            view.append_key(at, &mut other);
+            most = most.max(common_prefix(&other, key) + 1);
+        }
+    }
+    Ok(most)
 }
 
 /// Looks for `key` in one node. Nothing bounds the steps of a caller who

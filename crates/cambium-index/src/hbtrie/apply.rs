@@ -26,7 +26,7 @@ use super::plan::{KeyChange, Planner};
 /// What happens to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The key has this document now, a number below 2^63.
+    /// The key has this document now, a number below 2^62.
     Put(u64),
     /// The key has none.
     Remove,
@@ -38,7 +38,7 @@ pub enum Change {
 /// is changed: `root` stays a valid snapshot of it.
 ///
 /// # Errors
-/// `InvalidArgument` for keys out of order or a document of 2^63 or more,
+/// `InvalidArgument` for keys out of order or a document of 2^62 or more,
 /// `LimitExceeded` for a key over 65,535 bytes, both before anything is written; what
 /// reader, writer and `documents` answer; `Corruption` for nodes that cannot be. After an
 /// error the nodes appended so far belong to no trie.
@@ -121,7 +121,7 @@ fn check_changes(changes: &[KeyChange<'_>]) -> Result<()> {
         }
         if matches!(change.change, Change::Put(document) if document >= DOCUMENT_END) {
             return Err(Error::InvalidArgument(
-                "documents are numbers below 2^63".to_string(),
+                "documents are numbers below 2^62".to_string(),
             ));
         }
     }

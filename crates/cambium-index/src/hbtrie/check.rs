@@ -12,7 +12,7 @@ use crate::node_store::{NodeAddress, NodeReader};
 
 use super::documents::Documents;
 use super::head::{Head, Kind};
-use super::link::Link;
+use super::link::{self, Link};
 use super::options::TrieOptions;
 use super::piece::View;
 use super::trees;
@@ -166,10 +166,19 @@ impl Checker<'_> {
         let height = trees::root_view(self.reader, task.root, &node)?.level() + 1;
         let reads = task.reads + u64::from(height);
         let (mut entries, mut entry_bytes) = (0, 0);
+        let mut truncated: Option<Vec<u8>> = None;
         let (reader, options) = (self.reader, trees::tree_options(self.options, head.kind));
         let report = btree::check(reader, &options, Some(task.root), &mut |piece, bits| {
             entries += 1;
             entry_bytes += piece.len() as u64;
+            if truncated
+                .as_ref()
+                .is_some_and(|before| piece.starts_with(before))
+            {
+                let what = format!("an entry {piece:?} that begins with a truncated one before");
+                self.find(task.root, what);
+            }
+            truncated = link::is_marked(bits).then(|| piece.to_vec());
             self.entry(&task, view, &path, reads, piece, bits)
         })?;
         self.report.findings.extend(report.findings);
@@ -206,7 +215,7 @@ impl Checker<'_> {
         let statistics = &mut self.report.statistics;
         let kind = match head.kind {
             Kind::Trie => &mut statistics.trie_trees,
-            Kind::Leaf => &mut statistics.leaf_trees,
+            Kind::Leaf | Kind::Truncated => &mut statistics.leaf_trees,
         };
         kind.trees += 1;
         kind.nodes += tree.nodes();
@@ -243,7 +252,7 @@ impl Checker<'_> {
         piece: &[u8],
         bits: u64,
     ) -> Result<()> {
-        let Some((real, goes_on)) = view.real(piece) else {
+        let Some((real, goes_on)) = view.real(piece, bits) else {
             self.find(
                 task.root,
                 format!("an entry {piece:?} that is no piece of a key"),

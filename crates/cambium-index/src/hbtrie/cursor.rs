@@ -15,8 +15,8 @@ use cambium_base::Result;
 use crate::node_store::{NodeAddress, NodeReader};
 
 use super::documents::Documents;
-use super::head::compare_with_path;
-use super::link::Link;
+use super::head::{Kind, compare_with_path};
+use super::link::{self, Link};
 use super::options::TrieOptions;
 use super::piece::View;
 use super::trees::{self, TreeCursor};
@@ -282,22 +282,22 @@ impl Cursor {
             let head = trees::head_below(reader, root, &node, start)?;
             let view = trees::view(head, self.chunk_bytes, reader.node_bytes());
             let mut tree = TreeCursor::new(Some(root));
-            let piece = view.piece(key);
-            if !tree.seek(reader, piece.as_bytes())? {
-                break;
-            }
-            let same = tree.entry().filter(|(at, _)| *at == piece.as_bytes());
-            let link = match same {
-                Some((_, bits)) => Some(trees::link(reader, root, bits)?),
-                None => None,
+            let met = meet(reader, &mut tree, view, key)?;
+            let link = match met {
+                Met::End => break,
+                Met::Behind => None,
+                Met::Entry { .. } => match tree.value() {
+                    Some(bits) => Some(trees::link(reader, root, bits)?),
+                    None => None,
+                },
             };
             self.way.push(Station { tree, root, view });
-            match link {
-                None => return self.come_down(reader, Direction::Forward),
-                Some(Link::Tree(below)) => (root, start) = (below, view.end()),
-                Some(Link::Document(document)) => {
-                    return self.decide(reader, documents, key, document, view);
+            match (link, met) {
+                (Some(Link::Tree(below)), _) => (root, start) = (below, view.end()),
+                (Some(Link::Document(document)), Met::Entry { goes_on }) => {
+                    return self.decide(reader, documents, key, document, goes_on);
                 }
+                _ => return self.come_down(reader, Direction::Forward),
             }
         }
         self.move_on(reader, Direction::Forward)?;
@@ -312,12 +312,12 @@ impl Cursor {
         documents: &dyn Documents,
         key: &[u8],
         document: u64,
-        view: View,
+        goes_on: bool,
     ) -> Result<bool> {
-        let order = if key.len() <= view.end() {
-            Ordering::Equal
-        } else {
+        let order = if goes_on {
             documents.key(document)?.as_slice().cmp(key)
+        } else {
+            Ordering::Equal
         };
         self.place = Place::At {
             document,
@@ -328,6 +328,42 @@ impl Cursor {
         }
         Ok(true)
     }
+}
+
+/// What a sought key meets in a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Met {
+    /// Nothing in the tree is at or behind it.
+    End,
+    /// The cursor stands at the first entry behind it.
+    Behind,
+    /// The cursor stands at the entry that can be the key's own. Of a document's key,
+    /// the piece may be the beginning only.
+    Entry { goes_on: bool },
+}
+
+/// Seeks a key in a tree in whose view it is.
+fn meet(reader: &dyn NodeReader, tree: &mut TreeCursor, view: View, key: &[u8]) -> Result<Met> {
+    let piece = view.piece(key);
+    let piece = piece.as_bytes();
+    let is_there = tree.seek(reader, piece)?;
+    if let Some((_, bits)) = tree.entry().filter(|(at, _)| *at == piece) {
+        let goes_on = match view.kind {
+            Kind::Truncated => link::is_marked(bits),
+            Kind::Trie | Kind::Leaf => key.len() > view.end(),
+        };
+        return Ok(Met::Entry { goes_on });
+    }
+    if view.kind == Kind::Truncated {
+        // Of the entry before, the piece may be a beginning of the key.
+        let is_beginning =
+            |(at, bits): (&[u8], u64)| link::is_marked(bits) && piece.starts_with(at);
+        if tree.previous(reader)? && tree.entry().is_some_and(is_beginning) {
+            return Ok(Met::Entry { goes_on: true });
+        }
+        tree.next(reader)?;
+    }
+    Ok(if is_there { Met::Behind } else { Met::End })
 }
 
 /// Where a key stands to all keys of a tree with which it agrees before `start`.

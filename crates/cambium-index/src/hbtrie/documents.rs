@@ -1,6 +1,6 @@
 //! What the trie asks of whoever keeps the documents.
 //!
-//! A document is a number below 2^63 to the trie; what it means (where the document
+//! A document is a number below 2^62 to the trie; what it means (where the document
 //! lies, how long it is, a fingerprint of its key) is its keeper's business. The trie
 //! holds only chunks and suffixes, so it has to ask for a full key where two keys must
 //! be told apart. That may be a device read: a batch of changes asks once, for all.

@@ -65,7 +65,7 @@ pub fn dump(
             open.pop();
             continue;
         }
-        let (real, goes_on) = view.real(&piece).unwrap_or((&piece, false));
+        let (real, goes_on) = view.real(&piece, bits).unwrap_or((&piece, false));
         let _ = write!(
             text,
             "\"{}\"{}",
@@ -106,6 +106,7 @@ fn enter(
     let kind = match head.kind {
         Kind::Trie => "trie tree",
         Kind::Leaf => "leaf tree",
+        Kind::Truncated => "truncated leaf tree",
     };
     let _ = write!(text, "{kind} at {}", head.position);
     if head.position > start {

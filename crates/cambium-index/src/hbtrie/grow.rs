@@ -14,10 +14,11 @@ use crate::node_store::{NodeAddress, NodeWriter};
 
 use super::extension;
 use super::head::{Kind, OwnedHead};
-use super::link::Link;
+use super::link::{Link, encode_document};
 use super::options::TrieOptions;
 use super::piece::View;
 use super::trees;
+use super::truncation::{Truncation, apart_from};
 
 /// A document or sub-tree that gets a place.
 #[derive(Clone, Debug)]
@@ -145,7 +146,7 @@ impl<W: NodeWriter + ?Sized> Grower<'_, '_, W> {
         });
         let width = match kind {
             Kind::Trie => chunk,
-            Kind::Leaf => trees::leaf_bytes(node_bytes, chunk),
+            Kind::Leaf | Kind::Truncated => trees::leaf_bytes(node_bytes, chunk),
         };
         let skips =
             some.len() > 1 && (kind == Kind::Trie || self.leaf_skips(skipping - start, width));
@@ -215,17 +216,35 @@ impl<W: NodeWriter + ?Sized> Grower<'_, '_, W> {
         }
     }
 
+    /// The pieces and values of a tree's entries; those that are tasks have no value yet.
+    fn pieces(&self, task: &Task) -> Vec<(Vec<u8>, u64)> {
+        let view = task.view;
+        let truncation = Truncation::new(self.options);
+        let known = |item: usize| self.items[item].known.as_ref();
+        let mut pieces = Vec::with_capacity(task.entries.len());
+        for (at, entry) in task.entries.iter().enumerate() {
+            let item = &self.items[entry.item];
+            let (piece, bits) = match entry.value {
+                Value::Link(bits) if view.kind == Kind::Truncated => {
+                    let next = task.entries.get(at + 1).map(|next| known(next.item));
+                    let before = (entry.item > task.items.start).then(|| known(entry.item - 1));
+                    let apart = apart_from(view, &item.known, [before, next]);
+                    let complete = item.complete;
+                    let (piece, goes_on) = truncation.piece(view, &item.known, !complete, apart);
+                    (piece.into_owned(), encode_document(bits, goes_on))
+                }
+                Value::Link(bits) => (longest(view, item), bits),
+                Value::Task(_) => (longest(view, item), 0),
+            };
+            pieces.push((piece, bits));
+        }
+        pieces
+    }
+
     fn write(&mut self, task: &Task, roots: &[Option<NodeAddress>]) -> Result<NodeAddress> {
         let view = task.view;
-        let piece = |item: usize| {
-            let item = &self.items[item];
-            view.piece_of(&item.known, !item.complete)
-        };
-        let key_bytes = task
-            .entries
-            .iter()
-            .map(|entry| piece(entry.item).as_bytes().len() as u64)
-            .sum();
+        let pieces = self.pieces(task);
+        let key_bytes = pieces.iter().map(|(piece, _)| piece.len() as u64).sum();
         let mut head = OwnedHead {
             kind: view.kind,
             position: view.position,
@@ -236,14 +255,24 @@ impl<W: NodeWriter + ?Sized> Grower<'_, '_, W> {
         };
         let first = &self.items[task.items.start].known;
         head.set_skip(first, task.start, self.writer.node_bytes());
-        let mut entries = task.entries.iter().map(|entry| {
-            let bits = match entry.value {
-                Value::Link(bits) => bits,
-                Value::Task(number) => roots[number].map_or(0, |root| Link::Tree(root).encode()),
-            };
-            Ok((piece(entry.item).as_bytes().to_vec(), bits))
+        let mut entries = pieces.into_iter().zip(&task.entries).map(|(made, entry)| {
+            let (piece, bits) = made;
+            Ok(match entry.value {
+                Value::Link(_) => (piece, bits),
+                Value::Task(number) => {
+                    let root = roots[number].map(Link::Tree);
+                    (piece, root.map_or(0, Link::encode))
+                }
+            })
         });
         let made = trees::make(self.writer, self.options, &head, &mut entries)?;
         made.ok_or_else(|| self.broken("a new tree without entries"))
     }
+}
+
+/// The longest piece that an item can have.
+fn longest(view: View, item: &Item<'_>) -> Vec<u8> {
+    view.piece_of(&item.known, !item.complete)
+        .as_bytes()
+        .to_vec()
 }

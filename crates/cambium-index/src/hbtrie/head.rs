@@ -30,6 +30,15 @@ pub(super) enum Kind {
     Trie,
     /// Sees the rest of the key.
     Leaf,
+    /// Sees the rest of the key, and keeps of it what tells it apart.
+    Truncated,
+}
+
+impl Kind {
+    /// True for leaf trees of either kind.
+    pub fn is_leaf(self) -> bool {
+        self != Kind::Trie
+    }
 }
 
 /// Bytes before the skipped prefix.
@@ -56,7 +65,8 @@ pub const TREE_HEAD: Layout = Layout {
             0,
             1,
             "kind",
-            "0: a trie tree, sees one chunk; 1: a leaf tree, sees the rest",
+            "0: a trie tree, sees one chunk; 1: a leaf tree, sees the rest; \
+             2: a truncated leaf tree, keeps of the rest what tells it apart",
         ),
         field(
             1,
@@ -129,7 +139,8 @@ impl<'n> Head<'n> {
         let kind = match kind {
             0 => Kind::Trie,
             1 => Kind::Leaf,
-            other => return Err(format!("a tree of kind {other}; kinds are 0 and 1")),
+            2 => Kind::Truncated,
+            other => return Err(format!("a tree of kind {other}; kinds are 0 to 2")),
         };
         let skip = &metadata[FIXED_BYTES..];
         if skip_from + skip.len() > position {
@@ -242,6 +253,7 @@ impl OwnedHead {
         bytes.push(match self.kind {
             Kind::Trie => 0,
             Kind::Leaf => 1,
+            Kind::Truncated => 2,
         });
         bytes.extend_from_slice(&short(self.position));
         bytes.extend_from_slice(&short(self.skip_from));
@@ -276,7 +288,7 @@ mod tests {
             assert!(Head::decode(&bytes[..cut]).is_err(), "{cut} bytes");
         }
         let mut unknown_kind = bytes.clone();
-        unknown_kind[0] = 2;
+        unknown_kind[0] = 3;
         assert!(Head::decode(&unknown_kind).is_err());
         let mut longer = bytes;
         longer.push(0);

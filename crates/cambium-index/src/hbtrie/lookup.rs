@@ -16,6 +16,7 @@ use super::link::Link;
 use super::options::TrieOptions;
 use super::piece::View;
 use super::trees::{self, Descent, Step};
+use super::truncation;
 
 /// Where a lookup is after a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +81,11 @@ impl Lookup {
             }
         };
         let piece = view.piece(key);
-        let step = self.descent.step(node, piece.as_bytes());
+        let step = if view.kind == Kind::Truncated {
+            truncation::step(&mut self.descent, node, &piece)
+        } else {
+            self.descent.step(node, piece.as_bytes())
+        };
         match step.map_err(|what| reader.corrupt(self.address, what))? {
             Step::Missing => Ok(Progress::Missing),
             Step::Child(address) => {
@@ -102,7 +107,7 @@ impl Lookup {
 
     /// Whether the lookup stands in a leaf tree, for statistics.
     pub fn is_in_leaf_tree(&self) -> bool {
-        self.view.is_some_and(|view| view.kind == Kind::Leaf)
+        self.view.is_some_and(|view| view.kind.is_leaf())
     }
 }
 

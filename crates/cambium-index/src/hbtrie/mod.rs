@@ -28,7 +28,8 @@
 //! | `trees` | the B+-trees, as the trie uses them |
 //! | [`lookup`] | finding the one document that can have a key |
 //! | [`apply()`] | a sorted batch of changes in one pass |
-//! | `plan`, `grow`, `outcome` | its three parts: what is there, new sub-trees, what is left of a tree |
+//! | `plan`, `grow`, `delta`, `outcome` | its parts: what is there, new sub-trees, the entries that change, what is left of a tree |
+//! | `truncation` | leaf trees that keep only what tells suffixes apart |
 //! | [`bulk`] | a whole trie from sorted input |
 //! | [`extension`] | when a leaf tree becomes a trie tree (section 3.2.3), and figure 10 |
 //! | [`cursor`] | walking both ways in key order |
@@ -61,6 +62,7 @@ pub mod apply;
 pub mod bulk;
 pub mod check;
 pub mod cursor;
+mod delta;
 pub mod documents;
 pub mod dump;
 pub mod extension;
@@ -73,6 +75,7 @@ mod outcome;
 mod piece;
 mod plan;
 mod trees;
+mod truncation;
 
 pub use apply::{Change, apply};
 pub use bulk::build;

@@ -22,8 +22,12 @@ pub enum LeafRule {
     /// estimated from the root node alone. The root is always a trie tree.
     Paper,
     /// When neither the estimated space nor the estimated height gets worse, and one
-    /// of them better; branches of one document count as plain entries.
+    /// of them better; branches of one document count as plain entries. Leaf trees
+    /// whose suffixes are longer than what tells them apart are truncated.
     Mended,
+    /// Never; leaf trees are always truncated, however little that saves. For tests and
+    /// measurements of what truncation does by itself.
+    Truncate,
 }
 
 /// What the index is made of.
@@ -88,6 +92,7 @@ impl TrieOptions {
         match self.leaf_rule() {
             Some(LeafRule::Off) => Kind::Trie,
             Some(LeafRule::Paper) if is_root => Kind::Trie,
+            Some(LeafRule::Truncate) => Kind::Truncated,
             _ => Kind::Leaf,
         }
     }

@@ -7,7 +7,7 @@
 //! | one entry, a document | its nodes are retired, the document hangs in the parent |
 //! | one entry, a sub-tree | its nodes are retired, the sub-tree takes its place with a longer skipped prefix |
 //! | several entries | one pass of its B+-tree |
-//! | a leaf tree that has grown | it is extended if its rule says so |
+//! | a leaf tree that has grown | it is extended or truncated if its rule says so |
 //! | keys that leave its skipped prefix | a new tree above it, for it and those keys (figure 6c) |
 //!
 //! Trees are settled from the end of the plan, so each finds the outcomes of its
@@ -23,21 +23,24 @@ use crate::btree;
 use crate::node_store::{NodeAddress, NodeWriter};
 
 use super::apply::{Change, puts};
+use super::delta::Delta;
 use super::documents::Documents;
-use super::extension;
+use super::extension::{self, Due};
 use super::grow::{Grower, Item, Target};
 use super::head::{Kind, OwnedHead};
-use super::link::Link;
+use super::link::{Link, encode_document};
 use super::options::TrieOptions;
-use super::plan::{Found, Group, KeyChange, Plan, Visit};
+use super::piece::View;
+use super::plan::{KeyChange, Plan, Visit};
 use super::trees::{self, TreeCursor, Update};
+use super::truncation::{Truncation, apart_from};
 
 /// Documents whose keys are asked for together when a leaf tree is extended.
 const ASK_TOGETHER: usize = 4096;
 
 /// What a settled tree leaves to its parent.
 #[derive(Debug)]
-enum Outcome<'c> {
+pub(super) enum Outcome<'c> {
     Unchanged,
     Empty,
     /// A document or a tree, to hang where the tree hung.
@@ -51,34 +54,6 @@ pub(super) struct Settler<'s, 'c, W> {
     pub options: &'s TrieOptions,
     pub changes: &'c [KeyChange<'c>],
     pub replaced: &'s mut dyn FnMut(u64),
-}
-
-/// The entries of a tree that change, and what they add up to.
-#[derive(Default)]
-struct Delta {
-    updates: Vec<Update>,
-    added: u64,
-    added_bytes: u64,
-    removed: u64,
-    removed_bytes: u64,
-}
-
-impl Delta {
-    fn push(&mut self, piece: Vec<u8>, was_there: bool, value: Option<u64>) {
-        let bytes = piece.len() as u64;
-        match (was_there, value.is_some()) {
-            (false, true) => {
-                self.added += 1;
-                self.added_bytes += bytes;
-            }
-            (true, false) => {
-                self.removed += 1;
-                self.removed_bytes += bytes;
-            }
-            _ => {}
-        }
-        self.updates.push((piece, value));
-    }
 }
 
 impl<'c, W: NodeWriter> Settler<'_, 'c, W> {
@@ -99,7 +74,7 @@ impl<'c, W: NodeWriter> Settler<'_, 'c, W> {
         }
     }
 
-    fn grow(
+    pub(super) fn grow(
         &mut self,
         items: &[Item<'_>],
         start: usize,
@@ -202,128 +177,6 @@ impl<'c, W: NodeWriter> Settler<'_, 'c, W> {
         }
     }
 
-    /// The entries that change.
-    fn delta(&mut self, plan: &Plan, visit: &Visit, outcomes: &mut [Outcome<'c>]) -> Result<Delta> {
-        let mut delta = Delta::default();
-        for group in &visit.groups {
-            let settled = match group.found {
-                Found::Nothing => self.place_new(visit, group)?,
-                Found::Document(document) => self.meet(plan, visit, group, document)?,
-                Found::Visit(number) => {
-                    let outcome = std::mem::replace(&mut outcomes[number], Outcome::Unchanged);
-                    self.inherit(visit, outcome)?
-                }
-            };
-            if let Some(value) = settled {
-                let key = self.changes[group.changes.start].key;
-                let piece = visit.view.piece(key).as_bytes().to_vec();
-                delta.push(piece, group.found != Found::Nothing, value);
-            }
-        }
-        Ok(delta)
-    }
-
-    /// The new value of an entry where nothing hung; outer `None` for no change.
-    fn place_new(&mut self, visit: &Visit, group: &Group) -> Result<Option<Option<u64>>> {
-        let changes = &self.changes[group.changes.clone()];
-        if let [only] = changes {
-            return Ok(match only.change {
-                Change::Put(document) => Some(Some(document)),
-                Change::Remove => None,
-            });
-        }
-        let items = puts(changes);
-        if items.is_empty() {
-            return Ok(None);
-        }
-        let link = self.grow(&items, visit.view.end(), false, None)?;
-        Ok(Some(Some(link.encode())))
-    }
-
-    /// The new value of an entry where a document hangs.
-    fn meet(
-        &mut self,
-        plan: &Plan,
-        visit: &Visit,
-        group: &Group,
-        document: u64,
-    ) -> Result<Option<Option<u64>>> {
-        let changes = &self.changes[group.changes.clone()];
-        if changes[0].key.len() <= visit.view.end() {
-            // The piece says which key it is.
-            return Ok(match changes[0].change {
-                Change::Put(same) if same == document => None,
-                Change::Put(other) => {
-                    (self.replaced)(document);
-                    Some(Some(other))
-                }
-                Change::Remove => {
-                    (self.replaced)(document);
-                    Some(None)
-                }
-            });
-        }
-        let Some(old) = plan.keys.get(&document) else {
-            return Ok(None);
-        };
-        self.check_old_key(visit, changes[0].key, old)?;
-        let items = self.beside(changes, old, document);
-        if matches!(items.as_slice(), [item] if matches!(item.target, Target::Document(same) if same == document))
-        {
-            return Ok(None);
-        }
-        if items.is_empty() {
-            return Ok(Some(None));
-        }
-        let link = self.grow(&items, visit.view.end(), false, None)?;
-        Ok(Some(Some(link.encode())))
-    }
-
-    /// An old document's key must have led to where it hangs.
-    fn check_old_key(&self, visit: &Visit, new: &[u8], old: &[u8]) -> Result<()> {
-        let end = visit.view.end();
-        if old.len() > end && old[..end] == new[..end] {
-            return Ok(());
-        }
-        let what = format!(
-            "a document whose key of {} bytes does not begin as its place in the trie says",
-            old.len()
-        );
-        Err(self.writer.corrupt(visit.root, what))
-    }
-
-    /// The puts among changes and an old document, unless one of them replaces it.
-    fn beside<'k>(
-        &mut self,
-        changes: &[KeyChange<'k>],
-        old: &'k [u8],
-        document: u64,
-    ) -> Vec<Item<'k>> {
-        let same = changes.binary_search_by(|change| change.key.cmp(old));
-        let mut items = puts(changes);
-        match same {
-            Ok(at) if changes[at].change == Change::Put(document) => {}
-            Ok(_) => (self.replaced)(document),
-            Err(_) => {
-                let at = items.partition_point(|item| item.known.as_ref() < old);
-                items.insert(at, Item::document(old, document));
-            }
-        }
-        items
-    }
-
-    /// The new value of an entry where a sub-tree hung.
-    fn inherit(&mut self, visit: &Visit, outcome: Outcome<'c>) -> Result<Option<Option<u64>>> {
-        match outcome {
-            Outcome::Unchanged => Ok(None),
-            Outcome::Empty => Ok(Some(None)),
-            Outcome::One(item) => {
-                let link = self.grow(&[item], visit.view.end(), false, None)?;
-                Ok(Some(Some(link.encode())))
-            }
-        }
-    }
-
     /// What is left of the tree itself, of which some entries change.
     fn own(&mut self, visit: &Visit, delta: Delta, stays: bool) -> Result<Option<Item<'c>>> {
         let mut head = visit.head.clone();
@@ -360,9 +213,16 @@ impl<'c, W: NodeWriter> Settler<'_, 'c, W> {
             let what = format!("no entry is left where {entries} were counted");
             return Err(self.writer.corrupt(visit.root, what));
         };
-        if grew && extension::is_due(self.writer, self.options, before, root)? {
-            return self.extend(visit, root, &path, stays).map(Some);
-        }
+        let due = if grew {
+            extension::is_due(self.writer, self.options, before, root)?
+        } else {
+            Due::Nothing
+        };
+        let root = match due {
+            Due::Extension => return self.extend(visit, root, &path, stays).map(Some),
+            Due::Truncation => self.truncate(visit, root, &mut head)?,
+            Due::Nothing => root,
+        };
         Ok(Some(Item {
             known: path,
             complete: false,
@@ -396,7 +256,7 @@ impl<'c, W: NodeWriter> Settler<'_, 'c, W> {
 
     /// The item for an entry of a visited tree.
     fn item_at(&self, visit: &Visit, path: &[u8], piece: &[u8], bits: u64) -> Result<Item<'c>> {
-        let Some((real, goes_on)) = visit.view.real(piece) else {
+        let Some((real, goes_on)) = visit.view.real(piece, bits) else {
             let what = "an entry whose key is no piece of a key".to_string();
             return Err(self.writer.corrupt(visit.root, what));
         };
@@ -443,6 +303,52 @@ impl<'c, W: NodeWriter> Settler<'_, 'c, W> {
         let link = self.grow(&items, visit.start, is_root, Some(Kind::Trie))?;
         let known = Cow::Owned(items.swap_remove(0).known.into_owned());
         self.grown(link, known)
+    }
+
+    /// Makes a truncated leaf tree out of a leaf tree. All its pieces are in memory
+    /// meanwhile, truncated: so a tree is truncated as soon as it has two nodes.
+    fn truncate(
+        &mut self,
+        visit: &Visit,
+        root: NodeAddress,
+        head: &mut OwnedHead,
+    ) -> Result<NodeAddress> {
+        let view = View {
+            position: 0,
+            kind: Kind::Truncated,
+            ..visit.view
+        };
+        let truncation = Truncation::new(self.options);
+        let mut entries = Vec::new();
+        let mut before: Option<Vec<u8>> = None;
+        let mut cursor = TreeCursor::new(Some(root));
+        cursor.seek_first(self.writer)?;
+        while let Some((piece, bits)) = cursor.entry() {
+            let (piece, link) = (piece.to_vec(), trees::link(self.writer, root, bits)?);
+            cursor.next(self.writer)?;
+            let Some((real, goes_on)) = visit.view.real(&piece, bits) else {
+                let what = "an entry whose key is no piece of a key".to_string();
+                return Err(self.writer.corrupt(root, what));
+            };
+            entries.push(match link {
+                Link::Tree(_) => (piece.clone(), bits),
+                Link::Document(document) => {
+                    let apart = apart_from(view, &piece, [before.as_deref(), cursor.key()]);
+                    let (kept, goes_on) = truncation.piece(view, real, goes_on, apart);
+                    (kept.into_owned(), encode_document(document, goes_on))
+                }
+            });
+            before = Some(piece);
+        }
+        btree::retire_all(self.writer, root)?;
+        head.kind = Kind::Truncated;
+        head.key_bytes = entries.iter().map(|(piece, _)| piece.len() as u64).sum();
+        let mut entries = entries.into_iter().map(Ok);
+        let made = trees::make(self.writer, self.options, head, &mut entries)?;
+        made.ok_or_else(|| {
+            self.writer
+                .corrupt(root, "a tree without entries".to_string())
+        })
     }
 
     /// Learns the whole keys of documents whose suffixes were cut.

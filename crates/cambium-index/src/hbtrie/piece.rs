@@ -26,8 +26,19 @@
 //!
 //! so a piece that goes on sorts right behind the suffix that ends there. `l` is a
 //! multiple of `c`, so a sub-tree that hangs at it is aligned to chunks.
+//!
+//! A *truncated leaf tree* sees as much, and keeps of it only what tells a key from
+//! all others, see `truncation`. What [`View::piece`] answers for it is the longest
+//! piece that the key can have; the tree holds that, or a part of its front:
+//!
+//! ```text
+//!   ┌──────────────────────┐
+//!   │ suffix, 0..=l bytes  │  the value says whether the key ends there
+//!   └──────────────────────┘
+//! ```
 
 use super::head::Kind;
+use super::link::{self, Link};
 use super::options::CHUNK_BYTES_MAX;
 
 /// Marks a suffix that was cut.
@@ -87,13 +98,13 @@ impl View {
                 bytes[self.width] = u8::try_from(count).unwrap_or(u8::MAX);
                 Piece::Chunk(bytes, self.width + 1)
             }
-            Kind::Leaf if goes_on => {
+            Kind::Leaf | Kind::Truncated if goes_on => {
                 let mut bytes = Vec::with_capacity(real + 1);
                 bytes.extend_from_slice(&rest[..real]);
                 bytes.push(GOES_ON);
                 Piece::Cut(bytes)
             }
-            Kind::Leaf => Piece::Suffix(rest),
+            Kind::Leaf | Kind::Truncated => Piece::Suffix(rest),
         }
     }
 
@@ -131,8 +142,8 @@ impl View {
     }
 
     /// The real bytes of a key in a B+-tree of the trie, and whether the key goes on
-    /// behind them; `None` for a piece that no key has.
-    pub fn real<'p>(&self, piece: &'p [u8]) -> Option<(&'p [u8], bool)> {
+    /// behind them; `None` for a piece that no key has with such a value.
+    pub fn real<'p>(&self, piece: &'p [u8], bits: u64) -> Option<(&'p [u8], bool)> {
         match self.kind {
             Kind::Trie => {
                 let (&count, chunk) = piece.split_last()?;
@@ -147,7 +158,11 @@ impl View {
                     .then_some((real, count > self.width))
             }
             Kind::Leaf if piece.len() <= self.width => Some((piece, false)),
-            Kind::Leaf => {
+            Kind::Truncated if piece.len() <= self.width => {
+                let is_tree = matches!(Link::decode(bits), Some(Link::Tree(_)));
+                (!is_tree).then_some((piece, link::is_marked(bits)))
+            }
+            Kind::Leaf | Kind::Truncated => {
                 let (real, marker) = piece.split_at(self.width);
                 (marker == [GOES_ON]).then_some((real, true))
             }
@@ -209,7 +224,7 @@ mod tests {
                 let same = cut(&pair[0]).is_some() && cut(&pair[0]) == cut(&pair[1]);
                 assert_eq!(one.as_bytes() == two.as_bytes(), same, "{view:?} {pair:?}");
                 assert!(one.as_bytes() <= two.as_bytes(), "{view:?} {pair:?}");
-                let (real, goes_on) = view.real(one.as_bytes()).unwrap();
+                let (real, goes_on) = view.real(one.as_bytes(), 0).unwrap();
                 assert!(pair[0][view.position..].starts_with(real));
                 assert_eq!(goes_on, rest(&pair[0]) > real.len());
             }
@@ -242,11 +257,11 @@ mod tests {
     #[test]
     fn impossible_pieces_are_refused() {
         let [trie, _, leaf, _] = views();
-        assert_eq!(trie.real(&[1, 2, 4]), None, "count past the chunk");
-        assert_eq!(trie.real(&[1, 2, 1]), None, "padding that is not zero");
-        assert_eq!(trie.real(&[1, 2]), None, "too short");
-        assert_eq!(trie.real(&[]), None);
-        assert_eq!(leaf.real(&[1, 2, 3, 4, 0]), None, "not the marker");
-        assert_eq!(leaf.real(&[1, 2, 3, 4, 1, 1]), None, "too long");
+        assert_eq!(trie.real(&[1, 2, 4], 0), None, "count past the chunk");
+        assert_eq!(trie.real(&[1, 2, 1], 0), None, "padding that is not zero");
+        assert_eq!(trie.real(&[1, 2], 0), None, "too short");
+        assert_eq!(trie.real(&[], 0), None);
+        assert_eq!(leaf.real(&[1, 2, 3, 4, 0], 0), None, "not the marker");
+        assert_eq!(leaf.real(&[1, 2, 3, 4, 1, 1], 0), None, "too long");
     }
 }

@@ -20,10 +20,11 @@ use crate::node_store::{Node, NodeAddress, NodeReader};
 
 use super::apply::Change;
 use super::documents::Documents;
-use super::head::{Head, OwnedHead, compare_with_path};
+use super::head::{Head, Kind, OwnedHead, compare_with_path};
 use super::link::Link;
 use super::piece::View;
 use super::trees::{self, Descent, Step};
+use super::truncation;
 
 /// Bytes of nodes that are read together, at most.
 const BYTES_READ_TOGETHER: usize = 1 << 20;
@@ -59,13 +60,21 @@ pub(super) struct Visit {
 pub(super) struct Group {
     pub changes: Range<usize>,
     pub found: Found,
+    /// In a truncated leaf tree, how much of what the tree sees of a key counts: the
+    /// found document's piece, or where nothing was found so many bytes as tell the
+    /// key from the tree's others.
+    pub bytes: usize,
 }
 
 /// What hangs at a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Nothing,
-    Document(u64),
+    Document {
+        document: u64,
+        /// Whether its key goes on behind the piece.
+        goes_on: bool,
+    },
     /// A sub-tree: the visit of that number.
     Visit(usize),
 }
@@ -127,6 +136,9 @@ impl Planner<'_> {
             below.append(&mut probes);
             self.advance(&mut plan, &below, &mut probes, &mut next)?;
             openings = next;
+        }
+        for visit in &mut plan.visits {
+            merge_groups(visit);
         }
         self.ask_keys(&mut plan)?;
         Ok(plan)
@@ -247,6 +259,7 @@ impl Planner<'_> {
             groups.push(Group {
                 changes: at..at + run,
                 found: Found::Nothing,
+                bytes: 0,
             });
             at += run;
         }
@@ -300,10 +313,23 @@ impl Planner<'_> {
     ) -> Result<()> {
         let visit = &mut plan.visits[probe.visit];
         let group = &mut visit.groups[probe.group];
-        let piece = visit.view.piece(self.changes[group.changes.start].key);
+        let key = self.changes[group.changes.start].key;
+        let piece = visit.view.piece(key);
         let mut descent = probe.descent;
         let corrupt = |what| self.reader.corrupt(probe.address, what);
-        match descent.step(node, piece.as_bytes()).map_err(corrupt)? {
+        let mut goes_on = key.len() > visit.view.end();
+        let step = if visit.view.kind == Kind::Truncated {
+            let met = truncation::meet(&mut descent, node, &piece).map_err(corrupt)?;
+            group.bytes = met.bytes.max(group.bytes);
+            if let Some(piece_bytes) = met.piece_bytes {
+                group.bytes = piece_bytes;
+            }
+            goes_on = met.goes_on;
+            met.step
+        } else {
+            descent.step(node, piece.as_bytes()).map_err(corrupt)?
+        };
+        match step {
             Step::Child(address) => next.push(Probe {
                 address,
                 descent,
@@ -311,7 +337,7 @@ impl Planner<'_> {
             }),
             Step::Missing => {}
             Step::Found(bits) => match trees::link(self.reader, probe.address, bits)? {
-                Link::Document(document) => group.found = Found::Document(document),
+                Link::Document(document) => group.found = Found::Document { document, goes_on },
                 Link::Tree(root) => openings.push(Opening {
                     parent: Some((probe.visit, probe.group)),
                     root,
@@ -330,8 +356,8 @@ impl Planner<'_> {
         let mut wanted = Vec::new();
         for visit in &plan.visits {
             for group in &visit.groups {
-                if let Found::Document(document) = group.found {
-                    if self.must_be_known(visit, group, document) {
+                if let Found::Document { document, goes_on } = group.found {
+                    if goes_on && self.must_be_known(group, document) {
                         wanted.push(document);
                     }
                 }
@@ -345,14 +371,27 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn must_be_known(&self, visit: &Visit, group: &Group, document: u64) -> bool {
+    fn must_be_known(&self, group: &Group, document: u64) -> bool {
         let changes = &self.changes[group.changes.clone()];
-        let goes_on = changes[0].key.len() > visit.view.end();
-        goes_on
-            && changes.iter().any(|change| match change.change {
-                Change::Put(same) if same == document => false,
-                Change::Put(_) => true,
-                Change::Remove => self.documents.may_match(document, change.key),
-            })
+        changes.iter().any(|change| match change.change {
+            Change::Put(same) if same == document => false,
+            Change::Put(_) => true,
+            Change::Remove => self.documents.may_match(document, change.key),
+        })
     }
+}
+
+/// In a truncated leaf tree several changes can meet one document whose piece is
+/// shorter than what tells them apart: they are one group.
+fn merge_groups(visit: &mut Visit) {
+    if visit.view.kind != Kind::Truncated {
+        return;
+    }
+    visit.groups.dedup_by(|later, earlier| {
+        let same = matches!(earlier.found, Found::Document { .. }) && later.found == earlier.found;
+        if same {
+            earlier.changes.end = later.changes.end;
+        }
+        same
+    });
 }

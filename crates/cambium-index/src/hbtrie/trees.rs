@@ -31,7 +31,7 @@ pub(super) fn view(head: Head<'_>, chunk_bytes: usize, node_bytes: usize) -> Vie
         position: head.position,
         width: match head.kind {
             Kind::Trie => chunk_bytes,
-            Kind::Leaf => leaf_bytes(node_bytes, chunk_bytes),
+            Kind::Leaf | Kind::Truncated => leaf_bytes(node_bytes, chunk_bytes),
         },
     }
 }
@@ -41,7 +41,7 @@ pub(super) fn tree_options(options: &TrieOptions, kind: Kind) -> TreeOptions {
     match (kind, options.shape) {
         (Kind::Trie, _) => TreeOptions::new(KeyLayout::Fixed(options.chunk_bytes + 1)),
         (Kind::Leaf, Shape::PlainBTree) => TreeOptions::plain(KeyLayout::Variable),
-        (Kind::Leaf, _) => TreeOptions::new(KeyLayout::Variable),
+        (Kind::Leaf | Kind::Truncated, _) => TreeOptions::new(KeyLayout::Variable),
     }
 }
 

@@ -240,18 +240,20 @@ fn figure_6_of_the_paper() {
     );
 }
 
-/// A leaf tree of long suffixes has few entries a node. It becomes a trie while that is
-/// little work, also where keys come sorted, as a compaction puts them.
+/// A leaf tree of long suffixes would have few entries a node, and trie trees in its
+/// place few entries each: it is truncated, and takes about as much as one of short
+/// suffixes; also where keys come sorted, as a compaction puts them.
 #[test]
-fn a_leaf_tree_of_long_suffixes_is_extended_while_it_is_small() {
-    for sorted in [true, false] {
+fn a_leaf_tree_takes_no_more_for_long_suffixes_than_for_short_ones() {
+    let nodes_for = |rest: usize, sorted: bool| {
         let mut world = World::new(TrieOptions::default(), 4096);
         let mut random = Random(9);
         let mut keys: Vec<Vec<u8>> = (0..6_000)
             .map(|_| {
                 let mut key = vec![random.below(192) as u8; 8];
                 key.extend([random.below(192) as u8; 8]);
-                key.extend(random.bytes(1_008));
+                let tail = random.bytes(1_008);
+                key.extend(&tail[..rest]);
                 key
             })
             .collect();
@@ -259,17 +261,68 @@ fn a_leaf_tree_of_long_suffixes_is_extended_while_it_is_small() {
             keys.sort();
         }
         for batch in keys.chunks(300) {
-            let changes = batch.iter().map(|key| (key.clone(), true)).collect();
-            world.apply(changes);
-            let leaves = check(&world.nodes, None, &world.options, world.root)
-                .unwrap()
-                .statistics
-                .leaf_trees;
-            assert!(
-                leaves.entries <= 2_000 || leaves.entries < leaves.trees * 300,
-                "{leaves:?}"
-            );
+            world.apply(batch.iter().map(|key| (key.clone(), true)).collect());
         }
-        world.verify();
+        for key in keys.iter().step_by(7) {
+            world.verify_lookup(key);
+            world.verify_walk(key, 3);
+        }
+        world.verify().statistics.nodes()
+    };
+    for sorted in [true, false] {
+        let (short, middle, long) = (
+            nodes_for(40, sorted),
+            nodes_for(200, sorted),
+            nodes_for(1_008, sorted),
+        );
+        assert!(long <= middle + middle / 10, "{long} nodes, {middle}");
+        assert!(long <= short + short / 10, "{long} nodes, {short}");
+        assert!(long * 4096 < 6_000 * 48, "{long} nodes");
+    }
+}
+
+/// Truncated pieces under churn: separators outlive the keys that they were made of, and
+/// what is inserted beside them must still be found.
+#[test]
+fn truncated_pieces_stay_apart_from_old_separators() {
+    for (seed, letters) in [(1u64, 2usize), (2, 3), (3, 16)] {
+        let options = TrieOptions {
+            chunk_bytes: 8,
+            shape: Shape::HbTrie {
+                leaf_extension: LeafRule::Truncate,
+            },
+        };
+        let mut world = World::new(options, 512);
+        let mut random = Random(seed);
+        let mut used: Vec<Vec<u8>> = vec![vec![b'a'; 8]];
+        for round in 0..300 {
+            let puts_of_ten = if round / 20 % 2 == 0 { 10 } else { 8 };
+            let mut changes = BTreeMap::new();
+            for _ in 0..1 + random.below(60) {
+                // Near a key that is there or was.
+                let near = &used[random.below(used.len())];
+                let mut key = near[..near.len() - random.below(near.len())].to_vec();
+                let behind = 1 + random.below(12);
+                key.extend((0..behind).map(|_| b'a' + random.below(letters) as u8));
+                key.truncate(200);
+                if random.below(10) < puts_of_ten {
+                    used.push(key.clone());
+                    changes.insert(key, true);
+                } else {
+                    let run = world.model.range(key..).take(random.below(20));
+                    changes.extend(run.map(|(there, _)| (there.clone(), false)));
+                }
+            }
+            world.apply(changes);
+            world.verify();
+            for key in world.model.keys().step_by(5) {
+                world.verify_lookup(key);
+            }
+        }
+        let keys: Vec<Vec<u8>> = world.model.keys().cloned().collect();
+        for key in &keys {
+            world.verify_lookup(key);
+            world.verify_walk(key, 2);
+        }
     }
 }

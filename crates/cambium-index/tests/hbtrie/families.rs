@@ -15,6 +15,7 @@ pub const FAMILIES: &[(&str, Family)] = &[
     ("shared prefixes around chunks", shared_prefixes),
     ("fixed length", fixed_length),
     ("long shared prefixes", long_prefixes),
+    ("two prefixes and a long rest", two_prefixes),
     ("mixed", mixed),
 ];
 
@@ -64,6 +65,17 @@ fn long_prefixes(random: &mut Random) -> Vec<u8> {
     }
     let rest = random.below(12);
     key.extend((0..rest).map(|_| b"ab"[random.below(2)]));
+    key
+}
+
+/// Few prefixes, each with few of a second kind behind, and rests that are told apart
+/// by their first bytes: what truncation is for.
+fn two_prefixes(random: &mut Random) -> Vec<u8> {
+    let mut key = vec![b'a' + random.below(6) as u8; 10];
+    key.extend(vec![b'0' + random.below(10) as u8; 10]);
+    let number = random.below(400) as u64;
+    let rest = Random(number).bytes(44 + number as usize % 40);
+    key.extend(rest);
     key
 }
 

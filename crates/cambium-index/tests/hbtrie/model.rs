@@ -7,7 +7,7 @@ use cambium_index::hbtrie::{LeafRule, Shape, TrieOptions};
 use crate::families::{FAMILIES, Family};
 use crate::world::{Random, World};
 
-pub const SHAPES: [Shape; 5] = [
+pub const SHAPES: [Shape; 6] = [
     Shape::HbTrie {
         leaf_extension: LeafRule::Off,
     },
@@ -19,6 +19,9 @@ pub const SHAPES: [Shape; 5] = [
     },
     Shape::PlainBTree,
     Shape::PrefixBTree,
+    Shape::HbTrie {
+        leaf_extension: LeafRule::Truncate,
+    },
 ];
 
 /// Grows, churns and empties a trie in random batches.
@@ -97,4 +100,9 @@ fn plain_trees_equal_the_model() {
 #[test]
 fn prefix_trees_equal_the_model() {
     all_families(SHAPES[4]);
+}
+
+#[test]
+fn truncated_leaf_trees_equal_the_model() {
+    all_families(SHAPES[5]);
 }

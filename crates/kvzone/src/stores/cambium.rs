@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `keys` | `integer` where keys have 8 bytes or fewer and the engine has that option, unless overridden: keys are then big-endian numbers, filled up to 8 bytes for the engine |
 //! | `cache_bytes` | the cache asked for; the engine's default in profile `default` |
-//! | `compaction_memory_bytes` | as much as the cache, from 4 to 64 MiB: a run with little memory has little for everything |
+//! | `compaction_memory_bytes` | half as much as the cache, from 4 to 64 MiB: a run with little memory has little for everything |
 //! | `size` | of an engine that takes its space beforehand: two and a half times what the entries take, and 64 MiB more, unless overridden |
 //! | all others | the engine's default |
 //!
@@ -91,7 +91,7 @@ impl Cambium {
             chosen.insert("cache_bytes".to_string(), request.cache_bytes.to_string());
         }
         if self.has("compaction_memory_bytes") && request.profile != Profile::Default {
-            let bytes = request.cache_bytes.clamp(4 << 20, 64 << 20);
+            let bytes = (request.cache_bytes / 2).clamp(4 << 20, 64 << 20);
             chosen.insert("compaction_memory_bytes".to_string(), bytes.to_string());
         }
         if self.raw {

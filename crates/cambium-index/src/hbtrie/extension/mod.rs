@@ -37,6 +37,7 @@ use super::grow::{Item, common_prefix};
 use super::head::{Head, Kind};
 use super::options::{LeafRule, TrieOptions};
 use super::trees;
+use super::truncation::Truncation;
 use analysis::Analysis;
 use profile::{Apart, Profile};
 
@@ -51,6 +52,11 @@ const FEW_SEPARATORS: usize = 32;
 
 /// Index nodes below a root that the mended rule looks at.
 const INDEX_NODES_LOOKED_AT: usize = 4;
+
+/// Runs of neighbours that are looked at to tell whether truncation pays, and how many
+/// neighbours each has.
+const RUNS_LOOKED_AT: usize = 16;
+const NEIGHBOURS: usize = 64;
 
 /// Leaves that it looks at.
 const LEAVES_LOOKED_AT: usize = 8;
@@ -73,7 +79,7 @@ pub(super) fn kind_for(
     let Some(rule) = options.leaf_rule() else {
         return first;
     };
-    if first == Kind::Trie {
+    if first != Kind::Leaf {
         return first;
     }
     let most = trees::leaf_bytes(node_bytes, options.chunk_bytes);
@@ -81,6 +87,7 @@ pub(super) fn kind_for(
     let total: usize = items.iter().map(bytes).sum();
     let extends = match rule {
         LeafRule::Off => true,
+        LeafRule::Truncate => false,
         LeafRule::Paper => {
             let analysis =
                 Analysis::new(node_bytes, options.chunk_bytes, total / items.len().max(1));
@@ -97,7 +104,30 @@ pub(super) fn kind_for(
                 .extends()
         }
     };
-    if extends { Kind::Trie } else { Kind::Leaf }
+    if extends {
+        return Kind::Trie;
+    }
+    let pays = rule == LeafRule::Mended
+        && total > node_bytes
+        && truncation_pays(options, items, start, total);
+    if pays { Kind::Truncated } else { Kind::Leaf }
+}
+
+/// Whether a new leaf tree of these items is to be truncated, of which runs of
+/// neighbours are looked at.
+fn truncation_pays(options: &TrieOptions, items: &[Item<'_>], start: usize, total: usize) -> bool {
+    let count = (items.len() / NEIGHBOURS).clamp(1, RUNS_LOOKED_AT);
+    let runs: Vec<Vec<Vec<u8>>> = (0..count)
+        .map(|at| {
+            let from = at * items.len() / count;
+            let run = items[from..].iter().take(NEIGHBOURS);
+            run.map(|item| item.known[start.min(item.known.len())..].to_vec())
+                .collect()
+        })
+        .collect();
+    let runs: Vec<&[Vec<u8>]> = runs.iter().map(|run| run.as_slice()).collect();
+    let mean = total as f64 / items.len().max(1) as f64;
+    Truncation::new(options).pays(&runs, mean)
 }
 
 /// How many different prefixes of `end` bytes sorted items have.
@@ -132,7 +162,15 @@ pub(super) fn size(reader: &dyn NodeReader, root: NodeAddress) -> Result<(u8, us
     Ok((view.level(), view.values()))
 }
 
-/// Whether a leaf tree, which had the size `before`, is to be extended.
+/// What is to become of a leaf tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    Nothing,
+    Extension,
+    Truncation,
+}
+
+/// What is to become of a leaf tree, which had the size `before`.
 ///
 /// The paper's rule looks at its root node alone. The mended one first too, and where the
 /// root has index nodes below at a few of these, if there is a child more than before.
@@ -144,32 +182,62 @@ pub(super) fn is_due(
     options: &TrieOptions,
     before: (u8, usize),
     root: NodeAddress,
-) -> Result<bool> {
+) -> Result<Due> {
     let node = reader.read(root)?;
     let view = trees::root_view(reader, root, &node)?;
     let head = trees::head(reader, root, &node)?;
     let rule = options.leaf_rule().unwrap_or(LeafRule::Off);
     // A tree of one node cannot get smaller or lower.
     if head.kind != Kind::Leaf || rule == LeafRule::Off || view.level() == 0 {
-        return Ok(false);
+        return Ok(Due::Nothing);
     }
+    let due = |extends| {
+        if extends {
+            Due::Extension
+        } else {
+            Due::Nothing
+        }
+    };
     if rule == LeafRule::Paper {
         let keys = separators(&view);
-        return Ok(paper_is_due(options, reader.node_bytes(), head, &keys));
+        return Ok(due(paper_is_due(options, reader.node_bytes(), head, &keys)));
     }
     let (level, children) = before;
     if level == view.level() && children >= view.values() {
-        return Ok(false);
+        return Ok(Due::Nothing);
     }
-    if analysis_of(options, reader.node_bytes(), head).leaf_fanout() <= LONG_SUFFIX_FANOUT
-        && paper_is_due(options, reader.node_bytes(), head, &separators(&view))
-    {
-        return Ok(true);
+    if mended_is_due(reader, options, &view, head)? {
+        return Ok(Due::Extension);
     }
+    let leaves = sample_level(reader, &view, 0, LEAVES_LOOKED_AT)?;
+    let leaves: Vec<&[Vec<u8>]> = leaves.iter().map(|keys| keys.as_slice()).collect();
+    let mean = head.key_bytes as f64 / head.entries.max(1) as f64;
+    if Truncation::new(options).pays(&leaves, mean) {
+        return Ok(Due::Truncation);
+    }
+    // What is left has long suffixes that their neighbours share.
+    let is_long =
+        analysis_of(options, reader.node_bytes(), head).leaf_fanout() <= LONG_SUFFIX_FANOUT;
+    Ok(due(is_long
+        && paper_is_due(
+            options,
+            reader.node_bytes(),
+            head,
+            &separators(&view),
+        )))
+}
+
+/// The mended rule for a tree of several nodes.
+fn mended_is_due(
+    reader: &dyn NodeReader,
+    options: &TrieOptions,
+    view: &NodeView<'_>,
+    head: Head<'_>,
+) -> Result<bool> {
     let mut keys = if view.level() == 1 {
-        separators(&view)
+        separators(view)
     } else {
-        sample_level(reader, &view, 1, INDEX_NODES_LOOKED_AT)?.concat()
+        sample_level(reader, view, 1, INDEX_NODES_LOOKED_AT)?.concat()
     };
     let profile = |keys: &[Vec<u8>], apart: Option<&[Apart]>| {
         let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_slice()).collect();
@@ -183,7 +251,7 @@ pub(super) fn is_due(
     if !are_few && !profile(&keys, None) {
         return Ok(false);
     }
-    let leaves = sample_level(reader, &view, 0, LEAVES_LOOKED_AT)?;
+    let leaves = sample_level(reader, view, 0, LEAVES_LOOKED_AT)?;
     let between: Vec<Vec<u8>> = leaves.iter().flat_map(|keys| shortest(keys)).collect();
     let ends: Vec<&[u8]> = between.iter().map(|key| key.as_slice()).collect();
     let apart = Apart::all(&ends, 1.0);

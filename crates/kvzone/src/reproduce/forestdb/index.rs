@@ -280,7 +280,7 @@ fn pattern_claims(rows: &[Row]) -> Vec<Claim> {
                 .map(|found| (words(found), found.0 > 1.0 && found.1 < 1.0)),
         ),
         Claim::new(
-            "2-level: with it, its space is like that of the prefix B+-tree",
+            "2-level: with it, its space is no more than that of the prefix B+-tree",
             both(KeyPattern::TwoLevel, (MENDED, PREFIX)).map(|found| (words(found), found.0 < 1.1)),
         ),
     ]
