@@ -213,6 +213,20 @@ pub const WORKLOADS: &[Workload] = &[
         popularity: Popularity::Uniform,
     },
     Workload {
+        name: "churn",
+        summary: "50 % inserts and 50 % deletes of the oldest: loaded keys first, then those inserted (KVZone, section 4.2.2)",
+        fill: FillOrder::Random,
+        mix: &[(Insert, 50), (Delete, 50)],
+        popularity: Popularity::Uniform,
+    },
+    Workload {
+        name: "churn-read",
+        summary: "50 % reads, 25 % inserts and 25 % deletes, each thread of its own keys (KVZone, section 4.2.3)",
+        fill: FillOrder::Random,
+        mix: &[(Read, 50), (Insert, 25), (Delete, 25)],
+        popularity: Popularity::Uniform,
+    },
+    Workload {
         name: "ycsb-a",
         summary: "YCSB A: 50 % reads, 50 % updates, zipfian",
         fill: FillOrder::Random,

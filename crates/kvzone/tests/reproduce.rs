@@ -238,6 +238,37 @@ fn what_is_not_there_offers_what_is_near() {
 }
 
 #[test]
+fn every_figure_of_alphard_runs_and_all_stores_answer_the_same() {
+    for (figure, points) in [
+        ("table1", "peak"),
+        ("fig3", "16000/s,1 KB peak"),
+        ("fig4", "16000/s,256 KB peak"),
+    ] {
+        let folder = folder();
+        let name = format!("alphard/{figure}");
+        let mut more = TINY.to_vec();
+        more.extend(["--stores", "alphard-file,forest", "--points", points]);
+        let printed = reproduce(folder.path(), &name, &more);
+        assert!(printed.contains("The paper, and whether its direction held"));
+        let report = report(folder.path());
+        let runs = report["runs"].as_array().unwrap();
+        assert!(runs.iter().all(|run| run["status"] == "ok"), "{name}");
+        let measured: Vec<&Value> = runs.iter().filter(|run| run["phase"] == "run").collect();
+        assert_eq!(measured.len(), 2 * points.split(',').count(), "{name}");
+        for pair in measured.chunks(2) {
+            assert_eq!(pair[0]["result_hash"], pair[1]["result_hash"], "{name}");
+            assert!(pair[0]["extra"]["latency_ns_insert"].is_object(), "{name}");
+            assert_eq!(pair[0]["durability"], "synced");
+        }
+        assert_eq!(
+            measured[0]["target_rate"].is_number(),
+            points.starts_with("16000")
+        );
+        assert!(!claims(folder.path()).is_empty());
+    }
+}
+
+#[test]
 fn presets_and_data_sets_are_listed_one_a_line() {
     let folder = folder();
     let list = |what: &str| {
@@ -254,6 +285,9 @@ fn presets_and_data_sets_are_listed_one_a_line() {
         "wisckey/fig2 ",
         "wisckey/fig15",
         "wisckey/table1",
+        "alphard/table1",
+        "alphard/fig3",
+        "alphard/fig4",
     ] {
         let lines = presets.lines().filter(|line| line.starts_with(name));
         assert_eq!(lines.count(), 1, "{presets}");

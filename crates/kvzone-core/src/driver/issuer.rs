@@ -401,10 +401,7 @@ impl<'a> Issuer<'a> {
                 Ok(1)
             }
             OperationKind::Delete => {
-                self.issue.versions.begin_delete(operation.number);
-                session.delete(key)?;
-                self.issue.versions.end(operation.number);
-                self.bytes_written += key.len() as u64;
+                self.delete(operation)?;
                 Ok(1)
             }
             OperationKind::Scan => {
@@ -417,6 +414,24 @@ impl<'a> Issuer<'a> {
             }
             OperationKind::ReadInOrder => self.witness.scan(session, key, operation),
         }
+    }
+
+    fn delete(&mut self, operation: &Operation) -> Result<()> {
+        let key = self.block.key(operation);
+        let number = operation.number;
+        if number < self.loaded {
+            self.issue.versions.begin_delete(number);
+            self.session.delete(key)?;
+            self.issue.versions.end(number);
+        } else {
+            // Inserted by this thread, with its one version, and deleted once.
+            self.session.delete(key)?;
+            let value_bytes = self.issue.values.value_bytes(number, 1);
+            self.inserted -= 1;
+            self.inserted_bytes -= (key.len() + value_bytes) as u64;
+        }
+        self.bytes_written += key.len() as u64;
+        Ok(())
     }
 
     #[inline]

@@ -11,11 +11,13 @@
 //! | load | numbers t, t + T, t + 2T ...: together, and in their order, all |
 //! | insert | the numbers after the load, likewise |
 //! | update, read-modify-write | the drawn number, moved to the one with remainder t |
-//! | delete | numbers with remainder t, each once, in random order |
+//! | delete | numbers with remainder t, each once, in random order; where keys are inserted as well, these follow, the oldest first |
 //! | read in order, popularity `sequential` | a contiguous part of all places |
 //!
 //! So a key has one writer, and its versions an order ([`crate::versions`]).
-//! Reads and scans choose among all keys that the thread knows to be there.
+//! Reads and scans choose among all keys that the thread knows to be there. Where
+//! keys are inserted and deleted, those are the thread's own (the "active key
+//! set" of KVZone's paper, section 2.2); if none is left, it inserts.
 
 use super::block::Block;
 use crate::distribution::{Groups, YcsbZipfian, Zipfian};
@@ -72,6 +74,8 @@ pub struct Stream<'a> {
     inserted: u64,
     deleted: u64,
     deletions: Permutation,
+    /// Keys are inserted and deleted.
+    churns: bool,
     /// The part of all places that is read in order, and the next of them.
     places: (u64, u64),
     next_place: u64,
@@ -118,7 +122,7 @@ impl<'a> Stream<'a> {
         });
         let own = loaded / threads + u64::from(thread < loaded % threads);
         let part = |of: u64| (u128::from(loaded) * u128::from(of) / u128::from(threads)) as u64;
-        let kinds = plan
+        let kinds: Vec<OperationKind> = plan
             .mix
             .iter()
             .flat_map(|&(kind, weight)| std::iter::repeat_n(kind, weight as usize))
@@ -129,6 +133,9 @@ impl<'a> Stream<'a> {
             random: Random::stream(mix_two(plan.seed, DRAWS), purpose),
             chooser: Chooser::new(plan.popularity, loaded, plan.seed),
             left,
+            churns: [OperationKind::Insert, OperationKind::Delete]
+                .iter()
+                .all(|kind| kinds.contains(kind)),
             kinds,
             inserted: 0,
             deleted: 0,
@@ -147,6 +154,10 @@ impl<'a> Stream<'a> {
             let kind = match self.kinds.as_slice() {
                 [] => OperationKind::Insert,
                 kinds => kinds[self.random.below(kinds.len() as u64) as usize],
+            };
+            let kind = match self.churns && self.live() == 0 {
+                true => OperationKind::Insert,
+                false => kind,
             };
             let (number, span) = self.choose(kind)?;
             block.push(kind, number, span as u32, self.plan.keys);
@@ -191,9 +202,26 @@ impl<'a> Stream<'a> {
     }
 
     fn next_deletion(&mut self) -> u64 {
-        let position = self.deleted % self.deletions.count();
+        let position = match self.churns {
+            true => self.deleted,
+            false => self.deleted % self.deletions.count(),
+        };
         self.deleted += 1;
-        self.deletions.apply(position) * self.plan.threads + self.thread
+        self.own_in_turn(position)
+    }
+
+    /// The thread's own keys in the order in which they are deleted: those
+    /// loaded, then those inserted.
+    fn own_in_turn(&self, position: u64) -> u64 {
+        match position.checked_sub(self.deletions.count()) {
+            None => self.deletions.apply(position) * self.plan.threads + self.thread,
+            Some(later) => self.plan.keys.loaded() + later * self.plan.threads + self.thread,
+        }
+    }
+
+    /// How many of the thread's own keys are there.
+    fn live(&self) -> u64 {
+        (self.deletions.count() + self.inserted).saturating_sub(self.deleted)
     }
 
     /// A loaded key that this thread alone writes.
@@ -214,6 +242,10 @@ impl<'a> Stream<'a> {
     /// A key that is there: loaded, or inserted by this thread.
     #[inline]
     fn any_key(&mut self) -> u64 {
+        if self.churns {
+            let position = self.deleted + self.random.below(self.live().max(1));
+            return self.own_in_turn(position);
+        }
         match &self.chooser {
             Chooser::Sequential => self.next_in_order().0,
             Chooser::Latest(ages) if self.inserted > 0 => {
@@ -368,7 +400,7 @@ mod tests {
                 groups: 10,
             },
         ] {
-            for name in ["overwrite", "ycsb-f", "delete-random", "ycsb-d"] {
+            for name in ["overwrite", "ycsb-f", "delete-random", "ycsb-d", "churn"] {
                 let mut writers = BTreeSet::new();
                 for thread in 0..3 {
                     let plan = StreamPlan {
@@ -412,6 +444,30 @@ mod tests {
             .map(|operation| operation.1)
             .collect();
         assert_eq!(deleted.len(), 1_000);
+    }
+
+    #[test]
+    fn a_churn_deletes_and_reads_what_is_there_and_inserts_what_is_not() {
+        let keys = keys();
+        for (thread, name) in [(0, "churn"), (2, "churn-read")] {
+            let plan = StreamPlan {
+                operations: Some(15_000),
+                ..plan(&keys, name, 3, 5)
+            };
+            let mut there: BTreeSet<u64> = (thread..1_000).step_by(3).collect();
+            let mut later_deleted = 0;
+            for (kind, number, ..) in all(Stream::new(plan, 1, thread), 64) {
+                match kind {
+                    OperationKind::Insert => assert!(there.insert(number), "{number}"),
+                    OperationKind::Delete => {
+                        assert!(there.remove(&number), "{number}");
+                        later_deleted += u32::from(number >= 1_000);
+                    }
+                    _ => assert!(there.contains(&number), "{number}"),
+                }
+            }
+            assert!(later_deleted > 100, "{later_deleted}");
+        }
     }
 
     #[test]

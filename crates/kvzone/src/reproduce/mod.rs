@@ -5,6 +5,8 @@
 //! | `zdb` | tables I to III of the ZDB paper, with the paper's figures |
 //! | `forestdb` | figures 10 and 12 to 19 of the ForestDB paper, with its claims |
 //! | `wisckey` | figures 2, 3 and 6 to 15 and table 1 of the WiscKey paper, with its claims |
+//! | `alphard` | table 1 and figures 3 and 4 of the KVZone paper, with its claims |
+//! | `chosen` | which of a figure's stores and points are measured |
 //! | `shown` | a figure with its claims, and where it goes |
 //! | `grid` | tables and claims as text and markdown |
 //! | `table` | what was measured beside what was published, as text and markdown |
@@ -14,6 +16,8 @@
 //! Machines differ by more than stores do, so what is compared with the paper
 //! is the ratio between stores, never a rate.
 
+mod alphard;
+mod chosen;
 mod document;
 mod forestdb;
 mod grid;
@@ -64,7 +68,7 @@ pub(crate) struct ReproduceArguments {
     #[arg(long, value_name = "F", value_parser = parse_positive)]
     scale: Option<f64>,
     /// Rounds, in each of which every store runs once [default: 5, or 1 for
-    /// figures of forestdb and wisckey]
+    /// figures of forestdb, wisckey and alphard]
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: Option<u32>,
     /// Stores in place of the figure's own, such as forest,rocksdb
@@ -122,6 +126,7 @@ impl ReproduceArguments {
 pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode> {
     if let Some(done) = forestdb::run(arguments)
         .or_else(|| wisckey::run(arguments))
+        .or_else(|| alphard::run(arguments))
         .or_else(|| p_fetch::run(arguments))
     {
         return done;
@@ -174,6 +179,7 @@ pub(crate) fn presets() -> impl Iterator<Item = (&'static str, &'static str)> {
     tables
         .chain(forestdb::presets())
         .chain(wisckey::presets())
+        .chain(alphard::presets())
         .chain(p_fetch::presets())
 }
 

@@ -18,6 +18,7 @@
 
 use kvzone_core::job::Popularity;
 
+use super::super::chosen;
 use super::super::grid::Claim;
 use super::claims;
 use super::measure::Measured;
@@ -94,6 +95,31 @@ pub(super) enum KeyKind {
     TwoLevel(u64),
     /// A data set.
     Set(&'static str),
+}
+
+impl chosen::Contestant for Contestant {
+    fn plain(store: &'static str) -> Self {
+        Contestant {
+            label: store,
+            store,
+            options: &[],
+            compact: false,
+        }
+    }
+
+    fn store(&self) -> &'static str {
+        self.store
+    }
+}
+
+impl chosen::Labelled for Point {
+    fn label(&self) -> &'static str {
+        self.label
+    }
+
+    fn is_extra(&self) -> bool {
+        self.extra
+    }
 }
 
 /// What a row says.

@@ -1,16 +1,15 @@
 //! Measures a figure: a campaign for each of its points.
 
 use kvzone_core::adapter::{DurabilityName, Profile};
-use kvzone_core::error::{Error, Result};
+use kvzone_core::error::Result;
 use kvzone_core::job::{KeySource, Load, SizeChoice, Until, Writers};
 use kvzone_core::key_patterns::{DataSet, KeyPattern};
-use kvzone_core::names::nearest;
 use kvzone_core::record::{Phase, Report, Run, SCHEMA, Status};
 use kvzone_core::report::summary::different_answers;
 use kvzone_core::statistics::median;
 use kvzone_core::statistics::verdict::{Comparison, compare};
 
-use super::super::ReproduceArguments;
+use super::super::{ReproduceArguments, chosen};
 use super::figures::{COUCHSTORE, Column, Contestant, FOREST, Figure, KeyKind, Point};
 use crate::datasets::{self, Keys};
 use crate::run::Stage;
@@ -175,8 +174,9 @@ pub(super) struct Asked<'a> {
 /// Measures every point that is asked for.
 pub(super) fn measure(figure: &'static Figure, asked: Asked<'_>) -> Result<Measured> {
     let arguments = asked.arguments;
-    let contestants = contestants(figure, arguments)?;
-    let points = points(figure, arguments)?;
+    let contestants = chosen::contestants(figure.contestants, &arguments.stores)?;
+    let asked_for = (arguments.points.as_slice(), arguments.all_points);
+    let points = chosen::points(figure.name, figure.points, asked_for)?;
     let mut measured = Measured {
         points: Vec::new(),
         contestants,
@@ -266,53 +266,6 @@ impl Measured {
         let different = self.warnings.iter().any(|text| text.contains("DIFFERENT"));
         !different && self.report.runs.iter().all(|run| run.status == Status::Ok)
     }
-}
-
-/// The figure's stores, or those asked for; one that the figure does not have
-/// takes part as it is.
-fn contestants(figure: &Figure, arguments: &ReproduceArguments) -> Result<Vec<Contestant>> {
-    if arguments.stores.is_empty() {
-        return Ok(figure.contestants.to_vec());
-    }
-    let mut found: Vec<Contestant> = Vec::new();
-    for name in &arguments.stores {
-        let store = crate::stores::find(name)?.name();
-        if found.iter().any(|one| one.store == store) {
-            return Err(Error::Usage(format!("--stores names {name} twice")));
-        }
-        let own = figure.contestants.iter().filter(|one| one.store == store);
-        let before = found.len();
-        found.extend(own.copied());
-        if found.len() == before {
-            found.push(Contestant {
-                label: store,
-                store,
-                options: &[],
-                compact: false,
-            });
-        }
-    }
-    Ok(found)
-}
-
-fn points(figure: &'static Figure, arguments: &ReproduceArguments) -> Result<Vec<&'static Point>> {
-    let all = || figure.points.iter();
-    if arguments.points.is_empty() {
-        return Ok(all()
-            .filter(|point| arguments.all_points || !point.extra)
-            .collect());
-    }
-    let find = |name: &String| {
-        all().find(|point| point.label == name).ok_or_else(|| {
-            let near = nearest(name, all().map(|point| point.label));
-            Error::Usage(format!(
-                "{} has no point {name:?}; near it: {}",
-                figure.name,
-                near.join(", ")
-            ))
-        })
-    };
-    arguments.points.iter().map(find).collect()
 }
 
 /// Keys of a point, how many, and the memory that goes with them.

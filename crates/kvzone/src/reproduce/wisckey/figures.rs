@@ -17,6 +17,7 @@
 //! - Random load puts each key once. For figure 14 as many keys are put again,
 //!   chosen at random, so that there is garbage.
 
+use super::super::chosen;
 use super::super::grid::Claim;
 use super::claims;
 use super::measure::Measured;
@@ -72,6 +73,30 @@ pub(super) struct Point {
     pub(super) paper_bytes: f64,
     /// From an empty page cache.
     pub(super) cold: bool,
+}
+
+impl chosen::Contestant for Contestant {
+    fn plain(store: &'static str) -> Self {
+        Contestant {
+            label: store,
+            store,
+            options: &[],
+        }
+    }
+
+    fn store(&self) -> &'static str {
+        self.store
+    }
+}
+
+impl chosen::Labelled for Point {
+    fn label(&self) -> &'static str {
+        self.label
+    }
+
+    fn is_extra(&self) -> bool {
+        self.extra
+    }
 }
 
 /// What a row says.

@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use kvzone_core::adapter::{DurabilityName, Profile};
-use kvzone_core::error::{Error, Result};
+use kvzone_core::error::Result;
 use kvzone_core::job::{Load, SizeChoice, Until};
-use kvzone_core::names::nearest;
 use kvzone_core::record::{Phase, Report, Run, SCHEMA, Status};
 use kvzone_core::report::summary::different_answers;
 use kvzone_core::statistics::median;
 use kvzone_core::statistics::verdict::{Comparison, compare};
 
-use super::super::ReproduceArguments;
+use super::super::{ReproduceArguments, chosen};
 use super::figures::{Column, Contestant, Figure, Point};
 use crate::run::Stage;
 use crate::run::campaign::{Campaign, Contender};
@@ -205,7 +204,9 @@ pub(super) fn measure(
     arguments: &ReproduceArguments,
     asked: Asked,
 ) -> Result<Measured> {
-    let contestants = contestants(figure, arguments)?;
+    let contestants = chosen::contestants(figure.contestants, &arguments.stores)?;
+    let asked_for = (arguments.points.as_slice(), arguments.all_points);
+    let points = chosen::points(figure.name, figure.points, asked_for)?;
     let labels: Vec<&'static str> = contestants.iter().map(|one| one.label).collect();
     let mut measured = Measured {
         points: Vec::new(),
@@ -221,7 +222,7 @@ pub(super) fn measure(
         asked,
     };
     let mut stage = Stage::new();
-    for point in points(figure, arguments)? {
+    for point in points {
         let campaign = campaign(point, &contestants, arguments, asked);
         let outcome = campaign.run(&mut stage)?;
         measured.take(point, &campaign, &labels, outcome.report);
@@ -233,52 +234,6 @@ pub(super) fn measure(
     }
     stage.close();
     Ok(measured)
-}
-
-/// The figure's stores, or those asked for; one that the figure does not have
-/// takes part as it is.
-fn contestants(figure: &Figure, arguments: &ReproduceArguments) -> Result<Vec<Contestant>> {
-    if arguments.stores.is_empty() {
-        return Ok(figure.contestants.to_vec());
-    }
-    let mut found: Vec<Contestant> = Vec::new();
-    for name in &arguments.stores {
-        let store = crate::stores::find(name)?.name();
-        if found.iter().any(|one| one.store == store) {
-            return Err(Error::Usage(format!("--stores names {name} twice")));
-        }
-        let own = figure.contestants.iter().filter(|one| one.store == store);
-        let before = found.len();
-        found.extend(own.copied());
-        if found.len() == before {
-            found.push(Contestant {
-                label: store,
-                store,
-                options: &[],
-            });
-        }
-    }
-    Ok(found)
-}
-
-fn points(figure: &'static Figure, arguments: &ReproduceArguments) -> Result<Vec<&'static Point>> {
-    let all = || figure.points.iter();
-    if arguments.points.is_empty() {
-        return Ok(all()
-            .filter(|point| arguments.all_points || !point.extra)
-            .collect());
-    }
-    let find = |name: &String| {
-        all().find(|point| point.label == name).ok_or_else(|| {
-            let near = nearest(name, all().map(|point| point.label));
-            Error::Usage(format!(
-                "{} has no point {name:?}; near it: {}",
-                figure.name,
-                near.join(", ")
-            ))
-        })
-    };
-    arguments.points.iter().map(find).collect()
 }
 
 fn campaign(

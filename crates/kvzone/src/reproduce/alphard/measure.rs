@@ -1,0 +1,269 @@
+//! Measures a figure: a campaign for each of its points.
+
+use std::time::Duration;
+
+use kvzone_core::adapter::{Availability, DurabilityName, Profile};
+use kvzone_core::error::Result;
+use kvzone_core::job::{Load, SizeChoice, Until};
+use kvzone_core::record::{LatencySummary, Phase, Report, Run, SCHEMA, Status};
+use kvzone_core::report::summary::different_answers;
+use kvzone_core::statistics::median;
+use kvzone_core::statistics::verdict::{Comparison, compare};
+
+use super::super::{ReproduceArguments, chosen};
+use super::figures::{CONTESTANTS, Column, Contestant, Figure, Point, RAW};
+use crate::run::Stage;
+use crate::run::campaign::{Campaign, Contender};
+use crate::supervisor::Patience;
+
+/// Data at a scale of 1: 6 times the paper's 8 GB of memory.
+const FULL_BYTES: f64 = 48e9;
+/// Data by memory.
+const DATA_BY_MEMORY: f64 = 6.0;
+/// Share of that, unless asked otherwise.
+const SCALE: f64 = 0.008;
+/// Rounds, unless asked otherwise: minutes, not an hour. A claim takes 5.
+const ROUNDS: u32 = 1;
+/// What the programs need, whatever they hold.
+const LEAST_MEMORY: u64 = 64 << 20;
+/// Bytes of a key, as in the paper.
+const KEY_BYTES: u64 = 4;
+/// Operations in flight.
+pub(super) const THREADS: u32 = 32;
+
+/// One store at one point.
+#[derive(Debug)]
+pub(super) struct Cell {
+    pub(super) point: &'static Point,
+    /// What rows call the store.
+    pub(super) label: &'static str,
+    pub(super) version: Option<String>,
+    /// The first thing that went wrong.
+    pub(super) failure: Option<String>,
+    /// Rounds that ended well.
+    runs: Vec<Run>,
+}
+
+/// A point as it was measured.
+#[derive(Clone, Debug)]
+pub(super) struct PointUsed {
+    pub(super) point: &'static Point,
+    pub(super) keys: u64,
+    pub(super) memory_limit_bytes: u64,
+}
+
+/// A whole figure.
+#[derive(Debug)]
+pub(super) struct Measured {
+    pub(super) points: Vec<PointUsed>,
+    pub(super) contestants: Vec<Contestant>,
+    pub(super) cells: Vec<Cell>,
+    pub(super) warnings: Vec<String>,
+    pub(super) report: Report,
+    pub(super) repeat: u32,
+    pub(super) scale: f64,
+}
+
+impl Cell {
+    /// Median over rounds of what a column shows.
+    pub(super) fn figure(&self, column: Column) -> Option<f64> {
+        let of = |run: &Run| {
+            let kind = |name: &str| latency(run, name);
+            let milliseconds = |nanoseconds: f64| nanoseconds / 1e6;
+            match column {
+                Column::Rate => Some(run.ops_per_second),
+                Column::MegaBytes if run.seconds > 0.0 => {
+                    Some(run.user_bytes as f64 / run.seconds / 1e6)
+                }
+                Column::WriteMean => Some(milliseconds(kind("insert")?.mean)),
+                Column::WriteDeviation => Some(milliseconds(kind("insert")?.stdev)),
+                Column::WriteTail => Some(milliseconds(kind("insert")?.p99 as f64)),
+                Column::ReadMean => Some(milliseconds(kind("read")?.mean)),
+                Column::WriteAmplification => run.write_amplification,
+                Column::Cpu => Some(run.cpu_seconds? * 1e6 / run.operations.max(1) as f64),
+                Column::Ratio | Column::MegaBytes => None,
+            }
+        };
+        let values: Vec<f64> = self.runs.iter().filter_map(of).collect();
+        median(&values)
+    }
+}
+
+/// Of one kind of operation.
+fn latency(run: &Run, kind: &str) -> Option<LatencySummary> {
+    let found = run.extra.get(&format!("latency_ns_{kind}"))?;
+    serde_json::from_value(found.clone()).ok()
+}
+
+impl Measured {
+    /// A store at a point.
+    pub(super) fn cell(&self, point: &str, label: &str) -> Option<&Cell> {
+        self.cells
+            .iter()
+            .find(|cell| cell.point.label == point && cell.label == label)
+    }
+
+    /// What rows call the store that is compared with the others.
+    pub(super) fn first(&self) -> &'static str {
+        self.contestants.first().map_or("", |one| one.label)
+    }
+
+    /// The first store against this one, in the rounds that both ended well.
+    pub(super) fn ratio(&self, cell: &Cell) -> Option<Comparison> {
+        let ours = self.cell(cell.point.label, self.first())?;
+        if std::ptr::eq(ours, cell) {
+            return None;
+        }
+        let pair = |run: &Run| {
+            let theirs = cell.runs.iter().find(|other| other.repeat == run.repeat)?;
+            Some((run.ops_per_second, theirs.ops_per_second))
+        };
+        let pairs: Vec<(f64, f64)> = ours.runs.iter().filter_map(pair).collect();
+        compare(&pairs, self.report.seed)
+    }
+
+    /// True if every store did everything, and all answered the same.
+    pub(super) fn all_well(&self) -> bool {
+        let different = self.warnings.iter().any(|text| text.contains("DIFFERENT"));
+        !different && self.report.runs.iter().all(|run| run.status == Status::Ok)
+    }
+
+    fn take(&mut self, point: &'static Point, campaign: &Campaign, mut report: Report) {
+        self.points.push(PointUsed {
+            point,
+            keys: campaign.loads[0].keys,
+            memory_limit_bytes: campaign.memory_limit_bytes.unwrap_or(0),
+        });
+        for one in &self.contestants {
+            self.cells.push(cell_of(point, one.label, &report));
+        }
+        let all: Vec<&Run> = report.runs.iter().collect();
+        if let Some(told) = different_answers(&all, Phase::Run) {
+            self.warnings
+                .push(format!("{}: DIFFERENT ANSWERS: {told}", point.label));
+        }
+        for run in &mut report.runs {
+            run.extra.insert("point".to_string(), point.label.into());
+        }
+        self.report.machine = report.machine;
+        self.report.runs.extend(report.runs);
+    }
+}
+
+fn cell_of(point: &'static Point, label: &'static str, report: &Report) -> Cell {
+    let own = |run: &&Run| run.extra.get("variant").is_some_and(|it| it == label);
+    let all: Vec<&Run> = report.runs.iter().filter(own).collect();
+    let broken = all.iter().find(|run| run.status != Status::Ok);
+    let good = |run: &&&Run| run.phase == Phase::Run && run.status == Status::Ok;
+    Cell {
+        point,
+        label,
+        version: all.iter().find_map(|run| run.version.clone()),
+        failure: broken.map(|run| run.status.name().to_string()),
+        runs: all.iter().filter(good).map(|run| (*run).clone()).collect(),
+    }
+}
+
+/// Measures every point that is asked for.
+pub(super) fn measure(figure: &'static Figure, arguments: &ReproduceArguments) -> Result<Measured> {
+    let asked_for = (arguments.points.as_slice(), arguments.all_points);
+    let points = chosen::points(figure.name, figure.points, asked_for)?;
+    let mut measured = Measured {
+        points: Vec::new(),
+        contestants: chosen::contestants(CONTESTANTS, &arguments.stores)?,
+        cells: Vec::new(),
+        warnings: Vec::new(),
+        report: Report {
+            schema: SCHEMA.to_string(),
+            machine: serde_json::Value::Null,
+            seed: arguments.seed,
+            runs: Vec::new(),
+        },
+        repeat: arguments.repeat.unwrap_or(ROUNDS),
+        scale: arguments.scale.unwrap_or(SCALE),
+    };
+    if arguments.stores.is_empty() {
+        leave_out_device(&mut measured)?;
+    }
+    let mut stage = Stage::new();
+    for point in points {
+        let campaign = campaign((figure, point), &measured, arguments);
+        let outcome = campaign.run(&mut stage)?;
+        measured.take(point, &campaign, outcome.report);
+        let warnings = outcome.warnings.into_iter();
+        measured
+            .warnings
+            .extend(warnings.map(|warning| format!("{}: {warning}", point.label)));
+    }
+    stage.close();
+    Ok(measured)
+}
+
+/// A device is given to be written over, or there is none: nothing is missing
+/// then that should be there.
+fn leave_out_device(measured: &mut Measured) -> Result<()> {
+    let probed = crate::stores::find(RAW)?.probe();
+    if let Availability::Missing { what, remedy } = probed {
+        measured.contestants.retain(|one| one.store != RAW);
+        measured
+            .warnings
+            .push(format!("{RAW} is left out: {what}; to get it: {remedy}"));
+    }
+    Ok(())
+}
+
+fn campaign(
+    (figure, point): (&Figure, &Point),
+    measured: &Measured,
+    arguments: &ReproduceArguments,
+) -> Campaign {
+    let data = FULL_BYTES * measured.scale;
+    let keys = (data / (KEY_BYTES + point.value_bytes) as f64) as u64;
+    let load = Load {
+        workload: figure.workload.to_string(),
+        seed: arguments.seed,
+        keys: keys.max(u64::from(THREADS) * 2),
+        key_bytes: SizeChoice::Fixed(KEY_BYTES),
+        value_bytes: SizeChoice::Fixed(point.value_bytes),
+        until: match arguments.operations {
+            Some(operations) => Until::Operations(operations),
+            None => Until::Seconds(arguments.seconds),
+        },
+        threads: THREADS,
+        rate: point.rate,
+        verify_every: 64,
+        compressible: 0.0,
+        ..Load::default()
+    };
+    let memory = ((data / DATA_BY_MEMORY) as u64).max(LEAST_MEMORY);
+    let memory = arguments.memory.unwrap_or(memory);
+    Campaign {
+        contenders: measured.contestants.iter().map(contender).collect(),
+        loads: vec![load],
+        _kept: None,
+        repeat: measured.repeat,
+        seed: arguments.seed,
+        durability: DurabilityName::Synced,
+        cache_bytes: memory / 4,
+        memory_limit_bytes: Some(memory),
+        profile: Profile::Equal,
+        cold: false,
+        warm: false,
+        reopen: false,
+        directory: arguments.dir.clone(),
+        patience: Patience {
+            idle: Duration::from_secs(60),
+        },
+    }
+}
+
+fn contender(contestant: &Contestant) -> Contender {
+    let options = contestant.options.iter();
+    Contender {
+        overrides: options
+            .map(|(name, value)| (name.to_string(), value.to_string()))
+            .collect(),
+        variant: Some(contestant.label.to_string()),
+        ..Contender::of(contestant.store)
+    }
+}
