@@ -2,7 +2,8 @@
 //!
 //! What is live is read from the index image or by a scan, as an opening would, with
 //! the same proof that nothing is missing. Then each live entry is read and its
-//! checksums compared. What recovery would drop is a note.
+//! checksums compared. What recovery would drop is a note; a member of a pair that is
+//! missing, stale or cannot be read makes the store degraded.
 
 use std::path::Path;
 
@@ -18,9 +19,13 @@ use crate::members::{Attached, attach};
 use crate::mirror;
 use crate::open::{assemble, load};
 use crate::options::{self, ENGINE};
+use crate::volume::MemberState;
 
 /// What is said of a member of a pair that cannot be read.
 const UNREADABLE: &str = "cannot be read here";
+/// What is said of one that was away.
+const STALE: &str =
+    "this member is stale: the store was written to without it; an open store brings it up to date";
 /// Entries read together.
 const READ_TOGETHER: usize = 64;
 
@@ -110,9 +115,9 @@ pub(crate) fn check(
 /// What is odd about the members, without being damage.
 fn note_members(attached: &Attached, report: &mut CheckReport) {
     let volume = &attached.volume;
-    let mut note = |member: usize, offset, what| {
+    let mut note = |kind, member: usize, offset, what| {
         report.findings.push(Finding {
-            kind: FindingKind::Note,
+            kind,
             file: volume.member_path(member).to_path_buf(),
             offset,
             what,
@@ -120,14 +125,34 @@ fn note_members(attached: &Attached, report: &mut CheckReport) {
     };
     for &(member, offset) in &attached.unsound {
         let what = "this copy of the superblock does not match its checksum; the other is sound and counts";
-        note(member, offset, what.to_string());
+        note(FindingKind::Note, member, offset, what.to_string());
     }
     for (member, error) in &attached.missing {
-        note(*member, 0, mirror::missing_text(error));
+        let what = mirror::missing_text(error);
+        note(FindingKind::Degraded, *member, 0, what);
     }
     if let Some(member) = volume.stale() {
-        let what = "this member is stale: the store was written to without it; an open store brings it up to date";
-        note(member, 0, what.to_string());
+        note(FindingKind::Degraded, member, 0, STALE.to_string());
+    }
+}
+
+/// The same of an open store.
+fn note_open_members(core: &Core, report: &mut CheckReport) {
+    let volume = &core.volume;
+    for member in 0..volume.member_count() {
+        let what = match volume.state(member) {
+            MemberState::Current => continue,
+            MemberState::Stale => STALE,
+            MemberState::Lost => {
+                "this member is missing or has failed, and the store goes on without it"
+            }
+        };
+        report.findings.push(Finding {
+            kind: FindingKind::Degraded,
+            file: volume.member_path(member).to_path_buf(),
+            offset: 0,
+            what: what.to_string(),
+        });
     }
 }
 
@@ -137,6 +162,7 @@ pub(crate) fn check_open_store(pin: &Pin, progress: &dyn ProgressSink) -> Result
         files: pin.core.volume.readable().count() as u64,
         ..CheckReport::default()
     };
+    note_open_members(&pin.core, &mut report);
     check_entries(pin, &mut report, progress, u64::MAX)?;
     Ok(report)
 }
@@ -236,7 +262,7 @@ fn check_one(
             let known = |found: &Finding| found.file == place && found.what.contains(UNREADABLE);
             if !report.findings.iter().any(known) {
                 report.findings.push(Finding {
-                    kind: FindingKind::Note,
+                    kind: FindingKind::Degraded,
                     file: place.to_path_buf(),
                     offset: core.volume.offset(extent.block),
                     what: format!("{UNREADABLE}; the other member is read instead: {damage}"),

@@ -12,6 +12,9 @@ use crate::options::OptionValues;
 pub enum FindingKind {
     /// Worth knowing, no damage: a torn tail that recovery would drop.
     Note,
+    /// Every entry is there, but not as safe as the store is meant to keep it: a
+    /// mirror of which one member is missing or behind.
+    Degraded,
     /// Bytes or structures that are not what was written.
     Damage,
 }
@@ -43,11 +46,18 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    /// True if nothing is damaged; notes do not count.
+    /// True if nothing is damaged; notes and what is degraded do not count.
     pub fn is_sound(&self) -> bool {
-        self.findings
-            .iter()
-            .all(|finding| finding.kind == FindingKind::Note)
+        !self.has(FindingKind::Damage)
+    }
+
+    /// True if entries are less safe than the store is meant to keep them.
+    pub fn is_degraded(&self) -> bool {
+        self.has(FindingKind::Degraded)
+    }
+
+    fn has(&self, kind: FindingKind) -> bool {
+        self.findings.iter().any(|finding| finding.kind == kind)
     }
 }
 

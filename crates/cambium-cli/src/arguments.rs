@@ -115,7 +115,8 @@ Examples:
     /// Counters, sizes, space and write amplification
     #[command(after_help = "Examples:\n  cambium stats trees\n  cambium stats trees --json")]
     Stats(ReportArguments),
-    /// Verify every byte of a store without writing; exit status 1 with findings
+    /// Verify every byte of a store without writing; exit status 1 with findings,
+    /// or where a member of a mirror is missing or behind
     #[command(after_help = "\
 The store must not be open. What a crash left unfinished, and the next open drops,
 is a note and no finding.

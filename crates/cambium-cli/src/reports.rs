@@ -83,16 +83,16 @@ pub fn human_bytes(bytes: u64) -> String {
     format!("{amount:.1} {}", UNITS[unit])
 }
 
-/// Verifies a store; status 1 with damage.
+/// Verifies a store; status 1 with damage, and where a mirror is none any more.
 pub fn check(arguments: &ReportArguments) -> Result<Status, Failure> {
     let report = with_progress().check(&arguments.path)?;
     if arguments.json {
         print_json(&check_json(&report))?;
     } else {
-        let verdict = if report.is_sound() {
-            "sound"
-        } else {
-            "damaged; `cambium repair` brings back what can be read"
+        let verdict = match (report.is_sound(), report.is_degraded()) {
+            (true, false) => "sound",
+            (true, true) => "sound, but degraded: what is named above mirrors nothing now",
+            (false, _) => "damaged; `cambium repair` brings back what can be read",
         };
         print(&format!(
             "{}{} entries, {} in {} files verified: {verdict}\n",
@@ -102,7 +102,7 @@ pub fn check(arguments: &ReportArguments) -> Result<Status, Failure> {
             report.files,
         ))?;
     }
-    Ok(status_of(&report))
+    Ok(status_of(report.is_sound() && !report.is_degraded()))
 }
 
 /// Mends a store; status 1 with losses.
@@ -122,11 +122,11 @@ pub fn repair(arguments: &ReportArguments) -> Result<Status, Failure> {
             report.entries
         ))?;
     }
-    Ok(status_of(&report))
+    Ok(status_of(report.is_sound()))
 }
 
-fn status_of(report: &CheckReport) -> Status {
-    if report.is_sound() {
+fn status_of(all_well: bool) -> Status {
+    if all_well {
         Status::Done
     } else {
         Status::Negative
@@ -136,6 +136,7 @@ fn status_of(report: &CheckReport) -> Status {
 fn kind_name(kind: FindingKind) -> &'static str {
     match kind {
         FindingKind::Note => "note",
+        FindingKind::Degraded => "degraded",
         FindingKind::Damage => "damage",
     }
 }
@@ -170,6 +171,7 @@ fn check_json(report: &CheckReport) -> Value {
         .collect();
     json!({
         "sound": report.is_sound(),
+        "degraded": report.is_degraded(),
         "entries": report.entries,
         "bytes": report.bytes,
         "files": report.files,

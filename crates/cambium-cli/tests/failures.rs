@@ -146,6 +146,36 @@ fn a_damaged_marker_is_a_finding_and_refuses_to_open() {
 }
 
 #[test]
+fn a_mirror_that_lost_a_member_is_sound_but_not_done() {
+    let place = Place::empty();
+    let set = format!("mirror={}", place.path("two").display());
+    let create = ["create", "s", "--engine", "alphard"];
+    let sizes = ["--set", "size=1MiB", "--set", &set];
+    place.run(create.iter().copied().chain(sizes)).done();
+    place.run(["put", "s", "oak", "Quercus"]).done();
+    place.run(["check", "s"]).done();
+    fs::remove_file(place.path("two")).unwrap();
+    let check = place.run(["check", "s"]);
+    assert_eq!(check.status, Some(1), "{}", check.talk);
+    let said = String::from_utf8(check.output).unwrap();
+    assert!(said.starts_with("degraded: "), "{said}");
+    assert!(
+        said.contains("/two at offset 0: this member is missing"),
+        "{said}"
+    );
+    assert!(said.contains("sound, but degraded"), "{said}");
+    let check = place.run(["check", "s", "--json"]);
+    assert_eq!(check.status, Some(1), "{}", check.talk);
+    let said: serde_json::Value = serde_json::from_slice(&check.output).unwrap();
+    assert_eq!(
+        (&said["sound"], &said["degraded"]),
+        (&true.into(), &true.into())
+    );
+    assert_eq!(said["findings"][0]["kind"], "degraded");
+    place.run(["get", "s", "oak"]).done();
+}
+
+#[test]
 fn a_second_owner_is_refused_with_the_first_ones_process() {
     let place = with_value("Quercus");
     // An import that waits for its input holds the store.
