@@ -101,6 +101,19 @@ pub trait Reader: Send + Sync {
 pub trait Snapshot: Reader {
     /// The last write it sees.
     fn sequence(&self) -> SequenceNumber;
+
+    /// Names of the store's namespaces, in order, the default one (`""`) first.
+    /// One that was made later is empty here.
+    fn namespaces(&self) -> Result<Vec<String>> {
+        Ok(vec![String::new()])
+    }
+
+    /// The same moment of another namespace, or `None` if the store has none of
+    /// that name. Engines without namespaces have none.
+    fn namespace(&self, name: &str) -> Result<Option<Arc<dyn Snapshot>>> {
+        _ = name;
+        Ok(None)
+    }
 }
 
 /// An open store.
@@ -160,6 +173,11 @@ pub trait Engine: Reader {
 
     /// A namespace of this store, made if it is not there; the default one is `""`.
     fn namespace(&self, name: &str) -> Result<Arc<dyn Engine>>;
+
+    /// Names of all namespaces, in order, the default one (`""`) first.
+    fn list_namespaces(&self) -> Result<Vec<String>> {
+        Ok(vec![String::new()])
+    }
 
     /// About how many bytes on disk the entries of a range take.
     fn approximate_size(&self, range: &KeyRange) -> Result<u64>;

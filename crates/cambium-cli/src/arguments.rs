@@ -48,7 +48,8 @@ Examples:
   cambium put trees oak Quercus
   cambium put trees --hex 00ff 6f616b        key 00 ff, value oak
   cambium put trees -- -key -value
-  cambium put years 1905 planted             a store with integer keys")]
+  cambium put years 1905 planted             a store with integer keys
+  cambium put trees --namespace people ada Lovelace")]
     Put(PutArguments),
     /// Write the value of a key to standard output, and not a byte more
     #[command(after_help = "\
@@ -88,7 +89,8 @@ Sources:
   jsonl:FILE   one {\"key\":..., \"value\":...} a line (or key_hex, value_hex)
   tsv:FILE     one KEY TAB VALUE a line, with \\t \\n \\r \\\\ \\xNN as escapes
   dump:FILE    what `cambium export` writes
-FILE may be - for standard input.
+FILE may be - for standard input. Entries go to the namespace that they were
+exported from (JSON lines: \"namespace\"), else to that of --namespace.
 
 An import is puts: doing it again gives the same store. It syncs every 10,000
 entries or 64 MiB and says up to where; after an interruption, --resume goes on
@@ -101,17 +103,56 @@ Examples:
   cambium import trees --from jsonl:trees.jsonl --resume
   zcat trees.dump.gz | cambium import trees --from dump:-")]
     Import(ImportArguments),
-    /// Write all entries, as of one moment, to a file or standard output
+    /// Write all entries of all namespaces, as of one moment
     #[command(after_help = "\
 The default format is a dump: checksummed, so that damage and truncation are
 noticed, and read back by `cambium import --from dump:FILE`. With --to the file
 appears under its name when it is whole and on the device.
+
+JSON lines of other namespaces than the default one have \"namespace\" as well.
+Tab-separated lines have no place for it: choose one with --namespace. A namespace
+without entries, named snapshots and options are not exported; `cambium backup`
+keeps the first.
 
 Examples:
   cambium export trees --to trees.dump
   cambium export trees | gzip > trees.dump.gz
   cambium export trees --format jsonl")]
     Export(ExportArguments),
+    /// Write the names of all namespaces but the default one, one a line
+    #[command(after_help = "\
+A namespace is made by the first put into it (engines forest and wisckey).
+
+Examples:
+  cambium namespaces trees
+  cambium scan trees --namespace people")]
+    Namespaces(StoreArguments),
+    /// Keep, list or let go states of a store under names
+    #[command(after_help = "\
+A named snapshot keeps all namespaces as they are, through crashes and compaction,
+until it is deleted (engine forest). What only it reaches takes space.
+
+Examples:
+  cambium snapshot trees create before-the-move
+  cambium snapshot trees list
+  cambium snapshot trees delete before-the-move")]
+    Snapshot(SnapshotArguments),
+    /// Bring a store back to a named snapshot, durably
+    #[command(after_help = "\
+Every write behind the snapshot is undone, in all namespaces; the snapshot stays.
+
+Examples:
+  cambium snapshot trees create before-the-move
+  cambium rollback trees before-the-move")]
+    Rollback(RollbackArguments),
+    /// Draw a store's index as a tree, for people
+    #[command(after_help = "\
+Documents are shown as offsets in the file and lengths, large trees cut short.
+`cambium inspect` shows the files record by record, without opening the store.
+
+Examples:
+  cambium dump trees | less")]
+    Dump(StoreArguments),
     /// Counters, sizes, space and write amplification
     #[command(after_help = "Examples:\n  cambium stats trees\n  cambium stats trees --json")]
     Stats(ReportArguments),
@@ -190,6 +231,9 @@ pub struct PutArguments {
     /// Key and value are hexadecimal digits (keys of an integer table stay decimal)
     #[arg(long)]
     pub hex: bool,
+    /// The namespace, made if it is not there; without it, the default one
+    #[arg(long, value_name = "NAME")]
+    pub namespace: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -201,6 +245,9 @@ pub struct KeyArguments {
     /// Key and value are hexadecimal digits (keys of an integer table stay decimal)
     #[arg(long)]
     pub hex: bool,
+    /// The namespace; without it, the default one
+    #[arg(long, value_name = "NAME")]
+    pub namespace: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -231,6 +278,9 @@ pub struct ScanArguments {
     /// --from, --to and --prefix are hexadecimal digits
     #[arg(long)]
     pub hex: bool,
+    /// The namespace; without it, the default one
+    #[arg(long, value_name = "NAME")]
+    pub namespace: Option<String>,
     /// How to write entries
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
@@ -252,6 +302,9 @@ pub struct ImportArguments {
     /// Bytes of keys and values to stop before passing; KiB, MiB, GiB multiply
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub limit_bytes: Option<u64>,
+    /// Where entries go that name no namespace, made if it is not there
+    #[arg(long, value_name = "NAME")]
+    pub namespace: Option<String>,
     /// An option of the engine, for as long as the import takes
     #[arg(long, value_name = "OPTION=VALUE")]
     pub set: Vec<String>,
@@ -267,6 +320,49 @@ pub struct ExportArguments {
     /// How to write entries
     #[arg(long, value_enum, default_value_t = ExportFormat::Dump)]
     pub format: ExportFormat,
+    /// This namespace alone, its entries without its name
+    #[arg(long, value_name = "NAME")]
+    pub namespace: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct StoreArguments {
+    /// The store
+    pub path: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct SnapshotArguments {
+    /// The store
+    pub path: PathBuf,
+    /// What to do
+    #[command(subcommand)]
+    pub action: SnapshotAction,
+}
+
+/// What is done with named snapshots.
+#[derive(Debug, Subcommand)]
+pub enum SnapshotAction {
+    /// Keep the state now under a name
+    Create {
+        /// The name, 1 to 255 bytes
+        name: String,
+    },
+    /// Write names, a tab, and the last write that each sees
+    List,
+    /// Let a kept state go
+    Delete {
+        /// The name
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct RollbackArguments {
+    /// The store
+    pub path: PathBuf,
+    /// The name of the snapshot
+    pub name: String,
 }
 
 #[derive(Debug, Args)]

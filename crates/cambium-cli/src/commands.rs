@@ -13,13 +13,13 @@ use clap::CommandFactory;
 
 use crate::arguments::{
     Arguments, BackupArguments, Command, CompletionsArguments, CreateArguments, KeyArguments,
-    OptionsArguments, PutArguments,
+    OptionsArguments, PutArguments, RollbackArguments, SnapshotAction, SnapshotArguments,
 };
 use crate::failure::{Failure, Status};
-use crate::notation::{bytes_argument, key_argument, shown_key};
+use crate::notation::{bytes_argument, key_argument, shown_key, write_escaped};
 use crate::output::{Output, print};
 use crate::progress::{Meter, Unit};
-use crate::{export, import, reports, scan};
+use crate::{export, import, namespaces, reports, scan};
 
 /// Runs a command; the answer is the exit status.
 pub fn run(command: Command) -> Result<Status, Failure> {
@@ -31,6 +31,10 @@ pub fn run(command: Command) -> Result<Status, Failure> {
         Command::Scan(arguments) => scan::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),
+        Command::Namespaces(arguments) => namespaces::list(&arguments),
+        Command::Snapshot(arguments) => snapshot(&arguments),
+        Command::Rollback(arguments) => rollback(&arguments),
+        Command::Dump(arguments) => reports::dump(&arguments),
         Command::Stats(arguments) => reports::stats(&arguments),
         Command::Check(arguments) => reports::check(&arguments),
         Command::Inspect(arguments) => reports::inspect(&arguments),
@@ -90,13 +94,17 @@ fn put(arguments: &PutArguments) -> Result<Status, Failure> {
     limits::check_value(&value)?;
     let store = open(&arguments.path)?;
     let key = key_argument(store.capabilities().keys, arguments.hex, &arguments.key)?;
+    let store = match &arguments.namespace {
+        Some(name) => store.namespace(name)?,
+        None => store,
+    };
     store.put(&key, &value, Durability::Synced)?;
     store.close()?;
     Ok(Status::Done)
 }
 
 fn get(arguments: &KeyArguments) -> Result<Status, Failure> {
-    let store = open(&arguments.path)?;
+    let store = namespaces::open(&arguments.path, arguments.namespace.as_deref())?;
     let keys = store.capabilities().keys;
     let key = key_argument(keys, arguments.hex, &arguments.key)?;
     let Some(value) = store.get(&key)? else {
@@ -118,9 +126,35 @@ fn get(arguments: &KeyArguments) -> Result<Status, Failure> {
 }
 
 fn delete(arguments: &KeyArguments) -> Result<Status, Failure> {
-    let store = open(&arguments.path)?;
+    let store = namespaces::open(&arguments.path, arguments.namespace.as_deref())?;
     let key = key_argument(store.capabilities().keys, arguments.hex, &arguments.key)?;
     store.delete(&key, Durability::Synced)?;
+    store.close()?;
+    Ok(Status::Done)
+}
+
+fn snapshot(arguments: &SnapshotArguments) -> Result<Status, Failure> {
+    let store = open(&arguments.path)?;
+    match &arguments.action {
+        SnapshotAction::Create { name } => store.create_named_snapshot(name)?,
+        SnapshotAction::Delete { name } => store.drop_named_snapshot(name)?,
+        SnapshotAction::List => {
+            let mut text = Vec::new();
+            for (name, sequence) in store.list_named_snapshots()? {
+                // Writing to memory cannot fail.
+                _ = write_escaped(&mut text, name.as_bytes());
+                _ = writeln!(text, "\t{sequence}");
+            }
+            print(&String::from_utf8_lossy(&text))?;
+        }
+    }
+    store.close()?;
+    Ok(Status::Done)
+}
+
+fn rollback(arguments: &RollbackArguments) -> Result<Status, Failure> {
+    let store = open(&arguments.path)?;
+    store.rollback(&arguments.name)?;
     store.close()?;
     Ok(Status::Done)
 }

@@ -3,11 +3,15 @@
 //! memory, through pipes and compressors.
 //!
 //! ```text
-//! header   magic "CAMBDUMP" 8 │ format version 4 │ keys 1 │ n 1 │ engine n │ checksum 4
-//! entry    1 1 │ key length 4 │ value length 4 │ key │ value │ checksum 4
-//! entry    …
-//! end      2 1 │ entries 8 │ bytes of keys and values 8 │ checksum 4
+//! header     magic "CAMBDUMP" 8 │ format version 4 │ keys 1 │ n 1 │ engine n │ checksum 4
+//! entry      1 1 │ key length 4 │ value length 4 │ key │ value │ checksum 4
+//! namespace  3 1 │ n 1 │ name n │ checksum 4
+//! entry      …
+//! end        2 1 │ entries 8 │ bytes of keys and values 8 │ checksum 4
 //! ```
+//!
+//! Entries are of the namespace named last before them, and of the default one
+//! where none was. Names came with version 2; a dump without any is of version 1.
 //!
 //! Numbers are little-endian; `keys` is 1 for byte strings, 2 for integers.
 //! The engine's name is for people: any engine reads any dump whose keys it
@@ -17,15 +21,19 @@
 //! was cut off, and nothing may follow it. A newer format version is refused.
 
 use std::io::{self, BufRead, Read, Write};
+use std::sync::Arc;
 
 use cambium::checksum::crc32c_append;
 use cambium::{KeyKind, limits};
 
 const MAGIC: &[u8; 8] = b"CAMBDUMP";
-/// The version written, and the newest read.
-const FORMAT_VERSION: u32 = 1;
+/// The version written where no namespace is named.
+const WITHOUT_NAMESPACES: u32 = 1;
+/// The version written where one is, and the newest read.
+const FORMAT_VERSION: u32 = 2;
 const TAG_ENTRY: u8 = 1;
 const TAG_END: u8 = 2;
+const TAG_NAMESPACE: u8 = 3;
 /// Memory taken for a part before its bytes are seen to be there.
 const FIRST_RESERVE: usize = 1 << 20;
 
@@ -36,7 +44,7 @@ pub struct DumpWriter<W: Write> {
 }
 
 /// How far a dump was written or read: all that is needed to go on from there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DumpState {
     /// Bytes from the start.
     pub offset: u64,
@@ -46,16 +54,23 @@ pub struct DumpState {
     pub bytes: u64,
     /// The checksum of the part before it.
     pub checksum: u32,
+    /// The namespace of the entries that follow; `None` is the default one.
+    pub namespace: Option<Arc<str>>,
 }
 
 impl<W: Write> DumpWriter<W> {
-    /// Begins a dump of a store.
-    pub fn new(to: W, keys: KeyKind, engine: &str) -> io::Result<Self> {
+    /// Begins a dump of a store, which will name namespaces or not.
+    pub fn new(to: W, keys: KeyKind, engine: &str, namespaces: bool) -> io::Result<Self> {
         let name = engine.as_bytes();
         let length = u8::try_from(name.len())
             .map_err(|_| io::Error::other("the engine's name is longer than 255 bytes"))?;
         let mut header = MAGIC.to_vec();
-        header.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        let version = if namespaces {
+            FORMAT_VERSION
+        } else {
+            WITHOUT_NAMESPACES
+        };
+        header.extend_from_slice(&version.to_le_bytes());
         header.push(keys_code(keys));
         header.push(length);
         header.extend_from_slice(name);
@@ -77,6 +92,13 @@ impl<W: Write> DumpWriter<W> {
         self.state.entries += 1;
         self.state.bytes += (key.len() + value.len()) as u64;
         Ok(())
+    }
+
+    /// The entries that follow are of this namespace.
+    pub fn namespace(&mut self, name: &str) -> io::Result<()> {
+        let length = u8::try_from(name.len())
+            .map_err(|_| io::Error::other("the namespace's name is longer than 255 bytes"))?;
+        self.part(&[&[TAG_NAMESPACE, length], name.as_bytes()])
     }
 
     /// Ends the dump; answers the writer and what was written.
@@ -121,6 +143,8 @@ pub struct DumpReader<R: BufRead> {
     /// Behind the last whole entry.
     whole: DumpState,
     keys: KeyKind,
+    /// The format version of the dump.
+    version: u32,
     ended: bool,
 }
 
@@ -132,6 +156,7 @@ impl<R: BufRead> DumpReader<R> {
             state: DumpState::default(),
             whole: DumpState::default(),
             keys: KeyKind::Bytes,
+            version: 0,
             ended: false,
         };
         let mut header = reader.bytes(14)?;
@@ -147,6 +172,7 @@ impl<R: BufRead> DumpReader<R> {
                 "dump format version {version}; this program reads versions up to {FORMAT_VERSION}: use a newer program"
             )));
         }
+        reader.version = version;
         let name = reader.bytes(usize::from(header[13]))?;
         reader.keys = match header[12] {
             1 => KeyKind::Bytes,
@@ -155,7 +181,7 @@ impl<R: BufRead> DumpReader<R> {
         };
         header.extend_from_slice(&name);
         reader.verify(&[&header], 0)?;
-        reader.whole = reader.state;
+        reader.whole = reader.state.clone();
         Ok(reader)
     }
 
@@ -165,8 +191,8 @@ impl<R: BufRead> DumpReader<R> {
     }
 
     /// Behind the last entry answered.
-    pub fn whole(&self) -> DumpState {
-        self.whole
+    pub fn whole(&self) -> &DumpState {
+        &self.whole
     }
 
     /// Where the bytes are read from.
@@ -177,7 +203,7 @@ impl<R: BufRead> DumpReader<R> {
     /// Goes on from a state of an earlier reading; the caller has moved the
     /// input there.
     pub fn resume(&mut self, state: DumpState) {
-        self.state = state;
+        self.state = state.clone();
         self.whole = state;
     }
 
@@ -186,8 +212,13 @@ impl<R: BufRead> DumpReader<R> {
         if self.ended {
             return Ok(None);
         }
-        let start = self.state.offset;
-        let tag = self.bytes(1)?;
+        let mut start = self.state.offset;
+        let mut tag = self.bytes(1)?;
+        while tag[0] == TAG_NAMESPACE && self.version >= FORMAT_VERSION {
+            self.take_namespace(start, &tag)?;
+            start = self.state.offset;
+            tag = self.bytes(1)?;
+        }
         match tag[0] {
             TAG_ENTRY => {}
             TAG_END => return self.end(start, &tag).map(|()| None),
@@ -210,8 +241,20 @@ impl<R: BufRead> DumpReader<R> {
         self.verify(&[&tag, &lengths, &key, &value], start)?;
         self.state.entries += 1;
         self.state.bytes += (key_bytes + value_bytes) as u64;
-        self.whole = self.state;
+        self.whole = self.state.clone();
         Ok(Some((key, value)))
+    }
+
+    fn take_namespace(&mut self, start: u64, tag: &[u8]) -> Result<(), DumpError> {
+        let length = self.bytes(1)?;
+        let name = self.bytes(usize::from(length[0]))?;
+        self.verify(&[tag, &length, &name], start)?;
+        let name = String::from_utf8(name).map_err(|_| {
+            self.state.offset = start;
+            self.damage("the name of a namespace is no UTF-8")
+        })?;
+        self.state.namespace = (!name.is_empty()).then(|| name.into());
+        Ok(())
     }
 
     fn end(&mut self, start: u64, tag: &[u8]) -> Result<(), DumpError> {
@@ -296,8 +339,11 @@ mod tests {
             (Vec::new(), Vec::new()),
             (b"elm".to_vec(), vec![7; 300]),
         ];
-        let mut writer = DumpWriter::new(Vec::new(), KeyKind::Bytes, "zdb").unwrap();
-        for (key, value) in &entries {
+        let mut writer = DumpWriter::new(Vec::new(), KeyKind::Bytes, "zdb", true).unwrap();
+        for (place, (key, value)) in entries.iter().enumerate() {
+            if place == 2 {
+                writer.namespace("trees").unwrap();
+            }
             writer.entry(key, value).unwrap();
         }
         (writer.finish().unwrap().0, entries)
@@ -365,7 +411,7 @@ mod tests {
         bytes[8] = 9;
         let DumpError(text) = read(&bytes).1.unwrap_err();
         assert!(
-            text.contains("version 9") && text.contains("up to 1"),
+            text.contains("version 9") && text.contains("up to 2"),
             "{text}"
         );
     }
@@ -375,12 +421,29 @@ mod tests {
         let (bytes, entries) = sample();
         let mut reader = DumpReader::open(&bytes[..]).unwrap();
         reader.next_entry().unwrap();
-        let state = reader.whole();
+        let state = reader.whole().clone();
         let mut again = DumpReader::open(&bytes[..]).unwrap();
         *again.input() = &bytes[state.offset as usize..];
         again.resume(state);
         assert_eq!(again.next_entry().unwrap().as_ref(), Some(&entries[1]));
+        assert_eq!(again.whole().namespace, None);
         again.next_entry().unwrap();
+        assert_eq!(again.whole().namespace.as_deref(), Some("trees"));
         assert_eq!(again.next_entry(), Ok(None));
+        let state = again.whole().clone();
+        reader.resume(state.clone());
+        assert_eq!(reader.whole(), &state);
+    }
+
+    #[test]
+    fn a_dump_without_namespaces_is_of_the_version_that_older_programs_read() {
+        let writer = DumpWriter::new(Vec::new(), KeyKind::Bytes, "zdb", false).unwrap();
+        let (bytes, _) = writer.finish().unwrap();
+        assert_eq!(u32_at(&bytes, 8), 1);
+        let (named, _) = sample();
+        let mut older = named.clone();
+        older[8] = 1;
+        // A name in a dump that says it has none is damage.
+        assert!(read(&older).1.is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! `cambium export`: all entries as of one moment.
+//! `cambium export`: all entries of all namespaces, as of one moment.
 //!
 //! To a file, the export is written under another name, synced, and renamed,
 //! so that a file under the name asked for is always whole. Pipes and devices
@@ -8,13 +8,14 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use cambium::Store;
+use cambium::{Entries, Snapshot, Store};
 
 use crate::arguments::ExportArguments;
 use crate::commands::open;
 use crate::dump::DumpWriter;
 use crate::failure::{Failure, Status, talk};
-use crate::notation::{Format, write_line};
+use crate::namespaces;
+use crate::notation::{Format, write_line_of};
 use crate::output::Output;
 use crate::progress::{Meter, Unit};
 
@@ -35,6 +36,7 @@ pub enum ExportFormat {
 /// Writes the export.
 pub fn run(arguments: &ExportArguments) -> Result<Status, Failure> {
     let store = open(&arguments.path)?;
+    let parts = Parts::of(&store, arguments)?;
     let entries = match &arguments.to {
         None => {
             let output = Output::standard()?;
@@ -43,30 +45,91 @@ pub fn run(arguments: &ExportArguments) -> Result<Status, Failure> {
                     "a dump is binary and this is a terminal: give --to FILE, redirect it, or choose --format jsonl",
                 ));
             }
-            let (output, entries) = write(&store, output, arguments.format, Failure::output)?;
+            let (output, entries) =
+                write(&store, &parts, output, arguments.format, Failure::output)?;
             output.finish()?;
             entries
         }
-        Some(path) => to_file(&store, path, arguments.format)?,
+        Some(path) => to_file(&store, &parts, path, arguments.format)?,
     };
+    drop(parts);
     store.close()?;
     talk(&format!("exported {entries} entries"));
     Ok(Status::Done)
 }
 
-fn to_file(store: &Store, path: &Path, format: ExportFormat) -> Result<u64, Failure> {
+/// What is exported: the entries of these namespaces.
+enum Parts {
+    /// Of one, without its name.
+    One(Store),
+    /// Of all, as of one moment.
+    All(Snapshot, Vec<String>),
+}
+
+impl Parts {
+    fn of(store: &Store, arguments: &ExportArguments) -> Result<Self, Failure> {
+        if let Some(name) = &arguments.namespace {
+            return Ok(Parts::One(namespaces::existing(store, name)?));
+        }
+        if store.namespaces()?.len() == 1 {
+            return Ok(Parts::One(store.clone()));
+        }
+        let moment = store.snapshot()?;
+        let mut names = Vec::new();
+        for name in moment.namespaces()? {
+            let Some(part) = moment.namespace(&name)? else {
+                continue;
+            };
+            if part.iterate()?.next().transpose()?.is_some() {
+                names.push(name);
+            }
+        }
+        if arguments.format == ExportFormat::Tsv && names.iter().any(|name| !name.is_empty()) {
+            return Err(Failure::usage(format!(
+                "tab-separated lines have no place for namespaces, and {names:?} have entries: \
+                 choose one with --namespace, or --format jsonl or dump"
+            )));
+        }
+        Ok(Parts::All(moment, names))
+    }
+
+    /// The names, as the export shows them.
+    fn names(&self) -> Vec<&str> {
+        match self {
+            Parts::One(_) => vec![""],
+            Parts::All(_, names) => names.iter().map(String::as_str).collect(),
+        }
+    }
+
+    fn entries(&self, name: &str) -> cambium::Result<Entries> {
+        match self {
+            Parts::One(store) => store.iterate(),
+            Parts::All(moment, _) => match moment.namespace(name)? {
+                Some(part) => part.iterate(),
+                None => moment.iterate(),
+            },
+        }
+    }
+}
+
+fn to_file(
+    store: &Store,
+    parts: &Parts,
+    path: &Path,
+    format: ExportFormat,
+) -> Result<u64, Failure> {
     let failed = |error| Failure::file(path, &error);
     let special = fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
     if special {
         let file = File::options().write(true).open(path).map_err(failed)?;
-        let (output, entries) = write(store, Output::to(file), format, failed)?;
+        let (output, entries) = write(store, parts, Output::to(file), format, failed)?;
         output.into_file().map_err(failed)?;
         return Ok(entries);
     }
     let partial = partial_path(path)?;
     let result = File::create(&partial)
         .map_err(failed)
-        .and_then(|file| write(store, Output::to(file), format, failed))
+        .and_then(|file| write(store, parts, Output::to(file), format, failed))
         .and_then(|(output, entries)| {
             let file = output.into_file().map_err(failed)?;
             file.sync_all().map_err(failed)?;
@@ -103,6 +166,7 @@ fn sync_folder_of(path: &Path) -> std::io::Result<()> {
 
 fn write(
     store: &Store,
+    parts: &Parts,
     mut output: Output,
     format: ExportFormat,
     failed: impl Fn(std::io::Error) -> Failure,
@@ -119,12 +183,19 @@ fn write(
     };
     let lines = match format {
         ExportFormat::Dump => {
-            let mut dump =
-                DumpWriter::new(output, capabilities.keys, capabilities.engine).map_err(&failed)?;
-            for entry in store.iterate()? {
-                let entry = entry?;
-                dump.entry(&entry.key, &entry.value).map_err(&failed)?;
-                count(&entry.key, &entry.value);
+            let names = parts.names();
+            let (keys, engine) = (capabilities.keys, capabilities.engine);
+            let named = names.iter().any(|name| !name.is_empty());
+            let mut dump = DumpWriter::new(output, keys, engine, named).map_err(&failed)?;
+            for name in names {
+                if !name.is_empty() {
+                    dump.namespace(name).map_err(&failed)?;
+                }
+                for entry in parts.entries(name)? {
+                    let entry = entry?;
+                    dump.entry(&entry.key, &entry.value).map_err(&failed)?;
+                    count(&entry.key, &entry.value);
+                }
             }
             let (output, state) = dump.finish().map_err(&failed)?;
             return Ok((output, state.entries));
@@ -132,11 +203,14 @@ fn write(
         ExportFormat::Jsonl => Format::Json,
         ExportFormat::Tsv => Format::Text,
     };
-    for entry in store.iterate()? {
-        let entry = entry?;
-        let value = Some(&*entry.value);
-        write_line(&mut output, lines, capabilities.keys, &entry.key, value).map_err(&failed)?;
-        count(&entry.key, &entry.value);
+    for name in parts.names() {
+        for entry in parts.entries(name)? {
+            let entry = entry?;
+            let (key, value) = (&entry.key, Some(&*entry.value));
+            write_line_of(&mut output, lines, capabilities.keys, name, key, value)
+                .map_err(&failed)?;
+            count(&entry.key, &entry.value);
+        }
     }
     output.flush().map_err(&failed)?;
     Ok((output, entries))

@@ -10,6 +10,7 @@
 //! | `arguments` | the command line, with the help of each command |
 //! | `commands` | what each command does, but for the larger ones: |
 //! | `scan`, `import`, `export` | entries in, entries out |
+//! | `namespaces` | listing namespaces, opening one |
 //! | `notation` | keys and values as text: raw, decimal, hexadecimal, JSON |
 //! | `dump` | the format of `export` |
 //! | `failure`, `output`, `progress` | statuses, standard output, the terminal |
@@ -21,6 +22,7 @@ mod dump;
 mod export;
 mod failure;
 mod import;
+mod namespaces;
 mod notation;
 mod output;
 mod progress;

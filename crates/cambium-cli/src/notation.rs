@@ -7,6 +7,9 @@
 //! | text (`scan`, `tsv:`) | escaped | escaped |
 //! | JSON | `key` where it is UTF-8, else `key_hex` | `value` or `value_hex` |
 //!
+//! An entry of another namespace than the default one has `namespace` before the
+//! key in JSON; other notations have no place for it.
+//!
 //! Keys of an integer table are decimal everywhere (a number in JSON), and 8
 //! bytes, big-endian, in the store. The escapes of the text notation are `\t`,
 //! `\n`, `\r`, `\\`, and `\x` with two digits for other control characters, so
@@ -139,12 +142,24 @@ pub fn write_line(
     key: &[u8],
     value: Option<&[u8]>,
 ) -> io::Result<()> {
+    write_line_of(to, format, keys, "", key, value)
+}
+
+/// The same for an entry of a namespace, which JSON alone shows.
+pub fn write_line_of(
+    to: &mut dyn Write,
+    format: Format,
+    keys: KeyKind,
+    namespace: &str,
+    key: &[u8],
+    value: Option<&[u8]>,
+) -> io::Result<()> {
     let number = match keys {
         KeyKind::Integer => key_number(key),
         KeyKind::Bytes => None,
     };
     match format {
-        Format::Json => return write_json_line(to, number, key, value),
+        Format::Json => return write_json_line(to, namespace, number, key, value),
         Format::Text => match number {
             Some(number) => write!(to, "{number}")?,
             None => write_escaped(to, key)?,
@@ -166,11 +181,16 @@ pub fn write_line(
 
 fn write_json_line(
     to: &mut dyn Write,
+    namespace: &str,
     number: Option<u64>,
     key: &[u8],
     value: Option<&[u8]>,
 ) -> io::Result<()> {
     to.write_all(b"{")?;
+    if !namespace.is_empty() {
+        write_json_field(to, "namespace", namespace.as_bytes())?;
+        to.write_all(b",")?;
+    }
     match number {
         Some(number) => write!(to, "\"key\":{number}")?,
         None => write_json_field(to, "key", key)?,

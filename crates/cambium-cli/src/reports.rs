@@ -1,4 +1,4 @@
-//! Commands that answer a report: stats, check, inspect, compact, repair.
+//! Commands that answer a report: stats, check, inspect, dump, compact, repair.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ use cambium::{
 use cambium_io::FileKind;
 use serde_json::{Map, Value, json};
 
-use crate::arguments::{CompactArguments, ReportArguments};
+use crate::arguments::{CompactArguments, ReportArguments, StoreArguments};
 use crate::commands::{open, with_progress};
 use crate::failure::{Failure, Status};
 use crate::output::{Output, print, print_json};
@@ -219,6 +219,16 @@ fn inspect_json(options: &Options, path: &Path) -> Result<Value, Failure> {
         "files": files,
         "structure": String::from_utf8_lossy(&text).lines().collect::<Vec<_>>(),
     }))
+}
+
+/// Draws a store's index.
+pub fn dump(arguments: &StoreArguments) -> Result<Status, Failure> {
+    let store = open_idle(&arguments.path)?;
+    let mut output = Output::standard()?;
+    store.dump(&mut output)?;
+    output.finish()?;
+    store.close()?;
+    Ok(Status::Done)
 }
 
 /// Rewrites what is live.

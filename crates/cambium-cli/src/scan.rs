@@ -13,14 +13,14 @@ use std::ffi::OsStr;
 use cambium::{Capabilities, Direction, Entries, KeyKind, KeyRange, Store};
 
 use crate::arguments::ScanArguments;
-use crate::commands::open;
 use crate::failure::{Failure, Status};
+use crate::namespaces;
 use crate::notation::{bytes_argument, key_argument, write_line};
 use crate::output::Output;
 
 /// Writes the entries that were asked for.
 pub fn run(arguments: &ScanArguments) -> Result<Status, Failure> {
-    let store = open(&arguments.path)?;
+    let store = namespaces::open(&arguments.path, arguments.namespace.as_deref())?;
     let capabilities = store.capabilities();
     let pass = Pass::plan(arguments, capabilities)?;
     let mut output = Output::standard()?;

@@ -17,10 +17,22 @@ use crate::document::DOCUMENT_ALIGNMENT;
 use crate::format::{FLAG_MOVED, FLAG_RECOVERED, FORMAT_VERSION, Root, kind, namespace_and_key};
 use crate::nodes::Nodes;
 use crate::open::{LOCK_NAME, read_marker};
-use crate::options::Tuning;
+use crate::options::{Shape, Tuning};
 
 fn write_failed(error: std::io::Error) -> Error {
     Error::io("write", "the dump", error)
+}
+
+/// What was fixed when a store was made.
+fn shape_words(shape: &Shape) -> String {
+    let (index, extension) = shape.index_words();
+    let extension = extension.map_or_else(String::new, |extension| {
+        format!(" (leaf extension {extension})")
+    });
+    format!(
+        "index {index}{extension}, nodes of {} bytes, chunks of {}",
+        shape.node_bytes, shape.chunk_bytes
+    )
 }
 
 /// Writes header, namespaces and tries of an open store.
@@ -28,16 +40,11 @@ pub(crate) fn dump(core: &Arc<Core>, to: &mut dyn Write) -> Result<()> {
     core.check_open()?;
     let pin = core.pin()?;
     let view = &pin.view;
-    let (index, extension) = core.shape.index_words();
     let mut line = |text: String| writeln!(to, "{text}").map_err(write_failed);
     line(format!(
-        "forest store {}: index {index}{}, nodes of {} bytes, chunks of {}",
+        "forest store {}: {}",
         core.home.store,
-        extension.map_or_else(String::new, |extension| format!(
-            " (leaf extension {extension})"
-        )),
-        core.shape.node_bytes,
-        core.shape.chunk_bytes
+        shape_words(&core.shape)
     ))?;
     line(format!(
         "file {}, log ends at {}, newest write {}, index holds writes up to {}",
@@ -116,9 +123,10 @@ pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write
     let tuning = Tuning::take(&mut OptionValues::default())?;
     let database = Database::open(&home, root.file, &tuning, None)?;
     line(format!(
-        "{}: {:?}, {} bytes allocated",
+        "{}: {}, blocks of {}, {} bytes allocated",
         database.path().display(),
-        database.shape,
+        shape_words(&database.shape),
+        database.shape.block_bytes,
         database.log.file().allocated_bytes()?
     ))?;
     inspect_log(&database, &root, &mut line)

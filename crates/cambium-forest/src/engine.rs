@@ -232,6 +232,28 @@ impl Snapshot for ForestSnapshot {
     fn sequence(&self) -> SequenceNumber {
         SequenceNumber(self.pin.sequence)
     }
+
+    fn namespaces(&self) -> Result<Vec<String>> {
+        self.pin.core.check_open()?;
+        Ok(names_of(&self.pin.core))
+    }
+
+    fn namespace(&self, name: &str) -> Result<Option<Arc<dyn Snapshot>>> {
+        let Some(namespace) = self.pin.core.known_namespace(name) else {
+            return Ok(None);
+        };
+        Ok(Some(Arc::new(ForestSnapshot {
+            pin: self.pin.again()?,
+            namespace,
+        })))
+    }
+}
+
+fn names_of(core: &Core) -> Vec<String> {
+    core.namespaces()
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect()
 }
 
 impl Engine for ForestStore {
@@ -301,6 +323,11 @@ impl Engine for ForestStore {
             namespace: self.core.namespace_number(name)?,
             core: self.core.clone(),
         }))
+    }
+
+    fn list_namespaces(&self) -> Result<Vec<String>> {
+        self.core.check_open()?;
+        Ok(names_of(&self.core))
     }
 
     fn approximate_size(&self, range: &KeyRange) -> Result<u64> {

@@ -241,9 +241,19 @@ impl Index {
         Ok(hbtrie::check(nodes, None, &self.options, Some(root))?.statistics)
     }
 
-    /// A drawing of an index.
+    /// A drawing of an index, its documents as places and bounds of their lengths.
     pub fn dump(&self, nodes: &dyn NodeReader, root: NodeAddress) -> Result<String> {
-        hbtrie::dump(nodes, &self.options, Some(root), DUMPED_ENTRIES)
+        hbtrie::dump(
+            nodes,
+            &self.options,
+            Some(root),
+            DUMPED_ENTRIES,
+            &|document| {
+                let address = DocumentAddress(document);
+                let (offset, bytes) = (address.offset(), address.most_bytes());
+                format!("at {offset}, at most {bytes} bytes")
+            },
+        )
     }
 }
 

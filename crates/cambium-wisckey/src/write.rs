@@ -254,7 +254,8 @@ impl Core {
         })
     }
 
-    fn known_namespace(&self, name: &str) -> Option<u16> {
+    /// The number of a namespace that is there.
+    pub fn known_namespace(&self, name: &str) -> Option<u16> {
         let names = self
             .names
             .read()

@@ -62,6 +62,36 @@ impl Snapshot {
         Ok(Entries::new(cursor, &self.store))
     }
 
+    /// Names of the store's namespaces, in order, the default one (`""`)
+    /// first. One that was made later is empty here.
+    pub fn namespaces(&self) -> Result<Vec<String>> {
+        self.snapshot.namespaces()
+    }
+
+    /// The same moment of another namespace, or `None` if the store has none
+    /// of that name.
+    ///
+    /// ```
+    /// use cambium::prelude::*;
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "forest", &Options::new())?;
+    /// store.namespace("people")?.put("ada", "Lovelace", Durability::Written)?;
+    /// let then = store.snapshot()?;
+    /// let people = then.namespace("people")?.expect("it was made above");
+    /// assert!(people.get("ada")?.is_some() && then.get("ada")?.is_none());
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn namespace(&self, name: &str) -> Result<Option<Snapshot>> {
+        let snapshot = match self.snapshot.namespace(name)? {
+            Some(snapshot) => snapshot,
+            None if name.is_empty() => self.snapshot.clone(),
+            None => return Ok(None),
+        };
+        Ok(Some(Snapshot::new(snapshot, &self.store)))
+    }
+
     /// Every entry, in the order that is cheapest for the engine.
     pub fn iterate(&self) -> Result<Entries> {
         self.iterate_with(IterationOrder::Any, None)

@@ -363,6 +363,21 @@ impl Store {
         })
     }
 
+    /// Names of all namespaces, in order, the default one (`""`) first.
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
+    /// store.namespace("people")?;
+    /// assert_eq!(store.namespaces()?, ["", "people"]);
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn namespaces(&self) -> Result<Vec<String>> {
+        self.open.engine.list_namespaces()
+    }
+
     /// About how many bytes on disk the entries of a range take.
     ///
     /// ```

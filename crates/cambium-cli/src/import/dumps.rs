@@ -38,7 +38,12 @@ impl Source for DumpSource {
     fn next_item(&mut self, _: &Meter) -> Result<Option<Item>, Failure> {
         let entry = self.reader.next_entry();
         let entry = entry.map_err(|error| broken(&self.name, error))?;
-        Ok(entry.map(|(key, value)| Item { key, value }))
+        let namespace = self.reader.whole().namespace.clone();
+        Ok(entry.map(|(key, value)| Item {
+            namespace,
+            key,
+            value,
+        }))
     }
 
     fn position(&self) -> Option<Position> {
@@ -48,15 +53,17 @@ impl Source for DumpSource {
             entries: state.entries,
             bytes: state.bytes,
             checksum: state.checksum,
+            namespace: state.namespace.as_deref().map(str::to_string),
         })
     }
 
     fn resume(&mut self, position: &Position) -> Result<(), Failure> {
-        let &Position::Dump {
+        let Position::Dump {
             offset,
             entries,
             bytes,
             checksum,
+            namespace,
         } = position
         else {
             return Err(Failure::failed(
@@ -64,12 +71,13 @@ impl Source for DumpSource {
             ));
         };
         let taken = self.reader.whole().offset;
-        self.reader.input().move_to(offset, taken)?;
+        self.reader.input().move_to(*offset, taken)?;
         self.reader.resume(DumpState {
-            offset,
-            entries,
-            bytes,
-            checksum,
+            offset: *offset,
+            entries: *entries,
+            bytes: *bytes,
+            checksum: *checksum,
+            namespace: namespace.as_deref().map(Into::into),
         });
         Ok(())
     }

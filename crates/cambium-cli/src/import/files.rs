@@ -190,7 +190,11 @@ impl Source for FileSource {
                 self.enter(key, meter);
             } else if let Some(value) = self.read(&key, meter) {
                 self.last = Some(key.clone());
-                return Ok(Some(Item { key, value }));
+                return Ok(Some(Item {
+                    namespace: None,
+                    key,
+                    value,
+                }));
             }
         }
         Ok(None)

@@ -1,9 +1,11 @@
 //! JSON lines and tab-separated lines as sources of entries.
 //!
+//! A line of JSON may name its namespace (`"namespace":…`); tabs have none.
 //! Blank lines are passed over; the last line needs no line end. In a store
 //! with integer keys, keys are decimal: a number or a string in JSON.
 
 use std::io::{BufRead, Read};
+use std::sync::Arc;
 
 use cambium::hexdump::from_hex;
 use cambium::{KeyKind, limits};
@@ -33,6 +35,8 @@ pub struct LineSource {
     kind: LineKind,
     input: Input,
     keys: KeyKind,
+    /// Of the last entry that named one: they mostly come in runs.
+    namespace: Option<Arc<str>>,
     /// Bytes and lines behind the last entry answered, blank lines included.
     offset: u64,
     line: u64,
@@ -46,6 +50,7 @@ impl LineSource {
             kind,
             input,
             keys,
+            namespace: None,
             offset: 0,
             line: 0,
             buffer: Vec::new(),
@@ -78,12 +83,18 @@ impl LineSource {
         Ok(taken)
     }
 
-    fn parse(&self) -> Result<Item, Failure> {
+    fn parse(&mut self) -> Result<Item, Failure> {
         let item = match self.kind {
             LineKind::Json => parse_json(&self.buffer, self.keys),
             LineKind::Tabs => parse_tabs(&self.buffer, self.keys),
         };
-        let item = item.map_err(|what| self.broken(&what))?;
+        let mut item = item.map_err(|what| self.broken(&what))?;
+        if item.namespace.is_some() {
+            if item.namespace != self.namespace {
+                self.namespace = item.namespace;
+            }
+            item.namespace = self.namespace.clone();
+        }
         let within = limits::check_key(&item.key).and(limits::check_value(&item.value));
         within.map_err(|error| self.broken(&error.to_string()))?;
         Ok(item)
@@ -130,6 +141,7 @@ impl Source for LineSource {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct JsonEntry {
+    namespace: Option<String>,
     key: Option<JsonKey>,
     key_hex: Option<String>,
     value: Option<String>,
@@ -175,7 +187,11 @@ fn parse_json(line: &[u8], keys: KeyKind) -> Result<Item, String> {
         (None, Some(digits)) => hex_field("value_hex", &digits)?,
         _ => return Err("expected one of value and value_hex".to_string()),
     };
-    Ok(Item { key, value })
+    Ok(Item {
+        namespace: entry.namespace.map(Into::into),
+        key,
+        value,
+    })
 }
 
 fn hex_field(name: &str, digits: &str) -> Result<Vec<u8>, String> {
@@ -200,6 +216,7 @@ fn parse_tabs(line: &[u8], keys: KeyKind) -> Result<Item, String> {
         return Err("a second tab; expected KEY TAB VALUE, with \\t for tabs in them".to_string());
     }
     Ok(Item {
+        namespace: None,
         key: key_of_text(unescape(key)?, keys)?,
         value: unescape(value)?,
     })
@@ -211,6 +228,7 @@ mod tests {
 
     fn item(key: &[u8], value: &[u8]) -> Result<Item, String> {
         Ok(Item {
+            namespace: None,
             key: key.to_vec(),
             value: value.to_vec(),
         })

@@ -21,6 +21,8 @@ mod lines;
 mod position;
 mod source;
 
+use std::sync::Arc;
+
 use cambium::{Durability, ErrorClass, KeyKind, Operation, Store, WriteBatch};
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +57,7 @@ pub fn run(arguments: &ImportArguments) -> Result<Status, Failure> {
         positions: PositionFile::new(file_system, store.path(), &name),
         meter: Meter::new(Unit::Bytes),
         batch: WriteBatch::new(),
+        namespace: arguments.namespace.as_deref().map(Into::into),
         done: Amount::default(),
         synced: Amount::default(),
     };
@@ -62,6 +65,10 @@ pub fn run(arguments: &ImportArguments) -> Result<Status, Failure> {
         import.resume(source.as_mut())?;
     } else {
         import.positions.remove()?;
+    }
+    if let Some(name) = &arguments.namespace {
+        // Refused before anything is read where the engine has none.
+        store.namespace(name)?;
     }
     let limit = Amount {
         entries: arguments.limit.unwrap_or(u64::MAX),
@@ -92,6 +99,8 @@ struct Import<'a> {
     positions: PositionFile,
     meter: Meter,
     batch: WriteBatch,
+    /// Where entries go that name no namespace; `None` is the default one.
+    namespace: Option<Arc<str>>,
     /// Taken from the source, by earlier runs of this import too.
     done: Amount,
     /// Of that, what is on the device.
@@ -147,11 +156,25 @@ impl Import<'_> {
     }
 
     fn take(&mut self, item: Item) -> Result<(), Failure> {
+        let capabilities = self.store.capabilities();
+        if let Some(name) = item.namespace.as_ref().filter(|name| !name.is_empty()) {
+            if !capabilities.namespaces {
+                self.write_batch()?;
+                self.store.sync()?;
+                return Err(Failure::usage(format!(
+                    "the entry of key {} is of namespace {name:?}, and engine {} has no \
+                     namespaces: import it into a store of engine forest; everything before it is in",
+                    shown_key(capabilities.keys, &item.key),
+                    capabilities.engine
+                )));
+            }
+        }
         let operation = Operation::Put {
             key: item.key,
             value: item.value,
         };
-        self.batch.push(None, operation);
+        let namespace = item.namespace.or_else(|| self.namespace.clone());
+        self.batch.push(namespace, operation);
         if self.batch.len() >= BATCH_ENTRIES || self.batch.bytes() >= BATCH_BYTES {
             self.write_batch()?;
         }

@@ -54,6 +54,9 @@ pub enum Position {
         bytes: u64,
         /// The running checksum there.
         checksum: u32,
+        /// The namespace of what follows, if it is not the default one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        namespace: Option<String>,
     },
 }
 

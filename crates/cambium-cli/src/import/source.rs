@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use cambium::Store;
 
@@ -21,6 +22,8 @@ const READ_BYTES: usize = 256 << 10;
 /// A key and its value, checked against the limits and the store's kind of keys.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Item {
+    /// The namespace that the source names; `None` if it names none.
+    pub namespace: Option<Arc<str>>,
     pub key: Vec<u8>,
     pub value: Vec<u8>,
 }

@@ -34,7 +34,8 @@ struct Open {
     shown: usize,
 }
 
-/// Draws the trie under `root`, of each tree at most `entries` entries.
+/// Draws the trie under `root`, of each tree at most `entries` entries; `describe`
+/// says what a document is.
 ///
 /// # Errors
 /// What the reader answers; `Corruption`.
@@ -43,6 +44,7 @@ pub fn dump(
     options: &TrieOptions,
     root: Option<NodeAddress>,
     entries: usize,
+    describe: &dyn Fn(u64) -> String,
 ) -> Result<String> {
     let mut text = String::new();
     let Some(root) = root else {
@@ -74,7 +76,7 @@ pub fn dump(
         );
         match trees::link(reader, root, bits)? {
             Link::Document(document) => {
-                let _ = writeln!(text, " = document {document}");
+                let _ = writeln!(text, " = document {}", describe(document));
             }
             Link::Tree(below) => {
                 text.push(' ');

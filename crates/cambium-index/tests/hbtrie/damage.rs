@@ -137,7 +137,7 @@ fn use_all(world: &World, random: &mut Random, replaced: HashMap<NodeAddress, No
         !matches!(report, Err(Error::Corruption { .. })),
         "damage is a finding"
     );
-    let _ = dump(&nodes, &options, root, 5);
+    let _ = dump(&nodes, &options, root, 5, &|document| document.to_string());
     let mut changes = BTreeMap::new();
     for _ in 0..40 {
         changes.insert(family(random), random.below(2) == 0);

@@ -19,6 +19,11 @@ fn naive(chunk_bytes: usize) -> TrieOptions {
     }
 }
 
+fn drawn(world: &World, entries: usize) -> String {
+    let describe = |document: u64| document.to_string();
+    dump(&world.nodes, &world.options, world.root, entries, &describe).unwrap()
+}
+
 /// Runs in the stack that threads get: what recursed a trie's depth would overflow it.
 fn in_a_small_stack(work: impl FnOnce() + Send + 'static) {
     let thread = std::thread::Builder::new().stack_size(256 << 10);
@@ -43,7 +48,7 @@ fn a_trie_of_twelve_thousand_trees_on_one_way_needs_no_deep_stack() {
             other.push(b'a');
             world.verify_walk(&other, 3);
         }
-        let text = dump(&world.nodes, &world.options, world.root, 3).unwrap();
+        let text = drawn(&world, 3);
         assert!(text.contains("(900) "), "trees far down are drawn");
         // Every second key goes, then all: trees collapse all the way up.
         world.apply((0..count).step_by(2).map(|n| (key(n), false)).collect());
@@ -208,7 +213,7 @@ fn figure_6_of_the_paper() {
         "(a) the first chunk is enough"
     );
     assert_eq!(put(&mut world, "aaab"), (1, 1), "(b) the root skips aaa");
-    let text = dump(&world.nodes, &world.options, world.root, 9).unwrap();
+    let text = drawn(&world, 9);
     assert_eq!(
         text,
         "trie tree at 3 behind \"aaa\": 2 entries, 1 node\n  \"a\" = document 274877906944\n  \
@@ -221,7 +226,7 @@ fn figure_6_of_the_paper() {
         (2, 2),
         "(c) a tree for the third chunk above"
     );
-    let text = dump(&world.nodes, &world.options, world.root, 9).unwrap();
+    let text = drawn(&world, 9);
     assert!(
         text.starts_with("trie tree at 2 behind \"aa\": 2 entries"),
         "{text}"

@@ -145,7 +145,10 @@ impl World {
         let report = hbtrie::check(&self.nodes, Some(&self.shelf), &self.options, self.root);
         let report = report.unwrap();
         if !report.findings.is_empty() {
-            let text = hbtrie::dump(&self.nodes, &self.options, self.root, 12).unwrap();
+            let text = hbtrie::dump(&self.nodes, &self.options, self.root, 12, &|document| {
+                document.to_string()
+            })
+            .unwrap();
             panic!("{:#?}\n{text}", report.findings);
         }
         assert_eq!(report.statistics.documents, self.model.len() as u64);

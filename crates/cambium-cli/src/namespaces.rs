@@ -1,0 +1,46 @@
+//! `cambium namespaces`, and how commands open a namespace.
+
+use std::path::Path;
+
+use cambium::Store;
+
+use crate::arguments::StoreArguments;
+use crate::commands;
+use crate::failure::{Failure, Status};
+use crate::notation::write_escaped;
+use crate::output::print;
+
+/// Writes the names of all namespaces but the default one.
+pub fn list(arguments: &StoreArguments) -> Result<Status, Failure> {
+    let store = commands::open(&arguments.path)?;
+    let mut text = Vec::new();
+    for name in store.namespaces()?.iter().filter(|name| !name.is_empty()) {
+        // Writing to memory cannot fail.
+        _ = write_escaped(&mut text, name.as_bytes());
+        text.push(b'\n');
+    }
+    print(&String::from_utf8_lossy(&text))?;
+    store.close()?;
+    Ok(Status::Done)
+}
+
+/// Opens a store, or a namespace of it that is there.
+pub fn open(path: &Path, namespace: Option<&str>) -> Result<Store, Failure> {
+    let store = commands::open(path)?;
+    match namespace {
+        Some(name) => existing(&store, name),
+        None => Ok(store),
+    }
+}
+
+/// A namespace that is there: reading makes none.
+pub fn existing(store: &Store, name: &str) -> Result<Store, Failure> {
+    let known = store.namespaces()?.iter().any(|other| other == name);
+    if known || !store.capabilities().namespaces {
+        return Ok(store.namespace(name)?);
+    }
+    Err(Failure::Stop {
+        status: Status::Negative,
+        message: format!("the store has no namespace {name:?}; `cambium namespaces` lists them"),
+    })
+}
