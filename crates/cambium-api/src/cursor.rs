@@ -123,6 +123,12 @@ pub trait Cursor: Send {
     /// The next entry in the cursor's direction, or `None` at the end.
     fn next(&mut self) -> Result<Option<Entry>>;
 
+    /// The key of the next entry alone. An engine that knows keys without their
+    /// values reads no values for it.
+    fn next_key(&mut self) -> Result<Option<Value>> {
+        Ok(self.next()?.map(|entry| entry.key))
+    }
+
     /// Moves so that `next` answers the first entry at or behind `key`, in
     /// the cursor's direction. Ordered cursors only.
     fn seek(&mut self, key: &[u8]) -> Result<()> {

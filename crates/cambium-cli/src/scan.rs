@@ -28,22 +28,21 @@ pub fn run(arguments: &ScanArguments) -> Result<Status, Failure> {
     let mut entries = pass.entries(&store)?;
     // The limit is asked first: no entry is read that is not written.
     while left > 0 {
-        let Some(entry) = entries.next().transpose()? else {
+        let (key, value) = if arguments.keys_only {
+            (entries.next_key().transpose()?, None)
+        } else {
+            let entry = entries.next().transpose()?;
+            entry.map_or((None, None), |entry| (Some(entry.key), Some(entry.value)))
+        };
+        let Some(key) = key else {
             break;
         };
-        if !entry.key.starts_with(&pass.filter) {
+        if !key.starts_with(&pass.filter) {
             continue;
         }
         left -= 1;
-        let value = (!arguments.keys_only).then_some(&*entry.value);
-        write_line(
-            &mut output,
-            arguments.format,
-            capabilities.keys,
-            &entry.key,
-            value,
-        )
-        .map_err(Failure::output)?;
+        let (format, value) = (arguments.format, value.as_deref());
+        write_line(&mut output, format, capabilities.keys, &key, value).map_err(Failure::output)?;
     }
     output.finish()?;
     store.close()?;

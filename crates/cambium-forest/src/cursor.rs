@@ -30,6 +30,9 @@ use crate::view::Pin;
 const FIRST_RUN: usize = 8;
 const LARGEST_RUN: usize = 256;
 
+/// Bytes of documents that are read ahead together, and one document more.
+const READ_AHEAD_BYTES: u64 = 2 << 20;
+
 /// What a cursor answers from one write buffer.
 #[derive(Debug)]
 struct BufferSource {
@@ -106,9 +109,13 @@ impl TrieSource {
             database,
         };
         let mut addresses: Vec<DocumentAddress> = Vec::with_capacity(self.window);
-        while addresses.len() < self.window {
+        let mut bytes = 0;
+        while addresses.len() < self.window && bytes < READ_AHEAD_BYTES {
             match cursor.advance(&nodes, direction == Direction::Forward)? {
-                Some(address) => addresses.push(address),
+                Some(address) => {
+                    bytes += address.most_bytes();
+                    addresses.push(address);
+                }
                 None => {
                     self.ended = true;
                     break;
@@ -125,6 +132,15 @@ impl TrieSource {
 enum Candidate {
     Read(Document),
     Buffered(Box<[u8]>, DocumentAddress),
+}
+
+impl Candidate {
+    fn most_bytes(&self) -> u64 {
+        match self {
+            Candidate::Read(document) => (document.key.len() + document.value.len()) as u64,
+            Candidate::Buffered(_, address) => address.most_bytes(),
+        }
+    }
 }
 
 /// Walks the entries of a namespace at a pinned moment.
@@ -325,9 +341,13 @@ impl EntryCursor {
     /// Makes the next entries ready, their documents read together.
     fn fill(&mut self) -> Result<()> {
         let mut candidates = Vec::with_capacity(self.window);
-        while candidates.len() < self.window {
+        let mut bytes = 0;
+        while candidates.len() < self.window && bytes < READ_AHEAD_BYTES {
             match self.next_candidate()? {
-                Some(candidate) => candidates.push(candidate),
+                Some(candidate) => {
+                    bytes += candidate.most_bytes();
+                    candidates.push(candidate);
+                }
                 None => {
                     self.ended = true;
                     break;
@@ -378,7 +398,7 @@ impl EntryCursor {
         self.last.clone()
     }
 
-    /// The next entry's key alone.
+    /// The next entry's key, its document read and verified.
     pub fn next_key(&mut self) -> Result<Option<Vec<u8>>> {
         Ok(self.next_document()?.map(|document| document.key.to_vec()))
     }
@@ -404,6 +424,27 @@ impl Cursor for EntryCursor {
             key: document.key,
             value: document.value,
         }))
+    }
+
+    fn next_key(&mut self) -> Result<Option<Value>> {
+        self.pin.core.check_open()?;
+        if !self.started {
+            self.begin()?;
+        }
+        let key = match self.ready.pop_front() {
+            Some(document) => Some(document.key),
+            None if self.ended => None,
+            // The write buffers have whole keys: their documents are not read.
+            None => self.next_candidate()?.map(|candidate| match candidate {
+                Candidate::Read(document) => document.key,
+                Candidate::Buffered(key, _) => Value::copy_of(&key),
+            }),
+        };
+        match &key {
+            Some(key) => self.last = Some(key.clone()),
+            None => self.ended = true,
+        }
+        Ok(key)
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<()> {
@@ -432,5 +473,86 @@ impl Cursor for EntryCursor {
                 bytes
             }
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+    use super::*;
+    use std::path::Path;
+    use std::sync::atomic::Ordering;
+
+    use cambium_api::{Operation, OptionValues};
+    use cambium_base::Durability;
+    use cambium_io::Environment;
+
+    use crate::core::Core;
+    use crate::write::WriteRequest;
+
+    const LARGE: usize = 700 << 10;
+
+    fn store(buffer_entries: &'static str) -> Arc<Core> {
+        let options = OptionValues::from([
+            ("write_buffer_entries", buffer_entries),
+            ("cache_bytes", "0"),
+            ("compaction_threshold", "100"),
+        ]);
+        let path = Path::new("/s");
+        let core = crate::open::create(&Environment::memory(), path, &options).unwrap();
+        for number in 0..24u8 {
+            let (key, value) = (vec![number; 20], vec![number; LARGE]);
+            let put = (0, Operation::Put { key, value });
+            let request = WriteRequest::new(vec![put], Durability::Written);
+            core.write_request(request).unwrap();
+        }
+        core
+    }
+
+    fn cursor(core: &Arc<Core>) -> EntryCursor {
+        let all = KeyRange::all();
+        EntryCursor::new(core.pin().unwrap(), 0, all, Direction::Forward)
+    }
+
+    #[test]
+    fn what_is_read_ahead_is_bounded_by_bytes() {
+        // In the trie, and in a write buffer.
+        for buffer_entries in ["8", "1000"] {
+            let core = store(buffer_entries);
+            let mut cursor = cursor(&core);
+            let mut most = 0;
+            let mut entries = 0;
+            while cursor.next().unwrap().is_some() {
+                entries += 1;
+                let held = cursor.ready.iter().chain(&cursor.trie.ahead);
+                most = most.max(held.map(|held| held.value.len()).sum());
+            }
+            assert_eq!(entries, 24);
+            assert!(most > LARGE, "nothing is read ahead");
+            let bound = 2 * (READ_AHEAD_BYTES as usize + LARGE);
+            assert!(most <= bound, "{most} bytes ahead, more than {bound}");
+        }
+    }
+
+    #[test]
+    fn keys_of_a_write_buffer_come_without_their_documents() {
+        let core = store("1000");
+        let reads = || core.counters.document_reads.load(Ordering::Relaxed);
+        let before = reads();
+        let mut cursor = cursor(&core);
+        for number in 0..12u8 {
+            let key = Cursor::next_key(&mut cursor).unwrap();
+            assert_eq!(key.unwrap(), [number; 20]);
+        }
+        assert_eq!(reads(), before);
+        // And the entries behind them with their values.
+        let entry = cursor.next().unwrap().unwrap();
+        assert_eq!((entry.key[0], entry.value.len()), (12, LARGE));
+        let key = Cursor::next_key(&mut cursor).unwrap();
+        assert_eq!(key.unwrap(), [13; 20]);
+        let left = std::iter::from_fn(|| Cursor::next_key(&mut cursor).unwrap());
+        assert_eq!(left.count(), 10);
+        assert_eq!(Cursor::next_key(&mut cursor).unwrap(), None);
     }
 }

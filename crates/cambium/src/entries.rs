@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cambium_api::{Cursor, Entry, Result, ResumeToken};
+use cambium_api::{Cursor, Entry, Result, ResumeToken, Value};
 
 use crate::store::OpenStore;
 
@@ -52,6 +52,17 @@ impl Entries {
     /// `Unsupported` in an unordered pass.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         self.cursor.seek(key.as_ref())
+    }
+
+    /// The key of the next entry alone, where the engine can without reading its
+    /// value.
+    pub fn next_key(&mut self) -> Option<Result<Value>> {
+        if self.failed {
+            return None;
+        }
+        let next = self.cursor.next_key().transpose();
+        self.failed = matches!(next, Some(Err(_)));
+        next
     }
 
     /// Where [`Store::iterate_with`] goes on after the last entry answered,
