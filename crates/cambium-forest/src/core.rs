@@ -6,17 +6,19 @@
 //! | `compaction` | the compaction that is going on | yes, by background work |
 //! | `maintenance` | superblock, newest header, the sealed buffer's way into the tries | yes, by background work |
 //! | `writer` | numbering and the end of the log | yes, by writers |
+//! | `watches` | who gathers the keys of ranges | no |
 //! | `pins` | moments that readers hold | no |
 //! | a buffer's `order` | the order of its keys | no |
 //! | a buffer's `table` | its keys and versions | no |
 //!
-//! They are taken in this order, from the top. Readers take the last three only,
+//! They are taken in this order, from the top. Readers take the last three
+//! only,
 //! and the view, which is swapped whole.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use arc_swap::ArcSwap;
 use cambium_base::{Error, Result, SequenceNumber};
@@ -33,6 +35,7 @@ use crate::flush::SealPoint;
 use crate::format::{DatabaseHeader, Root};
 use crate::index::Index;
 use crate::options::{Shape, Tuning};
+use crate::ranges::Watch;
 use crate::seeded_bug::SeededBug;
 use crate::view::View;
 use crate::write::WriteRequest;
@@ -54,6 +57,8 @@ pub(crate) struct Core {
     pub visible: AtomicU64,
     /// Moments that readers hold, and how many hold each.
     pub pins: Mutex<BTreeMap<u64, usize>>,
+    /// Who gathers the keys of ranges.
+    pub watches: Mutex<Vec<Weak<Watch>>>,
     /// Namespaces by name.
     pub names: RwLock<BTreeMap<String, u16>>,
     pub compaction: Mutex<Option<Compaction>>,

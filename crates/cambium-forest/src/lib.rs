@@ -54,6 +54,7 @@ mod named;
 mod nodes;
 mod open;
 pub mod options;
+mod ranges;
 mod read;
 mod recovery;
 mod repair;

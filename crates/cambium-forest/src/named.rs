@@ -191,6 +191,7 @@ impl Core {
             roots,
         });
         self.visible.store(point.sequence, Ordering::Release);
+        self.note_rollback();
         Ok(())
     }
 }

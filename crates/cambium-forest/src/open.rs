@@ -285,6 +285,7 @@ pub(crate) fn assemble(
         hash_seed,
         visible: AtomicU64::new(last),
         pins: Mutex::new(BTreeMap::new()),
+        watches: Mutex::default(),
         names: RwLock::new(names),
         compaction: Mutex::new(None),
         writer: Mutex::new(Writer {

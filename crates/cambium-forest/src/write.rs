@@ -3,8 +3,8 @@
 //!
 //! Writers queue. The leader of a group turns its requests into entries, in the
 //! order of arrival. A request that depends on the current state (preconditions,
-//! ranges) is planned when everything before it has been applied. A plan is
-//! committed so:
+//! ranges) is planned when everything before it has been applied; the keys of
+//! ranges are looked for before that ([`crate::ranges`]). A plan is committed so:
 //!
 //! 1. Space is allocated, so that a full disk refuses it before a byte is written.
 //! 2. Entries are numbered and appended to the log's buffer.
@@ -16,20 +16,19 @@
 //! A crash between any two steps leaves a suffix to be dropped. A failed write
 //! or sync stops all further writes; a full disk takes back what was appended.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cambium_api::{Direction, KeyRange, Operation, Precondition};
+use cambium_api::{Operation, Precondition};
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_storage::record::{RecordHeader, record_bytes};
 
 use crate::buffer::{Insert, Version};
 use crate::core::{Core, Writer, lock};
-use crate::cursor::EntryCursor;
 use crate::database::Database;
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
 use crate::format::{document_auxiliary, kind};
+use crate::ranges::{Gathered, has_ranges};
 use crate::seeded_bug::SeededBug;
 
 /// What a writer submits.
@@ -41,6 +40,8 @@ pub(crate) struct WriteRequest {
     pub preconditions: Vec<(u16, Precondition)>,
     /// A namespace to make, if it is not there.
     pub new_namespace: Option<String>,
+    /// The keys of ranges among the operations.
+    pub gathered: Option<Gathered>,
     /// Bytes of keys and values as the user gave them, for statistics.
     pub user_bytes: u64,
 }
@@ -52,24 +53,20 @@ impl WriteRequest {
             durability,
             preconditions: Vec::new(),
             new_namespace: None,
+            gathered: None,
             user_bytes: 0,
         }
     }
 
     /// Must see the effect of everything before it in its group.
     fn needs_current_state(&self) -> bool {
-        !self.preconditions.is_empty()
-            || self.new_namespace.is_some()
-            || self
-                .operations
-                .iter()
-                .any(|(_, operation)| matches!(operation, Operation::DeleteRange { .. }))
+        !self.preconditions.is_empty() || self.new_namespace.is_some() || self.gathered.is_some()
     }
 }
 
 /// What an entry does.
 #[derive(Debug)]
-enum Action {
+pub(crate) enum Action {
     Put(Vec<u8>),
     Delete,
     /// The key is the namespace's name.
@@ -78,10 +75,10 @@ enum Action {
 
 /// An entry on its way.
 #[derive(Debug)]
-struct Planned {
-    namespace: u16,
-    key: Vec<u8>,
-    action: Action,
+pub(crate) struct Planned {
+    pub namespace: u16,
+    pub key: Vec<u8>,
+    pub action: Action,
     batch_index: u32,
     batch_remaining: u32,
     /// Where it lies, once appended.
@@ -89,7 +86,7 @@ struct Planned {
 }
 
 impl Planned {
-    fn new(namespace: u16, key: Vec<u8>, action: Action) -> Self {
+    pub fn new(namespace: u16, key: Vec<u8>, action: Action) -> Self {
         Planned {
             namespace,
             key,
@@ -152,8 +149,16 @@ type Answers = [Option<Result<SequenceNumber>>];
 
 impl Core {
     /// Writes a request through the queue.
-    pub fn write_request(self: &Arc<Self>, request: WriteRequest) -> Result<SequenceNumber> {
+    pub fn write_request(self: &Arc<Self>, mut request: WriteRequest) -> Result<SequenceNumber> {
         self.check_writable()?;
+        if has_ranges(&request.operations) {
+            request.gathered = Some(self.gather(&request.operations)?);
+        }
+        self.submit(request)
+    }
+
+    /// Writes a request whose ranges' keys are gathered.
+    pub fn submit(self: &Arc<Self>, request: WriteRequest) -> Result<SequenceNumber> {
         if !request.operations.is_empty() || request.new_namespace.is_some() {
             self.begin_session()?;
             self.yield_to_compaction(request.user_bytes);
@@ -233,14 +238,9 @@ impl Core {
                 return Err(Error::PreconditionFailed { index });
             }
         }
-        let ranges = request
-            .operations
-            .iter()
-            .any(|(_, operation)| matches!(operation, Operation::DeleteRange { .. }));
-        let mut entries: Vec<Planned> = if ranges {
-            self.resolve_ranges(request.operations)?
-        } else {
-            request.operations.into_iter().filter_map(planned).collect()
+        let mut entries: Vec<Planned> = match request.gathered {
+            Some(gathered) => self.resolve_ranges(request.operations, gathered)?,
+            None => request.operations.into_iter().filter_map(planned).collect(),
         };
         if let Some(name) = request.new_namespace {
             if self.known_namespace(&name).is_none() {
@@ -263,47 +263,6 @@ impl Core {
             _ => plan.durability.max(request.durability),
         };
         Ok(())
-    }
-
-    /// Replaces ranges by the keys that are in them now; a later operation on
-    /// a key wins over an earlier one.
-    fn resolve_ranges(self: &Arc<Self>, operations: Vec<(u16, Operation)>) -> Result<Vec<Planned>> {
-        let mut resolved: BTreeMap<(u16, Vec<u8>), Action> = BTreeMap::new();
-        for (namespace, operation) in operations {
-            match operation {
-                Operation::Put { key, value } => {
-                    resolved.insert((namespace, key), Action::Put(value));
-                }
-                Operation::Delete { key } => {
-                    resolved.insert((namespace, key), Action::Delete);
-                }
-                Operation::DeleteRange { range } => {
-                    for ((of, key), action) in resolved.iter_mut() {
-                        if *of == namespace && range.contains(key) {
-                            *action = Action::Delete;
-                        }
-                    }
-                    for key in self.keys_in(namespace, &range)? {
-                        resolved.insert((namespace, key), Action::Delete);
-                    }
-                }
-            }
-        }
-        let planned = resolved
-            .into_iter()
-            .map(|((namespace, key), action)| Planned::new(namespace, key, action));
-        Ok(planned.collect())
-    }
-
-    /// The keys of a range that have a value now.
-    fn keys_in(self: &Arc<Self>, namespace: u16, range: &KeyRange) -> Result<Vec<Vec<u8>>> {
-        let mut cursor =
-            EntryCursor::new(self.pin()?, namespace, range.clone(), Direction::Forward);
-        let mut keys = Vec::new();
-        while let Some(key) = cursor.next_key()? {
-            keys.push(key);
-        }
-        Ok(keys)
     }
 
     /// Writes a plan and answers its requests. What does not fit on the disk
@@ -367,8 +326,8 @@ impl Core {
         }
         let first = writer.next_sequence;
         let end = database.log.end();
-        self.append(writer, database, entries, first);
-        if let Err(error) = self.hand_over(writer, database, durability) {
+        let appended = self.append(writer, database, entries, first);
+        if let Err(error) = appended.and_then(|()| self.hand_over(writer, database, durability)) {
             return Err(self.take_back(writer, database, end, error));
         }
         let last = first + entries.len() as u64 - 1;
@@ -388,7 +347,8 @@ impl Core {
         database: &Database,
         entries: &mut [Planned],
         first: u64,
-    ) {
+    ) -> Result<()> {
+        let most = self.tuning.buffer_bytes.max(LARGEST_APPEND);
         for (index, entry) in entries.iter_mut().enumerate() {
             if matches!(entry.action, Action::Delete) && self.has_bug(SeededBug::DeleteUnlogged) {
                 continue;
@@ -406,7 +366,12 @@ impl Core {
             };
             entry.offset = database.log.append(&header, &[&entry.key, entry.value()]);
             writer.unsynced = true;
+            if database.log.buffered_bytes() > most {
+                // A batch that ends here does not count: its last entry is missing.
+                database.log.flush()?;
+            }
         }
+        Ok(())
     }
 
     /// Hands the buffer to the operating system as the durability asks.
@@ -476,6 +441,7 @@ impl Core {
         let inserts = numbered.filter_map(|(entry, sequence)| entry.insert(sequence));
         active.insert(inserts, &kept);
         self.visible.store(first + count - 1, Ordering::Release);
+        self.note_puts(&entries);
         self.counters
             .user_bytes
             .fetch_add(user_bytes, Ordering::Relaxed);
@@ -498,6 +464,9 @@ impl Core {
         writer.next_namespace = writer.next_namespace.max(u32::from(number) + 1);
     }
 }
+
+/// Bytes of a large batch that are handed to the operating system at once.
+const LARGEST_APPEND: usize = 4 << 20;
 
 /// Longest name of a namespace or a snapshot, in bytes.
 pub(crate) const MAX_NAME_BYTES: usize = 255;
