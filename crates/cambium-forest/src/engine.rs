@@ -122,6 +122,17 @@ fn run(core: Arc<Core>) -> Arc<dyn Engine> {
 }
 
 impl ForestStore {
+    fn check_preconditions(&self, preconditions: &[Precondition]) -> Result<()> {
+        for (index, precondition) in preconditions.iter().enumerate() {
+            check_key(precondition.key())?;
+            let current = self.core.get_latest(self.namespace, precondition.key())?;
+            if !precondition.holds(current.as_deref()) {
+                return Err(Error::PreconditionFailed { index });
+            }
+        }
+        Ok(())
+    }
+
     fn write_checked(
         &self,
         preconditions: &[Precondition],
@@ -131,6 +142,11 @@ impl ForestStore {
         self.core.check_open()?;
         batch.check_limits()?;
         let user_bytes = batch.bytes();
+        if !preconditions.is_empty() {
+            // Before a namespace is made for the batch: a write that is refused
+            // leaves none. The writer asks again when its turn comes.
+            self.check_preconditions(preconditions)?;
+        }
         let mut operations: Vec<(u16, Operation)> = Vec::with_capacity(batch.len());
         for (name, operation) in batch.into_operations() {
             let namespace = match name {
@@ -181,6 +197,7 @@ fn iterate_at(
 impl Reader for ForestStore {
     fn get(&self, key: &[u8]) -> Result<Option<Value>> {
         self.core.check_open()?;
+        check_key(key)?;
         self.core.get_latest(self.namespace, key)
     }
 
