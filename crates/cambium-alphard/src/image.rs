@@ -11,7 +11,7 @@ use cambium_base::checksum::crc32c_append;
 use cambium_base::coding::{u32_at, u64_at};
 use cambium_base::layout::{Field, Layout};
 use cambium_base::{Extent, Result};
-use cambium_index::cuckoo::SlotKey;
+use cambium_index::cuckoo::{Builder, SlotKey};
 use cambium_io::{File, FileSystem, OpenOptions};
 use std::path::Path;
 
@@ -169,6 +169,8 @@ pub(crate) fn load(
         checksum: crc32c_append(0, &head),
     };
     let mut recovered = Recovered::empty(superblock);
+    let expected = usize::try_from(entries).unwrap_or(usize::MAX);
+    let mut index = Builder::new(superblock.hash_secret, expected);
     for _ in 0..entries {
         let bytes = source.take::<ENTRY_BYTES>()?;
         let extent = Extent {
@@ -177,12 +179,13 @@ pub(crate) fn load(
         };
         match SlotKey::from_bits(u64_at(&bytes, 0)) {
             Some(slot) if extent.blocks > 0 && recovered.allocator.take(extent) => {
-                recovered.state.index.insert(slot, extent);
+                index.push(slot, extent);
                 recovered.state.live_digest ^= format::digest_of(slot, extent);
             }
             _ => return Ok(None),
         }
     }
+    recovered.state.index = index.finish();
     for _ in 0..tombstones {
         let bytes = source.take::<NOTE_BYTES>()?;
         let (sequence, block) = (u64_at(&bytes, 0), u32_at(&bytes, 8));

@@ -13,12 +13,13 @@
 //! 5. What is kept is made durable, and the headers behind the cut are erased,
 //!    before the next epoch begins: what was cut off can never come back.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 
 use cambium_api::{Finding, FindingKind, Progress, ProgressSink};
 use cambium_base::checksum::ChecksumSeed;
 use cambium_base::{Error, Extent, Result};
-use cambium_index::cuckoo::SlotKey;
+use cambium_index::cuckoo::{Builder, SlotKey};
 use cambium_io::batch::read_all;
 use cambium_io::{AlignedBuffer, FileSystem, ReadRequest};
 use cambium_storage::allocator::Allocator;
@@ -247,13 +248,22 @@ impl<'a> Scan<'a> {
             files.push((member, file.clone()));
         }
         let compared = files.len() > 1;
+        // Memory that was looked at serves again: fresh pages cost as much as reading.
+        let spare: RefCell<Vec<AlignedBuffer>> = RefCell::default();
+        let memory = |bytes: usize| {
+            let found = spare.borrow_mut().pop();
+            found
+                .filter(|found| found.len() == bytes)
+                .unwrap_or_else(|| buffer(bytes))
+        };
         let total = (end - start) * files.len() as u64;
         let chunks = (start..end).step_by(CHUNK_BYTES as usize);
+        let memory = &memory;
         let chunks = chunks.flat_map(|offset| {
             files.iter().map(move |(member, file)| ReadRequest {
                 file: file.clone(),
                 offset,
-                buffer: buffer(CHUNK_BYTES.min(end - offset) as usize),
+                buffer: memory(CHUNK_BYTES.min(end - offset) as usize),
                 // Offsets are whole blocks: the low bits are free.
                 tag: offset | *member as u64,
             })
@@ -281,6 +291,8 @@ impl<'a> Scan<'a> {
             if compared {
                 let unit = self.volume.block_bytes;
                 self.comparison.take(offset, completion.buffer, unit);
+            } else {
+                spare.borrow_mut().push(completion.buffer);
             }
             Ok(())
         })
@@ -409,6 +421,7 @@ impl<'a> Scan<'a> {
         let mut found = std::mem::take(&mut self.found);
         found.sort_unstable_by_key(|found| (found.slot, found.check, u64::MAX - found.sequence));
         let mut newest_of = None;
+        let mut live = Vec::with_capacity(found.len());
         for entry in &found {
             if entry.sequence > cut {
                 recovered.dead.push(entry.extent.block);
@@ -421,7 +434,7 @@ impl<'a> Scan<'a> {
                     .tombstones
                     .push_back((entry.sequence, entry.extent.block)),
                 EntryKind::Value if first => {
-                    recovered.state.index.insert(entry.slot, entry.extent);
+                    live.push((entry.slot, entry.extent));
                     recovered.state.live_digest ^= format::digest_of(entry.slot, entry.extent);
                 }
                 EntryKind::Value => {
@@ -434,6 +447,9 @@ impl<'a> Scan<'a> {
                 self.finding(FindingKind::Damage, entry.extent.block, what);
             }
         }
+        drop(found);
+        recovered.state.index = Builder::from_entries(self.superblock.hash_secret, &live);
+        drop(live);
         recovered.dead.sort_unstable();
         recovered.tombstones.make_contiguous().sort_unstable();
         self.prove(&recovered, cut);

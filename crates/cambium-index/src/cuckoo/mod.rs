@@ -25,8 +25,10 @@
 //! The hash is SipHash-1-3 under a secret: nobody who does not know it can choose
 //! keys that collide.
 
+mod builder;
 mod segment;
 
+pub use builder::Builder;
 pub use cambium_base::Extent;
 use cambium_base::hash::sip13;
 use segment::Segment;

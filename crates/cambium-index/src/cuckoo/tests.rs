@@ -199,3 +199,59 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_table_built_at_once_is_one_that_was_filled_one_by_one() {
+    for count in [0u32, 1, 4_999, 60_000] {
+        let entries: Vec<(SlotKey, Extent)> = (0..count)
+            .map(|number| {
+                let long = format!("a key of more than seven bytes: {number}");
+                let index = CuckooIndex::new([3, 4]);
+                let key = match number % 3 {
+                    0 => index.key(long.as_bytes()),
+                    _ => index.key(&number.to_le_bytes()),
+                };
+                let blocks = 1 + number % 7;
+                (
+                    key,
+                    Extent {
+                        block: number,
+                        blocks,
+                    },
+                )
+            })
+            .collect();
+        let mut expected = CuckooIndex::new([3, 4]);
+        for &(key, place) in &entries {
+            expected.insert(key, place);
+        }
+        let walk = |index: &CuckooIndex| {
+            let (mut all, mut from) = (Vec::new(), Some(0));
+            while let Some(at) = from {
+                from = index.page(at, &mut all);
+            }
+            all
+        };
+        let mut built = Builder::from_entries([3, 4], &entries);
+        assert_eq!(built.len(), count as usize);
+        assert_eq!(walk(&built), walk(&expected));
+        let bound = count as usize * 24 + (64 << 10);
+        assert!(built.memory_bytes() <= bound, "{}", built.memory_bytes());
+        // In order, and against it: segments come together, or one by one.
+        let mut scattered = Builder::new([3, 4], 60_000);
+        for &(key, place) in entries.iter().take(7_000) {
+            scattered.push(key, place);
+        }
+        assert_eq!(scattered.finish().len(), entries.len().min(7_000));
+        // It goes on as any other.
+        for &(key, place) in &entries {
+            assert!(built.find(key).any(|found| found == place));
+            assert!(built.remove(key, place));
+        }
+        assert!(built.is_empty());
+        for &(key, place) in &entries {
+            built.insert(key, place);
+        }
+        assert_eq!(walk(&built), walk(&expected));
+    }
+}
