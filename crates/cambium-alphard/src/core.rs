@@ -30,6 +30,7 @@ use cambium_storage::allocator::Allocator;
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::health::Health;
 
+use crate::discard::Discards;
 use crate::format::Superblock;
 use crate::members::Members;
 use crate::mirror::Mirroring;
@@ -106,6 +107,8 @@ pub(crate) struct Writer {
     pub pending_bytes: usize,
     pub outgoing: Outgoing,
     pub stale: StaleHeaders,
+    /// What is free and not discarded yet.
+    pub discards: Discards,
     /// Second hashes of longer keys, by the first blocks of their live entries.
     pub key_checks: KeyChecks,
     /// Tombstones, oldest first: sequence number and block.

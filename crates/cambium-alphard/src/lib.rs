@@ -38,6 +38,7 @@
 mod check;
 mod core;
 mod cursor;
+mod discard;
 mod dump;
 mod engine;
 pub mod format;

@@ -17,6 +17,7 @@ use cambium_storage::health::Health;
 use cambium_storage::marker::{self, Marker};
 
 use crate::core::{Core, KEY_CHECK_BYTES, KeyChecks, Writer, lock};
+use crate::discard::Discards;
 use crate::format::{
     DATA_NAME, FORMAT_VERSION, IMAGE_NAME, LOCK_NAME, MEMBERS_NAME, NEW_MEMBERS_NAME,
     SUPERBLOCK_BYTES, Superblock,
@@ -440,6 +441,7 @@ pub(crate) fn assemble(
             pending_bytes: 0,
             outgoing: Outgoing::default(),
             stale: recovered.stale,
+            discards: Discards::new(tuning.discard_bytes),
             key_checks: KeyChecks::new((tuning.key_cache_bytes / KEY_CHECK_BYTES) as usize),
             tombstones: recovered.tombstones,
             members,

@@ -101,6 +101,13 @@ pub const OPTIONS: &[OptionSpec] = &[
         at_creation: false,
     },
     OptionSpec {
+        name: "discard_bytes",
+        unit: "bytes",
+        default: "0",
+        effect: "When so much has become free, the device is told that nobody needs it (a discard), or a hole in the file gives the space back; 0 is never. A flash device stays fast while it is full; a file then takes no more space than its entries, and writes can meet a full file system.",
+        at_creation: false,
+    },
+    OptionSpec {
         name: "snapshot_limit",
         unit: "changes",
         default: "1000000",
@@ -130,6 +137,8 @@ pub(crate) struct Tuning {
     pub queues: usize,
     pub key_cache_bytes: u64,
     pub snapshot_limit: u64,
+    /// 0 where nothing is discarded.
+    pub discard_bytes: u64,
     pub seeded_bug: Option<SeededBug>,
 }
 
@@ -182,6 +191,7 @@ pub(crate) fn tuning(mut options: OptionValues) -> Result<Tuning> {
         read_queue,
         queues: options.take_ranged("queues", 2, 1, 64)? as usize,
         key_cache_bytes: options.take_ranged("key_cache_bytes", 16 << 20, 0, 1 << 40)?,
+        discard_bytes: options.take_ranged("discard_bytes", 0, 0, 1 << 40)?,
         snapshot_limit: options.take_ranged("snapshot_limit", 1_000_000, 1, u64::MAX)?,
         seeded_bug: seeded_bug::take(&mut options)?,
     };

@@ -32,7 +32,17 @@ impl Core {
         } else {
             writer.marked
         };
-        writer.allocator.release(safe);
+        let Writer {
+            allocator,
+            discards,
+            ..
+        } = writer;
+        allocator.release_each(safe, |extent| discards.add(extent));
+        if discards.is_due(self.block_bytes) {
+            if let Some(task) = self.background.get() {
+                task.notify();
+            }
+        }
     }
 
     /// One extent; takes more of the device into use, or waits for what was freed

@@ -17,6 +17,7 @@ pub(crate) struct Counters {
     pub reads: AtomicU64,
     pub syncs: AtomicU64,
     pub erased: AtomicU64,
+    pub discarded: AtomicU64,
     pub blocks_copied: AtomicU64,
     pub mended: AtomicU64,
 }
@@ -154,6 +155,11 @@ impl Core {
             "headers_erased",
             of(&counters.erased),
             "stale headers erased since opening",
+        );
+        statistics.bytes(
+            "discarded_bytes",
+            of(&self.counters.discarded),
+            "free space that the device, or the file system, was told of since opening",
         );
         statistics.count(
             "requests_waiting",

@@ -37,7 +37,7 @@ impl Core {
             self.choose_headers(&mut writer, most)
         };
         if chosen.is_empty() {
-            return Ok(StepOutcome::Idle);
+            return self.discard_some(false);
         }
         let erased = self.erase(&chosen);
         let mut writer = lock(&self.writer);
@@ -135,6 +135,10 @@ impl Core {
                 done,
                 total: None,
             });
+        }
+        {
+            let _one_at_a_time = lock(&self.maintenance);
+            while self.discard_some(true)? == StepOutcome::Again {}
         }
         let erased = self.counters.erased.load(Ordering::Relaxed) - erased_before;
         let seconds = (self.environment.clock.monotonic() - begin).as_secs_f64();

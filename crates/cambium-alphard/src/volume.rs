@@ -285,6 +285,15 @@ impl Volume {
         })
     }
 
+    /// Tells members that nobody needs some bytes; false if one cannot be told.
+    pub fn discard(&self, offset: u64, length: u64) -> bool {
+        self.members.iter().all(|member| {
+            let file = member.file.as_ref();
+            let there = file.filter(|_| member.state() != MemberState::Lost);
+            there.is_none_or(|file| file.discard(offset, length).unwrap_or(false))
+        })
+    }
+
     /// Makes everything durable.
     pub fn sync(&self) -> Result<()> {
         self.on_all(|_, file| file.sync_data())

@@ -36,6 +36,14 @@ fn blocks_of_4096_bytes_and_buffered_files_conform() {
         .run();
 }
 
+#[test]
+fn discarding_at_once_conforms() {
+    small()
+        .creation("block_bytes", "4096")
+        .opening("discard_bytes", "1")
+        .run();
+}
+
 /// Memory below, threads above: background work meets readers and writers.
 fn threaded() -> Environment {
     Environment {

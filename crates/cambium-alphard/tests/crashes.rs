@@ -6,6 +6,7 @@
 
 use cambium_alphard::Alphard;
 use cambium_alphard::seeded_bug::SeededBug;
+use cambium_io::simulated::Event;
 use cambium_testkit::crash::{FAULTS, POWER_CUTS};
 use cambium_testkit::{Breakage, CrashSuite, each_breach_is_found, each_bug_is_found};
 
@@ -46,6 +47,37 @@ fn any_crash_of_a_block_device_leaves_a_prefix() {
             .run();
         report.met(&POWER_CUTS);
     }
+}
+
+#[test]
+fn any_crash_with_discards_leaves_a_prefix() {
+    let test = "any_crash_with_discards_leaves_a_prefix";
+    let report = suite(test)
+        .creation("block_bytes", "4096")
+        .creation("size", "524288")
+        .opening("discard_bytes", "4096")
+        .states(15_000)
+        .run();
+    report.met(&POWER_CUTS);
+    report.met(&[Event::PunchHole, Event::HoleHalfDone]);
+    let report = CrashSuite::new(&Alphard, env!("CARGO_PKG_NAME"), test)
+        .device("device", "/device", 512 << 10, 512)
+        .opening("coalesce_bytes", "16384")
+        .opening("extend_bytes", "65536")
+        .opening("discard_bytes", "4096")
+        .states(10_000)
+        .run();
+    report.met(&[Event::PunchHole]);
+}
+
+#[test]
+fn failing_operations_with_discards_lose_nothing() {
+    suite("failing_operations_with_discards_lose_nothing")
+        .creation("block_bytes", "4096")
+        .creation("size", "524288")
+        .opening("discard_bytes", "4096")
+        .states(8_000)
+        .run_faults();
 }
 
 #[test]

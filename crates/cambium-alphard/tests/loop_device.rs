@@ -189,3 +189,49 @@ fn a_pair_of_block_devices_does_without_either() {
         }
     });
 }
+
+#[test]
+fn what_is_free_is_discarded_and_the_rest_stays() {
+    on_devices(1, |path, devices, sector_bytes| {
+        let image = path.parent().unwrap().join("0");
+        let taken = || std::os::unix::fs::MetadataExt::blocks(&image.metadata().unwrap()) * 512;
+        let options = [("device", devices[0].path()), ("size", "0")];
+        create(path, &options).unwrap().close().unwrap();
+        let tuning = OptionValues::from([("discard_bytes", "64KiB")]);
+        let store = Alphard
+            .open(&Environment::real(), path, &tuning, &())
+            .unwrap();
+        for number in 0..200u32 {
+            let key = number.to_be_bytes();
+            store.put(&key, &[7; 20_000], Durability::Written).unwrap();
+        }
+        store.sync().unwrap();
+        let before = taken();
+        fill(&*store);
+        for number in 0..150u32 {
+            store
+                .delete(&number.to_be_bytes(), Durability::Written)
+                .unwrap();
+        }
+        store
+            .compact(&cambium_api::CompactOptions::default(), &())
+            .unwrap();
+        let discarded = store.stats().unwrap().number("discarded_bytes").unwrap();
+        assert!(
+            discarded > 1 << 20,
+            "sectors of {sector_bytes}: {discarded}"
+        );
+        assert!(taken() < before, "{} of {before} bytes are left", taken());
+        drop(store);
+        // As a crash leaves it: the scan meets what was discarded.
+        let store = open(path);
+        for number in 150..200u32 {
+            let found = store.get(&number.to_be_bytes()).unwrap();
+            match number % 3 {
+                0 => assert!(found.is_none()),
+                _ => assert_eq!(found.unwrap(), value(number)),
+            }
+        }
+        assert!(store.get(&7u32.to_be_bytes()).unwrap().is_none());
+    });
+}

@@ -268,6 +268,14 @@ pub trait File: Send + Sync + fmt::Debug {
     /// Gives a range's space back; it reads as zeros afterwards.
     fn punch_hole(&self, offset: u64, length: u64) -> Result<()>;
 
+    /// Says that nobody needs what a range holds: a device may use the place for
+    /// other things, a file gives its space back. Afterwards the range reads as
+    /// zeros, as it did before, or as neither: this erases nothing. False where
+    /// nothing of the kind is known; nothing was done then.
+    fn discard(&self, offset: u64, length: u64) -> Result<bool> {
+        self.punch_hole(offset, length).map(|()| true)
+    }
+
     /// Tells the operating system what will be done; never fails visibly.
     fn advise(&self, offset: u64, length: u64, advice: Advice);
 

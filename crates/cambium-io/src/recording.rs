@@ -422,6 +422,11 @@ impl File for RecordingFile {
         self.range(result, "punch-hole", offset, length)
     }
 
+    fn discard(&self, offset: u64, length: u64) -> Result<bool> {
+        let result = self.inner.discard(offset, length);
+        self.range(result, "discard", offset, length)
+    }
+
     fn open_window(&self, end: u64, length: u64) -> Result<Option<Box<dyn AppendWindow>>> {
         let opened = self.inner.open_window(end, length);
         if let Ok(None) = opened {

@@ -160,6 +160,11 @@ impl Allocator {
 
     /// All writes up to `sequence` are safe. Answers how many extents became free.
     pub fn release(&mut self, sequence: u64) -> usize {
+        self.release_each(sequence, |_| {})
+    }
+
+    /// The same, and calls with each extent that became free.
+    pub fn release_each(&mut self, sequence: u64, mut freed: impl FnMut(Extent)) -> usize {
         let mut count = 0;
         while let Some(&(needed, extent)) = self.waiting.first() {
             if needed > sequence {
@@ -168,6 +173,7 @@ impl Allocator {
             self.waiting.pop_first();
             self.waiting_blocks -= u64::from(extent.blocks);
             self.free(extent);
+            freed(extent);
             count += 1;
         }
         count

@@ -208,6 +208,27 @@ impl File for RealFile {
         }
     }
 
+    /// A hole in a file; of a device what `BLKDISCARD` does, or, where the kernel
+    /// has that no more under `fallocate`, the same with zeros afterwards.
+    fn discard(&self, offset: u64, length: u64) -> Result<bool> {
+        if length == 0 {
+            return Ok(true);
+        }
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let ways: &[FallocateFlags] = match self.kind {
+            FileType::BlockDevice => &[hole | FallocateFlags::NO_HIDE_STALE, hole],
+            _ => &[hole],
+        };
+        for &flags in ways {
+            match retry_on_intr(|| rustix::fs::fallocate(&self.descriptor, flags, offset, length)) {
+                Ok(()) => return Ok(true),
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV | Errno::INVAL) => {}
+                Err(errno) => return Err(self.failed("discard", errno)),
+            }
+        }
+        Ok(false)
+    }
+
     fn advise(&self, offset: u64, length: u64, advice: Advice) {
         use rustix::fs::Advice as Kernel;
         let advice = match advice {

@@ -221,6 +221,26 @@ impl File for SimulatedFile {
         })
     }
 
+    /// As often as not nothing is done at all, or only with the first half.
+    fn discard(&self, offset: u64, length: u64) -> Result<bool> {
+        self.allocating(Event::PunchHole, "discard", (offset, length), |state| {
+            let done = match state.generator.below(3) {
+                0 => 0,
+                1 => length / 2 / 4096 * 4096,
+                _ => length,
+            };
+            if done > 0 {
+                let change = Change::Punch {
+                    offset,
+                    length: done,
+                };
+                state.change(self.node, change, Fate::Kept);
+            }
+            Ok(())
+        })
+        .map(|()| true)
+    }
+
     fn advise(&self, _offset: u64, _length: u64, _advice: Advice) {}
 
     fn allocated_bytes(&self) -> Result<u64> {

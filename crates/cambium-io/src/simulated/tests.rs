@@ -122,6 +122,23 @@ fn names_survive_in_any_subset_and_a_rename_replaces_atomically() {
 }
 
 #[test]
+fn a_discard_leaves_zeros_or_what_was_there() {
+    let (disk, file) = disk_with(&[7; 32 * 512]);
+    let mut met = [false; 2];
+    for number in 0..32 {
+        let offset = number % 4 * 8 * 512;
+        file.write_at(&[7; 8 * 512], offset).unwrap();
+        assert!(file.discard(offset, 8 * 512).unwrap());
+        let mut bytes = [1; 8 * 512];
+        file.read_at(&mut bytes, offset).unwrap();
+        assert!(bytes.iter().all(|&byte| byte == 0 || byte == 7));
+        met[usize::from(bytes[0] == 0)] = true;
+    }
+    assert_eq!(met, [true, true]);
+    assert!(disk.event_count(Event::PunchHole) > 0);
+}
+
+#[test]
 fn holes_are_punched_by_halves() {
     let (disk, file) = disk_with(&[7; 16 * 512]);
     file.punch_hole(0, 16 * 512).unwrap();
