@@ -91,7 +91,9 @@ impl Core {
         self.begin_session_locked(&mut maintenance)?;
         let mut snapshots = maintenance.header.snapshots.clone();
         snapshots.retain(|snapshot| snapshot.name != name);
-        self.publish_snapshots(&mut maintenance, snapshots)
+        self.publish_snapshots(&mut maintenance, snapshots)?;
+        self.forget_kept();
+        Ok(())
     }
 
     /// A header like the newest, with another list of snapshots.
@@ -192,6 +194,7 @@ impl Core {
         });
         self.visible.store(point.sequence, Ordering::Release);
         self.note_rollback();
+        self.forget_kept();
         Ok(())
     }
 }

@@ -82,9 +82,14 @@ impl Core {
             self.namespaces().len() as u64,
             "namespaces, the default one included",
         );
+        let (snapshots, kept) = {
+            let maintenance = lock(&self.maintenance);
+            let kept = self.kept_bytes(&maintenance.header, self.live_bytes(view));
+            (maintenance.header.snapshots.len(), kept)
+        };
         all.count(
             "named_snapshots",
-            lock(&self.maintenance).header.snapshots.len() as u64,
+            snapshots as u64,
             "states kept under a name",
         );
         let end = view.database.log.end();
@@ -100,11 +105,16 @@ impl Core {
             "bytes of live documents, rounded up by at most an eighth",
         );
         all.bytes("live_node_bytes", node_bytes, "bytes of live index nodes");
-        let live = (document_bytes + node_bytes).min(end);
+        all.bytes(
+            "snapshot_bytes",
+            kept,
+            "bytes of the file that only named snapshots reach, at least",
+        );
+        let live = (document_bytes + node_bytes + kept).min(end);
         all.bytes(
             "stale_bytes",
             end - live,
-            "bytes of the file that the newest state does not reach",
+            "bytes of the file that neither the newest state nor a named snapshot reaches",
         );
         all.ratio(
             "stale_share",

@@ -131,6 +131,7 @@ impl Core {
             roots: BTreeMap::new(),
             moved: (!snapshots.is_empty()).then(HashMap::new),
             snapshots,
+            kept: 0,
             caught_up: header.replay_from,
             caught_up_sequence: header.sequence,
             met_writes: false,

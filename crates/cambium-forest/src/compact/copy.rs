@@ -295,8 +295,12 @@ impl Core {
                 let what = "a document whose key is not behind the one before it";
                 return Err(from.damage(address.offset(), what));
             }
+            let end = compaction.database.log.end();
             let to = place_document(compaction, tree.namespace, address, sequence, key, value)?;
             tree.placed.add_place(to);
+            if tree.snapshot.is_some() {
+                compaction.kept += compaction.database.log.end() - end;
+            }
             bytes += address.most_bytes();
             compaction
                 .pace

@@ -86,6 +86,8 @@ pub(crate) struct Compaction {
     snapshots: Vec<NamedSnapshot>,
     /// `None` when everything is copied.
     copying: Option<Copying>,
+    /// Bytes of documents that only named snapshots reach.
+    kept: u64,
     /// Where documents went, if named snapshots share them.
     moved: Option<HashMap<u64, u64>>,
     /// The old log up to here is in the new file.

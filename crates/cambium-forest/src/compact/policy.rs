@@ -1,6 +1,7 @@
 //! When a compaction begins by itself.
 //!
-//! The option `compaction_threshold` says at what stale share of the file. What
+//! The option `compaction_threshold` says at what stale share of the file. What a
+//! named snapshot keeps is not stale. What
 //! the index does not hold yet may be new or replace something, so a flush may
 //! have to tell first. Writers wake the background where that is worth a look.
 
@@ -8,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::core::{Core, lock};
+use crate::format::{DatabaseHeader, NamespaceRoot};
 use crate::view::View;
 
 /// After a compaction that could not begin, before the next attempt.
@@ -72,13 +74,17 @@ impl Core {
             // Who wrote that may have looked before.
             return Due::Later;
         }
-        let (start, replay_from) = {
+        let (start, replay_from, kept) = {
             let Ok(maintenance) = self.maintenance.try_lock() else {
                 // A flush is going on.
                 return Due::Later;
             };
-            (maintenance.header.start, maintenance.header.replay_from)
+            let header = &maintenance.header;
+            let kept = self.kept_bytes(header, live);
+            (header.start, header.replay_from, kept)
         };
+        // What named snapshots keep would be carried over once more.
+        let live = live + kept;
         // An eighth of new bytes at least since the last one, whatever is kept.
         if written < tuning.least_bytes || written < start + live / 8 {
             return Due::No;
@@ -99,8 +105,44 @@ impl Core {
     /// knows of documents are bounds of their lengths; the last compaction has
     /// seen how far from the lengths these are.
     pub fn live_bytes(&self, view: &View) -> u64 {
-        let node = view.database.node_bytes();
-        let roots = view.roots.namespaces.values();
+        self.bytes_of(view.roots.namespaces.values())
+    }
+
+    /// At least how many bytes of the file named snapshots reach, and the newest
+    /// state, of about `live` bytes, does not. What they share is not known
+    /// without a walk: it is what the last compaction met, or by how much the
+    /// largest of them exceeds the newest state.
+    pub fn kept_bytes(&self, header: &DatabaseHeader, live: u64) -> u64 {
+        if header.snapshots.is_empty() {
+            return 0;
+        }
+        let each = header.snapshots.iter().map(|snapshot| {
+            let roots = snapshot.namespaces.iter();
+            self.bytes_of(roots.map(|(_, root)| root))
+        });
+        let beyond = each.max().unwrap_or(0).saturating_sub(live);
+        beyond.max(self.pressure.kept.load(Ordering::Relaxed))
+    }
+
+    /// A compaction has carried over documents of so many bytes for named
+    /// snapshots alone.
+    pub(super) fn note_kept(&self, header: &DatabaseHeader, documents: u64) {
+        let kept = header.snapshots.iter().flat_map(|one| &one.namespaces);
+        let nodes: u64 = kept.map(|(_, root)| root.nodes).sum();
+        let bytes = documents + nodes * u64::from(self.shape.node_bytes);
+        self.pressure.kept.store(bytes, Ordering::Relaxed);
+    }
+
+    /// A named snapshot went, or the newest state is another: how much is kept is
+    /// not known any more, and it is worth a look.
+    pub fn forget_kept(&self) {
+        self.pressure.kept.store(0, Ordering::Relaxed);
+        self.notify_background();
+    }
+
+    /// About how many bytes the trees of some roots take.
+    fn bytes_of<'r>(&self, roots: impl Iterator<Item = &'r NamespaceRoot>) -> u64 {
+        let node = u64::from(self.shape.node_bytes);
         let (mut documents, mut nodes) = (0, 0);
         for root in roots {
             documents += root.document_bytes;

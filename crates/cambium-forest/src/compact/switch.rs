@@ -59,6 +59,7 @@ impl Core {
         }
         compaction.named = true;
         self.point_to(&mut maintenance, &database, offset)?;
+        self.note_kept(&header, compaction.kept);
         maintenance.header = header;
         maintenance.sealed_at = None;
         writer.unsynced = false;

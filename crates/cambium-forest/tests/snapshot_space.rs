@@ -1,0 +1,94 @@
+//! What named snapshots keep is no stale space: it starts no compaction that
+//! would only carry it over once more, and comes back when the snapshot goes.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+use std::path::Path;
+use std::sync::Arc;
+
+use cambium_api::{CompactOptions, Durability, Engine, EngineKind, KeyRange, OptionValues};
+use cambium_forest::Forest;
+use cambium_io::{Environment, StepOutcome};
+
+const MIB: u64 = 1 << 20;
+
+fn store() -> Arc<dyn Engine> {
+    let options = OptionValues::from([
+        // So that the index knows soon what was deleted.
+        ("write_buffer_entries", "64"),
+        ("preallocate_bytes", "65536"),
+        ("compaction_threshold", "50"),
+        ("compaction_least_bytes", "65536"),
+    ]);
+    let environment = Environment::memory();
+    let store = Forest
+        .create(&environment, Path::new("/s"), &options)
+        .unwrap();
+    // 8 MiB under a snapshot, and all of it deleted.
+    fill(&*store, 0..1024);
+    store.create_named_snapshot("full").unwrap();
+    let all = KeyRange::all();
+    store.delete_range(all, Durability::Written).unwrap();
+    store
+}
+
+/// Puts 8 KiB a key, the background at work in between.
+fn fill(store: &dyn Engine, keys: impl Iterator<Item = u32>) {
+    for key in keys {
+        let value = vec![key as u8; 8 << 10];
+        store
+            .put(&key.to_be_bytes(), &value, Durability::Written)
+            .unwrap();
+        while store.step(MIB).unwrap() == StepOutcome::Again {}
+    }
+}
+
+fn number(store: &dyn Engine, name: &str) -> u64 {
+    store.stats().unwrap().number(name).unwrap()
+}
+
+#[test]
+fn a_snapshot_is_not_carried_over_again_and_again() {
+    let store = store();
+    // 6 MiB more, always the same few keys: less than what is kept.
+    fill(&*store, (0..768).map(|round| 5000 + round % 16));
+    assert_eq!(number(&*store, "compactions"), 0);
+    assert!(number(&*store, "snapshot_bytes") >= 7 * MIB);
+    let (stale, file) = (
+        number(&*store, "stale_bytes"),
+        number(&*store, "file_bytes"),
+    );
+    assert!(stale < file / 2, "{stale} of {file}");
+    // More than is kept: now half of the file is stale.
+    fill(&*store, (0..1100).map(|round| 5000 + round % 16));
+    assert_eq!(number(&*store, "compactions"), 1);
+    // The compaction has seen how much only the snapshot reaches.
+    let kept = number(&*store, "snapshot_bytes");
+    assert!((8 * MIB..9 * MIB).contains(&kept), "{kept}");
+    store.rollback("full").unwrap();
+    assert_eq!(store.get(&7u32.to_be_bytes()).unwrap().unwrap().len(), 8192);
+}
+
+#[test]
+fn the_space_of_a_snapshot_is_stale_when_it_is_gone() {
+    let store = store();
+    fill(&*store, 5000..5016);
+    assert_eq!(number(&*store, "compactions"), 0);
+    store.drop_named_snapshot("full").unwrap();
+    assert_eq!(number(&*store, "snapshot_bytes"), 0);
+    assert!(number(&*store, "stale_bytes") > 7 * MIB);
+    fill(&*store, 5000..5001);
+    assert_eq!(number(&*store, "compactions"), 1);
+    assert!(number(&*store, "file_bytes") < MIB);
+}
+
+#[test]
+fn two_snapshots_of_the_same_state_count_once() {
+    let store = store();
+    store.rollback("full").unwrap();
+    store.create_named_snapshot("again").unwrap();
+    store.compact(&CompactOptions::default(), &()).unwrap();
+    // All but their own trees is what the newest state has.
+    assert!(number(&*store, "snapshot_bytes") < MIB / 2);
+    assert!(number(&*store, "stale_bytes") < MIB);
+}
