@@ -167,9 +167,8 @@ fn check_contents(
     report: &mut CheckReport,
     progress: &dyn ProgressSink,
 ) -> Result<()> {
-    let pin = core.pin()?;
+    let (pin, snapshots) = core.pin_with_snapshots()?;
     let view = pin.view.clone();
-    let snapshots = lock(&core.maintenance).header.snapshots.clone();
     let before = report.findings.len();
     let mut seen: HashSet<DocumentAddress> = HashSet::new();
     let kept = snapshots.iter().flat_map(|snapshot| {
@@ -269,4 +268,36 @@ fn check_root(
         take(report, database.damage(offset, what))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+    use super::*;
+
+    /// A compaction puts file and named snapshots into another file under the
+    /// maintenance lock: who took the one before it and the other behind it
+    /// would look for the snapshots' roots in the wrong file.
+    #[test]
+    fn a_check_takes_file_and_snapshots_at_one_moment() {
+        let environment = Environment::memory();
+        let none = OptionValues::default();
+        let core = crate::open::create(&environment, Path::new("/store"), &none).unwrap();
+        let (began, begun) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let maintenance = lock(&core.maintenance);
+            let checking = scope.spawn(|| {
+                began.send(()).unwrap();
+                check_open_store(&core, &()).unwrap()
+            });
+            begun.recv().unwrap();
+            for _ in 0..10_000 {
+                std::thread::yield_now();
+                assert!(lock(&core.pins).is_empty(), "it took the file already");
+            }
+            drop(maintenance);
+            assert!(checking.join().unwrap().is_sound());
+        });
+    }
 }

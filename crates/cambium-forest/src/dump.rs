@@ -11,7 +11,7 @@ use cambium_io::{Environment, LockMode};
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 use cambium_storage::superblock;
 
-use crate::core::{Core, lock};
+use crate::core::Core;
 use crate::database::Database;
 use crate::document::DOCUMENT_ALIGNMENT;
 use crate::format::{FLAG_MOVED, FLAG_RECOVERED, FORMAT_VERSION, Root, kind, namespace_and_key};
@@ -38,7 +38,7 @@ fn shape_words(shape: &Shape) -> String {
 /// Writes header, namespaces and tries of an open store.
 pub(crate) fn dump(core: &Arc<Core>, to: &mut dyn Write) -> Result<()> {
     core.check_open()?;
-    let pin = core.pin()?;
+    let (pin, snapshots) = core.pin_with_snapshots()?;
     let view = &pin.view;
     let mut line = |text: String| writeln!(to, "{text}").map_err(write_failed);
     line(format!(
@@ -56,7 +56,7 @@ pub(crate) fn dump(core: &Arc<Core>, to: &mut dyn Write) -> Result<()> {
     for buffer in view.buffers() {
         line(format!("write buffer: {} writes", buffer.len()))?;
     }
-    for snapshot in &lock(&core.maintenance).header.snapshots {
+    for snapshot in &snapshots {
         line(format!(
             "snapshot {:?} at write {}",
             snapshot.name, snapshot.sequence

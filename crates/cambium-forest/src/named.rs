@@ -17,7 +17,7 @@ use cambium_base::{Error, Result, SequenceNumber};
 use crate::core::{Core, Maintenance, lock};
 use crate::flush::SealPoint;
 use crate::format::{DatabaseHeader, NamedSnapshot};
-use crate::view::{Roots, View};
+use crate::view::{Pin, Roots, View};
 use crate::write::MAX_NAME_BYTES;
 
 impl Core {
@@ -81,6 +81,13 @@ impl Core {
         Ok(snapshots
             .map(|snapshot| (snapshot.name.clone(), SequenceNumber(snapshot.sequence)))
             .collect())
+    }
+
+    /// What is visible now, and the named snapshots whose roots lie in the same
+    /// file: a compaction puts both into another one, under this lock.
+    pub fn pin_with_snapshots(self: &Arc<Self>) -> Result<(Pin, Vec<NamedSnapshot>)> {
+        let maintenance = lock(&self.maintenance);
+        Ok((self.pin()?, maintenance.header.snapshots.clone()))
     }
 
     /// Lets a kept state go, durably.
