@@ -30,11 +30,34 @@ use crate::buffer::Buffer;
 use crate::core::{Core, Maintenance, lock};
 use crate::database::Database;
 use crate::document::DocumentAddress;
-use crate::format::{DatabaseHeader, NamespaceRoot, header_record};
+use crate::format::{DatabaseHeader, NamespaceRoot, Root, header_record};
 use crate::index::{Change, Keys};
 use crate::nodes::NodeRuns;
 use crate::seeded_bug::SeededBug;
 use crate::view::{Roots, View};
+
+/// How many copies of a header are appended: two where replay from the header
+/// before it does not lead to the same state, so that a damaged copy undoes
+/// nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Copies {
+    /// A flush or a close: replay does as well.
+    One,
+    /// A rollback, named snapshots that came or went, a compaction's first
+    /// header, the mark of a recovery's cut.
+    Two,
+}
+
+/// A header that was appended, not yet synced.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Appended {
+    /// Where it, or its last copy, lies.
+    pub offset: u64,
+    /// The header that leads to the same state, as the superblock names it.
+    pub spare: u64,
+    /// Every write up to here lies before it.
+    pub sequence: u64,
+}
 
 /// Where a buffer was sealed.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +68,15 @@ pub(crate) struct SealPoint {
     pub replay_from: u64,
     /// The session of what follows.
     pub session: u32,
+}
+
+impl Root {
+    /// Makes a header the newest, once it is synced with all before it.
+    pub(crate) fn name(&mut self, appended: &Appended) {
+        self.header = appended.offset;
+        self.spare_header = appended.spare;
+        self.synced_through = self.synced_through.max(appended.sequence);
+    }
 }
 
 impl Core {
@@ -83,7 +115,7 @@ impl Core {
             replay_session: point.session,
             ..maintenance.header.clone()
         };
-        self.publish(maintenance, &view.database, header, &roots)?;
+        self.publish(maintenance, &view.database, header, &roots, Copies::One)?;
         let roots = Arc::new(roots);
         {
             let _writer = lock(&self.writer);
@@ -255,8 +287,9 @@ impl Core {
         database: &Database,
         header: DatabaseHeader,
         roots: &Roots,
+        copies: Copies,
     ) -> Result<()> {
-        let (header, offset) = {
+        let (header, appended) = {
             let writer = lock(&self.writer);
             let header = self.complete(header, maintenance, roots, writer.next_namespace);
             let record = header_record(
@@ -265,12 +298,12 @@ impl Core {
                 writer.session,
                 false,
             );
-            let offset = self.append_header(database, &header, &record)?;
-            (header, offset)
+            let appended = self.append_header(database, &header, &record, copies)?;
+            (header, appended)
         };
         self.sync_header(database)?;
         let before = maintenance.root;
-        maintenance.root.header = offset;
+        maintenance.root.name(&appended);
         let payload = maintenance.root.encode();
         if let Err(error) = maintenance.superblock.write(&payload) {
             maintenance.root = before;
@@ -320,28 +353,37 @@ impl Core {
         header
     }
 
-    /// Appends a header at a block of its own and hands it over. Called under
-    /// the writer lock.
+    /// Appends a header at a block of its own, or two copies of it, and hands
+    /// them over. Called under the writer lock.
     pub fn append_header(
         &self,
         database: &Database,
         header: &DatabaseHeader,
         record: &cambium_storage::record::RecordHeader,
-    ) -> Result<u64> {
+        copies: Copies,
+    ) -> Result<Appended> {
         let mut header = header.clone();
         let block = database.log.geometry().block;
         if self.has_bug(SeededBug::ReplayFromHeader) {
             header.replay_from = database.log.end().next_multiple_of(block);
         }
         // This header and the superblock that will point to it count too.
-        let bytes = header.encode().len() as u64 + block;
+        let count = if copies == Copies::Two { 2 } else { 1 };
+        let bytes = count * header.encode().len() as u64 + block;
         header.traffic.headers += bytes;
         let payload = header.encode();
-        database.check_room(payload.len() as u64 + 2 * block)?;
-        database.log.reserve(payload.len() as u64 + 2 * block)?;
+        let most = count * (payload.len() as u64 + 2 * block);
+        database.check_room(most)?;
+        database.log.reserve(most)?;
         let end = database.log.end();
-        database.log.pad_to_block();
-        let offset = database.log.append(record, &[&payload]);
+        let (mut offset, mut spare) = (0, header.previous);
+        for copy in 0..count {
+            if copy > 0 {
+                spare = offset;
+            }
+            database.log.pad_to_block();
+            offset = database.log.append(record, &[&payload]);
+        }
         database.log.pad_to_block();
         if let Err(error) = database.log.flush() {
             if error.is_no_space() && database.log.cut_back(end).is_ok() {
@@ -352,7 +394,11 @@ impl Core {
         self.counters
             .header_bytes
             .fetch_add(bytes, Ordering::Relaxed);
-        Ok(offset)
+        Ok(Appended {
+            offset,
+            spare,
+            sequence: record.sequence.0,
+        })
     }
 
     /// The active buffer is full: wakes the background, or does the work here

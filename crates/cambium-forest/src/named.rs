@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use cambium_base::{Error, Result, SequenceNumber};
 
 use crate::core::{Core, Maintenance, lock};
-use crate::flush::SealPoint;
+use crate::flush::{Copies, SealPoint};
 use crate::format::{DatabaseHeader, NamedSnapshot};
 use crate::view::{Pin, Roots, View};
 use crate::write::MAX_NAME_BYTES;
@@ -114,7 +114,8 @@ impl Core {
             snapshots,
             ..maintenance.header.clone()
         };
-        self.publish(maintenance, &view.database, header, &view.roots)
+        let (database, roots) = (&view.database, &view.roots);
+        self.publish(maintenance, database, header, roots, Copies::Two)
     }
 
     /// Brings the store back to a kept state.
@@ -177,10 +178,10 @@ impl Core {
             writer.session,
             false,
         );
-        let offset = self.append_header(&view.database, &header, &record)?;
+        let appended = self.append_header(&view.database, &header, &record, Copies::Two)?;
         self.sync_header(&view.database)?;
         let before = maintenance.root;
-        maintenance.root.header = offset;
+        maintenance.root.name(&appended);
         // Both copies: losing one later must not bring back what was undone.
         let payload = maintenance.root.encode();
         if let Err(error) = maintenance.superblock.write_both(&payload) {

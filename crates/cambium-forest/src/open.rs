@@ -31,7 +31,7 @@ use crate::format::{
 };
 use crate::index::Index;
 use crate::options::{ENGINE, OPTIONS, Shape, Tuning};
-use crate::recovery::{FoundHeader, header_at, header_before};
+use crate::recovery::{FoundHeader, header_at};
 use crate::view::{Roots, View};
 
 /// The lock file's name.
@@ -124,6 +124,9 @@ fn begin_file(home: &Home, file: FileRef, shape: &Shape, tuning: &Tuning) -> Res
         end: database.log.end(),
         session: 0,
         clean: true,
+        spare_header: 0,
+        synced_through: 0,
+        shape: Some(*shape),
     };
     Ok(FirstFile {
         database,
@@ -191,11 +194,13 @@ pub(crate) fn attach(
     };
     let end = root.clean.then_some(root.end);
     let database = Database::open(&home, root.file, &tuning, end)?;
+    root.shape = Some(database.shape);
     let (offset, record, header) = newest_header(&database, &root)?;
     if offset != root.header {
         // What follows the older header is replayed instead.
         root.clean = false;
         root.header = offset;
+        root.spare_header = 0;
     }
     let maintenance = Maintenance {
         root,
@@ -222,18 +227,22 @@ pub(crate) fn attach(
     ))
 }
 
-/// The header that the superblock names, or the last sound one before it.
+/// The header that the superblock names, or the one that leads to the same
+/// state. Any other may lack a rollback or a named snapshot.
 fn newest_header(database: &Database, root: &Root) -> Result<FoundHeader> {
-    let damaged = || {
-        database.damage(
-            root.header,
-            "the newest database header does not match its checksum, and there is none before it",
-        )
-    };
     if let Some(found) = header_at(database, root.header)? {
         return Ok(found);
     }
-    header_before(database, root.header)?.ok_or_else(damaged)
+    let spare = match root.spare_header {
+        0 => None,
+        offset => header_at(database, offset)?,
+    };
+    spare.ok_or_else(|| {
+        database.damage(
+            root.header,
+            "the newest database header does not match its checksum, and there is no other that leads to the same state",
+        )
+    })
 }
 
 /// The marker of a `forest` store of a version this program reads.

@@ -23,8 +23,11 @@
 //! written. A crash in 4 to 6 leaves the old header; the next recovery reads the
 //! same log and comes to the same cut.
 //!
-//! A header that is damaged does not cost anything: the one before it is found
-//! from there backwards, by looking at block boundaries, and more is replayed.
+//! A header that is damaged does not cost anything: the superblock names another
+//! that leads to the same state. For a flush that is the header before it, from
+//! which more is replayed; a header that says what no replay brings back (a
+//! rollback, named snapshots, a compaction's first, the mark of a recovery) has a
+//! copy of its own.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -39,6 +42,7 @@ use crate::buffer::{Insert, KeptMoments, Version};
 use crate::core::{Core, Maintenance, lock};
 use crate::database::Database;
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
+use crate::flush::Copies;
 use crate::format::{FLAG_RECOVERED, header_record, kind, namespace_and_key};
 use crate::seeded_bug::SeededBug;
 
@@ -113,6 +117,8 @@ pub(crate) struct Accepted {
     pub promised: u64,
     /// The log goes on behind this.
     pub end: u64,
+    /// The last recovery that was met: its cut, and where numbering went on.
+    recovered: Option<(u64, u64)>,
 }
 
 impl Core {
@@ -200,7 +206,10 @@ impl Core {
         let header = &maintenance.header;
         let mut accepted = Accepted {
             cut: header.sequence,
-            promised: tail.synced_through.max(header.sequence),
+            promised: tail
+                .synced_through
+                .max(header.sequence)
+                .max(maintenance.root.synced_through),
             end: header.replay_from.max(maintenance.header_end),
             ..Accepted::default()
         };
@@ -215,6 +224,11 @@ impl Core {
             let Some((cut, base)) = part.ended else {
                 continue;
             };
+            // The other copy of that header.
+            if part.found.is_empty() && accepted.recovered == part.ended {
+                continue;
+            }
+            accepted.recovered = part.ended;
             // That recovery made everything up to its cut durable.
             if accepted.cut != cut && !self.has_bug(SeededBug::TornTailKept) {
                 return Err(database.damage(
@@ -333,19 +347,19 @@ impl Core {
             true => accepted.cut,
             false => (accepted.cut / SEQUENCE_EPOCH + 1) * SEQUENCE_EPOCH,
         };
-        let (header, offset) = {
+        let (header, appended) = {
             let mut writer = lock(&self.writer);
             let mut header = maintenance.header.clone();
             header.previous = maintenance.root.header;
             header.rolled_back_to = None;
             let record = header_record(base, accepted.cut, writer.session, true);
-            let offset = self.append_header(database, &header, &record)?;
+            let appended = self.append_header(database, &header, &record, Copies::Two)?;
             writer.next_sequence = base + 1;
             writer.synced_through = base;
-            (header, offset)
+            (header, appended)
         };
         self.sync_header(database)?;
-        maintenance.root.header = offset;
+        maintenance.root.name(&appended);
         maintenance.header = header;
         let payload = maintenance.root.encode();
         maintenance
@@ -481,7 +495,7 @@ pub(crate) fn header_at(database: &Database, offset: u64) -> Result<Option<Found
 }
 
 /// The last sound header before an offset, looked for block by block from
-/// there to the file's start.
+/// there to the file's start: for repair, which does not know what it said.
 pub(crate) fn header_before(database: &Database, offset: u64) -> Result<Option<FoundHeader>> {
     let geometry = database.log.geometry();
     let mut block = offset / geometry.block * geometry.block;

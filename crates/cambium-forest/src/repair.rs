@@ -26,6 +26,7 @@ use cambium_storage::superblock::{self, Superblock};
 use crate::core::{Core, Maintenance, lock};
 use crate::database::{Database, Home};
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
+use crate::flush::Copies;
 use crate::format::{
     self, DatabaseHeader, FLAG_MOVED, FORMAT_VERSION, FileRef, MAGIC, NamespaceRoot, Root,
     document_auxiliary, header_record, kind, namespace_and_key,
@@ -316,6 +317,7 @@ impl Repair<'_> {
             file,
             next_file: number.0 + 1,
             session,
+            shape: Some(shape),
             ..Root::default()
         };
         let header = DatabaseHeader {
@@ -509,10 +511,10 @@ fn publish(
     let mut header = core.complete(header, &maintenance, &roots, next_namespace);
     header.previous = 0;
     let record = header_record(sequence, sequence, maintenance.root.session, false);
-    let offset = core.append_header(database, &header, &record)?;
+    let appended = core.append_header(database, &header, &record, Copies::Two)?;
     core.sync_header(database)?;
     core.environment.file_system.sync_directory(&core.path)?;
-    maintenance.root.header = offset;
+    maintenance.root.name(&appended);
     maintenance.root.end = database.log.end();
     maintenance.root.clean = true;
     let payload = maintenance.root.encode();

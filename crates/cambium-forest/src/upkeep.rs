@@ -7,6 +7,7 @@ use cambium_base::{Error, Result};
 use cambium_io::StepOutcome;
 
 use crate::core::{Core, Maintenance, lock};
+use crate::flush::Copies;
 use crate::format::DatabaseHeader;
 
 impl Core {
@@ -76,7 +77,8 @@ impl Core {
                 ..maintenance.header.clone()
             };
             self.sync_through(&view.database, sequence)?;
-            self.publish(maintenance, &view.database, header, &view.roots)?;
+            let (database, roots) = (&view.database, &view.roots);
+            self.publish(maintenance, database, header, roots, Copies::One)?;
         }
         let before = maintenance.root;
         maintenance.root.clean = true;

@@ -13,7 +13,8 @@ use cambium_base::checksum::ChecksumSeed;
 use cambium_forest::Forest;
 use cambium_forest::document::DocumentAddress;
 use cambium_forest::format::{
-    DatabaseHeader, MAGIC, Root, check_node, kind, namespace_and_key, seal_node,
+    DatabaseHeader, FORMAT_VERSION, MAGIC, ROOT_BYTES, Root, check_node, kind, namespace_and_key,
+    seal_node,
 };
 use cambium_forest::options::Shape;
 use cambium_index::NodeAddress;
@@ -166,7 +167,7 @@ fn walk(store: &dyn Reader, direction: Direction) {
 fn nodes_of_any_content_behind_a_matching_checksum_end_in_an_answer() {
     let (disk, file) = victim();
     let handle = disk.open(&file, OpenOptions::READ).unwrap();
-    let header = FileHeader::read(&*handle, MAGIC, 1).unwrap();
+    let header = FileHeader::read(&*handle, MAGIC, FORMAT_VERSION).unwrap();
     let seed = ChecksumSeed::new(&header.identity);
     let bytes = disk.contents(&file).unwrap();
     let nodes: Vec<u64> = (0..(bytes.len() / NODE) as u64)
@@ -202,7 +203,7 @@ fn nodes_of_any_content_behind_a_matching_checksum_end_in_an_answer() {
 fn records_of_any_content_behind_a_matching_checksum_end_in_an_answer() {
     let (disk, file) = victim();
     let handle = disk.open(&file, OpenOptions::READ).unwrap();
-    let header = FileHeader::read(&*handle, MAGIC, 1).unwrap();
+    let header = FileHeader::read(&*handle, MAGIC, FORMAT_VERSION).unwrap();
     let seed = ChecksumSeed::new(&header.identity);
     let bytes = disk.contents(&file).unwrap();
     let records: Vec<(u64, RecordHeader)> = (512..bytes.len() as u64)
@@ -260,10 +261,11 @@ fn records_of_any_content_behind_a_matching_checksum_end_in_an_answer() {
 fn unclose(disk: &SimulatedDisk, path: &Path) {
     use cambium_base::checksum::{crc32c, crc32c_append};
     let mut bytes = disk.contents(path).unwrap();
-    let mut root = Root::decode(&bytes[48..96]).unwrap();
+    let payload = 48..48 + ROOT_BYTES;
+    let mut root = Root::decode(&bytes[payload.clone()]).unwrap();
     root.clean = false;
-    bytes[48..96].copy_from_slice(&root.encode());
-    let payload = crc32c_append(crc32c(&bytes[16..24]), &bytes[48..96]);
+    bytes[payload.clone()].copy_from_slice(&root.encode());
+    let payload = crc32c_append(crc32c(&bytes[16..24]), &bytes[payload]);
     bytes[40..44].copy_from_slice(&payload.to_le_bytes());
     let header = crc32c(&bytes[..44]);
     bytes[44..48].copy_from_slice(&header.to_le_bytes());

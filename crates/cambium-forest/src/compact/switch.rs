@@ -12,6 +12,7 @@ use cambium_base::{Error, Result};
 use super::Compaction;
 use crate::core::{Core, Maintenance, Writer, lock};
 use crate::database::Database;
+use crate::flush::{Appended, Copies};
 use crate::format::{DatabaseHeader, NamedSnapshot, header_record};
 use crate::seeded_bug::SeededBug;
 use crate::view::{Roots, View};
@@ -49,7 +50,7 @@ impl Core {
         let mut header = self.complete(header, &maintenance, &roots, writer.next_namespace);
         header.previous = 0;
         let record = header_record(roots.sequence, roots.sequence, writer.session, false);
-        let offset = self.append_header(&database, &header, &record)?;
+        let appended = self.append_header(&database, &header, &record, Copies::Two)?;
         // Documents, nodes and header together: nothing names any of them yet.
         if !self.has_bug(SeededBug::CompactionUnsynced) {
             self.sync_header(&database)?;
@@ -58,7 +59,7 @@ impl Core {
             self.environment.file_system.remove(old.database.path())?;
         }
         compaction.named = true;
-        self.point_to(&mut maintenance, &database, offset)?;
+        self.point_to(&mut maintenance, &database, &appended)?;
         self.note_kept(&header, compaction.kept);
         maintenance.header = header;
         maintenance.sealed_at = None;
@@ -108,10 +109,10 @@ impl Core {
         &self,
         maintenance: &mut Maintenance,
         database: &Database,
-        offset: u64,
+        appended: &Appended,
     ) -> Result<()> {
         maintenance.root.file = database.file;
-        maintenance.root.header = offset;
+        maintenance.root.name(appended);
         let payload = maintenance.root.encode();
         // Both copies: an older one must not bring the old file back. After a
         // failure nobody knows which file the next open takes: no more writes.

@@ -1,5 +1,5 @@
 //! The superblock's payload: which database file counts, and where in it to
-//! begin. Its bytes are [`ROOT_LAYOUT`].
+//! begin. Its bytes are [`ROOT_LAYOUT`]; format 1 ended before `spare_header`.
 
 use cambium_base::FileNumber;
 use cambium_base::coding::Decoder;
@@ -7,9 +7,12 @@ use cambium_base::layout::Layout;
 
 use super::{FileRef, MOST_COUNTED, field};
 use crate::document::OFFSET_LIMIT;
+use crate::options::Shape;
 
 /// Bytes of the superblock's payload.
-pub const ROOT_BYTES: usize = 48;
+pub const ROOT_BYTES: usize = 80;
+/// The same in format 1.
+const FORMAT_1_BYTES: usize = 48;
 
 /// The superblock's payload.
 pub const ROOT_LAYOUT: Layout = Layout {
@@ -38,6 +41,26 @@ pub const ROOT_LAYOUT: Layout = Layout {
             "clean",
             "1 if the store was closed: nothing is to be replayed",
         ),
+        field(
+            48,
+            8,
+            "spare_header",
+            "offset of a header that leads to the same state, should the newest be damaged: the one before a flush, with what follows it replayed, or another copy; 0 if none",
+        ),
+        field(
+            56,
+            8,
+            "synced_through",
+            "writes up to here were durable when this was written: one that is missing is damage",
+        ),
+        field(
+            64,
+            8,
+            "shape",
+            "the first parameter of the database file's header, should that be damaged; 0 if not known",
+        ),
+        field(72, 4, "block_bytes", "the same of its `block_bytes`"),
+        field(76, 4, "zero", "zero"),
     ],
     size: ROOT_BYTES,
 }
@@ -58,6 +81,12 @@ pub struct Root {
     pub session: u32,
     /// The store was closed.
     pub clean: bool,
+    /// A header that leads to the same state as the newest; 0 if none is known.
+    pub spare_header: u64,
+    /// Writes up to here are durable.
+    pub synced_through: u64,
+    /// The database file's shape, if known.
+    pub shape: Option<Shape>,
 }
 
 impl Root {
@@ -77,13 +106,21 @@ impl Root {
         for number in [self.session, u32::from(self.clean)] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
+        let shape = self.shape.map_or(0, |shape| shape.pack());
+        for number in [self.spare_header, self.synced_through, shape] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        let block_bytes = self.shape.map_or(0, |shape| shape.block_bytes);
+        for number in [block_bytes, 0] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
         bytes
     }
 
     /// Reads a payload back; `None` for what no root encodes to.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut decoder = Decoder::new(bytes);
-        let root = Root {
+        let mut root = Root {
             file: FileRef {
                 number: FileNumber(decoder.u64()?),
                 salt: decoder.u64()?,
@@ -93,11 +130,23 @@ impl Root {
             end: decoder.u64()?,
             session: decoder.u32()?,
             clean: decoder.u32()? == 1,
+            ..Root::default()
         };
-        let offsets = [root.header, root.end];
+        if bytes.len() != FORMAT_1_BYTES {
+            root.spare_header = decoder.u64()?;
+            root.synced_through = decoder.u64()?;
+            let (shape, block_bytes) = (decoder.u64()?, decoder.u32()?);
+            root.shape = Shape::unpack(shape, block_bytes);
+            let known = root.shape.is_some() || (shape, block_bytes) == (0, 0);
+            if !known || decoder.u32()? != 0 {
+                return None;
+            }
+        }
+        let offsets = [root.header, root.end, root.spare_header];
         let possible = offsets.iter().all(|&offset| offset < OFFSET_LIMIT)
             && root.file.number.0 < MOST_COUNTED
             && root.next_file < MOST_COUNTED
+            && root.synced_through < MOST_COUNTED
             && root.session < u32::MAX;
         (decoder.remaining() == 0 && possible).then_some(root)
     }
@@ -113,11 +162,22 @@ mod tests {
             header: 4096,
             session: 3,
             clean: true,
+            spare_header: 512,
+            synced_through: 9,
+            shape: Shape::unpack(4096 | 8 << 32, 4096),
             ..Root::default()
         };
+        assert!(root.shape.is_some());
         let bytes = root.encode();
         assert_eq!(bytes.len(), ROOT_BYTES);
         assert_eq!(Root::decode(&bytes), Some(root));
         assert_eq!(Root::decode(&bytes[1..]), None);
+        let older = Root {
+            spare_header: 0,
+            synced_through: 0,
+            shape: None,
+            ..root
+        };
+        assert_eq!(Root::decode(&bytes[..FORMAT_1_BYTES]), Some(older));
     }
 }
