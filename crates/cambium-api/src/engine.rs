@@ -307,6 +307,14 @@ pub trait EngineKind: Send + Sync {
     /// Every option.
     fn options(&self) -> &'static [OptionSpec];
 
+    /// True for names that this engine gives to files in a store's folder, and no
+    /// other engine does: where a store's marker is damaged, a repair learns from
+    /// them whose it is.
+    fn owns_file(&self, name: &str) -> bool {
+        _ = name;
+        false
+    }
+
     /// Makes a store in a folder that is empty or not there yet, durable when
     /// it returns, and opens it.
     fn create(

@@ -14,14 +14,15 @@ use std::sync::Arc;
 use cambium_api::{
     CheckReport, Direction, Finding, FindingKind, KeyRange, OptionValues, Progress, ProgressSink,
 };
-use cambium_base::{Error, Result};
+use cambium_base::{Error, Result, StoreId};
 use cambium_io::{Environment, LockMode};
+use cambium_storage::file_header::FileHeader;
 use cambium_storage::superblock;
 
 use crate::core::{Core, lock};
 use crate::cursor::EntryCursor;
 use crate::document::DocumentAddress;
-use crate::format::{FORMAT_VERSION, Root};
+use crate::format::{FORMAT_VERSION, MAGIC, Root};
 use crate::nodes::Nodes;
 use crate::open::{LOCK_NAME, attach, read_marker};
 use crate::options::Tuning;
@@ -34,17 +35,27 @@ pub(crate) fn check(
     path: &Path,
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
+    let marker = read_marker(&*environment.file_system, path)?;
+    check_store(environment, path, marker.store, progress)
+}
+
+/// The same for a store whose id is known, whatever its marker says.
+pub(crate) fn check_store(
+    environment: &Environment,
+    path: &Path,
+    store: StoreId,
+    progress: &dyn ProgressSink,
+) -> Result<CheckReport> {
     let file_system = &*environment.file_system;
-    let marker = read_marker(file_system, path)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Shared)?;
     let mut report = CheckReport::default();
     let tuning = Tuning::take(OptionValues::default().set("cache_bytes", "0"))?;
-    let content = superblock::read(file_system, path, &marker.store, FORMAT_VERSION);
+    let content = superblock::read(file_system, path, &store, FORMAT_VERSION);
     let mut named = None;
     let attached = content.and_then(|content| {
         note_other_copy(&mut report, content.other_copy.as_ref());
         named = Root::decode(&content.payload).map(|root| (root.header, root.clean));
-        attach(environment, path, marker.store, tuning, (held, false))
+        attach(environment, path, store, tuning, (held, false))
     });
     let core = match attached {
         Ok(core) => core,
@@ -54,12 +65,15 @@ pub(crate) fn check(
         }
     };
     let view = core.view.load_full();
+    if let Err(error) = FileHeader::read(&**view.database.log.file(), MAGIC, FORMAT_VERSION) {
+        take(&mut report, error)?;
+    }
     let (header, clean) = {
         let maintenance = lock(&core.maintenance);
         (maintenance.root.header, maintenance.root.clean)
     };
     if let Some((wanted, _)) = named.filter(|&(wanted, _)| wanted != header) {
-        let what = "the newest database header is damaged; the next open goes on from the one before it and replays what follows";
+        let what = "the newest database header is damaged; the next open goes on from its spare, and replays what follows";
         take(&mut report, view.database.damage(wanted, what))?;
     }
     if !clean {

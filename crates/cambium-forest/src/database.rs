@@ -122,8 +122,15 @@ impl Database {
     }
 
     /// Opens a file that is there; its log goes on at `end`, or behind the
-    /// whole file until recovery knows better.
-    pub fn open(home: &Home, file: FileRef, tuning: &Tuning, end: Option<u64>) -> Result<Database> {
+    /// whole file until recovery knows better. With a shape known from elsewhere
+    /// the file's first block may be damaged.
+    pub fn open(
+        home: &Home,
+        file: FileRef,
+        tuning: &Tuning,
+        end: Option<u64>,
+        shape: Option<Shape>,
+    ) -> Result<Database> {
         let path = format::database_path(&home.folder, file.number);
         let access = if home.writable {
             OpenOptions::WRITE
@@ -133,9 +140,14 @@ impl Database {
         let handles = Handles::open(home, &path, access, tuning)?;
         let handle = &handles.file;
         let identity = home.identity(file);
-        let header = FileHeader::read(&**handle, MAGIC, FORMAT_VERSION)?;
-        header.check_identity(&path, &identity)?;
-        let shape = shape_of(&header, &path)?;
+        let read = FileHeader::read(&**handle, MAGIC, FORMAT_VERSION).and_then(|header| {
+            header.check_identity(&path, &identity)?;
+            shape_of(&header, &path)
+        });
+        let shape = match (read, shape) {
+            (Err(Error::Corruption { .. }), Some(shape)) => shape,
+            (read, _) => read?,
+        };
         let length = handle.length()?;
         let end = end.unwrap_or(length.max(shape.first_offset()));
         if length < end {

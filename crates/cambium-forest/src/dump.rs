@@ -121,7 +121,7 @@ pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write
         cache: environment.cache.clone(),
     };
     let tuning = Tuning::take(&mut OptionValues::default())?;
-    let database = Database::open(&home, root.file, &tuning, None)?;
+    let database = Database::open(&home, root.file, &tuning, None, root.shape)?;
     line(format!(
         "{}: {}, blocks of {}, {} bytes allocated",
         database.path().display(),

@@ -193,7 +193,9 @@ pub(crate) fn attach(
         cache: tuning.cache_of(environment),
     };
     let end = root.clean.then_some(root.end);
-    let database = Database::open(&home, root.file, &tuning, end)?;
+    // A check goes on without the file's first block; an opening does not.
+    let shape = root.shape.filter(|_| !writable);
+    let database = Database::open(&home, root.file, &tuning, end, shape)?;
     root.shape = Some(database.shape);
     let (offset, record, header) = newest_header(&database, &root)?;
     if offset != root.header {

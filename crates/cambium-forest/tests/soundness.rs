@@ -19,6 +19,8 @@ use cambium_io::simulated::SimulatedDisk;
 const PATH: &str = "/store";
 
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+/// A name, and what is done to a store.
+type Case = (&'static str, fn(&dyn Engine));
 
 const SMALL: [(&str, &str); 4] = [
     ("node_bytes", "512"),
@@ -79,14 +81,14 @@ fn root(disk: &SimulatedDisk) -> Root {
     let newest = copies
         .map(|copy| disk.contents(Path::new(copy)).unwrap())
         .into_iter()
-        .max_by_key(|bytes| bytes[16..24].to_vec().into_iter().rev().collect::<Vec<_>>())
+        .max_by_key(|bytes| u64::from_le_bytes(bytes[16..24].try_into().unwrap()))
         .unwrap();
     Root::decode(&newest[48..48 + ROOT_BYTES]).unwrap()
 }
 
 /// Ways to come to a newest header that tells what no replay brings back.
 fn telling() -> Vec<(&'static str, SimulatedDisk)> {
-    let cases: [(&str, fn(&dyn Engine)); 5] = [
+    let cases: [Case; 5] = [
         ("rollback", |store| {
             store.create_named_snapshot("kept").unwrap();
             for number in 0..50 {
@@ -171,4 +173,149 @@ fn replay_from_the_header_before_reaches_what_was_promised() {
     disk.replace_contents(&file, &bytes);
     assert!(!check(&disk).is_sound());
     assert!(matches!(open(&disk), Err(Error::Corruption { .. })));
+}
+
+fn repair(disk: &SimulatedDisk) -> CheckReport {
+    let environment = Environment::simulated(disk, 4);
+    Forest.repair(&environment, Path::new(PATH), &()).unwrap()
+}
+
+/// A small closed store with overwritten and deleted entries and several
+/// flushes; with a compaction that left a snapshot's documents without
+/// tombstones; with that snapshot, or without it.
+fn closed(compacted: bool, kept: bool) -> (SimulatedDisk, Entries) {
+    let disk = SimulatedDisk::new(5);
+    let store = create(&disk);
+    for number in 0..60 {
+        put(&*store, &format!("{number:02}"), "first");
+    }
+    store.create_named_snapshot("kept").unwrap();
+    for number in 0..30 {
+        put(&*store, &format!("{:02}", number * 2), "second");
+    }
+    store.delete(b"07", Durability::Written).unwrap();
+    if compacted {
+        store.compact(&CompactOptions::default(), &()).unwrap();
+        put(&*store, "late", "value");
+    }
+    if !kept {
+        store.drop_named_snapshot("kept").unwrap();
+    }
+    store.close().unwrap();
+    drop(store);
+    let entries = contents(&*open(&disk.fork()).unwrap());
+    (disk, entries)
+}
+
+/// Repairs, and holds the report against what is there then; answers whether it
+/// says that nothing was lost.
+fn repairs_honestly(disk: &SimulatedDisk, (expected, kept): (&Entries, bool), case: &str) -> bool {
+    let report = repair(disk);
+    assert!(check(disk).is_sound(), "{case}");
+    let store = open(disk).unwrap();
+    let whole = contents(&*store) == *expected && names(&*store).len() == usize::from(kept);
+    assert!(
+        whole || !report.is_sound(),
+        "{case}: lost without a word: {report:?}"
+    );
+    put(&*store, "again", "writable");
+    store.close().unwrap();
+    let put_away = disk
+        .files()
+        .iter()
+        .any(|path| path.to_string_lossy().ends_with(".forest.damaged"));
+    assert_eq!(put_away, !report.is_sound(), "{case}");
+    report.is_sound()
+}
+
+const KINDS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
+
+#[test]
+fn a_repair_of_a_cut_file_says_what_is_lost() {
+    for (compacted, kept) in KINDS {
+        let (disk, entries) = closed(compacted, kept);
+        let file = database_file(&disk);
+        let bytes = disk.contents(&file).unwrap();
+        for length in (1024..root(&disk).end as usize).step_by(211) {
+            let damaged = disk.fork();
+            damaged.replace_contents(&file, &bytes[..length]);
+            let case = format!("{compacted} {kept}, cut at {length}");
+            let sound = repairs_honestly(&damaged, (&entries, kept), &case);
+            // Behind the spare there may be nothing but what is made anew.
+            assert!(!sound || length as u64 > root(&disk).spare_header, "{case}");
+        }
+    }
+}
+
+#[test]
+fn a_repair_of_a_store_with_a_hole_says_what_is_lost() {
+    for (compacted, kept) in KINDS {
+        let (disk, entries) = closed(compacted, kept);
+        let file = database_file(&disk);
+        let bytes = disk.contents(&file).unwrap();
+        let (mut sound, mut cases) = (0, 0);
+        for at in (0..bytes.len()).step_by(149) {
+            for length in [1, 64, 512] {
+                let damaged = disk.fork();
+                let mut changed = bytes.clone();
+                let end = bytes.len().min(at + length);
+                match length {
+                    1 => changed[at] ^= 1 << (at % 8),
+                    _ => changed[at..end].fill(0),
+                }
+                damaged.replace_contents(&file, &changed);
+                let case = format!("{compacted} {kept}, {length} at {at}");
+                let whole = repairs_honestly(&damaged, (&entries, kept), &case);
+                sound += u32::from(whole);
+                cases += 1;
+            }
+        }
+        // Much of a file is not needed; what is, is missed.
+        assert!(sound > cases / 4 && sound < cases, "{sound} of {cases}");
+    }
+}
+
+/// What a compaction left out a repair must not bring back, though a snapshot
+/// kept its document: the log alone does not say that it was deleted.
+#[test]
+fn a_repair_brings_back_no_deleted_entry_that_a_snapshot_kept() {
+    let (disk, mut entries) = closed(true, true);
+    let file = database_file(&disk);
+    let bytes = disk.contents(&file).unwrap();
+    let at = bytes.windows(4).position(|part| part == b"late").unwrap();
+    disk.flip_bit(&file, at as u64, 1);
+    let report = repair(&disk);
+    assert!(!report.is_sound());
+    entries.retain(|(key, _)| key != b"late");
+    assert_eq!(contents(&*open(&disk).unwrap()), entries, "{report:?}");
+}
+
+#[test]
+fn a_store_without_its_marker_or_first_block_is_repaired() {
+    let (disk, entries) = closed(false, true);
+    let marker = Path::new("/store/CAMBIUM");
+    let file = database_file(&disk);
+    let length = disk.contents(marker).unwrap().len();
+    for at in 0..length {
+        let damaged = disk.fork();
+        damaged.flip_bit(marker, at as u64, 2);
+        let report = repair(&damaged);
+        assert!(report.is_sound(), "{at}: {report:?}");
+        let store = open(&damaged).unwrap();
+        assert_eq!(
+            (contents(&*store), names(&*store).len()),
+            (entries.clone(), 1)
+        );
+        // Nothing but the marker was touched.
+        assert_eq!(disk.contents(marker), damaged.contents(marker));
+        assert_eq!(disk.contents(&file), damaged.contents(&file));
+    }
+    for at in 0..96 {
+        let damaged = disk.fork();
+        damaged.flip_bit(&file, at, 2);
+        assert!(!check(&damaged).is_sound(), "{at}");
+        assert!(open(&damaged).is_err(), "{at}");
+        repair(&damaged);
+        assert_eq!(contents(&*open(&damaged).unwrap()), entries, "{at}");
+    }
 }

@@ -193,7 +193,11 @@ impl Options {
     /// As of [`Options::open`].
     pub fn repair(&self, path: impl AsRef<Path>) -> Result<CheckReport> {
         let path = path.as_ref();
-        let (kind, _) = self.kind_of(path)?;
+        let kind = match self.kind_of(path) {
+            Ok((kind, _)) => kind,
+            Err(damage @ Error::Corruption { .. }) => self.kind_by_files(path)?.ok_or(damage)?,
+            Err(error) => return Err(error),
+        };
         kind.repair(&self.environment, path, &*self.progress)
     }
 
@@ -217,6 +221,16 @@ impl Options {
     /// The engines that stores are looked up in.
     pub fn engines_used(&self) -> &Engines {
         &self.engines
+    }
+
+    /// The engine whose files lie in a folder with a damaged marker.
+    fn kind_by_files(&self, path: &Path) -> Result<Option<Arc<dyn EngineKind>>> {
+        let entries = self.environment.file_system.list(path)?;
+        let owner = self.engines.iter().find(|kind| {
+            let mut names = entries.iter().map(|entry| entry.name.to_string_lossy());
+            names.any(|name| kind.owns_file(&name))
+        });
+        Ok(owner.cloned())
     }
 
     fn kind_of(&self, path: &Path) -> Result<(Arc<dyn EngineKind>, Marker)> {

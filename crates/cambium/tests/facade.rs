@@ -78,6 +78,27 @@ fn an_added_engine_opens_the_stores_that_name_it() {
 }
 
 #[test]
+fn a_damaged_marker_is_made_anew_by_the_engine_whose_files_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Options::new().create(folder.path(), "forest").unwrap();
+    store.put("oak", "Quercus", Durability::Synced).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let marker = folder.path().join(MARKER_NAME);
+    let sound = std::fs::read(&marker).unwrap();
+    let mut damaged = sound.clone();
+    damaged[20] ^= 1;
+    std::fs::write(&marker, damaged).unwrap();
+    let opened = Options::new().open(folder.path());
+    assert!(matches!(opened, Err(Error::Corruption { .. })));
+    let report = Options::new().repair(folder.path()).unwrap();
+    assert!(report.is_sound(), "{report:?}");
+    assert_eq!(std::fs::read(&marker).unwrap(), sound);
+    let store = Options::new().open(folder.path()).unwrap();
+    assert_eq!(store.get("oak").unwrap().unwrap(), b"Quercus");
+}
+
+#[test]
 fn a_store_of_an_engine_that_is_not_there_names_it() {
     let folder = tempfile::tempdir().unwrap();
     mark(folder.path(), "stub", 3);

@@ -3,12 +3,25 @@
 //! The log is the truth: every write since the file was begun is in it, and a
 //! compaction begins a file with the live documents, each with the sequence number
 //! it was written with. So the whole log is scanned, stepping over damage block by
-//! block, and of each key the newest sound write counts. Nodes and headers are not
-//! needed, but for one thing: a header that a rollback wrote says which writes it
-//! undid. The outcome goes into a new file with a new index; then the old file goes.
+//! block ([`salvage`]). Where a header is sound that the superblock vouches for, the
+//! index it names then says of each key which of its writes counts, and whether
+//! anything is missing ([`judge`]); else the newest sound write counts, and headers
+//! that rollbacks wrote say which writes they undid. The outcome goes into a new
+//! file with a new index.
 //!
-//! Each loss is a finding. A batch of which a part is damaged is brought back in
-//! part; named snapshots are not kept.
+//! Each loss is a finding of damage: an entry that is gone or has an older value, a
+//! named snapshot (none is kept), and whatever cannot be known because the header,
+//! the superblock or the end of the file is gone. What was damaged and is made
+//! anew is a note. A batch of which a part is damaged is brought back in part.
+//!
+//! If anything was lost the old file stays, as `NNNNNN.forest.damaged`, which no
+//! store reads; else it goes.
+//!
+//! The marker `CAMBIUM` is made anew from the database file's first block, and that
+//! block's facts are in the superblock.
+
+mod judge;
+mod salvage;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,25 +29,27 @@ use std::sync::Arc;
 
 use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, ProgressSink};
 use cambium_base::{Error, FileNumber, Result, SequenceNumber};
-use cambium_io::{Environment, LockMode, OpenOptions};
+use cambium_io::{Environment, FileSystem, LockMode, OpenOptions};
 use cambium_storage::file_header::FileHeader;
-use cambium_storage::marker::Marker;
+use cambium_storage::marker::{Marker, write_marker};
 use cambium_storage::record::{RecordHeader, record_bytes};
-use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 use cambium_storage::superblock::{self, Superblock};
 
+use self::judge::{Judge, Verdict};
+use self::salvage::Salvaged;
 use crate::core::{Core, Maintenance, lock};
 use crate::database::{Database, Home};
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
 use crate::flush::Copies;
 use crate::format::{
     self, DatabaseHeader, FLAG_MOVED, FORMAT_VERSION, FileRef, MAGIC, NamespaceRoot, Root,
-    document_auxiliary, header_record, kind, namespace_and_key,
+    document_auxiliary, header_record, kind,
 };
 use crate::index::Change;
 use crate::nodes::NodeRuns;
 use crate::open::{LOCK_NAME, assemble, read_marker};
-use crate::options::Tuning;
+use crate::options::{ENGINE, Tuning};
+use crate::recovery::header_at;
 use crate::view::{Roots, View};
 
 /// Numbers go on so far above the highest found that none is given twice.
@@ -42,21 +57,32 @@ const SEQUENCE_EPOCH: u64 = 1 << 32;
 /// Changes that go into the new index together.
 const BATCH_DOCUMENTS: usize = 4096;
 
+/// Ends the name of a database file that a repair could not bring back whole.
+const KEPT_SUFFIX: &str = ".damaged";
+
 /// Repairs a store; each loss is a finding.
 pub(crate) fn repair(
     environment: &Environment,
     path: &Path,
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
-    let checked = crate::check::check(environment, path, progress);
-    if checked.as_ref().is_ok_and(CheckReport::is_sound) {
+    let file_system = &*environment.file_system;
+    let (marker, marker_damage) = known_marker(file_system, path)?;
+    let checked = crate::check::check_store(environment, path, marker.store, progress);
+    let sound = checked.as_ref().is_ok_and(CheckReport::is_sound);
+    if sound && marker_damage.is_none() {
         return checked;
     }
-    let marker = read_marker(&*environment.file_system, path)?;
-    let lock_path = path.join(LOCK_NAME);
-    let held = environment
-        .file_system
-        .lock(&lock_path, LockMode::Exclusive)?;
+    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    if let Some(mut note) = marker_damage {
+        write_marker(file_system, path, &marker)?;
+        note.what += "; it is made anew";
+        if sound {
+            let mut report = checked?;
+            report.findings.insert(0, note);
+            return Ok(report);
+        }
+    }
     let mut repair = Repair {
         environment,
         marker: &marker,
@@ -70,7 +96,11 @@ pub(crate) fn repair(
         report: CheckReport::default(),
     };
     let (file, superblock) = repair.choose_file()?;
-    let salvaged = repair.salvage(file, progress)?;
+    let root = superblock.as_ref().map(|(_, root)| *root);
+    let salvaged = repair.salvage(file, root, progress)?;
+    if let Ok(checked) = &checked {
+        repair.take_checked(&salvaged, checked);
+    }
     repair.write(&salvaged, superblock, progress)?;
     drop(held);
     // What was written must be sound.
@@ -82,20 +112,51 @@ pub(crate) fn repair(
     Ok(repair.report)
 }
 
-/// A write that may count: where it is, or that it removed the key.
-#[derive(Clone, Copy, Debug)]
-struct Version {
-    sequence: u64,
-    document: Option<DocumentAddress>,
+/// The marker, or what it must have said where it is damaged, and that as a
+/// note: the store's id is in the first block of its files too.
+fn known_marker(file_system: &dyn FileSystem, path: &Path) -> Result<(Marker, Option<Finding>)> {
+    let damage = match read_marker(file_system, path) {
+        Ok(marker) => return Ok((marker, None)),
+        Err(damage @ Error::Corruption { .. }) => damage,
+        Err(error) => return Err(error),
+    };
+    for entry in file_system.list(path)? {
+        if format::database_number(&entry.name.to_string_lossy()).is_none() {
+            continue;
+        }
+        let handle = file_system.open(&path.join(&entry.name), OpenOptions::READ)?;
+        let Ok(header) = FileHeader::read(&*handle, MAGIC, FORMAT_VERSION) else {
+            continue;
+        };
+        let marker = Marker {
+            engine: ENGINE.to_string(),
+            format_version: header.format_version,
+            store: header.identity.store,
+        };
+        let note = finding(FindingKind::Note, damage);
+        return Ok((marker, note));
+    }
+    Err(damage)
 }
 
-/// What a log comes to.
-struct Salvaged {
-    database: Database,
-    versions: BTreeMap<(u16, Vec<u8>), Vec<Version>>,
-    names: BTreeMap<u16, String>,
-    highest_sequence: u64,
-    highest_session: u32,
+/// Damage as a finding; nothing else becomes one.
+fn finding(kind: FindingKind, error: Error) -> Option<Finding> {
+    match error {
+        Error::Corruption { file, offset, what } => Some(Finding {
+            kind,
+            file,
+            offset,
+            what,
+        }),
+        _ => None,
+    }
+}
+
+/// A header that the superblock vouches for.
+#[derive(Debug)]
+struct Trusted {
+    offset: u64,
+    header: DatabaseHeader,
 }
 
 struct Repair<'a> {
@@ -107,12 +168,46 @@ struct Repair<'a> {
 
 impl Repair<'_> {
     fn lose(&mut self, file: &Path, offset: u64, what: impl Into<String>) {
+        self.say(FindingKind::Damage, file, offset, what);
+    }
+
+    fn say(&mut self, kind: FindingKind, file: &Path, offset: u64, what: impl Into<String>) {
         self.report.findings.push(Finding {
-            kind: FindingKind::Damage,
+            kind,
             file: file.to_path_buf(),
             offset,
             what: what.into(),
         });
+    }
+
+    /// Takes over what the check found: a damaged node is no loss, and of a
+    /// document before the place of replay the index says what its loss is.
+    fn take_checked(&mut self, salvaged: &Salvaged, checked: &CheckReport) {
+        let file = salvaged.database.path();
+        let judged = salvaged.trusted.as_ref();
+        let damage = checked.findings.iter();
+        for found in damage.filter(|found| found.kind == FindingKind::Damage) {
+            let known = self.report.findings.iter().any(|known| {
+                (&known.file, known.offset, &known.what) == (&found.file, found.offset, &found.what)
+            });
+            if known || superblock_copy(&found.file) {
+                continue;
+            }
+            let ours = found.file == file;
+            let rebuilt = found.offset < salvaged.database.shape.first_offset()
+                || salvaged.is_node(found.offset)
+                || judged.is_some_and(|trusted| {
+                    found.offset > trusted.offset && salvaged.newest_header == Some(found.offset)
+                });
+            if ours && rebuilt {
+                let what = format!("{}; it is made anew, and nothing depends on it", found.what);
+                self.say(FindingKind::Note, file, found.offset, what);
+            } else if !ours
+                || judged.is_none_or(|trusted| found.offset >= trusted.header.replay_from)
+            {
+                self.report.findings.push(found.clone());
+            }
+        }
     }
 
     /// The file that counts, and the superblock where one is sound.
@@ -183,105 +278,9 @@ impl Repair<'_> {
 
     fn has_header(&self, file: FileRef) -> Result<bool> {
         let tuning = Tuning::take(&mut OptionValues::default())?;
-        let database = Database::open(&self.home, file, &tuning, None)?;
+        let database = Database::open(&self.home, file, &tuning, None, None)?;
         let end = database.log.end();
         Ok(crate::recovery::header_before(&database, end)?.is_some())
-    }
-
-    /// Scans the whole log of a file.
-    fn salvage(&mut self, file: FileRef, progress: &dyn ProgressSink) -> Result<Salvaged> {
-        let tuning = Tuning::take(&mut OptionValues::default())?;
-        let database = Database::open(&self.home, file, &tuning, None)?;
-        let path = database.path().to_path_buf();
-        let mut salvaged = Salvaged {
-            versions: BTreeMap::new(),
-            names: BTreeMap::from([(0, String::new())]),
-            highest_sequence: 0,
-            highest_session: 0,
-            database,
-        };
-        let handle = salvaged.database.log.file().clone();
-        let mut scanner = LogScanner::new(
-            &*handle,
-            *salvaged.database.log.seed(),
-            *salvaged.database.log.geometry(),
-            SessionRule::NeverLower,
-            salvaged.database.shape.first_offset(),
-            u64::MAX,
-        )?
-        .thorough();
-        let mut count = 0u64;
-        while let Some(scanned) = scanner.next()? {
-            let record = match scanned {
-                Scanned::Fault(fault) => {
-                    self.lose(&path, fault.offset, fault.reason.to_string());
-                    continue;
-                }
-                Scanned::Record(record) => record,
-            };
-            count += 1;
-            if count % 4096 == 0 {
-                progress.report(Progress {
-                    phase: "repair: read",
-                    done: count,
-                    total: None,
-                });
-            }
-            let header = record.header;
-            let end = record.offset + header.total_bytes(DOCUMENT_ALIGNMENT);
-            salvaged.highest_sequence = salvaged.highest_sequence.max(header.sequence.0);
-            match header.kind {
-                kind::NODES => {
-                    let extent = salvaged.database.run_extent(end, header.auxiliary);
-                    scanner.skip_to(extent.1);
-                }
-                kind::HEADER => {
-                    if let Some(decoded) = DatabaseHeader::decode(&scanner.payload(&record)?) {
-                        self.take_header(&path, record.offset, &decoded, &mut salvaged);
-                    }
-                }
-                kind::PUT | kind::DELETE | kind::NAMESPACE => {
-                    let Some((namespace, key_bytes)) = namespace_and_key(&header) else {
-                        continue;
-                    };
-                    let mut key = scanner.payload(&record)?;
-                    key.truncate(key_bytes);
-                    salvaged.take_write(&header, namespace, key, record.offset, end);
-                }
-                _ => {}
-            }
-        }
-        salvaged.highest_session = scanner.highest_session();
-        Ok(salvaged)
-    }
-
-    fn take_header(
-        &mut self,
-        path: &Path,
-        offset: u64,
-        header: &DatabaseHeader,
-        salvaged: &mut Salvaged,
-    ) {
-        for (number, name, _) in &header.namespaces {
-            salvaged.names.insert(*number, name.clone());
-        }
-        if let Some(kept) = header.rolled_back_to {
-            for versions in salvaged.versions.values_mut() {
-                versions.retain(|version| version.sequence <= kept);
-            }
-        }
-        for snapshot in &header.snapshots {
-            let what = format!("snapshot {:?} is not kept by a repair", snapshot.name);
-            let known = self.report.findings.iter().any(|known| known.what == what);
-            if !known {
-                self.report.findings.push(Finding {
-                    kind: FindingKind::Note,
-                    file: path.to_path_buf(),
-                    offset,
-                    what,
-                });
-            }
-        }
     }
 
     /// Writes what was brought back into a new file, and lets the old ones go.
@@ -356,10 +355,27 @@ impl Repair<'_> {
         );
         let namespaces = self.copy(&core, salvaged, (sequence, session), progress)?;
         publish(&core, namespaces, sequence)?;
-        for path in others {
-            self.environment.file_system.remove(&path)?;
+        self.put_away(&others)
+    }
+
+    /// Lets the old files go, or keeps them under another name if anything of
+    /// them was lost.
+    fn put_away(&mut self, files: &[PathBuf]) -> Result<()> {
+        let file_system = self.environment.file_system.clone();
+        let keep = !self.report.is_sound();
+        for path in files {
+            if !keep {
+                file_system.remove(path)?;
+                continue;
+            }
+            let mut kept = path.clone().into_os_string();
+            kept.push(KEPT_SUFFIX);
+            let kept = PathBuf::from(kept);
+            file_system.rename(path, &kept)?;
+            let what = "the file as it was before the repair; no store reads it: remove it when nothing more is wanted of it";
+            self.say(FindingKind::Note, &kept, 0, what);
         }
-        Ok(())
+        file_system.sync_directory(&self.home.folder)
     }
 
     fn all_paths(&self) -> Result<Vec<PathBuf>> {
@@ -400,6 +416,7 @@ impl Repair<'_> {
         let database = core.view.load().database.clone();
         let mut changes: Vec<(Vec<u8>, Change)> = Vec::new();
         let mut namespace = 0;
+        let mut judge = Judge::new(core, salvaged);
         let total = salvaged.versions.len() as u64;
         for (done, ((of, key), versions)) in salvaged.versions.iter().enumerate() {
             if *of != namespace || changes.len() == BATCH_DOCUMENTS {
@@ -412,8 +429,14 @@ impl Repair<'_> {
                     total: Some(total),
                 });
             }
-            let newest = versions.iter().max_by_key(|version| version.sequence);
-            let Some(address) = newest.and_then(|version| version.document) else {
+            let address = match judge.verdict(*of, key, versions)? {
+                Verdict::Counts(address) => address,
+                Verdict::Lost { offset, instead } => {
+                    self.lose(salvaged.database.path(), offset, lost_value(key, instead));
+                    instead
+                }
+            };
+            let Some(address) = address else {
                 continue;
             };
             let document = salvaged.database.read_document(address)?;
@@ -439,36 +462,28 @@ impl Repair<'_> {
         }
         let root = roots.entry(namespace).or_default();
         apply(core, &database, root, &mut changes, (sequence, session))?;
+        let missing = judge.missing();
+        self.take_faults(salvaged, judge.is_exact());
+        for (offset, what) in missing {
+            self.lose(salvaged.database.path(), offset, what);
+        }
         Ok(roots)
     }
 }
 
-impl Salvaged {
-    fn take_write(
-        &mut self,
-        header: &RecordHeader,
-        namespace: u16,
-        key: Vec<u8>,
-        offset: u64,
-        end: u64,
-    ) {
-        if header.kind == kind::NAMESPACE {
-            let name = String::from_utf8_lossy(&key).into_owned();
-            self.names.insert(namespace, name);
-            return;
-        }
-        let document =
-            (header.kind == kind::PUT).then(|| DocumentAddress::new(offset, end - offset, &key));
-        self.names
-            .entry(namespace)
-            .or_insert_with(|| format!("lost-{namespace}"));
-        let versions = self.versions.entry((namespace, key)).or_default();
-        versions.retain(|version| version.sequence != header.sequence.0);
-        versions.push(Version {
-            sequence: header.sequence.0,
-            document,
-        });
+/// What to say of a key whose newest value cannot be read.
+fn lost_value(key: &[u8], instead: Option<DocumentAddress>) -> String {
+    let key = cambium_base::hexdump::readable(&key[..key.len().min(32)]);
+    match instead {
+        Some(_) => format!("the newest value of key {key} cannot be read; an older one is back"),
+        None => format!("the value of key {key} cannot be read"),
     }
+}
+
+/// True for the name of a copy of the superblock.
+fn superblock_copy(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy());
+    name.is_some_and(|name| name.starts_with("superblock-"))
 }
 
 /// Applies changes to one namespace of the new file.

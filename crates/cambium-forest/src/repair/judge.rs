@@ -1,0 +1,158 @@
+//! Which of a key's writes counts, by the index of a header that the superblock
+//! vouches for.
+//!
+//! The log alone does not tell: a compaction leaves out tombstones while a named
+//! snapshot keeps the document, and what lies in a damaged place may have been the
+//! newest write, or one that nobody would miss.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cambium_base::{Error, Result};
+
+use super::salvage::{Salvaged, Version};
+use crate::core::Core;
+use crate::document::DocumentAddress;
+use crate::nodes::Nodes;
+
+/// What is to be done with a key.
+pub(super) enum Verdict {
+    /// This document is its value; none if it has none.
+    Counts(Option<DocumentAddress>),
+    /// Its newest value cannot be read; there may be an older one.
+    Lost {
+        offset: u64,
+        instead: Option<DocumentAddress>,
+    },
+}
+
+/// What an index says of a key.
+enum Indexed {
+    Absent,
+    At(DocumentAddress),
+    /// The way there is damaged.
+    Unsure,
+}
+
+pub(super) struct Judge<'a> {
+    core: &'a Arc<Core>,
+    salvaged: &'a Salvaged,
+    /// Keys that the index has, by namespace.
+    met: BTreeMap<u16, u64>,
+    unsure: bool,
+}
+
+impl<'a> Judge<'a> {
+    pub fn new(core: &'a Arc<Core>, salvaged: &'a Salvaged) -> Self {
+        Judge {
+            core,
+            salvaged,
+            met: BTreeMap::new(),
+            unsure: false,
+        }
+    }
+
+    /// Judges a key by its writes that were found.
+    pub fn verdict(&mut self, namespace: u16, key: &[u8], versions: &[Version]) -> Result<Verdict> {
+        let newest = versions.iter().max_by_key(|version| version.sequence);
+        let by_log = newest.and_then(|version| version.document);
+        let Some(trusted) = &self.salvaged.trusted else {
+            return Ok(Verdict::Counts(by_log));
+        };
+        let later = newest.is_some_and(|version| version.sequence > trusted.header.sequence);
+        let indexed = match self.look_up(namespace, key)? {
+            Indexed::Unsure => return Ok(Verdict::Counts(by_log)),
+            Indexed::Absent => Verdict::Counts(None),
+            Indexed::At(address) => self.indexed(namespace, key, versions, address)?,
+        };
+        Ok(match indexed {
+            _ if later => Verdict::Counts(by_log),
+            Verdict::Lost { offset, .. } => Verdict::Lost {
+                offset,
+                instead: by_log,
+            },
+            verdict => verdict,
+        })
+    }
+
+    fn look_up(&mut self, namespace: u16, key: &[u8]) -> Result<Indexed> {
+        let Some(trusted) = &self.salvaged.trusted else {
+            return Ok(Indexed::Unsure);
+        };
+        let mut roots = trusted.header.namespaces.iter();
+        let root = roots.find(|(number, ..)| *number == namespace);
+        let Some(address) = root.and_then(|(_, _, root)| root.root) else {
+            return Ok(Indexed::Absent);
+        };
+        let nodes = Nodes {
+            core: self.core,
+            database: &self.salvaged.database,
+        };
+        match self.core.index.find(&nodes, address, key) {
+            Ok(Some(found)) => Ok(Indexed::At(found)),
+            Ok(None) => Ok(Indexed::Absent),
+            Err(Error::Corruption { .. }) => {
+                self.unsure = true;
+                Ok(Indexed::Unsure)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The index leads to a document: this key's, or another's that the trie
+    /// cannot tell from it.
+    fn indexed(
+        &mut self,
+        namespace: u16,
+        key: &[u8],
+        versions: &[Version],
+        address: DocumentAddress,
+    ) -> Result<Verdict> {
+        let known = versions.iter().any(|version| {
+            let document = version.document;
+            document.is_some_and(|document| document.offset() == address.offset())
+        });
+        let verdict = match known {
+            true => Verdict::Counts(Some(address)),
+            false => match self.salvaged.database.read_document(address) {
+                Ok(document) if document.key == *key => Verdict::Counts(Some(address)),
+                Ok(_) => return Ok(Verdict::Counts(None)),
+                Err(Error::Corruption { .. }) => Verdict::Lost {
+                    offset: address.offset(),
+                    instead: None,
+                },
+                Err(error) => return Err(error),
+            },
+        };
+        *self.met.entry(namespace).or_insert(0) += 1;
+        Ok(verdict)
+    }
+
+    /// True if the index told of every key that it has.
+    pub fn is_exact(&self) -> bool {
+        self.salvaged.trusted.is_some() && !self.unsure
+    }
+
+    /// Entries that the index has and of which the log has nothing at all.
+    pub fn missing(&self) -> Vec<(u64, String)> {
+        let Some(trusted) = &self.salvaged.trusted else {
+            return Vec::new();
+        };
+        let lacking = trusted.header.namespaces.iter().filter_map(|(number, name, root)| {
+            let met = self.met.get(number).copied().unwrap_or(0);
+            let lacking = root.documents.saturating_sub(met);
+            let sure = match self.unsure {
+                true => "at most ",
+                false => "",
+            };
+            (lacking > 0).then(|| {
+                let what = format!(
+                    "of namespace {name:?} {sure}{lacking} entries are lost with their keys: the header says {}, and {met} were found",
+                    root.documents
+                );
+                (trusted.offset, what)
+            })
+        });
+        lacking.collect()
+    }
+}
