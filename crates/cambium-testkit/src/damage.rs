@@ -9,6 +9,9 @@
 //!   last one, that is a legal prefix.
 //! - Reading without an error and without being a state is allowed only where
 //!   `check` says that there is damage.
+//! - Of engines that ask for it ([`DamageSuite::strict`]): a store that was closed
+//!   never reads as an earlier state, and a repair that says that nothing was lost
+//!   brings back the last one.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -38,6 +41,7 @@ pub struct DamageSuite {
     subject: Subject,
     stride: usize,
     writes: u64,
+    strict: bool,
 }
 
 /// What the suite has looked at.
@@ -55,6 +59,8 @@ pub struct DamageReport {
     /// Those that read as no state there was, each value being one its key
     /// had: only where a device betrayed.
     pub mixed: u64,
+    /// Repairs that said that nothing was lost, and so it was.
+    pub mended: u64,
 }
 
 /// What was done to a store.
@@ -71,6 +77,7 @@ struct Victim {
     disk: SimulatedDisk,
     history: History,
     keys: Vec<Vec<u8>>,
+    closed: bool,
 }
 
 impl DamageSuite {
@@ -80,6 +87,7 @@ impl DamageSuite {
             subject: Subject::new(kind),
             stride: 1,
             writes: 25,
+            strict: false,
         }
     }
 
@@ -101,6 +109,14 @@ impl DamageSuite {
     #[must_use]
     pub fn stride(mut self, stride: usize) -> Self {
         self.stride = stride.max(1);
+        self
+    }
+
+    /// Accepts no earlier state of a store that was closed, and repairs some of
+    /// the damaged stores.
+    #[must_use]
+    pub fn strict(mut self) -> Self {
+        self.strict = true;
         self
     }
 
@@ -163,6 +179,7 @@ impl DamageSuite {
             disk: disk.crash(CrashStyle::Mixed, generator.next_u64()),
             history,
             keys: key_space(capabilities.keys),
+            closed: false,
         };
         report.cases += 1;
         let last = victim.history.window().sent;
@@ -228,6 +245,7 @@ impl DamageSuite {
             disk: disk.crash(CrashStyle::Everything, 1),
             history,
             keys: key_space(capabilities.keys),
+            closed,
         })
     }
 
@@ -257,17 +275,50 @@ impl DamageSuite {
         let environment = self.subject.environment(&disk, 2);
         let checked = self.subject.check(&environment);
         let sound = checked.as_ref().is_ok_and(|report| report.is_sound());
+        if self.strict && !sound && report.cases % REPAIRED_EACH == 0 {
+            self.repair(&disk.fork(), victim, report)?;
+        }
         let outcome = self.read(&disk, victim)?;
         let last = victim.history.window().sent;
         match outcome {
             None => report.detected += 1,
             Some(found) => match victim.history.find(&found, 0, last) {
                 Ok(index) if index == last => report.harmless += 1,
+                Ok(index) if self.strict && victim.closed => {
+                    return Err(format!(
+                        "a closed store reads as write {index} left it, not {last}"
+                    ));
+                }
                 Ok(_) => report.prefix += 1,
                 Err(_) if !sound => report.detected += 1,
                 Err(what) => return Err(format!("nothing complains: {what}")),
             },
         }
+        Ok(())
+    }
+
+    /// Repairs; what that says is held against what is there then.
+    fn repair(
+        &self,
+        disk: &SimulatedDisk,
+        victim: &Victim,
+        report: &mut DamageReport,
+    ) -> Result<(), String> {
+        let environment = self.subject.environment(disk, 4);
+        let Ok(repaired) = self.subject.repair(&environment) else {
+            return Ok(());
+        };
+        let Some(found) = self.read(disk, victim)? else {
+            return Err(format!("a repaired store is damaged: {repaired:?}"));
+        };
+        let last = victim.history.window().sent;
+        let whole = victim.history.find(&found, 0, last) == Ok(last);
+        if repaired.is_sound() && victim.closed && !whole {
+            return Err(format!(
+                "a repair lost something without a word: {repaired:?}"
+            ));
+        }
+        report.mended += u64::from(repaired.is_sound() && whole);
         Ok(())
     }
 
@@ -302,6 +353,9 @@ impl DamageSuite {
         Ok((!complained && !unsound).then_some(found))
     }
 }
+
+/// One of so many damaged stores is repaired too.
+const REPAIRED_EACH: u64 = 5;
 
 impl Victim {
     /// Fails for a value that the key never had.

@@ -139,4 +139,8 @@ impl Subject {
     pub(crate) fn check(&self, environment: &Environment) -> Result<CheckReport> {
         self.kind.check(environment, store_path(), &())
     }
+
+    pub(crate) fn repair(&self, environment: &Environment) -> Result<CheckReport> {
+        self.kind.repair(environment, store_path(), &())
+    }
 }
