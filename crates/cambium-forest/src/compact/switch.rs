@@ -8,10 +8,12 @@ use std::sync::atomic::Ordering;
 
 use cambium_api::CompactReport;
 use cambium_base::{Error, Result};
+use cambium_storage::record::record_bytes;
 
 use super::Compaction;
 use crate::core::{Core, Maintenance, Writer, lock};
 use crate::database::Database;
+use crate::document::DOCUMENT_ALIGNMENT;
 use crate::flush::{Appended, Copies};
 use crate::format::{DatabaseHeader, NamedSnapshot, header_record};
 use crate::seeded_bug::SeededBug;
@@ -49,6 +51,7 @@ impl Core {
             .fetch_add(end, Ordering::Relaxed);
         let mut header = self.complete(header, &maintenance, &roots, writer.next_namespace);
         header.previous = 0;
+        header.start = behind_spare(&database, &header);
         let record = header_record(roots.sequence, roots.sequence, writer.session, false);
         let appended = self.append_header(&database, &header, &record, Copies::Two)?;
         // Documents, nodes and header together: nothing names any of them yet.
@@ -121,6 +124,13 @@ impl Core {
             .write_both(&payload)
             .map_err(|error| self.poisoned(error))
     }
+}
+
+/// Where a file's beginning ends for who looks whether it has grown: the header's
+/// spare is a part of what the compaction wrote.
+fn behind_spare(database: &Database, header: &DatabaseHeader) -> u64 {
+    let bytes = record_bytes(header.encode().len() as u64, DOCUMENT_ALIGNMENT);
+    header.start + bytes.next_multiple_of(database.log.geometry().block)
 }
 
 /// Refuses to go on if named snapshots came or went since it began.
