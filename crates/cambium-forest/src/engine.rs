@@ -113,7 +113,7 @@ impl EngineKind for Forest {
 const STEP_BYTES: u64 = 4 << 20;
 
 fn run(core: Arc<Core>) -> Arc<dyn Engine> {
-    let core = Owner::new(core);
+    let core = Owner::letting_go(core, Core::forget_compaction);
     // A failure has poisoned the store, or will come again; either way the next
     // write or close tells the user.
     let step = core.task(|core| {

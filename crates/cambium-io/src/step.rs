@@ -76,6 +76,7 @@ pub struct Owner<T> {
     /// `None` only while it is dropped.
     store: Option<Arc<T>>,
     gate: Arc<Gate>,
+    let_go: fn(&T),
 }
 
 thread_local! {
@@ -93,11 +94,18 @@ struct Gate {
 impl<T> Owner<T> {
     /// The first owner of a store.
     pub fn new(store: Arc<T>) -> Self {
+        Owner::letting_go(store, |_| ())
+    }
+
+    /// The same for a store whose unfinished work holds the store itself: the last
+    /// owner calls `let_go`, which ends that, when no step is under way.
+    pub fn letting_go(store: Arc<T>, let_go: fn(&T)) -> Self {
         let gate = Arc::new(Gate::default());
         gate.owners.store(1, Ordering::Relaxed);
         Owner {
             store: Some(store),
             gate,
+            let_go,
         }
     }
 
@@ -129,6 +137,7 @@ impl<T> Clone for Owner<T> {
         Owner {
             store: self.store.clone(),
             gate: self.gate.clone(),
+            let_go: self.let_go,
         }
     }
 }
@@ -158,7 +167,9 @@ impl<T> Drop for Owner<T> {
         }
         let gate = self.gate.clone();
         let _closed = gate.steps.write().unwrap_or_else(PoisonError::into_inner);
-        self.store = None;
+        if let Some(store) = self.store.take() {
+            (self.let_go)(&store);
+        }
     }
 }
 

@@ -233,6 +233,14 @@ impl Core {
         Ok(Some(report))
     }
 
+    /// Lets a compaction go whose store nobody uses any more: it has pinned a moment
+    /// of the store, and so holds it open. Its file is the next opening's to remove,
+    /// as after a crash.
+    pub fn forget_compaction(&self) {
+        let running = lock(&self.compaction).take();
+        drop(running);
+    }
+
     /// Lets a compaction go that is not done.
     pub fn abandon_compaction(&self) {
         let running = lock(&self.compaction).take();
