@@ -315,6 +315,12 @@ pub trait EngineKind: Send + Sync {
         false
     }
 
+    /// Names of options of each opening whose value at creation stays with the
+    /// store as its default.
+    fn kept_options(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Makes a store in a folder that is empty or not there yet, durable when
     /// it returns, and opens it.
     fn create(

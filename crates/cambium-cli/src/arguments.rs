@@ -156,11 +156,12 @@ Examples:
     /// Counters, sizes, space and write amplification
     #[command(after_help = "Examples:\n  cambium stats trees\n  cambium stats trees --json")]
     Stats(ReportArguments),
-    /// Verify every byte of a store without writing; exit status 1 with findings,
+    /// Verify all that a store reaches without writing; exit status 1 with findings,
     /// or where a member of a mirror is missing or behind
     #[command(after_help = "\
-The store must not be open. What a crash left unfinished, and the next open drops,
-is a note and no finding.
+The store must not be open. Every index and entry is read, of named snapshots too;
+bytes that nothing reads any more, and compaction gives back, are not looked at.
+What a crash left unfinished, and the next open drops, is a note and no finding.
 
 Examples:
   cambium check trees && echo sound

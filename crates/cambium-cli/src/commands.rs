@@ -15,7 +15,7 @@ use crate::arguments::{
     Arguments, BackupArguments, Command, CompletionsArguments, CreateArguments, KeyArguments,
     OptionsArguments, PutArguments, RollbackArguments, SnapshotAction, SnapshotArguments,
 };
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, Status, talk};
 use crate::notation::{bytes_argument, key_argument, shown_key, write_escaped};
 use crate::output::{Output, print};
 use crate::progress::{Meter, Unit};
@@ -66,6 +66,17 @@ fn create(arguments: &CreateArguments) -> Result<Status, Failure> {
         None => engine_of(&arguments.set),
     };
     options.create(&arguments.path, &engine)?.close()?;
+    let kind = options.engines_used().find(&engine)?;
+    for assignment in &arguments.set {
+        let name = assignment.split('=').next().unwrap_or_default().trim();
+        let spec = kind.options().iter().find(|option| option.name == name);
+        let stays = kind.kept_options().contains(&name);
+        if spec.is_some_and(|option| !option.at_creation && !stays) {
+            talk(&format!(
+                "option {name} is of each opening and does not stay with the store: set it where the store is opened"
+            ));
+        }
+    }
     Ok(Status::Done)
 }
 

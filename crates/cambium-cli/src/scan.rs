@@ -10,7 +10,7 @@
 
 use std::ffi::OsStr;
 
-use cambium::{Capabilities, Direction, Entries, KeyKind, KeyRange, Store};
+use cambium::{Capabilities, Direction, Entries, KeyKind, KeyRange, Store, limits};
 
 use crate::arguments::ScanArguments;
 use crate::failure::{Failure, Status};
@@ -128,7 +128,9 @@ fn prefix(arguments: &ScanArguments, keys: KeyKind) -> Result<Option<Vec<u8>>, F
             "this store has integer keys, and numbers have no --prefix: use --from and --to",
         ));
     }
-    bytes_argument(arguments.hex, "prefix", prefix).map(Some)
+    let prefix = bytes_argument(arguments.hex, "prefix", prefix)?;
+    limits::check_key(&prefix)?;
+    Ok(Some(prefix))
 }
 
 fn intersection(one: KeyRange, other: KeyRange) -> KeyRange {

@@ -416,7 +416,7 @@ cambium_code cambium_statistics(cambium_store *store, char **words);
 // The path ends with a zero.
 cambium_code cambium_backup(cambium_store *store, const char *destination);
 
-// Verifies every byte of a store that nobody has open; damage is
+// Verifies all that a store reaches, which nobody has open; damage is
 // `CAMBIUM_CORRUPTION`, and `cambium_error_message` tells of the first.
 //
 // # Safety

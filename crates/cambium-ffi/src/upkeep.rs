@@ -85,7 +85,7 @@ pub unsafe extern "C" fn cambium_backup(
     done(|| look_up(&STORES, store)?.backup(folder!(destination)?, &()))
 }
 
-/// Verifies every byte of a store that nobody has open; damage is
+/// Verifies all that a store reaches, which nobody has open; damage is
 /// `CAMBIUM_CORRUPTION`, and `cambium_error_message` tells of the first.
 ///
 /// # Safety

@@ -58,6 +58,10 @@ impl EngineKind for Forest {
         OPTIONS
     }
 
+    fn kept_options(&self) -> &'static [&'static str] {
+        &["compaction_threshold"]
+    }
+
     fn owns_file(&self, name: &str) -> bool {
         crate::format::database_number(name).is_some()
     }

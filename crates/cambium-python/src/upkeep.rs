@@ -22,7 +22,7 @@ pub fn destroy_db(py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<()> {
     })
 }
 
-/// Verifies every byte of a database; answers what is damaged, one text each.
+/// Verifies all that a database reaches; answers what is damaged, one text each.
 #[pyfunction]
 pub fn check_db(py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     let path = path(name)?;

@@ -109,6 +109,7 @@ impl Options {
     /// `AlreadyExists` where something is in the way, and what the disk says.
     pub fn create(&self, path: impl AsRef<Path>, engine: &str) -> Result<Store> {
         let kind = self.engines.find(engine)?;
+        self.refuse_unlisted(&*kind)?;
         let path = path.as_ref();
         let opened = kind.create(&self.environment, path, &self.values)?;
         Ok(Store::new(opened, path))
@@ -125,8 +126,19 @@ impl Options {
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Store> {
         let path = path.as_ref();
         let (kind, _) = self.kind_of(path)?;
+        self.refuse_unlisted(&*kind)?;
         let opened = kind.open(&self.environment, path, &self.values, &*self.progress)?;
         Ok(Store::new(opened, path))
+    }
+
+    /// Refuses options that an engine has for its own tests alone.
+    fn refuse_unlisted(&self, kind: &dyn EngineKind) -> Result<()> {
+        let listed = |name: &str| kind.options().iter().any(|option| option.name == name);
+        let mut unlisted = OptionValues::default();
+        for (name, value) in self.values.iter().filter(|(name, _)| !listed(name)) {
+            unlisted.set(name, value);
+        }
+        unlisted.finish(kind.name(), kind.options())
     }
 
     /// What a store says it is: engine, format version and id. Reads one
@@ -148,7 +160,8 @@ impl Options {
         read_marker(&*self.environment.file_system, path.as_ref())
     }
 
-    /// Verifies every byte of a store that nobody has open, writing nothing.
+    /// Verifies everything that a store reaches, nobody having it open, and
+    /// writes nothing. Bytes that nothing reads any more need not be looked at.
     /// What a crash left and recovery would drop is a note, no damage.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use crate::store::OpenStore;
 
 /// The state of a store at one moment, for as long as this is held. Cheap to
 /// clone; holds the store open. Old versions that it can reach take memory or
-/// space: `stats` shows how many.
+/// space, until it is dropped.
 ///
 /// ```
 /// use cambium::prelude::*;

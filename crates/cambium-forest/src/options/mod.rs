@@ -290,6 +290,7 @@ fn power_of_two(options: &mut OptionValues, name: &str) -> Result<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cambium_api::options::parse_bytes;
 
     #[test]
     fn every_documented_default_is_the_real_one() {
@@ -314,6 +315,25 @@ mod tests {
             }
         );
         spelled.finish(ENGINE, OPTIONS).unwrap();
+    }
+
+    #[test]
+    fn every_range_of_bytes_is_the_one_that_is_told() {
+        let of_bytes = |option: &&cambium_api::OptionSpec| option.unit.starts_with("bytes");
+        for option in OPTIONS.iter().filter(of_bytes) {
+            let (least, most) = option.unit.split_once(" to ").unwrap();
+            let least = least.rsplit(' ').next().and_then(parse_bytes).unwrap();
+            let most = most.split([',', ';']).next().and_then(parse_bytes).unwrap();
+            let takes = |value: u64| {
+                let mut options = OptionValues::default();
+                options.set(option.name, &value.to_string());
+                let taken = Shape::take(&mut options).and_then(|_| Tuning::take(&mut options));
+                taken.is_ok()
+            };
+            assert!(takes(least) && takes(most), "{}", option.name);
+            assert!(!takes(most + 1), "{}", option.name);
+            assert!(least == 0 || !takes(least - 1), "{}", option.name);
+        }
     }
 
     #[test]
