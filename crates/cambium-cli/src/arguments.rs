@@ -188,7 +188,11 @@ Examples:
   cambium compact trees --set overlap=off --set coalesce_bytes=0 --json")]
     Compact(CompactArguments),
     /// Copy a store into a folder that is empty or not there
-    #[command(after_help = "Examples:\n  cambium backup trees /backup/trees-monday")]
+    #[command(after_help = "\
+All namespaces and named snapshots are copied, as of one moment.
+
+Examples:
+  cambium backup trees /backup/trees-monday")]
     Backup(BackupArguments),
     /// Bring a damaged store back to what can be read; exit status 1 with losses
     #[command(after_help = "\

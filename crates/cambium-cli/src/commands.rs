@@ -171,8 +171,28 @@ fn rollback(arguments: &RollbackArguments) -> Result<Status, Failure> {
 }
 
 fn backup(arguments: &BackupArguments) -> Result<Status, Failure> {
+    refuse_inside(&arguments.path, &arguments.destination)?;
     with_progress().backup(&arguments.path, &arguments.destination)?;
     Ok(Status::Done)
+}
+
+/// Refuses a destination inside the store, links followed.
+fn refuse_inside(store: &Path, destination: &Path) -> Result<(), Failure> {
+    let Ok(store) = std::fs::canonicalize(store) else {
+        // Opening it says what is wrong.
+        return Ok(());
+    };
+    let there = destination
+        .ancestors()
+        .map(|folder| Path::new(".").join(folder))
+        .find_map(|folder| std::fs::canonicalize(folder).ok());
+    if there.is_some_and(|there| there.starts_with(&store)) {
+        return Err(Failure::usage(format!(
+            "{}: this is inside the store; expected a folder elsewhere",
+            destination.display()
+        )));
+    }
+    Ok(())
 }
 
 fn options(arguments: &OptionsArguments) -> Result<Status, Failure> {

@@ -1,4 +1,4 @@
-//! Options and keys that make no sense are refused.
+//! Options, keys and places that make no sense are refused.
 #![allow(clippy::unwrap_used)]
 
 mod harness;
@@ -26,6 +26,20 @@ fn options_for_tests_alone_are_refused_and_those_that_are_forgotten_named() {
 }
 
 #[test]
+fn a_backup_into_the_store_itself_is_refused() {
+    let place = Place::with_store();
+    place.run(["put", "s", "oak", "Quercus"]).done();
+    std::os::unix::fs::symlink("s", place.path("link")).unwrap();
+    for inside in ["s", "s/inner", "s/../s/inner", "link/inner"] {
+        place
+            .run(["backup", "s", inside])
+            .refused(2, &["inside the store"]);
+    }
+    place.run(["backup", "s", "s-copy"]).done();
+    assert_eq!(place.run(["get", "s-copy", "oak"]).done(), "Quercus");
+}
+
+#[test]
 fn keys_and_prefixes_beyond_the_limit_are_refused() {
     let place = Place::with_store();
     let long = "k".repeat(65_536);
@@ -34,4 +48,16 @@ fn keys_and_prefixes_beyond_the_limit_are_refused() {
         .run(["scan", "s", "--prefix", &long])
         .refused(2, &["65"]);
     place.run(["scan", "s", "--prefix", &long[1..]]).done();
+}
+
+#[test]
+fn a_backup_carries_named_snapshots() {
+    let place = Place::with_store();
+    place.run(["put", "s", "oak", "Quercus"]).done();
+    place.run(["snapshot", "s", "create", "before"]).done();
+    place.run(["delete", "s", "oak"]).done();
+    place.run(["backup", "s", "copy"]).done();
+    place.run(["get", "copy", "oak"]).refused(1, &[]);
+    place.run(["rollback", "copy", "before"]).done();
+    assert_eq!(place.run(["get", "copy", "oak"]).done(), "Quercus");
 }

@@ -382,7 +382,8 @@ impl EntryCursor {
         Ok(())
     }
 
-    fn next_document(&mut self) -> Result<Option<Document>> {
+    /// The next entry as a document.
+    pub fn next_document(&mut self) -> Result<Option<Document>> {
         self.pin.core.check_open()?;
         if !self.started {
             self.begin()?;

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cambium_api::backup::copy_entries;
 use cambium_api::limits::{check_key, check_value};
 use cambium_api::{
     Capabilities, CheckReport, CompactOptions, CompactReport, Cursor, Direction, Engine,
@@ -58,12 +57,12 @@ impl EngineKind for Forest {
         OPTIONS
     }
 
-    fn kept_options(&self) -> &'static [&'static str] {
-        &["compaction_threshold"]
-    }
-
     fn owns_file(&self, name: &str) -> bool {
         crate::format::database_number(name).is_some()
+    }
+
+    fn kept_options(&self) -> &'static [&'static str] {
+        &["compaction_threshold"]
     }
 
     fn create(
@@ -390,7 +389,7 @@ impl Engine for ForestStore {
     }
 
     fn backup(&self, destination: &Path, progress: &dyn ProgressSink) -> Result<()> {
-        back_up(&self.core, destination, progress)
+        crate::backup::back_up(&self.core, destination, progress)
     }
 
     fn step(&self, budget: u64) -> Result<StepOutcome> {
@@ -400,19 +399,4 @@ impl Engine for ForestStore {
     fn close(&self) -> Result<()> {
         self.core.close()
     }
-}
-
-/// Writes the state of now, all namespaces, into a new store of the same shape.
-fn back_up(core: &Arc<Core>, destination: &Path, progress: &dyn ProgressSink) -> Result<()> {
-    let pin = core.pin()?;
-    let copy = Forest.create(&core.environment, destination, &core.shape.as_options())?;
-    let mut done = 0;
-    for (name, number) in core.namespaces() {
-        let into = copy.namespace(&name)?;
-        let range = KeyRange::all();
-        let mut cursor = EntryCursor::new(pin.again()?, number, range, Direction::Forward);
-        copy_entries(&mut cursor, &*into, &mut done, progress)?;
-    }
-    copy.sync()?;
-    copy.close()
 }

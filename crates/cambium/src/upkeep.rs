@@ -5,7 +5,8 @@ use std::io::Write;
 use std::path::Path;
 
 use cambium_api::{
-    CheckReport, CompactOptions, CompactReport, ProgressSink, Result, SequenceNumber, Statistics,
+    CheckReport, CompactOptions, CompactReport, Error, ProgressSink, Result, SequenceNumber,
+    Statistics,
 };
 
 use crate::store::Store;
@@ -71,8 +72,10 @@ impl Store {
         self.engine().stats()
     }
 
-    /// Copies the state now into `destination`, a folder that is empty or not
-    /// there, durable when it returns; reads and writes go on.
+    /// Copies the state now, all namespaces and named snapshots, into
+    /// `destination`, a folder outside of the store that is empty or not there,
+    /// durable when it returns; reads and writes go on. The copy numbers its
+    /// writes itself.
     ///
     /// ```
     /// # fn main() -> cambium::Result<()> {
@@ -86,6 +89,12 @@ impl Store {
     /// # }
     /// ```
     pub fn backup(&self, destination: impl AsRef<Path>, progress: &dyn ProgressSink) -> Result<()> {
+        if destination.as_ref().starts_with(self.path()) {
+            return Err(Error::InvalidArgument(format!(
+                "backup into {}: that is inside the store; expected a folder elsewhere",
+                destination.as_ref().display()
+            )));
+        }
         self.engine().backup(destination.as_ref(), progress)
     }
 

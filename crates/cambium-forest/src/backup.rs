@@ -1,0 +1,163 @@
+//! Copying an open store: its newest state and every named snapshot, into a new
+//! store of the same shape.
+//!
+//! ```text
+//! oldest snapshot ─▶ next snapshot ─▶ … ─▶ newest state
+//!   copied whole      what differs           what differs
+//! ```
+//!
+//! The states are copied in the order in which they were. Each is held against
+//! the one before it, in key order; a document is the same where the number of its
+//! write is. When the copy equals a snapshot, it is kept there under the same
+//! name. The copy numbers its writes itself.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use cambium_api::{
+    Direction, Engine, EngineKind, KeyRange, Operation, Progress, ProgressSink, WriteBatch,
+};
+use cambium_base::{Durability, Result};
+
+use crate::buffer::Buffer;
+use crate::core::Core;
+use crate::cursor::EntryCursor;
+use crate::engine::Forest;
+use crate::format::NamedSnapshot;
+use crate::view::{Pin, Roots, View};
+
+/// Bytes of a batch: large enough that its own cost does not count.
+const BATCH_BYTES: u64 = 4 << 20;
+
+/// Copies the state now into a folder that is empty or not there.
+pub(crate) fn back_up(
+    core: &Arc<Core>,
+    destination: &Path,
+    progress: &dyn ProgressSink,
+) -> Result<()> {
+    let (newest, mut snapshots) = core.pin_with_snapshots()?;
+    snapshots.sort_by_key(|snapshot| snapshot.sequence);
+    let copy = Forest.create(&core.environment, destination, &core.shape.as_options())?;
+    let mut backup = Backup {
+        namespaces: core.namespaces(),
+        copy: &*copy,
+        before: None,
+        done: 0,
+        progress,
+    };
+    for snapshot in &snapshots {
+        backup.bring_to(pin_of(core, &newest, snapshot)?)?;
+        copy.create_named_snapshot(&snapshot.name)?;
+    }
+    backup.bring_to(newest)?;
+    copy.sync()?;
+    copy.close()
+}
+
+/// The moment that a named snapshot keeps.
+fn pin_of(core: &Core, newest: &Pin, snapshot: &NamedSnapshot) -> Result<Pin> {
+    let mut pin = newest.again()?;
+    pin.view = Arc::new(View {
+        database: newest.view.database.clone(),
+        active: Arc::new(Buffer::new(core.hash_seed, 0)),
+        sealed: None,
+        roots: Arc::new(Roots {
+            sequence: snapshot.sequence,
+            namespaces: snapshot.namespaces.iter().copied().collect(),
+        }),
+    });
+    Ok(pin)
+}
+
+/// A copy under way.
+struct Backup<'a> {
+    namespaces: Vec<(String, u16)>,
+    copy: &'a dyn Engine,
+    /// What the copy equals.
+    before: Option<Pin>,
+    /// Entries put or deleted.
+    done: u64,
+    progress: &'a dyn ProgressSink,
+}
+
+impl Backup<'_> {
+    /// Makes the copy equal a moment.
+    fn bring_to(&mut self, moment: Pin) -> Result<()> {
+        for (name, number) in self.namespaces.clone() {
+            let into = self.copy.namespace(&name)?;
+            self.bring_namespace_to(&moment, number, &*into)?;
+        }
+        self.before = Some(moment);
+        Ok(())
+    }
+
+    fn bring_namespace_to(&mut self, moment: &Pin, number: u16, into: &dyn Engine) -> Result<()> {
+        let cursor = |pin: &Pin| -> Result<EntryCursor> {
+            let range = KeyRange::all();
+            Ok(EntryCursor::new(
+                pin.again()?,
+                number,
+                range,
+                Direction::Forward,
+            ))
+        };
+        let mut wanted = cursor(moment)?;
+        let mut there = self.before.as_ref().map(cursor).transpose()?;
+        let mut next_there = || match &mut there {
+            Some(cursor) => cursor.next_document(),
+            None => Ok(None),
+        };
+        let (mut old, mut new) = (next_there()?, wanted.next_document()?);
+        let mut batch = WriteBatch::new();
+        loop {
+            let order = match (&old, &new) {
+                (None, None) => break,
+                (Some(_), None) => std::cmp::Ordering::Less,
+                (None, Some(_)) => std::cmp::Ordering::Greater,
+                (Some(old), Some(new)) => old.key.cmp(&new.key),
+            };
+            let same = order.is_eq()
+                && old.as_ref().map(|document| document.sequence)
+                    == new.as_ref().map(|document| document.sequence);
+            if order.is_le() {
+                let gone = std::mem::replace(&mut old, next_there()?);
+                if let Some(gone) = gone.filter(|_| order.is_lt()) {
+                    self.take(
+                        Operation::Delete {
+                            key: gone.key.to_vec(),
+                        },
+                        &mut batch,
+                        into,
+                    )?;
+                }
+            }
+            if order.is_ge() {
+                let came = std::mem::replace(&mut new, wanted.next_document()?);
+                if let Some(came) = came.filter(|_| !same) {
+                    let (key, value) = (came.key.to_vec(), came.value.to_vec());
+                    self.take(Operation::Put { key, value }, &mut batch, into)?;
+                }
+            }
+        }
+        into.write(batch, Durability::Buffered).map(|_| ())
+    }
+
+    fn take(
+        &mut self,
+        operation: Operation,
+        batch: &mut WriteBatch,
+        into: &dyn Engine,
+    ) -> Result<()> {
+        batch.push(None, operation);
+        self.done += 1;
+        if batch.bytes() > BATCH_BYTES {
+            into.write(std::mem::take(batch), Durability::Buffered)?;
+            self.progress.report(Progress {
+                phase: "backup",
+                done: self.done,
+                total: None,
+            });
+        }
+        Ok(())
+    }
+}

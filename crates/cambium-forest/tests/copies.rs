@@ -1,0 +1,100 @@
+//! A backup is a store of its own that holds everything: every namespace, and
+//! every named snapshot.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+use std::path::Path;
+use std::sync::Arc;
+
+use cambium_api::{CompactOptions, Durability, Engine, EngineKind, KeyRange, OptionValues};
+use cambium_forest::Forest;
+use cambium_io::Environment;
+use cambium_testkit::golden::contents;
+
+type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn create(environment: &Environment) -> Arc<dyn Engine> {
+    let options = OptionValues::from([
+        ("write_buffer_entries", "16"),
+        ("preallocate_bytes", "4096"),
+        ("compaction_threshold", "100"),
+        ("node_bytes", "512"),
+    ]);
+    Forest
+        .create(environment, Path::new("/s"), &options)
+        .unwrap()
+}
+
+fn put(store: &dyn Engine, number: u32, value: &str) {
+    let key = format!("key {number:03}");
+    store
+        .put(key.as_bytes(), value.as_bytes(), Durability::Written)
+        .unwrap();
+}
+
+/// What all namespaces hold.
+fn state(store: &dyn Engine) -> Vec<(String, Entries)> {
+    let names = store.list_namespaces().unwrap();
+    let of = |name: String| {
+        let entries = contents(&*store.namespace(&name).unwrap());
+        (name, entries)
+    };
+    names.into_iter().map(of).collect()
+}
+
+#[test]
+fn a_backup_keeps_named_snapshots_and_namespaces() {
+    let environment = Environment::memory();
+    let store = create(&environment);
+    let people = store.namespace("people").unwrap();
+    for number in 0..60 {
+        put(&*store, number, "first");
+    }
+    put(&*people, 1, "ada");
+    store.create_named_snapshot("one").unwrap();
+    let one = state(&*store);
+    for number in 20..80 {
+        put(&*store, number, "second");
+    }
+    let range = KeyRange::between(b"key 005", b"key 012");
+    store.delete_range(range, Durability::Written).unwrap();
+    people.delete(b"key 001", Durability::Written).unwrap();
+    put(&*people, 2, "bob");
+    store.create_named_snapshot("two").unwrap();
+    let two = state(&*store);
+    // A compaction moves what the snapshots keep.
+    store.compact(&CompactOptions::default(), &()).unwrap();
+    put(&*store, 5, "third");
+    put(&*store.namespace("later").unwrap(), 1, "new");
+    store.backup(Path::new("/copy"), &()).unwrap();
+    let newest = state(&*store);
+    put(&*store, 6, "not in the backup");
+    let report = Forest.check(&environment, Path::new("/copy"), &()).unwrap();
+    assert!(report.is_sound(), "{report:?}");
+    let options = OptionValues::default();
+    let copy = Forest
+        .open(&environment, Path::new("/copy"), &options, &())
+        .unwrap();
+    assert_eq!(state(&*copy), newest);
+    let names = copy.list_named_snapshots().unwrap();
+    let names: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["one", "two"]);
+    for (name, kept) in [("two", two), ("one", one)] {
+        copy.rollback(name).unwrap();
+        let mut found = state(&*copy);
+        // Made after the snapshots: it stays, empty.
+        found.retain(|(name, entries)| name != "later" || !entries.is_empty());
+        assert_eq!(found, kept, "{name}");
+    }
+    // Of a store that went back, and on from there.
+    store.rollback("one").unwrap();
+    put(&*store, 7, "fourth");
+    store.backup(Path::new("/again"), &()).unwrap();
+    let again = Forest
+        .open(&environment, Path::new("/again"), &options, &())
+        .unwrap();
+    assert_eq!(state(&*again), state(&*store));
+    store.rollback("two").unwrap();
+    again.rollback("two").unwrap();
+    assert_eq!(state(&*again), state(&*store));
+}
