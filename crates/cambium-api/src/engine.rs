@@ -340,6 +340,24 @@ pub trait EngineKind: Send + Sync {
         progress: &dyn ProgressSink,
     ) -> Result<Arc<dyn Engine>>;
 
+    /// Opens a store for reading alone: it takes the lock that readers share, or
+    /// none where there is no lock file and none can be made, writes nothing else,
+    /// and every write answers `Unsupported`.
+    fn open_read_only(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        options: &OptionValues,
+        progress: &dyn ProgressSink,
+    ) -> Result<Arc<dyn Engine>> {
+        _ = (environment, path, options, progress);
+        Err(Error::Unsupported {
+            engine: self.name(),
+            what: "opening a store for reading alone",
+            instead: "engine forest can; or copy the folder to where it can be written",
+        })
+    }
+
     /// Verifies a store that is not open, writing nothing.
     fn check(
         &self,

@@ -2,12 +2,12 @@
 //! module each.
 
 use std::fmt::Write as _;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::sync::Arc;
 
 use cambium::{
-    DEFAULT_ENGINE, Durability, EngineKind, OptionSpec, Options, Store, engines, limits,
+    DEFAULT_ENGINE, Durability, EngineKind, Error, OptionSpec, Options, Store, engines, limits,
 };
 use clap::CommandFactory;
 
@@ -54,6 +54,34 @@ pub fn with_progress() -> Options {
 /// Opens a store; a recovery that takes long shows a bar.
 pub fn open(path: &Path) -> cambium::Result<Store> {
     with_progress().open(path)
+}
+
+/// Opens a store to read it: for reading alone where it cannot be written.
+pub fn open_for_reading(path: &Path) -> cambium::Result<Store> {
+    open_for_reading_with(&with_progress(), path)
+}
+
+/// The same, with these settings.
+pub fn open_for_reading_with(options: &Options, path: &Path) -> cambium::Result<Store> {
+    let refused = match options.open(path) {
+        Err(error) if is_unwritable(&error) => error,
+        opened => return opened,
+    };
+    match options.open_read_only(path) {
+        // The engine cannot: what keeps it from writing is what is to be told.
+        Err(Error::Unsupported { .. }) => Err(refused),
+        opened => opened,
+    }
+}
+
+fn is_unwritable(error: &Error) -> bool {
+    let Error::Io { source, .. } = error else {
+        return false;
+    };
+    matches!(
+        source.kind(),
+        ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied
+    )
 }
 
 fn create(arguments: &CreateArguments) -> Result<Status, Failure> {
@@ -137,7 +165,8 @@ fn get(arguments: &KeyArguments) -> Result<Status, Failure> {
 }
 
 fn delete(arguments: &KeyArguments) -> Result<Status, Failure> {
-    let store = namespaces::open(&arguments.path, arguments.namespace.as_deref())?;
+    let store = open(&arguments.path)?;
+    let store = namespaces::within(store, arguments.namespace.as_deref())?;
     let key = key_argument(store.capabilities().keys, arguments.hex, &arguments.key)?;
     store.delete(&key, Durability::Synced)?;
     store.close()?;
@@ -145,7 +174,10 @@ fn delete(arguments: &KeyArguments) -> Result<Status, Failure> {
 }
 
 fn snapshot(arguments: &SnapshotArguments) -> Result<Status, Failure> {
-    let store = open(&arguments.path)?;
+    let store = match arguments.action {
+        SnapshotAction::List => open_for_reading(&arguments.path)?,
+        _ => open(&arguments.path)?,
+    };
     match &arguments.action {
         SnapshotAction::Create { name } => store.create_named_snapshot(name)?,
         SnapshotAction::Delete { name } => store.drop_named_snapshot(name)?,
@@ -172,7 +204,9 @@ fn rollback(arguments: &RollbackArguments) -> Result<Status, Failure> {
 
 fn backup(arguments: &BackupArguments) -> Result<Status, Failure> {
     refuse_inside(&arguments.path, &arguments.destination)?;
-    with_progress().backup(&arguments.path, &arguments.destination)?;
+    let store = open_for_reading(&arguments.path)?;
+    store.backup(&arguments.destination, &Meter::new(Unit::Steps))?;
+    store.close()?;
     Ok(Status::Done)
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use cambium::{Entries, Snapshot, Store};
 
 use crate::arguments::ExportArguments;
-use crate::commands::open;
+use crate::commands::open_for_reading;
 use crate::dump::DumpWriter;
 use crate::failure::{Failure, Status, talk};
 use crate::namespaces;
@@ -35,7 +35,7 @@ pub enum ExportFormat {
 
 /// Writes the export.
 pub fn run(arguments: &ExportArguments) -> Result<Status, Failure> {
-    let store = open(&arguments.path)?;
+    let store = open_for_reading(&arguments.path)?;
     let parts = Parts::of(&store, arguments)?;
     let entries = match &arguments.to {
         None => {

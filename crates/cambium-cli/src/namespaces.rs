@@ -12,7 +12,7 @@ use crate::output::print;
 
 /// Writes the names of all namespaces but the default one.
 pub fn list(arguments: &StoreArguments) -> Result<Status, Failure> {
-    let store = commands::open(&arguments.path)?;
+    let store = commands::open_for_reading(&arguments.path)?;
     let mut text = Vec::new();
     for name in store.namespaces()?.iter().filter(|name| !name.is_empty()) {
         // Writing to memory cannot fail.
@@ -24,9 +24,13 @@ pub fn list(arguments: &StoreArguments) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-/// Opens a store, or a namespace of it that is there.
+/// Opens a store for reading, or a namespace of it that is there.
 pub fn open(path: &Path, namespace: Option<&str>) -> Result<Store, Failure> {
-    let store = commands::open(path)?;
+    within(commands::open_for_reading(path)?, namespace)
+}
+
+/// The store itself, or a namespace of it that is there.
+pub fn within(store: Store, namespace: Option<&str>) -> Result<Store, Failure> {
     match namespace {
         Some(name) => existing(&store, name),
         None => Ok(store),

@@ -5,20 +5,19 @@ use std::path::Path;
 
 use cambium::{
     CheckReport, CompactOptions, CompactReport, FindingKind, Options, StatisticValue, Statistics,
-    Store,
 };
 use cambium_io::FileKind;
 use serde_json::{Map, Value, json};
 
 use crate::arguments::{CompactArguments, ReportArguments, StoreArguments};
-use crate::commands::{open, with_progress};
+use crate::commands::{open_for_reading, open_for_reading_with, with_progress};
 use crate::failure::{Failure, Status};
 use crate::output::{Output, print, print_json};
 use crate::progress::{Meter, Unit};
 
 /// Counters and sizes.
 pub fn stats(arguments: &ReportArguments) -> Result<Status, Failure> {
-    let store = open(&arguments.path)?;
+    let store = open_for_reading(&arguments.path)?;
     let statistics = store.stats()?;
     if arguments.json {
         print_json(&statistics_json(&statistics))?;
@@ -223,7 +222,7 @@ fn inspect_json(options: &Options, path: &Path) -> Result<Value, Failure> {
 
 /// Draws a store's index.
 pub fn dump(arguments: &StoreArguments) -> Result<Status, Failure> {
-    let store = open_idle(&arguments.path)?;
+    let store = open_for_reading_with(&idle_options(&arguments.path)?, &arguments.path)?;
     let mut output = Output::standard()?;
     store.dump(&mut output)?;
     output.finish()?;
@@ -242,7 +241,7 @@ pub fn compact(arguments: &CompactArguments) -> Result<Status, Failure> {
     for assignment in &arguments.set {
         options.settings.set_assignment(assignment)?;
     }
-    let store = open_idle(&arguments.path)?;
+    let store = idle_options(&arguments.path)?.open(&arguments.path)?;
     let meter = Meter::new(Unit::Steps);
     let report = store.compact(&options, &meter)?;
     meter.finish();
@@ -255,19 +254,17 @@ pub fn compact(arguments: &CompactArguments) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-/// Opens a store so that it does not begin by itself what is asked of it next.
-fn open_idle(path: &Path) -> Result<Store, Failure> {
+/// Settings with which an open store does not begin by itself what is asked of it next.
+fn idle_options(path: &Path) -> Result<Options, Failure> {
     const NEVER: (&str, u64) = ("compaction_threshold", 100);
     let options = with_progress();
     let engine = options.marker(path)?.engine;
     let kind = options.engines_used().get(&engine);
     let knows = kind.is_some_and(|kind| kind.options().iter().any(|option| option.name == NEVER.0));
-    let options = if knows {
-        options.set(NEVER.0, NEVER.1)
-    } else {
-        options
-    };
-    Ok(options.open(path)?)
+    Ok(match knows {
+        true => options.set(NEVER.0, NEVER.1),
+        false => options,
+    })
 }
 
 fn compact_json(report: &CompactReport) -> Value {

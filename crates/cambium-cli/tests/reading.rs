@@ -1,9 +1,82 @@
-//! Options, keys and places that make no sense are refused.
+//! A store in a folder that cannot be written is read all the same, and options
+//! and places that make no sense are refused.
 #![allow(clippy::unwrap_used)]
 
 mod harness;
 
-use harness::Place;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use harness::{Place, Run};
+
+/// Nobody in particular, whom permissions hold back as they do not hold root.
+const NOBODY: u32 = 65_534;
+
+/// Runs the command as someone who may not write in the folder.
+fn as_a_reader(place: &Place, arguments: &[&str]) -> Run {
+    let program = place.path("cambium");
+    if !program.exists() {
+        // By a process of its own: a program that anyone has open for writing, if
+        // only another test on its way to `exec`, cannot be run.
+        let copied = Command::new("cp")
+            .arg(env!("CARGO_BIN_EXE_cambium"))
+            .arg(&program)
+            .status();
+        assert!(copied.unwrap().success());
+    }
+    let mut command = Command::new(program);
+    command.current_dir(place.path("")).args(arguments);
+    if is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    Run::of(command.output().unwrap())
+}
+
+fn is_root() -> bool {
+    // Root may write where nobody may.
+    fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
+}
+
+#[test]
+fn a_store_that_cannot_be_written_is_read() {
+    let place = Place::with_store();
+    place.run(["put", "s", "oak", "Quercus"]).done();
+    let set = |mode: u32| fs::set_permissions(place.path("s"), Permissions::from_mode(mode));
+    fs::set_permissions(place.path(""), Permissions::from_mode(0o755)).unwrap();
+    for file in fs::read_dir(place.path("s")).unwrap() {
+        fs::set_permissions(file.unwrap().path(), Permissions::from_mode(0o444)).unwrap();
+    }
+    set(0o555).unwrap();
+    // Whether anyone writes is not to be known: better no answer.
+    let lock = |mode: u32| fs::set_permissions(place.path("s/LOCK"), Permissions::from_mode(mode));
+    lock(0).unwrap();
+    as_a_reader(&place, &["get", "s", "oak"]).refused(3, &["LOCK"]);
+    lock(0o444).unwrap();
+    for lock in ["there", "gone"] {
+        let read = |arguments: &[&str]| as_a_reader(&place, arguments).done();
+        assert_eq!(read(&["get", "s", "oak"]), "Quercus", "lock {lock}");
+        assert_eq!(read(&["scan", "s"]), "oak\tQuercus\n");
+        assert!(read(&["stats", "s"]).contains("entries"));
+        assert_eq!(read(&["namespaces", "s"]), "");
+        assert_eq!(read(&["snapshot", "s", "list"]), "");
+        assert!(read(&["export", "s", "--format", "tsv"]).contains("oak"));
+        assert!(read(&["dump", "s"]).contains("oak"));
+        read(&["check", "s"]);
+        as_a_reader(&place, &["put", "s", "elm", "Ulmus"]).refused(3, &["LOCK"]);
+        set(0o755).unwrap();
+        fs::remove_file(place.path("s/LOCK")).ok();
+        set(0o555).unwrap();
+    }
+    set(0o755).unwrap();
+    let other = Place::with_unordered_store();
+    fs::set_permissions(other.path(""), Permissions::from_mode(0o755)).unwrap();
+    for file in fs::read_dir(other.path("s")).unwrap() {
+        fs::set_permissions(file.unwrap().path(), Permissions::from_mode(0o444)).unwrap();
+    }
+    as_a_reader(&other, &["get", "s", "oak"]).refused(3, &["denied"]);
+}
 
 #[test]
 fn options_for_tests_alone_are_refused_and_those_that_are_forgotten_named() {

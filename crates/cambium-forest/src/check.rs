@@ -15,7 +15,7 @@ use cambium_api::{
     CheckReport, Direction, Finding, FindingKind, KeyRange, OptionValues, Progress, ProgressSink,
 };
 use cambium_base::{Error, Result, StoreId};
-use cambium_io::{Environment, LockMode};
+use cambium_io::Environment;
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::superblock;
 
@@ -24,7 +24,7 @@ use crate::cursor::EntryCursor;
 use crate::document::DocumentAddress;
 use crate::format::{FORMAT_VERSION, MAGIC, Root};
 use crate::nodes::Nodes;
-use crate::open::{LOCK_NAME, attach, read_marker};
+use crate::open::{attach, lock_for_reading, read_marker};
 use crate::options::Tuning;
 use crate::recovery::missing;
 use crate::view::View;
@@ -47,7 +47,7 @@ pub(crate) fn check_store(
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
     let file_system = &*environment.file_system;
-    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Shared)?;
+    let held = lock_for_reading(file_system, path)?;
     let mut report = CheckReport::default();
     let tuning = Tuning::take(OptionValues::default().set("cache_bytes", "0"))?;
     let content = superblock::read(file_system, path, &store, FORMAT_VERSION);

@@ -89,6 +89,25 @@ impl EngineKind for Forest {
         )?))
     }
 
+    fn open_read_only(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        options: &OptionValues,
+        progress: &dyn ProgressSink,
+    ) -> Result<Arc<dyn Engine>> {
+        // Without a background task: there is nothing to do in it.
+        Ok(Arc::new(ForestStore {
+            core: Owner::new(crate::open::open_read_only(
+                environment,
+                path,
+                options,
+                progress,
+            )?),
+            namespace: 0,
+        }))
+    }
+
     fn check(
         &self,
         environment: &Environment,

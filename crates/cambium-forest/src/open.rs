@@ -9,8 +9,9 @@
 //! otherwise recovery runs.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use arc_swap::ArcSwap;
@@ -31,7 +32,7 @@ use crate::format::{
 };
 use crate::index::Index;
 use crate::options::{ENGINE, OPTIONS, Shape, Tuning};
-use crate::recovery::{FoundHeader, header_at};
+use crate::recovery::{FoundHeader, header_at, missing};
 use crate::view::{Roots, View};
 
 /// The lock file's name.
@@ -161,8 +162,75 @@ pub(crate) fn open(
     Ok(core)
 }
 
+/// The lock of a store that has no lock file, in a folder where none can be made.
+#[derive(Debug)]
+struct Unlocked;
+
+impl FileLock for Unlocked {}
+
+/// The lock that readers share: nobody writes while it is held. Every writer
+/// leaves a lock file, so where none is and none can be made, as in a copy on
+/// read-only media, nothing is locked.
+pub(crate) fn lock_for_reading(
+    file_system: &dyn FileSystem,
+    folder: &Path,
+) -> Result<Box<dyn FileLock>> {
+    let path = folder.join(LOCK_NAME);
+    match file_system.lock(&path, LockMode::Shared) {
+        Err(Error::Io { source, .. })
+            if is_unwritable(source.kind()) && file_system.metadata(&path)?.is_none() =>
+        {
+            Ok(Box::new(Unlocked))
+        }
+        held => held,
+    }
+}
+
+/// Opens a store for reading alone, and changes no data. Others may do the same,
+/// and nobody writes meanwhile. What a crash left behind the newest header is
+/// taken into memory, each time again.
+pub(crate) fn open_read_only(
+    environment: &Environment,
+    path: &Path,
+    options: &OptionValues,
+    progress: &dyn ProgressSink,
+) -> Result<Arc<Core>> {
+    let mut options = options.clone();
+    let tuning = Tuning::take(&mut options)?;
+    options.refuse_fixed(OPTIONS)?;
+    options.finish(ENGINE, OPTIONS)?;
+    let file_system = &*environment.file_system;
+    let marker = read_marker(file_system, path)?;
+    let held = lock_for_reading(file_system, path)?;
+    let core = attach(environment, path, marker.store, tuning, (held, false))?;
+    let maintenance = lock(&core.maintenance);
+    if maintenance.root.clean {
+        drop(maintenance);
+        return Ok(core);
+    }
+    let view = core.view.load_full();
+    let tail = core.read_tail(&maintenance, &view.database, progress)?;
+    let accepted = core.accept(&maintenance, &view.database, &tail)?;
+    drop(maintenance);
+    if let Some((offset, what)) = missing(&tail, &accepted) {
+        return Err(view.database.damage(offset, what));
+    }
+    // What lies behind counts for nothing, and in no statistics.
+    view.database.log.resume_at(accepted.end);
+    core.refill(&accepted);
+    core.visible.store(accepted.cut, Ordering::Release);
+    Ok(core)
+}
+
+fn is_unwritable(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied
+    )
+}
+
 /// Reads superblock and header, and nothing else; writes nothing. Used by
-/// `open` and by the read-only check.
+/// `open` and by what only reads.
 pub(crate) fn attach(
     environment: &Environment,
     path: &Path,
@@ -193,7 +261,7 @@ pub(crate) fn attach(
         cache: tuning.cache_of(environment),
     };
     let end = root.clean.then_some(root.end);
-    // A check goes on without the file's first block; an opening does not.
+    // What only reads goes on without the file's first block; an opening does not.
     let shape = root.shape.filter(|_| !writable);
     let database = Database::open(&home, root.file, &tuning, end, shape)?;
     root.shape = Some(database.shape);

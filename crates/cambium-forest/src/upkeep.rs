@@ -24,7 +24,7 @@ impl Core {
         if self.health.is_closed() {
             return Ok(StepOutcome::Done);
         }
-        if self.health.failure().is_some() {
+        if self.check_sound().is_err() {
             return Ok(StepOutcome::Idle);
         }
         if self.flush_due.load(Ordering::Acquire) {

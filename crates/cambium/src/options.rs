@@ -131,6 +131,36 @@ impl Options {
         Ok(Store::new(opened, path))
     }
 
+    /// Opens a store for reading alone: its data are not changed, and nothing at
+    /// all is written where the folder cannot be. Others may read beside it, and
+    /// nobody may write; writes answer `Unsupported`. What a crash left is taken
+    /// into memory at each such opening.
+    ///
+    /// # Errors
+    /// As of [`Options::open`]; `Unsupported` where the engine cannot (`forest`
+    /// can).
+    ///
+    /// ```
+    /// use cambium::{Durability, Options};
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// let store = Options::new().create(folder.path(), "forest")?;
+    /// store.put("oak", "Quercus", Durability::Written)?;
+    /// store.close()?;
+    /// let store = Options::new().open_read_only(folder.path())?;
+    /// assert!(store.get("oak")?.is_some());
+    /// assert!(store.put("elm", "Ulmus", Durability::Written).is_err());
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn open_read_only(&self, path: impl AsRef<Path>) -> Result<Store> {
+        let path = path.as_ref();
+        let (kind, _) = self.kind_of(path)?;
+        self.refuse_unlisted(&*kind)?;
+        let opened = kind.open_read_only(&self.environment, path, &self.values, &*self.progress)?;
+        Ok(Store::new(opened, path))
+    }
+
     /// Refuses options that an engine has for its own tests alone.
     fn refuse_unlisted(&self, kind: &dyn EngineKind) -> Result<()> {
         let listed = |name: &str| kind.options().iter().any(|option| option.name == name);
