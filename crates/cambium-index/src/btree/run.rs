@@ -98,9 +98,17 @@ impl Run {
 }
 
 /// How many bytes two strings have in common at their beginning.
-pub(super) fn common_prefix(left: &[u8], right: &[u8]) -> usize {
-    let both = left.iter().zip(right);
-    both.take_while(|(left, right)| left == right).count()
+pub(crate) fn common_prefix(left: &[u8], right: &[u8]) -> usize {
+    let both = left.len().min(right.len());
+    let mut at = 0;
+    while at + 8 <= both && left[at..at + 8] == right[at..at + 8] {
+        at += 8;
+    }
+    at + left[at..both]
+        .iter()
+        .zip(&right[at..both])
+        .take_while(|(a, b)| a == b)
+        .count()
 }
 
 /// How many bytes two strings have in common at their end.

@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use cambium_base::Result;
 
+use crate::btree::common_prefix;
 use crate::node_store::{NodeAddress, NodeWriter};
 
 use super::extension;
@@ -48,20 +49,6 @@ impl<'k> Item<'k> {
             target: Target::Document(document),
         }
     }
-}
-
-/// The longest common prefix of two byte strings.
-pub(super) fn common_prefix(one: &[u8], two: &[u8]) -> usize {
-    let both = one.len().min(two.len());
-    let mut at = 0;
-    while at + 8 <= both && one[at..at + 8] == two[at..at + 8] {
-        at += 8;
-    }
-    at + one[at..both]
-        .iter()
-        .zip(&two[at..both])
-        .take_while(|(a, b)| a == b)
-        .count()
 }
 
 /// A tree that is to be made.

@@ -30,10 +30,9 @@
 
 use std::borrow::Cow;
 
-use crate::btree::{self, FloorEntry, FloorStep};
+use crate::btree::{self, FloorEntry, FloorStep, common_prefix};
 use crate::node_store::Node;
 
-use super::grow::common_prefix;
 use super::link::{self, Link};
 use super::options::{LeafRule, TrieOptions};
 use super::piece::{Piece, View};

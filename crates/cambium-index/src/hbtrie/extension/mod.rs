@@ -30,10 +30,10 @@ mod profile;
 
 use cambium_base::Result;
 
-use crate::btree::NodeView;
+use crate::btree::{NodeView, common_prefix};
 use crate::node_store::{NodeAddress, NodeReader};
 
-use super::grow::{Item, common_prefix};
+use super::grow::Item;
 use super::head::{Head, Kind};
 use super::options::{LeafRule, TrieOptions};
 use super::trees;

@@ -23,8 +23,8 @@
 //! Heights are estimated by logarithms and rounded up. What the estimate lacks for the
 //! tree as it is, of which the height is known, is added for the leaf trees below.
 
-use super::super::grow::common_prefix;
 use super::super::options::TrieOptions;
+use crate::btree::common_prefix;
 use crate::node_store::NODE_TRAILER_BYTES;
 
 /// Share of a node that is filled, in the long run.
