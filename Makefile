@@ -12,7 +12,7 @@ RUSTDOCFLAGS := -D warnings -A rustdoc::private_intra_doc_links
 # Where `make install` puts the C libraries; DESTDIR goes before it.
 PREFIX ?= /usr/local
 
-.PHONY: help preflight build install run test soak bench peers
+.PHONY: help preflight build install uninstall run test soak bench peers
 
 help: ## Print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ install: preflight ## Install libcambium, libcambium_leveldb, headers and cambiu
 	$(CARGO) build -j$(JOBS) --release --package cambium-ffi --package cambium-leveldb
 	scripts/install.sh "$${CARGO_TARGET_DIR:-target}/release" "$(abspath $(PREFIX))" "$(DESTDIR)"
 
+uninstall: ## Take away what `make install` put under PREFIX
+	scripts/install.sh --remove "$(abspath $(PREFIX))" "$(DESTDIR)"
+
 # The main job on real input: a tree of this machine's files goes into a store.
 run: preflight ## Import up to 1 GiB of /usr; look up, list, check, kill and resume; compare stores
 	JOBS=$(JOBS) scripts/run.sh
@@ -39,6 +42,7 @@ test: preflight ## Run everything that continuous integration runs
 	$(CARGO) xtask tidy
 	RUSTDOCFLAGS="$(RUSTDOCFLAGS)" $(CARGO) doc -j$(JOBS) --quiet --workspace --no-deps --document-private-items
 	$(CARGO) test -j$(JOBS) --workspace
+	.ci/installed "$${CARGO_TARGET_DIR:-target}/debug/deps"
 
 soak: preflight ## Run the suites with larger bounds, and unsafe code under AddressSanitizer
 	JOBS=$(JOBS) .ci/soak

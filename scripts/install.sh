@@ -1,7 +1,9 @@
 #!/bin/sh
-# Installs the C libraries, their headers and the file for pkg-config under a prefix.
-# Usage: install.sh TARGET PREFIX [DESTDIR]: TARGET holds the release libraries, files
-# go to DESTDIR/PREFIX.
+# Installs the C libraries, their headers and the files for pkg-config under a prefix,
+# or takes them away.
+# Usage: install.sh TARGET PREFIX [DESTDIR]: TARGET holds the libraries that Cargo has
+#        built, files go to DESTDIR/PREFIX.
+#        install.sh --remove PREFIX [DESTDIR]
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -9,15 +11,37 @@ target=$1
 prefix=$2
 root=${3:-}$prefix
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
+# Programs look for the first part of the version when they start: `build.rs`.
+major=${version%%.*}
+
+if [ "$target" = --remove ]; then
+    for library in cambium cambium_leveldb; do
+        rm -f "$root/lib/lib$library".so "$root/lib/lib$library".so.* \
+            "$root/lib/pkgconfig/$library.pc"
+    done
+    rm -f "$root/lib/libcambium.a" "$root/include/cambium.h" \
+        "$root/include/cambium/leveldb/c.h"
+    for folder in include/cambium/leveldb include/cambium; do
+        [ ! -d "$root/$folder" ] || rmdir "$root/$folder"
+    done
+    echo "removed from $root" >&2
+    exit 0
+fi
+
+# $1 is the library that Cargo built, $2 the name that programs link with.
+install_library() {
+    install -m 755 "$target/$1" "$root/lib/lib$2.so.$version"
+    ln -sf "lib$2.so.$version" "$root/lib/lib$2.so.$major"
+    ln -sf "lib$2.so.$major" "$root/lib/lib$2.so"
+    sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" "$3" >"$root/lib/pkgconfig/$2.pc"
+    chmod 644 "$root/lib/pkgconfig/$2.pc"
+}
 
 install -d "$root/lib/pkgconfig" "$root/include/cambium/leveldb"
-install -m 755 "$target/libcambium_c.so" "$root/lib/libcambium.so"
+install_library libcambium_c.so cambium crates/cambium-ffi/cambium.pc.in
+install_library libcambium_leveldb.so cambium_leveldb crates/cambium-leveldb/cambium_leveldb.pc.in
 install -m 644 "$target/libcambium_c.a" "$root/lib/libcambium.a"
-install -m 755 "$target/libcambium_leveldb.so" "$root/lib/libcambium_leveldb.so"
 install -m 644 crates/cambium-ffi/include/cambium.h "$root/include/cambium.h"
-# Compile with -I PREFIX/include/cambium to include it as "leveldb/c.h".
+# Programs include it as "leveldb/c.h" or <leveldb/c.h>, and a LevelDB beside it stays.
 install -m 644 crates/cambium-leveldb/include/leveldb/c.h "$root/include/cambium/leveldb/c.h"
-sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" crates/cambium-ffi/cambium.pc.in \
-    > "$root/lib/pkgconfig/cambium.pc"
-chmod 644 "$root/lib/pkgconfig/cambium.pc"
 echo "installed under $root: compile with \`pkg-config --cflags --libs cambium\`" >&2

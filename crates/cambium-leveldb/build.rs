@@ -1,7 +1,8 @@
-//! Gives the library its name, so that a program linked with it by a path looks
-//! for it by name.
+//! Gives the library its name: programs look for `libcambium_leveldb.so.` and the first
+//! part of the version when they start.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcambium_leveldb.so");
+    let major = env!("CARGO_PKG_VERSION_MAJOR");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcambium_leveldb.so.{major}");
 }

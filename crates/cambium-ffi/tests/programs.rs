@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use cambium_testkit::c_programs::{Watch, compile, libraries, run};
+use cambium_testkit::c_programs::{Watch, compile, libraries, linked_with, run};
 
 /// What the library of Rust needs of the system where it is linked statically; the
 /// same as in `cambium.pc.in`.
@@ -12,15 +12,8 @@ const STATIC: &[&str] = &["-lpthread", "-ldl", "-lm"];
 
 fn linked(source: &str, folder: &Path, watch: Watch) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let include = format!("-I{}", here.join("include").display());
-    // The name that programs look for when they start.
-    let library = folder.join("libcambium.so");
-    if !library.exists() {
-        std::os::unix::fs::symlink(libraries().join("libcambium_c.so"), &library).unwrap();
-    }
-    let path = format!("-L{}", folder.display());
-    let at_run = format!("-Wl,-rpath,{}", folder.display());
-    let arguments = [&include, &path, &at_run, "-lcambium", "-lpthread"];
+    let mut arguments = linked_with("libcambium_c.so", "cambium", folder);
+    arguments.insert(0, format!("-I{}", here.join("include").display()));
     compile(&here.join(source), folder, watch, &arguments)
 }
 

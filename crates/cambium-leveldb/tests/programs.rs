@@ -4,8 +4,9 @@
 
 use std::path::{Path, PathBuf};
 
-use cambium_testkit::c_programs::{Watch, compile, libraries, run};
+use cambium_testkit::c_programs::{Watch, compile, libraries, linked_with, run};
 
+const INCLUDE: &str = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
 const FUNCTIONS: &str = include_str!("programs/functions.txt");
 
 fn source(name: &str) -> PathBuf {
@@ -15,9 +16,8 @@ fn source(name: &str) -> PathBuf {
 }
 
 fn linked(name: &str, folder: &Path, watch: Watch) -> PathBuf {
-    let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
-    let libraries = format!("-L{}", libraries().display());
-    let arguments = [include, &libraries, "-lcambium_leveldb", "-lpthread"];
+    let mut arguments = linked_with("libcambium_leveldb.so", "cambium_leveldb", folder);
+    arguments.insert(0, INCLUDE.to_string());
     compile(&source(name), folder, watch, &arguments)
 }
 
@@ -71,13 +71,12 @@ fn a_program_that_was_linked_with_leveldb_runs_when_this_is_preloaded() {
     let library = folder.path().join("libleveldb.so.1");
     std::fs::rename(stub, &library).unwrap();
 
-    let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/include");
     let library = library.display().to_string();
     let program = compile(
         &source("calls.c"),
         folder.path(),
         Watch::Plain,
-        &[include, &library],
+        &[INCLUDE, &library],
     );
     let alone = std::process::Command::new(&program)
         .current_dir(folder.path())

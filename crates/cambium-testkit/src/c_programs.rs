@@ -5,6 +5,7 @@
 //! that runs. A machine without a compiler fails these tests and says what to
 //! install; nothing is skipped.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -29,12 +30,40 @@ pub fn libraries() -> PathBuf {
         .to_path_buf()
 }
 
+/// The compiler's arguments for the shared library `built` by Cargo, under the name that
+/// programs link with, as `make install` would name it.
+///
+/// # Panics
+/// If nothing can be written to the folder.
+pub fn linked_with(built: &str, name: &str, folder: &Path) -> Vec<String> {
+    let major = env!("CARGO_PKG_VERSION_MAJOR");
+    for link in [format!("lib{name}.so"), format!("lib{name}.so.{major}")] {
+        let link = folder.join(link);
+        if !link.exists() {
+            std::os::unix::fs::symlink(libraries().join(built), &link)
+                .expect("a folder for tests can be written");
+        }
+    }
+    let folder = folder.display();
+    vec![
+        format!("-L{folder}"),
+        format!("-Wl,-rpath,{folder}"),
+        format!("-l{name}"),
+        "-lpthread".to_string(),
+    ]
+}
+
 /// Compiles a program with these arguments behind its source, and answers its path in
 /// `folder`. Sources that end in `.cc` are C++17, others C11; warnings are errors.
 ///
 /// # Panics
 /// With the compiler's words where it refuses.
-pub fn compile(source: &Path, folder: &Path, watch: Watch, arguments: &[&str]) -> PathBuf {
+pub fn compile(
+    source: &Path,
+    folder: &Path,
+    watch: Watch,
+    arguments: &[impl AsRef<OsStr>],
+) -> PathBuf {
     let is_cpp = source
         .extension()
         .is_some_and(|extension| extension == "cc");
