@@ -301,6 +301,15 @@ cambium_code cambium_open(const char *folder,
                           const cambium_options *options,
                           cambium_store **store);
 
+// Opens the store in a folder for reading alone, where the engine can: its data are not
+// changed, others may read beside it, and nobody may write meanwhile.
+//
+// # Safety
+// As of `cambium_create`.
+cambium_code cambium_open_read_only(const char *folder,
+                                    const cambium_options *options,
+                                    cambium_store **store);
+
 // Opens the store in a folder, or makes one by the engine where none is.
 //
 // # Safety
@@ -435,6 +444,20 @@ cambium_code cambium_repair(const char *folder);
 // # Safety
 // The name ends with a zero.
 cambium_code cambium_named_snapshot_create(cambium_store *store, const char *name);
+
+// Names of the states that are kept, in `*names`: each ends with a zero, one behind the
+// other, `*count` of them; to be given back by `cambium_free`.
+//
+// # Safety
+// `names` and `count` are null or places for the answer.
+cambium_code cambium_named_snapshots(cambium_store *store, char **names, size_t *count);
+
+// Names of all namespaces, as of `cambium_named_snapshots`; the default one, with an
+// empty name, is the first.
+//
+// # Safety
+// As of `cambium_named_snapshots`.
+cambium_code cambium_namespaces(cambium_store *store, char **names, size_t *count);
 
 // Lets a kept state go.
 //

@@ -81,6 +81,20 @@ pub unsafe extern "C" fn cambium_open(
     give(store, || given(options)?.open(folder!(folder)?))
 }
 
+/// Opens the store in a folder for reading alone, where the engine can: its data are not
+/// changed, others may read beside it, and nobody may write meanwhile.
+///
+/// # Safety
+/// As of `cambium_create`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_open_read_only(
+    folder: *const c_char,
+    options: *const cambium_options,
+    store: *mut *mut cambium_store,
+) -> cambium_code {
+    give(store, || given(options)?.open_read_only(folder!(folder)?))
+}
+
 /// Opens the store in a folder, or makes one by the engine where none is.
 ///
 /// # Safety

@@ -131,6 +131,56 @@ pub unsafe extern "C" fn cambium_named_snapshot_create(
     done(|| look_up(&STORES, store)?.create_named_snapshot(text!(name, "name")?))
 }
 
+/// Names of the states that are kept, in `*names`: each ends with a zero, one behind the
+/// other, `*count` of them; to be given back by `cambium_free`.
+///
+/// # Safety
+/// `names` and `count` are null or places for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_named_snapshots(
+    store: *mut cambium_store,
+    names: *mut *mut c_char,
+    count: *mut usize,
+) -> cambium_code {
+    give_names(names, count, || {
+        let kept = look_up(&STORES, store)?.list_named_snapshots()?;
+        Ok(kept.into_iter().map(|(name, _)| name).collect())
+    })
+}
+
+/// Names of all namespaces, as of `cambium_named_snapshots`; the default one, with an
+/// empty name, is the first.
+///
+/// # Safety
+/// As of `cambium_named_snapshots`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_namespaces(
+    store: *mut cambium_store,
+    names: *mut *mut c_char,
+    count: *mut usize,
+) -> cambium_code {
+    give_names(names, count, || look_up(&STORES, store)?.namespaces())
+}
+
+/// Hands names to C in memory of its own.
+fn give_names(
+    names: *mut *mut c_char,
+    count: *mut usize,
+    all: impl FnOnce() -> cambium::Result<Vec<String>>,
+) -> cambium_code {
+    output!(names, std::ptr::null_mut());
+    output!(count, 0);
+    done(|| {
+        let all = all()?;
+        output!(count, all.len());
+        if !names.is_null() {
+            let ended: String = all.iter().map(|name| format!("{name}\0")).collect();
+            output!(names, c::allocate(ended.as_bytes()));
+        }
+        Ok(())
+    })
+}
+
 /// Lets a kept state go.
 ///
 /// # Safety

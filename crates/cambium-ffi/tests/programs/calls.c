@@ -147,6 +147,15 @@ static void iterators(cambium_store* store) {
 static void upkeep(cambium_store* store) {
   ANSWERS(OK, cambium_sync(store));
   ANSWERS(OK, cambium_named_snapshot_create(store, "before"));
+  char* names;
+  size_t count;
+  ANSWERS(OK, cambium_named_snapshots(store, &names, &count));
+  EXPECT(count == 1 && strcmp(names, "before") == 0);
+  cambium_free(names);
+  ANSWERS(OK, cambium_namespaces(store, &names, &count));
+  EXPECT(count == 2 && strcmp(names, "") == 0 && strcmp(names + 1, "shrubs") == 0);
+  cambium_free(names);
+  ANSWERS(OK, cambium_namespaces(store, NULL, NULL));
   ANSWERS(OK, cambium_delete(store, "ash", 3, CAMBIUM_WRITTEN));
   ANSWERS(OK, cambium_rollback(store, "before"));
   has(store, "ash", "Fraxinus");
@@ -165,6 +174,18 @@ static void upkeep(cambium_store* store) {
   ANSWERS(LOCKED, cambium_check("store"));
   ANSWERS(NOT_A_STORE, cambium_repair("nowhere"));
   ANSWERS(OK, cambium_repair("copy"));
+  cambium_store *copy, *beside;
+  ANSWERS(OK, cambium_open_read_only("copy", NULL, &copy));
+  ANSWERS(OK, cambium_open_read_only("copy", NULL, &beside));
+  has(beside, "ash", "Fraxinus");
+  ANSWERS(UNSUPPORTED, cambium_put(copy, "k", 1, "v", 1, CAMBIUM_WRITTEN));
+  cambium_store* writable;
+  ANSWERS(LOCKED, cambium_open("copy", NULL, &writable));
+  ANSWERS(OK, cambium_close(copy));
+  ANSWERS(OK, cambium_close(beside));
+  cambium_store_free(copy);
+  cambium_store_free(beside);
+  ANSWERS(NOT_A_STORE, cambium_open_read_only("nowhere", NULL, &copy));
   EXPECT(cambium_capabilities(store) ==
          (CAMBIUM_ORDERED | CAMBIUM_NAMESPACES | CAMBIUM_NAMED_SNAPSHOTS));
 }
@@ -189,6 +210,9 @@ static void null_and_wrong(cambium_store* store) {
   ANSWERS(INVALID_ARGUMENT, cambium_options_set(NULL, "a", "b"));
   ANSWERS(INVALID_ARGUMENT, cambium_namespace(store, NULL, &none));
   ANSWERS(INVALID_ARGUMENT, cambium_backup(store, NULL));
+  ANSWERS(INVALID_ARGUMENT, cambium_open_read_only("store", NULL, NULL));
+  ANSWERS(INVALID_ARGUMENT, cambium_named_snapshots(NULL, NULL, NULL));
+  ANSWERS(INVALID_ARGUMENT, cambium_rollback(store, NULL));
   EXPECT(cambium_capabilities(NULL) == 0);
   cambium_free(NULL);
   cambium_store_free(NULL);
