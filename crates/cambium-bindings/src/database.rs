@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use cambium::{
     CompactOptions, Durability, Error, KeyRange, Operation, Options, Result, Snapshot, Store,
@@ -22,7 +22,7 @@ use crate::long_keys::{self, Group};
 use crate::order::{self, OrderedKey, SortedKeys};
 use crate::properties;
 use crate::settings::Settings;
-use crate::walker::{Bounds, Walker};
+use crate::walker::{Bounds, Shape, Walker};
 
 /// An open database.
 ///
@@ -44,9 +44,9 @@ use crate::walker::{Bounds, Walker};
 pub struct Database {
     store: Store,
     /// Writers of long keys take turns.
-    groups: Mutex<()>,
+    groups: Arc<Mutex<()>>,
     sorted: Option<RwLock<SortedKeys>>,
-    closed: AtomicBool,
+    closed: Arc<AtomicBool>,
 }
 
 /// A database at one moment, for as long as it is held.
@@ -54,6 +54,8 @@ pub struct Database {
 pub struct View {
     snapshot: Snapshot,
     keys: Option<SortedKeys>,
+    /// Set when the database is closed.
+    closed: Arc<AtomicBool>,
 }
 
 impl Database {
@@ -65,8 +67,11 @@ impl Database {
     /// one it was made with; and those of [`Options::open`].
     pub fn open(path: impl AsRef<Path>, settings: &Settings) -> Result<Database> {
         let path = path.as_ref();
-        let wanted = settings.comparator.as_ref();
-        let wanted = wanted.map_or(order::BYTEWISE_NAME, |order| order.name());
+        // Whatever calls itself LevelDB's order of bytes is the engines' own.
+        let comparator = settings.comparator.as_ref();
+        let comparator = comparator.filter(|order| order.name() != order::BYTEWISE_NAME);
+        let wanted = comparator.map_or(order::BYTEWISE_NAME, |order| order.name());
+        order::check_name(wanted)?;
         let environment = settings.options.environment_used();
         let store = match settings.options.marker(path) {
             Ok(marker) => {
@@ -83,10 +88,14 @@ impl Database {
                         path.display()
                     )));
                 }
-                settings.for_engine(&marker.engine).open(path)?
+                let options = settings.for_engine(&marker.engine);
+                match settings.read_only {
+                    true => options.open_read_only(path)?,
+                    false => options.open(path)?,
+                }
             }
             Err(Error::NotAStore { path, what }) => {
-                if !settings.create_if_missing {
+                if settings.read_only || !settings.create_if_missing {
                     let what = format!("{what}; it would be made if create_if_missing were set");
                     return Err(Error::NotAStore { path, what });
                 }
@@ -99,15 +108,12 @@ impl Database {
             }
             Err(other) => return Err(other),
         };
-        let sorted = match &settings.comparator {
+        let sorted = match comparator {
             None => None,
             Some(order) => {
                 let mut keys = SortedKeys::new(order.clone());
-                let view = View {
-                    snapshot: store.snapshot()?,
-                    keys: None,
-                };
-                let mut walker = view.walker(&Bounds::default());
+                let all = &Bounds::default();
+                let mut walker = Walker::by_bytes(store.snapshot()?, all, Shape::KeysInGroups);
                 walker.seek_to_first()?;
                 while let Some(key) = walker.key() {
                     keys.insert(key);
@@ -118,10 +124,19 @@ impl Database {
         };
         Ok(Database {
             store,
-            groups: Mutex::new(()),
+            groups: Arc::default(),
             sorted,
-            closed: AtomicBool::new(false),
+            closed: Arc::default(),
         })
+    }
+
+    /// The sorted keys, where there is a comparator, for reading.
+    fn sorted(&self) -> Result<Option<RwLockReadGuard<'_, SortedKeys>>> {
+        let Some(sorted) = &self.sorted else {
+            return Ok(None);
+        };
+        order::refuse_within_comparator()?;
+        Ok(Some(sorted.read().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// The store itself.
@@ -134,8 +149,7 @@ impl Database {
     /// # Errors
     /// `Closed`, `Corruption`, `Io`.
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>> {
-        if let Some(sorted) = &self.sorted {
-            let keys = sorted.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keys) = self.sorted()? {
             let Some(key) = keys.find(key) else {
                 // A closed database says so whatever the key.
                 return self.store.get(b"").map(|_| None);
@@ -186,11 +200,15 @@ impl Database {
         let Some(sorted) = &self.sorted else {
             return self.write_stored(batch, durability);
         };
+        order::refuse_within_comparator()?;
         let mut keys = sorted.write().unwrap_or_else(PoisonError::into_inner);
         let mut stored = WriteBatch::new();
         // What the batch makes of each key it names: the bytes it then has.
         let mut changes: BTreeMap<OrderedKey, Option<Vec<u8>>> = BTreeMap::new();
-        for (_, operation) in batch.operations() {
+        for (namespace, operation) in batch.operations() {
+            if let Some(name) = namespace {
+                return Err(no_namespaces(name));
+            }
             let key = match operation {
                 Operation::Put { key, .. } | Operation::Delete { key } => key,
                 Operation::DeleteRange { .. } => return Err(no_ranges()),
@@ -237,7 +255,7 @@ impl Database {
             return self.store.write(batch, durability).map(drop);
         }
         let _turn = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut groups: BTreeMap<Vec<u8>, Group> = BTreeMap::new();
+        let mut groups: BTreeMap<(Option<Arc<str>>, Vec<u8>), Group> = BTreeMap::new();
         let mut stored = WriteBatch::new();
         for (namespace, operation) in batch.into_operations() {
             let (key, value) = match &operation {
@@ -248,23 +266,28 @@ impl Database {
                     continue;
                 }
             };
-            let group_key = long_keys::group_key(key);
-            if !groups.contains_key(&group_key) {
-                let group = match self.store.get(&group_key)? {
-                    Some(value) => Group::decode(&value)?,
-                    None => Group::default(),
+            let place = (namespace, long_keys::group_key(key));
+            if !groups.contains_key(&place) {
+                let found = match &place.0 {
+                    Some(name) => self.store.namespace(name)?.get(&place.1)?,
+                    None => self.store.get(&place.1)?,
                 };
-                groups.insert(group_key.clone(), group);
+                let group = found.map(|value| Group::decode(&value)).transpose()?;
+                groups.insert(place.clone(), group.unwrap_or_default());
             }
-            if let Some(group) = groups.get_mut(&group_key) {
+            if let Some(group) = groups.get_mut(&place) {
                 group.set(key, value.map(Vec::as_slice));
             }
         }
-        for (key, group) in &groups {
-            match group.is_empty() {
-                true => stored.delete(key),
-                false => stored.put(key, &group.encode()),
+        for ((namespace, key), group) in groups {
+            let operation = match group.is_empty() {
+                true => Operation::Delete { key },
+                false => Operation::Put {
+                    key,
+                    value: group.encode(),
+                },
             };
+            stored.push(namespace, operation);
         }
         self.store.write(stored, durability).map(drop)
     }
@@ -274,21 +297,12 @@ impl Database {
     /// # Errors
     /// `Closed`.
     pub fn view(&self) -> Result<View> {
-        let keys = match &self.sorted {
-            None => None,
-            Some(sorted) => {
-                let keys = sorted.read().unwrap_or_else(PoisonError::into_inner);
-                // The snapshot is of the moment at which the keys stand still.
-                let snapshot = self.store.snapshot()?;
-                return Ok(View {
-                    snapshot,
-                    keys: Some(keys.clone()),
-                });
-            }
-        };
+        let keys = self.sorted()?;
+        // The snapshot is of the moment at which the keys stand still.
         Ok(View {
             snapshot: self.store.snapshot()?,
-            keys,
+            keys: keys.map(|keys| keys.clone()),
+            closed: self.closed.clone(),
         })
     }
 
@@ -298,13 +312,12 @@ impl Database {
     /// `Closed`, `Io`. In the order of a comparator only the whole is known,
     /// and it is answered for any range that is not empty.
     pub fn approximate_size(&self, from: &[u8], to: &[u8]) -> Result<u64> {
-        let range = match &self.sorted {
+        let range = match self.sorted()? {
             None if from >= to => return Ok(0),
             None => long_keys::stored_range(&KeyRange::between(from, to)),
-            Some(sorted) => {
-                let keys = sorted.read().unwrap_or_else(PoisonError::into_inner);
+            Some(keys) => {
                 let first = keys.first(Bound::Included(from));
-                let inside = |key: &Value| keys.order().compare(key, to).is_lt();
+                let inside = |key: &Value| keys.compare(key, to).is_lt();
                 if !first.is_some_and(inside) {
                     return Ok(0);
                 }
@@ -312,6 +325,38 @@ impl Database {
             }
         };
         self.store.approximate_size(&range)
+    }
+
+    /// Keys of their own in the same store, made if they are not there. Closing this
+    /// database closes them.
+    ///
+    /// # Errors
+    /// `Unsupported` where the engine has none; `InvalidArgument` in a database
+    /// with a comparator, which is for the keys of the default namespace alone.
+    pub fn namespace(&self, name: &str) -> Result<Database> {
+        if self.sorted.is_some() {
+            return Err(no_namespaces(name));
+        }
+        Ok(Database {
+            store: self.store.namespace(name)?,
+            groups: self.groups.clone(),
+            sorted: None,
+            closed: self.closed.clone(),
+        })
+    }
+
+    /// Brings the store back to a state that was kept under a name.
+    ///
+    /// # Errors
+    /// Those of [`Store::rollback`]; `InvalidArgument` in a database with a
+    /// comparator.
+    pub fn rollback(&self, name: &str) -> Result<()> {
+        if self.sorted.is_some() {
+            return Err(Error::InvalidArgument(format!(
+                "rollback to {name:?} in a database with a comparator: open the store without it"
+            )));
+        }
+        self.store.rollback(name)
     }
 
     /// Gives space back. Engines compact what pays, so a range is a hint that
@@ -354,8 +399,7 @@ impl Database {
     /// # Errors
     /// What the store answers.
     pub fn count(&self) -> Result<Option<u64>> {
-        if let Some(sorted) = &self.sorted {
-            let keys = sorted.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keys) = self.sorted()? {
             return Ok(Some(keys.len() as u64));
         }
         match self.store.capabilities().engine {
@@ -371,10 +415,9 @@ impl Database {
     /// Those of [`Store::backup`].
     pub fn backup(&self, destination: &Path) -> Result<()> {
         self.store.backup(destination, &())?;
-        match &self.sorted {
+        match self.sorted()? {
             None => Ok(()),
-            Some(sorted) => {
-                let keys = sorted.read().unwrap_or_else(PoisonError::into_inner);
+            Some(keys) => {
                 let options = Options::new();
                 order::store_name(options.environment_used(), destination, keys.order().name())
             }
@@ -399,10 +442,23 @@ impl View {
 
     /// An iterator over it, unplaced at first.
     pub fn walker(&self, bounds: &Bounds) -> Walker {
-        match &self.keys {
-            None => Walker::by_bytes(self.snapshot.clone(), bounds, true),
-            Some(keys) => Walker::by_order(self.snapshot.clone(), keys.clone(), bounds),
+        self.walker_of(bounds, false)
+    }
+
+    /// The same, where values are wanted or not: without them each is empty, and
+    /// the engine need not read it.
+    pub fn walker_of(&self, bounds: &Bounds, keys_only: bool) -> Walker {
+        let snapshot = self.snapshot.clone();
+        match (&self.keys, keys_only) {
+            (None, false) => Walker::by_bytes(snapshot, bounds, Shape::EntriesInGroups),
+            (None, true) => Walker::by_bytes(snapshot, bounds, Shape::KeysInGroups),
+            (Some(keys), _) => Walker::by_order(snapshot, keys.clone(), bounds, keys_only),
         }
+    }
+
+    /// True once the database was closed.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     /// What the store itself has for this moment.
@@ -433,6 +489,12 @@ pub(crate) fn stored_value(snapshot: &Snapshot, key: &[u8]) -> Result<Option<Val
 /// Those of [`Options::repair`].
 pub fn repair(options: &Options, path: &Path) -> Result<()> {
     options.repair(path).map(drop)
+}
+
+fn no_namespaces(name: &str) -> Error {
+    Error::InvalidArgument(format!(
+        "namespace {name:?} in a database with a comparator, which orders the default one alone"
+    ))
 }
 
 fn no_ranges() -> Error {

@@ -15,6 +15,7 @@
 //! | [`handles`] | [`Handles`]: opaque handles that may be stale, foreign or made up, and are then an error |
 //! | [`walker`] | [`Walker`]: an iterator that goes both ways and seeks |
 //! | [`database`] | [`Database`]: a store opened, read and written as LevelDB's interface has it |
+//! | [`runs`] | [`RunWalker`]: the same, reading several entries at a time |
 //! | [`settings`] | [`Settings`]: LevelDB's options, and what they mean for an engine |
 //! | [`order`] | keys in the order of a comparator that the program brings |
 //! | [`long_keys`] | keys longer than an engine takes |
@@ -29,11 +30,13 @@ pub mod long_keys;
 pub mod order;
 pub mod properties;
 pub mod remove;
+pub mod runs;
 pub mod settings;
 pub mod walker;
 
 pub use database::{Database, View};
 pub use handles::{HandleError, Handles};
 pub use order::Comparator;
+pub use runs::RunWalker;
 pub use settings::Settings;
 pub use walker::Walker;

@@ -44,7 +44,12 @@ pub fn group_key(key: &[u8]) -> Vec<u8> {
 /// True if an entry is a group, and not a key of the same length that a
 /// program without these groups has put.
 pub fn is_group(key: &[u8], value: &[u8]) -> bool {
-    key.len() == LONG_KEY_BYTES && key.ends_with(&[0]) && value.starts_with(MAGIC)
+    may_be_group(key) && value.starts_with(MAGIC)
+}
+
+/// True if the entry of a key may be a group: its value tells.
+pub fn may_be_group(key: &[u8]) -> bool {
+    key.len() == LONG_KEY_BYTES && key.ends_with(&[0])
 }
 
 /// The range of the store in which a range's keys lie; what else is in its

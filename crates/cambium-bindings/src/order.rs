@@ -9,8 +9,11 @@
 //! `COMPARATOR`, and opening with another one is refused, as LevelDB does.
 //!
 //! Keys that differ but compare equal are one key: the bytes last put count.
-//! A comparator that contradicts itself gives a wrong order, never a crash.
+//! A comparator that contradicts itself gives a wrong order, never a crash. One
+//! that asks a database while it compares gets an error: it is called under the
+//! lock of the sorted keys.
 
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -76,7 +79,34 @@ impl PartialOrd for OrderedKey {
 
 impl Ord for OrderedKey {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.order.compare(&self.key, &other.key)
+        compare(&self.order, &self.key, &other.key)
+    }
+}
+
+/// Calls the program's comparator.
+fn compare(order: &Arc<dyn Comparator>, left: &[u8], right: &[u8]) -> Ordering {
+    let before = COMPARING.replace(true);
+    let ordering = order.compare(left, right);
+    COMPARING.set(before);
+    ordering
+}
+
+thread_local! {
+    /// True while this thread is within a comparator of the program's.
+    static COMPARING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Refuses what a comparator asks of a database, or of an iterator.
+///
+/// # Errors
+/// `InvalidArgument` within a comparator.
+pub fn refuse_within_comparator() -> Result<()> {
+    match COMPARING.get() {
+        false => Ok(()),
+        true => Err(Error::InvalidArgument(
+            "a comparator may only compare: it asks a database with a comparator, or an iterator"
+                .to_string(),
+        )),
     }
 }
 
@@ -108,6 +138,11 @@ impl SortedKeys {
     /// The comparator.
     pub fn order(&self) -> &Arc<dyn Comparator> {
         &self.order.0
+    }
+
+    /// How two keys stand to each other.
+    pub fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+        compare(&self.order.0, left, right)
     }
 
     /// How many there are.
@@ -183,12 +218,7 @@ pub fn stored_name(environment: &Environment, path: &Path) -> Result<String> {
 /// # Errors
 /// `LimitExceeded` for a name over 4,096 bytes, and what the disk says.
 pub fn store_name(environment: &Environment, path: &Path, name: &str) -> Result<()> {
-    if name.len() > MAX_NAME_BYTES {
-        return Err(Error::LimitExceeded(format!(
-            "a comparator's name of {} bytes: names have up to {MAX_NAME_BYTES}",
-            name.len()
-        )));
-    }
+    check_name(name)?;
     let file_system = &*environment.file_system;
     let file = path.join(COMPARATOR_FILE);
     let file = file_system.open(&file, OpenOptions::CREATE)?;
@@ -196,4 +226,23 @@ pub fn store_name(environment: &Environment, path: &Path, name: &str) -> Result<
     file.set_length(name.len() as u64)?;
     file.sync_data()?;
     file_system.sync_directory(path)
+}
+
+/// Refuses what cannot be kept as a comparator's name.
+///
+/// # Errors
+/// `InvalidArgument` for an empty name, `LimitExceeded` for one over 4,096 bytes.
+pub fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() {
+        return Err(Error::InvalidArgument(
+            "a comparator without a name: stores are told by it which order they have".to_string(),
+        ));
+    }
+    if name.len() > MAX_NAME_BYTES {
+        return Err(Error::LimitExceeded(format!(
+            "a comparator's name of {} bytes: names have up to {MAX_NAME_BYTES}",
+            name.len()
+        )));
+    }
+    Ok(())
 }

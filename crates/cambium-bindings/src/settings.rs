@@ -35,6 +35,8 @@ pub struct Settings {
     pub create_if_missing: bool,
     /// Refuse a database that is there already.
     pub error_if_exists: bool,
+    /// Open for reading alone, where the engine can; nothing is made.
+    pub read_only: bool,
     /// Keys and pointers gathered in memory, in bytes.
     pub write_buffer_bytes: Option<u64>,
     /// The cache of blocks, in bytes.
@@ -59,6 +61,7 @@ impl Default for Settings {
             engine: LEVELDB_ENGINE.to_string(),
             create_if_missing: false,
             error_if_exists: false,
+            read_only: false,
             write_buffer_bytes: None,
             cache_bytes: None,
             block_bytes: None,

@@ -102,22 +102,22 @@ enum Way {
 impl Walker {
     /// Walks a snapshot as it is stored.
     pub fn over_store(snapshot: Snapshot, bounds: &Bounds) -> Self {
-        Walker::by_bytes(snapshot, bounds, false)
+        Walker::by_bytes(snapshot, bounds, Shape::Stored)
     }
 
     /// Walks a snapshot of a database whose long keys lie in groups.
-    pub(crate) fn by_bytes(snapshot: Snapshot, bounds: &Bounds, groups: bool) -> Self {
+    pub(crate) fn by_bytes(snapshot: Snapshot, bounds: &Bounds, shape: Shape) -> Self {
         let range = bounds.range();
-        let stored = match groups {
-            true => long_keys::stored_range(&range),
-            false => range.clone(),
+        let stored = match shape {
+            Shape::Stored => range.clone(),
+            _ => long_keys::stored_range(&range),
         };
         Walker {
             way: Way::Bytes(Box::new(ByBytes {
                 snapshot,
                 range,
                 stored,
-                groups,
+                shape,
                 cursor: None,
                 members: Vec::new(),
                 member: 0,
@@ -126,11 +126,17 @@ impl Walker {
         }
     }
 
-    pub(crate) fn by_order(snapshot: Snapshot, keys: SortedKeys, bounds: &Bounds) -> Self {
+    pub(crate) fn by_order(
+        snapshot: Snapshot,
+        keys: SortedKeys,
+        bounds: &Bounds,
+        keys_only: bool,
+    ) -> Self {
         Walker {
             way: Way::Order(Box::new(ByOrder {
                 snapshot,
                 keys,
+                keys_only,
                 bounds: bounds.clone(),
                 current: None,
             })),
@@ -206,7 +212,7 @@ impl Walker {
         self.step(Direction::Reverse)
     }
 
-    fn step(&mut self, direction: Direction) -> Result<()> {
+    pub(crate) fn step(&mut self, direction: Direction) -> Result<()> {
         match &mut self.way {
             Way::Bytes(way) => way.step(direction),
             Way::Order(way) => {
@@ -223,6 +229,38 @@ impl Walker {
     }
 }
 
+/// The cursor's next key, with its value where that may be a group of long keys.
+fn next_key(entries: &mut Entries, snapshot: &Snapshot) -> Result<Option<Entry>> {
+    let Some(key) = entries.next_key().transpose()? else {
+        return Ok(None);
+    };
+    let value = match long_keys::may_be_group(&key) {
+        true => snapshot.get(&key)?,
+        false => None,
+    };
+    Ok(Some(match value {
+        Some(value) if long_keys::is_group(&key, &value) => Entry { key, value },
+        _ => of_key(key),
+    }))
+}
+
+/// An entry of which only the key is wanted.
+fn of_key(key: Value) -> Entry {
+    let value = Value::copy_of(b"");
+    Entry { key, value }
+}
+
+/// What a walk answers of what is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Every entry as it is stored.
+    Stored,
+    /// Long keys out of their groups.
+    EntriesInGroups,
+    /// The same, with empty values.
+    KeysInGroups,
+}
+
 /// A walk in the order of bytes, by the engine's cursors.
 #[derive(Debug)]
 struct ByBytes {
@@ -231,7 +269,7 @@ struct ByBytes {
     range: KeyRange,
     /// Keys of the store among which they are.
     stored: KeyRange,
-    groups: bool,
+    shape: Shape,
     /// The cursor in use, and which way it goes.
     cursor: Option<(Direction, Entries)>,
     /// The keys of the group where it stands, and which of them is current.
@@ -271,7 +309,7 @@ impl ByBytes {
         {
             return Ok(());
         }
-        let target = match self.groups && long_keys::is_long(key) {
+        let target = match self.shape != Shape::Stored && long_keys::is_long(key) {
             true => long_keys::group_key(key),
             false => key.to_vec(),
         };
@@ -335,7 +373,11 @@ impl ByBytes {
         };
         let direction = *direction;
         loop {
-            let next = match entries.next().transpose() {
+            let next = match self.shape {
+                Shape::KeysInGroups => next_key(entries, &self.snapshot),
+                _ => entries.next().transpose(),
+            };
+            let next = match next {
                 Ok(next) => next,
                 Err(error) => {
                     self.cursor = None;
@@ -343,14 +385,18 @@ impl ByBytes {
                 }
             };
             let Some(entry) = next else { return Ok(()) };
-            if !self.groups || !long_keys::is_group(&entry.key, &entry.value) {
+            if self.shape == Shape::Stored || !long_keys::is_group(&entry.key, &entry.value) {
                 self.current = Some(entry);
                 return Ok(());
             }
             let members = Group::decode(&entry.value)?.entries(&entry.key);
             let members = members.into_iter();
             let inside = members.filter(|(key, _)| self.range.contains(key));
-            self.members = inside.map(|(key, value)| Entry { key, value }).collect();
+            let member = |(key, value)| match self.shape {
+                Shape::KeysInGroups => of_key(key),
+                _ => Entry { key, value },
+            };
+            self.members = inside.map(member).collect();
             self.member = match direction {
                 Direction::Forward => 0,
                 Direction::Reverse => self.members.len().saturating_sub(1),
@@ -380,6 +426,7 @@ impl ByBytes {
 struct ByOrder {
     snapshot: Snapshot,
     keys: SortedKeys,
+    keys_only: bool,
     bounds: Bounds,
     current: Option<Entry>,
 }
@@ -400,6 +447,10 @@ impl ByOrder {
         let Some(key) = found.filter(|key| self.is_inside(key)) else {
             return Ok(());
         };
+        if self.keys_only {
+            self.current = Some(of_key(key));
+            return Ok(());
+        }
         let value = crate::database::stored_value(&self.snapshot, &key)?;
         let value = value.ok_or_else(|| {
             Error::InvalidArgument(format!(
@@ -412,7 +463,7 @@ impl ByOrder {
     }
 
     fn is_before_start(&self, key: &[u8]) -> bool {
-        let compare = |bound: &[u8]| self.keys.order().compare(key, bound);
+        let compare = |bound: &[u8]| self.keys.compare(key, bound);
         match &self.bounds.from {
             Bound::Included(from) | Bound::Excluded(from) => compare(from).is_le(),
             Bound::Unbounded => false,
@@ -420,7 +471,7 @@ impl ByOrder {
     }
 
     fn is_inside(&self, key: &[u8]) -> bool {
-        let compare = |bound: &[u8]| self.keys.order().compare(key, bound);
+        let compare = |bound: &[u8]| self.keys.compare(key, bound);
         let above = match &self.bounds.from {
             Bound::Included(from) => compare(from).is_ge(),
             Bound::Excluded(from) => compare(from).is_gt(),

@@ -7,9 +7,9 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium::{Durability, Error, WriteBatch};
+use cambium::{Direction, Durability, Error, WriteBatch};
 use cambium_bindings::walker::Bounds;
-use cambium_bindings::{Comparator, Database, Settings, Walker};
+use cambium_bindings::{Comparator, Database, RunWalker, Settings, Walker};
 
 /// Upper and lower case are the same, and that is how keys are sorted.
 struct IgnoringCase;
@@ -275,4 +275,82 @@ fn properties_are_leveldbs() {
     assert!(property("leveldb.sstables").is_some());
     assert!(property("leveldb.approximate-memory-usage").is_some());
     database.close().unwrap();
+}
+
+/// Keys of a walk that reads ahead, beside those of one that does not.
+fn expect_alike(ahead: &RunWalker, plain: &Walker, keys_only: bool, what: &str) {
+    let entry = |entry: &cambium::Entry| (entry.key.to_vec(), entry.value.to_vec());
+    let wanted = plain
+        .entry()
+        .map(entry)
+        .map(|(key, value)| match keys_only {
+            true => (key, Vec::new()),
+            false => (key, value),
+        });
+    let found = ahead.entry().map(entry);
+    let short = |(key, value): &(Vec<u8>, Vec<u8>)| (key.len(), key.last().copied(), value.clone());
+    let (found_at, wanted_at) = (found.as_ref().map(short), wanted.as_ref().map(short));
+    assert!(
+        found == wanted,
+        "{what}: {found_at:?}, a plain walk is at {wanted_at:?}"
+    );
+}
+
+#[test]
+fn a_walk_that_reads_ahead_goes_where_a_plain_one_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::open(folder.path(), &settings("forest")).unwrap();
+    let mut numbers = Numbers(11);
+    fill(&database, &mut Model::new(), &mut numbers);
+    let view = database.view().unwrap();
+    fill(&database, &mut Model::new(), &mut numbers);
+    for keys_only in [false, true] {
+        let mut ahead = RunWalker::new(&view, &Bounds::default(), keys_only);
+        let mut plain = view.walker(&Bounds::default());
+        let mut asked_nothing = 0;
+        for step in 0..2_000 {
+            match numbers.below(40) {
+                0 => {
+                    ahead.seek_to_first().unwrap();
+                    plain.seek_to_first().unwrap();
+                }
+                1 => {
+                    ahead.seek_to_last().unwrap();
+                    plain.seek_to_last().unwrap();
+                }
+                2 => {
+                    let key = numbers.key();
+                    ahead.seek(&key).unwrap();
+                    plain.seek(&key).unwrap();
+                }
+                step if step % 5 == 0 => {
+                    asked_nothing += u32::from(ahead.can_step(Direction::Reverse));
+                    ahead.step(Direction::Reverse).unwrap();
+                    plain.previous().unwrap();
+                }
+                _ => {
+                    asked_nothing += u32::from(ahead.can_step(Direction::Forward));
+                    ahead.step(Direction::Forward).unwrap();
+                    plain.next().unwrap();
+                }
+            }
+            expect_alike(
+                &ahead,
+                &plain,
+                keys_only,
+                &format!("keys only {keys_only}, step {step}"),
+            );
+        }
+        assert!(asked_nothing > 500, "{asked_nothing}");
+    }
+    let mut ahead = RunWalker::new(&view, &Bounds::default(), false);
+    ahead.seek_to_first().unwrap();
+    for _ in 0..4 {
+        ahead.step(Direction::Forward).unwrap();
+    }
+    assert!(ahead.can_step(Direction::Forward));
+    database.close().unwrap();
+    assert!(!ahead.can_step(Direction::Forward));
+    let closed = ahead.step(Direction::Forward);
+    assert!(matches!(closed, Err(Error::Closed)));
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium::{Durability, Error, Result, Value};
-use cambium_bindings::{Database, Settings, View, c, order, remove};
+use cambium_bindings::{Database, Settings, View, c, remove};
 
 use crate::objects::{
     BATCHES, DATABASES, Filter, OPTIONS, OpenDatabase, OpenOptions, READ_OPTIONS, SNAPSHOTS,
@@ -53,7 +53,7 @@ fn settings(options: &OpenOptions) -> Result<Settings> {
         cache_bytes: options.cache_bytes,
         block_bytes: options.block_bytes,
         table_bytes: options.table_bytes,
-        comparator: comparator.filter(|order| order.name() != order::BYTEWISE_NAME),
+        comparator,
         ..Settings::default()
     };
     if let Some(Filter::Bloom { bits }) = options.filter {

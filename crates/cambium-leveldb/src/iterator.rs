@@ -2,11 +2,11 @@
 //! anew.
 
 use std::ffi::c_char;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use cambium::{Result, Value};
 use cambium_bindings::walker::Bounds;
-use cambium_bindings::{Walker, c};
+use cambium_bindings::{Walker, c, order};
 
 use crate::database::snapshot_of;
 use crate::objects::{
@@ -57,7 +57,7 @@ pub extern "C" fn leveldb_iter_destroy(iterator: *mut leveldb_iterator_t) {
 pub extern "C" fn leveldb_iter_valid(iterator: *const leveldb_iterator_t) -> u8 {
     quietly(0, || {
         let iterator = look_up(&ITERATORS, iterator)?;
-        let iteration = lock(&iterator);
+        let iteration = locked(&iterator)?;
         let walker = iteration.walker.as_ref();
         Ok(u8::from(
             walker.is_some_and(|walker| walker.key().is_some()),
@@ -65,10 +65,16 @@ pub extern "C" fn leveldb_iter_valid(iterator: *const leveldb_iterator_t) -> u8 
     })
 }
 
+/// The content of an iterator, which a comparator cannot have: it may be called for it.
+fn locked(iterator: &Mutex<Iteration>) -> Result<MutexGuard<'_, Iteration>> {
+    order::refuse_within_comparator()?;
+    Ok(lock(iterator))
+}
+
 fn go(iterator: *mut leveldb_iterator_t, to: impl FnOnce(&mut Walker) -> Result<()>) {
     quietly((), || {
         let iterator = look_up(&ITERATORS, iterator)?;
-        let mut iteration = lock(&iterator);
+        let mut iteration = locked(&iterator)?;
         let Some(walker) = &mut iteration.walker else {
             return Ok(());
         };
@@ -160,7 +166,7 @@ fn shown(
     output!(length, 0);
     quietly(std::ptr::null(), || {
         let iterator = look_up(&ITERATORS, iterator)?;
-        let iteration = lock(&iterator);
+        let iteration = locked(&iterator)?;
         let Some(value) = iteration.walker.as_ref().and_then(part) else {
             return Ok(std::ptr::null());
         };
