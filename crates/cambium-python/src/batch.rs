@@ -1,13 +1,14 @@
 //! `WriteBatch`: changes that are made together.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cambium::Operation;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::arguments::{bytes, durability};
-use crate::database::Shared;
 use crate::errors::{ask, closed};
+use crate::readable::Shared;
 
 /// What LevelDB's header of a batch takes.
 const EMPTY_BYTES: u64 = 12;
@@ -42,29 +43,33 @@ impl WriteBatch {
         Ok(self.changes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn key<'a>(&self, key: &'a [u8], whole: &'a mut Vec<u8>) -> &'a [u8] {
-        if self.prefix.is_empty() {
-            return key;
-        }
-        *whole = [&self.prefix[..], key].concat();
-        whole
+    fn key(&self, key: &[u8]) -> Vec<u8> {
+        [&self.prefix[..], key].concat()
+    }
+
+    fn push(&self, operation: Operation, namespace: Option<&str>) -> PyResult<()> {
+        self.changes()?.push(namespace.map(Arc::from), operation);
+        Ok(())
     }
 }
 
 #[pymethods]
 impl WriteBatch {
-    fn put(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (key, value) = (bytes(key)?, bytes(value)?);
-        let mut whole = Vec::new();
-        self.changes()?.put(self.key(&key, &mut whole), &value);
-        Ok(())
+    #[pyo3(signature = (key, value, *, namespace=None))]
+    fn put(
+        &self,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        namespace: Option<&str>,
+    ) -> PyResult<()> {
+        let (key, value) = (self.key(&bytes(key)?), bytes(value)?.into_owned());
+        self.push(Operation::Put { key, value }, namespace)
     }
 
-    fn delete(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
-        let key = bytes(key)?;
-        let mut whole = Vec::new();
-        self.changes()?.delete(self.key(&key, &mut whole));
-        Ok(())
+    #[pyo3(signature = (key, *, namespace=None))]
+    fn delete(&self, key: &Bound<'_, PyAny>, namespace: Option<&str>) -> PyResult<()> {
+        let key = self.key(&bytes(key)?);
+        self.push(Operation::Delete { key }, namespace)
     }
 
     fn clear(&self) -> PyResult<()> {

@@ -4,42 +4,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cambium_bindings::{Comparator, Database, Settings};
-use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-use crate::arguments::{Limits, bytes, durability, path};
-use crate::batch::WriteBatch;
+use crate::arguments::{bytes, path};
 use crate::comparator::PythonComparator;
 use crate::errors::{ask, closed};
-use crate::iterator::{Iterator, Shown};
+use crate::namespace::Namespace;
 use crate::prefixed::PrefixedDb;
-use crate::raw_iterator::RawIterator;
-use crate::snapshot::Snapshot;
+use crate::readable::{Shared, Writable};
 
 /// An open database, with the interface of plyvel's, and of a mapping.
-#[pyclass(module = "cambium", name = "DB", frozen)]
+#[pyclass(module = "cambium", name = "DB", extends = Writable, subclass, frozen)]
 pub struct Db {
-    database: Arc<Database>,
+    database: Shared,
     path: PathBuf,
     #[pyo3(get)]
     name: Py<PyAny>,
-}
-
-/// What batches, snapshots and prefixed databases do with a database.
-pub type Shared = Arc<Database>;
-
-/// The value of a key.
-pub fn get<'py>(
-    py: Python<'py>,
-    database: &Database,
-    key: &[u8],
-    default: Option<Bound<'py, PyAny>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    Ok(match ask(py, || database.get(key))? {
-        Some(value) => PyBytes::new(py, &value).into_any(),
-        None => default.unwrap_or_else(|| py.None().into_bound(py)),
-    })
 }
 
 impl Db {
@@ -62,7 +44,7 @@ impl Db {
         write_buffer_size=None, max_open_files=None, lru_cache_size=None, block_size=None,
         block_restart_interval=None, max_file_size=None, compression=Some("snappy"),
         bloom_filter_bits=0, comparator=None, comparator_name=None, engine="forest",
-        options=None
+        options=None, read_only=false
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are plyvel's, by name")]
     fn new(
@@ -83,7 +65,8 @@ impl Db {
         comparator_name: Option<Bound<'_, PyAny>>,
         engine: &str,
         options: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Self> {
+        read_only: bool,
+    ) -> PyResult<PyClassInitializer<Self>> {
         // Accepted, without effect: see `cambium_bindings::settings`.
         let _ = (paranoid_checks, max_open_files, block_restart_interval);
         let folder = path(name)?;
@@ -103,6 +86,7 @@ impl Db {
             engine: engine.to_string(),
             create_if_missing,
             error_if_exists,
+            read_only,
             write_buffer_bytes: write_buffer_size,
             cache_bytes: lru_cache_size,
             block_bytes: block_size,
@@ -112,12 +96,13 @@ impl Db {
             engine_options,
             ..Settings::default()
         };
-        let database = ask(py, || Database::open(&folder, &settings))?;
-        Ok(Db {
-            database: Arc::new(database),
+        let database = Arc::new(ask(py, || Database::open(&folder, &settings))?);
+        let base = Writable::initializer(database.clone(), Vec::new());
+        Ok(base.add_subclass(Db {
+            database,
             path: folder,
             name: name.str()?.into_any().unbind(),
-        })
+        }))
     }
 
     #[getter]
@@ -135,95 +120,43 @@ impl Db {
         ask(py, || self.database.close())
     }
 
-    #[pyo3(signature = (key, default=None, *, verify_checksums=None, fill_cache=None))]
-    fn get<'py>(
-        &self,
-        py: Python<'py>,
-        key: &Bound<'py, PyAny>,
-        default: Option<Bound<'py, PyAny>>,
-        verify_checksums: Option<bool>,
-        fill_cache: Option<bool>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let _ = (verify_checksums, fill_cache);
-        get(py, &self.database, &bytes(key)?, default)
+    fn prefixed_db(slf: &Bound<'_, Self>, prefix: &Bound<'_, PyAny>) -> PyResult<Py<PrefixedDb>> {
+        let prefix = bytes(prefix)?.into_owned();
+        PrefixedDb::make(slf.py(), slf.clone().unbind(), prefix)
     }
 
-    #[pyo3(signature = (key, value, *, sync=false))]
-    fn put(
-        &self,
-        py: Python<'_>,
-        key: &Bound<'_, PyAny>,
-        value: &Bound<'_, PyAny>,
-        sync: bool,
-    ) -> PyResult<()> {
-        let (key, value) = (bytes(key)?, bytes(value)?);
-        ask(py, || self.database.put(&key, &value, durability(sync)))
+    /// The namespace of a name, made if it is not there: keys of its own, written in
+    /// one batch with others. The default one is `""`.
+    fn namespace(slf: &Bound<'_, Self>, name: &str) -> PyResult<Py<Namespace>> {
+        let database = &slf.get().database;
+        let inner = ask(slf.py(), || database.namespace(name))?;
+        Namespace::make(slf, name, inner)
     }
 
-    #[pyo3(signature = (key, *, sync=false))]
-    fn delete(&self, py: Python<'_>, key: &Bound<'_, PyAny>, sync: bool) -> PyResult<()> {
-        let key = bytes(key)?;
-        ask(py, || self.database.delete(&key, durability(sync)))
+    /// Names of all namespaces, the default one (`""`) first.
+    fn namespaces(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        ask(py, || self.database.store().namespaces())
     }
 
-    #[pyo3(signature = (*, transaction=false, sync=false))]
-    fn write_batch(&self, transaction: bool, sync: bool) -> WriteBatch {
-        WriteBatch::new(self.database.clone(), Vec::new(), transaction, sync)
+    /// Keeps the state now under a name, until it is dropped.
+    fn create_named_snapshot(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        ask(py, || self.database.store().create_named_snapshot(name))
     }
 
-    #[pyo3(signature = (
-        *, reverse=false, start=None, stop=None, include_start=true, include_stop=false,
-        prefix=None, include_key=true, include_value=true, verify_checksums=None,
-        fill_cache=None
-    ))]
-    #[expect(clippy::too_many_arguments, reason = "they are plyvel's, by name")]
-    fn iterator(
-        &self,
-        py: Python<'_>,
-        reverse: bool,
-        start: Option<Bound<'_, PyAny>>,
-        stop: Option<Bound<'_, PyAny>>,
-        include_start: bool,
-        include_stop: bool,
-        prefix: Option<Bound<'_, PyAny>>,
-        include_key: bool,
-        include_value: bool,
-        verify_checksums: Option<bool>,
-        fill_cache: Option<bool>,
-    ) -> PyResult<Iterator> {
-        let _ = (verify_checksums, fill_cache);
-        let limits = Limits {
-            start,
-            stop,
-            include_start,
-            include_stop,
-            prefix,
-        };
-        let bounds = limits.bounds(b"")?;
-        let view = ask(py, || self.database.view())?;
-        let shown = Shown::new(include_key, include_value, 0);
-        Ok(Iterator::new(&view, &bounds, reverse, shown, Vec::new()))
+    /// Names of kept states, oldest first.
+    fn named_snapshots(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let kept = ask(py, || self.database.store().list_named_snapshots())?;
+        Ok(kept.into_iter().map(|(name, _)| name).collect())
     }
 
-    #[pyo3(signature = (*, verify_checksums=None, fill_cache=None))]
-    fn raw_iterator(
-        &self,
-        py: Python<'_>,
-        verify_checksums: Option<bool>,
-        fill_cache: Option<bool>,
-    ) -> PyResult<RawIterator> {
-        let _ = (verify_checksums, fill_cache);
-        let view = ask(py, || self.database.view())?;
-        Ok(RawIterator::new(&view, Vec::new()))
+    /// Lets a kept state go.
+    fn drop_named_snapshot(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        ask(py, || self.database.store().drop_named_snapshot(name))
     }
 
-    fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
-        let view = ask(py, || self.database.view())?;
-        Ok(Snapshot::new(view, Vec::new()))
-    }
-
-    fn prefixed_db(slf: Py<Self>, prefix: &Bound<'_, PyAny>) -> PyResult<PrefixedDb> {
-        Ok(PrefixedDb::new(slf, bytes(prefix)?.into_owned()))
+    /// Brings the database back to a kept state.
+    fn rollback(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        ask(py, || self.database.rollback(name))
     }
 
     fn get_property<'py>(
@@ -303,46 +236,13 @@ impl Db {
         Ok(all)
     }
 
-    fn __getitem__<'py>(
-        &self,
-        py: Python<'py>,
-        key: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyBytes>> {
-        let wanted = bytes(key)?;
-        match ask(py, || self.database.get(&wanted))? {
-            Some(value) => Ok(PyBytes::new(py, &value)),
-            None => Err(PyKeyError::new_err(key.clone().unbind())),
-        }
-    }
-
-    fn __setitem__(
-        &self,
-        py: Python<'_>,
-        key: &Bound<'_, PyAny>,
-        value: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        self.put(py, key, value, false)
-    }
-
-    fn __delitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
-        if !self.__contains__(py, key)? {
-            return Err(PyKeyError::new_err(key.clone().unbind()));
-        }
-        self.delete(py, key, false)
-    }
-
-    fn __contains__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let key = bytes(key)?;
-        Ok(ask(py, || self.database.get(&key))?.is_some())
-    }
-
     /// How many entries there are, where the engine counts them.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         if self.database.is_closed() {
             return Err(closed("database"));
         }
         match ask(py, || self.database.count())? {
-            Some(count) => Ok(count as usize),
+            Some(count) => Ok(usize::try_from(count).unwrap_or(usize::MAX)),
             None => Err(PyTypeError::new_err(
                 "this engine does not count its entries: sum(1 for _ in db) does",
             )),
@@ -351,18 +251,6 @@ impl Db {
 
     fn __bool__(&self) -> bool {
         true
-    }
-
-    fn __iter__(&self, py: Python<'_>) -> PyResult<Iterator> {
-        let view = ask(py, || self.database.view())?;
-        let shown = Shown::new(true, true, 0);
-        Ok(Iterator::new(
-            &view,
-            &Default::default(),
-            false,
-            shown,
-            Vec::new(),
-        ))
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -405,8 +293,10 @@ fn order(
     if !function.is_callable() {
         return Err(PyTypeError::new_err("the comparator is not callable"));
     }
+    let name = String::from_utf8(name.into_owned())
+        .map_err(|_| PyValueError::new_err("comparator_name is no UTF-8"))?;
     Ok(Some(Arc::new(PythonComparator {
-        name: String::from_utf8_lossy(&name).into_owned(),
+        name,
         function: function.unbind(),
     })))
 }

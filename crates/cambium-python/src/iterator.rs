@@ -8,38 +8,41 @@
 //! | `End` | none | the last |
 //!
 //! A reverse iterator begins at the end, and its `next` is the entry before.
+//!
+//! Entries are read several at a time (`cambium_bindings::runs`), without the
+//! interpreter lock; a step to one that has been read keeps it.
 
 use std::sync::{Mutex, PoisonError};
 
-use cambium::Entry;
+use cambium::{Direction, Entry};
 use cambium_bindings::walker::Bounds;
-use cambium_bindings::{View, Walker};
+use cambium_bindings::{RunWalker, View, order};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::arguments::bytes;
-use crate::errors::{ask, closed};
+use crate::errors::{ask, closed, raised};
 
 /// What an iterator answers of each entry.
 #[derive(Clone, Copy)]
 pub struct Shown {
     key: bool,
     value: bool,
-    /// Bytes of the prefix that keys are shown without.
-    skipped: usize,
 }
 
 impl Shown {
-    pub fn new(key: bool, value: bool, skipped: usize) -> Self {
-        Shown {
-            key,
-            value,
-            skipped,
-        }
+    pub fn new(key: bool, value: bool) -> Self {
+        Shown { key, value }
     }
 
-    fn of<'py>(self, py: Python<'py>, entry: &Entry) -> PyResult<Bound<'py, PyAny>> {
-        let key = || PyBytes::new(py, &entry.key[self.skipped..]);
+    /// An entry, its key without the bytes of a prefix.
+    fn of<'py>(
+        self,
+        py: Python<'py>,
+        entry: &Entry,
+        skipped: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let key = || PyBytes::new(py, &entry.key[skipped..]);
         let value = || PyBytes::new(py, &entry.value);
         Ok(match (self.key, self.value) {
             (true, true) => (key(), value()).into_pyobject(py)?.into_any(),
@@ -60,7 +63,7 @@ enum Place {
 }
 
 struct Walk {
-    walker: Walker,
+    walker: RunWalker,
     place: Place,
 }
 
@@ -76,7 +79,7 @@ pub struct Iterator {
 impl Iterator {
     pub fn new(view: &View, bounds: &Bounds, reverse: bool, shown: Shown, prefix: Vec<u8>) -> Self {
         let walk = Walk {
-            walker: view.walker(bounds),
+            walker: RunWalker::new(view, bounds, !shown.value),
             place: match reverse {
                 true => Place::End,
                 false => Place::Start,
@@ -96,6 +99,7 @@ impl Iterator {
         to: impl Send + FnOnce(&mut Walk) -> cambium::Result<T>,
     ) -> PyResult<T> {
         let moved = ask(py, || {
+            order::refuse_within_comparator()?;
             let mut walk = self.walk.lock().unwrap_or_else(PoisonError::into_inner);
             walk.as_mut().map(to).transpose()
         })?;
@@ -103,19 +107,47 @@ impl Iterator {
     }
 
     fn step<'py>(&self, py: Python<'py>, forward: bool) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let entry = self.go(py, |walk| match forward {
-            true => walk.forward(),
-            false => walk.backward(),
-        })?;
-        entry.map(|entry| self.shown.of(py, &entry)).transpose()
+        // Another thread may hold the lock, and wait for the interpreter's.
+        let ready = self.walk.try_lock().ok().and_then(|mut walk| {
+            let walk = walk.as_mut()?;
+            walk.is_ready(forward).then(|| walk.step(forward))
+        });
+        let entry = match ready {
+            Some(entry) => entry.map_err(|error| raised(py, &error))?,
+            None => self.go(py, |walk| walk.step(forward))?,
+        };
+        let skipped = self.prefix.len();
+        entry
+            .map(|entry| self.shown.of(py, &entry, skipped))
+            .transpose()
     }
 }
 
 impl Walk {
+    /// True if a step would not ask the store.
+    fn is_ready(&self, forward: bool) -> bool {
+        match (self.place, forward) {
+            (Place::Start | Place::End, _) => false,
+            (Place::Before, true) | (Place::Behind, false) => !self.walker.is_closed(),
+            (Place::Behind, true) => self.walker.can_step(Direction::Forward),
+            (Place::Before, false) => self.walker.can_step(Direction::Reverse),
+        }
+    }
+
+    fn step(&mut self, forward: bool) -> cambium::Result<Option<Entry>> {
+        if self.walker.is_closed() {
+            return Err(cambium::Error::Closed);
+        }
+        match forward {
+            true => self.forward(),
+            false => self.backward(),
+        }
+    }
+
     fn forward(&mut self) -> cambium::Result<Option<Entry>> {
         match self.place {
             Place::Start => self.walker.seek_to_first()?,
-            Place::Behind => self.walker.next()?,
+            Place::Behind => self.walker.step(Direction::Forward)?,
             Place::Before => {}
             Place::End => return Ok(None),
         }
@@ -132,7 +164,7 @@ impl Walk {
     fn backward(&mut self) -> cambium::Result<Option<Entry>> {
         match self.place {
             Place::End => self.walker.seek_to_last()?,
-            Place::Before => self.walker.previous()?,
+            Place::Before => self.walker.step(Direction::Reverse)?,
             Place::Behind => {}
             Place::Start => return Ok(None),
         }
@@ -165,7 +197,7 @@ impl Iterator {
         let target = [&self.prefix[..], &*bytes(target)?].concat();
         self.go(py, |walk| {
             walk.walker.seek(&target)?;
-            walk.place = match walk.walker.key() {
+            walk.place = match walk.walker.entry() {
                 Some(_) => Place::Before,
                 None => Place::End,
             };
@@ -187,11 +219,13 @@ impl Iterator {
         })
     }
 
-    fn close(&self, py: Python<'_>) {
-        py.detach(|| {
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        ask(py, || {
+            order::refuse_within_comparator()?;
             let mut walk = self.walk.lock().unwrap_or_else(PoisonError::into_inner);
             drop(walk.take());
-        });
+            Ok(())
+        })
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -199,7 +233,7 @@ impl Iterator {
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) {
-        self.close(py);
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.close(py)
     }
 }

@@ -8,14 +8,16 @@
 //! ```text
 //! python/cambium/__init__.py    names, exceptions, types for checkers (.pyi)
 //! cambium._native               this crate
-//!   DB, PrefixedDB              database
+//!   what those below share      readable
+//!   DB, PrefixedDB, Namespace   database, prefixed, namespace
 //!   Snapshot                    snapshot
 //!   WriteBatch                  batch
 //!   Iterator, RawIterator       iterator, raw_iterator
 //! ```
 //!
 //! Every call lets go of Python's interpreter lock before it asks the store, so
-//! other threads of Python run while this one waits for the disk. Objects that were
+//! other threads of Python run while this one waits for the disk. Iterators ask it
+//! for several entries at a time. Objects that were
 //! closed, and those of a database that was, raise `RuntimeError`, also when another
 //! thread closed them.
 #![forbid(unsafe_code)]
@@ -26,8 +28,10 @@ mod comparator;
 mod database;
 mod errors;
 mod iterator;
+mod namespace;
 mod prefixed;
 mod raw_iterator;
+mod readable;
 mod snapshot;
 mod upkeep;
 
@@ -39,6 +43,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<database::Db>()?;
     module.add_class::<prefixed::PrefixedDb>()?;
+    module.add_class::<namespace::Namespace>()?;
     module.add_class::<snapshot::Snapshot>()?;
     module.add_class::<batch::WriteBatch>()?;
     module.add_class::<iterator::Iterator>()?;

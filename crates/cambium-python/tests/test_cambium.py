@@ -1,7 +1,13 @@
 """Tests of the package `cambium`, run by tests/python.rs with the extension that
 cargo has built; by hand, after `pip install .`: python -m unittest test_cambium."""
 
+import ast
+import gc
+import inspect
 import os
+import re
+import subprocess
+import sys
 import tempfile
 import threading
 import unittest
@@ -53,6 +59,12 @@ class Databases(Case):
         with self.assertRaises(KeyError):
             del db[b"elm"]
         self.assertEqual(list(db), [(b"oak", b"Quercus")])
+        self.assertEqual(db.snapshot()[b"oak"], b"Quercus")
+        trees = db.prefixed_db(b"o")
+        trees[b"live"] = b"Olea"
+        self.assertEqual(db[b"olive"], b"Olea")
+        del trees[b"live"]
+        self.assertIn(b"ak", trees)
         del db[b"oak"]
         self.assertTrue(db)
         self.assertEqual(list(db), [])
@@ -141,6 +153,68 @@ class Databases(Case):
         self.assertFalse(os.path.exists(copy))
         cambium.destroy_db(copy)
 
+    def test_a_database_for_reading_alone(self):
+        self.fill()
+        self.db.close()
+        with cambium.DB(self.path, read_only=True) as db:
+            self.assertEqual(db[b"1"], b"1")
+            self.assertEqual(len(list(db)), 5)
+            self.assertRaises(cambium.UnsupportedError, db.put, b"6", b"6")
+            with cambium.DB(self.path, read_only=True) as beside:
+                self.assertEqual(beside[b"5"], b"5")
+            self.assertRaises(cambium.LockedError, self.open)
+        none = self.path + "-none"
+        with self.assertRaises(cambium.IOError):
+            cambium.DB(none, read_only=True, create_if_missing=True)
+        self.assertFalse(os.path.exists(none))
+
+    def test_namespaces_are_written_in_one_batch(self):
+        people = self.db.namespace("people")
+        self.assertEqual((people.name, people.db), ("people", self.db))
+        long = b"k" * 70_000
+        with self.db.write_batch() as batch:
+            batch.put(b"ada", b"tree")
+            batch.put(b"ada", b"Lovelace", namespace="people")
+            batch.put(long, b"long", namespace="people")
+            batch.delete(b"alan", namespace="people")
+        self.assertEqual((self.db[b"ada"], people[b"ada"]), (b"tree", b"Lovelace"))
+        self.assertEqual([key for key, _ in people], [b"ada", long])
+        self.assertNotIn(long, self.db)
+        people[b"ada"] = b"King"
+        self.assertEqual(self.db[b"ada"], b"tree")
+        self.assertEqual(self.db.namespaces(), ["", "people"])
+        self.assertRaises(TypeError, self.db.namespace, b"people")
+        self.db.close()
+        self.assertRaises(RuntimeError, people.get, b"ada")
+        self.assertRaises(RuntimeError, people.write_batch().write)
+
+    def test_named_snapshots_and_rollback(self):
+        self.fill(b"1")
+        self.db.create_named_snapshot("monday")
+        self.fill(b"2")
+        self.assertEqual(self.db.named_snapshots(), ["monday"])
+        with self.assertRaises(cambium.Error):
+            self.db.rollback("tuesday")
+        self.db.rollback("monday")
+        self.assertEqual([key for key, _ in self.db], [b"1"])
+        self.db.drop_named_snapshot("monday")
+        self.assertEqual(self.db.named_snapshots(), [])
+        with cambium.DB(
+            self.path + "-zdb", create_if_missing=True, engine="zdb"
+        ) as db:
+            self.assertRaises(cambium.UnsupportedError, db.create_named_snapshot, "monday")
+            self.assertRaises(cambium.UnsupportedError, db.namespace, "people")
+
+    def test_a_database_can_be_subclassed(self):
+        class Texts(cambium.DB):
+            def __getitem__(self, key):
+                return super().__getitem__(key.encode()).decode()
+
+        self.fill(b"1")
+        self.db.close()
+        with Texts(self.path) as db:
+            self.assertEqual(db["1"], "1")
+
     def test_keys_longer_than_the_engines_take(self):
         keys = [bytes(length) for length in (0, 1, 65_534, 65_535, 70_000, 99_900)]
         with self.db.write_batch() as batch:
@@ -225,6 +299,25 @@ class Iterators(Case):
             self.assertRaises(StopIteration, it.prev)
             self.assertEqual(next(it), order[0])
 
+    def test_turning_and_seeking_amid_what_was_read_ahead(self):
+        keys = [b"%04d" % number for number in range(1, 5000)]
+        with self.db.write_batch() as batch:
+            for key in keys:
+                batch.put(key, b"v")
+        it = self.db.iterator(include_value=False)
+        there = [next(it) for _ in range(3000)]
+        for key in keys:
+            self.db.delete(key)
+        back = [it.prev() for _ in range(2990)]
+        self.assertEqual(back, there[:9:-1])
+        self.assertEqual(list(it), keys[10:])
+        it.seek(b"2500")
+        self.assertEqual((it.prev(), next(it), next(it)), (b"2499", b"2499", b"2500"))
+        self.assertEqual(list(self.db), [])
+        raw = self.db.snapshot().raw_iterator()
+        raw.seek_to_first()
+        self.assertFalse(raw.valid())
+
     def test_seeking(self):
         self.fill()
         it = self.db.iterator(include_value=False)
@@ -278,6 +371,66 @@ class Iterators(Case):
             self.assertEqual(found, [b"c", b"b"])
         with self.assertRaisesRegex(cambium.Error, "backwards"):
             self.open()
+
+
+    def test_comparators_that_cannot_be_supported(self):
+        def order(a, b):
+            if misbehave:
+                misbehave[0]()
+            return (a > b) - (a < b)
+
+        how = dict(comparator=order, comparator_name=b"ours")
+        for name in (b"", b"\xff", b"n" * 5000):
+            with self.assertRaises((ValueError, cambium.Error)):
+                cambium.DB(
+                    self.path + "-x", create_if_missing=True, comparator=order, comparator_name=name
+                )
+        misbehave, reported = [], []
+        self.path += "-ours"
+        with self.open(**how) as db:
+            for key in (b"a", b"b", b"c"):
+                db[key] = key
+            it, raw = db.iterator(), db.raw_iterator()
+            sys.unraisablehook = lambda raised: reported.append(raised.exc_type)
+            try:
+                for call in (
+                    lambda: db.get(b"b"),
+                    lambda: db.put(b"b", b""),
+                    lambda: next(it),
+                    lambda: it.close(),
+                    lambda: raw.seek_to_first(),
+                    lambda: 1 / 0,
+                ):
+                    misbehave[:] = [call]
+                    self.assertEqual(db.get(b"c"), b"c")
+                    it.seek(b"b")
+                    raw.seek(b"b")
+                    self.assertTrue(reported)
+                    reported.clear()
+            finally:
+                sys.unraisablehook = sys.__unraisablehook__
+            misbehave.clear()
+            self.assertEqual(list(db.iterator(include_value=False)), [b"a", b"b", b"c"])
+            self.assertRaises(cambium.Error, db.namespace, "people")
+            self.assertRaises(cambium.Error, db.rollback, "monday")
+
+    def test_a_comparator_that_contradicts_itself_crashes_nothing(self):
+        def order(a, b):
+            turns.append(a)
+            return len(turns) % 3 - 1
+
+        turns = []
+        self.path += "-chaos"
+        with self.open(comparator=order, comparator_name=b"chaos") as db:
+            for number in range(200):
+                db.put(b"%d" % number, b"")
+                db.get(b"%d" % (number // 2))
+            for how in ({}, dict(reverse=True, start=b"3", stop=b"7")):
+                try:
+                    for _ in zip(range(1000), db.iterator(**how)):
+                        pass
+                except cambium.Error as error:
+                    self.assertIn("contradicts itself", str(error))
 
 
 class Snapshots(Case):
@@ -363,6 +516,59 @@ class Closing(Case):
         raw.close()
         self.assertRaises(RuntimeError, raw.valid)
 
+    def test_what_is_left_of_a_database_nobody_holds_works(self):
+        self.fill()
+        it, then = self.db.iterator(include_value=False), self.db.snapshot()
+        batch, people = self.db.write_batch(), self.db.namespace("people")
+        next(it)
+        self.db = self.open_elsewhere()
+        gc.collect()
+        self.assertEqual(list(it), [b"2", b"3", b"4", b"5"])
+        self.assertEqual(then.get(b"1"), b"1")
+        batch.put(b"6", b"6")
+        batch.write()
+        people.put(b"ada", b"Lovelace")
+        self.assertRaises(cambium.LockedError, self.open)
+        del it, then, batch, people
+        gc.collect()
+        with self.open() as db:
+            self.assertEqual(db.get(b"6"), b"6")
+
+    def open_elsewhere(self):
+        return cambium.DB(self.path + "-elsewhere", create_if_missing=True)
+
+    def test_threads_share_an_iterator_that_is_closed_beside_them(self):
+        with self.db.write_batch() as batch:
+            for number in range(20_000):
+                batch.put(b"%05d" % number, b"v")
+        for reads in ("iterator", "raw_iterator"):
+            it, found = getattr(self.db, reads)(), []
+            if reads == "raw_iterator":
+                it.seek_to_first()
+
+            def work():
+                try:
+                    while len(found) < 5_000:
+                        if reads == "iterator":
+                            found.append(next(it)[0])
+                        else:
+                            found.append(it.key())
+                            it.next()
+                    it.close()
+                    found.append(it.seek(b"0"))
+                except RuntimeError:
+                    pass
+
+            threads = [threading.Thread(target=work) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertRaises(RuntimeError, it.seek, b"0")
+            self.assertNotIn(None, found)
+            if reads == "iterator":
+                self.assertEqual(sorted(found), sorted(set(found)))
+
     def test_threads_meet_a_database_that_is_closed_beside_them(self):
         raised = []
 
@@ -396,26 +602,81 @@ class Names(unittest.TestCase):
         ).split():
             self.assertTrue(hasattr(plyvel, name), name)
 
-    def test_the_stubs_name_what_is_there(self):
-        import ast
-
+    def test_the_stubs_are_what_is_there(self):
+        """Names, kinds and defaults of arguments, without mypy."""
         stubs = os.path.join(os.path.dirname(cambium.__file__), "__init__.pyi")
         with open(stubs, encoding="utf-8") as file:
             tree = ast.parse(file.read())
         classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-        self.assertLessEqual(
-            set(cambium.__all__) - {"check_db", "destroy_db", "repair_db"}, set(classes)
+        functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+        self.assertEqual(
+            set(cambium.__all__), {name for name in {**classes, **functions} if name[0] != "_"}
         )
+        compared = 0
+        for owner, node in classes.items():
+            there = getattr(cambium._native, owner, None)
+            if there is None:
+                continue
+            own = [part for part in node.body if isinstance(part, ast.FunctionDef)]
+            found = {name for name in vars(there) if name not in OF_OBJECTS}
+            self.assertEqual({part.name for part in own} - OF_OBJECTS, found - OF_OBJECTS, owner)
+            for part in own:
+                if part.name == "__new__" and sys.version_info < (3, 10):
+                    continue  # Its `inspect` finds no signature.
+                static = inspect.getattr_static(there, part.name)
+                method = there if part.name == "__new__" else static
+                if not inspect.isdatadescriptor(method):
+                    self.assertEqual(stubbed(part), declared(method), (owner, part.name))
+                    compared += 1
+        for name, node in functions.items():
+            self.assertEqual(stubbed(node), declared(getattr(cambium, name)), name)
+        self.assertGreater(compared, 50)
 
-        def methods(node):
-            own = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
-            bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
-            return own.union(*(methods(classes[base]) for base in bases if base in classes))
+    def test_the_lines_of_the_readme_run(self):
+        here = os.path.dirname(os.path.abspath(__file__))
+        readme = os.environ.get("CAMBIUM_README", os.path.join(here, "../../../README.md"))
+        with open(readme, encoding="utf-8") as file:
+            (lines,) = re.findall(r"^```python\n(.*?)^```$", file.read(), re.M | re.S)
+        with tempfile.TemporaryDirectory() as folder:
+            ran = subprocess.run(
+                [sys.executable, "-c", lines], cwd=folder, capture_output=True, text=True
+            )
+            self.assertEqual((ran.stderr, ran.stdout), ("", "b'oak' b'Quercus'\n"))
+            self.assertEqual(cambium.check_db(os.path.join(folder, "copy")), [])
 
-        for name in ("DB", "PrefixedDB", "Snapshot", "WriteBatch", "Iterator", "RawIterator"):
-            there = {part for part in vars(getattr(cambium, name)) if not part.startswith("_")}
-            stubbed = {part for part in methods(classes[name]) if not part.startswith("_")}
-            self.assertEqual(there, stubbed, name)
+
+#: What every class has, or the interpreter's machinery looks up by itself.
+OF_OBJECTS = {"__module__", "__doc__", "__new__", "__init__", "__repr__"}
+
+
+def stubbed(node):
+    """Arguments of a function in the stubs: name, kind and default."""
+    arguments = node.args
+    defaults = [inspect.Parameter.empty] * len(arguments.posonlyargs + arguments.args)
+    for at, default in enumerate(reversed(arguments.defaults), 1):
+        defaults[-at] = ast.literal_eval(default)
+    known = [(name.arg, "positional") for name in arguments.posonlyargs]
+    known += [(name.arg, "any") for name in arguments.args]
+    all_ = [(name, kind, default) for (name, kind), default in zip(known, defaults)]
+    if arguments.vararg:
+        all_.append((arguments.vararg.arg, "rest", inspect.Parameter.empty))
+    for name, default in zip(arguments.kwonlyargs, arguments.kw_defaults):
+        value = inspect.Parameter.empty if default is None else ast.literal_eval(default)
+        all_.append((name.arg, "keyword", value))
+    return [argument for argument in all_ if argument[0] not in ("self", "cls")]
+
+
+def declared(function):
+    """The same of a function that is there."""
+    kinds = {
+        inspect.Parameter.POSITIONAL_ONLY: "positional",
+        inspect.Parameter.POSITIONAL_OR_KEYWORD: "any",
+        inspect.Parameter.VAR_POSITIONAL: "rest",
+        inspect.Parameter.KEYWORD_ONLY: "keyword",
+    }
+    there = inspect.signature(function).parameters.values()
+    all_ = [(one.name, kinds[one.kind], one.default) for one in there]
+    return [argument for argument in all_ if argument[0] != "self"]
 
 
 if __name__ == "__main__":

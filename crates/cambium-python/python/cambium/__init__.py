@@ -22,6 +22,7 @@ from ._exceptions import (
 from ._native import (
     DB,
     Iterator,
+    Namespace,
     PrefixedDB,
     RawIterator,
     Snapshot,
@@ -43,6 +44,7 @@ __all__ = [
     "Iterator",
     "IteratorInvalidError",
     "LockedError",
+    "Namespace",
     "PrefixedDB",
     "RawIterator",
     "Snapshot",

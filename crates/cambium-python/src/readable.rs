@@ -1,0 +1,263 @@
+//! What databases, prefixed databases, namespaces and snapshots have in common:
+//! reading. And what all but snapshots have: writing.
+//!
+//! Python sees these as the base classes `_Readable` and `_Writable`, so that names
+//! and defaults of arguments stand once.
+
+use std::borrow::Cow;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use cambium_bindings::{Database, View};
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::arguments::{Limits, begin_with, bytes, durability};
+use crate::batch::WriteBatch;
+use crate::errors::{ask, closed};
+use crate::iterator::{Iterator, Shown};
+use crate::raw_iterator::RawIterator;
+use crate::snapshot::Snapshot;
+
+/// A database that several objects use.
+pub type Shared = Arc<Database>;
+
+/// Where reads go: to a database as it is, or as it was.
+enum Source {
+    Now(Shared),
+    Then(RwLock<Option<View>>),
+}
+
+/// Entries that can be read, those whose keys begin with a prefix, without it.
+#[pyclass(module = "cambium", name = "_Readable", subclass, frozen)]
+pub struct Readable {
+    source: Source,
+    prefix: Vec<u8>,
+}
+
+impl Readable {
+    /// Reads of a database.
+    pub fn now(database: Shared, prefix: Vec<u8>) -> Self {
+        let source = Source::Now(database);
+        Readable { source, prefix }
+    }
+
+    /// Reads of one moment, until it is let go.
+    pub fn then(view: View, prefix: Vec<u8>) -> Self {
+        let source = Source::Then(RwLock::new(Some(view)));
+        Readable { source, prefix }
+    }
+
+    /// Lets the moment go.
+    pub fn let_go(&self) {
+        if let Source::Then(view) = &self.source {
+            let mut view = view.write().unwrap_or_else(PoisonError::into_inner);
+            drop(view.take());
+        }
+    }
+
+    fn view(&self, py: Python<'_>) -> PyResult<View> {
+        match &self.source {
+            Source::Now(database) => ask(py, || database.view()),
+            Source::Then(view) => {
+                let view = view.read().unwrap_or_else(PoisonError::into_inner);
+                view.clone().ok_or_else(|| closed("snapshot"))
+            }
+        }
+    }
+
+    /// The value of a key, or `None`.
+    pub fn value<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let key = bytes(key)?;
+        let key = whole(&self.prefix, &key);
+        let value = match &self.source {
+            Source::Now(database) => ask(py, || database.get(&key))?,
+            Source::Then(_) => {
+                let view = self.view(py)?;
+                ask(py, || view.get(&key))?
+            }
+        };
+        Ok(value.map(|value| PyBytes::new(py, &value)))
+    }
+}
+
+#[pymethods]
+impl Readable {
+    #[pyo3(signature = (key, default=None, *, verify_checksums=None, fill_cache=None))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        default: Option<Bound<'py, PyAny>>,
+        verify_checksums: Option<bool>,
+        fill_cache: Option<bool>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let _ = (verify_checksums, fill_cache);
+        let value = self.value(py, key)?;
+        Ok(value.map(Bound::into_any).or(default))
+    }
+
+    #[pyo3(signature = (
+        *, reverse=false, start=None, stop=None, include_start=true, include_stop=false,
+        prefix=None, include_key=true, include_value=true, verify_checksums=None,
+        fill_cache=None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "they are plyvel's, by name")]
+    fn iterator(
+        &self,
+        py: Python<'_>,
+        reverse: bool,
+        start: Option<Bound<'_, PyAny>>,
+        stop: Option<Bound<'_, PyAny>>,
+        include_start: bool,
+        include_stop: bool,
+        prefix: Option<Bound<'_, PyAny>>,
+        include_key: bool,
+        include_value: bool,
+        verify_checksums: Option<bool>,
+        fill_cache: Option<bool>,
+    ) -> PyResult<Iterator> {
+        let _ = (verify_checksums, fill_cache);
+        let limits = Limits {
+            start,
+            stop,
+            include_start,
+            include_stop,
+            prefix,
+        };
+        let bounds = limits.bounds(&self.prefix)?;
+        let shown = Shown::new(include_key, include_value);
+        let prefix = self.prefix.clone();
+        Ok(Iterator::new(
+            &self.view(py)?,
+            &bounds,
+            reverse,
+            shown,
+            prefix,
+        ))
+    }
+
+    #[pyo3(signature = (*, verify_checksums=None, fill_cache=None))]
+    fn raw_iterator(
+        &self,
+        py: Python<'_>,
+        verify_checksums: Option<bool>,
+        fill_cache: Option<bool>,
+    ) -> PyResult<RawIterator> {
+        let _ = (verify_checksums, fill_cache);
+        Ok(RawIterator::new(&self.view(py)?, self.prefix.clone()))
+    }
+
+    fn __iter__(&self, py: Python<'_>) -> PyResult<Iterator> {
+        let bounds = begin_with(&self.prefix);
+        let shown = Shown::new(true, true);
+        let prefix = self.prefix.clone();
+        Ok(Iterator::new(
+            &self.view(py)?,
+            &bounds,
+            false,
+            shown,
+            prefix,
+        ))
+    }
+
+    fn __getitem__<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let value = self.value(py, key)?;
+        value.ok_or_else(|| PyKeyError::new_err(key.clone().unbind()))
+    }
+
+    fn __contains__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(self.value(py, key)?.is_some())
+    }
+}
+
+/// A key with the prefix.
+fn whole<'a>(prefix: &[u8], key: &'a [u8]) -> Cow<'a, [u8]> {
+    match prefix.is_empty() {
+        true => key.into(),
+        false => [prefix, key].concat().into(),
+    }
+}
+
+/// Entries that can be read and written.
+#[pyclass(module = "cambium", name = "_Writable", extends = Readable, subclass, frozen)]
+pub struct Writable {
+    database: Shared,
+    prefix: Vec<u8>,
+}
+
+impl Writable {
+    /// The base classes of an object that reads and writes a database.
+    pub fn initializer(database: Shared, prefix: Vec<u8>) -> PyClassInitializer<Writable> {
+        let readable = Readable::now(database.clone(), prefix.clone());
+        PyClassInitializer::from(readable).add_subclass(Writable { database, prefix })
+    }
+
+    /// What keys begin with.
+    pub fn prefix(&self) -> &[u8] {
+        &self.prefix
+    }
+}
+
+#[pymethods]
+impl Writable {
+    #[pyo3(signature = (key, value, *, sync=false))]
+    pub fn put(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        sync: bool,
+    ) -> PyResult<()> {
+        let (key, value) = (bytes(key)?, bytes(value)?);
+        let key = whole(&self.prefix, &key);
+        ask(py, || self.database.put(&key, &value, durability(sync)))
+    }
+
+    #[pyo3(signature = (key, *, sync=false))]
+    pub fn delete(&self, py: Python<'_>, key: &Bound<'_, PyAny>, sync: bool) -> PyResult<()> {
+        let key = bytes(key)?;
+        let key = whole(&self.prefix, &key);
+        ask(py, || self.database.delete(&key, durability(sync)))
+    }
+
+    #[pyo3(signature = (*, transaction=false, sync=false))]
+    fn write_batch(&self, transaction: bool, sync: bool) -> WriteBatch {
+        WriteBatch::new(
+            self.database.clone(),
+            self.prefix.clone(),
+            transaction,
+            sync,
+        )
+    }
+
+    fn snapshot(&self, py: Python<'_>) -> PyResult<Py<Snapshot>> {
+        let view = ask(py, || self.database.view())?;
+        Snapshot::make(py, view, self.prefix.clone())
+    }
+
+    fn __setitem__(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.put(py, key, value, false)
+    }
+
+    fn __delitem__(slf: &Bound<'_, Self>, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = slf.py();
+        if slf.as_super().get().value(py, key)?.is_none() {
+            return Err(PyKeyError::new_err(key.clone().unbind()));
+        }
+        slf.get().delete(py, key, false)
+    }
+}
