@@ -40,6 +40,7 @@ test: preflight ## Run everything that continuous integration runs
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy -j$(JOBS) --workspace --all-targets -- -D warnings
 	$(CARGO) xtask tidy
+	CARGO=$(CARGO) JOBS=$(JOBS) .ci/features
 	RUSTDOCFLAGS="$(RUSTDOCFLAGS)" $(CARGO) doc -j$(JOBS) --quiet --workspace --no-deps --document-private-items
 	$(CARGO) test -j$(JOBS) --workspace
 	.ci/installed "$${CARGO_TARGET_DIR:-target}/debug/deps"
