@@ -15,13 +15,14 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use cambium::{
     CompactOptions, Durability, Error, KeyRange, Operation, Options, Result, Snapshot, Store,
-    Value, WriteBatch,
+    Value, WriteBatch, comparator,
 };
 
 use crate::long_keys::{self, Group};
-use crate::order::{self, OrderedKey, SortedKeys};
+use crate::order::{self, OrderedKey};
 use crate::properties;
 use crate::settings::Settings;
+use crate::sorted_keys::SortedKeys;
 use crate::walker::{Bounds, Shape, Walker};
 
 /// An open database.
@@ -68,11 +69,11 @@ impl Database {
     pub fn open(path: impl AsRef<Path>, settings: &Settings) -> Result<Database> {
         let path = path.as_ref();
         // Whatever calls itself LevelDB's order of bytes is the engines' own.
-        let comparator = settings.comparator.as_ref();
-        let comparator = comparator.filter(|order| order.name() != order::BYTEWISE_NAME);
-        let wanted = comparator.map_or(order::BYTEWISE_NAME, |order| order.name());
-        order::check_name(wanted)?;
-        let environment = settings.options.environment_used();
+        let order = settings.comparator.as_ref();
+        let order = order.filter(|order| order.name() != order::BYTEWISE_NAME);
+        let wanted = order.map_or(order::BYTEWISE_NAME, |order| order.name());
+        comparator::check_name(wanted)?;
+        let file_system = &*settings.options.environment_used().file_system;
         let store = match settings.options.marker(path) {
             Ok(marker) => {
                 if settings.error_if_exists {
@@ -81,7 +82,8 @@ impl Database {
                         what: "it is a store, and error_if_exists is set".to_string(),
                     });
                 }
-                let found = order::stored_name(environment, path)?;
+                let found = comparator::stored_name(file_system, path)?;
+                let found = found.unwrap_or_else(|| order::BYTEWISE_NAME.to_string());
                 if found != wanted {
                     return Err(Error::InvalidArgument(format!(
                         "comparator {wanted:?} does not match the one that {} was made with, {found:?}",
@@ -102,13 +104,13 @@ impl Database {
                 let options = settings.for_engine(&settings.engine);
                 let store = options.create(&path, &settings.engine)?;
                 if wanted != order::BYTEWISE_NAME {
-                    order::store_name(environment, &path, wanted)?;
+                    comparator::store_name(file_system, &path, wanted)?;
                 }
                 store
             }
             Err(other) => return Err(other),
         };
-        let sorted = match comparator {
+        let sorted = match order {
             None => None,
             Some(order) => {
                 let mut keys = SortedKeys::new(order.clone());
@@ -414,14 +416,7 @@ impl Database {
     /// # Errors
     /// Those of [`Store::backup`].
     pub fn backup(&self, destination: &Path) -> Result<()> {
-        self.store.backup(destination, &())?;
-        match self.sorted()? {
-            None => Ok(()),
-            Some(keys) => {
-                let options = Options::new();
-                order::store_name(options.environment_used(), destination, keys.order().name())
-            }
-        }
+        self.store.backup(destination, &())
     }
 }
 

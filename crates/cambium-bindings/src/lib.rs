@@ -18,6 +18,7 @@
 //! | [`runs`] | [`RunWalker`]: the same, reading several entries at a time |
 //! | [`settings`] | [`Settings`]: LevelDB's options, and what they mean for an engine |
 //! | [`order`] | keys in the order of a comparator that the program brings |
+//! | [`sorted_keys`] | all keys in that order, as of a moment |
 //! | [`long_keys`] | keys longer than an engine takes |
 //! | [`properties`] | `leveldb.stats` and the like |
 //! | [`remove`] | taking a store off the disk |
@@ -32,6 +33,7 @@ pub mod properties;
 pub mod remove;
 pub mod runs;
 pub mod settings;
+pub mod sorted_keys;
 pub mod walker;
 
 pub use database::{Database, View};

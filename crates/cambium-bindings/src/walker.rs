@@ -17,7 +17,7 @@ use std::ops::Bound;
 use cambium::{Direction, Entries, Entry, Error, KeyRange, Result, Snapshot, Value};
 
 use crate::long_keys::{self, Group};
-use crate::order::SortedKeys;
+use crate::sorted_keys::SortedKeys;
 
 /// The bounds of a walk, each inclusive, exclusive or open.
 #[derive(Clone, Debug)]

@@ -212,8 +212,19 @@ fn keys_that_a_comparator_holds_equal_are_one_key() {
     let again = ignoring_case(folder.path()).unwrap();
     assert_eq!(sorted(&again), ["bbb", "Ccc"]);
     again.close().unwrap();
-    let plain = Database::open(folder.path(), &settings("wisckey"));
-    assert!(matches!(plain, Err(Error::InvalidArgument(text)) if text.contains("ignoring case")));
+    drop(again);
+    let copies = tempfile::tempdir().unwrap();
+    let copy = copies.path().join("copy");
+    cambium::backup(folder.path(), &copy).unwrap();
+    for path in [folder.path(), &copy] {
+        let plain = Database::open(path, &settings("wisckey"));
+        assert!(
+            matches!(plain, Err(Error::InvalidArgument(text)) if text.contains("ignoring case"))
+        );
+    }
+    let copy = ignoring_case(&copy).unwrap();
+    assert_eq!(sorted(&copy), ["bbb", "Ccc"]);
+    copy.close().unwrap();
 }
 
 #[test]

@@ -34,12 +34,15 @@
 //! | [`entries`] | [`Entries`], cursors as iterators |
 //! | [`snapshot`] | [`Snapshot`], one moment of a store |
 //! | [`options`] | [`Options`]: making, opening and mending stores |
+//! | [`comparator`] | the name of a store's order of keys, where a program brought one |
 //! | [`engines`](mod@engines) | [`Engines`], the list of engines; more can be added |
 //!
 //! The facade knows engines by their trait alone: it adds no behaviour of its
-//! own between a caller and an engine, writes no bytes, and holds no locks.
+//! own between a caller and an engine, writes no bytes but a comparator's name, and
+//! holds no locks.
 #![forbid(unsafe_code)]
 
+pub mod comparator;
 pub mod engines;
 pub mod entries;
 pub mod options;
@@ -61,6 +64,7 @@ pub use cambium_api::{
 pub use cambium_base::{StoreId, checksum, error::ErrorClass, hash, hexdump};
 pub use cambium_io::{Environment, ReadBackend};
 pub use cambium_storage::marker::{MARKER_NAME, Marker};
+pub use comparator::COMPARATOR_NAME;
 pub use engines::{DEFAULT_ENGINE, Engines, engines};
 pub use entries::Entries;
 pub use options::Options;

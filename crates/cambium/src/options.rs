@@ -20,12 +20,27 @@ use crate::store::Store;
 
 /// Settings for making and opening stores.
 ///
+/// What an engine can be told it lists by itself, with unit, default and effect:
+///
+/// ```
+/// for option in cambium::engines().find("forest")?.options() {
+///     println!("{} = {} ({})\n    {}", option.name, option.default, option.unit, option.effect);
+/// }
+/// # Ok::<(), cambium::Error>(())
+/// ```
+///
+/// A name or value that the engine does not know is an error that says which are:
+///
 /// ```
 /// use cambium::Options;
 /// # fn main() -> cambium::Result<()> {
 /// # let folder = tempfile::tempdir().expect("a folder for the example");
 /// let options = Options::new().set("keys", "integer").set("data_files", 2);
-/// let store = options.create(folder.path(), "zdb")?;
+/// let store = options.create(folder.path().join("years"), "zdb")?;
+///
+/// let mistaken = Options::new().set("data_fiels", 2);
+/// let error = mistaken.create(folder.path().join("other"), "zdb").unwrap_err();
+/// assert!(error.to_string().contains("did you mean data_files?"), "{error}");
 /// # store.close()
 /// # }
 /// ```
@@ -73,6 +88,12 @@ impl Options {
     ///
     /// # Errors
     /// `InvalidArgument` where there is no `=`.
+    ///
+    /// ```
+    /// use cambium::Options;
+    /// assert!(Options::new().assign("cache_bytes=64MiB").is_ok());
+    /// assert!(Options::new().assign("cache_bytes").is_err());
+    /// ```
     pub fn assign(mut self, assignment: &str) -> Result<Self> {
         self.values.set_assignment(assignment)?;
         Ok(self)
@@ -95,6 +116,24 @@ impl Options {
 
     /// Tells this sink how far long work (recovery, check, repair, backup)
     /// has come.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use cambium::{Options, Progress, ProgressSink};
+    ///
+    /// struct Told;
+    /// impl ProgressSink for Told {
+    ///     fn report(&self, progress: Progress) {
+    ///         eprintln!("{progress:?}");
+    ///     }
+    /// }
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # cambium::create(folder.path(), "forest", &Options::new())?.close()?;
+    /// let report = Options::new().progress(Arc::new(Told)).check(folder.path())?;
+    /// # assert!(report.is_sound());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn progress(mut self, progress: Arc<dyn ProgressSink>) -> Self {
         self.progress = progress;
@@ -107,12 +146,24 @@ impl Options {
     /// # Errors
     /// `InvalidArgument` for an engine or option that does not exist,
     /// `AlreadyExists` where something is in the way, and what the disk says.
+    ///
+    /// ```
+    /// use cambium::{Error, Options};
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let path = folder.path().join("trees");
+    /// let store = Options::new().create(&path, "wisckey")?;
+    /// let again = Options::new().create(&path, "wisckey");
+    /// assert!(matches!(again, Err(Error::AlreadyExists { .. })));
+    /// # store.close()
+    /// # }
+    /// ```
     pub fn create(&self, path: impl AsRef<Path>, engine: &str) -> Result<Store> {
         let kind = self.engines.find(engine)?;
         self.refuse_unlisted(&*kind)?;
         let path = path.as_ref();
         let opened = kind.create(&self.environment, path, &self.values)?;
-        Ok(Store::new(opened, path))
+        Ok(Store::new(opened, path, &self.environment))
     }
 
     /// Opens a store for reading and writing. One that was not closed is
@@ -123,12 +174,24 @@ impl Options {
     /// `UnknownEngine` for a store of a newer program, `Corruption`,
     /// `InvalidArgument` for an option that does not exist or is fixed at
     /// creation, and what the disk says.
+    ///
+    /// ```
+    /// use cambium::{Error, Options};
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let path = folder.path().join("trees");
+    /// # cambium::create(&path, "forest", &Options::new())?.close()?;
+    /// let store = Options::new().set("cache_bytes", "1MiB").open(&path)?;
+    /// assert!(matches!(cambium::open(&path), Err(Error::Locked { .. })));
+    /// # store.close()
+    /// # }
+    /// ```
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Store> {
         let path = path.as_ref();
         let (kind, _) = self.kind_of(path)?;
         self.refuse_unlisted(&*kind)?;
         let opened = kind.open(&self.environment, path, &self.values, &*self.progress)?;
-        Ok(Store::new(opened, path))
+        Ok(Store::new(opened, path, &self.environment))
     }
 
     /// Opens a store for reading alone: its data are not changed, and nothing at
@@ -158,7 +221,7 @@ impl Options {
         let (kind, _) = self.kind_of(path)?;
         self.refuse_unlisted(&*kind)?;
         let opened = kind.open_read_only(&self.environment, path, &self.values, &*self.progress)?;
-        Ok(Store::new(opened, path))
+        Ok(Store::new(opened, path, &self.environment))
     }
 
     /// Refuses options that an engine has for its own tests alone.

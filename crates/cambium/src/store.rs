@@ -13,6 +13,7 @@ use cambium_api::{
     Capabilities, Completion, Direction, Durability, Engine, IterationOrder, KeyRange,
     Precondition, Request, Result, ResumeToken, SequenceNumber, Value, WriteBatch,
 };
+use cambium_io::Environment;
 
 use crate::entries::Entries;
 use crate::snapshot::Snapshot;
@@ -21,6 +22,7 @@ use crate::snapshot::Snapshot;
 pub(crate) struct OpenStore {
     engine: Arc<dyn Engine>,
     path: PathBuf,
+    environment: Environment,
     /// Namespaces do not close what they are part of: they keep it open.
     parent: Option<Arc<OpenStore>>,
 }
@@ -65,11 +67,12 @@ pub struct Store {
 }
 
 impl Store {
-    pub(crate) fn new(engine: Arc<dyn Engine>, path: &Path) -> Self {
+    pub(crate) fn new(engine: Arc<dyn Engine>, path: &Path, environment: &Environment) -> Self {
         Store {
             open: Arc::new(OpenStore {
                 engine,
                 path: path.to_path_buf(),
+                environment: environment.clone(),
                 parent: None,
             }),
         }
@@ -78,6 +81,10 @@ impl Store {
     /// The folder it was opened by.
     pub fn path(&self) -> &Path {
         &self.open.path
+    }
+
+    pub(crate) fn environment(&self) -> &Environment {
+        &self.open.environment
     }
 
     /// The engine itself, for what this handle has no call for.
@@ -358,6 +365,7 @@ impl Store {
             open: Arc::new(OpenStore {
                 engine: self.open.engine.namespace(name)?,
                 path: self.open.path.clone(),
+                environment: self.open.environment.clone(),
                 parent: Some(self.open.clone()),
             }),
         })

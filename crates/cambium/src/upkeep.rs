@@ -9,6 +9,7 @@ use cambium_api::{
     Statistics,
 };
 
+use crate::comparator;
 use crate::store::Store;
 
 impl Store {
@@ -33,7 +34,8 @@ impl Store {
         self.engine().compact(options, progress)
     }
 
-    /// Asks a running compaction to stop; it answers `Cancelled`.
+    /// Asks a running compaction to stop; it answers `Cancelled`. Does nothing where
+    /// none runs.
     pub fn cancel(&self) {
         self.engine().cancel();
     }
@@ -53,6 +55,18 @@ impl Store {
     }
 
     /// Writes the store's structure as text for people.
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
+    /// store.put("oak", "Quercus", cambium::Durability::Synced)?;
+    /// let mut text = Vec::new();
+    /// store.dump(&mut text)?;
+    /// assert!(!text.is_empty());
+    /// # store.close()
+    /// # }
+    /// ```
     pub fn dump(&self, to: &mut dyn Write) -> Result<()> {
         self.engine().dump(to)
     }
@@ -75,7 +89,8 @@ impl Store {
     /// Copies the state now, all namespaces and named snapshots, into
     /// `destination`, a folder outside of the store that is empty or not there,
     /// durable when it returns; reads and writes go on. The copy numbers its
-    /// writes itself.
+    /// writes itself; a comparator's name ([`COMPARATOR_NAME`](crate::COMPARATOR_NAME))
+    /// goes with it.
     ///
     /// ```
     /// # fn main() -> cambium::Result<()> {
@@ -95,11 +110,32 @@ impl Store {
                 destination.as_ref().display()
             )));
         }
-        self.engine().backup(destination.as_ref(), progress)
+        self.engine().backup(destination.as_ref(), progress)?;
+        let file_system = &*self.environment().file_system;
+        comparator::copy(file_system, self.path(), destination.as_ref())
     }
 
     /// Keeps the state now under a name, through crashes and compaction, where
     /// the engine can ([`named_snapshots`](crate::Capabilities::named_snapshots)).
+    ///
+    /// # Errors
+    /// `AlreadyExists` for a name in use, `Unsupported`, and those of a write.
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
+    /// store.put("oak", "young", cambium::Durability::Written)?;
+    /// store.create_named_snapshot("monday")?;
+    /// store.put("oak", "felled", cambium::Durability::Written)?;
+    /// store.rollback("monday")?;
+    /// assert_eq!(store.get("oak")?.as_deref(), Some(&b"young"[..]));
+    ///
+    /// assert_eq!(store.list_named_snapshots()?[0].0, "monday");
+    /// store.drop_named_snapshot("monday")?;
+    /// # store.close()
+    /// # }
+    /// ```
     pub fn create_named_snapshot(&self, name: &str) -> Result<()> {
         self.engine().create_named_snapshot(name)
     }
@@ -110,11 +146,18 @@ impl Store {
     }
 
     /// Lets a kept state go.
+    ///
+    /// # Errors
+    /// `NotFound`, `Unsupported`, and those of a write.
     pub fn drop_named_snapshot(&self, name: &str) -> Result<()> {
         self.engine().drop_named_snapshot(name)
     }
 
-    /// Brings the store back to a kept state.
+    /// Brings the store back to a kept state; see [`Store::create_named_snapshot`].
+    /// Snapshots and iterators that are open go on seeing what they saw.
+    ///
+    /// # Errors
+    /// `NotFound`, `Unsupported`, and those of a write.
     pub fn rollback(&self, name: &str) -> Result<()> {
         self.engine().rollback(name)
     }

@@ -1,0 +1,76 @@
+//! The name of the comparator that a store's keys are ordered by.
+//!
+//! Engines keep keys in the order of their bytes. A binding that lets a program bring
+//! another order (LevelDB's interface, Python) keeps that order by itself, and its
+//! name, in UTF-8 and nothing else, in the file `COMPARATOR` of the store's folder. It
+//! is no engine's file, so copies of a store are given it here.
+
+use std::path::Path;
+
+use cambium_api::{Error, Result};
+use cambium_io::{FileSystem, OpenOptions};
+
+/// The file with the comparator's name, in the folder of a store that has one.
+pub const COMPARATOR_NAME: &str = "COMPARATOR";
+/// Names are no longer.
+const MAX_NAME_BYTES: usize = 4096;
+
+/// The name of the comparator that a store was made with, if there is one.
+///
+/// # Errors
+/// `Corruption` for what is no UTF-8, and what the disk says.
+pub fn stored_name(file_system: &dyn FileSystem, store: &Path) -> Result<Option<String>> {
+    let path = store.join(COMPARATOR_NAME);
+    if file_system.metadata(&path)?.is_none() {
+        return Ok(None);
+    }
+    let file = file_system.open(&path, OpenOptions::READ)?;
+    let mut name = vec![0; MAX_NAME_BYTES];
+    let length = file.read_at(&mut name, 0)?;
+    name.truncate(length);
+    String::from_utf8(name).map(Some).map_err(|error| {
+        let at = error.utf8_error().valid_up_to() as u64;
+        Error::corruption(&path, at, "expected the name of a comparator in UTF-8")
+    })
+}
+
+/// Keeps the name of the comparator that a store is made with, durably.
+///
+/// # Errors
+/// Those of [`check_name`], and what the disk says.
+pub fn store_name(file_system: &dyn FileSystem, store: &Path, name: &str) -> Result<()> {
+    check_name(name)?;
+    let file = store.join(COMPARATOR_NAME);
+    let file = file_system.open(&file, OpenOptions::CREATE)?;
+    file.write_at(name.as_bytes(), 0)?;
+    file.set_length(name.len() as u64)?;
+    file.sync_data()?;
+    file_system.sync_directory(store)
+}
+
+/// Refuses what cannot be kept as a comparator's name.
+///
+/// # Errors
+/// `InvalidArgument` for an empty name, `LimitExceeded` for one over 4,096 bytes.
+pub fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() {
+        return Err(Error::InvalidArgument(
+            "a comparator without a name: stores are told by it which order they have".to_string(),
+        ));
+    }
+    if name.len() > MAX_NAME_BYTES {
+        return Err(Error::LimitExceeded(format!(
+            "a comparator's name of {} bytes: names have up to {MAX_NAME_BYTES}",
+            name.len()
+        )));
+    }
+    Ok(())
+}
+
+/// Gives a copy of a store the name that the store has.
+pub(crate) fn copy(file_system: &dyn FileSystem, store: &Path, copy: &Path) -> Result<()> {
+    match stored_name(file_system, store)? {
+        Some(name) => store_name(file_system, copy, &name),
+        None => Ok(()),
+    }
+}
