@@ -175,6 +175,64 @@ static void outlived(leveldb_t* db) {
   leveldb_readoptions_destroy(earlier);
 }
 
+static leveldb_t* compared;
+static leveldb_iterator_t* walked;
+static int asked;
+
+// Asks the database whose keys it compares, which would wait for itself.
+static int asks(void* state, const char* a, size_t alen, const char* b, size_t blen) {
+  if (compared != NULL) {
+    char* error = NULL;
+    EXPECT(leveldb_get(compared, reading, "k", 1, NULL, &error) == NULL);
+    REFUSED;
+    leveldb_put(compared, writing, "k", 1, "v", 1, &error);
+    REFUSED;
+    leveldb_iter_next(walked);
+    asked++;
+  }
+  const int order = memcmp(a, b, alen < blen ? alen : blen);
+  return order != 0 ? order : (alen > blen) - (alen < blen);
+}
+
+static const char* asks_name(void* state) { return "asks"; }
+static const char* no_name(void* state) { return NULL; }
+static const char* empty_name(void* state) { return ""; }
+
+static void comparators(void) {
+  char* error = NULL;
+  const struct {
+    int (*compare)(void*, const char*, size_t, const char*, size_t);
+    const char* (*name)(void*);
+  } incomplete[] = {{NULL, asks_name}, {asks, NULL}, {asks, no_name}, {asks, empty_name}};
+  for (int i = 0; i < 4; i++) {
+    leveldb_comparator_t* order =
+        leveldb_comparator_create(NULL, NULL, incomplete[i].compare, incomplete[i].name);
+    leveldb_options_set_comparator(opening, order);
+    EXPECT(leveldb_open(opening, "incomplete", &error) == NULL);
+    REFUSED;
+    leveldb_comparator_destroy(order);
+  }
+  leveldb_comparator_t* order = leveldb_comparator_create(NULL, NULL, asks, asks_name);
+  leveldb_options_set_comparator(opening, order);
+  leveldb_t* db = leveldb_open(opening, "asking", &error);
+  EXPECT(error == NULL);
+  leveldb_put(db, writing, "a", 1, "1", 1, &error);
+  leveldb_put(db, writing, "b", 1, "2", 1, &error);
+  walked = leveldb_create_iterator(db, reading);
+  compared = db;
+  leveldb_put(db, writing, "c", 1, "3", 1, &error);
+  EXPECT(error == NULL && asked > 0);
+  leveldb_iter_seek(walked, "b", 1);
+  EXPECT(leveldb_iter_valid(walked));
+  compared = NULL;
+  leveldb_iter_destroy(walked);
+  leveldb_close(db);
+  leveldb_options_set_comparator(opening, NULL);
+  EXPECT(leveldb_open(opening, "asking", &error) == NULL);  // Of another order.
+  REFUSED;
+  leveldb_comparator_destroy(order);
+}
+
 int main(void) {
   char* error = NULL;
   opening = leveldb_options_create();
@@ -188,6 +246,7 @@ int main(void) {
   null_pointers(db);
   wrong_handles(db);
   outlived(db);
+  comparators();
   leveldb_options_destroy(opening);
   leveldb_readoptions_destroy(reading);
   leveldb_writeoptions_destroy(writing);
