@@ -40,6 +40,8 @@ const CHUNK_PLACES: u32 = (CHUNK_BYTES / ENTRY_ALIGNMENT) as u32;
 const SLOT_BYTES: u64 = 12;
 /// Shards of a memtable that is not tiny.
 const SHARDS: usize = 16;
+/// Slots that a shard begins with.
+const FIRST_SLOTS: usize = 64;
 
 /// Reads the entry at `offset` of a piece of an arena. The arena is ours and
 /// never leaves memory, so it is not doubted.
@@ -80,6 +82,8 @@ struct Shard {
     chunks: Vec<Vec<u8>>,
     /// Upper half: the hash's tag; lower half: a place, or 0 for none.
     slots: Vec<u64>,
+    /// Slots that it is expected to need: it has as many once it grows.
+    expected_slots: usize,
     keys: usize,
 }
 
@@ -90,11 +94,12 @@ fn split(place: u32) -> (usize, usize) {
 }
 
 impl Shard {
-    fn new(slots: usize) -> Self {
+    fn new(expected_slots: usize) -> Self {
         Shard {
             // A place of 0 means none, so the first stays unused.
             chunks: vec![vec![0; ENTRY_ALIGNMENT]],
-            slots: vec![0; slots],
+            slots: vec![0; expected_slots.min(FIRST_SLOTS)],
+            expected_slots,
             keys: 0,
         }
     }
@@ -179,12 +184,14 @@ impl Shard {
         }
     }
 
-    /// Tags hold enough of the hash to move slots without looking at keys.
+    /// Tags hold enough of the hash to move slots without looking at keys. What
+    /// is expected comes with the first growth, so that a memtable which gets few
+    /// keys, as in a store that is opened to be read, costs little.
     fn grow_if_full(&mut self) {
         if self.keys * 4 < self.slots.len() * 3 {
             return;
         }
-        let larger = vec![0; self.slots.len() * 2];
+        let larger = vec![0; self.expected_slots.max(self.slots.len() * 2)];
         let before = std::mem::replace(&mut self.slots, larger);
         let mask = self.slots.len() - 1;
         for slot in before.into_iter().filter(|&slot| slot != 0) {
@@ -221,7 +228,6 @@ impl Memtable {
     /// An empty memtable that will take about so many bytes.
     pub fn new(expected_bytes: u64) -> Self {
         let shards = if expected_bytes < 1 << 20 { 1 } else { SHARDS };
-        // What is not touched is not there: the memory comes zeroed.
         let slots = (expected_bytes / shards as u64 / 64).clamp(8, 1 << 22);
         let slots = (slots as usize).next_power_of_two();
         let sorted = Sorted {

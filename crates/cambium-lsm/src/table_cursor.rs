@@ -10,7 +10,7 @@ use crate::entry::{EntryRef, Source};
 use crate::format::BlockHandle;
 use crate::table::Table;
 
-/// What a streaming cursor reads at once.
+/// Most that a streaming cursor reads at once.
 const STREAM_BYTES: usize = 256 << 10;
 
 /// How blocks are read.
@@ -30,10 +30,18 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    fn stored(&mut self, file: &dyn File, offset: u64, length: usize) -> Result<&[u8]> {
+    /// `length` bytes at `offset`, where blocks end at `blocks_end`.
+    fn stored(
+        &mut self,
+        file: &dyn File,
+        (offset, length): (u64, usize),
+        blocks_end: u64,
+    ) -> Result<&[u8]> {
         let end = self.start + self.bytes.len() as u64;
         if offset < self.start || offset + length as u64 > end {
-            self.bytes.resize(STREAM_BYTES.max(length), 0);
+            // A small table's rest is less than a window.
+            let rest = blocks_end.saturating_sub(offset).min(STREAM_BYTES as u64);
+            self.bytes.resize(length.max(rest as usize), 0);
             let count = file.read_at(&mut self.bytes, offset)?;
             self.bytes.truncate(count);
             self.start = offset;
@@ -74,7 +82,9 @@ impl TableCursor {
             Blocks::Streamed(stream) => {
                 let length = self.table.stored_bytes(handle)?;
                 let file = self.table.file().as_ref();
-                let stored = stream.stored(file, handle.offset, length)?;
+                let blocks_end = self.table.footer.index.offset;
+                let place = (handle.offset, length);
+                let stored = stream.stored(file, place, blocks_end)?;
                 self.table.unpack(handle, stored)
             }
         }
