@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cambium_base::Result;
+use cambium_base::{Result, Value};
 use cambium_io::{Advice, StepOutcome};
 use cambium_lsm::Lookup;
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
@@ -42,7 +42,7 @@ use crate::seeded_bug::SeededBug;
 use crate::segment::Segment;
 
 /// Live values that are sorted and moved together, bytes.
-const WINDOW_BYTES: u64 = 16 << 20;
+pub(crate) const WINDOW_BYTES: u64 = 16 << 20;
 /// Records that the tree is asked about together.
 const BATCH_RECORDS: usize = 256;
 
@@ -291,7 +291,7 @@ impl Core {
             if record.header.kind == kind::PUT && key_bytes <= record.header.payload_bytes as usize
             {
                 let mut payload = scanner.payload(&record)?;
-                let value = payload.split_off(key_bytes);
+                let value = Value::from(payload.split_off(key_bytes));
                 let pointer = ValuePointer {
                     segment: victim.number,
                     offset: record.offset,

@@ -2,8 +2,9 @@
 //!
 //! The write buffer is flushed and the tree compacted into its lowest level, which
 //! drops every entry that is hidden: from then on the ledger knows all garbage.
-//! Then every segment in which there is some is collected. Readers and writers go
-//! on.
+//! Values that lie scattered are brought into the order of their keys
+//! ([`crate::sorting`]). Then every segment in which there is garbage is collected.
+//! Readers and writers go on.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,6 +42,24 @@ impl Core {
         self.tree
             .compact(&|| self.cancelled.load(Ordering::Acquire))?;
         let tree_done = clock.monotonic();
+        let sorted = self.sort_values(&mut work, |done, total| {
+            self.refuse_cancelled()?;
+            progress.report(Progress {
+                phase: "sort",
+                done,
+                total: Some(total),
+            });
+            Ok(())
+        })?;
+        if sorted {
+            let started = clock.monotonic();
+            self.seal_now()?;
+            self.tree.flush()?;
+            // What the old pointers led to is garbage when they are gone.
+            self.tree
+                .compact(&|| self.cancelled.load(Ordering::Acquire))?;
+            work.flush += self.since(started);
+        }
         self.collect_all(&mut work, |done, total| {
             self.refuse_cancelled()?;
             progress.report(Progress {

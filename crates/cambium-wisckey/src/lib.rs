@@ -57,6 +57,7 @@ mod recovery;
 mod repair;
 pub mod seeded_bug;
 mod segment;
+mod sorting;
 mod stats;
 mod upkeep;
 mod value_log;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cambium_base::{Durability, Result, SequenceNumber};
+use cambium_base::{Durability, Result, SequenceNumber, Value};
 use cambium_lsm::Relocation;
 use cambium_storage::record::RecordHeader;
 
@@ -26,7 +26,7 @@ pub(crate) const WRITE_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct LiveValue {
     pub full_key: Vec<u8>,
-    pub value: Vec<u8>,
+    pub value: Value,
     pub sequence: u64,
     pub pointer: ValuePointer,
 }

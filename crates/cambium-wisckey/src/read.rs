@@ -38,7 +38,7 @@ enum Found {
 
 /// Values no further apart than this are read together: about what the device
 /// moves in the time of a read of its own.
-const LARGEST_GAP: u64 = 4 << 10;
+pub(crate) const LARGEST_GAP: u64 = 4 << 10;
 /// Most bytes of a read of several values.
 const LARGEST_SPAN: u64 = 256 << 10;
 
