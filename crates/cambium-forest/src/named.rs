@@ -17,6 +17,7 @@ use cambium_base::{Error, Result, SequenceNumber};
 use crate::core::{Core, Maintenance, lock};
 use crate::flush::{Copies, SealPoint};
 use crate::format::{DatabaseHeader, NamedSnapshot};
+use crate::seeded_bug::SeededBug;
 use crate::view::{Pin, Roots, View};
 use crate::write::MAX_NAME_BYTES;
 
@@ -114,6 +115,10 @@ impl Core {
             snapshots,
             ..maintenance.header.clone()
         };
+        if self.has_bug(SeededBug::SnapshotUnwritten) {
+            maintenance.header = header;
+            return Ok(());
+        }
         let (database, roots) = (&view.database, &view.roots);
         self.publish(maintenance, database, header, roots, Copies::Two)
     }
@@ -172,6 +177,10 @@ impl Core {
         };
         let mut header = self.complete(header, maintenance, &roots, writer.next_namespace);
         header.rolled_back_to = Some(kept);
+        if self.has_bug(SeededBug::RollbackReplayed) {
+            header.replay_from = maintenance.header.replay_from;
+            header.sequence = kept;
+        }
         let record = crate::format::header_record(
             point.sequence,
             writer.next_sequence - 1,
@@ -194,9 +203,13 @@ impl Core {
         writer.synced_through = point.sequence;
         writer.unsynced = false;
         let roots = Arc::new(roots);
+        let lingers = self.has_bug(SeededBug::RollbackKeepsBuffer);
         self.change_view(|view| View {
             database: view.database.clone(),
-            active: Arc::default(),
+            active: match lingers {
+                true => view.active.clone(),
+                false => Arc::default(),
+            },
             sealed: None,
             roots,
         });

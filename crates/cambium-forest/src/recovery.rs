@@ -323,7 +323,12 @@ impl Core {
                 self.add_namespace(&mut writer, found.namespace, found.key.clone());
             }
         }
+        let mixed = self.has_bug(SeededBug::NamespacesMixed);
         let inserts = accepted.found.iter().filter_map(Found::insert);
+        let inserts = inserts.map(|insert| Insert {
+            namespace: if mixed { 0 } else { insert.namespace },
+            ..insert
+        });
         let active = self.view.load().active.clone();
         active.insert(inserts, &KeptMoments::default());
         let logged = accepted.found.iter().map(|found| found.end - found.offset);

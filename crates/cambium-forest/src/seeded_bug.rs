@@ -37,11 +37,23 @@ pub enum SeededBug {
     CompactionUnsynced,
     /// Compaction leaves out a document, as one that could not be read.
     CompactionDropsDocument,
+    /// A compaction lets go what named snapshots keep.
+    CompactionDropsSnapshots,
+    /// A named snapshot is kept in memory alone.
+    SnapshotUnwritten,
+    /// A rollback leaves what is in the write buffer.
+    RollbackKeepsBuffer,
+    /// Replay goes on before a rollback: a crash brings back what it undid.
+    RollbackReplayed,
+    /// A namespace that is made is not logged.
+    NamespaceUnlogged,
+    /// After a recovery, writes of all namespaces are the default one's.
+    NamespacesMixed,
 }
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 14] = [
+    pub const ALL: [(SeededBug, &'static str); 20] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -62,6 +74,15 @@ impl SeededBug {
             SeededBug::CompactionDropsDocument,
             "compaction_drops_document",
         ),
+        (
+            SeededBug::CompactionDropsSnapshots,
+            "compaction_drops_snapshots",
+        ),
+        (SeededBug::SnapshotUnwritten, "snapshot_unwritten"),
+        (SeededBug::RollbackKeepsBuffer, "rollback_keeps_buffer"),
+        (SeededBug::RollbackReplayed, "rollback_replayed"),
+        (SeededBug::NamespaceUnlogged, "namespace_unlogged"),
+        (SeededBug::NamespacesMixed, "namespaces_mixed"),
     ];
 }
 

@@ -353,6 +353,10 @@ impl Core {
             if matches!(entry.action, Action::Delete) && self.has_bug(SeededBug::DeleteUnlogged) {
                 continue;
             }
+            let is_namespace = matches!(entry.action, Action::Namespace);
+            if is_namespace && self.has_bug(SeededBug::NamespaceUnlogged) {
+                continue;
+            }
             let header = RecordHeader {
                 kind: entry.kind(),
                 attempt: writer.attempt,

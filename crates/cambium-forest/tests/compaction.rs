@@ -271,6 +271,40 @@ impl<F: Fn() + Send + Sync> ProgressSink for At<F> {
 }
 
 #[test]
+fn named_snapshots_may_come_and_go_while_it_compacts() {
+    for number in 0.. {
+        let (store, mut model) = filled(&Environment::memory());
+        store.create_named_snapshot("before").unwrap();
+        let before = model.clone();
+        change(&*store, &mut model, 3);
+        let keeper = store.clone();
+        let sink = At {
+            number,
+            seen: AtomicU64::new(0),
+            act: move || {
+                keeper.create_named_snapshot("meanwhile").unwrap();
+                if number % 2 == 0 {
+                    keeper.drop_named_snapshot("before").unwrap();
+                }
+            },
+        };
+        store.compact(&CompactOptions::default(), &sink).unwrap();
+        if sink.seen.load(Ordering::Relaxed) <= number {
+            break;
+        }
+        let kept = model.clone();
+        change(&*store, &mut model, 9);
+        store.rollback("meanwhile").unwrap();
+        assert_eq!(contents(&*store), kept);
+        if number % 2 == 1 {
+            store.rollback("before").unwrap();
+            assert_eq!(contents(&*store), before);
+        }
+        assert!(store.check(&()).unwrap().is_sound());
+    }
+}
+
+#[test]
 fn a_compaction_can_be_cancelled_at_every_step() {
     let mut cancelled = 0;
     for overlap in ["on", "off"] {

@@ -24,6 +24,7 @@ fn suite(test: &'static str) -> CrashSuite {
 fn any_crash_leaves_a_prefix() {
     let report = suite("any_crash_leaves_a_prefix").states(200_000).run();
     report.met(&POWER_CUTS);
+    report.met_names();
 }
 
 #[test]
@@ -59,11 +60,21 @@ fn every_short_sequence_survives_every_crash() {
 }
 
 #[test]
+fn every_short_sequence_of_names_survives_every_crash() {
+    let test = "every_short_sequence_of_names_survives_every_crash";
+    let report = suite(test).run_exhaustive_names(3);
+    assert_eq!(report.runs(), 9 + 81 + 729);
+    assert!(report.states() > 10_000, "{report:?}");
+    report.met_names();
+}
+
+#[test]
 fn failing_operations_lose_nothing() {
     let report = suite("failing_operations_lose_nothing")
         .states(20_000)
         .run_faults();
     report.met(&FAULTS);
+    report.met_names();
 }
 
 /// Crashes damage no live byte: `damage.rs` finds the first. A recovery's header

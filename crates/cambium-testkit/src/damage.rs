@@ -13,18 +13,18 @@
 //!   never reads as an earlier state, and a repair that says that nothing was lost
 //!   brings back the last one.
 
-use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 
-use cambium_api::{CompactOptions, EngineKind, Error, Value};
+use cambium_api::{Capabilities, CompactOptions, EngineKind, Error, Value};
 use cambium_io::simulated::{
     CrashStyle, Fault, FaultRule, Generator, OperationClass, SimulatedDisk,
 };
 
 use crate::crash::guarded;
 use crate::crash::number_from;
-use crate::history::{History, collect};
+use crate::history::History;
+use crate::holding::{Found, collect_all, perform};
 use crate::patience::watched;
 use crate::subject::{Subject, store_path};
 use crate::workload::{Workload, key_space};
@@ -169,9 +169,15 @@ impl DamageSuite {
         let mut workload = Workload::new(generator.next_u64(), capabilities);
         let mut history = History::new();
         for _ in 0..self.writes {
-            let (batch, durability) = workload.write();
-            history.send(&batch);
-            if store.write(batch, durability).is_err() {
+            let (change, durability) = workload.next_change(history.current());
+            let mut changes = change.preparations(history.current());
+            changes.push(change);
+            let mut changes = changes.into_iter();
+            let stopped = changes.any(|change| {
+                history.send(&change);
+                perform(&*store, change, durability).is_err()
+            });
+            if stopped {
                 break;
             }
         }
@@ -218,18 +224,46 @@ impl DamageSuite {
 
     /// A store with overwritten, deleted and compacted entries, closed or not.
     fn victim(&self, closed: bool) -> Result<Victim, String> {
+        let (plain, capabilities) = self.victim_of(FIRST_SEED, closed)?;
+        if !capabilities.namespaces && !capabilities.named_snapshots {
+            return Ok(plain);
+        }
+        // Something of everything that the engine has, in as few bytes as can be.
+        let mut victims = Vec::new();
+        for seed in FIRST_SEED..FIRST_SEED + 60 {
+            let (victim, _) = self.victim_of(seed, closed)?;
+            let last = victim.history.current();
+            let spaces = last.spaces.values().filter(|entries| entries.len() > 1);
+            let spaces_wanted = 1 + usize::from(capabilities.namespaces);
+            let kept_wanted = usize::from(capabilities.named_snapshots);
+            if spaces.count() >= spaces_wanted && last.kept.len() >= kept_wanted {
+                victims.push(victim);
+            }
+        }
+        let smallest = victims
+            .into_iter()
+            .min_by_key(|victim| victim.disk.used_bytes());
+        smallest.ok_or_else(|| "no history leaves something of everything".to_string())
+    }
+
+    fn victim_of(&self, seed: u64, closed: bool) -> Result<(Victim, Capabilities), String> {
         let fail = |error: Error| format!("making a store: {error}");
         let disk = SimulatedDisk::new(1);
         let environment = self.subject.environment(&disk, 1);
         let store = self.subject.create(&environment).map_err(fail)?;
         let capabilities = store.capabilities();
-        let mut workload = Workload::new(7, capabilities);
+        let mut workload = Workload::rich(seed, capabilities);
         let mut history = History::new();
         for number in 0..self.writes {
-            let (batch, durability) = workload.write();
-            history.send(&batch);
-            let sequence = store.write(batch, durability).map_err(fail)?;
-            history.acknowledge(sequence, durability);
+            let (change, durability) = workload.next_change(history.current());
+            let mut changes = change.preparations(history.current());
+            changes.push(change);
+            for change in changes {
+                history.send(&change);
+                let durability = change.durability(durability);
+                let sequence = perform(&*store, change, durability).map_err(fail)?;
+                history.acknowledge(sequence, durability);
+            }
             if number == self.writes / 2 {
                 store
                     .compact(&CompactOptions::default(), &())
@@ -241,12 +275,13 @@ impl DamageSuite {
             store.close().map_err(fail)?;
         }
         drop(store);
-        Ok(Victim {
+        let victim = Victim {
             disk: disk.crash(CrashStyle::Everything, 1),
             history,
             keys: key_space(capabilities.keys),
             closed,
-        })
+        };
+        Ok((victim, capabilities))
     }
 
     fn harms(&self, disk: &SimulatedDisk) -> Vec<Harm> {
@@ -323,28 +358,31 @@ impl DamageSuite {
     }
 
     /// Opens and reads everything; `None` if any of it answers an error.
-    fn read(
-        &self,
-        disk: &SimulatedDisk,
-        victim: &Victim,
-    ) -> Result<Option<BTreeMap<Vec<u8>, Value>>, String> {
+    fn read(&self, disk: &SimulatedDisk, victim: &Victim) -> Result<Option<Found>, String> {
         let environment = self.subject.environment(disk, 3);
         let Ok(store) = self.subject.open(&environment) else {
             return Ok(None);
         };
         let mut complained = false;
-        for key in &victim.keys {
-            match store.get(key) {
-                Ok(value) => victim.expect_once(key, value.as_ref())?,
-                Err(_) => complained = true,
+        for name in store.list_namespaces().unwrap_or_default() {
+            let Ok(space) = store.namespace(&name) else {
+                return Ok(None);
+            };
+            for key in &victim.keys {
+                match space.get(key) {
+                    Ok(value) => victim.expect_once(&name, key, value.as_ref())?,
+                    Err(_) => complained = true,
+                }
             }
         }
-        let found = match collect(&*store) {
+        let found = match collect_all(&*store, &store.capabilities()) {
             Ok(found) => found,
             Err(_) => return Ok(None),
         };
-        for (key, value) in &found {
-            victim.expect_once(key, Some(value))?;
+        for (name, entries) in &found.spaces {
+            for (key, value) in entries {
+                victim.expect_once(name, key, Some(value))?;
+            }
         }
         let unsound = store.check(&()).map_or(true, |report| !report.is_sound());
         // What is left must bear being closed, compacted and dropped.
@@ -354,16 +392,23 @@ impl DamageSuite {
     }
 }
 
+/// Of the histories that make stores to damage.
+const FIRST_SEED: u64 = 7;
 /// One of so many damaged stores is repaired too.
 const REPAIRED_EACH: u64 = 5;
 
 impl Victim {
-    /// Fails for a value that the key never had.
-    fn expect_once(&self, key: &[u8], value: Option<&Value>) -> Result<(), String> {
+    /// Fails for a value that the key never had. A repair may have to make a name
+    /// for a namespace whose own is lost: there, any namespace may have had it.
+    fn expect_once(&self, name: &str, key: &[u8], value: Option<&Value>) -> Result<(), String> {
         let states = 0..=self.history.window().sent;
-        let had = states
-            .rev()
-            .any(|index| self.history.state(index).get(key) == value);
+        let mut spaces = states.map(|index| &self.history.state(index).spaces);
+        let known = spaces.clone().any(|spaces| spaces.contains_key(name));
+        let had = spaces.any(|spaces| {
+            let mut within = spaces.iter().filter(|(of, _)| !known || *of == name);
+            let absent = value.is_none() && !spaces.contains_key(name);
+            absent || within.any(|(_, entries)| entries.get(key) == value)
+        });
         if had {
             return Ok(());
         }

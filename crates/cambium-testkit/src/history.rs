@@ -5,48 +5,13 @@
 //! `synced` is the newest state that was acknowledged as `Synced`: nothing
 //! older may be found after a power cut. `written` is the same for the death of
 //! the process alone. What is recovered must equal one state in between.
+//!
+//! A write is anything that makes another state ([`Change`]): a batch, a
+//! namespace that comes or goes, a named snapshot that does, a rollback.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use cambium_api::{Durability, Engine, Error, KeyRange, Reader, Result, SequenceNumber};
 
-use cambium_api::{
-    Durability, Error, IterationOrder, KeyRange, Operation, Reader, Result, SequenceNumber, Value,
-    WriteBatch,
-};
-
-/// A state: every key and its value.
-pub(crate) type State = Arc<BTreeMap<Vec<u8>, Value>>;
-
-/// The state after a batch.
-pub(crate) fn apply(state: &State, batch: &WriteBatch) -> State {
-    let mut next = BTreeMap::clone(state);
-    for (_, operation) in batch.operations() {
-        match operation {
-            Operation::Put { key, value } => {
-                next.insert(key.clone(), Value::copy_of(value));
-            }
-            Operation::Delete { key } => {
-                next.remove(key);
-            }
-            Operation::DeleteRange { range } => next.retain(|key, _| !range.contains(key)),
-        }
-    }
-    Arc::new(next)
-}
-
-/// All a reader holds; a key that comes twice is damage.
-pub(crate) fn collect(reader: &dyn Reader) -> Result<BTreeMap<Vec<u8>, Value>> {
-    let mut cursor = reader.iterate(IterationOrder::Any, None)?;
-    let mut found = BTreeMap::new();
-    while let Some(entry) = cursor.next()? {
-        if found.insert(entry.key.to_vec(), entry.value).is_some() {
-            let key = cambium_base::hexdump::readable(&entry.key);
-            let what = format!("one pass visited {key} twice");
-            return Err(Error::corruption("", 0, what));
-        }
-    }
-    Ok(found)
-}
+use crate::holding::{Change, Entries, Found, State, apply, brief};
 
 /// Which states may be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,8 +25,8 @@ pub(crate) struct Window {
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     states: Vec<State>,
-    /// The write that made each state; empty for the first.
-    batches: Vec<WriteBatch>,
+    /// The write that made each state; an empty one for the first.
+    changes: Vec<Change>,
     /// Of the write that made each state; `None` where it is not known.
     sequences: Vec<Option<SequenceNumber>>,
     synced: usize,
@@ -73,7 +38,7 @@ impl History {
     pub(crate) fn new() -> Self {
         History {
             states: vec![State::default()],
-            batches: vec![WriteBatch::new()],
+            changes: vec![Change::default()],
             sequences: vec![Some(SequenceNumber::ZERO)],
             synced: 0,
             written: 0,
@@ -97,8 +62,8 @@ impl History {
     }
 
     /// The write that followed a state, if there was one.
-    pub(crate) fn write_after(&self, index: usize) -> Option<WriteBatch> {
-        self.batches.get(index + 1).cloned()
+    pub(crate) fn write_after(&self, index: usize) -> Option<Change> {
+        self.changes.get(index + 1).cloned()
     }
 
     /// The newest known sequence number at or before a state.
@@ -108,17 +73,17 @@ impl History {
     }
 
     /// A write is on its way.
-    pub(crate) fn send(&mut self, batch: &WriteBatch) {
-        let next = apply(self.current(), batch);
+    pub(crate) fn send(&mut self, change: &Change) {
+        let next = apply(self.current(), change);
         self.states.push(next);
-        self.batches.push(batch.clone());
+        self.changes.push(change.clone());
         self.sequences.push(None);
     }
 
-    /// The last write was acknowledged.
-    pub(crate) fn acknowledge(&mut self, sequence: SequenceNumber, durability: Durability) {
+    /// The last write was acknowledged; not every write answers its number.
+    pub(crate) fn acknowledge(&mut self, sequence: Option<SequenceNumber>, durability: Durability) {
         let last = self.states.len() - 1;
-        self.sequences[last] = Some(sequence);
+        self.sequences[last] = sequence;
         self.secure(durability);
     }
 
@@ -144,7 +109,7 @@ impl History {
     pub(crate) fn take_back(&mut self) {
         if self.states.len() > 1 {
             self.states.pop();
-            self.batches.pop();
+            self.changes.pop();
             self.sequences.pop();
         }
     }
@@ -157,31 +122,26 @@ impl History {
         let lowest = equal.map(|at| self.sequence_at(at)).min();
         self.sequences[index] = lowest;
         self.states.truncate(index + 1);
-        self.batches.truncate(index + 1);
+        self.changes.truncate(index + 1);
         self.sequences.truncate(index + 1);
         self.written = index.max(self.synced);
     }
 
     /// The newest state of `low..=high` that equals what was found.
-    pub(crate) fn find(
-        &self,
-        found: &BTreeMap<Vec<u8>, Value>,
-        low: usize,
-        high: usize,
-    ) -> Result<usize, String> {
-        let matching = (low..=high).rev().find(|&at| *self.states[at] == *found);
+    pub(crate) fn find(&self, found: &Found, low: usize, high: usize) -> Result<usize, String> {
+        let matching = (low..=high).rev().find(|&at| self.states[at].is(found));
         matching.ok_or_else(|| self.explain(found, low, high))
     }
 
-    fn explain(&self, found: &BTreeMap<Vec<u8>, Value>, low: usize, high: usize) -> String {
+    fn explain(&self, found: &Found, low: usize, high: usize) -> String {
         let expected = format!("expected one of the states {low} to {high}");
-        if let Some(at) = self.states.iter().position(|state| **state == *found) {
+        if let Some(at) = self.states.iter().position(|state| state.is(found)) {
             return format!("found state {at}; {expected}");
         }
-        let nearest = (low..=high).min_by_key(|&at| difference(&self.states[at], found).len());
+        let differences = |at: usize| self.states[at].differences(found);
+        let nearest = (low..=high).min_by_key(|&at| differences(at).len());
         let nearest = nearest.unwrap_or(high);
-        let differences = difference(&self.states[nearest], found);
-        let shown: Vec<String> = differences.into_iter().take(6).collect();
+        let shown: Vec<String> = differences(nearest).into_iter().take(6).collect();
         format!(
             "found no state there ever was; {expected}; the nearest, {nearest}, differs in: {}",
             shown.join("; ")
@@ -189,38 +149,10 @@ impl History {
     }
 }
 
-fn brief(value: Option<&Value>) -> String {
-    match value {
-        None => "nothing".to_string(),
-        Some(value) => {
-            let start = cambium_base::hexdump::readable(&value[..value.len().min(24)]);
-            format!("{start} ({} bytes)", value.len())
-        }
-    }
-}
-
-/// One line for each key that differs.
-fn difference(expected: &State, found: &BTreeMap<Vec<u8>, Value>) -> Vec<String> {
-    let mut keys: Vec<&Vec<u8>> = expected.keys().chain(found.keys()).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    keys.into_iter()
-        .filter(|key| expected.get(*key) != found.get(*key))
-        .map(|key| {
-            format!(
-                "key {} has {}, expected {}",
-                cambium_base::hexdump::readable(&key[..key.len().min(24)]),
-                brief(found.get(key)),
-                brief(expected.get(key))
-            )
-        })
-        .collect()
-}
-
 /// Holds gets, a batch of gets and a scan against a state.
 pub(crate) fn compare_reads(
     reader: &dyn Reader,
-    state: &State,
+    state: &Entries,
     keys: &[Vec<u8>],
     ordered: bool,
 ) -> Result<(), String> {
@@ -255,6 +187,24 @@ pub(crate) fn compare_reads(
                 break;
             }
         }
+    }
+    Ok(())
+}
+
+/// The same for every namespace of a store, where it has some.
+pub(crate) fn compare_all_reads(
+    store: &dyn Engine,
+    state: &State,
+    keys: &[Vec<u8>],
+    ordered: bool,
+) -> Result<(), String> {
+    compare_reads(store, state.entries(), keys, ordered)?;
+    for (name, entries) in state.spaces.iter().filter(|(name, _)| !name.is_empty()) {
+        let space = store
+            .namespace(name)
+            .map_err(|error| format!("a read failed: {error}"))?;
+        compare_reads(&*space, entries, keys, ordered)
+            .map_err(|what| format!("in namespace {name}: {what}"))?;
     }
     Ok(())
 }

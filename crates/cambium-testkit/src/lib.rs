@@ -23,6 +23,7 @@ pub mod crash;
 pub mod damage;
 pub mod golden;
 mod history;
+mod holding;
 pub mod linearizability;
 pub mod memory_engine;
 mod patience;

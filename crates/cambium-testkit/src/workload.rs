@@ -4,8 +4,14 @@
 //! number in every value, so that an older value is never taken for a newer
 //! one.
 
-use cambium_api::{Capabilities, Durability, KeyKind, KeyRange, WriteBatch};
+use std::sync::Arc;
+
+use cambium_api::{
+    Capabilities, Durability, KeyKind, KeyRange, Operation, WriteBatch, batch::Namespace,
+};
 use cambium_io::simulated::Generator;
+
+use crate::holding::{Change, State};
 
 /// Keys the suites write; reads look for two more that are never there.
 pub(crate) const KEY_COUNT: u64 = 12;
@@ -34,7 +40,10 @@ pub(crate) fn key_space(kind: KeyKind) -> Vec<Vec<u8>> {
 /// One thing a run does.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
+    /// A batch; the namespaces that it names are made first.
     Write(WriteBatch, Durability),
+    /// Something of namespaces or named snapshots, which may have to be refused.
+    Change(Change),
     Sync,
     Step(u64),
     Compact,
@@ -55,17 +64,38 @@ pub(crate) struct Workload {
     generator: Generator,
     capabilities: Capabilities,
     writes: u64,
+    /// Namespaces and named snapshots are among what is drawn, as far as the
+    /// engine has them.
+    rich: bool,
 }
+
+/// Names of namespaces beside the default one.
+pub(crate) const NAMESPACES: [&str; 2] = ["people", "trees"];
+/// Names of named snapshots.
+pub(crate) const KEPT: [&str; 2] = ["first", "second"];
 
 /// Sizes around the borders of sectors, small blocks and pages.
 const VALUE_SIZES: [u64; 12] = [0, 1, 9, 20, 60, 200, 470, 500, 512, 600, 1100, 4090];
 
 impl Workload {
     pub(crate) fn new(seed: u64, capabilities: Capabilities) -> Self {
+        let mut generator = Generator::new(seed);
+        // Every other run: what has neither is faster, and is met more often.
+        let able = capabilities.namespaces || capabilities.named_snapshots;
+        let rich = able && generator.chance(1, 2);
         Workload {
-            generator: Generator::new(seed),
+            generator,
             capabilities,
             writes: 0,
+            rich,
+        }
+    }
+
+    /// One with namespaces and named snapshots, as far as the engine has them.
+    pub(crate) fn rich(seed: u64, capabilities: Capabilities) -> Self {
+        Workload {
+            rich: capabilities.namespaces || capabilities.named_snapshots,
+            ..Workload::new(seed, capabilities)
         }
     }
 
@@ -104,20 +134,36 @@ impl Workload {
         KeyRange::between(&from, &to)
     }
 
+    fn namespace(&mut self) -> Namespace {
+        let elsewhere = self.rich && self.capabilities.namespaces && self.generator.chance(1, 2);
+        elsewhere.then(|| Arc::from(*self.generator.pick(&NAMESPACES)))
+    }
+
     fn change(&mut self, batch: &mut WriteBatch) {
+        let namespace = self.namespace();
+        let operation = match self.generator.below(10) {
+            0..=6 => Operation::Put {
+                key: self.key(),
+                value: self.value(),
+            },
+            7 if self.capabilities.ordered => Operation::DeleteRange {
+                range: self.range(),
+            },
+            _ => Operation::Delete { key: self.key() },
+        };
+        batch.push(namespace, operation);
+    }
+
+    /// Something of namespaces or named snapshots.
+    fn rich_change(&mut self) -> Change {
+        let space = self.generator.pick(&NAMESPACES).to_string();
+        let name = self.generator.pick(&KEPT).to_string();
         match self.generator.below(10) {
-            0..=6 => {
-                let (key, value) = (self.key(), self.value());
-                batch.put(&key, &value);
-            }
-            7 if self.capabilities.ordered => {
-                let range = self.range();
-                batch.delete_range(range);
-            }
-            _ => {
-                let key = self.key();
-                batch.delete(&key);
-            }
+            0 if self.capabilities.namespaces => Change::MakeNamespace(space),
+            _ if !self.capabilities.named_snapshots => Change::MakeNamespace(space),
+            0..=4 => Change::Keep(name),
+            5..=6 => Change::LetGo(name),
+            _ => Change::Rollback(name),
         }
     }
 
@@ -136,8 +182,23 @@ impl Workload {
         (batch, durability)
     }
 
+    /// A change that a store in this state takes.
+    pub(crate) fn next_change(&mut self, state: &State) -> (Change, Durability) {
+        if self.rich && self.generator.chance(1, 4) {
+            let change = self.rich_change();
+            if change.is_possible(state) {
+                return (change, Durability::Synced);
+            }
+        }
+        let (batch, durability) = self.write();
+        (Change::Write(batch), durability)
+    }
+
     /// The next thing to do.
     pub(crate) fn action(&mut self) -> Action {
+        if self.rich && self.generator.chance(1, 10) {
+            return Action::Change(self.rich_change());
+        }
         match self.generator.below(100) {
             0..=59 => {
                 let (batch, durability) = self.write();

@@ -184,10 +184,12 @@ impl Core {
     ) -> Result<CompactReport> {
         let clock = &self.environment.clock;
         let started = clock.monotonic();
-        *running = Some(self.begin_compaction(settings)?);
         loop {
             if self.cancelled.load(Ordering::Acquire) {
                 return Err(Error::Cancelled);
+            }
+            if running.is_none() {
+                *running = Some(self.begin_compaction(settings)?);
             }
             if let Some(compaction) = &running {
                 progress.report(compaction.progress());
@@ -227,7 +229,11 @@ impl Core {
             self.hold_writers_to(compaction);
             return Ok(None);
         }
-        let report = self.switch(compaction)?;
+        let Some(report) = self.switch(compaction)? else {
+            // It begins anew, with the named snapshot that was made meanwhile.
+            self.abandon(running.take());
+            return Ok(None);
+        };
         *running = None;
         self.release_writers();
         Ok(Some(report))

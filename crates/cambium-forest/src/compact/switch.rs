@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use cambium_api::CompactReport;
-use cambium_base::{Error, Result};
+use cambium_base::Result;
 use cambium_storage::record::record_bytes;
 
 use super::Compaction;
@@ -20,16 +20,25 @@ use crate::seeded_bug::SeededBug;
 use crate::view::{Roots, View};
 
 impl Core {
-    /// Makes the new file the store's.
-    pub(super) fn switch(self: &Arc<Self>, compaction: &mut Compaction) -> Result<CompactReport> {
+    /// Makes the new file the store's; `None` where a named snapshot was made
+    /// meanwhile, which it lacks.
+    pub(super) fn switch(
+        self: &Arc<Self>,
+        compaction: &mut Compaction,
+    ) -> Result<Option<CompactReport>> {
         let began = self.environment.clock.monotonic();
         let mut maintenance = lock(&self.maintenance);
         let mut writer = lock(&self.writer);
-        check_snapshots(&maintenance, &compaction.snapshots)?;
+        if !has_all_snapshots(&maintenance, compaction) {
+            return Ok(None);
+        }
         let until = self.end_of_writes(compaction, &writer)?;
         self.catch_up_to(compaction, until)?;
         self.apply_pending(compaction)?;
         self.check_last_write(compaction, &writer)?;
+        if self.has_bug(SeededBug::CompactionDropsSnapshots) {
+            compaction.snapshots.clear();
+        }
         let old = self.view.load_full();
         let database = compaction.database.clone();
         let roots = Roots {
@@ -88,7 +97,7 @@ impl Core {
         let spent = self.environment.clock.monotonic() - began;
         report.phases.flush_and_commit += spent.as_secs_f64();
         self.counters.note_compaction(report);
-        Ok(report.clone())
+        Ok(Some(report.clone()))
     }
 
     /// Every write that was given a number is in the new file.
@@ -133,16 +142,20 @@ fn behind_spare(database: &Database, header: &DatabaseHeader) -> u64 {
     header.start + bytes.next_multiple_of(database.log.geometry().block)
 }
 
-/// Refuses to go on if named snapshots came or went since it began.
-fn check_snapshots(maintenance: &Maintenance, carried: &[NamedSnapshot]) -> Result<()> {
-    let names = |snapshots: &[NamedSnapshot]| -> Vec<(String, u64)> {
-        let names = snapshots.iter();
-        names
-            .map(|kept| (kept.name.clone(), kept.sequence))
-            .collect()
+/// True if every named snapshot was carried over. Those that were dropped
+/// meanwhile are left out of the new file's header.
+fn has_all_snapshots(maintenance: &Maintenance, compaction: &mut Compaction) -> bool {
+    let same = |one: &NamedSnapshot, other: &NamedSnapshot| {
+        (&one.name, one.sequence) == (&other.name, other.sequence)
     };
-    if names(&maintenance.header.snapshots) == names(carried) {
-        return Ok(());
+    let wanted = &maintenance.header.snapshots;
+    let carried = compaction.snapshots.len();
+    compaction
+        .snapshots
+        .retain(|kept| wanted.iter().any(|one| same(one, kept)));
+    if compaction.snapshots.len() < carried {
+        // What only those kept that are left is not known.
+        compaction.kept = 0;
     }
-    Err(Error::Cancelled)
+    compaction.snapshots.len() == wanted.len()
 }

@@ -210,7 +210,7 @@ impl Actor<'_> {
         let snapshot = self.bench.store.snapshot().or_fail("snapshot")?;
         let end = self.tick();
         let mut entries = BTreeMap::new();
-        for (key, value) in crate::history::collect(&*snapshot).or_fail("iterate")? {
+        for (key, value) in crate::holding::collect(&*snapshot).or_fail("iterate")? {
             let number = (0..KEYS).find(|&number| self.bench.key(number) == key);
             let number = number.ok_or_else(|| format!("a key nobody wrote: {key:?}"))?;
             entries.insert(number, value_of(&value)?);

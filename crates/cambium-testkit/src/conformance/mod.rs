@@ -15,6 +15,7 @@
 mod batches;
 mod cursors;
 mod histories;
+mod kept;
 mod lifecycle;
 mod threads;
 mod values;
@@ -28,7 +29,7 @@ use cambium_api::{
 };
 use cambium_io::Environment;
 
-use crate::history::collect;
+use crate::holding::collect;
 use crate::subject::{Subject, store_path};
 
 /// What a case answers: nothing, or what does not hold.
@@ -104,6 +105,7 @@ impl Conformance {
             lifecycle::CASES,
             threads::CASES,
             histories::CASES,
+            kept::CASES,
         ];
         let cases = cases.into_iter().flatten();
         cases

@@ -2,10 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cambium_api::{
-    Capabilities, CompactOptions, Durability, Engine, Operation, Snapshot, WriteBatch,
-};
-use cambium_base::{Error, SequenceNumber};
+use cambium_api::{Capabilities, CompactOptions, Durability, Engine, Snapshot};
+use cambium_base::Error;
 use cambium_io::Environment;
 use cambium_io::simulated::{CrashStyle, Event, Generator, SimulatedDisk};
 
@@ -13,7 +11,8 @@ use super::image::{Examiner, Expectation};
 use super::points::{Tracker, styles_for, watch};
 use super::report::CrashReport;
 use super::{CrashSuite, Mode};
-use crate::history::{History, State, Window, collect, compare_reads};
+use crate::history::{History, Window, compare_all_reads};
+use crate::holding::{Change, State, collect_all, collect_snapshot, perform};
 use crate::workload::{Action, Workload, key_space};
 
 /// A run in progress.
@@ -237,7 +236,24 @@ impl<'a> Driver<'a> {
             return self.reopen();
         };
         match action {
-            Action::Write(batch, durability) => self.write(&*store, batch, durability),
+            Action::Write(batch, durability) => {
+                let write = Change::Write(batch);
+                for namespace in write.preparations(self.history.current()) {
+                    self.change(&*store, namespace, durability)?;
+                    // A fault came between: the batch is another store's, or none's.
+                    if self.finished || self.store.is_none() {
+                        return Ok(());
+                    }
+                }
+                if !write.preparations(self.history.current()).is_empty() {
+                    return Ok(());
+                }
+                self.change(&*store, write, durability)
+            }
+            Action::Change(change) if change.is_possible(self.history.current()) => {
+                self.change(&*store, change, Durability::Synced)
+            }
+            Action::Change(change) => self.refused(&*store, change),
             Action::Sync => match store.sync() {
                 Ok(()) => {
                     self.history.secure(Durability::Synced);
@@ -276,29 +292,45 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn write(
+    fn change(
         &mut self,
         store: &dyn Engine,
-        batch: WriteBatch,
+        change: Change,
         durability: Durability,
     ) -> Result<(), String> {
-        self.history.send(&batch);
+        self.history.send(&change);
         self.promise();
         let before = self.history.sequence_at(self.history.window().sent - 1);
-        match write_one_way_or_another(store, batch, durability) {
+        let durability = change.durability(durability);
+        let counted = change.counted_as();
+        match perform(store, change, durability) {
             Ok(sequence) => {
                 let last = self.history.window().sent;
                 let changed = self.history.state(last) != self.history.state(last - 1);
-                if sequence < before || (changed && sequence == before) {
+                let grew = |sequence| sequence > before || (!changed && sequence == before);
+                if let Some(sequence) = sequence.filter(|&sequence| !grew(sequence)) {
                     return Err(format!(
                         "sequence number {sequence} after {before}, which must grow"
                     ));
                 }
                 self.history.acknowledge(sequence, durability);
                 self.promise();
+                self.report.add(counted);
                 Ok(())
             }
             Err(error) => self.failed(error, "write", true),
+        }
+    }
+
+    /// A change that is refused, or was done already, changes nothing.
+    fn refused(&mut self, store: &dyn Engine, change: Change) -> Result<(), String> {
+        let name = format!("{change:?}");
+        let made = matches!(change, Change::MakeNamespace(_));
+        match perform(store, change, Durability::Synced) {
+            Ok(_) if made => Ok(()),
+            Ok(_) => Err(format!("{name} succeeds; it must be refused")),
+            Err(Error::AlreadyExists { .. } | Error::NotFound { .. }) if !made => Ok(()),
+            Err(error) => self.failed(error, "refusing", false),
         }
     }
 
@@ -306,9 +338,9 @@ impl<'a> Driver<'a> {
         let capabilities = store.capabilities();
         let keys = key_space(capabilities.keys);
         let current = self.history.current().clone();
-        let outcome = match collect(store) {
-            Ok(found) if found == *current => {
-                compare_reads(store, &current, &keys, capabilities.ordered)
+        let outcome = match collect_all(store, &capabilities) {
+            Ok(found) if current.is(&found) => {
+                compare_all_reads(store, &current, &keys, capabilities.ordered)
             }
             Ok(found) => {
                 let sent = self.history.window().sent;
@@ -327,13 +359,23 @@ impl<'a> Driver<'a> {
         let Some((snapshot, state)) = self.snapshots.pop() else {
             return Ok(());
         };
-        match collect(&*snapshot) {
-            Ok(found) if found == *state => Ok(()),
-            Ok(found) => Err(format!(
-                "a snapshot has {} entries that are not the {} it began with",
-                found.len(),
-                state.len()
-            )),
+        match collect_snapshot(&*snapshot) {
+            Ok(mut found) => {
+                // A namespace that was made later is empty there.
+                found
+                    .retain(|name, entries| !entries.is_empty() || state.spaces.contains_key(name));
+                if state.is_in(&found) {
+                    return Ok(());
+                }
+                Err(format!(
+                    "a snapshot has {} entries in {} namespaces that are not what it began with",
+                    found
+                        .values()
+                        .map(std::collections::BTreeMap::len)
+                        .sum::<usize>(),
+                    found.len()
+                ))
+            }
             Err(error) => self.failed(error, "reading a snapshot", false),
         }
     }
@@ -411,7 +453,7 @@ impl<'a> Driver<'a> {
         let sent = self.history.window().sent;
         // Forks taken while it opened speak of states that settling forgets.
         self.look_at_points()?;
-        match collect(&*store) {
+        match collect_all(&*store, &store.capabilities()) {
             Ok(found) => {
                 let index = self.history.find(&found, low, sent)?;
                 self.history.settle(index, low);
@@ -433,24 +475,6 @@ impl<'a> Driver<'a> {
     pub(super) fn drop_snapshots(&mut self) {
         self.snapshots.clear();
     }
-}
-
-/// Single puts and deletes go through their own calls, as users' do.
-fn write_one_way_or_another(
-    store: &dyn Engine,
-    batch: WriteBatch,
-    durability: Durability,
-) -> cambium_api::Result<SequenceNumber> {
-    if batch.len() == 1 {
-        match &batch.operations()[0].1 {
-            Operation::Put { key, value } => return store.put(key, value, durability),
-            Operation::Delete { key } => return store.delete(key, durability),
-            Operation::DeleteRange { range } => {
-                return store.delete_range(range.clone(), durability);
-            }
-        }
-    }
-    store.write(batch, durability)
 }
 
 fn shortened(text: &str) -> String {

@@ -2,11 +2,14 @@
 //!
 //! Random runs are long and rarely simple; the smallest sequence that breaks a
 //! store is often three actions. Sequences are numbered: all of one action,
-//! then all of two, and so on, each a number in base nine.
+//! then all of two, and so on, each a number in base nine. A second alphabet, of
+//! nine letters too, is about namespaces and named snapshots.
 
-use cambium_api::{Capabilities, Durability, WriteBatch};
+use cambium_api::{Capabilities, Durability, KeyRange, Operation, WriteBatch};
 
-use crate::workload::{Action, key};
+use super::Alphabet;
+use crate::holding::Change;
+use crate::workload::{Action, KEPT, NAMESPACES, key};
 
 /// Letters of the alphabet.
 const LETTERS: u64 = 9;
@@ -17,7 +20,11 @@ pub(super) fn sequence_count(length: u32) -> u64 {
 }
 
 /// The actions of a sequence.
-pub(super) fn sequence(number: u64, capabilities: &Capabilities) -> Vec<Action> {
+pub(super) fn sequence(
+    number: u64,
+    alphabet: Alphabet,
+    capabilities: &Capabilities,
+) -> Vec<Action> {
     let mut rest = number;
     let mut length = 1;
     while rest >= LETTERS.pow(length) {
@@ -26,7 +33,10 @@ pub(super) fn sequence(number: u64, capabilities: &Capabilities) -> Vec<Action> 
     }
     let mut actions = Vec::new();
     for place in 0..length {
-        actions.push(letter(rest % LETTERS, place, capabilities));
+        actions.push(match alphabet {
+            Alphabet::Writes => letter(rest % LETTERS, place, capabilities),
+            Alphabet::Names => letter_of_names(rest % LETTERS, place, capabilities),
+        });
         rest /= LETTERS;
     }
     actions
@@ -60,6 +70,41 @@ fn letter(letter: u64, place: u32, capabilities: &Capabilities) -> Action {
     Action::Write(batch, durability)
 }
 
+/// The same of the second alphabet.
+fn letter_of_names(letter: u64, place: u32, capabilities: &Capabilities) -> Action {
+    let (space, name) = (NAMESPACES[0], KEPT[0].to_string());
+    let keys = [key(capabilities.keys, 5), key(capabilities.keys, 9)];
+    let mut batch = WriteBatch::new();
+    let elsewhere = |key: &Vec<u8>| Operation::Put {
+        key: key.clone(),
+        value: vec![b'a' + place as u8; 40],
+    };
+    let durability = match letter {
+        0 => {
+            batch.put(&keys[0], &vec![b'A' + place as u8; 600]);
+            batch.push(Some(space.into()), elsewhere(&keys[0]));
+            Durability::Written
+        }
+        1 => {
+            batch.push(Some(space.into()), elsewhere(&keys[1]));
+            Durability::Synced
+        }
+        2 => {
+            let range = KeyRange::all();
+            batch.push(Some(space.into()), Operation::DeleteRange { range });
+            batch.put(&keys[1], b"");
+            Durability::Buffered
+        }
+        3 => return Action::Change(Change::Keep(name)),
+        4 => return Action::Change(Change::LetGo(name)),
+        5 => return Action::Change(Change::Rollback(name)),
+        6 => return Action::Compact,
+        7 => return Action::Step(1 << 16),
+        _ => return Action::Reopen,
+    };
+    Action::Write(batch, durability)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -77,9 +122,11 @@ mod tests {
             namespaces: false,
             native_submit: false,
         };
-        let all: BTreeSet<String> = (0..sequence_count(3))
-            .map(|number| format!("{:?}", sequence(number, &capabilities)))
-            .collect();
-        assert_eq!(all.len(), 9 + 81 + 729);
+        for alphabet in [Alphabet::Writes, Alphabet::Names] {
+            let all: BTreeSet<String> = (0..sequence_count(3))
+                .map(|number| format!("{:?}", sequence(number, alphabet, &capabilities)))
+                .collect();
+            assert_eq!(all.len(), 9 + 81 + 729);
+        }
     }
 }

@@ -4,7 +4,7 @@ use cambium_api::{Capabilities, Durability, Error, WriteBatch};
 use cambium_io::simulated::{ErrorNumber, Event, Fault, FaultRule, OperationClass};
 
 use super::driver::Driver;
-use crate::history::collect;
+use crate::holding::collect_all;
 use crate::workload::{KEY_COUNT, key};
 
 /// What was made to go wrong.
@@ -103,7 +103,7 @@ impl Driver<'_> {
         let Some(store) = self.store.clone() else {
             return Ok(Resolved::Unreadable);
         };
-        let found = match collect(&*store) {
+        let found = match collect_all(&*store, &store.capabilities()) {
             Ok(found) => found,
             // What a failed sync dropped may be gone; it must not be wrong.
             Err(_) if self.disk.event_count(Event::SyncDroppedPages) > 0 => {

@@ -6,7 +6,8 @@ use cambium_api::{Durability, Engine, Error};
 use cambium_io::simulated::{CrashStyle, Generator, ProbePoints, SimulatedDisk};
 
 use super::report::CrashReport;
-use crate::history::{History, collect, compare_reads};
+use crate::history::{History, compare_all_reads};
+use crate::holding::{Change, collect_all, perform};
 use crate::subject::Subject;
 use crate::workload::{Workload, key_space};
 
@@ -180,12 +181,13 @@ impl Examiner<'_> {
         expectation: Expectation,
         thoroughly: bool,
     ) -> Result<usize, String> {
-        let found = collect(&**store).map_err(|error| format!("iterating: {error}"))?;
-        let index = history.find(&found, expectation.low, expectation.high)?;
         let capabilities = store.capabilities();
+        let found = collect_all(&**store, &capabilities);
+        let found = found.map_err(|error| format!("iterating: {error}"))?;
+        let index = history.find(&found, expectation.low, expectation.high)?;
         let ordered = capabilities.ordered && thoroughly;
         let keys = key_space(capabilities.keys);
-        compare_reads(&**store, history.state(index), &keys, ordered)?;
+        compare_all_reads(&**store, history.state(index), &keys, ordered)?;
         Ok(index)
     }
 
@@ -203,34 +205,37 @@ impl Examiner<'_> {
         self.report.add("recovered twice");
         // Users send again what was lost: the same bytes in the same place are
         // what a record left over behind the cut could join.
-        let mut lost = history
-            .write_after(index)
-            .filter(|_| generator.chance(1, 2));
+        let mut lost = history.write_after(index).filter(|change| {
+            let again = matches!(change, Change::Write(_));
+            generator.chance(1, 2) && again
+        });
         let mut history = history.clone();
         history.settle(index, expectation.low);
         let mut low = expectation.synced;
         let mut written = index;
         let mut workload = Workload::new(generator.next_u64(), store.capabilities());
         for _ in 0..generator.below(4) {
-            let (drawn, durability) = workload.write();
-            let batch = lost.take().unwrap_or(drawn);
-            history.send(&batch);
-            let sequence = store
-                .write(batch, durability)
-                .map_err(|error| format!("the first writes after recovery: {error}"))?;
+            let (drawn, durability) = workload.next_change(history.current());
+            let change = lost.take().unwrap_or(drawn);
+            let mut changes = change.preparations(history.current());
+            changes.push(change);
+            for change in changes {
+                let durability = change.durability(durability);
+                write(&store, change, durability, &mut history)?;
+                let last = history.window().sent;
+                match durability {
+                    Durability::Synced => (low, written) = (last, last),
+                    Durability::Written => written = last,
+                    Durability::Buffered => {}
+                }
+            }
+        }
+        if generator.chance(1, 4) {
+            let capabilities = store.capabilities();
+            let found = collect_all(&*store, &capabilities);
+            let found = found.map_err(|error| format!("reading what was recovered: {error}"))?;
             let last = history.window().sent;
-            let before = history.sequence_at(last - 1);
-            if sequence < before || (sequence == before && differs(&history, last)) {
-                return Err(format!(
-                    "a write after recovery got sequence number {sequence}, not above {before}"
-                ));
-            }
-            history.acknowledge(sequence, durability);
-            match durability {
-                Durability::Synced => (low, written) = (last, last),
-                Durability::Written => written = last,
-                Durability::Buffered => {}
-            }
+            history.find(&found, last, last)?;
         }
         if generator.chance(1, 4) {
             _ = store.compact(&Default::default(), &());
@@ -253,7 +258,25 @@ impl Examiner<'_> {
     }
 }
 
-/// True if the write that made a state changed anything.
-fn differs(history: &History, index: usize) -> bool {
-    history.state(index) != history.state(index - 1)
+/// Writes after a recovery, and holds the number that it gets against the last.
+fn write(
+    store: &Store,
+    change: Change,
+    durability: Durability,
+    history: &mut History,
+) -> Result<(), String> {
+    history.send(&change);
+    let sequence = perform(&**store, change, durability)
+        .map_err(|error| format!("the first writes after recovery: {error}"))?;
+    let last = history.window().sent;
+    let before = history.sequence_at(last - 1);
+    let differs = history.state(last) != history.state(last - 1);
+    let too_low = |&sequence: &_| sequence < before || (sequence == before && differs);
+    if let Some(sequence) = sequence.filter(too_low) {
+        return Err(format!(
+            "a write after recovery got sequence number {sequence}, not above {before}"
+        ));
+    }
+    history.acknowledge(sequence, durability);
+    Ok(())
 }

@@ -52,6 +52,15 @@ pub(crate) enum Mode {
     Exhaustive,
 }
 
+/// Actions that exhaustive runs are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Alphabet {
+    /// Of the default namespace.
+    Writes,
+    /// Of namespaces and named snapshots.
+    Names,
+}
+
 /// A suite for one engine and one set of options.
 ///
 /// ```
@@ -163,15 +172,33 @@ impl CrashSuite {
     /// # Panics
     /// As [`CrashSuite::run`]; `CAMBIUM_SEED` is the number of the sequence.
     pub fn run_exhaustive(&self, length: u32) -> CrashReport {
+        self.every_sequence(Alphabet::Writes, length)
+    }
+
+    /// The same of another alphabet: batches across namespaces, named snapshots
+    /// that come and go, rollback.
+    ///
+    /// # Panics
+    /// As [`CrashSuite::run_exhaustive`].
+    pub fn run_exhaustive_names(&self, length: u32) -> CrashReport {
+        self.every_sequence(Alphabet::Names, length)
+    }
+
+    fn every_sequence(&self, alphabet: Alphabet, length: u32) -> CrashReport {
         let first = number_from("CAMBIUM_SEED").unwrap_or(0);
-        self.find_exhaustively(first, length)
+        self.find_exhaustively(alphabet, first, length)
             .expect("the engine keeps its promises through every short sequence")
     }
 
-    fn find_exhaustively(&self, first: u64, length: u32) -> Result<CrashReport, Failure> {
+    fn find_exhaustively(
+        &self,
+        alphabet: Alphabet,
+        first: u64,
+        length: u32,
+    ) -> Result<CrashReport, Failure> {
         let mut report = CrashReport::default();
         for number in first..exhaustive::sequence_count(length) {
-            let script = |capabilities: &_| exhaustive::sequence(number, capabilities);
+            let script = |capabilities: &_| exhaustive::sequence(number, alphabet, capabilities);
             let run = AssertUnwindSafe(|| Driver::run_script(self, number, script, &mut report));
             guarded(run).map_err(|what| self.failure(Mode::Exhaustive, number, what))?;
         }

@@ -45,6 +45,19 @@ impl CrashReport {
         }
     }
 
+    /// # Panics
+    /// If the runs made no namespace, kept no state or went back to none.
+    pub fn met_names(&self) {
+        for name in [
+            "namespaces made",
+            "states kept",
+            "states let go",
+            "rollbacks",
+        ] {
+            assert!(self.count(name) > 0, "no {name}: {self:?}");
+        }
+    }
+
     pub(crate) fn add(&mut self, name: &'static str) {
         *self.counts.entry(name).or_default() += 1;
     }

@@ -1,0 +1,165 @@
+//! Namespaces and named snapshots against the model, in random histories:
+//! batches across namespaces, ranges, snapshots that stay open, compaction and
+//! flushes in between, states that are kept, let go and come back.
+
+use std::sync::Arc;
+
+use cambium_api::{CompactOptions, Durability, Error, Snapshot};
+
+use super::{Bench, Case, OrFail, Outcome, expect_error};
+use crate::history::compare_all_reads;
+use crate::holding::{Change, State, apply, collect_all, collect_snapshot, perform};
+use crate::workload::{Action, Workload, key_space};
+
+pub(super) const CASES: &[Case] = &[
+    (
+        "namespaces and named snapshots do what the model does",
+        as_the_model_does,
+    ),
+    (
+        "what an engine cannot do with names it refuses",
+        refused_where_unable,
+    ),
+    (
+        "names that are taken, and names that are not there, are refused",
+        refused_names,
+    ),
+];
+
+/// Actions of a history.
+const ACTIONS: u64 = 250;
+
+/// A store and what it should hold.
+struct Pair<'b> {
+    bench: &'b Bench,
+    store: Arc<dyn cambium_api::Engine>,
+    state: State,
+    snapshots: Vec<(Arc<dyn Snapshot>, State)>,
+}
+
+fn as_the_model_does(bench: &Bench) -> Outcome {
+    let mut workload = Workload::rich(3, bench.capabilities);
+    let mut pair = Pair {
+        bench,
+        store: bench.store.clone(),
+        state: State::default(),
+        snapshots: Vec::new(),
+    };
+    for number in 0..ACTIONS {
+        let action = workload.action();
+        let name: String = format!("{action:?}").chars().take(60).collect();
+        pair.act(action)
+            .map_err(|what| format!("action {number}, {name}: {what}"))?;
+    }
+    pair.compare()
+}
+
+impl Pair<'_> {
+    fn act(&mut self, action: Action) -> Outcome {
+        match action {
+            Action::Write(batch, durability) => {
+                let change = Change::Write(batch);
+                for namespace in change.preparations(&self.state) {
+                    self.state = apply(&self.state, &namespace);
+                }
+                self.change(change, durability)
+            }
+            Action::Change(change) if change.is_possible(&self.state) => {
+                self.change(change, Durability::Synced)?;
+                self.compare()
+            }
+            // Tried elsewhere.
+            Action::Change(_) => Ok(()),
+            Action::Sync => self.store.sync().or_fail("sync"),
+            Action::Step(budget) => self.store.step(budget).or_fail("step").map(|_| ()),
+            Action::Compact => {
+                let compacted = self.store.compact(&CompactOptions::default(), &());
+                compacted.or_fail("compact")?;
+                self.compare()
+            }
+            Action::OpenSnapshot => {
+                let snapshot = self.store.snapshot().or_fail("snapshot")?;
+                self.snapshots.push((snapshot, self.state.clone()));
+                Ok(())
+            }
+            Action::CloseSnapshot => self.close_snapshot(),
+            Action::Read => self.compare(),
+            Action::Reopen | Action::Kill | Action::PowerCut => {
+                self.snapshots.clear();
+                self.store.close().or_fail("close")?;
+                self.store = self.bench.open().or_fail("open")?;
+                self.compare()
+            }
+        }
+    }
+
+    fn change(&mut self, change: Change, durability: Durability) -> Outcome {
+        self.state = apply(&self.state, &change);
+        perform(&*self.store, change, durability)
+            .or_fail("change")
+            .map(|_| ())
+    }
+
+    fn compare(&self) -> Outcome {
+        let capabilities = &self.bench.capabilities;
+        let found = collect_all(&*self.store, capabilities).or_fail("reading it all")?;
+        if !self.state.is(&found) {
+            return Err(self.state.differences(&found).join("; "));
+        }
+        let keys = key_space(capabilities.keys);
+        compare_all_reads(&*self.store, &self.state, &keys, capabilities.ordered)
+    }
+
+    fn close_snapshot(&mut self) -> Outcome {
+        let Some((snapshot, state)) = self.snapshots.pop() else {
+            return Ok(());
+        };
+        let mut found = collect_snapshot(&*snapshot).or_fail("reading a snapshot")?;
+        // A namespace that was made later is empty there.
+        found.retain(|name, entries| !entries.is_empty() || state.spaces.contains_key(name));
+        match state.is_in(&found) {
+            true => Ok(()),
+            false => Err("a snapshot holds what is not what it began with".to_string()),
+        }
+    }
+}
+
+fn refused_where_unable(bench: &Bench) -> Outcome {
+    let store = &bench.store;
+    let unsupported = |error: &Error| matches!(error, Error::Unsupported { .. });
+    if !bench.capabilities.named_snapshots {
+        let made = store.create_named_snapshot("kept");
+        expect_error("keeping a state", made, unsupported)?;
+        expect_error("rolling back", store.rollback("kept"), unsupported)?;
+        let dropped = store.drop_named_snapshot("kept");
+        expect_error("dropping a named snapshot", dropped, unsupported)?;
+    }
+    if !bench.capabilities.namespaces {
+        let made = store.namespace("people").map(|_| ());
+        expect_error("making a namespace", made, unsupported)?;
+    }
+    Ok(())
+}
+
+fn refused_names(bench: &Bench) -> Outcome {
+    let store = &bench.store;
+    if !bench.capabilities.named_snapshots {
+        return Ok(());
+    }
+    let missing = |error: &Error| matches!(error, Error::NotFound { .. });
+    expect_error("rolling back to nothing", store.rollback("kept"), missing)?;
+    let dropped = store.drop_named_snapshot("kept");
+    expect_error("dropping nothing", dropped, missing)?;
+    store.create_named_snapshot("kept").or_fail("keeping")?;
+    expect_error(
+        "a name twice",
+        store.create_named_snapshot("kept"),
+        |error| matches!(error, Error::AlreadyExists { .. }),
+    )?;
+    let nameless = store.create_named_snapshot("");
+    expect_error("a snapshot without a name", nameless, |error| {
+        matches!(error, Error::InvalidArgument(_))
+    })?;
+    store.drop_named_snapshot("kept").or_fail("dropping")?;
+    store.create_named_snapshot("kept").or_fail("keeping again")
+}
