@@ -272,6 +272,7 @@ impl Engine for AlphardStore {
             insertion_order: false,
             named_snapshots: false,
             namespaces: false,
+            droppable_namespaces: false,
             native_submit: true,
         }
     }

@@ -58,6 +58,8 @@ pub struct Capabilities {
     pub named_snapshots: bool,
     /// Namespaces other than the default one work.
     pub namespaces: bool,
+    /// Namespaces can be dropped.
+    pub droppable_namespaces: bool,
     /// `submit` is served natively, not by an adapter.
     pub native_submit: bool,
 }
@@ -177,6 +179,20 @@ pub trait Engine: Reader {
     /// Names of all namespaces, in order, the default one (`""`) first.
     fn list_namespaces(&self) -> Result<Vec<String>> {
         Ok(vec![String::new()])
+    }
+
+    /// Takes a namespace away with everything in it, atomically, durable when it
+    /// returns; compaction gives its space back. Snapshots and cursors that are
+    /// open go on; everything else of the namespace answers `NotFound` from then
+    /// on, also if another is made under the same name. A rollback to a named
+    /// snapshot that has it brings it back. The default one cannot be dropped.
+    fn drop_namespace(&self, name: &str) -> Result<()> {
+        _ = name;
+        Err(Error::Unsupported {
+            engine: self.capabilities().engine,
+            what: "dropping a namespace",
+            instead: "engine forest can; or empty the namespace with delete_range",
+        })
     }
 
     /// About how many bytes on disk the entries of a range take.

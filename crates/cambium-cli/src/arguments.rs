@@ -119,14 +119,17 @@ Examples:
   cambium export trees | gzip > trees.dump.gz
   cambium export trees --format jsonl")]
     Export(ExportArguments),
-    /// Write the names of all namespaces but the default one, one a line
+    /// Write the names of all namespaces but the default one, one a line, or drop one
     #[command(after_help = "\
-A namespace is made by the first put into it (engines forest and wisckey).
+A namespace is made by the first put into it (engines forest and wisckey). Dropping
+takes all its entries away at once, synced (engine forest); compaction gives their
+space back, and a rollback to a snapshot that has them brings them back.
 
 Examples:
   cambium namespaces trees
-  cambium scan trees --namespace people")]
-    Namespaces(StoreArguments),
+  cambium scan trees --namespace people
+  cambium namespaces trees --drop people")]
+    Namespaces(NamespacesArguments),
     /// Keep, list or let go states of a store under names
     #[command(after_help = "\
 A named snapshot keeps all namespaces as they are, through crashes and compaction,
@@ -334,6 +337,15 @@ pub struct ExportArguments {
 pub struct StoreArguments {
     /// The store
     pub path: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct NamespacesArguments {
+    /// The store
+    pub path: PathBuf,
+    /// Drop this one with all its entries, instead
+    #[arg(long, value_name = "NAME")]
+    pub drop: Option<String>,
 }
 
 #[derive(Debug, Args)]

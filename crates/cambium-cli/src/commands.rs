@@ -31,7 +31,7 @@ pub fn run(command: Command) -> Result<Status, Failure> {
         Command::Scan(arguments) => scan::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),
-        Command::Namespaces(arguments) => namespaces::list(&arguments),
+        Command::Namespaces(arguments) => namespaces::list_or_drop(&arguments),
         Command::Snapshot(arguments) => snapshot(&arguments),
         Command::Rollback(arguments) => rollback(&arguments),
         Command::Dump(arguments) => reports::dump(&arguments),

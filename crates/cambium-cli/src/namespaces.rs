@@ -4,14 +4,17 @@ use std::path::Path;
 
 use cambium::Store;
 
-use crate::arguments::StoreArguments;
+use crate::arguments::NamespacesArguments;
 use crate::commands;
 use crate::failure::{Failure, Status};
 use crate::notation::write_escaped;
 use crate::output::print;
 
-/// Writes the names of all namespaces but the default one.
-pub fn list(arguments: &StoreArguments) -> Result<Status, Failure> {
+/// Writes the names of all namespaces but the default one, or drops one.
+pub fn list_or_drop(arguments: &NamespacesArguments) -> Result<Status, Failure> {
+    if let Some(name) = &arguments.drop {
+        return drop_one(&arguments.path, name);
+    }
     let store = commands::open_for_reading(&arguments.path)?;
     let mut text = Vec::new();
     for name in store.namespaces()?.iter().filter(|name| !name.is_empty()) {
@@ -20,6 +23,16 @@ pub fn list(arguments: &StoreArguments) -> Result<Status, Failure> {
         text.push(b'\n');
     }
     print(&String::from_utf8_lossy(&text))?;
+    store.close()?;
+    Ok(Status::Done)
+}
+
+fn drop_one(path: &Path, name: &str) -> Result<Status, Failure> {
+    let store = commands::open(path)?;
+    if !name.is_empty() {
+        existing(&store, name)?;
+    }
+    store.drop_namespace(name)?;
     store.close()?;
     Ok(Status::Done)
 }

@@ -164,6 +164,7 @@ mod tests {
             insertion_order: false,
             named_snapshots: false,
             namespaces: false,
+            droppable_namespaces: false,
             native_submit: false,
         };
         Pass::plan(&arguments, capabilities)

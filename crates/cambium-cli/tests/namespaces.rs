@@ -49,6 +49,32 @@ fn reading_a_namespace_that_is_not_there_makes_none() {
 }
 
 #[test]
+fn a_namespace_is_dropped_with_all_its_entries() {
+    let place = with_people();
+    let drop = |name: &'static str| place.run(["namespaces", "s", "--drop", name]);
+    drop("trees").refused(1, &["no namespace \"trees\""]);
+    drop("").refused(2, &["default"]);
+    place.run(["snapshot", "s", "create", "before"]).done();
+    assert_eq!(drop("people").done(), "");
+    assert_eq!(place.run(["namespaces", "s"]).done(), "");
+    place
+        .run(["get", "s", "--namespace", "people", "ada"])
+        .refused(1, &["no namespace \"people\""]);
+    assert_eq!(place.run(["scan", "s"]).done(), "oak\tQuercus\n");
+    place.run(["compact", "s"]).done();
+    place.run(["check", "s"]).done();
+    place.run(["backup", "s", "copy"]).done();
+    for store in ["s", "copy"] {
+        place.run(["rollback", store, "before"]).done();
+        let get = ["get", store, "--namespace", "people", "ada"];
+        assert_eq!(place.run(get).done(), "Lovelace");
+    }
+    let unable = Place::with_unordered_store();
+    let dropped = unable.run(["namespaces", "s", "--drop", "people"]);
+    dropped.refused(2, &["namespace"]);
+}
+
+#[test]
 fn an_export_carries_every_namespace_over() {
     for engine in ["forest", "wisckey"] {
         let place = Place::empty();

@@ -24,7 +24,7 @@ use crate::core::Core;
 use crate::cursor::EntryCursor;
 use crate::engine::Forest;
 use crate::format::NamedSnapshot;
-use crate::view::{Pin, Roots, View};
+use crate::view::{Names, Pin, Roots, View};
 
 /// Bytes of a batch: large enough that its own cost does not count.
 const BATCH_BYTES: u64 = 4 << 20;
@@ -35,18 +35,19 @@ pub(crate) fn back_up(
     destination: &Path,
     progress: &dyn ProgressSink,
 ) -> Result<()> {
-    let (newest, mut snapshots) = core.pin_with_snapshots()?;
+    let (newest, header) = core.pin_with_header()?;
+    let mut snapshots = header.snapshots.clone();
     snapshots.sort_by_key(|snapshot| snapshot.sequence);
     let copy = Forest.create(&core.environment, destination, &core.shape.as_options())?;
     let mut backup = Backup {
-        namespaces: core.namespaces(),
         copy: &*copy,
         before: None,
         done: 0,
         progress,
     };
     for snapshot in &snapshots {
-        backup.bring_to(pin_of(core, &newest, snapshot)?)?;
+        let names = header.names_of(snapshot).into_iter().collect();
+        backup.bring_to(pin_of(core, &newest, snapshot, names)?)?;
         copy.create_named_snapshot(&snapshot.name)?;
     }
     backup.bring_to(newest)?;
@@ -55,7 +56,7 @@ pub(crate) fn back_up(
 }
 
 /// The moment that a named snapshot keeps.
-fn pin_of(core: &Core, newest: &Pin, snapshot: &NamedSnapshot) -> Result<Pin> {
+fn pin_of(core: &Core, newest: &Pin, snapshot: &NamedSnapshot, names: Names) -> Result<Pin> {
     let mut pin = newest.again()?;
     pin.view = Arc::new(View {
         database: newest.view.database.clone(),
@@ -65,13 +66,13 @@ fn pin_of(core: &Core, newest: &Pin, snapshot: &NamedSnapshot) -> Result<Pin> {
             sequence: snapshot.sequence,
             namespaces: snapshot.namespaces.iter().copied().collect(),
         }),
+        names: Arc::new(names),
     });
     Ok(pin)
 }
 
 /// A copy under way.
 struct Backup<'a> {
-    namespaces: Vec<(String, u16)>,
     copy: &'a dyn Engine,
     /// What the copy equals.
     before: Option<Pin>,
@@ -83,8 +84,16 @@ struct Backup<'a> {
 impl Backup<'_> {
     /// Makes the copy equal a moment.
     fn bring_to(&mut self, moment: Pin) -> Result<()> {
-        for (name, number) in self.namespaces.clone() {
-            let into = self.copy.namespace(&name)?;
+        let names = moment.view.names.clone();
+        if let Some(before) = &self.before {
+            let before = before.view.names.iter();
+            // One that was made again under the same name is another.
+            for (name, _) in before.filter(|&(name, number)| names.number(name) != Some(number)) {
+                self.copy.drop_namespace(name)?;
+            }
+        }
+        for (name, number) in names.iter() {
+            let into = self.copy.namespace(name)?;
             self.bring_namespace_to(&moment, number, &*into)?;
         }
         self.before = Some(moment);
@@ -102,7 +111,9 @@ impl Backup<'_> {
             ))
         };
         let mut wanted = cursor(moment)?;
-        let mut there = self.before.as_ref().map(cursor).transpose()?;
+        let before = self.before.as_ref();
+        let before = before.filter(|before| before.view.names.has(number));
+        let mut there = before.map(cursor).transpose()?;
         let mut next_there = || match &mut there {
             Some(cursor) => cursor.next_document(),
             None => Ok(None),

@@ -181,8 +181,9 @@ fn check_contents(
     report: &mut CheckReport,
     progress: &dyn ProgressSink,
 ) -> Result<()> {
-    let (pin, snapshots) = core.pin_with_snapshots()?;
+    let (pin, header) = core.pin_with_header()?;
     let view = pin.view.clone();
+    let snapshots = &header.snapshots;
     let before = report.findings.len();
     let mut seen: HashSet<DocumentAddress> = HashSet::new();
     let kept = snapshots.iter().flat_map(|snapshot| {
@@ -196,7 +197,7 @@ fn check_contents(
     for (_, root) in roots {
         check_root(core, &view, root, &mut seen, report, progress)?;
     }
-    for (_, namespace) in core.namespaces() {
+    for namespace in view.names.numbers() {
         let range = KeyRange::all();
         let mut cursor = EntryCursor::new(pin.again()?, namespace, range, Direction::Forward);
         loop {

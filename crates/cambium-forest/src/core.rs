@@ -18,7 +18,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
 use cambium_base::{Error, Result, SequenceNumber};
@@ -59,8 +59,6 @@ pub(crate) struct Core {
     pub pins: Mutex<BTreeMap<u64, usize>>,
     /// Who gathers the keys of ranges.
     pub watches: Mutex<Vec<Weak<Watch>>>,
-    /// Namespaces by name.
-    pub names: RwLock<BTreeMap<String, u16>>,
     pub compaction: Mutex<Option<Compaction>>,
     pub maintenance: Mutex<Maintenance>,
     pub writer: Mutex<Writer>,

@@ -38,7 +38,8 @@ fn shape_words(shape: &Shape) -> String {
 /// Writes header, namespaces and tries of an open store.
 pub(crate) fn dump(core: &Arc<Core>, to: &mut dyn Write) -> Result<()> {
     core.check_open()?;
-    let (pin, snapshots) = core.pin_with_snapshots()?;
+    let (pin, header) = core.pin_with_header()?;
+    let snapshots = header.snapshots;
     let view = &pin.view;
     let mut line = |text: String| writeln!(to, "{text}").map_err(write_failed);
     line(format!(
@@ -177,8 +178,13 @@ fn inspect_log(
                     }
                 )
             }
-            kind::NAMESPACE => format!(
-                "namespace {} number {}, {}",
+            kind::SYNCED => format!("synced    through write {}", header.synced_through),
+            kind::NAMESPACE | kind::NAMESPACE_DROPPED => format!(
+                "{} {} number {}, {}",
+                match header.kind {
+                    kind::NAMESPACE => "namespace",
+                    _ => "dropped  ",
+                },
                 header.sequence,
                 header.auxiliary >> 16,
                 readable(record.prefix())

@@ -19,7 +19,7 @@ use crate::core::Core;
 use crate::cursor::EntryCursor;
 use crate::format::FORMAT_VERSION;
 use crate::options::{ENGINE, OPTIONS};
-use crate::view::Pin;
+use crate::view::{Pin, View};
 use crate::write::WriteRequest;
 
 /// Engine `forest` as a kind of store, for the facade's list of engines.
@@ -228,12 +228,17 @@ impl Reader for ForestStore {
     }
 
     fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
-        let pin = self.core.pin()?;
+        let pin = self.core.pin()?.of(self.namespace)?;
         self.core.multi_get_at(&pin, self.namespace, keys)
     }
 
     fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
-        scan_at(self.core.pin()?, self.namespace, range, direction)
+        scan_at(
+            self.core.pin()?.of(self.namespace)?,
+            self.namespace,
+            range,
+            direction,
+        )
     }
 
     fn iterate(
@@ -241,7 +246,12 @@ impl Reader for ForestStore {
         order: IterationOrder,
         resume: Option<&ResumeToken>,
     ) -> Result<Box<dyn Cursor>> {
-        iterate_at(self.core.pin()?, self.namespace, order, resume)
+        iterate_at(
+            self.core.pin()?.of(self.namespace)?,
+            self.namespace,
+            order,
+            resume,
+        )
     }
 }
 
@@ -278,11 +288,11 @@ impl Snapshot for ForestSnapshot {
 
     fn namespaces(&self) -> Result<Vec<String>> {
         self.pin.core.check_open()?;
-        Ok(names_of(&self.pin.core))
+        Ok(names_of(&self.pin.view))
     }
 
     fn namespace(&self, name: &str) -> Result<Option<Arc<dyn Snapshot>>> {
-        let Some(namespace) = self.pin.core.known_namespace(name) else {
+        let Some(namespace) = self.pin.view.names.number(name) else {
             return Ok(None);
         };
         Ok(Some(Arc::new(ForestSnapshot {
@@ -292,10 +302,10 @@ impl Snapshot for ForestSnapshot {
     }
 }
 
-fn names_of(core: &Core) -> Vec<String> {
-    core.namespaces()
-        .into_iter()
-        .map(|(name, _)| name)
+fn names_of(view: &View) -> Vec<String> {
+    view.names
+        .iter()
+        .map(|(name, _)| name.to_string())
         .collect()
 }
 
@@ -308,6 +318,7 @@ impl Engine for ForestStore {
             insertion_order: false,
             named_snapshots: true,
             namespaces: true,
+            droppable_namespaces: true,
             native_submit: false,
         }
     }
@@ -340,7 +351,7 @@ impl Engine for ForestStore {
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
         Ok(Arc::new(ForestSnapshot {
-            pin: self.core.pin()?,
+            pin: self.core.pin()?.of(self.namespace)?,
             namespace: self.namespace,
         }))
     }
@@ -370,7 +381,11 @@ impl Engine for ForestStore {
 
     fn list_namespaces(&self) -> Result<Vec<String>> {
         self.core.check_open()?;
-        Ok(names_of(&self.core))
+        Ok(names_of(&self.core.view.load()))
+    }
+
+    fn drop_namespace(&self, name: &str) -> Result<()> {
+        self.core.drop_namespace(name)
     }
 
     fn approximate_size(&self, range: &KeyRange) -> Result<u64> {

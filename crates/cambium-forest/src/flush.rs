@@ -19,7 +19,6 @@
 //! overwritten; replay then begins at the old place. A full disk in 2 to 5 leaves
 //! the sealed buffer where it is, and the flush is tried again later.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -34,7 +33,7 @@ use crate::format::{DatabaseHeader, NamespaceRoot, Root, header_record};
 use crate::index::{Change, Keys};
 use crate::nodes::NodeRuns;
 use crate::seeded_bug::SeededBug;
-use crate::view::{Roots, View};
+use crate::view::{Names, Roots, View};
 
 /// How many copies of a header are appended: two where replay from the header
 /// before it does not lead to the same state, so that a damaged copy undoes
@@ -107,7 +106,7 @@ impl Core {
         point: SealPoint,
     ) -> Result<()> {
         let view = self.view.load_full();
-        let (roots, retired) = self.apply_buffer(&view, sealed, point.sequence)?;
+        let (mut roots, retired) = self.apply_buffer(&view, sealed, point.sequence)?;
         self.sync_through(&view.database, point.sequence)?;
         let header = DatabaseHeader {
             sequence: point.sequence,
@@ -116,19 +115,21 @@ impl Core {
             ..maintenance.header.clone()
         };
         self.publish(maintenance, &view.database, header, &roots, Copies::One)?;
-        let roots = Arc::new(roots);
         {
             let _writer = lock(&self.writer);
             let lost = self.has_bug(SeededBug::FlushDropsActive);
-            self.change_view(|view| View {
-                database: view.database.clone(),
-                active: if lost {
-                    Arc::default()
-                } else {
-                    view.active.clone()
-                },
-                sealed: None,
-                roots,
+            self.change_view(|view| {
+                // One that was dropped meanwhile is gone.
+                roots.namespaces.retain(|number, _| view.names.has(*number));
+                View {
+                    active: match lost {
+                        true => Arc::default(),
+                        false => view.active.clone(),
+                    },
+                    sealed: None,
+                    roots: Arc::new(roots),
+                    ..view.clone()
+                }
             });
         }
         maintenance.sealed_at = None;
@@ -159,10 +160,9 @@ impl Core {
             session: writer.session,
         };
         self.change_view(|view| View {
-            database: view.database.clone(),
             active: Arc::default(),
             sealed: Some(view.active.clone()),
-            roots: view.roots.clone(),
+            ..view.clone()
         });
         maintenance.sealed_at = Some(point);
         Ok(Some((view.active.clone(), point)))
@@ -182,6 +182,9 @@ impl Core {
         };
         let mut retired = Vec::new();
         for namespace in buffer.namespaces() {
+            if !view.names.has(namespace) {
+                continue;
+            }
             let root = roots.namespaces.entry(namespace).or_default();
             let own = self
                 .apply_pieces(&view.database, root, buffer, namespace)
@@ -326,30 +329,34 @@ impl Core {
     /// Fills what a header says beside where replay begins.
     pub fn complete(
         &self,
-        mut header: DatabaseHeader,
+        header: DatabaseHeader,
         maintenance: &Maintenance,
         roots: &Roots,
+        next_namespace: u32,
+    ) -> DatabaseHeader {
+        let names = self.view.load().names.clone();
+        self.complete_with(header, maintenance, (roots, &names), next_namespace)
+    }
+
+    /// The same where the namespaces will be others.
+    pub fn complete_with(
+        &self,
+        mut header: DatabaseHeader,
+        maintenance: &Maintenance,
+        (roots, names): (&Roots, &Names),
         next_namespace: u32,
     ) -> DatabaseHeader {
         header.previous = maintenance.root.header;
         header.rolled_back_to = None;
         header.traffic = self.counters.traffic();
         header.next_namespace = next_namespace;
-        let names = self
-            .names
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut namespaces: BTreeMap<u16, (String, NamespaceRoot)> = names
+        let root = |number| roots.namespaces.get(&number).copied().unwrap_or_default();
+        header.namespaces = names
             .iter()
-            .map(|(name, &number)| (number, (name.clone(), NamespaceRoot::default())))
+            .map(|(name, number)| (number, name.to_string(), root(number)))
             .collect();
-        for (number, root) in &roots.namespaces {
-            namespaces.entry(*number).or_default().1 = *root;
-        }
-        header.namespaces = namespaces
-            .into_iter()
-            .map(|(number, (name, root))| (number, name, root))
-            .collect();
+        header.namespaces.sort_by_key(|(number, ..)| *number);
+        header.dropped = maintenance.header.dropped_but_kept(&header);
         header
     }
 

@@ -18,19 +18,16 @@ use crate::core::{Core, Maintenance, lock};
 use crate::flush::{Copies, SealPoint};
 use crate::format::{DatabaseHeader, NamedSnapshot};
 use crate::seeded_bug::SeededBug;
-use crate::view::{Pin, Roots, View};
+use crate::view::{Names, Pin, Roots, View};
 use crate::write::MAX_NAME_BYTES;
 
 impl Core {
     /// Names and numbers of all namespaces, by name.
     pub fn namespaces(&self) -> Vec<(String, u16)> {
-        let names = self
-            .names
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let view = self.view.load();
+        let names = view.names.iter();
         names
-            .iter()
-            .map(|(name, number)| (name.clone(), *number))
+            .map(|(name, number)| (name.to_string(), number))
             .collect()
     }
 
@@ -65,10 +62,9 @@ impl Core {
             name: name.to_string(),
             sequence: view.roots.sequence,
             namespaces: view
-                .roots
-                .namespaces
-                .iter()
-                .map(|(number, root)| (*number, *root))
+                .names
+                .numbers()
+                .map(|number| (number, view.root(number)))
                 .collect(),
         });
         self.publish_snapshots(&mut maintenance, snapshots)
@@ -84,11 +80,11 @@ impl Core {
             .collect())
     }
 
-    /// What is visible now, and the named snapshots whose roots lie in the same
-    /// file: a compaction puts both into another one, under this lock.
-    pub fn pin_with_snapshots(self: &Arc<Self>) -> Result<(Pin, Vec<NamedSnapshot>)> {
+    /// What is visible now, and the header with the named snapshots whose roots lie
+    /// in the same file: a compaction puts both into another one, under this lock.
+    pub fn pin_with_header(self: &Arc<Self>) -> Result<(Pin, DatabaseHeader)> {
         let maintenance = lock(&self.maintenance);
-        Ok((self.pin()?, maintenance.header.snapshots.clone()))
+        Ok((self.pin()?, maintenance.header.clone()))
     }
 
     /// Lets a kept state go, durably.
@@ -144,13 +140,13 @@ impl Core {
             .log
             .sync()
             .map_err(|error| self.poisoned(error))?;
-        // Namespaces made since stay, empty.
-        let mut roots = Roots {
+        let roots = Roots {
             sequence: writer.next_sequence,
             namespaces: snapshot.namespaces.iter().copied().collect(),
         };
-        for (_, number) in self.namespaces() {
-            roots.namespaces.entry(number).or_default();
+        let mut names = names_after(&maintenance.header, &snapshot, &view);
+        if self.has_bug(SeededBug::RollbackLosesDropped) {
+            names = Names::clone(&view.names);
         }
         let point = SealPoint {
             sequence: writer.next_sequence,
@@ -158,7 +154,8 @@ impl Core {
             session: writer.session,
         };
         let kept = snapshot.sequence;
-        self.publish_rollback(&mut maintenance, &mut writer, &view, roots, (point, kept))
+        let state = (roots, names);
+        self.publish_rollback(&mut maintenance, &mut writer, &view, state, (point, kept))
     }
 
     fn publish_rollback(
@@ -166,7 +163,7 @@ impl Core {
         maintenance: &mut Maintenance,
         writer: &mut crate::core::Writer,
         view: &View,
-        roots: Roots,
+        (roots, names): (Roots, Names),
         (point, kept): (SealPoint, u64),
     ) -> Result<()> {
         let header = DatabaseHeader {
@@ -175,7 +172,9 @@ impl Core {
             replay_session: point.session,
             ..maintenance.header.clone()
         };
-        let mut header = self.complete(header, maintenance, &roots, writer.next_namespace);
+        let names = Arc::new(names);
+        let next = writer.next_namespace;
+        let mut header = self.complete_with(header, maintenance, (&roots, &names), next);
         header.rolled_back_to = Some(kept);
         if self.has_bug(SeededBug::RollbackReplayed) {
             header.replay_from = maintenance.header.replay_from;
@@ -212,12 +211,26 @@ impl Core {
             },
             sealed: None,
             roots,
+            names,
         });
         self.visible.store(point.sequence, Ordering::Release);
         self.note_rollback();
         self.forget_kept();
         Ok(())
     }
+}
+
+/// The namespaces after a rollback: those that the snapshot has, one that was
+/// dropped since among them. Those made since stay, empty, unless one that is
+/// back has their name.
+fn names_after(header: &DatabaseHeader, snapshot: &NamedSnapshot, view: &View) -> Names {
+    let mut names: Names = header.names_of(snapshot).into_iter().collect();
+    for (name, number) in view.names.iter() {
+        if names.number(name).is_none() {
+            names.insert(name.to_string(), number);
+        }
+    }
+    names
 }
 
 fn find<'a>(maintenance: &'a Maintenance, name: &str) -> Result<&'a NamedSnapshot> {

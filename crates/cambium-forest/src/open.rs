@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use arc_swap::ArcSwap;
 use cambium_api::{OptionValues, ProgressSink};
@@ -345,8 +345,8 @@ pub(crate) fn assemble(
     let names = header
         .namespaces
         .iter()
-        .map(|(number, name, _)| (name.clone(), *number))
-        .collect();
+        .map(|(number, name, _)| (name.clone(), *number));
+    let names = Arc::new(names.collect());
     let last = header.sequence;
     let shape = database.shape;
     let hash_seed = environment.randomness.next_u64();
@@ -360,12 +360,12 @@ pub(crate) fn assemble(
             active: Arc::new(Buffer::new(hash_seed, 0)),
             sealed: None,
             roots: Arc::new(roots),
+            names,
         }),
         hash_seed,
         visible: AtomicU64::new(last),
         pins: Mutex::new(BTreeMap::new()),
         watches: Mutex::default(),
-        names: RwLock::new(names),
         compaction: Mutex::new(None),
         writer: Mutex::new(Writer {
             next_sequence: last + 1,

@@ -111,6 +111,7 @@ impl Core {
         self.counters.gets.fetch_add(1, Ordering::Relaxed);
         loop {
             let view = self.view.load();
+            view.check_namespace(namespace)?;
             let sequence = self.visible.load(Ordering::Acquire);
             match buffered(&view, namespace, key, sequence) {
                 Buffered::Known(document) => return self.value_of(&view, document, key),

@@ -187,6 +187,8 @@ impl Core {
                         tail.parts.push(std::mem::take(&mut part));
                     }
                 }
+                // Its `synced_through` is all that it says.
+                kind::SYNCED => {}
                 _ => part
                     .found
                     .push(read_write(&mut scanner, database, &record, end)?),
@@ -319,12 +321,19 @@ impl Core {
     pub fn refill(&self, accepted: &Accepted) {
         let mut writer = lock(&self.writer);
         for found in &accepted.found {
-            if found.header.kind == kind::NAMESPACE {
-                self.add_namespace(&mut writer, found.namespace, found.key.clone());
+            match found.header.kind {
+                kind::NAMESPACE => {
+                    self.add_namespace(&mut writer, found.namespace, found.key.clone());
+                }
+                kind::NAMESPACE_DROPPED if self.has_bug(SeededBug::DropForgotten) => {}
+                kind::NAMESPACE_DROPPED => self.forget_namespace(&writer, found.namespace),
+                _ => {}
             }
         }
+        let names = self.view.load().names.clone();
         let mixed = self.has_bug(SeededBug::NamespacesMixed);
         let inserts = accepted.found.iter().filter_map(Found::insert);
+        let inserts = inserts.filter(|insert| names.has(insert.namespace));
         let inserts = inserts.map(|insert| Insert {
             namespace: if mixed { 0 } else { insert.namespace },
             ..insert
@@ -422,7 +431,7 @@ fn read_write(
     };
     let known = matches!(
         record.header.kind,
-        kind::PUT | kind::DELETE | kind::NAMESPACE
+        kind::PUT | kind::DELETE | kind::NAMESPACE | kind::NAMESPACE_DROPPED
     );
     let (namespace, key_bytes) = namespace_and_key(&record.header)
         .filter(|_| known)

@@ -47,13 +47,19 @@ pub enum SeededBug {
     RollbackReplayed,
     /// A namespace that is made is not logged.
     NamespaceUnlogged,
+    /// A recovery does not know that a namespace was dropped.
+    DropForgotten,
+    /// A rollback does not bring back a namespace that was dropped.
+    RollbackLosesDropped,
+    /// The log says that something is synced before it is.
+    MarkBeforeSync,
     /// After a recovery, writes of all namespaces are the default one's.
     NamespacesMixed,
 }
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 20] = [
+    pub const ALL: [(SeededBug, &'static str); 23] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -82,6 +88,9 @@ impl SeededBug {
         (SeededBug::RollbackKeepsBuffer, "rollback_keeps_buffer"),
         (SeededBug::RollbackReplayed, "rollback_replayed"),
         (SeededBug::NamespaceUnlogged, "namespace_unlogged"),
+        (SeededBug::DropForgotten, "drop_forgotten"),
+        (SeededBug::RollbackLosesDropped, "rollback_loses_dropped"),
+        (SeededBug::MarkBeforeSync, "mark_before_sync"),
         (SeededBug::NamespacesMixed, "namespaces_mixed"),
     ];
 }

@@ -161,6 +161,7 @@ impl Core {
         let mut namespaces: Vec<u16> = buffers.iter().flat_map(|all| all.namespaces()).collect();
         namespaces.sort_unstable();
         namespaces.dedup();
+        namespaces.retain(|namespace| view.names.has(*namespace));
         for namespace in namespaces {
             let mut from = Bound::Unbounded;
             loop {
@@ -435,7 +436,7 @@ impl Core {
         range: &KeyRange,
     ) -> Result<u64> {
         const COUNTED: u64 = 1_000;
-        let pin = self.pin()?;
+        let pin = self.pin()?.of(namespace)?;
         let root = pin.view.root(namespace);
         let mut cursor = EntryCursor::new(pin, namespace, range.clone(), Direction::Forward);
         let (mut entries, mut bytes) = (0, 0);

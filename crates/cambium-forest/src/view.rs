@@ -1,9 +1,9 @@
 //! What readers see: a view, and moments that are pinned.
 //!
 //! A [`View`] is everything that a reader needs, and never changes: the database
-//! file, the active and the sealed write-buffer index, and the roots of all
-//! namespaces. Sealing a buffer, installing a flush's roots, a compaction and a
-//! rollback each put a new view in the place of the old one; whoever holds the
+//! file, the active and the sealed write-buffer index, names and roots of all
+//! namespaces. Sealing a buffer, installing a flush's roots, a compaction, a
+//! rollback, a namespace that comes or goes each put a new view in the place of the old one; whoever holds the
 //! old one goes on with it.
 //!
 //! A reader looks into the active buffer, then the sealed one, then the trie,
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cambium_base::Result;
+use cambium_base::{Error, Result};
 
 use crate::buffer::Buffer;
 use crate::core::{Core, lock};
@@ -32,16 +32,82 @@ pub(crate) struct Roots {
     pub namespaces: BTreeMap<u16, NamespaceRoot>,
 }
 
+/// The namespaces that there are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Names {
+    by_name: BTreeMap<String, u16>,
+    /// The same the other way round.
+    by_number: BTreeMap<u16, String>,
+}
+
+impl Names {
+    pub fn insert(&mut self, name: String, number: u16) {
+        if let Some(before) = self.by_name.insert(name.clone(), number) {
+            self.by_number.remove(&before);
+        }
+        self.by_number.insert(number, name);
+    }
+
+    pub fn remove(&mut self, number: u16) {
+        if let Some(name) = self.by_number.remove(&number) {
+            self.by_name.remove(&name);
+        }
+    }
+
+    pub fn number(&self, name: &str) -> Option<u16> {
+        self.by_name.get(name).copied()
+    }
+
+    /// True if it is there, and was not dropped.
+    pub fn has(&self, number: u16) -> bool {
+        self.by_number.contains_key(&number)
+    }
+
+    /// In order.
+    pub fn numbers(&self) -> impl Iterator<Item = u16> {
+        self.by_number.keys().copied()
+    }
+
+    /// By name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u16)> {
+        self.by_name
+            .iter()
+            .map(|(name, &number)| (name.as_str(), number))
+    }
+}
+
+impl FromIterator<(String, u16)> for Names {
+    fn from_iter<I: IntoIterator<Item = (String, u16)>>(all: I) -> Self {
+        let mut names = Names::default();
+        for (name, number) in all {
+            names.insert(name, number);
+        }
+        names
+    }
+}
+
 /// Everything a reader needs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct View {
     pub database: Arc<Database>,
     pub active: Arc<Buffer>,
     pub sealed: Option<Arc<Buffer>>,
     pub roots: Arc<Roots>,
+    pub names: Arc<Names>,
 }
 
 impl View {
+    /// Fails for a namespace that was dropped.
+    pub fn check_namespace(&self, namespace: u16) -> Result<()> {
+        if namespace == 0 || self.names.has(namespace) {
+            return Ok(());
+        }
+        Err(Error::NotFound {
+            kind: "namespace",
+            name: format!("number {namespace}, which was dropped"),
+        })
+    }
+
     /// The root of a namespace; an empty one where it has none yet.
     pub fn root(&self, namespace: u16) -> NamespaceRoot {
         let known = self.roots.namespaces.get(&namespace);
@@ -95,6 +161,12 @@ impl Core {
 }
 
 impl Pin {
+    /// The same, if it has the namespace.
+    pub fn of(self, namespace: u16) -> Result<Pin> {
+        self.view.check_namespace(namespace)?;
+        Ok(self)
+    }
+
     /// Keeps the same moment once more.
     pub fn again(&self) -> Result<Pin> {
         self.core.check_open()?;

@@ -9,8 +9,9 @@
 //! 1. Space is allocated, so that a full disk refuses it before a byte is written.
 //! 2. Entries are numbered and appended to the log's buffer.
 //! 3. The buffer is handed to the operating system with one write; if anyone
-//!    asked for `Synced`, padded to a block and synced, once for the group. A
-//!    commit writes documents alone, no index and no header.
+//!    asked for `Synced`, padded to a block and synced, once for the group; then
+//!    a record without payload says so, which no sync waits for. A commit writes
+//!    no index and no header.
 //! 4. The entries go into the write-buffer index, and become visible.
 //!
 //! A crash between any two steps leaves a suffix to be dropped. A failed write
@@ -30,6 +31,7 @@ use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
 use crate::format::{document_auxiliary, kind};
 use crate::ranges::{Gathered, has_ranges};
 use crate::seeded_bug::SeededBug;
+use crate::view::{Names, Roots, View};
 
 /// What a writer submits.
 #[derive(Debug)]
@@ -40,6 +42,8 @@ pub(crate) struct WriteRequest {
     pub preconditions: Vec<(u16, Precondition)>,
     /// A namespace to make, if it is not there.
     pub new_namespace: Option<String>,
+    /// One to drop.
+    pub dropped_namespace: Option<String>,
     /// The keys of ranges among the operations.
     pub gathered: Option<Gathered>,
     /// Bytes of keys and values as the user gave them, for statistics.
@@ -53,6 +57,7 @@ impl WriteRequest {
             durability,
             preconditions: Vec::new(),
             new_namespace: None,
+            dropped_namespace: None,
             gathered: None,
             user_bytes: 0,
         }
@@ -60,7 +65,10 @@ impl WriteRequest {
 
     /// Must see the effect of everything before it in its group.
     fn needs_current_state(&self) -> bool {
-        !self.preconditions.is_empty() || self.new_namespace.is_some() || self.gathered.is_some()
+        !self.preconditions.is_empty()
+            || self.new_namespace.is_some()
+            || self.dropped_namespace.is_some()
+            || self.gathered.is_some()
     }
 }
 
@@ -71,6 +79,8 @@ pub(crate) enum Action {
     Delete,
     /// The key is the namespace's name.
     Namespace,
+    /// The same.
+    DropNamespace,
 }
 
 /// An entry on its way.
@@ -102,6 +112,7 @@ impl Planned {
             Action::Put(_) => kind::PUT,
             Action::Delete => kind::DELETE,
             Action::Namespace => kind::NAMESPACE,
+            Action::DropNamespace => kind::NAMESPACE_DROPPED,
         }
     }
 
@@ -125,7 +136,7 @@ impl Planned {
                 Some(DocumentAddress::new(self.offset, bytes, &self.key))
             }
             Action::Delete => None,
-            Action::Namespace => return None,
+            Action::Namespace | Action::DropNamespace => return None,
         };
         Some(Insert {
             namespace: self.namespace,
@@ -159,7 +170,8 @@ impl Core {
 
     /// Writes a request whose ranges' keys are gathered.
     pub fn submit(self: &Arc<Self>, request: WriteRequest) -> Result<SequenceNumber> {
-        if !request.operations.is_empty() || request.new_namespace.is_some() {
+        let named = request.new_namespace.is_some() || request.dropped_namespace.is_some();
+        if !request.operations.is_empty() || named {
             self.begin_session()?;
             self.yield_to_compaction(request.user_bytes);
             self.hold_back()?;
@@ -187,19 +199,28 @@ impl Core {
         let mut request = WriteRequest::new(Vec::new(), Durability::Written);
         request.new_namespace = Some(name.to_string());
         self.write_request(request)?;
-        self.known_namespace(name).ok_or_else(|| Error::NotFound {
-            kind: "namespace",
-            name: name.to_string(),
-        })
+        self.known_namespace(name).ok_or_else(|| no_namespace(name))
     }
 
     /// The number of a namespace that is there.
     pub fn known_namespace(&self, name: &str) -> Option<u16> {
-        let names = self
-            .names
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        names.get(name).copied()
+        self.view.load().names.number(name)
+    }
+
+    /// Drops a namespace with all that is in it, durably.
+    pub fn drop_namespace(self: &Arc<Self>, name: &str) -> Result<()> {
+        self.check_writable()?;
+        if name.is_empty() {
+            return Err(Error::InvalidArgument(
+                "the default namespace cannot be dropped; delete_range empties it".to_string(),
+            ));
+        }
+        let mut request = WriteRequest::new(Vec::new(), Durability::Synced);
+        request.dropped_namespace = Some(name.to_string());
+        self.write_request(request)?;
+        // What it took is stale now.
+        self.forget_kept();
+        Ok(())
     }
 
     /// Writes a group, and answers each request of it.
@@ -212,8 +233,13 @@ impl Core {
             if request.needs_current_state() && !plan.requests.is_empty() {
                 self.commit_plan(&mut writer, std::mem::take(&mut plan), &mut answers);
             }
+            // What follows must not be planned for what is gone by then.
+            let drops = request.dropped_namespace.is_some();
             if let Err(error) = self.plan_request(member, request, &mut writer, &mut plan) {
                 answers[member] = Some(Err(error));
+            }
+            if drops {
+                self.commit_plan(&mut writer, std::mem::take(&mut plan), &mut answers);
             }
         }
         self.commit_plan(&mut writer, plan, &mut answers);
@@ -232,6 +258,12 @@ impl Core {
         plan: &mut Plan,
     ) -> Result<()> {
         self.check_writable()?;
+        {
+            let view = self.view.load();
+            for (namespace, _) in &request.operations {
+                view.check_namespace(*namespace)?;
+            }
+        }
         for (index, (namespace, precondition)) in request.preconditions.iter().enumerate() {
             let current = self.get_latest(*namespace, precondition.key())?;
             if !precondition.holds(current.as_deref()) {
@@ -249,6 +281,15 @@ impl Core {
                 })?;
                 entries.push(Planned::new(number, name.into_bytes(), Action::Namespace));
             }
+        }
+        if let Some(name) = request.dropped_namespace {
+            let number = self.known_namespace(&name);
+            let number = number.ok_or_else(|| no_namespace(&name))?;
+            entries.push(Planned::new(
+                number,
+                name.into_bytes(),
+                Action::DropNamespace,
+            ));
         }
         let count = entries.len();
         for (index, entry) in entries.iter_mut().enumerate() {
@@ -332,10 +373,14 @@ impl Core {
         }
         let last = first + entries.len() as u64 - 1;
         if durability == Durability::Synced && writer.unsynced {
+            if self.has_bug(SeededBug::MarkBeforeSync) {
+                self.mark_synced(writer, database, last)?;
+            }
             self.sync_log(database)
                 .map_err(|error| self.poisoned(error))?;
             writer.synced_through = last;
             writer.unsynced = false;
+            self.mark_synced(writer, database, last)?;
         }
         writer.next_sequence = last + 1;
         Ok(first)
@@ -410,6 +455,35 @@ impl Core {
         Ok(())
     }
 
+    /// Says in the log that everything up to here is on the device, so that who
+    /// opens it after the death of the process can tell damage from a torn tail. It
+    /// is handed over, not synced: it is there only if the sync before it was done,
+    /// and where it is lost, nothing is. Past the page cache it would be an access of
+    /// the device for each commit; there the next record says the same.
+    fn mark_synced(&self, writer: &mut Writer, database: &Database, last: u64) -> Result<()> {
+        let end = database.log.end();
+        let room = record_bytes(0, DOCUMENT_ALIGNMENT);
+        if database.is_direct() || database.log.reserve(room).is_err() {
+            return Ok(());
+        }
+        let header = RecordHeader {
+            kind: kind::SYNCED,
+            attempt: writer.attempt,
+            sequence: SequenceNumber(last),
+            synced_through: SequenceNumber(last),
+            session: writer.session,
+            ..RecordHeader::default()
+        };
+        database.log.append(&header, &[]);
+        match database.log.flush() {
+            Err(error) if error.is_no_space() => database
+                .log
+                .cut_back(end)
+                .map_err(|error| self.poisoned(error)),
+            outcome => outcome.map_err(|error| self.poisoned(error)),
+        }
+    }
+
     /// Undoes an append that failed for lack of space; any other failure
     /// stops all writes.
     fn take_back(&self, writer: &mut Writer, database: &Database, end: u64, error: Error) -> Error {
@@ -437,8 +511,12 @@ impl Core {
         let kept = self.kept_moments();
         let active = self.view.load().active.clone();
         for entry in &entries {
-            if matches!(entry.action, Action::Namespace) {
-                self.add_namespace(writer, entry.namespace, entry.key.clone());
+            match entry.action {
+                Action::Namespace => {
+                    self.add_namespace(writer, entry.namespace, entry.key.clone());
+                }
+                Action::DropNamespace => self.forget_namespace(writer, entry.namespace),
+                _ => {}
             }
         }
         let numbered = entries.iter().zip(first..);
@@ -460,12 +538,38 @@ impl Core {
     /// Knows a namespace from now on.
     pub fn add_namespace(&self, writer: &mut Writer, number: u16, name: Vec<u8>) {
         let name = String::from_utf8_lossy(&name).into_owned();
-        let mut names = self
-            .names
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        names.insert(name, number);
+        self.change_view(|view| {
+            let mut names = Names::clone(&view.names);
+            names.insert(name, number);
+            View {
+                names: Arc::new(names),
+                ..view.clone()
+            }
+        });
         writer.next_namespace = writer.next_namespace.max(u32::from(number) + 1);
+    }
+
+    /// Knows a namespace no longer. What buffers have of it the next flush leaves
+    /// out; snapshots and cursors that are open go on with the view they have.
+    pub fn forget_namespace(&self, _: &Writer, number: u16) {
+        self.change_view(|view| {
+            let mut names = Names::clone(&view.names);
+            names.remove(number);
+            let mut roots = Roots::clone(&view.roots);
+            roots.namespaces.remove(&number);
+            View {
+                names: Arc::new(names),
+                roots: Arc::new(roots),
+                ..view.clone()
+            }
+        });
+    }
+}
+
+fn no_namespace(name: &str) -> Error {
+    Error::NotFound {
+        kind: "namespace",
+        name: name.to_string(),
     }
 }
 

@@ -21,6 +21,8 @@ pub(crate) enum Change {
     Write(WriteBatch),
     /// A namespace is made, or was there already.
     MakeNamespace(String),
+    /// A namespace goes with all that is in it.
+    DropNamespace(String),
     /// The state now is kept under a name that is free.
     Keep(String),
     /// A kept state is let go.
@@ -123,6 +125,7 @@ pub(crate) fn apply(state: &State, change: &Change) -> State {
             }
         }
         Change::MakeNamespace(name) => _ = next.spaces.entry(name.clone()).or_default(),
+        Change::DropNamespace(name) => _ = next.spaces.remove(name),
         Change::Keep(name) => _ = next.kept.insert(name.clone(), next.spaces.clone()),
         Change::LetGo(name) => _ = next.kept.remove(name),
         Change::Rollback(name) => {
@@ -159,6 +162,7 @@ pub(crate) fn perform(
     match change {
         Change::Write(batch) => write(store, batch, durability).map(Some),
         Change::MakeNamespace(name) => store.namespace(&name).map(|_| None),
+        Change::DropNamespace(name) => store.drop_namespace(&name).map(|()| None),
         Change::Keep(name) => store.create_named_snapshot(&name).map(|()| None),
         Change::LetGo(name) => store.drop_named_snapshot(&name).map(|()| None),
         Change::Rollback(name) => store.rollback(&name).map(|()| None),
@@ -171,6 +175,7 @@ impl Change {
         match self {
             Change::Write(_) => true,
             Change::MakeNamespace(name) => !state.spaces.contains_key(name),
+            Change::DropNamespace(name) => state.spaces.contains_key(name),
             Change::Keep(name) => !state.kept.contains_key(name),
             Change::LetGo(name) | Change::Rollback(name) => state.kept.contains_key(name),
         }
@@ -196,6 +201,7 @@ impl Change {
         match self {
             Change::Write(_) => "writes",
             Change::MakeNamespace(_) => "namespaces made",
+            Change::DropNamespace(_) => "namespaces dropped",
             Change::Keep(_) => "states kept",
             Change::LetGo(_) => "states let go",
             Change::Rollback(_) => "rollbacks",
@@ -207,7 +213,9 @@ impl Change {
         match self {
             Change::Write(_) => asked,
             Change::MakeNamespace(_) => Durability::Written,
-            Change::Keep(_) | Change::LetGo(_) | Change::Rollback(_) => Durability::Synced,
+            Change::DropNamespace(_) | Change::Keep(_) | Change::LetGo(_) | Change::Rollback(_) => {
+                Durability::Synced
+            }
         }
     }
 }

@@ -158,11 +158,12 @@ impl Workload {
     fn rich_change(&mut self) -> Change {
         let space = self.generator.pick(&NAMESPACES).to_string();
         let name = self.generator.pick(&KEPT).to_string();
-        match self.generator.below(10) {
+        match self.generator.below(12) {
             0 if self.capabilities.namespaces => Change::MakeNamespace(space),
+            1..=3 if self.capabilities.droppable_namespaces => Change::DropNamespace(space),
             _ if !self.capabilities.named_snapshots => Change::MakeNamespace(space),
-            0..=4 => Change::Keep(name),
-            5..=6 => Change::LetGo(name),
+            0..=6 => Change::Keep(name),
+            7..=8 => Change::LetGo(name),
             _ => Change::Rollback(name),
         }
     }

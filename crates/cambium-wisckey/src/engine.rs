@@ -278,6 +278,7 @@ impl Engine for WisckeyStore {
             insertion_order: false,
             named_snapshots: false,
             namespaces: true,
+            droppable_namespaces: false,
             native_submit: false,
         }
     }

@@ -244,6 +244,7 @@ impl Engine for ZdbStore {
             insertion_order: integer,
             named_snapshots: false,
             namespaces: false,
+            droppable_namespaces: false,
             native_submit: false,
         }
     }

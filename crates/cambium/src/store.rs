@@ -386,6 +386,36 @@ impl Store {
         self.open.engine.list_namespaces()
     }
 
+    /// Takes a namespace away with everything in it, atomically, durable when it
+    /// returns; compaction gives its space back. Snapshots and iterators that are
+    /// open go on; other handles of it answer `NotFound` from then on, also if
+    /// another is made under the same name. A rollback to a named snapshot that has
+    /// it brings it back.
+    ///
+    /// # Errors
+    /// `NotFound` where there is none of that name, `InvalidArgument` for the
+    /// default one, `Unsupported` where the engine cannot
+    /// ([`droppable_namespaces`](crate::Capabilities::droppable_namespaces)).
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
+    /// let people = store.namespace("people")?;
+    /// people.put("ada", "Lovelace", cambium::Durability::Written)?;
+    /// let before = people.snapshot()?;
+    /// store.drop_namespace("people")?;
+    /// assert_eq!(store.namespaces()?, [""]);
+    /// assert!(people.get("ada").is_err());
+    /// assert!(before.get("ada")?.is_some());
+    /// # drop(before);
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn drop_namespace(&self, name: &str) -> Result<()> {
+        self.open.engine.drop_namespace(name)
+    }
+
     /// About how many bytes on disk the entries of a range take.
     ///
     /// ```

@@ -192,8 +192,11 @@ impl Core {
                 trees.push(Tree::new(snapshot, namespace, *root, cursor));
             }
         };
+        let names = self.view.load().names.clone();
         for (namespace, _, root) in &header.namespaces {
-            add(None, *namespace, root);
+            if names.has(*namespace) {
+                add(None, *namespace, root);
+            }
         }
         for (place, snapshot) in header.snapshots.iter().enumerate() {
             for (namespace, root) in &snapshot.namespaces {

@@ -186,6 +186,7 @@ impl Core {
             until,
         )?;
         scanner.resume_sessions(compaction.session);
+        let names = self.view.load().names.clone();
         let mut newest = Newest::new();
         let mut taken = 0;
         while taken < slice {
@@ -208,7 +209,7 @@ impl Core {
                     scanner.skip_to(behind);
                     compaction.caught_up = behind;
                 }
-                kind::PUT | kind::DELETE | kind::NAMESPACE => {
+                kind::PUT | kind::DELETE | kind::NAMESPACE | kind::NAMESPACE_DROPPED => {
                     let sequence = record.header.sequence.0;
                     // Numbers are left out only where a store was opened.
                     let expected = match compaction.met_writes {
@@ -226,9 +227,11 @@ impl Core {
                     }
                     compaction.caught_up_sequence = sequence;
                     compaction.met_writes = true;
-                    let parts = namespace_and_key(&record.header);
-                    let (Some((namespace, key_bytes)), true) =
-                        (parts, record.header.kind != kind::NAMESPACE)
+                    let is_document = matches!(record.header.kind, kind::PUT | kind::DELETE);
+                    let parts = namespace_and_key(&record.header).filter(|_| is_document);
+                    // Nobody misses the documents of one that was dropped.
+                    let Some((namespace, key_bytes)) =
+                        parts.filter(|(namespace, _)| names.has(*namespace))
                     else {
                         continue;
                     };

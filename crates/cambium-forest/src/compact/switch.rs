@@ -41,10 +41,11 @@ impl Core {
         }
         let old = self.view.load_full();
         let database = compaction.database.clone();
-        let roots = Roots {
+        let mut roots = Roots {
             sequence: writer.next_sequence - 1,
             namespaces: std::mem::take(&mut compaction.roots),
         };
+        roots.namespaces.retain(|number, _| old.names.has(*number));
         database.log.flush()?;
         let end = database.log.end();
         let header = DatabaseHeader {
@@ -78,11 +79,12 @@ impl Core {
         writer.unsynced = false;
         writer.synced_through = roots.sequence;
         let roots = Arc::new(roots);
-        self.change_view(|_| View {
+        self.change_view(|view| View {
             database: database.clone(),
             active: Arc::default(),
             sealed: None,
             roots,
+            names: view.names.clone(),
         });
         drop(writer);
         drop(maintenance);

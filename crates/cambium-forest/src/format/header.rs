@@ -17,7 +17,7 @@ pub const HEADER_FIXED_BYTES: usize = 104;
 /// The fixed part of a database header.
 pub const HEADER_LAYOUT: Layout = Layout {
     name: "Database header",
-    about: "The payload of a record of kind 5. Behind it: the namespaces, each as number (4), root (8), documents (8), document bytes (8), nodes (8), length and text of the name (4 and more); then the named snapshots, each as length and text of its name, sequence (8), count of namespaces (4) and those, without names.",
+    about: "The payload of a record of kind 5. Behind it: the namespaces, each as number (4), root (8), documents (8), document bytes (8), nodes (8), length and text of the name (4 and more), with 65,536 added to the number of one that was dropped and that a named snapshot keeps; then the named snapshots, each as length and text of its name, sequence (8), count of namespaces (4) and those, without names.",
     fields: &[
         field(0, 8, "sequence", "the roots hold every write up to here"),
         field(8, 8, "replay_from", "offset behind the last document that the roots hold"),
@@ -38,6 +38,9 @@ pub const HEADER_LAYOUT: Layout = Layout {
     size: HEADER_FIXED_BYTES,
 }
 .checked();
+
+/// Marks the number of a namespace that was dropped.
+const DROPPED: u32 = 1 << 16;
 
 /// A namespace as a header keeps it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,6 +116,8 @@ pub struct DatabaseHeader {
     pub rolled_back_to: Option<u64>,
     /// All namespaces, by number.
     pub namespaces: Vec<(u16, String, NamespaceRoot)>,
+    /// Number and name of those that were dropped, and that named snapshots keep.
+    pub dropped: Vec<(u16, String)>,
     /// Named snapshots, in the order in which they were made.
     pub snapshots: Vec<NamedSnapshot>,
 }
@@ -139,10 +144,16 @@ impl DatabaseHeader {
         ] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
-        bytes.extend_from_slice(&(self.namespaces.len() as u32).to_le_bytes());
+        let namespaces = self.namespaces.len() + self.dropped.len();
+        bytes.extend_from_slice(&(namespaces as u32).to_le_bytes());
         bytes.extend_from_slice(&(self.snapshots.len() as u32).to_le_bytes());
         for (number, name, root) in &self.namespaces {
-            encode_root(*number, root, &mut bytes);
+            encode_root(u32::from(*number), root, &mut bytes);
+            put_length_prefixed(&mut bytes, name.as_bytes());
+        }
+        for (number, name) in &self.dropped {
+            let marked = u32::from(*number) + DROPPED;
+            encode_root(marked, &NamespaceRoot::default(), &mut bytes);
             put_length_prefixed(&mut bytes, name.as_bytes());
         }
         for snapshot in &self.snapshots {
@@ -150,7 +161,7 @@ impl DatabaseHeader {
             bytes.extend_from_slice(&snapshot.sequence.to_le_bytes());
             bytes.extend_from_slice(&(snapshot.namespaces.len() as u32).to_le_bytes());
             for (number, root) in &snapshot.namespaces {
-                encode_root(*number, root, &mut bytes);
+                encode_root(u32::from(*number), root, &mut bytes);
             }
         }
         bytes
@@ -181,7 +192,16 @@ impl DatabaseHeader {
         // Nothing is allocated ahead: each turn takes bytes, or ends it.
         for _ in 0..namespaces {
             let (number, root) = decode_root(&mut decoder)?;
-            header.namespaces.push((number, text(&mut decoder)?, root));
+            let name = text(&mut decoder)?;
+            if let Ok(number) = u16::try_from(number) {
+                header.namespaces.push((number, name, root));
+                continue;
+            }
+            let number = u16::try_from(number.checked_sub(DROPPED)?).ok()?;
+            if root != NamespaceRoot::default() {
+                return None;
+            }
+            header.dropped.push((number, name));
         }
         for _ in 0..snapshots {
             let mut snapshot = NamedSnapshot {
@@ -190,11 +210,52 @@ impl DatabaseHeader {
                 namespaces: Vec::new(),
             };
             for _ in 0..decoder.u32()? {
-                snapshot.namespaces.push(decode_root(&mut decoder)?);
+                let (number, root) = decode_root(&mut decoder)?;
+                snapshot
+                    .namespaces
+                    .push((u16::try_from(number).ok()?, root));
             }
             header.snapshots.push(snapshot);
         }
         (decoder.remaining() == 0 && header.is_possible()).then_some(header)
+    }
+
+    /// Number and name of each namespace that this header's successor lacks, while
+    /// one of its named snapshots has it.
+    pub fn dropped_but_kept(&self, next: &DatabaseHeader) -> Vec<(u16, String)> {
+        let there = |number| next.namespaces.iter().any(|(other, ..)| *other == number);
+        let kept = |number| {
+            let mut all = next.snapshots.iter().flat_map(|kept| &kept.namespaces);
+            all.any(|(other, _)| *other == number)
+        };
+        let before = self
+            .namespaces
+            .iter()
+            .map(|(number, name, _)| (*number, name));
+        let dropped = self.dropped.iter().map(|(number, name)| (*number, name));
+        let gone = before
+            .chain(dropped)
+            .filter(|&(number, _)| !there(number) && kept(number));
+        gone.map(|(number, name)| (number, name.clone())).collect()
+    }
+
+    /// Names and numbers of the namespaces that a named snapshot keeps.
+    pub fn names_of(&self, snapshot: &NamedSnapshot) -> Vec<(String, u16)> {
+        let there = self
+            .namespaces
+            .iter()
+            .map(|(number, name, _)| (*number, name));
+        let dropped = self.dropped.iter().map(|(number, name)| (*number, name));
+        let all = there.chain(dropped);
+        let kept = |number| {
+            snapshot
+                .namespaces
+                .iter()
+                .any(|(other, _)| *other == number)
+        };
+        all.filter(|&(number, _)| kept(number))
+            .map(|(number, name)| (name.clone(), number))
+            .collect()
     }
 
     /// False for numbers that no store comes to, so that nobody has to fear
@@ -217,16 +278,16 @@ impl DatabaseHeader {
     }
 }
 
-fn encode_root(number: u16, root: &NamespaceRoot, into: &mut Vec<u8>) {
-    into.extend_from_slice(&u32::from(number).to_le_bytes());
+fn encode_root(number: u32, root: &NamespaceRoot, into: &mut Vec<u8>) {
+    into.extend_from_slice(&number.to_le_bytes());
     let address = root.root.map_or(0, |address| address.0);
     for field in [address, root.documents, root.document_bytes, root.nodes] {
         into.extend_from_slice(&field.to_le_bytes());
     }
 }
 
-fn decode_root(decoder: &mut Decoder<'_>) -> Option<(u16, NamespaceRoot)> {
-    let number = u16::try_from(decoder.u32()?).ok()?;
+fn decode_root(decoder: &mut Decoder<'_>) -> Option<(u32, NamespaceRoot)> {
+    let number = decoder.u32()?;
     let address = decoder.u64()?;
     if address > NodeAddress::MAX.0 {
         return None;
@@ -286,8 +347,9 @@ mod tests {
             snapshots: vec![NamedSnapshot {
                 name: "before".into(),
                 sequence: 5,
-                namespaces: vec![(0, root)],
+                namespaces: vec![(0, root), (2, root)],
             }],
+            dropped: vec![(2, "animals".into())],
             ..DatabaseHeader::default()
         }
     }

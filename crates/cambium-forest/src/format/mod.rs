@@ -72,6 +72,11 @@ pub mod kind {
     pub const NODES: u8 = 4;
     /// A database header.
     pub const HEADER: u8 = 5;
+    /// A namespace ends with all its documents; the payload is its name.
+    pub const NAMESPACE_DROPPED: u8 = 6;
+    /// Everything up to `synced_through` was on the device when this was written;
+    /// no payload.
+    pub const SYNCED: u8 = 7;
 }
 
 /// Flag of a header that a recovery wrote: what lies before it and behind the

@@ -535,10 +535,9 @@ fn publish(
     let payload = maintenance.root.encode();
     maintenance.superblock.write_both(&payload)?;
     core.change_view(|view| View {
-        database: view.database.clone(),
         active: Arc::default(),
-        sealed: None,
         roots: Arc::new(roots),
+        ..view.clone()
     });
     Ok(())
 }

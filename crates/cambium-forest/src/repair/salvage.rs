@@ -33,6 +33,8 @@ pub(super) struct Salvaged {
     /// Where the superblock says the newest header is.
     pub newest_header: Option<u64>,
     pub faults: Vec<ScanFault>,
+    /// Namespaces whose beginning was met, and by which write.
+    made: BTreeMap<u16, u64>,
     /// Where runs of nodes lie, in the order of the file.
     extents: Vec<(u64, u64)>,
     /// Named snapshots of the newest header met, and where it lies.
@@ -57,6 +59,11 @@ impl Salvaged {
         if header.kind == kind::NAMESPACE {
             let name = String::from_utf8_lossy(&key).into_owned();
             self.names.insert(namespace, name);
+            self.made.insert(namespace, header.sequence.0);
+            return;
+        }
+        if header.kind == kind::NAMESPACE_DROPPED {
+            self.forget(namespace);
             return;
         }
         let document =
@@ -70,6 +77,32 @@ impl Salvaged {
             sequence: header.sequence.0,
             document,
         });
+    }
+
+    /// Nothing is left of a namespace.
+    fn forget(&mut self, namespace: u16) {
+        self.names.remove(&namespace);
+        self.versions.retain(|(of, _), _| *of != namespace);
+    }
+
+    /// The newest header lacks namespaces that were dropped before it.
+    fn take_drops(&mut self, header: &DatabaseHeader) {
+        let there = |number| header.namespaces.iter().any(|(other, ..)| *other == number);
+        let later = |number| {
+            let made = self.made.get(&number);
+            let mut versions = self.versions.range((number, Vec::new())..);
+            made.is_some_and(|&made| made > header.sequence)
+                || versions
+                    .by_ref()
+                    .take_while(|((of, _), _)| *of == number)
+                    .flat_map(|(_, versions)| versions)
+                    .any(|version| version.sequence > header.sequence)
+        };
+        let known = self.names.keys().copied();
+        let gone: Vec<u16> = known.filter(|&one| !there(one) && !later(one)).collect();
+        for namespace in gone {
+            self.forget(namespace);
+        }
     }
 
     fn take_header(&mut self, offset: u64, header: &DatabaseHeader) {
@@ -111,6 +144,7 @@ impl Repair<'_> {
             newest_header: root.map(|root| root.header),
             faults: Vec::new(),
             extents: Vec::new(),
+            made: BTreeMap::new(),
             snapshots: (0, Vec::new()),
             database,
         };
@@ -118,6 +152,7 @@ impl Repair<'_> {
         // The newest there is, whatever the scan met behind it.
         if let Some(trusted) = salvaged.trusted.take() {
             salvaged.take_header(trusted.offset, &trusted.header);
+            salvaged.take_drops(&trusted.header);
             salvaged.trusted = Some(trusted);
         }
         let (offset, names) = std::mem::take(&mut salvaged.snapshots);
@@ -186,7 +221,7 @@ impl Repair<'_> {
                         salvaged.take_header(record.offset, &decoded);
                     }
                 }
-                kind::PUT | kind::DELETE | kind::NAMESPACE => {
+                kind::PUT | kind::DELETE | kind::NAMESPACE | kind::NAMESPACE_DROPPED => {
                     let Some((namespace, key_bytes)) = namespace_and_key(&header) else {
                         continue;
                     };

@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use cambium_api::{CompactOptions, Durability, Error, Snapshot};
+use cambium_api::{CompactOptions, Direction, Durability, Engine, Error, KeyRange, Snapshot};
 
-use super::{Bench, Case, OrFail, Outcome, expect_error};
+use super::{Bench, Case, OrFail, Outcome, expect, expect_error, expect_value};
 use crate::history::compare_all_reads;
-use crate::holding::{Change, State, apply, collect_all, collect_snapshot, perform};
+use crate::holding::{Change, State, apply, collect, collect_all, collect_snapshot, perform};
 use crate::workload::{Action, Workload, key_space};
 
 pub(super) const CASES: &[Case] = &[
@@ -19,6 +19,10 @@ pub(super) const CASES: &[Case] = &[
     (
         "what an engine cannot do with names it refuses",
         refused_where_unable,
+    ),
+    (
+        "a namespace that is dropped is gone, but for snapshots and cursors",
+        dropped_namespace,
     ),
     (
         "names that are taken, and names that are not there, are refused",
@@ -32,7 +36,7 @@ const ACTIONS: u64 = 250;
 /// A store and what it should hold.
 struct Pair<'b> {
     bench: &'b Bench,
-    store: Arc<dyn cambium_api::Engine>,
+    store: Arc<dyn Engine>,
     state: State,
     snapshots: Vec<(Arc<dyn Snapshot>, State)>,
 }
@@ -134,11 +138,99 @@ fn refused_where_unable(bench: &Bench) -> Outcome {
         let dropped = store.drop_named_snapshot("kept");
         expect_error("dropping a named snapshot", dropped, unsupported)?;
     }
+    if !bench.capabilities.droppable_namespaces {
+        let dropped = store.drop_namespace("people");
+        expect_error("dropping a namespace", dropped, unsupported)?;
+    }
     if !bench.capabilities.namespaces {
         let made = store.namespace("people").map(|_| ());
         expect_error("making a namespace", made, unsupported)?;
     }
     Ok(())
+}
+
+fn dropped_namespace(bench: &Bench) -> Outcome {
+    if !bench.capabilities.droppable_namespaces {
+        return Ok(());
+    }
+    let store = &bench.store;
+    let missing = |error: &Error| matches!(error, Error::NotFound { .. });
+    expect_error("dropping none", store.drop_namespace("people"), missing)?;
+    expect_error(
+        "dropping the default one",
+        store.drop_namespace(""),
+        |error| matches!(error, Error::InvalidArgument(_)),
+    )?;
+    let people = store.namespace("people").or_fail("namespace")?;
+    let key = bench.key(1);
+    let put = |space: &dyn Engine, value: &[u8]| {
+        let written = space.put(&key, value, Durability::Written);
+        written.or_fail("put").map(|_| ())
+    };
+    put(&**store, b"of the default one")?;
+    for number in 0..20 {
+        let key = bench.key(number);
+        let written = people.put(&key, b"first", Durability::Written);
+        written.or_fail("put")?;
+    }
+    let snapshot = people.snapshot().or_fail("snapshot")?;
+    let whole = store.snapshot().or_fail("snapshot")?;
+    let mut cursor = people
+        .scan(&KeyRange::all(), Direction::Forward)
+        .or_fail("scan")?;
+    cursor.next().or_fail("next")?;
+    store.drop_namespace("people").or_fail("dropping")?;
+    let names = store.list_namespaces().or_fail("listing")?;
+    expect("namespaces", names, vec![String::new()])?;
+    expect_error("a read of what was dropped", people.get(&key), missing)?;
+    let keys = [key.as_slice()];
+    expect_error("reads of it", people.multi_get(&keys), missing)?;
+    let scanned = people
+        .scan(&KeyRange::all(), Direction::Forward)
+        .map(|_| ());
+    expect_error("a scan of it", scanned, missing)?;
+    let written = people.put(&key, b"late", Durability::Written);
+    expect_error("a write to it", written, missing)?;
+    expect_error("dropping twice", store.drop_namespace("people"), missing)?;
+    // The same name again is another namespace, and an empty one.
+    let again = store.namespace("people").or_fail("namespace")?;
+    expect(
+        "entries of the new one",
+        collect(&*again).or_fail("reading")?.len(),
+        0,
+    )?;
+    put(&*again, b"second")?;
+    expect_error("a read through the old handle", people.get(&key), missing)?;
+    bench.settle()?;
+    let compacted = store.compact(&CompactOptions::default(), &());
+    compacted.or_fail("compact")?;
+    expect(
+        "entries of a snapshot",
+        collect(&*snapshot).or_fail("reading")?.len(),
+        20,
+    )?;
+    let within = whole.namespace("people").or_fail("namespace")?;
+    let within = within.ok_or("a snapshot forgets a namespace that it had")?;
+    expect(
+        "entries of it",
+        collect(&*within).or_fail("reading")?.len(),
+        20,
+    )?;
+    let mut rest = 0;
+    while cursor.next().or_fail("next")?.is_some() {
+        rest += 1;
+    }
+    expect("entries of a cursor", rest, 19)?;
+    drop((cursor, snapshot, whole, within));
+    expect_value(&**store, &key, Some(b"of the default one"))?;
+    expect_value(&*again, &key, Some(b"second"))?;
+    let reopened = bench.reopened()?;
+    let again = reopened.namespace("people").or_fail("namespace")?;
+    expect(
+        "entries after reopening",
+        collect(&*again).or_fail("reading")?.len(),
+        1,
+    )
 }
 
 fn refused_names(bench: &Bench) -> Outcome {

@@ -86,15 +86,12 @@ fn letter_of_names(letter: u64, place: u32, capabilities: &Capabilities) -> Acti
             Durability::Written
         }
         1 => {
+            let range = KeyRange::all();
+            batch.push(Some(space.into()), Operation::DeleteRange { range });
             batch.push(Some(space.into()), elsewhere(&keys[1]));
             Durability::Synced
         }
-        2 => {
-            let range = KeyRange::all();
-            batch.push(Some(space.into()), Operation::DeleteRange { range });
-            batch.put(&keys[1], b"");
-            Durability::Buffered
-        }
+        2 => return Action::Change(Change::DropNamespace(space.to_string())),
         3 => return Action::Change(Change::Keep(name)),
         4 => return Action::Change(Change::LetGo(name)),
         5 => return Action::Change(Change::Rollback(name)),
@@ -120,6 +117,7 @@ mod tests {
             insertion_order: true,
             named_snapshots: false,
             namespaces: false,
+            droppable_namespaces: false,
             native_submit: false,
         };
         for alphabet in [Alphabet::Writes, Alphabet::Names] {

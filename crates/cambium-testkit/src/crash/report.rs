@@ -46,10 +46,11 @@ impl CrashReport {
     }
 
     /// # Panics
-    /// If the runs made no namespace, kept no state or went back to none.
+    /// If the runs made or dropped no namespace, kept no state or went back to none.
     pub fn met_names(&self) {
         for name in [
             "namespaces made",
+            "namespaces dropped",
             "states kept",
             "states let go",
             "rollbacks",

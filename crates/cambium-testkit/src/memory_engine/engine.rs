@@ -297,6 +297,7 @@ impl Engine for MemoryStore {
             insertion_order: true,
             named_snapshots: false,
             namespaces: false,
+            droppable_namespaces: false,
             native_submit: false,
         }
     }
