@@ -56,7 +56,12 @@ pub(crate) fn back_up(
 }
 
 /// The moment that a named snapshot keeps.
-fn pin_of(core: &Core, newest: &Pin, snapshot: &NamedSnapshot, names: Names) -> Result<Pin> {
+pub(crate) fn pin_of(
+    core: &Core,
+    newest: &Pin,
+    snapshot: &NamedSnapshot,
+    names: Names,
+) -> Result<Pin> {
     let mut pin = newest.again()?;
     pin.view = Arc::new(View {
         database: newest.view.database.clone(),

@@ -33,6 +33,7 @@ use crate::format::{
 use crate::index::Index;
 use crate::options::{ENGINE, OPTIONS, Shape, Tuning};
 use crate::recovery::{FoundHeader, header_at, missing};
+use crate::repair::SCRATCH_NAME;
 use crate::view::{Roots, View};
 
 /// The lock file's name.
@@ -164,7 +165,7 @@ pub(crate) fn open(
 
 /// The lock of a store that has no lock file, in a folder where none can be made.
 #[derive(Debug)]
-struct Unlocked;
+pub(crate) struct Unlocked;
 
 impl FileLock for Unlocked {}
 
@@ -322,7 +323,10 @@ pub(crate) fn read_marker(file_system: &dyn FileSystem, path: &Path) -> Result<M
 
 /// True for names that a `forest` store gives to its files.
 pub(crate) fn is_ours(name: &str) -> bool {
-    name == LOCK_NAME || name.starts_with("superblock-") || format::database_number(name).is_some()
+    name == LOCK_NAME
+        || name == SCRATCH_NAME
+        || name.starts_with("superblock-")
+        || format::database_number(name).is_some()
 }
 
 pub(crate) fn assemble(
@@ -403,13 +407,14 @@ impl Core {
     }
 
     /// Removes database files that the superblock does not name: what a crash
-    /// left of a compaction.
+    /// left of a compaction; and what a repair left that did not come to its end.
     fn remove_leftovers(&self) -> Result<()> {
         let current = lock(&self.maintenance).root.file.number;
         let mut leftovers = Vec::new();
         for entry in self.environment.file_system.list(&self.path)? {
-            let number = format::database_number(&entry.name.to_string_lossy());
-            if number.is_some_and(|number| number != current) {
+            let name = entry.name.to_string_lossy();
+            let number = format::database_number(&name);
+            if number.is_some_and(|number| number != current) || name == SCRATCH_NAME {
                 leftovers.push(self.path.join(&entry.name));
             }
         }

@@ -372,17 +372,20 @@ impl Core {
             return Err(self.take_back(writer, database, end, error));
         }
         let last = first + entries.len() as u64 - 1;
-        if durability == Durability::Synced && writer.unsynced {
+        let sync = durability == Durability::Synced && writer.unsynced;
+        if sync {
             if self.has_bug(SeededBug::MarkBeforeSync) {
-                self.mark_synced(writer, database, last)?;
+                self.mark_synced(writer, database, last);
             }
             self.sync_log(database)
                 .map_err(|error| self.poisoned(error))?;
             writer.synced_through = last;
             writer.unsynced = false;
-            self.mark_synced(writer, database, last)?;
         }
         writer.next_sequence = last + 1;
+        if sync {
+            self.mark_synced(writer, database, last);
+        }
         Ok(first)
     }
 
@@ -460,11 +463,11 @@ impl Core {
     /// is handed over, not synced: it is there only if the sync before it was done,
     /// and where it is lost, nothing is. Past the page cache it would be an access of
     /// the device for each commit; there the next record says the same.
-    fn mark_synced(&self, writer: &mut Writer, database: &Database, last: u64) -> Result<()> {
+    fn mark_synced(&self, writer: &Writer, database: &Database, last: u64) {
         let end = database.log.end();
         let room = record_bytes(0, DOCUMENT_ALIGNMENT);
         if database.is_direct() || database.log.reserve(room).is_err() {
-            return Ok(());
+            return;
         }
         let header = RecordHeader {
             kind: kind::SYNCED,
@@ -475,12 +478,13 @@ impl Core {
             ..RecordHeader::default()
         };
         database.log.append(&header, &[]);
-        match database.log.flush() {
-            Err(error) if error.is_no_space() => database
-                .log
-                .cut_back(end)
-                .map_err(|error| self.poisoned(error)),
-            outcome => outcome.map_err(|error| self.poisoned(error)),
+        let written = match database.log.flush() {
+            Err(error) if error.is_no_space() => database.log.cut_back(end),
+            outcome => outcome,
+        };
+        if let Err(error) = written {
+            // What was asked for is done; it is the last write that was.
+            _ = self.poisoned(error);
         }
     }
 

@@ -424,12 +424,16 @@ fn repaired_is_nearly(
 ) -> Vec<(Vec<u8>, Vec<u8>)> {
     let environment = Environment::simulated(disk, 6);
     let path = Path::new(PATH);
-    match Forest.repair(&environment, path, &()) {
-        Ok(_) => {}
+    let report = match Forest.repair(&environment, path, &()) {
+        Ok(report) => report,
         // The first block names the file: nothing can be believed without it.
         Err(Error::Corruption { offset, .. }) if offset < 512 => return Vec::new(),
         Err(error) => panic!("{what}: {error}"),
-    }
+    };
+    let told = report
+        .findings
+        .iter()
+        .any(|finding| finding.what.contains("snapshot"));
     let report = Forest.check(&environment, path, &()).unwrap();
     assert!(report.is_sound(), "{what}: {report:?}");
     let store = open(&environment);
@@ -449,6 +453,17 @@ fn repaired_is_nearly(
         "{what}: lost {lost}, back {returned:?}"
     );
     put(&*store, "again", "writable");
+    let kept = store.list_named_snapshots().unwrap();
+    assert!(told || kept.len() == 1, "{what}: a named snapshot is gone");
+    if !kept.is_empty() {
+        store.rollback("kept").unwrap();
+        let kept = contents(&*store);
+        let whole = |number| {
+            let (key, value) = (format!("{number:02}"), format!("value {number}"));
+            kept.contains(&(key.into_bytes(), value.into_bytes()))
+        };
+        assert!(kept.len() == 60 && (0..60).all(whole), "{what}: {kept:?}");
+    }
     store.close().unwrap();
     found
 }

@@ -9,8 +9,14 @@
 //! that rollbacks wrote say which writes they undid. The outcome goes into a new
 //! file with a new index.
 //!
+//! Named snapshots come first, oldest first, each as what differs from the one before
+//! it ([`rewrite`]); one of which something cannot be read is lost.
+//!
+//! Memory is bounded, whatever the store holds: what the log has of each key is
+//! sorted in runs in a scratch file ([`runs`]).
+//!
 //! Each loss is a finding of damage: an entry that is gone or has an older value, a
-//! named snapshot (none is kept), and whatever cannot be known because the header,
+//! named snapshot, and whatever cannot be known because the header,
 //! the superblock or the end of the file is gone. What was damaged and is made
 //! anew is a note. A batch of which a part is damaged is brought back in part.
 //!
@@ -21,41 +27,39 @@
 //! block's facts are in the superblock.
 
 mod judge;
+mod rewrite;
+mod runs;
 mod salvage;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, ProgressSink};
-use cambium_base::{Error, FileNumber, Result, SequenceNumber};
-use cambium_io::{Environment, FileSystem, LockMode, OpenOptions};
+use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, ProgressSink};
+use cambium_base::{Error, FileNumber, Result};
+use cambium_io::{Environment, FileLock, FileSystem, LockMode, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::marker::{Marker, write_marker};
-use cambium_storage::record::{RecordHeader, record_bytes};
 use cambium_storage::superblock::{self, Superblock};
 
-use self::judge::{Judge, Verdict};
+use self::rewrite::Rewrite;
+pub(crate) use self::runs::SCRATCH_NAME;
+use self::runs::Sorter;
 use self::salvage::Salvaged;
 use crate::core::{Core, Maintenance, lock};
 use crate::database::{Database, Home};
-use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
+use crate::document::DocumentAddress;
 use crate::flush::Copies;
 use crate::format::{
-    self, DatabaseHeader, FLAG_MOVED, FORMAT_VERSION, FileRef, MAGIC, NamespaceRoot, Root,
-    document_auxiliary, header_record, kind,
+    self, DatabaseHeader, FORMAT_VERSION, FileRef, MAGIC, NamespaceRoot, Root, header_record,
 };
-use crate::index::Change;
-use crate::nodes::NodeRuns;
-use crate::open::{LOCK_NAME, assemble, read_marker};
+use crate::open::{LOCK_NAME, Unlocked, assemble, attach, read_marker};
 use crate::options::{ENGINE, Tuning};
 use crate::recovery::header_at;
 use crate::view::{Roots, View};
 
 /// Numbers go on so far above the highest found that none is given twice.
 const SEQUENCE_EPOCH: u64 = 1 << 32;
-/// Changes that go into the new index together.
-const BATCH_DOCUMENTS: usize = 4096;
 
 /// Ends the name of a database file that a repair could not bring back whole.
 const KEPT_SUFFIX: &str = ".damaged";
@@ -97,11 +101,11 @@ pub(crate) fn repair(
     };
     let (file, superblock) = repair.choose_file()?;
     let root = superblock.as_ref().map(|(_, root)| *root);
-    let salvaged = repair.salvage(file, root, progress)?;
+    let (salvaged, sorter) = repair.salvage(file, root, progress)?;
     if let Ok(checked) = &checked {
         repair.take_checked(&salvaged, checked);
     }
-    repair.write(&salvaged, superblock, progress)?;
+    repair.write((&salvaged, sorter), superblock, progress)?;
     drop(held);
     // What was written must be sound.
     let proof = crate::check::check(environment, path, progress)?;
@@ -286,7 +290,7 @@ impl Repair<'_> {
     /// Writes what was brought back into a new file, and lets the old ones go.
     fn write(
         &mut self,
-        salvaged: &Salvaged,
+        (salvaged, sorter): (&Salvaged, Sorter),
         superblock: Option<(Superblock, Root)>,
         progress: &dyn ProgressSink,
     ) -> Result<()> {
@@ -322,16 +326,13 @@ impl Repair<'_> {
         let header = DatabaseHeader {
             sequence,
             replay_session: session,
-            next_namespace: salvaged
-                .names
-                .keys()
-                .max()
-                .map_or(1, |&last| u32::from(last) + 1),
+            next_namespace: salvaged.next_namespace(),
             namespaces: salvaged
                 .names
                 .iter()
                 .map(|(&number, name)| (number, name.clone(), NamespaceRoot::default()))
                 .collect(),
+            dropped: salvaged.dropped_names(),
             ..DatabaseHeader::default()
         };
         let superblock = match superblock {
@@ -353,7 +354,7 @@ impl Repair<'_> {
             maintenance,
             None,
         );
-        let namespaces = self.copy(&core, salvaged, (sequence, session), progress)?;
+        let namespaces = self.copy(&core, (salvaged, sorter), (sequence, session), progress)?;
         publish(&core, namespaces, sequence)?;
         self.put_away(&others)
     }
@@ -404,71 +405,48 @@ impl Repair<'_> {
         )
     }
 
-    /// Copies the newest sound documents in key order.
+    /// The old store as its index has it, for reading, where a header can be
+    /// trusted.
+    fn old_store(&self) -> Result<Option<Arc<Core>>> {
+        let tuning = Tuning::take(&mut OptionValues::default())?;
+        let (folder, store) = (&self.home.folder, self.home.store);
+        let held = (Box::new(Unlocked) as Box<dyn FileLock>, false);
+        match attach(self.environment, folder, store, tuning, held) {
+            Ok(core) => Ok(Some(core)),
+            Err(Error::Corruption { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Copies named snapshots and the newest sound documents.
     fn copy(
         &mut self,
         core: &Arc<Core>,
-        salvaged: &Salvaged,
+        (salvaged, sorter): (&Salvaged, Sorter),
         (sequence, session): (u64, u32),
         progress: &dyn ProgressSink,
     ) -> Result<BTreeMap<u16, NamespaceRoot>> {
-        let mut roots: BTreeMap<u16, NamespaceRoot> = BTreeMap::new();
-        let database = core.view.load().database.clone();
-        let mut changes: Vec<(Vec<u8>, Change)> = Vec::new();
-        let mut namespace = 0;
-        let mut judge = Judge::new(core, salvaged);
-        let total = salvaged.versions.len() as u64;
-        for (done, ((of, key), versions)) in salvaged.versions.iter().enumerate() {
-            if *of != namespace || changes.len() == BATCH_DOCUMENTS {
-                let root = roots.entry(namespace).or_default();
-                apply(core, &database, root, &mut changes, (sequence, session))?;
-                namespace = *of;
-                progress.report(Progress {
-                    phase: "repair: write",
-                    done: done as u64,
-                    total: Some(total),
-                });
+        let mut rewrite = Rewrite::new(core, sequence, session);
+        let mut before = None;
+        if let Some(trusted) = &salvaged.trusted {
+            let header = &trusted.header;
+            if !header.snapshots.is_empty() {
+                let old = self.old_store()?;
+                before = self.copy_snapshots(&mut rewrite, old.as_ref(), header, progress)?;
             }
-            let address = match judge.verdict(*of, key, versions)? {
-                Verdict::Counts(address) => address,
-                Verdict::Lost { offset, instead } => {
-                    self.lose(salvaged.database.path(), offset, lost_value(key, instead));
-                    instead
-                }
-            };
-            let Some(address) = address else {
-                continue;
-            };
-            let document = salvaged.database.read_document(address)?;
-            let bytes = record_bytes(
-                (key.len() + document.value.len()) as u64,
-                DOCUMENT_ALIGNMENT,
-            );
-            database.log.reserve(bytes)?;
-            let header = RecordHeader {
-                kind: kind::PUT,
-                flags: FLAG_MOVED,
-                sequence: SequenceNumber(document.sequence),
-                session,
-                auxiliary: document_auxiliary(*of, key.len()),
-                ..RecordHeader::default()
-            };
-            let offset = database.log.append(&header, &[key, &document.value]);
-            if database.log.buffered_bytes() > 1 << 20 {
-                database.log.flush()?;
-            }
-            let to = DocumentAddress::new(offset, bytes, key);
-            changes.push((key.clone(), Change::Put(to)));
         }
-        let root = roots.entry(namespace).or_default();
-        apply(core, &database, root, &mut changes, (sequence, session))?;
-        let missing = judge.missing();
-        self.take_faults(salvaged, judge.is_exact());
-        for (offset, what) in missing {
-            self.lose(salvaged.database.path(), offset, what);
-        }
-        Ok(roots)
+        self.copy_newest(&mut rewrite, (salvaged, sorter), before, progress)?;
+        lock(&core.maintenance).header.snapshots = rewrite.kept;
+        Ok(rewrite.roots)
     }
+}
+
+/// The old file, for messages.
+fn path_of(home: &Home, old: Option<&Arc<Core>>) -> PathBuf {
+    old.map_or_else(
+        || home.folder.clone(),
+        |old| old.view.load().database.path().to_path_buf(),
+    )
 }
 
 /// What to say of a key whose newest value cannot be read.
@@ -484,22 +462,6 @@ fn lost_value(key: &[u8], instead: Option<DocumentAddress>) -> String {
 fn superblock_copy(path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy());
     name.is_some_and(|name| name.starts_with("superblock-"))
-}
-
-/// Applies changes to one namespace of the new file.
-fn apply(
-    core: &Arc<Core>,
-    database: &Database,
-    root: &mut NamespaceRoot,
-    changes: &mut Vec<(Vec<u8>, Change)>,
-    (sequence, session): (u64, u32),
-) -> Result<()> {
-    if changes.is_empty() {
-        return Ok(());
-    }
-    let mut runs = NodeRuns::new(core, database, changes.len() as u64).exclusive(sequence, session);
-    core.apply_changes(&mut runs, database, root, std::mem::take(changes))?;
-    runs.finish()
 }
 
 /// Makes the new file the store's, closed.

@@ -1,13 +1,14 @@
 //! Reading a whole damaged log: every sound write, every fault, and what the
 //! newest headers say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cambium_api::{FindingKind, OptionValues, Progress, ProgressSink};
 use cambium_base::Result;
 use cambium_storage::record::RecordHeader;
 use cambium_storage::scan::{LogScanner, ScanFault, Scanned, SessionRule};
 
+use super::runs::{Met, Sorter};
 use super::{Repair, Trusted, header_at};
 use crate::database::Database;
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
@@ -21,10 +22,20 @@ pub(super) struct Version {
     pub document: Option<DocumentAddress>,
 }
 
+impl Version {
+    pub fn of(met: &Met) -> Self {
+        let document =
+            (met.bytes > 0).then(|| DocumentAddress::new(met.offset, met.bytes, &met.key));
+        Version {
+            sequence: met.sequence,
+            document,
+        }
+    }
+}
+
 /// What a log comes to.
 pub(super) struct Salvaged {
     pub database: Database,
-    pub versions: BTreeMap<(u16, Vec<u8>), Vec<Version>>,
     pub names: BTreeMap<u16, String>,
     pub highest_sequence: u64,
     pub highest_session: u32,
@@ -33,8 +44,12 @@ pub(super) struct Salvaged {
     /// Where the superblock says the newest header is.
     pub newest_header: Option<u64>,
     pub faults: Vec<ScanFault>,
-    /// Namespaces whose beginning was met, and by which write.
-    made: BTreeMap<u16, u64>,
+    /// The last write met in each namespace, its own beginning included.
+    newest_in: BTreeMap<u16, u64>,
+    /// Namespaces whose end was met.
+    dropped: BTreeSet<u16>,
+    /// Where headers of rollbacks lie, and the last write that each kept.
+    rollbacks: Vec<(u64, u64)>,
     /// Where runs of nodes lie, in the order of the file.
     extents: Vec<(u64, u64)>,
     /// Named snapshots of the newest header met, and where it lies.
@@ -48,70 +63,103 @@ impl Salvaged {
         next > 0 && offset < self.extents[next - 1].1
     }
 
+    /// A number that no namespace had.
+    pub fn next_namespace(&self) -> u32 {
+        let known = self.names.keys().chain(&self.dropped).max();
+        let next = known.map_or(1, |&last| u32::from(last) + 1);
+        let trusted = self.trusted.as_ref();
+        next.max(trusted.map_or(0, |trusted| trusted.header.next_namespace))
+    }
+
+    /// Namespaces that only named snapshots have.
+    pub fn dropped_names(&self) -> Vec<(u16, String)> {
+        let Some(trusted) = &self.trusted else {
+            return Vec::new();
+        };
+        let there = trusted.header.namespaces.iter();
+        let there = there.map(|(number, name, _)| (*number, name.clone()));
+        let all = there.chain(trusted.header.dropped.iter().cloned());
+        all.filter(|(number, _)| !self.names.contains_key(number))
+            .collect()
+    }
+
+    /// True if a rollback behind it undid a write.
+    pub fn is_undone(&self, met: &Met) -> bool {
+        let mut later = self.rollbacks.iter().filter(|(at, _)| *at > met.offset);
+        later.any(|(_, kept)| met.sequence > *kept)
+    }
+
+    /// Takes a write that is no header's; a namespace's by name, others for the
+    /// sorter.
     fn take_write(
         &mut self,
         header: &RecordHeader,
         namespace: u16,
         key: Vec<u8>,
-        offset: u64,
-        end: u64,
-    ) {
+        (offset, end): (u64, u64),
+    ) -> Option<Met> {
+        let sequence = header.sequence.0;
         if header.kind == kind::NAMESPACE {
             let name = String::from_utf8_lossy(&key).into_owned();
             self.names.insert(namespace, name);
-            self.made.insert(namespace, header.sequence.0);
-            return;
+            self.note_in(namespace, sequence);
+            return None;
         }
         if header.kind == kind::NAMESPACE_DROPPED {
-            self.forget(namespace);
-            return;
+            self.names.remove(&namespace);
+            self.dropped.insert(namespace);
+            return None;
         }
-        let document =
-            (header.kind == kind::PUT).then(|| DocumentAddress::new(offset, end - offset, &key));
+        if self.dropped.contains(&namespace) {
+            return None;
+        }
         self.names
             .entry(namespace)
             .or_insert_with(|| format!("lost-{namespace}"));
-        let versions = self.versions.entry((namespace, key)).or_default();
-        versions.retain(|version| version.sequence != header.sequence.0);
-        versions.push(Version {
-            sequence: header.sequence.0,
-            document,
-        });
+        self.note_in(namespace, sequence);
+        Some(Met {
+            namespace,
+            key,
+            sequence,
+            offset,
+            bytes: match header.kind {
+                kind::PUT => end - offset,
+                _ => 0,
+            },
+        })
     }
 
-    /// Nothing is left of a namespace.
-    fn forget(&mut self, namespace: u16) {
-        self.names.remove(&namespace);
-        self.versions.retain(|(of, _), _| *of != namespace);
+    fn note_in(&mut self, namespace: u16, sequence: u64) {
+        let newest = self.newest_in.entry(namespace).or_default();
+        *newest = sequence.max(*newest);
     }
 
     /// The newest header lacks namespaces that were dropped before it.
     fn take_drops(&mut self, header: &DatabaseHeader) {
         let there = |number| header.namespaces.iter().any(|(other, ..)| *other == number);
-        let later = |number| {
-            let made = self.made.get(&number);
-            let mut versions = self.versions.range((number, Vec::new())..);
-            made.is_some_and(|&made| made > header.sequence)
-                || versions
-                    .by_ref()
-                    .take_while(|((of, _), _)| *of == number)
-                    .flat_map(|(_, versions)| versions)
-                    .any(|version| version.sequence > header.sequence)
+        let newest = &self.newest_in;
+        let later = |number: u16| {
+            newest
+                .get(&number)
+                .is_some_and(|&met| met > header.sequence)
         };
-        let known = self.names.keys().copied();
-        let gone: Vec<u16> = known.filter(|&one| !there(one) && !later(one)).collect();
-        for namespace in gone {
-            self.forget(namespace);
-        }
+        self.names
+            .retain(|number, _| there(*number) || later(*number));
     }
 
     fn take_header(&mut self, offset: u64, header: &DatabaseHeader) {
         for (number, name, _) in &header.namespaces {
-            self.names.insert(*number, name.clone());
+            if !self.dropped.contains(number) {
+                self.names.insert(*number, name.clone());
+            }
         }
         if let Some(kept) = header.rolled_back_to {
-            for versions in self.versions.values_mut() {
-                versions.retain(|version| version.sequence <= kept);
+            // What was dropped is back.
+            self.dropped
+                .retain(|number| header.namespaces.iter().all(|(other, ..)| other != number));
+            self.rollbacks.push((offset, kept));
+            for (number, name, _) in &header.namespaces {
+                self.names.insert(*number, name.clone());
             }
         }
         let names = header.snapshots.iter().map(|kept| kept.name.clone());
@@ -126,7 +174,7 @@ impl Repair<'_> {
         file: FileRef,
         root: Option<Root>,
         progress: &dyn ProgressSink,
-    ) -> Result<Salvaged> {
+    ) -> Result<(Salvaged, Sorter)> {
         let tuning = Tuning::take(&mut OptionValues::default())?;
         let shape = root.and_then(|root| root.shape);
         let database = Database::open(&self.home, file, &tuning, None, shape)?;
@@ -136,7 +184,6 @@ impl Repair<'_> {
             None => None,
         };
         let mut salvaged = Salvaged {
-            versions: BTreeMap::new(),
             names: BTreeMap::from([(0, String::new())]),
             highest_sequence: 0,
             highest_session: 0,
@@ -144,23 +191,28 @@ impl Repair<'_> {
             newest_header: root.map(|root| root.header),
             faults: Vec::new(),
             extents: Vec::new(),
-            made: BTreeMap::new(),
+            newest_in: BTreeMap::new(),
+            dropped: BTreeSet::new(),
+            rollbacks: Vec::new(),
             snapshots: (0, Vec::new()),
             database,
         };
-        self.scan(&mut salvaged, progress)?;
+        let file_system = self.environment.file_system.clone();
+        let mut sorter = Sorter::new(file_system, &self.home.folder);
+        self.scan(&mut salvaged, &mut sorter, progress)?;
         // The newest there is, whatever the scan met behind it.
         if let Some(trusted) = salvaged.trusted.take() {
             salvaged.take_header(trusted.offset, &trusted.header);
             salvaged.take_drops(&trusted.header);
             salvaged.trusted = Some(trusted);
         }
+        // Without an index that can be trusted nobody knows what they kept.
         let (offset, names) = std::mem::take(&mut salvaged.snapshots);
-        for name in names {
-            let what = format!("snapshot {name:?} is not kept by a repair");
+        for name in names.iter().filter(|_| salvaged.trusted.is_none()) {
+            let what = format!("snapshot {name:?} is lost: no header that names it can be trusted");
             self.lose(&path, offset, what);
         }
-        Ok(salvaged)
+        Ok((salvaged, sorter))
     }
 
     /// The header that the superblock names or its spare; with neither sound
@@ -179,7 +231,12 @@ impl Repair<'_> {
         Ok(None)
     }
 
-    fn scan(&mut self, salvaged: &mut Salvaged, progress: &dyn ProgressSink) -> Result<()> {
+    fn scan(
+        &mut self,
+        salvaged: &mut Salvaged,
+        sorter: &mut Sorter,
+        progress: &dyn ProgressSink,
+    ) -> Result<()> {
         let handle = salvaged.database.log.file().clone();
         let mut scanner = LogScanner::new(
             &*handle,
@@ -227,7 +284,10 @@ impl Repair<'_> {
                     };
                     let mut key = scanner.payload(&record)?;
                     key.truncate(key_bytes);
-                    salvaged.take_write(&header, namespace, key, record.offset, end);
+                    let place = (record.offset, end);
+                    if let Some(met) = salvaged.take_write(&header, namespace, key, place) {
+                        sorter.take(met)?;
+                    }
                 }
                 _ => {}
             }
