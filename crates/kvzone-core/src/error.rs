@@ -58,6 +58,9 @@ pub enum Error {
         /// What the operating system said.
         words: String,
     },
+    /// Somebody asked for an end before it was reached.
+    #[error("stopped before the end")]
+    Stopped,
     /// One of our own engines answered an error, or the I/O layer did.
     #[error(transparent)]
     Cambium(#[from] cambium_base::Error),

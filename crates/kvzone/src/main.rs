@@ -1,12 +1,13 @@
 //! KVZone: which store, with which settings, suits a workload on a machine.
 //!
-//! Exit status: 0 done; 2 wrong usage; 3 a store, the disk, a file or a needed
-//! program failed. Data goes to standard output, talk and progress to standard
+//! Exit status: 0 done; 1 a comparison found something worse; 2 wrong usage; 3 a
+//! store, the disk, a file or a needed program failed; 130 stopped by Ctrl-C. Data goes to standard output, talk and progress to standard
 //! error.
 // Allowed in the modules of `stores` that call C libraries, and nowhere else.
 #![deny(unsafe_code)]
 
 mod cold;
+mod compare;
 mod counters;
 mod datasets;
 mod device;
@@ -18,6 +19,7 @@ mod output;
 mod place;
 mod reproduce;
 mod run;
+mod stop;
 mod stores;
 mod supervisor;
 mod weather;
@@ -48,6 +50,9 @@ enum Command {
     /// several depths, buffered and direct; sequential reads and writes;
     /// synced writes
     Device(device::DeviceArguments),
+    /// Hold two files of --json against each other; exit status 1 if something
+    /// became worse
+    Compare(compare::CompareArguments),
     /// List what there is to measure
     List(list::ListArguments),
     /// Compare stores: each in a process of its own, in rounds that take turns
@@ -66,6 +71,7 @@ fn main() -> ExitCode {
     let done = |()| ExitCode::SUCCESS;
     let result = match Arguments::parse().command {
         Command::Device(arguments) => device::run(&arguments).map_err(Error::from).map(done),
+        Command::Compare(arguments) => compare::run(&arguments),
         Command::List(arguments) => list::run(&arguments).map(done),
         Command::Run(arguments) => run::run(*arguments),
         Command::Reproduce(arguments) => reproduce::run(&arguments),
@@ -85,6 +91,7 @@ fn exit_code(error: &Error) -> ExitCode {
     match error {
         Error::Usage(_) | Error::Unsupported { .. } => ExitCode::from(2),
         Error::Cambium(error) if error.class() == ErrorClass::Usage => ExitCode::from(2),
+        Error::Stopped => ExitCode::from(stop::STOPPED),
         _ => ExitCode::from(3),
     }
 }

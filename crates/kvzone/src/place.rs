@@ -75,6 +75,32 @@ pub(crate) fn check_room(directory: &Path, needed: u64) -> Result<()> {
     ))
 }
 
+/// Refuses a run that the machine has no memory for: a store that is paged out
+/// while it is measured shows the swap device.
+pub(crate) fn check_memory(needed: u64) -> Result<()> {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    match available_memory(&text) {
+        Some(available) if available < needed => Err(Error::machine(
+            "find memory in",
+            "this machine",
+            format!(
+                "a store's cache and KVZone's own tables take {}, and {} are available; use a smaller --cache or fewer --keys",
+                size::display(needed),
+                size::display(available)
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Bytes that can be had without swapping, of `/proc/meminfo`.
+fn available_memory(text: &str) -> Option<u64> {
+    let mut lines = text.lines();
+    let line = lines.find(|line| line.starts_with("MemAvailable:"))?;
+    let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
 /// The file system that a folder lies on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Disk {
@@ -195,6 +221,15 @@ pub(crate) fn space_of(paths: &[PathBuf]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_that_is_not_there_is_refused() {
+        let text = "MemTotal: 100 kB\nMemAvailable:   40 kB\nSwapTotal: 0 kB\n";
+        assert_eq!(available_memory(text), Some(40 << 10));
+        assert_eq!(available_memory(""), None);
+        assert!(check_memory(1).is_ok());
+        assert!(check_memory(u64::MAX).is_err());
+    }
 
     #[test]
     fn the_mount_nearest_above_a_folder_is_its_disk() {

@@ -14,7 +14,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -54,12 +54,19 @@ pub(crate) struct Outcome {
     pub(crate) runs: Vec<Run>,
     /// What people should know.
     pub(crate) notes: Vec<String>,
+    /// The worker was ended because somebody wanted the end.
+    pub(crate) stopped: bool,
 }
 
 /// Told while a worker works.
 pub(crate) trait Watcher {
     /// `operations` of `stage` are done.
     fn progress(&mut self, stage: &str, operations: u64);
+
+    /// True once the worker is to be ended.
+    fn is_stopped(&self) -> bool {
+        false
+    }
 }
 
 /// Runs one job in a process of its own. An error is one of KVZone's: the
@@ -85,12 +92,14 @@ pub(crate) fn supervise(
     worker.hand_over(&job)?;
     let mut story = Story::new(&job);
     let ending = worker.watch(&mut story, patience, watcher);
-    let (status, last_words) = worker.end();
+    let (status, last_words) = worker.end(matches!(ending, Ending::Stopped));
     drop(counted);
     let usage = group.as_ref().map(MemoryGroup::usage).unwrap_or_default();
     let killed_for_memory = usage.killed > 0;
+    let stopped = matches!(ending, Ending::Stopped);
     match ending {
-        Ending::Done => {}
+        // Phases that ended before are whole, and stay.
+        Ending::Done | Ending::Stopped => {}
         Ending::Failed(status, error) => story.broken(status, error),
         Ending::Gone => story.broken(
             Status::Crashed,
@@ -113,6 +122,7 @@ pub(crate) fn supervise(
     Ok(Outcome {
         runs: story.runs,
         notes,
+        stopped,
     })
 }
 
@@ -174,6 +184,7 @@ enum Ending {
     Failed(Status, String),
     Gone,
     Hung(String),
+    Stopped,
 }
 
 /// What a worker told so far.
@@ -278,6 +289,8 @@ impl Worker {
         let frugal = [("MIMALLOC_PURGE_DELAY", "0"), ("MIMALLOC_ALLOW_THP", "0")];
         let mut child = Command::new(&program)
             .arg("worker")
+            // A Ctrl-C is for us, who end it in order.
+            .process_group(0)
             .envs(frugal.into_iter().filter(|_| is_memory_limited))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -337,6 +350,9 @@ impl Worker {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ending::Gone,
             }
+            if watcher.is_stopped() {
+                return Ending::Stopped;
+            }
             if let Some(reason) = life.judge(story, patience) {
                 return Ending::Hung(reason);
             }
@@ -345,10 +361,11 @@ impl Worker {
 
     /// Ends the process if it has not ended, and answers how, with what it
     /// printed last.
-    fn end(mut self) -> (Option<ExitStatus>, String) {
+    fn end(mut self, at_once: bool) -> (Option<ExitStatus>, String) {
         // A worker that closed its output is about to go; one that hangs is
         // not, and one that told its last word may take its time.
-        let patience = Instant::now() + Duration::from_secs(2);
+        let grace = Duration::from_secs(if at_once { 0 } else { 2 });
+        let patience = Instant::now() + grace;
         let mut status = self.child.try_wait().ok().flatten();
         while status.is_none() && Instant::now() < patience {
             thread::sleep(Duration::from_millis(5));

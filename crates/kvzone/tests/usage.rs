@@ -194,7 +194,7 @@ fn a_job_file_and_the_command_line_add_up() {
     let output = kvzone(folder.path(), &arguments);
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        text(&output.stderr).contains("--keyz"),
+        text(&output.stderr).contains("job job.toml:1:1: there is no option \"keyz\""),
         "{}",
         text(&output.stderr)
     );

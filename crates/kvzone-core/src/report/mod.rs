@@ -6,6 +6,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`summary`] | a row a store: medians over rounds; ratios and whether they hold |
+//! | [`compare`] | two reports beside each other: better, worse, or nobody knows |
 //! | [`terminal`] | the summary as a table |
 //! | [`html`] | one page without outside links |
 //! | [`chart`] | its charts, as SVG |
@@ -14,6 +15,7 @@
 
 pub mod bars;
 pub mod chart;
+pub mod compare;
 pub mod html;
 pub mod summary;
 pub mod terminal;

@@ -56,9 +56,52 @@ pub fn interval(values: &[f64], seed: u64) -> Option<Interval> {
     })
 }
 
+/// The 95 % interval of the ratio of two medians whose values were measured
+/// apart, each drawn from by itself; `None` for fewer than two values of
+/// either, or where the other's median can be 0.
+///
+/// ```
+/// use kvzone_core::statistics::bootstrap::interval_of_ratio;
+/// let found = interval_of_ratio(&[4.0, 4.0], &[2.0, 2.0], 1).unwrap();
+/// assert_eq!((found.low, found.high), (2.0, 2.0));
+/// ```
+pub fn interval_of_ratio(these: &[f64], others: &[f64], seed: u64) -> Option<Interval> {
+    let usable = |values: &[f64]| values.len() >= 2 && values.iter().all(|v| v.is_finite());
+    if !usable(these) || !usable(others) || others.iter().any(|&other| other <= 0.0) {
+        return None;
+    }
+    let mut draw = Draw::new(seed);
+    let mut drawn_median = |values: &[f64]| {
+        let sample: Vec<f64> = (0..values.len())
+            .map(|_| values[draw.below(values.len())])
+            .collect();
+        median(&sample)
+    };
+    let mut ratios: Vec<f64> = (0..RESAMPLES)
+        .filter_map(|_| Some(drawn_median(these)? / drawn_median(others)?))
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    let edge = RESAMPLES / 40;
+    Some(Interval {
+        low: *ratios.get(edge)?,
+        high: *ratios.get(RESAMPLES - 1 - edge)?,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_ratio_of_medians_measured_apart_has_the_spread_of_both() {
+        let these = [100.0, 110.0, 120.0];
+        let others = [50.0, 55.0, 60.0];
+        let found = interval_of_ratio(&these, &others, 5).unwrap();
+        assert!((found.low - 100.0 / 60.0).abs() < 1e-9, "{found:?}");
+        assert!((found.high - 120.0 / 50.0).abs() < 1e-9, "{found:?}");
+        assert_eq!(interval_of_ratio(&these, &[0.0, 1.0], 5), None);
+        assert_eq!(interval_of_ratio(&[1.0], &others, 5), None);
+    }
 
     #[test]
     fn few_values_give_their_whole_range() {

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::bootstrap::{Interval, interval};
+use super::bootstrap::{Interval, interval, interval_of_ratio};
 use super::median;
 
 /// Ratios this near to 1 are no difference.
@@ -41,7 +41,7 @@ pub struct Comparison {
     pub interval: Option<Interval>,
     /// What follows.
     pub verdict: Verdict,
-    /// The ratio in each round.
+    /// The ratio in each round; empty where there are no rounds in common.
     pub ratios: Vec<f64>,
 }
 
@@ -65,7 +65,7 @@ pub fn compare(pairs: &[(f64, f64)], seed: u64) -> Option<Comparison> {
         .collect();
     let ratio = median(&ratios)?;
     let interval = interval(&ratios, seed);
-    let verdict = interval.map_or(Verdict::Unknown, judge);
+    let verdict = interval.map_or(Verdict::Unknown, |found| judge(found, INDIFFERENT));
     Some(Comparison {
         ratio,
         interval,
@@ -74,8 +74,37 @@ pub fn compare(pairs: &[(f64, f64)], seed: u64) -> Option<Comparison> {
     })
 }
 
-fn judge(interval: Interval) -> Verdict {
-    let (low, high) = (1.0 - INDIFFERENT, 1.0 + INDIFFERENT);
+/// Compares what was measured at two times: the ratio of the medians, with no
+/// rounds in common. `indifferent` is the distance from 1 that is none. `None`
+/// where either has no values, or the others' median is 0.
+///
+/// ```
+/// use kvzone_core::statistics::verdict::{Verdict, compare_apart};
+/// let found = compare_apart(&[220.0, 222.0], &[100.0, 101.0], 0.02, 1).unwrap();
+/// assert_eq!(found.verdict, Verdict::Higher);
+/// ```
+pub fn compare_apart(
+    these: &[f64],
+    others: &[f64],
+    indifferent: f64,
+    seed: u64,
+) -> Option<Comparison> {
+    let ratio = median(these)? / median(others)?;
+    if !ratio.is_finite() {
+        return None;
+    }
+    let interval = interval_of_ratio(these, others, seed);
+    let verdict = interval.map_or(Verdict::Unknown, |found| judge(found, indifferent));
+    Some(Comparison {
+        ratio,
+        interval,
+        verdict,
+        ratios: Vec::new(),
+    })
+}
+
+fn judge(interval: Interval, indifferent: f64) -> Verdict {
+    let (low, high) = (1.0 - indifferent, 1.0 + indifferent);
     if interval.low > high {
         Verdict::Higher
     } else if interval.high < low {

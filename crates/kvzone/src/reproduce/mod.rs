@@ -202,12 +202,12 @@ fn measure(
 ) -> Result<(Vec<Cell>, Report)> {
     let mut cells = Vec::new();
     let mut all: Option<Report> = None;
-    let mut stage = Stage::new();
+    let mut stage = Stage::new()?;
     let scale = arguments.scale_or_default();
     for column in published.columns {
         let load = published.load(column, scale, arguments.seed);
         let campaign = campaign(arguments, published, load);
-        let outcome = campaign.run(&mut stage)?;
+        let outcome = campaign.run(&mut stage)?.whole()?;
         for warning in &outcome.warnings {
             output::complain(&format!("kvzone: {}: {warning}", column.title));
         }

@@ -4,11 +4,10 @@
 //! (`key-size = 16`, `stores = ["zdb", "leveldb"]`, `cold = true`); what stands
 //! on the command line as well wins, but for `set`, which adds up.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, ValueEnum};
+use clap::{Args, ValueEnum};
 use kvzone_core::adapter::{DurabilityName, Profile};
 use kvzone_core::error::{Error, Result};
 use kvzone_core::job::{KeySource, Load, Popularity, SizeChoice, Until, Writers};
@@ -16,6 +15,7 @@ use kvzone_core::key_patterns::KeyPattern;
 use kvzone_core::names::nearest;
 
 use super::campaign::{Campaign, Contender};
+use super::job_file;
 use super::parse::{
     PatternName, parse_batch, parse_bytes, parse_count, parse_pattern, parse_popularity,
     parse_positive, parse_share, parse_sizes,
@@ -198,18 +198,7 @@ impl RunArguments {
         let Some(path) = self.job.clone() else {
             return Ok(self);
         };
-        let typed: Vec<OsString> = std::env::args_os().skip(2).collect();
-        let mut words: Vec<OsString> = vec!["kvzone run".into()];
-        words.extend(job_words(&path, &typed)?.into_iter().map(OsString::from));
-        words.extend(typed);
-        let parsed = JobCommand::try_parse_from(words).map_err(|error| {
-            Error::Usage(format!(
-                "job {}: {}",
-                path.display(),
-                plain(&error.to_string())
-            ))
-        })?;
-        Ok(parsed.arguments)
+        job_file::with_job_file(&path, std::env::args_os().skip(2).collect())
     }
 
     /// What is to be run, or why it cannot be.
@@ -292,74 +281,6 @@ impl RunArguments {
     }
 }
 
-/// The options alone, to parse them again with a job file's in front.
-#[derive(Debug, Parser)]
-struct JobCommand {
-    #[command(flatten)]
-    arguments: RunArguments,
-}
-
-/// clap's message without its own heading and usage.
-fn plain(message: &str) -> String {
-    let first = message.lines().next().unwrap_or_default();
-    first.trim_start_matches("error: ").to_string()
-}
-
-/// The options in a job file that `typed` does not have, as words.
-fn job_words(path: &Path, typed: &[OsString]) -> Result<Vec<String>> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Error::machine("read the job", path, error))?;
-    let unreadable = |why: String| Error::Usage(format!("job {}: {why}", path.display()));
-    let table: toml::Table = text
-        .parse()
-        .map_err(|error| unreadable(format!("{error}")))?;
-    let is_typed = |name: &str| {
-        let option = format!("--{name}");
-        typed.iter().filter_map(|word| word.to_str()).any(|word| {
-            word == option || word.split_once('=').is_some_and(|(head, _)| head == option)
-        })
-    };
-    let length_is_typed = is_typed("operations") || is_typed("seconds");
-    let mut words = Vec::new();
-    for (name, value) in &table {
-        let replaced = match name.as_str() {
-            "set" => false,
-            "operations" | "seconds" => length_is_typed,
-            "job" => return Err(unreadable("a job names no other job".to_string())),
-            other => is_typed(other),
-        };
-        if !replaced {
-            option_words(name, value, &mut words).map_err(unreadable)?;
-        }
-    }
-    Ok(words)
-}
-
-fn option_words(name: &str, value: &toml::Value, words: &mut Vec<String>) -> Result<(), String> {
-    use toml::Value::{Array, Boolean, Float, Integer, String as Text};
-    let scalar = |value: &toml::Value| match value {
-        Text(text) => Ok(text.clone()),
-        Integer(number) => Ok(number.to_string()),
-        Float(number) => Ok(number.to_string()),
-        _ => Err(format!("{name} is neither text nor a number")),
-    };
-    match value {
-        Boolean(true) => words.push(format!("--{name}")),
-        Boolean(false) => {}
-        Array(values) if name == "set" => {
-            for value in values {
-                words.push(format!("--{name}={}", scalar(value)?));
-            }
-        }
-        Array(values) => {
-            let all: Vec<String> = values.iter().map(scalar).collect::<Result<_, _>>()?;
-            words.push(format!("--{name}={}", all.join(",")));
-        }
-        value => words.push(format!("--{name}={}", scalar(value)?)),
-    }
-    Ok(())
-}
-
 /// Stores with their settings; a setting of a store that does not run is a
 /// mistake.
 fn contenders(stores: &[String], set: &[String]) -> Result<Vec<Contender>> {
@@ -410,29 +331,5 @@ mod tests {
             );
         }
         assert!(contenders(&["a".to_string(), "a".to_string()], &[]).is_err());
-    }
-
-    #[test]
-    fn a_job_file_gives_what_the_command_line_does_not() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("job.toml");
-        let text = "stores = [\"zdb\", \"leveldb\"]\nkey-size = 16\ncold = true\nreopen = false\n\
-            operations = 5\nset = [\"zdb.a=1\", \"leveldb.b=2\"]\n";
-        std::fs::write(&path, text).unwrap();
-        let typed = ["--key-size=8", "--seconds", "3"].map(OsString::from);
-        let mut words = job_words(&path, &typed).unwrap();
-        words.sort();
-        let expected = [
-            "--cold",
-            "--set=leveldb.b=2",
-            "--set=zdb.a=1",
-            "--stores=zdb,leveldb",
-        ];
-        assert_eq!(words, expected);
-        std::fs::write(&path, "keys = [").unwrap();
-        assert!(job_words(&path, &[]).is_err());
-        std::fs::write(&path, "keys = { a = 1 }").unwrap();
-        assert!(job_words(&path, &[]).is_err());
-        assert!(job_words(&folder.path().join("none"), &[]).is_err());
     }
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use kvzone_core::adapter::{DurabilityName, Profile};
 use kvzone_core::driver;
-use kvzone_core::error::Result;
+use kvzone_core::error::{Error, Result};
 use kvzone_core::job::{Job, Load, Until};
 use kvzone_core::record::{Report, Run, SCHEMA, Status};
 use kvzone_core::statistics::rounds;
@@ -30,6 +30,9 @@ use crate::{machine, stores};
 
 /// Room that is asked for beside the data: logs that stores preallocate.
 const ROOM_BESIDE: u64 = 256 << 20;
+
+/// What the load generator keeps of each key: its version.
+const BYTES_OF_A_KEY: u64 = 4;
 
 /// Copies of the data that a store may have on the disk at once, while it
 /// compacts.
@@ -107,6 +110,18 @@ pub(crate) struct Outcome {
     pub(crate) report: Report,
     /// What weakens the figures as a whole.
     pub(crate) warnings: Vec<String>,
+    /// Somebody wanted the end before it was reached.
+    pub(crate) stopped: bool,
+}
+
+impl Outcome {
+    /// Itself, if nobody stopped it.
+    pub(crate) fn whole(self) -> Result<Outcome> {
+        match self.stopped {
+            true => Err(Error::Stopped),
+            false => Ok(self),
+        }
+    }
 }
 
 impl Campaign {
@@ -146,6 +161,9 @@ impl Campaign {
                 adapter.settings(&driver::open_request(&job))?;
             }
         }
+        let most_keys = self.loads.iter().map(|load| load.keys).max().unwrap_or(0);
+        let tables = most_keys.saturating_mul(BYTES_OF_A_KEY);
+        place::check_memory(self.cache_bytes.saturating_add(tables))?;
         let needed = self.loads.iter().map(room_needed).max().unwrap_or(0);
         place::check_room(directory, needed)
     }
@@ -165,7 +183,7 @@ impl Campaign {
         };
         let total = self.contenders.len() * self.loads.len() * self.repeat as usize;
         let mut done = 0;
-        for repeat in 0..self.repeat {
+        'all: for repeat in 0..self.repeat {
             for load in &self.loads {
                 for place in rounds::order(self.seed, repeat, self.contenders.len()) {
                     let contender = &self.contenders[place];
@@ -177,13 +195,20 @@ impl Campaign {
                         contender.store
                     );
                     audience.begins(done, total, &what);
-                    rest.turn(contender, load, repeat, audience)?;
-                    done += 1;
+                    let ended = rest.turn(contender, load, repeat, audience)?;
+                    done += usize::from(ended);
+                    if audience.is_stopped() {
+                        break 'all;
+                    }
                 }
             }
         }
         let between = before.and_then(|before| Some(Weather::now()?.since(&before)));
         let mut warnings = Vec::new();
+        let stopped = done < total;
+        if stopped {
+            warnings.push(format!("stopped after {done} of {total} workers"));
+        }
         if disk.is_memory() {
             warnings.push(format!(
                 "{} is a file system in memory: nothing here says how stores do on a disk",
@@ -200,7 +225,11 @@ impl Campaign {
             seed: self.seed,
             runs: rest.runs,
         };
-        Ok(Outcome { report, warnings })
+        Ok(Outcome {
+            report,
+            warnings,
+            stopped,
+        })
     }
 }
 
@@ -215,19 +244,20 @@ struct Rest<'a> {
 }
 
 impl Rest<'_> {
+    /// False if the worker was ended before its time.
     fn turn(
         &mut self,
         contender: &Contender,
         load: &Load,
         repeat: u32,
         audience: &mut dyn Audience,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let known = (
             contender.store.clone() + contender.variant.as_deref().unwrap_or_default(),
             load.workload.clone(),
         );
         if self.left_out.contains(&known) {
-            return Ok(());
+            return Ok(true);
         }
         let name = format!("{}-{}-{repeat}", contender.store, load.workload);
         let folder = RunFolder::create(self.directory, &name)?;
@@ -248,7 +278,7 @@ impl Rest<'_> {
             }
         }
         self.runs.extend(outcome.runs);
-        Ok(())
+        Ok(!outcome.stopped)
     }
 }
 

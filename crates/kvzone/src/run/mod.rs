@@ -4,16 +4,19 @@
 //! |---|---|
 //! | `arguments` | what is asked on the command line or in a file |
 //! | `parse` | values of options: sizes, laws, patterns |
+//! | `job_file` | options in a file, and where in it one is wrong |
 //! | `campaign` | rounds of workers |
 
 pub(crate) mod arguments;
 pub(crate) mod campaign;
+mod job_file;
 pub(crate) mod parse;
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use kvzone_core::error::{Error, Result};
@@ -22,6 +25,7 @@ use kvzone_core::report::summary::{Summary, different_answers, summarize};
 use kvzone_core::report::{html, terminal, text};
 
 use crate::output;
+use crate::stop::{STOPPED, Stop};
 use crate::supervisor::Watcher;
 pub(crate) use arguments::RunArguments;
 use campaign::Audience;
@@ -39,7 +43,7 @@ pub(crate) fn run(arguments: RunArguments) -> Result<ExitCode> {
     // Opened first: an hour of measuring must not end at a mistyped path.
     let json = arguments.json.as_deref().map(create).transpose()?;
     let page = arguments.html.as_deref().map(create).transpose()?;
-    let mut stage = Stage::new();
+    let mut stage = Stage::new()?;
     let outcome = campaign.run(&mut stage);
     stage.close();
     let outcome = outcome?;
@@ -59,6 +63,9 @@ pub(crate) fn run(arguments: RunArguments) -> Result<ExitCode> {
         text += &format!("Warning: {warning}\n");
     }
     output::print(&text)?;
+    if outcome.stopped {
+        return Ok(ExitCode::from(STOPPED));
+    }
     Ok(exit_code(&outcome.report, &summaries))
 }
 
@@ -107,20 +114,43 @@ fn exit_code(report: &Report, summaries: &[Summary]) -> ExitCode {
 pub(crate) struct Stage {
     bar: ProgressBar,
     what: String,
+    stop: Stop,
+    began: Instant,
+    /// The stage that goes on, and when it was first heard of.
+    stage: (String, Instant),
+    done: usize,
+    total: usize,
 }
 
 impl Stage {
-    pub(crate) fn new() -> Stage {
+    /// Listens to Ctrl-C from now on.
+    pub(crate) fn new() -> Result<Stage> {
         let bar = if std::io::stderr().is_terminal() {
             let style = ProgressStyle::with_template("{bar:20} {pos}/{len} {msg}");
             ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
         } else {
             ProgressBar::hidden()
         };
-        Stage {
+        let now = Instant::now();
+        Ok(Stage {
             bar,
             what: String::new(),
+            stop: Stop::listen()?,
+            began: now,
+            stage: (String::new(), now),
+            done: 0,
+            total: 0,
+        })
+    }
+
+    /// From the second worker on: how long the rest takes if it is as the first.
+    fn time_left(&self) -> String {
+        if self.done == 0 {
+            return String::new();
         }
+        let worker = self.began.elapsed().as_secs_f64() / self.done as f64;
+        let left = worker * (self.total - self.done) as f64;
+        format!(", about {} left", text::duration(left * 1e9))
     }
 
     pub(crate) fn close(&self) {
@@ -130,17 +160,28 @@ impl Stage {
 
 impl Watcher for Stage {
     fn progress(&mut self, stage: &str, operations: u64) {
-        let message = match operations {
-            0 => format!("{}: {stage}", self.what),
-            some => format!("{}: {stage}, {}", self.what, text::grouped(some as f64)),
-        };
-        self.bar.set_message(message);
+        if self.stage.0 != stage {
+            self.stage = (stage.to_string(), Instant::now());
+        }
+        let mut message = format!("{}: {stage}", self.what);
+        if operations > 0 {
+            let seconds = self.stage.1.elapsed().as_secs_f64().max(1e-3);
+            let (count, rate) = (operations as f64, operations as f64 / seconds);
+            message += &format!(", {} ({}/s)", text::grouped(count), text::grouped(rate));
+        }
+        self.bar.set_message(message + &self.time_left());
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.is_wanted()
     }
 }
 
 impl Audience for Stage {
     fn begins(&mut self, done: usize, total: usize, what: &str) {
         self.what = what.to_string();
+        self.stage = (String::new(), Instant::now());
+        (self.done, self.total) = (done, total);
         self.bar.set_length(total as u64);
         self.bar.set_position(done as u64);
         self.bar.set_message(what.to_string());

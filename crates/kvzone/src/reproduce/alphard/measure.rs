@@ -185,10 +185,10 @@ pub(super) fn measure(figure: &'static Figure, arguments: &ReproduceArguments) -
     if arguments.stores.is_empty() {
         leave_out_device(&mut measured)?;
     }
-    let mut stage = Stage::new();
+    let mut stage = Stage::new()?;
     for point in points {
         let campaign = campaign((figure, point), &measured, arguments);
-        let outcome = campaign.run(&mut stage)?;
+        let outcome = campaign.run(&mut stage)?.whole()?;
         measured.take(point, &campaign, outcome.report);
         let warnings = outcome.warnings.into_iter();
         measured

@@ -192,10 +192,10 @@ pub(super) fn measure(figure: &'static Figure, asked: Asked<'_>) -> Result<Measu
         seed: arguments.seed,
         scale: asked.scale,
     };
-    let mut stage = Stage::new();
+    let mut stage = Stage::new()?;
     for point in points {
         let campaign = campaign(point, &measured.contestants, asked)?;
-        let outcome = campaign.run(&mut stage)?;
+        let outcome = campaign.run(&mut stage)?.whole()?;
         measured.take(point, &campaign, outcome.report);
         for warning in outcome.warnings {
             measured

@@ -221,10 +221,10 @@ pub(super) fn measure(
         },
         asked,
     };
-    let mut stage = Stage::new();
+    let mut stage = Stage::new()?;
     for point in points {
         let campaign = campaign(point, &contestants, arguments, asked);
-        let outcome = campaign.run(&mut stage)?;
+        let outcome = campaign.run(&mut stage)?.whole()?;
         measured.take(point, &campaign, &labels, outcome.report);
         for warning in outcome.warnings {
             measured
