@@ -5,6 +5,7 @@
 //! | [`Zipfian`] | exactly P(r) = r^(-s) / H(N, s), by rejection inversion: Hörmann and Derflinger, "Rejection-Inversion to Generate Variates from Monotone Discrete Distributions", ACM TOMACS 6(3), 1996 |
 //! | [`YcsbZipfian`] | YCSB's `ScrambledZipfianGenerator`: Gray et al., "Quickly Generating Billion-Record Synthetic Databases", SIGMOD 1994, over 10^10 ranks, hashed by FNV modulo N |
 //! | [`Groups`] | a group by the exact law, a key inside of it uniformly: ForestDB 2016, section 4.2.6 |
+//! | [`HotSet`] | a share of the keys, anywhere among them, gets a share of the choices |
 //!
 //! The first two are not the same thing. Of a million keys, the law with s = 0.99 gives
 //! the hottest 6.50 % of all choices, and the hottest hundredth 66 %; YCSB's
@@ -128,6 +129,40 @@ impl Groups {
     fn first(&self, group: u64) -> u64 {
         let keys = u128::from(self.scatter.count());
         (keys * u128::from(group) / u128::from(self.groups)) as u64
+    }
+}
+
+/// A share of the keys gets a share of the choices; inside and outside of it
+/// all are alike.
+#[derive(Clone, Debug)]
+pub struct HotSet {
+    hot: u64,
+    /// Random numbers below it choose a hot key.
+    choices: f64,
+    scatter: Permutation,
+}
+
+impl HotSet {
+    /// Over `count` keys, at least 1; both shares from 0 to 1. At least one key
+    /// is hot.
+    pub fn new(count: u64, keys: f64, choices: f64, seed: u64) -> Self {
+        let count = count.max(1);
+        HotSet {
+            hot: ((count as f64 * keys).round() as u64).clamp(1, count),
+            choices,
+            scatter: Permutation::new(count, seed),
+        }
+    }
+
+    /// Draws the number of a key below the count.
+    #[inline]
+    pub fn draw(&self, random: &mut Random) -> u64 {
+        let cold = self.scatter.count() - self.hot;
+        let drawn = match cold == 0 || random.fraction() < self.choices {
+            true => random.below(self.hot),
+            false => self.hot + random.below(cold),
+        };
+        self.scatter.apply(drawn)
     }
 }
 
@@ -266,6 +301,18 @@ mod tests {
         let mut random = Random::new(3);
         let below = (0..10_000).filter(|_| alike.draw(&mut random) < KEYS / 10);
         assert!((900..1_100).contains(&below.count()));
+    }
+
+    #[test]
+    fn a_hot_set_gets_its_share() {
+        let law = HotSet::new(KEYS, 0.2, 0.8, 7);
+        let mut counts = counts(|random| law.draw(random));
+        counts.sort_unstable_by(|left, right| right.cmp(left));
+        let fifth = share(&counts[..200_000]);
+        // The luckiest of the cold keys may be among the first: not many.
+        assert!((fifth - 80.0).abs() < 1.0, "{fifth} %");
+        let mut random = Random::new(3);
+        assert_eq!(HotSet::new(1, 0.5, 0.5, 7).draw(&mut random), 0);
     }
 
     #[test]

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::adapter::{DurabilityName, Profile};
 use crate::key_patterns::KeyPattern;
-use crate::random::below;
+pub use crate::sizes::SizeChoice;
+use crate::workload::OperationKind;
 
 /// One store, one workload, one repeat: what a worker process does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -88,6 +89,13 @@ pub struct Load {
     /// Threads that write beside those that issue a mix of reads.
     #[serde(default)]
     pub writers: Option<Writers>,
+    /// Operations of workload `mixed` with their weights, in place of its own.
+    #[serde(default)]
+    pub mix: Option<Vec<(OperationKind, u32)>>,
+    /// How many inserts of its thread lie between a key's insertion and its
+    /// deletion, where both happen; None: the oldest go first.
+    #[serde(default)]
+    pub lifetime: Option<SizeChoice>,
     /// Share of updates in workload `mixed`, in percent.
     #[serde(default)]
     pub update_percent: Option<u32>,
@@ -119,6 +127,8 @@ impl Default for Load {
             batch_least: None,
             rate: None,
             writers: None,
+            mix: None,
+            lifetime: None,
             update_percent: None,
             scan_entries: None,
             popularity: None,
@@ -156,16 +166,6 @@ pub enum KeySource {
     File(PathBuf),
 }
 
-/// How many bytes, or entries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SizeChoice {
-    /// Always the same.
-    Fixed(u64),
-    /// Any from the first to the second, inclusive, equally likely.
-    Uniform(u64, u64),
-}
-
 /// When a measured phase ends.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -190,6 +190,14 @@ pub enum Popularity {
     Latest,
     /// One after another.
     Sequential,
+    /// A share of the keys, anywhere among them, gets a share of all choices;
+    /// inside and outside of it all are alike.
+    HotSet {
+        /// Share of the keys, above 0 and below 1.
+        keys: f64,
+        /// Share of the choices, likewise.
+        choices: f64,
+    },
     /// Keys fall into groups at random; a group is chosen by the exact law, a
     /// key inside of it uniformly (ForestDB 2016, section 4.2.6).
     Groups {
@@ -198,47 +206,6 @@ pub enum Popularity {
         /// How many groups.
         groups: u64,
     },
-}
-
-impl SizeChoice {
-    /// The mean of many.
-    ///
-    /// ```
-    /// use kvzone_core::job::SizeChoice;
-    /// assert_eq!(SizeChoice::Uniform(16, 64).mean(), 40.0);
-    /// ```
-    pub fn mean(self) -> f64 {
-        match self {
-            SizeChoice::Fixed(bytes) => bytes as f64,
-            SizeChoice::Uniform(from, to) => f64::midpoint(from as f64, to as f64),
-        }
-    }
-
-    /// None has fewer bytes.
-    pub fn smallest(self) -> u64 {
-        match self {
-            SizeChoice::Fixed(bytes) | SizeChoice::Uniform(bytes, _) => bytes,
-        }
-    }
-
-    /// None has more bytes.
-    pub fn largest(self) -> u64 {
-        match self {
-            SizeChoice::Fixed(bytes) | SizeChoice::Uniform(_, bytes) => bytes,
-        }
-    }
-
-    /// The size that belongs to a random 64-bit number.
-    #[inline]
-    pub fn pick(self, random: u64) -> u64 {
-        match self {
-            SizeChoice::Fixed(bytes) => bytes,
-            SizeChoice::Uniform(from, to) => {
-                let choices = to.saturating_sub(from).saturating_add(1);
-                from + below(random, choices)
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -255,15 +222,5 @@ pub(crate) mod tests {
             verify_every: 1,
             ..Load::default()
         }
-    }
-
-    #[test]
-    fn sizes_are_equally_likely_and_both_ends_are_reached() {
-        let sizes = SizeChoice::Uniform(3, 5);
-        assert_eq!(sizes.pick(0), 3);
-        assert_eq!(sizes.pick(u64::MAX), 5);
-        assert_eq!(sizes.pick(u64::MAX / 2), 4);
-        assert_eq!(sizes.mean(), 4.0);
-        assert_eq!(SizeChoice::Fixed(7).pick(99), 7);
     }
 }

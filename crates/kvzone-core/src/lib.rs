@@ -15,10 +15,12 @@
 //! | [`latency`] | percentiles of many durations |
 //! | [`names`] | the names nearest to one that was mistyped |
 //! | [`permutation`] | a random order that takes no memory |
+//! | [`production`] | workloads of production systems, with their sources |
 //! | [`protocol`] | what a worker process tells the one that started it |
 //! | [`random`] | random numbers from a seed |
 //! | [`record`] | what is reported of a run |
 //! | [`report`] | what people read: summaries, tables, a page |
+//! | [`sizes`] | laws of sizes: fixed, uniform, normal, Pareto, counted |
 //! | [`size`] | byte counts as people write them: `64MiB` |
 //! | [`statistics`] | medians, intervals, the order of rounds, verdicts |
 //! | [`values`] | values that prove what they are |
@@ -39,11 +41,13 @@ pub mod keys;
 pub mod latency;
 pub mod names;
 pub mod permutation;
+pub mod production;
 pub mod protocol;
 pub mod random;
 pub mod record;
 pub mod report;
 pub mod size;
+pub mod sizes;
 pub mod statistics;
 pub mod values;
 pub mod versions;

@@ -14,12 +14,15 @@
 //! chosen by YCSB's likeness of a zipfian law unless the load says otherwise.
 
 use crate::error::{Error, Result};
-use crate::job::Popularity;
+use crate::job::{Popularity, SizeChoice};
 use crate::names::nearest;
 use crate::record::Phase;
 
 /// One kind of operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
 pub enum OperationKind {
     /// Puts a key that is not there.
     Insert,
@@ -34,6 +37,8 @@ pub enum OperationKind {
     /// Visits the entries from a key on: 1 to 100, unless the load says
     /// otherwise.
     Scan,
+    /// Gets a key that was never put.
+    ReadMissing,
     /// Reads all keys in key order, by scans where the store has them, else
     /// by gets.
     ReadInOrder,
@@ -49,6 +54,7 @@ impl OperationKind {
             OperationKind::ReadModifyWrite => "read-modify-write",
             OperationKind::Delete => "delete",
             OperationKind::Scan => "scan",
+            OperationKind::ReadMissing => "read-missing",
             OperationKind::ReadInOrder => "read-in-order",
         }
     }
@@ -71,6 +77,7 @@ impl OperationKind {
             OperationKind::Read
                 | OperationKind::ReadModifyWrite
                 | OperationKind::Scan
+                | OperationKind::ReadMissing
                 | OperationKind::ReadInOrder
         )
     }
@@ -99,7 +106,34 @@ pub struct Workload {
     pub mix: &'static [(OperationKind, u32)],
     /// Which keys, unless the load says otherwise.
     pub popularity: Popularity,
+    /// Sizes that belong to it, unless the load says otherwise.
+    pub sizes: Option<fn() -> Result<Sizes>>,
+    /// Threads that update beside those that read, unless the load says
+    /// otherwise.
+    pub writers: u32,
 }
+
+/// Sizes that belong to a workload; what is None is the load's business.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sizes {
+    /// Of keys.
+    pub key: Option<SizeChoice>,
+    /// Of values.
+    pub value: Option<SizeChoice>,
+    /// Entries that a scan visits.
+    pub scan: Option<SizeChoice>,
+}
+
+/// What most workloads have in common.
+const PLAIN: Workload = Workload {
+    name: "",
+    summary: "",
+    fill: FillOrder::Random,
+    mix: &[],
+    popularity: Popularity::Uniform,
+    sizes: None,
+    writers: 0,
+};
 
 impl Workload {
     /// The phase that is the point of it: the load of `fill-*`, else the run.
@@ -142,19 +176,22 @@ impl Workload {
     }
 }
 
-use OperationKind::{Delete, Insert, Read, ReadInOrder, ReadModifyWrite, Scan, Update};
+use OperationKind::{
+    Delete, Insert, Read, ReadInOrder, ReadMissing, ReadModifyWrite, Scan, Update,
+};
 
 /// The workload whose share of updates can be chosen.
 pub const MIXED: &str = "mixed";
 
-/// All of them, in the order of lists.
-pub const WORKLOADS: &[Workload] = &[
+/// Those that come from no production system.
+const GENERAL: &[Workload] = &[
     Workload {
         name: "fill-sequential",
         summary: "put every key once, in key order",
         fill: FillOrder::Sequential,
         mix: &[],
         popularity: Popularity::Sequential,
+        ..PLAIN
     },
     Workload {
         name: "fill-random",
@@ -162,6 +199,7 @@ pub const WORKLOADS: &[Workload] = &[
         fill: FillOrder::Random,
         mix: &[],
         popularity: Popularity::Uniform,
+        ..PLAIN
     },
     Workload {
         name: "overwrite",
@@ -169,6 +207,7 @@ pub const WORKLOADS: &[Workload] = &[
         fill: FillOrder::Random,
         mix: &[(Update, 100)],
         popularity: Popularity::Uniform,
+        ..PLAIN
     },
     Workload {
         name: "read-random",
@@ -176,6 +215,7 @@ pub const WORKLOADS: &[Workload] = &[
         fill: FillOrder::Random,
         mix: &[(Read, 100)],
         popularity: Popularity::Uniform,
+        ..PLAIN
     },
     Workload {
         name: "read-sequential",
@@ -183,6 +223,7 @@ pub const WORKLOADS: &[Workload] = &[
         fill: FillOrder::Random,
         mix: &[(ReadInOrder, 100)],
         popularity: Popularity::Sequential,
+        ..PLAIN
     },
     Workload {
         name: MIXED,
@@ -190,6 +231,7 @@ pub const WORKLOADS: &[Workload] = &[
         fill: FillOrder::Random,
         mix: &[(Read, 80), (Update, 20)],
         popularity: Popularity::Uniform,
+        ..PLAIN
     },
     Workload {
         name: "scan-random",
@@ -197,6 +239,7 @@ pub const WORKLOADS: &[Workload] = &[
         fill: FillOrder::Random,
         mix: &[(Scan, 100)],
         popularity: Popularity::Uniform,
+        ..PLAIN
     },
     Workload {
         name: "scan-sorted",
@@ -204,6 +247,7 @@ pub const WORKLOADS: &[Workload] = &[
         fill: FillOrder::Sequential,
         mix: &[(Scan, 100)],
         popularity: Popularity::Uniform,
+        ..PLAIN
     },
     Workload {
         name: "delete-random",
@@ -211,6 +255,7 @@ pub const WORKLOADS: &[Workload] = &[
         fill: FillOrder::Random,
         mix: &[(Delete, 100)],
         popularity: Popularity::Uniform,
+        ..PLAIN
     },
     Workload {
         name: "churn",
@@ -218,6 +263,7 @@ pub const WORKLOADS: &[Workload] = &[
         fill: FillOrder::Random,
         mix: &[(Insert, 50), (Delete, 50)],
         popularity: Popularity::Uniform,
+        ..PLAIN
     },
     Workload {
         name: "churn-read",
@@ -225,6 +271,7 @@ pub const WORKLOADS: &[Workload] = &[
         fill: FillOrder::Random,
         mix: &[(Read, 50), (Insert, 25), (Delete, 25)],
         popularity: Popularity::Uniform,
+        ..PLAIN
     },
     Workload {
         name: "ycsb-a",
@@ -232,6 +279,7 @@ pub const WORKLOADS: &[Workload] = &[
         fill: FillOrder::Random,
         mix: &[(Read, 50), (Update, 50)],
         popularity: Popularity::YcsbZipfian,
+        ..PLAIN
     },
     Workload {
         name: "ycsb-b",
@@ -239,6 +287,7 @@ pub const WORKLOADS: &[Workload] = &[
         fill: FillOrder::Random,
         mix: &[(Read, 95), (Update, 5)],
         popularity: Popularity::YcsbZipfian,
+        ..PLAIN
     },
     Workload {
         name: "ycsb-c",
@@ -246,6 +295,7 @@ pub const WORKLOADS: &[Workload] = &[
         fill: FillOrder::Random,
         mix: &[(Read, 100)],
         popularity: Popularity::YcsbZipfian,
+        ..PLAIN
     },
     Workload {
         name: "ycsb-d",
@@ -253,6 +303,7 @@ pub const WORKLOADS: &[Workload] = &[
         fill: FillOrder::Random,
         mix: &[(Read, 95), (Insert, 5)],
         popularity: Popularity::Latest,
+        ..PLAIN
     },
     Workload {
         name: "ycsb-e",
@@ -260,6 +311,7 @@ pub const WORKLOADS: &[Workload] = &[
         fill: FillOrder::Random,
         mix: &[(Scan, 95), (Insert, 5)],
         popularity: Popularity::YcsbZipfian,
+        ..PLAIN
     },
     Workload {
         name: "ycsb-f",
@@ -267,8 +319,86 @@ pub const WORKLOADS: &[Workload] = &[
         fill: FillOrder::Random,
         mix: &[(Read, 50), (ReadModifyWrite, 50)],
         popularity: Popularity::YcsbZipfian,
+        ..PLAIN
+    },
+    Workload {
+        name: "read-missing",
+        summary: "get keys that are not there, among those that are (db_bench readmissing)",
+        mix: &[(ReadMissing, 100)],
+        ..PLAIN
+    },
+    Workload {
+        name: "read-hot",
+        summary: "get keys of the same hundredth of all (db_bench readhot)",
+        mix: &[(Read, 100)],
+        popularity: Popularity::HotSet {
+            keys: 0.01,
+            choices: 1.0,
+        },
+        ..PLAIN
+    },
+    Workload {
+        name: "seek-random",
+        summary: "find the entry at or after a key, chosen at random (db_bench seekrandom)",
+        mix: &[(Scan, 100)],
+        sizes: Some(|| {
+            let scan = Some(SizeChoice::Fixed(1));
+            Ok(Sizes {
+                scan,
+                ..Sizes::default()
+            })
+        }),
+        ..PLAIN
+    },
+    Workload {
+        name: "delete-sequential",
+        summary: "delete loaded keys in key order (db_bench deleteseq)",
+        mix: &[(Delete, 100)],
+        popularity: Popularity::Sequential,
+        ..PLAIN
+    },
+    Workload {
+        name: "fill-large",
+        summary: "put every key once, in random order, with values of 100,000 bytes (db_bench fill100K)",
+        sizes: Some(|| {
+            let value = Some(SizeChoice::Fixed(100_000));
+            Ok(Sizes {
+                value,
+                ..Sizes::default()
+            })
+        }),
+        ..PLAIN
+    },
+    Workload {
+        name: "read-while-writing",
+        summary: "get loaded keys, while one thread updates, or --writers (db_bench readwhilewriting)",
+        mix: &[(Read, 100)],
+        writers: 1,
+        ..PLAIN
     },
 ];
+
+/// Names that LevelDB's and RocksDB's db_bench have for the same.
+pub const ALIASES: &[(&str, &str)] = &[
+    ("fillseq", "fill-sequential"),
+    ("fillrandom", "fill-random"),
+    ("fill100K", "fill-large"),
+    ("overwrite", "overwrite"),
+    ("readrandom", "read-random"),
+    ("readseq", "read-sequential"),
+    ("readmissing", "read-missing"),
+    ("readhot", "read-hot"),
+    ("seekrandom", "seek-random"),
+    ("deleteseq", "delete-sequential"),
+    ("deleterandom", "delete-random"),
+    ("readwhilewriting", "read-while-writing"),
+    ("readrandomwriterandom", "mixed"),
+];
+
+/// All of them, in the order of lists.
+pub fn all() -> impl Iterator<Item = &'static Workload> {
+    GENERAL.iter().chain(crate::production::PRODUCTION)
+}
 
 /// Finds a workload; where there is none of that name, the usage error names
 /// the nearest.
@@ -280,14 +410,17 @@ pub const WORKLOADS: &[Workload] = &[
 /// assert!(error.to_string().contains("fill-random"));
 /// ```
 pub fn find(name: &str) -> Result<&'static Workload> {
-    let found = WORKLOADS.iter().find(|workload| workload.name == name);
-    found.ok_or_else(|| {
-        let near = nearest(name, WORKLOADS.iter().map(|workload| workload.name));
-        Error::Usage(format!(
-            "there is no workload {name:?}; near it: {}; `kvzone list workloads` shows all",
-            near.join(", ")
-        ))
-    })
+    let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
+    let sought = alias.map_or(name, |&(_, sought)| sought);
+    all()
+        .find(|workload| workload.name == sought)
+        .ok_or_else(|| {
+            let near = nearest(name, all().map(|workload| workload.name));
+            Error::Usage(format!(
+                "there is no workload {name:?}; near it: {}; `kvzone list workloads` shows all",
+                near.join(", ")
+            ))
+        })
 }
 
 #[cfg(test)]
@@ -297,7 +430,7 @@ mod tests {
 
     #[test]
     fn weights_of_a_mix_add_up_to_a_hundred() {
-        for workload in WORKLOADS {
+        for workload in GENERAL {
             let sum: u32 = workload.mix.iter().map(|(_, weight)| weight).sum();
             let expected = if workload.mix.is_empty() { 0 } else { 100 };
             assert_eq!(sum, expected, "{}", workload.name);
@@ -316,15 +449,18 @@ mod tests {
 
     #[test]
     fn names_are_unique() {
-        let mut names: Vec<_> = WORKLOADS.iter().map(|workload| workload.name).collect();
+        let mut names: Vec<_> = all().map(|workload| workload.name).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), WORKLOADS.len());
+        assert_eq!(names.len(), all().count());
+        for (alias, name) in ALIASES {
+            assert_eq!(find(alias).unwrap().name, *name);
+        }
     }
 
     #[test]
     fn the_measured_phase_of_fills_is_the_load() {
-        for workload in WORKLOADS {
+        for workload in all() {
             let fills = workload.name.starts_with("fill-");
             let load = workload.measured_phase() == Phase::Load;
             assert_eq!(fills, load, "{}", workload.name);

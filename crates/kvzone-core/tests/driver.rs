@@ -13,7 +13,7 @@ use kvzone_core::driver::{Observer, PhaseResult, run_job};
 use kvzone_core::error::{Error, Result};
 use kvzone_core::job::{Job, Load, SizeChoice, Until};
 use kvzone_core::record::Phase;
-use kvzone_core::workload::WORKLOADS;
+use kvzone_core::workload;
 use lying::{Lie, Lying};
 use tempfile::TempDir;
 
@@ -67,7 +67,7 @@ fn last(adapter: &dyn Adapter, workload: &str, change: impl Fn(&mut Job)) -> Pha
 
 #[test]
 fn every_workload_runs_on_null_and_on_memory_with_every_size() {
-    for workload in WORKLOADS {
+    for workload in workload::all() {
         for (key, value) in [
             (SizeChoice::Fixed(4), SizeChoice::Fixed(4)),
             (SizeChoice::Fixed(8), SizeChoice::Fixed(0)),

@@ -9,9 +9,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use kvzone_core::error::{Error, Result};
-use kvzone_core::names::nearest;
 use kvzone_core::record::Report;
-use kvzone_core::report::compare::{FIGURES, Figure, differences, render};
+use kvzone_core::report::compare::{Figure, differences, render};
 
 use crate::output;
 
@@ -53,7 +52,7 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<ExitCode> {
     let by: Vec<&str> = arguments
         .by
         .iter()
-        .map(|name| Ok(figure(name)?.name))
+        .map(|name| Ok(Figure::find(name)?.name))
         .collect::<Result<_>>()?;
     let first = read(&arguments.first)?;
     let second = read(&arguments.second)?;
@@ -62,17 +61,6 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<ExitCode> {
     Ok(match found.is_worse(&by) {
         true => ExitCode::from(WORSE),
         false => ExitCode::SUCCESS,
-    })
-}
-
-fn figure(name: &str) -> Result<&'static Figure> {
-    let found = FIGURES.iter().find(|figure| figure.name == name);
-    found.ok_or_else(|| {
-        let near = nearest(name, FIGURES.iter().map(|figure| figure.name));
-        Error::Usage(format!(
-            "there is no figure {name:?}; near it: {}",
-            near.join(", ")
-        ))
     })
 }
 

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use comfy_table::{ContentArrangement, Table, presets};
 use kvzone_core::adapter::{Adapter, Availability};
 use kvzone_core::error::Result;
-use kvzone_core::workload::{WORKLOADS, Workload};
+use kvzone_core::workload::{self, ALIASES, Workload};
 use serde_json::{Value, json};
 
 use crate::datasets::{self, Set};
@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &ListArguments) -> Result<()> {
 
 fn workloads(json: bool) -> String {
     if json {
-        let row = |workload: &Workload| {
+        let row = |workload: &'static Workload| {
             json!({
                 "name": workload.name,
                 "summary": workload.summary,
@@ -75,18 +75,20 @@ fn workloads(json: bool) -> String {
                 "needs_order": workload.needs_order(),
             })
         };
-        let rows: Vec<Value> = WORKLOADS.iter().map(row).collect();
+        let rows: Vec<Value> = workload::all().map(row).collect();
         return format!("{:#}\n", Value::from(rows));
     }
     let mut table = Table::new();
     table.load_preset(presets::UTF8_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(["workload", "measured", "what it does"]);
-    for workload in WORKLOADS {
+    for workload in workload::all() {
         let phase = workload.measured_phase().name();
         table.add_row([workload.name, phase, workload.summary]);
     }
-    format!("{table}\n")
+    let alias = |(alias, name): &(&str, &str)| format!("{alias} = {name}");
+    let known: Vec<String> = ALIASES.iter().map(alias).collect();
+    format!("{table}\nNames of db_bench: {}\n", known.join(", "))
 }
 
 fn datasets() -> String {

@@ -387,7 +387,7 @@ impl<'a> Issuer<'a> {
         let key = self.block.key(operation);
         let session = &mut *self.session;
         match operation.kind {
-            OperationKind::Read => {
+            OperationKind::Read | OperationKind::ReadMissing => {
                 self.witness.get(session, operation.number, key)?;
                 Ok(1)
             }
@@ -449,7 +449,7 @@ impl<'a> Issuer<'a> {
         self.bytes_written += bytes;
         if loaded {
             self.issue.versions.end(operation.number);
-        } else {
+        } else if operation.kind == OperationKind::Insert {
             self.inserted += 1;
             self.inserted_bytes += bytes;
         }

@@ -37,6 +37,7 @@ mod batch;
 mod block;
 pub mod clock;
 mod issuer;
+mod lives;
 mod observer;
 mod phase;
 mod plan;
@@ -51,7 +52,7 @@ use cambium_io::Environment;
 use serde_json::json;
 
 pub use observer::Observer;
-pub use plan::{Plan, open_request};
+pub use plan::{Plan, mix, open_request};
 pub use result::PhaseResult;
 
 use self::clock::Clock;
@@ -105,7 +106,7 @@ fn check_capabilities(
     let capabilities = adapter.capabilities_for(request);
     let lacks = if job.compact && !capabilities.compacts {
         "a compaction: it has none to ask for".to_string()
-    } else if plan.workload.needs_order() && !capabilities.ordered {
+    } else if plan.needs_order() && !capabilities.ordered {
         format!("{}: it keeps no key order", plan.workload.name)
     } else if !capabilities.durabilities.contains(&job.durability.into()) {
         format!("{} writes", job.durability)

@@ -114,6 +114,8 @@ impl Work<'_> {
             operations: self.operations(),
             span: if self.ordered { SCAN_ENTRIES } else { 1 },
             scans: self.plan.scans,
+            missing: self.plan.missing,
+            lifetime: self.load.lifetime,
         };
         Stream::new(plan, self.phase as u64, thread)
     }
@@ -290,7 +292,7 @@ impl Work<'_> {
 fn batch_text(batch: SizeChoice) -> Value {
     match batch {
         SizeChoice::Fixed(entries) => json!(entries),
-        SizeChoice::Uniform(least, most) => json!(format!("{least}-{most}")),
+        sizes => json!(format!("{}-{}", sizes.smallest(), sizes.largest())),
     }
 }
 

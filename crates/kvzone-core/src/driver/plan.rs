@@ -18,6 +18,7 @@ const LOAD_BATCH: u64 = 1_000;
 const LOAD_BATCH_BYTES: u64 = 1 << 20;
 
 const MOST_THREADS: u32 = 1_024;
+const MOST_WEIGHT: u64 = 10_000;
 const MOST_BATCH: u32 = 1_000_000;
 const MOST_BATCH_BYTES: u64 = 1 << 30;
 const MOST_SCANNED: u64 = 1_000_000;
@@ -43,6 +44,8 @@ pub struct Plan {
     pub run_batch: SizeChoice,
     /// Entries that a scan visits.
     pub scans: SizeChoice,
+    /// Keys at the end of all that are never put.
+    pub missing: u64,
 }
 
 impl Plan {
@@ -51,13 +54,20 @@ impl Plan {
         let workload = find(&load.workload)?;
         let mix = mix(load, workload)?;
         check(load, workload, &mix)?;
-        let inserts = workload.has(OperationKind::Insert);
+        let has = |of: OperationKind| mix.iter().any(|&(kind, _)| kind == of);
         let inserted = match load.until {
-            _ if !inserts => Some(0),
+            _ if !has(OperationKind::Insert) => Some(0),
             // Each thread may insert at every operation, in its own numbers.
             Until::Operations(count) => Some(count.saturating_add(u64::from(load.threads))),
             Until::Seconds(_) => None,
         };
+        // Keys that are never put lie behind all that are.
+        let missing = if has(OperationKind::ReadMissing) {
+            load.keys
+        } else {
+            0
+        };
+        let inserted = inserted.map(|inserted| inserted.saturating_add(missing));
         let measured_load = workload.mix.is_empty();
         let popularity = load.popularity.unwrap_or(workload.popularity);
         let keys = KeySpace::new(load, workload.fill, inserted)?;
@@ -88,7 +98,15 @@ impl Plan {
             },
             run_batch: asked,
             scans: load.scan_entries.unwrap_or(SCAN_SIZES),
+            missing,
         })
+    }
+
+    /// True if a store without key order cannot run it.
+    pub fn needs_order(&self) -> bool {
+        self.mix
+            .iter()
+            .any(|&(kind, _)| kind == OperationKind::Scan)
     }
 
     /// True if nothing after the load changes the store.
@@ -115,8 +133,12 @@ fn load_batch(load: &Load) -> u32 {
     (fitting as u64).clamp(1, LOAD_BATCH) as u32
 }
 
-/// The workload's mix, with the share of updates that the load asks for.
-fn mix(load: &Load, workload: &Workload) -> Result<Vec<(OperationKind, u32)>> {
+/// The workload's mix, or that of the load, or with its share of updates.
+pub fn mix(load: &Load, workload: &Workload) -> Result<Vec<(OperationKind, u32)>> {
+    if let Some(mix) = &load.mix {
+        check_mix(mix, load, workload)?;
+        return Ok(mix.clone());
+    }
     let Some(percent) = load.update_percent else {
         return Ok(workload.mix.to_vec());
     };
@@ -126,6 +148,54 @@ fn mix(load: &Load, workload: &Workload) -> Result<Vec<(OperationKind, u32)>> {
             workload.name
         ))
     })
+}
+
+fn check_mix(mix: &[(OperationKind, u32)], load: &Load, workload: &Workload) -> Result<()> {
+    let refuse = |what: &str| Err(Error::Usage(format!("a mix of one's own: {what}")));
+    let sum: u64 = mix.iter().map(|&(_, weight)| u64::from(weight)).sum();
+    if workload.name != MIXED {
+        return refuse(&format!(
+            "{} has its own; give it to {MIXED}",
+            workload.name
+        ));
+    }
+    if load.update_percent.is_some() {
+        return refuse("it says how many updates there are, and no percentage besides");
+    }
+    if !(1..=MOST_WEIGHT).contains(&sum) {
+        return refuse(&format!("weights from 1 to {MOST_WEIGHT} together"));
+    }
+    for (at, (kind, weight)) in mix.iter().enumerate() {
+        let twice = mix[..at].iter().any(|(other, _)| other == kind);
+        if twice || *weight == 0 {
+            return refuse(&format!("{} twice, or with no weight", kind.name()));
+        }
+        if *kind == OperationKind::ReadInOrder {
+            return refuse("reading all in order is a workload by itself: read-sequential");
+        }
+    }
+    Ok(())
+}
+
+fn check_lifetime(load: &Load, mix: &[(OperationKind, u32)]) -> Result<()> {
+    let Some(lifetime) = load.lifetime else {
+        return Ok(());
+    };
+    let has = |of: OperationKind| mix.iter().any(|&(kind, _)| kind == of);
+    if !(has(OperationKind::Insert) && has(OperationKind::Delete)) {
+        return Err(Error::Usage(
+            "a lifetime of keys: the workload must insert and delete".to_string(),
+        ));
+    }
+    lifetime.check()?;
+    let own = load.keys / u64::from(load.threads);
+    if lifetime.largest() > own {
+        return Err(Error::Usage(format!(
+            "a lifetime of up to {} inserts: a thread has {own} keys, and no more are there at once",
+            lifetime.largest()
+        )));
+    }
+    Ok(())
 }
 
 fn check(load: &Load, workload: &Workload, mix: &[(OperationKind, u32)]) -> Result<()> {
@@ -142,10 +212,15 @@ fn check(load: &Load, workload: &Workload, mix: &[(OperationKind, u32)]) -> Resu
             load.threads, load.keys
         ));
     }
+    let has_scans = mix.iter().any(|&(kind, _)| kind == OperationKind::Scan);
+    load.key_bytes.check()?;
+    load.value_bytes.check()?;
+    check_lifetime(load, mix)?;
     check_batches(load, workload, mix)?;
     check_writers(load, workload, mix)?;
     if let Some(sizes) = load.scan_entries {
-        if !workload.has(OperationKind::Scan) {
+        sizes.check()?;
+        if !has_scans {
             return refuse(format!("a scan length: {} does not scan", workload.name));
         }
         if sizes.smallest() == 0 || sizes.largest() > MOST_SCANNED {
@@ -165,6 +240,13 @@ fn check(load: &Load, workload: &Workload, mix: &[(OperationKind, u32)]) -> Resu
     match load.popularity {
         Some(Popularity::Zipfian(exponent)) if !(exponent > 0.0 && exponent <= 10.0) => {
             refuse(format!("zipfian exponent {exponent}: above 0, at most 10"))
+        }
+        Some(Popularity::HotSet { keys, choices })
+            if !(keys > 0.0 && keys <= 1.0 && (0.0..=1.0).contains(&choices)) =>
+        {
+            refuse(format!(
+                "a hot set of {keys} of the keys with {choices} of the choices: shares from 0 to 1"
+            ))
         }
         Some(Popularity::Groups { exponent, groups })
             if !(0.0..=10.0).contains(&exponent) || groups == 0 =>
@@ -189,7 +271,8 @@ fn check_batches(load: &Load, workload: &Workload, mix: &[(OperationKind, u32)])
     let has = |of: OperationKind| mix.iter().any(|&(kind, _)| kind == of);
     let reads = mix.iter().any(|(kind, _)| kind.reads());
     // Of a mix with a share of updates to choose, none of them is a share too.
-    let writes = mix.is_empty() || !workload.only_reads();
+    let writes =
+        mix.is_empty() || !workload.only_reads() || mix.iter().any(|(kind, _)| kind.writes());
     if load.batch > 1 && !writes && load.writers.is_none() {
         return refuse(format!(
             "batches of {}: {} reads, and a batch is of writes",
@@ -250,7 +333,8 @@ fn check_writers(load: &Load, workload: &Workload, mix: &[(OperationKind, u32)])
 /// What the adapter of a job is asked to open.
 pub fn open_request(job: &Job) -> OpenRequest {
     let load = &job.load;
-    let inserts = find(&load.workload).is_ok_and(|workload| workload.has(OperationKind::Insert));
+    let mix = find(&load.workload).and_then(|workload| mix(load, workload));
+    let inserts = mix.is_ok_and(|mix| mix.iter().any(|&(kind, _)| kind == OperationKind::Insert));
     let inserted = match load.until {
         Until::Operations(count) if inserts => count / 20,
         _ => 0,

@@ -20,7 +20,8 @@
 //! set" of KVZone's paper, section 2.2); if none is left, it inserts.
 
 use super::block::Block;
-use crate::distribution::{Groups, YcsbZipfian, Zipfian};
+use super::lives::Lives;
+use crate::distribution::{Groups, HotSet, YcsbZipfian, Zipfian};
 use crate::error::{Error, Result};
 use crate::job::{Popularity, SizeChoice};
 use crate::keys::KeySpace;
@@ -58,6 +59,11 @@ pub struct StreamPlan<'a> {
     pub span: u64,
     /// Entries that a scan visits.
     pub scans: SizeChoice,
+    /// Keys at the end of all that are never put.
+    pub missing: u64,
+    /// Inserts of the thread between a key's insertion and its deletion; None:
+    /// the oldest go first.
+    pub lifetime: Option<SizeChoice>,
 }
 
 /// A thread's operations.
@@ -76,6 +82,8 @@ pub struct Stream<'a> {
     deletions: Permutation,
     /// Keys are inserted and deleted.
     churns: bool,
+    /// Which of them are there, where they have lifetimes.
+    lives: Option<Lives>,
     /// The part of all places that is read in order, and the next of them.
     places: (u64, u64),
     next_place: u64,
@@ -89,6 +97,7 @@ enum Chooser {
     Latest(Zipfian),
     Sequential,
     Groups(Groups),
+    HotSet(HotSet),
 }
 
 impl Chooser {
@@ -102,6 +111,10 @@ impl Chooser {
             Popularity::YcsbZipfian => Chooser::Ycsb(YcsbZipfian::new(loaded)),
             Popularity::Latest => Chooser::Latest(Zipfian::new(loaded, 0.99)),
             Popularity::Sequential => Chooser::Sequential,
+            Popularity::HotSet { keys, choices } => {
+                let seed = mix_two(seed, SCATTER);
+                Chooser::HotSet(HotSet::new(loaded, keys, choices, seed))
+            }
             Popularity::Groups { exponent, groups } => Chooser::Groups(Groups::new(
                 loaded,
                 exponent,
@@ -136,6 +149,7 @@ impl<'a> Stream<'a> {
             churns: [OperationKind::Insert, OperationKind::Delete]
                 .iter()
                 .all(|kind| kinds.contains(kind)),
+            lives: plan.lifetime.map(|lifetime| Lives::new(lifetime, own)),
             kinds,
             inserted: 0,
             deleted: 0,
@@ -173,12 +187,19 @@ impl<'a> Stream<'a> {
     fn choose(&mut self, kind: OperationKind) -> Result<(u64, u64)> {
         Ok(match kind {
             OperationKind::Insert => (self.next_insert()?, 1),
+            OperationKind::Update | OperationKind::ReadModifyWrite if self.churns => {
+                (self.any_key(), 1)
+            }
             OperationKind::Update | OperationKind::ReadModifyWrite => (self.own_key(), 1),
             OperationKind::Delete => (self.next_deletion(), 1),
             OperationKind::Read => (self.any_key(), 1),
             OperationKind::Scan => {
                 let first = self.any_key();
                 (first, self.plan.scans.pick(self.random.next_u64()))
+            }
+            OperationKind::ReadMissing => {
+                let first = self.plan.keys.room() - self.plan.missing;
+                (first + self.random.below(self.plan.missing.max(1)), 1)
             }
             OperationKind::ReadInOrder => self.next_in_order(),
         })
@@ -192,19 +213,34 @@ impl<'a> Stream<'a> {
             self.plan.keys.loaded()
         };
         let number = first + self.inserted * self.plan.threads + self.thread;
-        if number >= self.plan.keys.room() {
+        if number >= self.plan.keys.room() - self.plan.missing {
             return Err(Error::Usage(
                 "no keys of this size are left to insert: give longer keys".to_string(),
             ));
+        }
+        if let Some(lives) = &mut self.lives {
+            let random = match lives.is_random() {
+                true => self.random.next_u64(),
+                false => 0,
+            };
+            lives.begin(
+                self.deletions.count() + self.inserted,
+                self.inserted,
+                random,
+            );
         }
         self.inserted += 1;
         Ok(number)
     }
 
     fn next_deletion(&mut self) -> u64 {
-        let position = match self.churns {
-            true => self.deleted,
-            false => self.deleted % self.deletions.count(),
+        if !self.churns && matches!(self.chooser, Chooser::Sequential) {
+            return self.next_in_order().0;
+        }
+        let position = match (&mut self.lives, self.churns) {
+            (Some(lives), _) => lives.end(self.inserted),
+            (None, true) => self.deleted,
+            (None, false) => self.deleted % self.deletions.count(),
         };
         self.deleted += 1;
         self.own_in_turn(position)
@@ -243,7 +279,11 @@ impl<'a> Stream<'a> {
     #[inline]
     fn any_key(&mut self) -> u64 {
         if self.churns {
-            let position = self.deleted + self.random.below(self.live().max(1));
+            let choice = self.random.below(self.live().max(1));
+            let position = match &self.lives {
+                Some(lives) => lives.at(choice),
+                None => self.deleted + choice,
+            };
             return self.own_in_turn(position);
         }
         match &self.chooser {
@@ -275,6 +315,7 @@ impl<'a> Stream<'a> {
             Chooser::Zipfian(law, _) => law.draw(&mut self.random),
             Chooser::Ycsb(law) => law.draw(&mut self.random),
             Chooser::Groups(law) => law.draw(&mut self.random),
+            Chooser::HotSet(law) => law.draw(&mut self.random),
             Chooser::Latest(law) => loaded - 1 - law.draw(&mut self.random),
         }
     }
@@ -303,11 +344,11 @@ impl<'a> Stream<'a> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
     use crate::job::tests::load;
-    use crate::workload::{self, FillOrder, WORKLOADS};
+    use crate::workload::{self, FillOrder};
 
     fn keys() -> KeySpace {
         KeySpace::new(&load("ycsb-d"), FillOrder::Random, Some(10_000)).unwrap()
@@ -328,6 +369,8 @@ mod tests {
             }),
             span: SCAN_ENTRIES,
             scans: SCAN_SIZES,
+            missing: if name == "read-missing" { 1_000 } else { 0 },
+            lifetime: None,
         }
     }
 
@@ -349,7 +392,7 @@ mod tests {
     #[test]
     fn a_seed_gives_one_stream_whatever_the_blocks() {
         let keys = keys();
-        for workload in WORKLOADS {
+        for workload in workload::all() {
             let stream = |seed| Stream::new(plan(&keys, workload.name, 2, seed), 1, 1);
             let first = all(stream(5), 256);
             assert_eq!(first, all(stream(5), 7), "{}", workload.name);
@@ -398,6 +441,10 @@ mod tests {
             Popularity::Groups {
                 exponent: 1.0,
                 groups: 10,
+            },
+            Popularity::HotSet {
+                keys: 0.1,
+                choices: 0.9,
             },
         ] {
             for name in ["overwrite", "ycsb-f", "delete-random", "ycsb-d", "churn"] {
@@ -467,6 +514,40 @@ mod tests {
                 }
             }
             assert!(later_deleted > 100, "{later_deleted}");
+        }
+    }
+
+    #[test]
+    fn keys_live_as_long_as_they_should() {
+        let keys = keys();
+        for lifetime in [SizeChoice::Fixed(50), SizeChoice::Uniform(20, 80)] {
+            let plan = StreamPlan {
+                operations: Some(9_000),
+                lifetime: Some(lifetime),
+                ..plan(&keys, "churn-read", 1, 5)
+            };
+            let mut there: BTreeSet<u64> = (0..1_000).collect();
+            let (mut inserts, mut ages, mut born) = (0_u64, Vec::new(), BTreeMap::new());
+            for (kind, number, ..) in all(Stream::new(plan, 1, 0), 64) {
+                match kind {
+                    OperationKind::Insert => {
+                        assert!(there.insert(number), "{number}");
+                        born.insert(number, inserts);
+                        inserts += 1;
+                    }
+                    OperationKind::Delete => {
+                        assert!(there.remove(&number), "{number}");
+                        ages.extend(born.get(&number).map(|born| inserts - born));
+                    }
+                    _ => assert!(there.contains(&number), "{number}"),
+                }
+            }
+            assert!(ages.len() > 500, "{}", ages.len());
+            let mean = ages.iter().sum::<u64>() as f64 / ages.len() as f64;
+            // Deletes keep step with inserts only in the mean, so a key may have
+            // to wait for its turn; none goes early while loaded keys are there.
+            assert!(ages.iter().all(|&age| age >= lifetime.smallest()));
+            assert!((50.0..150.0).contains(&mean), "{lifetime:?}: {mean}");
         }
     }
 

@@ -179,7 +179,7 @@ impl<'a> Witness<'a> {
             if scanned {
                 self.compare_scan(operation, key)?;
             } else {
-                self.compare(operation.number, key)?;
+                self.compare(operation, key)?;
             }
         }
         Ok(self.verifies)
@@ -236,8 +236,16 @@ impl<'a> Witness<'a> {
         Versions::allowed(versions.known(0), versions.known(0))
     }
 
-    fn compare(&self, number: u64, key: &[u8]) -> Result<()> {
+    /// What a key may answer that nobody ever put.
+    fn never_put() -> Allowed {
+        let versions = Versions::new(1);
+        Versions::allowed(versions.known(0), versions.known(0))
+    }
+
+    fn compare(&self, operation: &Operation, key: &[u8]) -> Result<()> {
+        let number = operation.number;
         let allowed = match self.known {
+            None if operation.kind == OperationKind::ReadMissing => Self::never_put(),
             Some((before, after)) => Versions::allowed(before, after),
             None => Self::inserted(),
         };

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::error::{Error, Result};
+use crate::names::nearest;
 use crate::record::{Phase, Report, Run, SCHEMA, Status};
 use crate::report::text::{bytes, duration, grouped, or_dash, three_digits};
 use crate::statistics::median;
@@ -88,6 +89,30 @@ pub const FIGURES: [Figure; 7] = [
         write: bytes,
     },
 ];
+
+impl Figure {
+    /// The figure of a run, where it has it.
+    pub fn value(&self, run: &Run) -> Option<f64> {
+        (self.of)(run)
+    }
+
+    /// A value as people read it.
+    pub fn text(&self, value: f64) -> String {
+        (self.write)(value)
+    }
+
+    /// The figure of a name; a usage error offers the nearest.
+    pub fn find(name: &str) -> Result<Figure> {
+        let found = FIGURES.into_iter().find(|figure| figure.name == name);
+        found.ok_or_else(|| {
+            let near = nearest(name, FIGURES.iter().map(|figure| figure.name));
+            Error::Usage(format!(
+                "there is no figure {name:?}; near it: {}",
+                near.join(", ")
+            ))
+        })
+    }
+}
 
 /// What a comparison says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

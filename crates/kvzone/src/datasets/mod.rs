@@ -41,6 +41,8 @@ pub(crate) struct Keys {
     pub(crate) source: KeySource,
     /// Their sizes; of a file's, a range with their mean.
     pub(crate) key_bytes: SizeChoice,
+    /// Nobody asked for these keys.
+    pub(crate) are_default: bool,
     /// Of values.
     pub(crate) value_bytes: SizeChoice,
     /// Holds the file of keys, as long as it is needed.
@@ -104,6 +106,7 @@ impl Set {
             Set::Published(data) => {
                 let pattern = KeyPattern::Published(data);
                 Ok(Keys {
+                    are_default: false,
                     source: KeySource::Pattern(pattern),
                     key_bytes: pattern.sizes(),
                     value_bytes,
@@ -125,6 +128,7 @@ impl Set {
                 let key_bytes = machine::sizes(&keys);
                 machine::write(&path, &keys)?;
                 Ok(Keys {
+                    are_default: false,
                     source: KeySource::File(path),
                     key_bytes,
                     value_bytes,

@@ -4,6 +4,7 @@
 //! (`key-size = 16`, `stores = ["zdb", "leveldb"]`, `cold = true`); what stands
 //! on the command line as well wins, but for `set`, which adds up.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,40 +14,43 @@ use kvzone_core::error::{Error, Result};
 use kvzone_core::job::{KeySource, Load, Popularity, SizeChoice, Until, Writers};
 use kvzone_core::key_patterns::KeyPattern;
 use kvzone_core::names::nearest;
+use kvzone_core::workload::{MIXED, Sizes, find};
 
 use super::campaign::{Campaign, Contender};
 use super::job_file;
 use super::parse::{
-    PatternName, parse_batch, parse_bytes, parse_count, parse_pattern, parse_popularity,
-    parse_positive, parse_share, parse_sizes,
+    Mix, PatternName, parse_batch, parse_bytes, parse_count, parse_mix, parse_pattern,
+    parse_popularity, parse_positive, parse_share, parse_sizes,
 };
 use crate::datasets::{self, Keys};
+use crate::stores;
 use crate::supervisor::Patience;
+
+/// In place of names: every store that is here.
+const ALL: &str = "all";
 
 /// Options of `kvzone run`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunArguments {
-    /// Stores to compare, such as zdb,leveldb; `kvzone list stores` shows all
-    #[arg(
-        long,
-        value_name = "STORE,...",
-        value_delimiter = ',',
-        required_unless_present = "job"
-    )]
+    /// Stores to compare, such as zdb,leveldb, or all that are here: all;
+    /// `kvzone list stores` shows them
+    #[arg(long, value_name = "STORE,...", value_delimiter = ',')]
     stores: Vec<String>,
     /// What they do; `kvzone list workloads` shows all
     #[arg(
         long,
         value_name = "WORKLOAD,...",
         value_delimiter = ',',
-        required_unless_present = "job"
+        required_unless_present_any = ["job", "mix"]
     )]
     workload: Vec<String>,
     /// Entries that a store holds after its load
     #[arg(long, value_name = "N", default_value = "1000000", value_parser = parse_count)]
     keys: u64,
-    /// Bytes of a key: 16, or 16-64 for uniform; up to 8 are integers
-    /// [default: 16, or the pattern's or data set's own]
+    /// Bytes of a key: 16; 16-64 for uniform; normal:MEAN:DEVIATION,
+    /// pareto:LOCATION:SCALE:SHAPE, each with :LEAST:MOST or :MOST at the end;
+    /// histogram:FILE with SIZE WEIGHT or FROM-TO WEIGHT a line. Up to 8 bytes
+    /// are integers [default: 16, or the pattern's, workload's or data set's own]
     #[arg(long, value_name = "SIZE", value_parser = parse_sizes)]
     key_size: Option<SizeChoice>,
     /// How keys look: random, worst, small, 2-level (ForestDB 2016, table 2)
@@ -56,8 +60,8 @@ pub(crate) struct RunArguments {
     /// Keys and value sizes of a data set; `kvzone list datasets` shows all
     #[arg(long, value_name = "NAME", conflicts_with = "key_size")]
     dataset: Option<String>,
-    /// Bytes of a value: 100, 4KiB, or 16-64 for uniform [default: 100, or the
-    /// data set's own]
+    /// Bytes of a value, likewise [default: 100, or the workload's or data set's
+    /// own]
     #[arg(long, value_name = "SIZE", value_parser = parse_sizes)]
     value_size: Option<SizeChoice>,
     /// Operations of the measured phase [default: as many as keys]
@@ -76,6 +80,14 @@ pub(crate) struct RunArguments {
     /// likely. Where the workload reads as well, updates are gathered
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_batch)]
     batch: (u32, u32),
+    /// Operations of workload mixed with their weights: read=70,update=20,
+    /// insert=5,delete=5; also scan, read-missing, read-modify-write
+    #[arg(long, value_name = "KIND=WEIGHT,...", value_parser = parse_mix, conflicts_with = "update_percent")]
+    mix: Option<Mix>,
+    /// Inserts of its thread between a key's insertion and its deletion: 1000,
+    /// or 500-2000, where a workload does both [default: the oldest go first]
+    #[arg(long, value_name = "N", value_parser = parse_sizes)]
+    lifetime: Option<SizeChoice>,
     /// Share of updates in workload mixed, in percent [default: 20]
     #[arg(long, value_name = "P")]
     update_percent: Option<u32>,
@@ -117,7 +129,8 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "STORE.OPTION=VALUE")]
     set: Vec<String>,
     /// Which keys are chosen: uniform, zipfian, zipfian:0.8, ycsb-zipfian,
-    /// latest, sequential, groups:1:20000 (zipfian groups of random keys)
+    /// latest, sequential, hot-set:0.1:0.9 (a tenth of the keys gets nine in ten
+    /// choices), groups:1:20000 (zipfian groups of random keys)
     /// [default: the workload's own]
     #[arg(long, value_name = "LAW", value_parser = parse_popularity)]
     popularity: Option<Popularity>,
@@ -144,10 +157,10 @@ pub(crate) struct RunArguments {
     job: Option<PathBuf>,
     /// Write every figure of every round as JSON
     #[arg(long, value_name = "FILE")]
-    pub(super) json: Option<PathBuf>,
+    pub(crate) json: Option<PathBuf>,
     /// Write a page with charts
     #[arg(long, value_name = "FILE")]
-    pub(super) html: Option<PathBuf>,
+    pub(crate) html: Option<PathBuf>,
 }
 
 /// [`DurabilityName`] as an argument.
@@ -194,52 +207,81 @@ impl From<ProfileArgument> for Profile {
 
 impl RunArguments {
     /// Adds what the job file says, if there is one.
-    pub(super) fn with_job_file(self) -> Result<RunArguments> {
+    pub(crate) fn with_job_file(self, typed: Vec<OsString>) -> Result<RunArguments> {
         let Some(path) = self.job.clone() else {
             return Ok(self);
         };
-        job_file::with_job_file(&path, std::env::args_os().skip(2).collect())
+        job_file::with_job_file(&path, typed)
+    }
+
+    /// Every store that is here, where none was named.
+    pub(crate) fn use_all_stores(&mut self) {
+        if self.stores.is_empty() {
+            self.stores = vec![ALL.to_string()];
+        }
     }
 
     /// What is to be run, or why it cannot be.
-    pub(super) fn campaign(&self) -> Result<Campaign> {
-        for (given, what) in [(&self.stores, "stores"), (&self.workload, "workload")] {
+    pub(crate) fn campaign(&self) -> Result<Campaign> {
+        let mixed = vec![MIXED.to_string()];
+        let workloads = match (&self.mix, self.workload.is_empty()) {
+            (Some(_), true) => &mixed,
+            _ => &self.workload,
+        };
+        for (given, what) in [(&self.stores, "stores"), (workloads, "workload")] {
             if given.iter().all(|name| name.is_empty()) {
-                return Err(Error::Usage(format!("--{what} names nothing")));
+                return Err(Error::Usage(format!(
+                    "--{what} names nothing; `kvzone list` shows what there is"
+                )));
             }
         }
         let until = match (self.operations, self.seconds) {
             (_, Some(seconds)) => Until::Seconds(seconds),
             (operations, None) => Until::Operations(operations.unwrap_or(self.keys)),
         };
-        let mut keys = self.key_choice()?;
-        if let Some(size) = self.value_size {
-            keys.value_bytes = size;
-        }
-        let load = |workload: &String| Load {
-            workload: workload.clone(),
-            seed: self.seed,
-            keys: self.keys,
-            key_source: keys.source.clone(),
-            key_bytes: keys.key_bytes,
-            value_bytes: keys.value_bytes,
-            until,
-            threads: self.threads,
-            batch: self.batch.1,
-            batch_least: Some(self.batch.0).filter(|&least| least != self.batch.1),
-            rate: self.rate,
-            writers: self.writers.map(|threads| Writers {
-                threads,
-                rate: self.writer_rate,
-            }),
-            update_percent: self.update_percent,
-            scan_entries: self.scan_length,
-            popularity: self.popularity,
-            verify_every: self.verify_every,
-            compressible: self.compressible,
+        let keys = self.key_choice()?;
+        let load = |name: &String| {
+            let workload = find(name)?;
+            let own = workload
+                .sizes
+                .map_or_else(|| Ok(Sizes::default()), |of| of())?;
+            let writers = self
+                .writers
+                .or(Some(workload.writers).filter(|&count| count > 0));
+            Ok(Load {
+                workload: workload.name.to_string(),
+                seed: self.seed,
+                keys: self.keys,
+                key_source: keys.source.clone(),
+                key_bytes: own
+                    .key
+                    .filter(|_| keys.are_default)
+                    .unwrap_or(keys.key_bytes),
+                value_bytes: self.value_size.or(own.value).unwrap_or(keys.value_bytes),
+                until,
+                threads: self.threads,
+                batch: self.batch.1,
+                batch_least: Some(self.batch.0).filter(|&least| least != self.batch.1),
+                rate: self.rate,
+                writers: writers.map(|threads| Writers {
+                    threads,
+                    rate: self.writer_rate,
+                }),
+                update_percent: self.update_percent,
+                mix: self.mix.clone().map(|Mix(mix)| mix),
+                lifetime: self.lifetime,
+                scan_entries: self.scan_length.or(own.scan),
+                popularity: self.popularity,
+                verify_every: self.verify_every,
+                compressible: self.compressible,
+            })
         };
-        let loads = self.workload.iter().map(load).collect();
-        let mut contenders = contenders(&self.stores, &self.set)?;
+        let loads = workloads.iter().map(load).collect::<Result<_>>()?;
+        let stores = match self.stores.as_slice() {
+            [all] if all == ALL => stores::choices(),
+            _ => self.stores.clone(),
+        };
+        let mut contenders = contenders(&stores, &self.set)?;
         for contender in &mut contenders {
             contender.compact = self.compact;
         }
@@ -273,6 +315,7 @@ impl RunArguments {
         let pattern = self.key_pattern.map(|name| name.pattern(self.key_size));
         let own = pattern.map_or(SizeChoice::Fixed(16), KeyPattern::sizes);
         Ok(Keys {
+            are_default: pattern.is_none() && self.key_size.is_none(),
             source: pattern.map_or(KeySource::Spread, KeySource::Pattern),
             key_bytes: self.key_size.unwrap_or(own),
             value_bytes: SizeChoice::Fixed(100),

@@ -47,6 +47,8 @@ pub(crate) struct Contender {
     pub(crate) overrides: BTreeMap<String, String>,
     /// Compact it between load and run.
     pub(crate) compact: bool,
+    /// How far its settings go, where not as far as those of all.
+    pub(crate) profile: Option<Profile>,
     /// What tells it from another contender of the same store.
     pub(crate) variant: Option<String>,
 }
@@ -58,6 +60,7 @@ impl Contender {
             store: store.to_string(),
             overrides: BTreeMap::new(),
             compact: false,
+            profile: None,
             variant: None,
         }
     }
@@ -132,7 +135,13 @@ impl Campaign {
     }
 
     /// The job of a store in a round.
-    fn job(&self, contender: &Contender, load: &Load, repeat: u32, folder: &Path) -> Job {
+    pub(crate) fn job(
+        &self,
+        contender: &Contender,
+        load: &Load,
+        repeat: u32,
+        folder: &Path,
+    ) -> Job {
         Job {
             store: contender.store.clone(),
             repeat,
@@ -140,7 +149,7 @@ impl Campaign {
             durability: self.durability,
             cache_bytes: self.cache_bytes,
             memory_limit_bytes: self.memory_limit_bytes,
-            profile: self.profile,
+            profile: contender.profile.unwrap_or(self.profile),
             overrides: contender.overrides.clone(),
             cold: self.cold,
             warm: self.warm,
@@ -294,7 +303,8 @@ fn what_happened(run: &Run) -> String {
 
 /// Bytes that the hungriest store may need for a load.
 fn room_needed(load: &Load) -> u64 {
-    let writes = workload::find(&load.workload).is_ok_and(|workload| !workload.only_reads());
+    let mix = workload::find(&load.workload).and_then(|workload| driver::mix(load, workload));
+    let writes = mix.is_ok_and(|mix| mix.iter().any(|(kind, _)| kind.writes()));
     let again = match load.until {
         Until::Operations(count) if writes => count,
         _ => 0,

@@ -38,7 +38,7 @@ const UNSUPPORTED: u8 = 2;
 
 /// Runs, prints, and writes the files.
 pub(crate) fn run(arguments: RunArguments) -> Result<ExitCode> {
-    let arguments = arguments.with_job_file()?;
+    let arguments = arguments.with_job_file(std::env::args_os().skip(2).collect())?;
     let campaign = arguments.campaign()?;
     // Opened first: an hour of measuring must not end at a mistyped path.
     let json = arguments.json.as_deref().map(create).transpose()?;
@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: RunArguments) -> Result<ExitCode> {
 }
 
 /// A file that will be written at the end.
-fn create(path: &Path) -> Result<(&Path, File)> {
+pub(crate) fn create(path: &Path) -> Result<(&Path, File)> {
     match File::create(path) {
         Ok(file) => Ok((path, file)),
         Err(error) => Err(Error::machine("create", path, error)),

@@ -4,6 +4,8 @@ use kvzone_core::job::{Popularity, SizeChoice};
 use kvzone_core::key_patterns::KeyPattern;
 use kvzone_core::names::nearest;
 use kvzone_core::size;
+use kvzone_core::sizes::{Histogram, Normal, Pareto};
+use kvzone_core::workload::OperationKind;
 
 /// A whole number, with `_` between digits if that helps, or with k, M or G.
 pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
@@ -25,8 +27,14 @@ pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
     }
 }
 
-/// `100`, `4KiB`, `16-64`.
+/// The largest size of a law that goes on for ever, unless it is given.
+const MOST_OF_A_LAW: u64 = 1 << 20;
+
+/// `100`, `4KiB`, `16-64`, or a law with its numbers.
 pub(crate) fn parse_sizes(text: &str) -> Result<SizeChoice, String> {
+    if let Some((law, numbers)) = text.split_once(':') {
+        return parse_law(law, numbers);
+    }
     let one = |text: &str| size::parse(text).map_err(|error| error.to_string());
     match text.split_once('-') {
         None => Ok(SizeChoice::Fixed(one(text)?)),
@@ -38,6 +46,92 @@ pub(crate) fn parse_sizes(text: &str) -> Result<SizeChoice, String> {
             Ok(SizeChoice::Uniform(from, to))
         }
     }
+}
+
+fn parse_law(law: &str, numbers: &str) -> Result<SizeChoice, String> {
+    if law == "histogram" {
+        let read = std::fs::read_to_string(numbers);
+        let text = read.map_err(|error| format!("{numbers}: {error}"))?;
+        let found = Histogram::parse(&text).map_err(|error| format!("{numbers}: {error}"))?;
+        return Ok(SizeChoice::Histogram(found));
+    }
+    let parts: Vec<&str> = numbers.split(':').collect();
+    let number = |at: usize| match parts[at].parse::<f64>() {
+        Ok(number) if number.is_finite() => Ok(number),
+        _ => Err(format!("{:?} is no number", parts[at])),
+    };
+    let bytes = |at: usize| parse_bytes(parts[at]);
+    let sizes = match (law, parts.len()) {
+        ("normal", 2 | 4) => {
+            let (mean, deviation) = (number(0)?, number(1)?);
+            let (least, most) = match parts.len() {
+                4 => (bytes(2)?, bytes(3)?),
+                // Nothing lies beyond that in a lifetime.
+                _ => (1, (mean + 10.0 * deviation).max(1.0) as u64),
+            };
+            SizeChoice::Normal(Normal {
+                mean,
+                deviation,
+                least,
+                most,
+            })
+        }
+        ("pareto", 3 | 4) => SizeChoice::Pareto(Pareto {
+            location: number(0)?,
+            scale: number(1)?,
+            shape: number(2)?,
+            most: match parts.len() {
+                4 => bytes(3)?,
+                _ => MOST_OF_A_LAW,
+            },
+        }),
+        _ => {
+            return Err(
+                "expected SIZE, FROM-TO, normal:MEAN:DEVIATION[:LEAST:MOST], \
+                 pareto:LOCATION:SCALE:SHAPE[:MOST] or histogram:FILE"
+                    .to_string(),
+            );
+        }
+    };
+    sizes.check().map_err(|error| error.to_string())?;
+    Ok(sizes)
+}
+
+/// Kinds of operations with their weights.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mix(pub(crate) Vec<(OperationKind, u32)>);
+
+const KINDS: [OperationKind; 7] = [
+    OperationKind::Read,
+    OperationKind::Update,
+    OperationKind::Insert,
+    OperationKind::Delete,
+    OperationKind::Scan,
+    OperationKind::ReadMissing,
+    OperationKind::ReadModifyWrite,
+];
+
+/// `read=70,update=30`.
+pub(crate) fn parse_mix(text: &str) -> Result<Mix, String> {
+    let one = |part: &str| {
+        let (name, weight) = part
+            .split_once('=')
+            .ok_or_else(|| format!("{part:?}: write KIND=WEIGHT, such as read=70"))?;
+        let kind = KINDS.into_iter().find(|kind| kind.name() == name);
+        let kind = kind.ok_or_else(|| {
+            let near = nearest(name, KINDS.map(OperationKind::name));
+            format!(
+                "there is no operation {name:?}; near it: {}",
+                near.join(", ")
+            )
+        })?;
+        let weight = weight
+            .parse()
+            .map_err(|_| format!("{weight:?} is no weight"))?;
+        Ok((kind, weight))
+    };
+    let mix: Result<Vec<_>, String> = text.split(',').map(one).collect();
+    Ok(Mix(mix?))
 }
 
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
@@ -68,6 +162,7 @@ pub(crate) fn parse_popularity(text: &str) -> Result<Popularity, String> {
     match text.split_once(':') {
         Some(("zipfian", number)) => exponent(number),
         Some(("groups", numbers)) => parse_groups(numbers),
+        Some(("hot-set", numbers)) => parse_hot_set(numbers),
         None => match text {
             "uniform" => Ok(Popularity::Uniform),
             "zipfian" => Ok(Popularity::Zipfian(0.99)),
@@ -77,6 +172,19 @@ pub(crate) fn parse_popularity(text: &str) -> Result<Popularity, String> {
             _ => Err(unknown_law(text)),
         },
         Some(_) => Err(unknown_law(text)),
+    }
+}
+
+/// `KEYS:CHOICES`, two shares.
+fn parse_hot_set(text: &str) -> Result<Popularity, String> {
+    let shares = text.split_once(':').unwrap_or((text, ""));
+    match (shares.0.parse::<f64>(), shares.1.parse::<f64>()) {
+        (Ok(keys), Ok(choices)) if keys > 0.0 && keys <= 1.0 && (0.0..=1.0).contains(&choices) => {
+            Ok(Popularity::HotSet { keys, choices })
+        }
+        _ => Err(format!(
+            "{text:?}: write hot-set:KEYS:CHOICES, two shares from 0 to 1, such as hot-set:0.1:0.9"
+        )),
     }
 }
 
@@ -101,6 +209,7 @@ fn unknown_law(text: &str) -> String {
         "latest",
         "sequential",
         "groups",
+        "hot-set",
     ];
     format!(
         "there is no law {text:?}; near it: {}",
@@ -188,6 +297,47 @@ mod tests {
             assert!(parse_popularity(text).is_err(), "{text}");
         }
         assert!(parse_popularity("zipfian:nan").is_err());
+    }
+
+    #[test]
+    fn laws_of_sizes_and_mixes_are_read_and_nonsense_is_not() {
+        let law = parse_sizes("normal:400:50").unwrap();
+        assert!((law.mean() - 400.0).abs() < 0.5);
+        assert_eq!(
+            parse_sizes("normal:400:50:300:1KiB").unwrap().largest(),
+            1024
+        );
+        let law = parse_sizes("pareto:0:25.45:0.2615:1KiB").unwrap();
+        assert!((law.mean() - 34.5).abs() < 0.5);
+        for text in [
+            "normal:1",
+            "normal:x:1",
+            "normal:5:1:9:2",
+            "pareto:1:2",
+            "pareto:9:1:1:5",
+            "gauss:1:2",
+            "histogram:/nowhere",
+        ] {
+            assert!(parse_sizes(text).is_err(), "{text}");
+        }
+        let mix = parse_mix("read=70,read-modify-write=30").unwrap();
+        let expected = [
+            (OperationKind::Read, 70),
+            (OperationKind::ReadModifyWrite, 30),
+        ];
+        assert_eq!(mix.0, expected);
+        assert!(parse_mix("raed=1").unwrap_err().contains("near it: read"));
+        for text in ["", "read", "read=x", "read=-1", "read=1,"] {
+            assert!(parse_mix(text).is_err(), "{text}");
+        }
+        let hot = Popularity::HotSet {
+            keys: 0.1,
+            choices: 0.9,
+        };
+        assert_eq!(parse_popularity("hot-set:0.1:0.9"), Ok(hot));
+        for text in ["hot-set:0:1", "hot-set:0.1", "hot-set:2:1", "hot-set:x:y"] {
+            assert!(parse_popularity(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@
 //! Unsafe code stands in the files of foreign stores alone: a call into a C
 //! library is one block, with the part of the library's contract that it needs.
 
-use kvzone_core::adapter::Adapter;
+use kvzone_core::adapter::{Adapter, Availability};
 use kvzone_core::calibration;
 use kvzone_core::error::{Error, Result};
 
@@ -69,6 +69,26 @@ pub(crate) fn all() -> Vec<Box<dyn Adapter>> {
     stores
 }
 
+/// Stores that are no choice: they calibrate, or are another's likeness, or
+/// destroy what a device carries.
+const NO_CHOICE: [&str; 5] = [
+    "null",
+    "memory",
+    "forest-couchstore",
+    "alphard-file",
+    "alphard-raw",
+];
+
+/// Names of the stores that are here, and that a person may choose.
+pub(crate) fn choices() -> Vec<String> {
+    let here = |store: &Box<dyn Adapter>| matches!(store.probe(), Availability::Found { .. });
+    let all = all().into_iter();
+    all.filter(|store| !NO_CHOICE.contains(&store.name()))
+        .filter(here)
+        .map(|store| store.name().to_string())
+        .collect()
+}
+
 /// Stores that only tests name: they stall, crash or hang.
 fn hidden() -> Vec<Box<dyn Adapter>> {
     let mut stores = calibration::hidden();
@@ -93,4 +113,20 @@ pub(crate) fn find(name: &str) -> Result<Box<dyn Adapter>> {
         None => format!("there are {}", names.join(", ")),
     };
     Err(Error::Usage(format!("no store {name:?}; {hint}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_choice_is_known_and_never_chosen() {
+        let names: Vec<&str> = all().iter().map(|store| store.name()).collect();
+        let choices = choices();
+        for name in NO_CHOICE {
+            assert!(names.contains(&name), "{name}");
+            assert!(!choices.iter().any(|choice| choice == name), "{name}");
+        }
+        assert!(choices.iter().any(|choice| choice == "zdb"));
+    }
 }

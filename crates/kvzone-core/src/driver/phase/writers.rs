@@ -57,6 +57,8 @@ impl Work<'_> {
                 operations: None,
                 span: 1,
                 scans: self.plan.scans,
+                missing: 0,
+                lifetime: None,
             };
             let purpose = mix_two(WRITERS, thread);
             let issue = Issue {

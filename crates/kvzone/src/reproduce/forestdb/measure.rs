@@ -275,6 +275,7 @@ fn sized(point: &Point, asked: Asked<'_>) -> Result<(Keys, u64, u64)> {
         KeyKind::TwoLevel(bytes) => {
             let data = FULL_BYTES * asked.scale;
             let keys = Keys {
+                are_default: false,
                 source: KeySource::Pattern(KeyPattern::TwoLevel),
                 key_bytes: SizeChoice::Fixed(bytes),
                 value_bytes: SizeChoice::Fixed(point.value_bytes),
