@@ -6,6 +6,7 @@
 // Allowed in the modules of `stores` that call C libraries, and nowhere else.
 #![deny(unsafe_code)]
 
+mod advise;
 mod cold;
 mod compare;
 mod counters;
@@ -50,6 +51,9 @@ enum Command {
     /// several depths, buffered and direct; sequential reads and writes;
     /// synced writes
     Device(device::DeviceArguments),
+    /// Say which store suits a workload on this machine: measure those that are
+    /// here, and the best of them again, with the reasons
+    Advise(Box<advise::AdviseArguments>),
     /// Hold two files of --json against each other; exit status 1 if something
     /// became worse
     Compare(compare::CompareArguments),
@@ -71,6 +75,7 @@ fn main() -> ExitCode {
     let done = |()| ExitCode::SUCCESS;
     let result = match Arguments::parse().command {
         Command::Device(arguments) => device::run(&arguments).map_err(Error::from).map(done),
+        Command::Advise(arguments) => advise::run(*arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::List(arguments) => list::run(&arguments).map(done),
         Command::Run(arguments) => run::run(*arguments),

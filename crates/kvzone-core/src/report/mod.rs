@@ -6,6 +6,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`summary`] | a row a store: medians over rounds; ratios and whether they hold |
+//! | [`advice`] | candidates ranked, and what would change the answer |
 //! | [`compare`] | two reports beside each other: better, worse, or nobody knows |
 //! | [`terminal`] | the summary as a table |
 //! | [`html`] | one page without outside links |
@@ -13,6 +14,7 @@
 //! | [`bars`] | stacked bars, as SVG |
 //! | [`text`] | figures as people read them |
 
+pub mod advice;
 pub mod bars;
 pub mod chart;
 pub mod compare;
