@@ -333,6 +333,9 @@ fn change(verdict: Verdict, figure: Figure) -> Change {
     }
 }
 
+/// Something that runs may differ in: its name, and what it is.
+type Side = (&'static str, fn(&Run) -> String);
+
 /// What differs that was not compared by.
 fn conditions(what: &str, before: &[&Run], after: &[&Run], notes: &mut Vec<String>) {
     let (Some(first), Some(second)) = (before.first(), after.first()) else {
@@ -343,7 +346,7 @@ fn conditions(what: &str, before: &[&Run], after: &[&Run], notes: &mut Vec<Strin
         None => "none".to_string(),
     };
     let version = |run: &Run| run.version.clone().unwrap_or_else(|| "unknown".to_string());
-    let sides: [(&str, fn(&Run) -> String); 3] = [
+    let sides: [Side; 3] = [
         ("durability", |run| run.durability.to_string()),
         ("profile", |run| format!("{:?}", run.profile).to_lowercase()),
         ("cache", |run| {

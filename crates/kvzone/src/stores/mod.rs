@@ -81,12 +81,13 @@ const NO_CHOICE: [&str; 5] = [
 
 /// Names of the stores that are here, and that a person may choose.
 pub(crate) fn choices() -> Vec<String> {
-    let here = |store: &Box<dyn Adapter>| matches!(store.probe(), Availability::Found { .. });
-    let all = all().into_iter();
-    all.filter(|store| !NO_CHOICE.contains(&store.name()))
-        .filter(here)
-        .map(|store| store.name().to_string())
-        .collect()
+    let is_choice = |store: &dyn Adapter| {
+        let is_here = matches!(store.probe(), Availability::Found { .. });
+        is_here && !NO_CHOICE.contains(&store.name())
+    };
+    let all = all();
+    let stores = all.iter().filter(|store| is_choice(&***store));
+    stores.map(|store| store.name().to_string()).collect()
 }
 
 /// Stores that only tests name: they stall, crash or hang.
