@@ -86,6 +86,9 @@ pub struct Load {
     /// Operations a second over all threads: an open loop, in which latency
     /// is measured from the intended start. None: as fast as it goes.
     pub rate: Option<f64>,
+    /// In place of a rate: the highest at which a latency is kept is looked for.
+    #[serde(default)]
+    pub latency_target: Option<LatencyTarget>,
     /// Threads that write beside those that issue a mix of reads.
     #[serde(default)]
     pub writers: Option<Writers>,
@@ -126,6 +129,7 @@ impl Default for Load {
             batch: 1,
             batch_least: None,
             rate: None,
+            latency_target: None,
             writers: None,
             mix: None,
             lifetime: None,
@@ -136,6 +140,21 @@ impl Default for Load {
             compressible: 0.5,
         }
     }
+}
+
+/// A latency that so many of a hundred operations must keep, counted from the
+/// moment at which each was due.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LatencyTarget {
+    /// The latency.
+    pub nanoseconds: u64,
+    /// Of a hundred operations, so many; above 0 and below 100.
+    pub percentile: f64,
+    /// Operations a second to begin with.
+    pub first_rate: f64,
+    /// The target is given up when the rate falls below it.
+    pub least_rate: f64,
 }
 
 /// Threads that update loaded keys, chosen uniformly, while others read. They

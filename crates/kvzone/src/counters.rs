@@ -27,6 +27,8 @@ pub(crate) struct Counters {
     pub(crate) write_bytes: Option<u64>,
     /// User and system time of all threads.
     pub(crate) cpu_seconds: f64,
+    /// Resident memory.
+    pub(crate) memory_bytes: Option<u64>,
     /// Most resident memory at once, so far.
     pub(crate) peak_memory_bytes: Option<u64>,
     /// Bytes read and written by everybody, on the disk of the store.
@@ -44,6 +46,7 @@ impl Counters {
             reads: device_reads::of_this_process(),
             write_bytes: field(&io, "write_bytes:"),
             cpu_seconds: time.tv_sec as f64 + time.tv_nsec as f64 / 1e9,
+            memory_bytes: field(&status, "VmRSS:").map(|kibibytes| kibibytes * 1024),
             peak_memory_bytes: field(&status, "VmHWM:").map(|kibibytes| kibibytes * 1024),
             disk: disk.traffic(),
         }
@@ -59,6 +62,7 @@ impl Counters {
             reads: difference(self.reads, earlier.reads),
             write_bytes: difference(self.write_bytes, earlier.write_bytes),
             cpu_seconds: (self.cpu_seconds - earlier.cpu_seconds).max(0.0),
+            memory_bytes: self.memory_bytes,
             peak_memory_bytes: self.peak_memory_bytes,
             disk: disk(|both| both.0).zip(disk(|both| both.1)),
         }

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::time::Instant;
 
 use kvzone_core::adapter::Availability;
 use kvzone_core::driver::{Observer, PhaseResult, open_request, run_job};
@@ -93,6 +94,7 @@ fn work(job: &Job, out: &mut File) -> Result<()> {
         state: Mutex::new(State {
             out: out.try_clone().map_err(|error| pipe_failed("dup", error))?,
             started: Counters::default(),
+            samples: Samples::new(),
             foreground: None,
             dropped: None,
         }),
@@ -121,10 +123,55 @@ struct State {
     out: File,
     /// When the phase began.
     started: Counters,
+    /// Since then, a second each.
+    samples: Samples,
     /// What its operations cost, before the store was waited for.
     foreground: Option<Counters>,
     /// Set before a cold phase.
     dropped: Option<Dropped>,
+}
+
+/// What the process cost in each second of a phase: `samples` in the report, each
+/// with `second` (at its end), `write_bytes`, `read_bytes`, `cpu_seconds` in it,
+/// and `memory_bytes` then.
+struct Samples {
+    began: Instant,
+    second: u64,
+    last: Option<Counters>,
+    taken: Vec<serde_json::Value>,
+}
+
+impl Samples {
+    fn new() -> Samples {
+        Samples {
+            began: Instant::now(),
+            second: 0,
+            last: None,
+            taken: Vec::new(),
+        }
+    }
+
+    /// Takes a sample if another second is over.
+    fn take(&mut self, started: &Counters, disk: &Disk) {
+        let second = self.began.elapsed().as_secs();
+        if second <= self.second {
+            return;
+        }
+        let now = Counters::now(disk);
+        let spent = now.since(self.last.as_ref().unwrap_or(started));
+        // Where the machine held us up, the bytes are those of several seconds.
+        let seconds = (second - self.second) as f64;
+        let rate = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64 / seconds);
+        self.taken.push(json!({
+            "second": second,
+            "write_bytes": rate(spent.write_bytes),
+            "read_bytes": rate(spent.read_bytes),
+            "cpu_seconds": spent.cpu_seconds / seconds,
+            "memory_bytes": now.memory_bytes,
+        }));
+        self.second = second;
+        self.last = Some(now);
+    }
 }
 
 impl Reporter<'_> {
@@ -150,13 +197,17 @@ impl Observer for Reporter<'_> {
         self.with(|state| {
             state.foreground = None;
             state.started = Counters::now(&self.disk);
+            state.samples = Samples::new();
             Ok(())
         })
     }
 
     fn progress(&self, _: Phase, operations: u64) {
         // A parent that went away has no use for it; the kernel ends us.
-        let _ = self.with(|state| send(&mut state.out, &Event::Progress { operations }));
+        let _ = self.with(|state| {
+            state.samples.take(&state.started, &self.disk);
+            send(&mut state.out, &Event::Progress { operations })
+        });
     }
 
     fn work_ended(&self, _: Phase) -> Result<()> {
@@ -171,6 +222,10 @@ impl Observer for Reporter<'_> {
         self.with(|state| {
             let spent = Counters::now(&self.disk).since(&state.started);
             let mut run = self.run_of(result, &spent);
+            let samples = std::mem::take(&mut state.samples.taken);
+            if !samples.is_empty() {
+                run.extra.insert("samples".to_string(), json!(samples));
+            }
             if let Some(foreground) = state.foreground.take() {
                 let cpu = json!(foreground.cpu_seconds);
                 run.extra.insert("foreground_cpu_seconds".to_string(), cpu);

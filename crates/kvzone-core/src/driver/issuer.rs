@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::batch::Batch;
 use super::block::{Block, Operation};
 use super::clock::Clock;
+use super::governor::Governor;
 use super::recorder::Recorder;
 use super::stream::Stream;
 use super::witness::Witness;
@@ -61,6 +62,8 @@ pub struct Issue<'a> {
     pub deadline: u64,
     /// Of the open loop.
     pub schedule: Option<Schedule>,
+    /// Of an open loop whose rate a latency decides.
+    pub governor: Option<&'a Governor>,
     /// Changes a call.
     pub batch: SizeChoice,
     /// Whether changes are gathered between reads.
@@ -166,6 +169,7 @@ impl<'a> Issuer<'a> {
     pub fn run(mut self, clock: Clock) -> Issued {
         self.clock = clock;
         let failure = match (self.issue.schedule, self.issue.batch) {
+            _ if self.issue.governor.is_some() => self.run_governed(),
             _ if self.issue.gathers => self.run_gathering(),
             (None, SizeChoice::Fixed(1)) => self.run_closed(),
             (Some(schedule), SizeChoice::Fixed(1)) => self.run_open(schedule),
@@ -256,6 +260,40 @@ impl<'a> Issuer<'a> {
                 issued += 1;
                 if self.done(end) {
                     self.overdue = self.overdue_at(schedule, issued, end);
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// An open loop whose rate changes: what was due under the old one is
+    /// forgiven.
+    fn run_governed(&mut self) -> Result<()> {
+        let Some(governor) = self.issue.governor else {
+            return Ok(());
+        };
+        let (mut due, mut epoch) = (self.clock.now(), governor.epoch());
+        while self.next_block()? {
+            for at in 0..self.block.operations.len() {
+                let operation = self.block.operations[at];
+                if governor.epoch() != epoch {
+                    epoch = governor.epoch();
+                    due = due.max(self.clock.now());
+                }
+                due += governor.interval();
+                if !self.wait_for(due) {
+                    return Ok(());
+                }
+                let start = self.clock.now();
+                let entries = self.call(&operation)?;
+                let end = self.clock.now();
+                governor.count(end - due);
+                self.recorder
+                    .record(operation.kind, end - due, end, entries);
+                self.recorder.record_native(end - start);
+                self.look(&operation)?;
+                if self.done(end) {
                     return Ok(());
                 }
             }

@@ -36,6 +36,7 @@
 mod batch;
 mod block;
 pub mod clock;
+mod governor;
 mod issuer;
 mod lives;
 mod observer;

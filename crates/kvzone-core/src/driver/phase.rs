@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::clock::Clock;
+use super::governor::Governor;
 use super::issuer::{Issue, Issued, Issuer, Schedule};
 use super::plan::Plan;
 use super::recorder::{Recorder, merge};
@@ -101,7 +102,8 @@ impl Work<'_> {
         let reads = self.mix().iter().any(|(kind, _)| kind.reads());
         let alone =
             self.load.writers.is_none() && (self.load.threads == 1 || self.plan.only_reads());
-        reads && alone && self.operations().is_some() && self.adapter.keeps_data()
+        let whole = self.load.latency_target.is_none();
+        reads && alone && whole && self.operations().is_some() && self.adapter.keeps_data()
     }
 
     fn stream(&self, thread: u64) -> Stream<'_> {
@@ -146,12 +148,15 @@ impl Work<'_> {
     /// What fails after the threads have begun is in the result.
     pub fn run(&self, store: &Arc<dyn OpenStore>, progress: &dyn Fn(u64)) -> Result<PhaseResult> {
         let signals = Signals::default();
+        let target = self.load.latency_target.filter(|_| self.measured());
+        let governor = target.map(|target| Governor::new(target, self.load.threads));
         let counters: Vec<Counter> = (0..self.load.threads).map(|_| Counter::default()).collect();
         let mut issuers = Vec::new();
         for (thread, counter) in counters.iter().enumerate() {
             let thread = thread as u64;
             let issue = Issue {
                 schedule: self.schedule(thread),
+                governor: governor.as_ref(),
                 batch: if self.writes() {
                     self.batch()
                 } else {
@@ -160,7 +165,8 @@ impl Work<'_> {
                 gathers: self.gathers(),
                 ..self.issue(&signals, &counter.0, mix_two(self.phase as u64, thread))
             };
-            let recorder = Recorder::new(&self.kinds(), self.rate().is_some())?;
+            let recorder =
+                Recorder::new(&self.kinds(), self.rate().or(target.map(|_| 0.0)).is_some())?;
             let session = store.clone().session()?;
             let (stream, witness) = (self.stream(thread), self.witness());
             issuers.push(Issuer::new(issue, session, stream, witness, recorder));
@@ -168,8 +174,18 @@ impl Work<'_> {
         let unwatched = Counter::default();
         let writers = self.writers(store, &signals, &unwatched.0)?;
         let sum = || counters.iter().map(|c| c.0.load(Ordering::Relaxed)).sum();
-        let (issued, written) = begin_together(issuers, writers, &signals, &|| progress(sum()));
+        let look = || {
+            progress(sum());
+            if let Some(governor) = &governor {
+                governor.look(&signals.stop);
+            }
+        };
+        let (issued, written) = begin_together(issuers, writers, &signals, &look);
         let mut result = self.result(issued)?;
+        if let Some(governor) = &governor {
+            let found = governor.to_json();
+            result.extra.insert("latency_target".to_string(), found);
+        }
         if let Some(writers) = self.accompanied() {
             writers::add(&mut result, self.adapter.name(), writers, written)?;
         }
@@ -186,6 +202,7 @@ impl Work<'_> {
         Issue {
             deadline: self.deadline(),
             schedule: None,
+            governor: None,
             batch: SizeChoice::Fixed(1),
             gathers: false,
             batch_seed: mix_two(mix_two(self.load.seed, BATCHES), purpose),

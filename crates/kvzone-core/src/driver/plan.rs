@@ -177,6 +177,24 @@ fn check_mix(mix: &[(OperationKind, u32)], load: &Load, workload: &Workload) -> 
     Ok(())
 }
 
+fn check_latency_target(load: &Load) -> Result<()> {
+    let Some(target) = load.latency_target else {
+        return Ok(());
+    };
+    let refused = if load.rate.is_some() || load.batch > 1 {
+        "it looks for the rate by itself, and issues no batches"
+    } else if !(target.percentile > 0.0 && target.percentile < 100.0) {
+        "a percentile lies above 0 and below 100"
+    } else if !(target.least_rate > 0.0 && target.first_rate >= target.least_rate) {
+        "the least rate is above 0, and the first not below it"
+    } else if target.nanoseconds == 0 {
+        "a latency is above 0"
+    } else {
+        return Ok(());
+    };
+    Err(Error::Usage(format!("a latency to keep: {refused}")))
+}
+
 fn check_lifetime(load: &Load, mix: &[(OperationKind, u32)]) -> Result<()> {
     let Some(lifetime) = load.lifetime else {
         return Ok(());
@@ -237,6 +255,7 @@ fn check(load: &Load, workload: &Workload, mix: &[(OperationKind, u32)]) -> Resu
     {
         return refuse(format!("{seconds} seconds: above 0"));
     }
+    check_latency_target(load)?;
     match load.popularity {
         Some(Popularity::Zipfian(exponent)) if !(exponent > 0.0 && exponent <= 10.0) => {
             refuse(format!("zipfian exponent {exponent}: above 0, at most 10"))

@@ -108,6 +108,56 @@ pub fn lines(series: &[Series], across: &str, unit: impl Fn(f64) -> String) -> S
     svg + "</svg>"
 }
 
+/// Curves over named places, values in decades: `places` stand at equal
+/// distances, and a point's first number is its place.
+pub fn curves(series: &[Series], places: &[&str], unit: impl Fn(f64) -> String) -> String {
+    let values = || {
+        series
+            .iter()
+            .flat_map(|one| &one.points)
+            .map(|point| point.1)
+    };
+    let smallest = values()
+        .filter(|&value| value > 0.0)
+        .fold(f64::MAX, f64::min);
+    let steps = decades(smallest, values().fold(0.0, f64::max));
+    let (Some(&from), Some(&to)) = (steps.first(), steps.last()) else {
+        return String::new();
+    };
+    let gaps = places.len().saturating_sub(1).max(1) as f64;
+    let x = |place: f64| LEFT + 30.0 + place / gaps * (WIDTH - LEFT - RIGHT - 60.0);
+    let y = |value: f64| {
+        let share = (value.max(from) / from).ln() / (to / from).ln();
+        LINES_HEIGHT - BOTTOM - share * (LINES_HEIGHT - TOP - BOTTOM)
+    };
+    let mut svg = open(LINES_HEIGHT);
+    for &step in &steps {
+        rule(&mut svg, y(step), &unit(step));
+    }
+    for (place, name) in places.iter().enumerate() {
+        let at = x(place as f64);
+        label(&mut svg, at, LINES_HEIGHT - BOTTOM + 16.0, "middle", name);
+    }
+    for one in series {
+        let colour = one.colour % COLOURS;
+        let drawn = one
+            .points
+            .iter()
+            .map(|&(place, value)| (x(place), y(value)));
+        let path: Vec<String> = drawn.map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let _ = write!(
+            svg,
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"var(--c{colour})\" stroke-width=\"1.6\"/>",
+            path.join(" ")
+        );
+        for &(place, value) in &one.points {
+            let title = format!("{}: {}", one.name, unit(value));
+            dot(&mut svg, x(place), y(value), colour, &title);
+        }
+    }
+    svg + "</svg>"
+}
+
 /// One row of [`dots`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct DotRow {

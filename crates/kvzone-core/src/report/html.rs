@@ -1,8 +1,9 @@
 //! The report as one page: no script, no outside link, nothing to install.
 //!
-//! For each workload: the table of medians, throughput of every round as
-//! points, latency percentiles of every round as points, throughput over time,
-//! how stores compare, and what weakens that. Below, the settings of each
+//! For each workload: the table of medians, how stores compare, what weakens
+//! that, and the charts ([`super::charts`]): throughput, over time with what
+//! went to the device beneath it, latency, amplification, processor time,
+//! memory, debt, recovery. Below, the settings of each
 //! store, each run's outcome, and the machine. Light and dark follow the
 //! reader's system.
 
@@ -10,10 +11,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::record::{Report, Run, Status};
-use crate::report::chart::{COLOURS, DotRow, Series, dots, escape, lines};
+use crate::report::chart::escape;
+use crate::report::charts::{charts, colour};
 use crate::report::summary::{Row, Summary};
 use crate::report::text::{bytes, duration, grouped, or_dash, three_digits};
-use crate::statistics::median;
 
 const STYLE: &str = include_str!("report.css");
 
@@ -59,15 +60,6 @@ pub fn page(title: &str, command: &str, body: &str) -> String {
 }
 
 fn section(report: &Report, summary: &Summary) -> String {
-    let runs: Vec<&Run> = report
-        .runs
-        .iter()
-        .filter(|run| {
-            run.workload == summary.workload
-                && run.phase == summary.phase
-                && run.status == Status::Ok
-        })
-        .collect();
     let mut text = format!("<h2>{}</h2>", escape(&summary.workload));
     let _ = write!(text, "<p>{}</p>", escape(&summary.conditions.text()));
     text += &table(summary);
@@ -78,93 +70,15 @@ fn section(report: &Report, summary: &Summary) -> String {
     for warning in &summary.warnings {
         let _ = write!(text, "<li class=\"warning\">{}</li>", escape(warning));
     }
-    text += "</ul><h3>Throughput, operations a second</h3>";
-    text += &dots(&throughput(summary), false, short);
-    text += "<h3>Throughput over time, operations a second</h3>";
-    text += &legend(summary);
-    text += &lines(&over_time(summary, &runs), "seconds", short);
-    for (name, pick) in PERCENTILES {
-        let _ = write!(text, "<h3>Latency, {name} (logarithmic)</h3>");
-        text += &dots(&latency(summary, &runs, *pick), true, duration);
+    text += "</ul>";
+    for chart in charts(report, summary) {
+        let _ = write!(text, "<h3>{}</h3>", escape(&chart.title));
+        if chart.needs_legend {
+            text += &legend(summary);
+        }
+        text += &chart.svg;
     }
     text
-}
-
-/// Name and field of a percentile.
-type Percentile = (&'static str, fn(&crate::record::LatencySummary) -> u64);
-
-const PERCENTILES: &[Percentile] = &[
-    ("50th percentile", |found| found.p50),
-    ("99th percentile", |found| found.p99),
-    ("99.9th percentile", |found| found.p999),
-];
-
-fn colour(summary: &Summary, store: &str) -> usize {
-    let place = summary.rows.iter().position(|row| row.store == store);
-    place.unwrap_or(0) % COLOURS
-}
-
-fn throughput(summary: &Summary) -> Vec<DotRow> {
-    let row = |row: &Row| DotRow {
-        name: row.store.clone(),
-        colour: colour(summary, &row.store),
-        values: row.all_ops_per_second.clone(),
-        median: row.ops_per_second,
-    };
-    summary.rows.iter().map(row).collect()
-}
-
-fn latency(
-    summary: &Summary,
-    runs: &[&Run],
-    pick: fn(&crate::record::LatencySummary) -> u64,
-) -> Vec<DotRow> {
-    let row = |row: &Row| {
-        let own = runs.iter().filter(|run| run.store == row.store);
-        let found = own.filter_map(|run| run.latency_ns.as_ref());
-        // A clock cannot tell 0 from a nanosecond, and 0 has no logarithm.
-        let values: Vec<f64> = found.map(|found| pick(found).max(1) as f64).collect();
-        DotRow {
-            name: row.store.clone(),
-            colour: colour(summary, &row.store),
-            median: median(&values),
-            values,
-        }
-    };
-    summary.rows.iter().map(row).collect()
-}
-
-fn over_time(summary: &Summary, runs: &[&Run]) -> Vec<Series> {
-    let series = |run: &&Run| Series {
-        name: format!("{}, round {}", run.store, run.repeat + 1),
-        colour: colour(summary, &run.store),
-        points: points(run),
-    };
-    runs.iter().map(series).collect()
-}
-
-/// The rate in each second; the last one, which is not whole, only where it is
-/// the only one: then it is the mean.
-fn points(run: &Run) -> Vec<(f64, f64)> {
-    let whole = run
-        .timeline
-        .iter()
-        .filter(|point| (point.second + 1) as f64 <= run.seconds);
-    let points: Vec<(f64, f64)> = whole
-        .map(|point| (point.second as f64 + 0.5, point.operations as f64))
-        .collect();
-    if points.is_empty() {
-        return vec![(run.seconds / 2.0, run.ops_per_second)];
-    }
-    points
-}
-
-fn short(value: f64) -> String {
-    match value {
-        v if v >= 1e6 => format!("{} M", three_digits(v / 1e6)),
-        v if v >= 1e4 => format!("{} k", three_digits(v / 1e3)),
-        v => grouped(v),
-    }
 }
 
 fn legend(summary: &Summary) -> String {
@@ -283,7 +197,6 @@ fn outcomes(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::TimelinePoint;
     use crate::report::summary::summarize;
     use crate::report::summary::tests::{report, run};
 
@@ -314,9 +227,10 @@ mod tests {
     fn every_round_is_a_point_in_every_chart_of_points() {
         let runs = (0..5).flat_map(|n| [run("a", n, 10.0 + f64::from(n)), run("b", n, 30.0)]);
         let page = page(runs.collect());
-        // Throughput and three percentiles, and the timeline, in which runs
-        // of a second have a single point each.
-        assert_eq!(page.matches("<circle").count(), 10 * 5);
+        // Throughput, write amplification, processor time and memory, and the
+        // timeline, in which runs of a second have a single point each; the
+        // percentiles of the two stores have five each.
+        assert_eq!(page.matches("<circle").count(), 10 * 5 + 2 * 5);
     }
 
     #[test]
@@ -327,21 +241,5 @@ mod tests {
         let page = page(vec![run("a", 0, 1.0), broken]);
         let told = "b, fill-random round 2, load: crashed: SIGSEGV &lt;at&gt; &amp;";
         assert!(page.contains(told), "{page}");
-    }
-
-    #[test]
-    fn the_last_second_that_is_not_whole_is_no_drop_of_throughput() {
-        let mut long = run("a", 0, 100.0);
-        long.seconds = 2.3;
-        long.timeline = [(0, 100), (1, 110), (2, 30)]
-            .map(|(second, operations)| TimelinePoint {
-                second,
-                operations,
-                p99_ns: 1,
-            })
-            .to_vec();
-        assert_eq!(points(&long), [(0.5, 100.0), (1.5, 110.0)]);
-        long.seconds = 0.4;
-        assert_eq!(points(&long), [(0.2, 100.0)]);
     }
 }

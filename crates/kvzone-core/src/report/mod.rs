@@ -11,12 +11,14 @@
 //! | [`terminal`] | the summary as a table |
 //! | [`html`] | one page without outside links |
 //! | [`chart`] | its charts, as SVG |
+//! | [`charts`] | which charts a workload has |
 //! | [`bars`] | stacked bars, as SVG |
 //! | [`text`] | figures as people read them |
 
 pub mod advice;
 pub mod bars;
 pub mod chart;
+pub mod charts;
 pub mod compare;
 pub mod html;
 pub mod summary;

@@ -127,6 +127,10 @@ pub struct Row {
     pub ops_per_second: Option<f64>,
     /// Each round's, in the order of rounds.
     pub all_ops_per_second: Vec<f64>,
+    /// The highest rate at which a latency was kept, where that was looked for.
+    pub rate_kept: Option<f64>,
+    /// Operations in each whole second of its fastest round.
+    pub over_time: Vec<f64>,
     /// Latency in nanoseconds.
     pub p50: Option<f64>,
     /// The same.
@@ -257,6 +261,8 @@ fn row(store: &str, phase: Phase, runs: &[&Run]) -> Option<Row> {
         failure,
         ops_per_second: middle(&|run| Some(run.ops_per_second)),
         all_ops_per_second: good.iter().map(|run| run.ops_per_second).collect(),
+        rate_kept: middle(&|run| run.extra.get("latency_target")?["rate_kept"].as_f64()),
+        over_time: over_time(&good),
         p50: latency(|found| found.p50),
         p99: latency(|found| found.p99),
         p999: latency(|found| found.p999).filter(|_| tail_known),
@@ -270,6 +276,19 @@ fn row(store: &str, phase: Phase, runs: &[&Run]) -> Option<Row> {
         settle_seconds: middle(&|run| run.extra.get("settle_seconds")?.as_f64()),
         unranked: None,
     })
+}
+
+fn over_time(runs: &[&Run]) -> Vec<f64> {
+    let rate = |run: &&&Run| run.ops_per_second;
+    let fastest = runs
+        .iter()
+        .max_by(|left, right| rate(left).total_cmp(&rate(right)));
+    let Some(run) = fastest else {
+        return Vec::new();
+    };
+    let whole = |second: u64| (second + 1) as f64 <= run.seconds;
+    let points = run.timeline.iter().filter(|point| whole(point.second));
+    points.map(|point| point.operations as f64).collect()
 }
 
 /// The runs of the measured phase that ended well, by round.
@@ -415,6 +434,16 @@ fn warnings(rows: &[Row], lines: &[Line], runs: &[&Run], phase: Phase) -> Vec<St
             ));
         }
     }
+    for run in runs {
+        let target = run.extra.get("latency_target");
+        if target.is_some_and(|target| target["unreachable"] == true) {
+            found.push(format!(
+                "{}: the latency cannot be kept, not even at the least rate",
+                run.store
+            ));
+        }
+    }
+    found.dedup();
     if let Some(sentence) = different_answers(runs, phase) {
         found.push(sentence);
     }

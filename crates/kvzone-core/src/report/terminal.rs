@@ -13,6 +13,7 @@ type Column = (&'static str, fn(&Row) -> String);
 const COLUMNS: &[Column] = &[
     ("store", |row| row.store.clone()),
     ("ops/s", |row| or_dash(row.ops_per_second, grouped)),
+    ("rate kept", |row| or_dash(row.rate_kept, grouped)),
     ("p50", |row| or_dash(row.p50, duration)),
     ("p99", |row| or_dash(row.p99, duration)),
     ("p99.9", |row| or_dash(row.p999, duration)),
@@ -28,6 +29,7 @@ const COLUMNS: &[Column] = &[
     ("reads/get", |row| {
         or_dash(row.device_reads_per_lookup, three_digits)
     }),
+    ("over time", |row| sparkline(&row.over_time)),
     ("space", |row| or_dash(row.space_bytes, bytes)),
     ("peak memory", |row| or_dash(row.peak_memory_bytes, bytes)),
     ("debt", |row| {
@@ -35,13 +37,41 @@ const COLUMNS: &[Column] = &[
     }),
 ];
 
+/// Columns that are left out where no store has anything in them.
+const SOMETIMES: [&str; 2] = ["over time", "rate kept"];
+
+/// Characters of a sparkline at most.
+const SPARKS: usize = 16;
+
+/// Values over time as bars of one line, from 0 to the largest; nothing of one
+/// value, which has no course.
+pub fn sparkline(values: &[f64]) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let largest = values.iter().copied().fold(0.0, f64::max);
+    if values.len() < 2 || largest <= 0.0 {
+        return String::new();
+    }
+    let count = values.len().min(SPARKS);
+    let bar = |place: usize| {
+        let part = &values[place * values.len() / count..(place + 1) * values.len() / count];
+        let mean = part.iter().sum::<f64>() / part.len().max(1) as f64;
+        BARS[((mean / largest * 7.0).round() as usize).min(7)]
+    };
+    (0..count).map(bar).collect()
+}
+
 /// The whole summary as text that ends with a new line.
 pub fn render(summary: &Summary) -> String {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_FULL_CONDENSED);
-    table.set_header(COLUMNS.iter().map(|(name, _)| *name));
+    let is_shown = |(name, fill): &&Column| {
+        let empty = |row: &Row| matches!(fill(row).as_str(), "" | "-");
+        !SOMETIMES.contains(name) || !summary.rows.iter().all(empty)
+    };
+    let columns: Vec<&Column> = COLUMNS.iter().filter(is_shown).collect();
+    table.set_header(columns.iter().map(|(name, _)| *name));
     for row in &summary.rows {
-        table.add_row(COLUMNS.iter().map(|(_, fill)| fill(row)));
+        table.add_row(columns.iter().map(|(_, fill)| fill(row)));
     }
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
@@ -88,6 +118,14 @@ mod tests {
     use super::*;
     use crate::report::summary::summarize;
     use crate::report::summary::tests::{report, run};
+
+    #[test]
+    fn sparklines_show_the_course_from_zero_on() {
+        assert_eq!(sparkline(&[0.0, 5.0, 10.0]), "▁▅█");
+        assert_eq!(sparkline(&[7.0]), "");
+        assert_eq!(sparkline(&[0.0, 0.0]), "");
+        assert_eq!(sparkline(&[1.0; 100]).chars().count(), SPARKS);
+    }
 
     #[test]
     fn the_table_has_every_store_its_figures_and_what_they_hold_for() {

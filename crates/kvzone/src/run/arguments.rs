@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use kvzone_core::adapter::{DurabilityName, Profile};
 use kvzone_core::error::{Error, Result};
-use kvzone_core::job::{KeySource, Load, Popularity, SizeChoice, Until, Writers};
+use kvzone_core::job::{KeySource, LatencyTarget, Load, Popularity, SizeChoice, Until, Writers};
 use kvzone_core::key_patterns::KeyPattern;
 use kvzone_core::names::nearest;
 use kvzone_core::workload::{MIXED, Sizes, find};
@@ -19,12 +19,15 @@ use kvzone_core::workload::{MIXED, Sizes, find};
 use super::campaign::{Campaign, Contender};
 use super::job_file;
 use super::parse::{
-    Mix, PatternName, parse_batch, parse_bytes, parse_count, parse_mix, parse_pattern,
-    parse_popularity, parse_positive, parse_share, parse_sizes,
+    Mix, PatternName, parse_batch, parse_bytes, parse_count, parse_latency, parse_mix,
+    parse_pattern, parse_popularity, parse_positive, parse_share, parse_sizes,
 };
 use crate::datasets::{self, Keys};
 use crate::stores;
 use crate::supervisor::Patience;
+
+/// Operations a second with which a latency to keep begins.
+const FIRST_RATE: f64 = 1_000.0;
 
 /// In place of names: every store that is here.
 const ALL: &str = "all";
@@ -104,6 +107,13 @@ pub(crate) struct RunArguments {
     /// the intended start [default: as fast as it goes]
     #[arg(long, value_name = "OPS", value_parser = parse_positive)]
     rate: Option<f64>,
+    /// Look for the highest rate at which 99 of 100 operations take no longer:
+    /// 500us, 5ms; 99.9:5ms for another share
+    #[arg(long, value_name = "LATENCY", value_parser = parse_latency, conflicts_with = "rate")]
+    keep_latency: Option<(f64, u64)>,
+    /// Give up --keep-latency below so many operations a second
+    #[arg(long, value_name = "OPS", default_value_t = 10.0, value_parser = parse_positive)]
+    least_rate: f64,
     /// Each store's own cache
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_bytes)]
     cache: u64,
@@ -158,6 +168,9 @@ pub(crate) struct RunArguments {
     /// Write every figure of every round as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    /// Write each chart as a file of its own (SVG) into a folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) svg: Option<PathBuf>,
     /// Write a page with charts
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
@@ -263,6 +276,14 @@ impl RunArguments {
                 batch: self.batch.1,
                 batch_least: Some(self.batch.0).filter(|&least| least != self.batch.1),
                 rate: self.rate,
+                latency_target: self
+                    .keep_latency
+                    .map(|(percentile, nanoseconds)| LatencyTarget {
+                        percentile,
+                        nanoseconds,
+                        first_rate: FIRST_RATE.max(self.least_rate),
+                        least_rate: self.least_rate,
+                    }),
                 writers: writers.map(|threads| Writers {
                     threads,
                     rate: self.writer_rate,

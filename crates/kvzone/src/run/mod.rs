@@ -21,6 +21,7 @@ use std::time::Instant;
 use indicatif::{ProgressBar, ProgressStyle};
 use kvzone_core::error::{Error, Result};
 use kvzone_core::record::{Report, Run, Status};
+use kvzone_core::report::charts::charts;
 use kvzone_core::report::summary::{Summary, different_answers, summarize};
 use kvzone_core::report::{html, terminal, text};
 
@@ -58,6 +59,9 @@ pub(crate) fn run(arguments: RunArguments) -> Result<ExitCode> {
         file.write_all(page.as_bytes())
             .map_err(|error| Error::machine("write", path, error))?;
     }
+    if let Some(folder) = &arguments.svg {
+        write_charts(folder, &outcome.report, &summaries)?;
+    }
     let mut text: String = summaries.iter().map(terminal::render).collect();
     for warning in &outcome.warnings {
         text += &format!("Warning: {warning}\n");
@@ -67,6 +71,20 @@ pub(crate) fn run(arguments: RunArguments) -> Result<ExitCode> {
         return Ok(ExitCode::from(STOPPED));
     }
     Ok(exit_code(&outcome.report, &summaries))
+}
+
+/// A file a chart: `WORKLOAD-CHART.svg`.
+fn write_charts(folder: &Path, report: &Report, summaries: &[Summary]) -> Result<()> {
+    std::fs::create_dir_all(folder)
+        .map_err(|error| Error::machine("make folder", folder, error))?;
+    for summary in summaries {
+        for chart in charts(report, summary) {
+            let path = folder.join(format!("{}-{}.svg", summary.workload, chart.slug));
+            std::fs::write(&path, chart.file(summary))
+                .map_err(|error| Error::machine("write", &path, error))?;
+        }
+    }
+    Ok(())
 }
 
 /// A file that will be written at the end.

@@ -145,6 +145,28 @@ pub(crate) fn parse_positive(text: &str) -> Result<f64, String> {
     }
 }
 
+/// `5ms` or `99.9:5ms`: the percentile, and nanoseconds.
+pub(crate) fn parse_latency(text: &str) -> Result<(f64, u64), String> {
+    let (percentile, latency) = text.split_once(':').unwrap_or(("99", text));
+    let units = [
+        ("ns", 1.0),
+        ("us", 1e3),
+        ("µs", 1e3),
+        ("ms", 1e6),
+        ("s", 1e9),
+    ];
+    let found = units.iter().find_map(|(unit, factor)| {
+        let number: f64 = latency.strip_suffix(unit)?.trim().parse().ok()?;
+        (number > 0.0 && number * factor < 1e13).then_some((number * factor) as u64)
+    });
+    match (percentile.parse::<f64>(), found) {
+        (Ok(percentile), Some(latency)) if percentile > 0.0 && percentile < 100.0 => {
+            Ok((percentile, latency))
+        }
+        _ => Err("expected a latency with its unit, such as 500us, 5ms, 99.9:5ms".to_string()),
+    }
+}
+
 pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
@@ -337,6 +359,15 @@ mod tests {
         assert_eq!(parse_popularity("hot-set:0.1:0.9"), Ok(hot));
         for text in ["hot-set:0:1", "hot-set:0.1", "hot-set:2:1", "hot-set:x:y"] {
             assert!(parse_popularity(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn latencies_have_a_unit_and_a_percentile() {
+        assert_eq!(parse_latency("5ms"), Ok((99.0, 5_000_000)));
+        assert_eq!(parse_latency("99.9:500us"), Ok((99.9, 500_000)));
+        for text in ["5", "ms", "-1ms", "100:5ms", "0:5ms", "x:5ms", "nanms"] {
+            assert!(parse_latency(text).is_err(), "{text}");
         }
     }
 
