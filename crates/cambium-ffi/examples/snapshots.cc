@@ -1,6 +1,6 @@
 // Snapshots from C++: handles that free themselves, errors as exceptions.
 //
-//     c++ snapshots.cc $(pkg-config --cflags --libs cambium) -o snapshots && ./snapshots
+//     c++ -std=c++17 snapshots.cc $(pkg-config --cflags --libs cambium) && ./a.out
 
 #include <cambium.h>
 

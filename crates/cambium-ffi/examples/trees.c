@@ -1,6 +1,6 @@
 // The first steps: a store is made, written, read and walked.
 //
-//     cc trees.c $(pkg-config --cflags --libs cambium) -o trees && ./trees
+//     cc trees.c $(pkg-config --cflags --libs cambium) && ./a.out
 
 #include <cambium.h>
 #include <stdio.h>
