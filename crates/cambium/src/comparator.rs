@@ -19,6 +19,21 @@ const MAX_NAME_BYTES: usize = 4096;
 ///
 /// # Errors
 /// `Corruption` for what is no UTF-8, and what the disk says.
+///
+/// ```
+/// use cambium::{Options, comparator};
+/// # fn main() -> cambium::Result<()> {
+/// # let folder = tempfile::tempdir().expect("a folder for the example");
+/// let options = Options::new();
+/// let store = options.create(folder.path(), "forest")?;
+/// let file_system = &*options.environment_used().file_system;
+/// assert_eq!(comparator::stored_name(file_system, folder.path())?, None);
+/// comparator::store_name(file_system, folder.path(), "ignoring case")?;
+/// let name = comparator::stored_name(file_system, folder.path())?;
+/// assert_eq!(name.as_deref(), Some("ignoring case"));
+/// # store.close()
+/// # }
+/// ```
 pub fn stored_name(file_system: &dyn FileSystem, store: &Path) -> Result<Option<String>> {
     let path = store.join(COMPARATOR_NAME);
     if file_system.metadata(&path)?.is_none() {

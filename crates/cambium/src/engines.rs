@@ -108,6 +108,10 @@ impl Engines {
     }
 
     /// The names, for messages: `a, b or c`.
+    ///
+    /// ```
+    /// println!("expected {}", cambium::engines().names());
+    /// ```
     pub fn names(&self) -> String {
         let names: Vec<&str> = self.kinds.iter().map(|kind| kind.name()).collect();
         match names.as_slice() {

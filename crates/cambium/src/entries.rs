@@ -50,12 +50,38 @@ impl Entries {
     ///
     /// # Errors
     /// `Unsupported` in an unordered pass.
+    ///
+    /// ```
+    /// use cambium::{Direction, KeyRange};
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
+    /// # for tree in ["ash", "elm", "oak"] { store.put(tree, "", cambium::Durability::Written)?; }
+    /// let mut back = store.scan(&KeyRange::all(), Direction::Reverse)?;
+    /// back.seek("f")?; // the first at or before it
+    /// assert_eq!(back.next().transpose()?.expect("ash and elm are before it").key, "elm");
+    /// # store.close()
+    /// # }
+    /// ```
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         self.cursor.seek(key.as_ref())
     }
 
     /// The key of the next entry alone, where the engine can without reading its
     /// value.
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
+    /// # store.put("oak", "Quercus", cambium::Durability::Written)?;
+    /// let mut entries = store.iterate()?;
+    /// while let Some(key) = entries.next_key() {
+    ///     println!("{:?}", key?);
+    /// }
+    /// # store.close()
+    /// # }
+    /// ```
     pub fn next_key(&mut self) -> Option<Result<Value>> {
         if self.failed {
             return None;

@@ -41,7 +41,7 @@ impl Snapshot {
         }
     }
 
-    /// The last write it sees.
+    /// The last write it sees: of two snapshots, the greater one is the later one.
     pub fn sequence(&self) -> SequenceNumber {
         self.snapshot.sequence()
     }
@@ -56,7 +56,22 @@ impl Snapshot {
         self.snapshot.multi_get(keys)
     }
 
-    /// Entries of a range in key order, where the engine keeps one.
+    /// Entries of a range in key order, where the engine keeps one. Errors as of
+    /// [`Store::scan`](crate::Store::scan).
+    ///
+    /// ```
+    /// use cambium::{Direction, KeyRange};
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
+    /// # for tree in ["ash", "elm", "oak"] { store.put(tree, "", cambium::Durability::Written)?; }
+    /// let then = store.snapshot()?;
+    /// store.delete("ash", cambium::Durability::Written)?;
+    /// let before_f = KeyRange::between(b"a", b"f");
+    /// assert_eq!(then.scan(&before_f, Direction::Forward)?.count(), 2);
+    /// # store.close()
+    /// # }
+    /// ```
     pub fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Entries> {
         let cursor = self.snapshot.scan(range, direction)?;
         Ok(Entries::new(cursor, &self.store))

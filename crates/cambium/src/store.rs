@@ -341,6 +341,17 @@ impl Store {
     }
 
     /// The state now, for as long as the answer is held; see [`Snapshot`].
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
+    /// let before = store.snapshot()?;
+    /// store.put("oak", "Quercus", cambium::Durability::Written)?;
+    /// assert_eq!(before.get("oak")?, None);
+    /// # store.close()
+    /// # }
+    /// ```
     pub fn snapshot(&self) -> Result<Snapshot> {
         Ok(Snapshot::new(self.open.engine.snapshot()?, &self.open))
     }
