@@ -310,6 +310,15 @@ pub trait File: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
+    /// Up to `length` bytes at `offset` in memory of their own, fewer only at the
+    /// file's end. Where it can, it spares zeroing them first.
+    fn read_vec_at(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        let count = self.read_at(&mut bytes, offset)?;
+        bytes.truncate(count);
+        Ok(bytes)
+    }
+
     /// Reads exactly `buffer.len()` bytes; a file that ends before is damage.
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
         let count = self.read_at(buffer, offset)?;

@@ -47,6 +47,25 @@ fn what_was_written_is_read_and_reads_are_short_only_at_the_end() {
 }
 
 #[test]
+fn memory_of_its_own_holds_what_was_read_and_no_more() {
+    let folder = folder();
+    let content: Vec<u8> = (0..10_000u32).map(|place| (place % 251) as u8).collect();
+    let file = written(&folder.path().join("a"), &content);
+    for (offset, length) in [
+        (0, 10_000),
+        (1, 1),
+        (17, 4_097),
+        (9_990, 64),
+        (10_000, 9),
+        (5, 0),
+    ] {
+        let end = content.len().min(offset + length);
+        let read = file.read_vec_at(offset as u64, length).unwrap();
+        assert_eq!(read, content[offset..end], "{length} bytes at {offset}");
+    }
+}
+
+#[test]
 fn vectored_writes_of_more_buffers_than_one_call_takes_land_in_order() {
     let folder = folder();
     let file = FS

@@ -11,7 +11,9 @@
 //!              mostly                         is ahead was handed out
 //! ```
 //!
-//! A walk begins with groups of 1, 1, 2, 4 values, each begun when it is needed.
+//! A walk begins with groups of 1, 1, 2, 4 values, each begun when it is needed, and
+//! read in the caller's thread where that takes few reads: somebody waits for it.
+//! Values that lie right behind the last of a group come along with it.
 //! Once access is sequential the next ones are begun ahead, no more than half of
 //! what was walked, up to the option `read_ahead`: a short walk reads little in
 //! vain. Values that lie close together, as garbage collection puts them, are
@@ -46,6 +48,10 @@ const LARGEST_AHEAD_BYTES: u64 = 4 << 20;
 const SEQUENTIAL_ENTRIES: usize = 64;
 /// Where values lie together, so many times `read_ahead` of them are ahead.
 const MOST_DENSITY: usize = 8;
+/// So few reads are made in the caller's thread, where they bring many values.
+const MOST_READS_HERE: usize = 3;
+/// Values a read from which they are many.
+const DENSE: usize = 4;
 /// How often the caller is let go on before waiting reads are handed to the queue.
 const LOOK_EVERY: usize = 4;
 
@@ -206,11 +212,18 @@ impl Ahead {
         }
         self.entries += group.entries.len();
         self.bytes += group.bytes;
-        let alone = self.groups.is_empty() && group.wanted.len() == 1;
-        let places = group.read_here(core, alone);
+        let places = group.read_buffered(core);
         group.spans = spans_of(&group.wanted, places);
         if !group.spans.is_empty() {
             self.density = group.wanted.len() / group.spans.len();
+        }
+        let few = match group.spans.len() {
+            0 | 1 => true,
+            more => more <= MOST_READS_HERE && self.density >= DENSE,
+        };
+        // Somebody waits for the first of them: a queue would be a detour.
+        if self.groups.is_empty() && few {
+            group.read_here(core);
         }
         let requests = group.requests();
         self.groups.push_back(group);
@@ -325,13 +338,13 @@ impl Ahead {
 }
 
 impl Group {
-    /// Reads at once what is still in the log's buffer, or the only value if
-    /// nobody is to go on meanwhile; answers the places of all others.
-    fn read_here(&mut self, core: &Core, alone: bool) -> Vec<usize> {
+    /// Reads at once what is still in the log's buffer; answers the places of all
+    /// others.
+    fn read_buffered(&mut self, core: &Core) -> Vec<usize> {
         let mut places = Vec::new();
         for (place, want) in self.wanted.iter().enumerate() {
             let value = match core.segment_in(&self.segments, want.pointer) {
-                Ok(segment) if alone || want.pointer.offset >= segment.log.written_end() => {
+                Ok(segment) if want.pointer.offset >= segment.log.written_end() => {
                     let (pointer, key) = (want.pointer, &want.full_key);
                     let read = core.read_one(segment, pointer, key, want.sequence);
                     Some(read.and_then(|value| value.ok_or(Error::Closed)))
@@ -345,6 +358,20 @@ impl Group {
             self.values.push(value);
         }
         places
+    }
+
+    /// Reads all others in the caller's thread.
+    fn read_here(&mut self, core: &Core) {
+        let spans = std::mem::take(&mut self.spans);
+        let reads = &core.counters.value_reads;
+        reads.fetch_add(spans.len() as u64, Ordering::Relaxed);
+        for span in &spans {
+            if let Some(segment) = self.segments.get(&span.segment) {
+                span.read_here(segment, &self.wanted, |place, value| {
+                    self.values[place] = Some(value);
+                });
+            }
+        }
     }
 
     fn requests(&self) -> Result<Vec<ReadRequest>> {

@@ -298,7 +298,7 @@ impl Core {
                     value_bytes: value.len() as u32,
                 };
                 batch.push(LiveValue {
-                    full_key: payload,
+                    full_key: Value::from(payload),
                     value,
                     sequence: record.header.sequence.0,
                     pointer,

@@ -11,10 +11,14 @@ use cambium_api::{Cursor, Direction, Entry, KeyRange, ResumeToken};
 use cambium_base::{Error, Result, Value};
 
 use crate::ahead::{Ahead, Candidate, ValuePlace};
-use crate::format::{PREFIX_BYTES, Stored, full_key, namespace_end};
+use crate::format::{PREFIX_BYTES, Stored, ValuePointer, full_key, namespace_end};
 use crate::options::ENGINE;
 use crate::pin::Pin;
-use crate::read::Wanted;
+use crate::read::{LARGEST_GAP, Wanted};
+
+/// Values that lie one behind the other come along with one that is read, up to so
+/// many bytes: a device gives them in the same time.
+const ALONG_BYTES: u64 = 8 << 10;
 
 /// Walks the entries of a namespace at a pinned moment.
 #[derive(Debug)]
@@ -121,13 +125,14 @@ impl EntryCursor {
         let Some(entry) = tree.entry() else {
             return Ok(None);
         };
-        let key = Value::copy_of(entry.key.get(PREFIX_BYTES..).unwrap_or_default());
+        let full_key = Value::copy_of(entry.key);
+        let key = full_key.slice(PREFIX_BYTES.min(full_key.len())..full_key.len());
         let place = match Stored::decode(entry.value) {
             Some(Stored::Inline(value)) => ValuePlace::Inline(Value::copy_of(value)),
             Some(Stored::Pointer(pointer)) => ValuePlace::Log(Wanted {
                 pointer,
                 sequence: entry.sequence,
-                full_key: entry.key.to_vec(),
+                full_key,
             }),
             None => return Err(self.pin.core.strange_entry()),
         };
@@ -138,6 +143,29 @@ impl EntryCursor {
         Ok(Some(Candidate { key, place }))
     }
 
+    /// True if the next entry's value lies right beside this one's, the way that
+    /// the cursor goes.
+    fn is_next_beside(&self, last: Option<&Candidate>) -> bool {
+        let Some(ValuePlace::Log(last)) = last.map(|last| &last.place) else {
+            return false;
+        };
+        let Some(entry) = self.tree.as_ref().and_then(cambium_lsm::Cursor::entry) else {
+            return false;
+        };
+        let Some(Stored::Pointer(next)) = Stored::decode(entry.value) else {
+            return false;
+        };
+        let bytes = |pointer: ValuePointer, key: &[u8]| pointer.record_bytes(key.len());
+        let (from, to) = match self.direction {
+            Direction::Forward => {
+                let end = last.pointer.offset + bytes(last.pointer, &last.full_key);
+                (end, next.offset)
+            }
+            Direction::Reverse => (next.offset + bytes(next, entry.key), last.pointer.offset),
+        };
+        next.segment == last.pointer.segment && from <= to && to - from <= LARGEST_GAP
+    }
+
     /// Begins the reads of the next values, if it is time to.
     fn read_ahead(&mut self) -> Result<()> {
         let wants = self.ahead.wants(&self.pin.core);
@@ -146,7 +174,9 @@ impl EntryCursor {
         }
         let mut candidates = Vec::with_capacity(wants);
         let mut bytes = 0;
-        while candidates.len() < wants && !self.ahead.is_full(bytes) {
+        while (candidates.len() < wants && !self.ahead.is_full(bytes))
+            || (bytes < ALONG_BYTES && self.is_next_beside(candidates.last()))
+        {
             match self.next_candidate() {
                 Ok(Some(candidate)) => {
                     if let ValuePlace::Log(wanted) = &candidate.place {

@@ -25,7 +25,7 @@ pub(crate) const WRITE_BYTES: usize = 1 << 20;
 /// A value that the tree points to.
 #[derive(Debug)]
 pub(crate) struct LiveValue {
-    pub full_key: Vec<u8>,
+    pub full_key: Value,
     pub value: Value,
     pub sequence: u64,
     pub pointer: ValuePointer,
@@ -48,7 +48,7 @@ impl Core {
         work: &mut Work,
     ) -> Result<()> {
         let started = self.environment.clock.monotonic();
-        window.sort_unstable_by(|one, other| one.full_key.cmp(&other.full_key));
+        window.sort_unstable_by(|one, other| Ord::cmp(&*one.full_key, &*other.full_key));
         work.sort += self.since(started);
         if self.has_bug(SeededBug::CollectionReinserts) {
             return self.reinsert(&window);

@@ -207,6 +207,10 @@ impl File for SegmentFile {
         self.with(|file| file.read_at(buffer, offset))
     }
 
+    fn read_vec_at(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
+        self.with(|file| file.read_vec_at(offset, length))
+    }
+
     fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
         self.with(|file| file.write_at(buffer, offset))
     }

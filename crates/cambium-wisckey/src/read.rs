@@ -13,7 +13,7 @@
 use std::sync::atomic::Ordering;
 
 use cambium_base::{Error, Result, Value};
-use cambium_io::{AlignedBuffer, ReadRequest};
+use cambium_io::{AlignedBuffer, File, ReadRequest};
 use cambium_lsm::Lookup;
 
 use crate::core::Core;
@@ -25,7 +25,7 @@ use crate::segment::{Segment, Segments};
 pub(crate) struct Wanted {
     pub pointer: ValuePointer,
     pub sequence: u64,
-    pub full_key: Vec<u8>,
+    pub full_key: Value,
 }
 
 /// What the tree says of a key.
@@ -41,6 +41,9 @@ enum Found {
 pub(crate) const LARGEST_GAP: u64 = 4 << 10;
 /// Most bytes of a read of several values.
 const LARGEST_SPAN: u64 = 256 << 10;
+
+/// A value keeps no more alive than this besides itself.
+const LARGEST_SHARED: usize = 64 << 10;
 
 /// A range of a segment that is read at once.
 #[derive(Debug)]
@@ -71,7 +74,43 @@ impl Span {
         let (offset, _) = alignment.around(self.start, self.end);
         let start = (want.pointer.offset - offset) as usize;
         let bytes = bytes.get(start..).unwrap_or_default();
-        segment.parse_value(want.pointer, &want.full_key, want.sequence, bytes)
+        let (pointer, sequence) = (want.pointer, want.sequence);
+        let within = segment.value_within(pointer, &want.full_key, sequence, bytes)?;
+        Ok(Value::copy_of(&bytes[within]))
+    }
+
+    /// Reads it in the caller's thread. Values of small spans share what was read;
+    /// those of larger ones do not keep the whole of it.
+    pub fn read_here(
+        &self,
+        segment: &Segment,
+        wanted: &[Wanted],
+        mut take: impl FnMut(usize, Result<Value>),
+    ) {
+        let length = (self.end - self.start) as usize;
+        let read = match segment.file.read_vec_at(self.start, length) {
+            Ok(bytes) => Value::from(bytes),
+            Err(error) => {
+                return self
+                    .members
+                    .iter()
+                    .for_each(|&place| take(place, Err(error.clone())));
+            }
+        };
+        for &place in &self.members {
+            let want = &wanted[place];
+            let start = (want.pointer.offset - self.start) as usize;
+            let bytes = read.get(start..).unwrap_or_default();
+            let (pointer, sequence) = (want.pointer, want.sequence);
+            let within = segment.value_within(pointer, &want.full_key, sequence, bytes);
+            take(
+                place,
+                within.map(|within| match length <= LARGEST_SHARED {
+                    true => read.slice(start + within.start..start + within.end),
+                    false => Value::copy_of(&bytes[within]),
+                }),
+            );
+        }
     }
 }
 
@@ -206,7 +245,7 @@ impl Core {
                     wanted.push(Wanted {
                         pointer,
                         sequence,
-                        full_key: full_keys[place].clone(),
+                        full_key: Value::copy_of(&full_keys[place]),
                     });
                 }
             }

@@ -1,6 +1,7 @@
 //! A segment of the value log: one file of records.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cambium_base::{Error, FileIdentity, FileNumber, Result, StoreId, Value};
 use cambium_io::{File, FileSystem, OpenOptions};
 use cambium_storage::file_header::{FileHeader, HEADER_BYTES};
-use cambium_storage::log::{LogFile, Parsed, Record};
+use cambium_storage::log::LogFile;
+use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader};
 
 use crate::format::{self, FORMAT_VERSION, MAGIC, SegmentKind, ValuePointer, kind};
 use crate::open_files::{OpenFiles, SegmentFile};
@@ -220,41 +222,47 @@ impl Segment {
     ) -> Result<Value> {
         let bytes = pointer.record_bytes(full_key.len());
         let record = self.log.read(pointer.offset, bytes as usize)?;
-        self.value_of(pointer, full_key, sequence, record)
+        self.check_record(
+            pointer,
+            full_key,
+            sequence,
+            (&record.header, &record.payload),
+        )?;
+        let whole = record.payload.len();
+        Ok(record.payload.slice(full_key.len()..whole))
     }
 
-    /// The same in bytes that a batched read brought from the pointer's offset.
-    pub fn parse_value(
+    /// Where the value lies in bytes that were read from the pointer's offset on.
+    pub fn value_within(
         &self,
         pointer: ValuePointer,
         full_key: &[u8],
         sequence: u64,
         bytes: &[u8],
-    ) -> Result<Value> {
-        match self.log.parse(pointer.offset, bytes)? {
-            Parsed::Complete(record) => self.value_of(pointer, full_key, sequence, record),
-            Parsed::NeedsBytes(..) => {
-                Err(self.damage(pointer.offset, "a value runs past its bounds"))
-            }
-        }
+    ) -> Result<Range<usize>> {
+        let Some((header, payload)) = self.log.parse_borrowed(pointer.offset, bytes)? else {
+            return Err(self.damage(pointer.offset, "a value runs past its bounds"));
+        };
+        self.check_record(pointer, full_key, sequence, (&header, payload))?;
+        let start = RECORD_HEADER_BYTES + full_key.len();
+        Ok(start..start + pointer.value_bytes as usize)
     }
 
-    fn value_of(
+    /// The record is of the key and the write that the tree says.
+    fn check_record(
         &self,
         pointer: ValuePointer,
         full_key: &[u8],
         sequence: u64,
-        record: Record,
-    ) -> Result<Value> {
-        let header = &record.header;
+        (header, payload): (&RecordHeader, &[u8]),
+    ) -> Result<()> {
         let fits = header.kind == kind::PUT
             && header.auxiliary as usize == full_key.len()
             && header.sequence.0 == sequence
-            && record.payload.starts_with(full_key)
-            && record.payload.len() - full_key.len() == pointer.value_bytes as usize;
+            && payload.starts_with(full_key)
+            && payload.len() - full_key.len() == pointer.value_bytes as usize;
         if fits {
-            let whole = record.payload.len();
-            return Ok(record.payload.slice(full_key.len()..whole));
+            return Ok(());
         }
         Err(self.damage(
             pointer.offset,

@@ -19,7 +19,7 @@
 
 use std::sync::Arc;
 
-use cambium_base::Result;
+use cambium_base::{Result, Value};
 use cambium_lsm::Moment;
 
 use crate::collect::{WINDOW_BYTES, Work};
@@ -120,7 +120,7 @@ impl Core {
                     window.wanted.push(Wanted {
                         pointer,
                         sequence: entry.sequence,
-                        full_key: entry.key.to_vec(),
+                        full_key: Value::copy_of(entry.key),
                     });
                 }
                 Some(_) => {}

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use cambium_base::{Error, Result};
+use rustix::buffer::spare_capacity;
 use rustix::fs::{FallocateFlags, FileType, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
 
@@ -115,6 +116,22 @@ impl File for RealFile {
             }
         }
         Ok(done)
+    }
+
+    fn read_vec_at(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(length);
+        while bytes.len() < length {
+            let position = offset + bytes.len() as u64;
+            match rustix::io::pread(&self.descriptor, spare_capacity(&mut bytes), position) {
+                Ok(0) => break,
+                Ok(count) if count % self.alignment.offset != 0 => break,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(self.failed("read", errno)),
+            }
+        }
+        // The allocator may have given more room than was asked for.
+        bytes.truncate(length);
+        Ok(bytes)
     }
 
     fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
