@@ -33,11 +33,13 @@ pub enum SeededBug {
     SegmentRemovedEarly,
     /// A hole takes the blocks that it shares with its neighbours.
     HoleTooWide,
+    /// Holes are made where a cursor or snapshot from before may be led to.
+    HoleUnderPin,
 }
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 12] = [
+    pub const ALL: [(SeededBug, &'static str); 13] = [
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
         (SeededBug::CommitUnsynced, "commit_unsynced"),
@@ -50,6 +52,7 @@ impl SeededBug {
         (SeededBug::MovedUnsynced, "moved_unsynced"),
         (SeededBug::SegmentRemovedEarly, "segment_removed_early"),
         (SeededBug::HoleTooWide, "hole_too_wide"),
+        (SeededBug::HoleUnderPin, "hole_under_pin"),
     ];
 }
 
