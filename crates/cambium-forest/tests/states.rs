@@ -416,6 +416,37 @@ fn a_repair_brings_back_everything_but_what_is_damaged() {
     assert_eq!(found, expected);
 }
 
+#[test]
+fn a_repair_that_finds_no_room_leaves_everything_as_it_was() {
+    let disk = SimulatedDisk::new(5);
+    let environment = Environment::simulated(&disk, 5);
+    let store = create(&environment);
+    for number in 0..400 {
+        put(&*store, &format!("{number:03}"), &"value".repeat(50));
+    }
+    store.create_named_snapshot("kept").unwrap();
+    store.close().unwrap();
+    let file = Path::new("/store/000001.forest");
+    let bytes = disk.contents(file).unwrap();
+    let mut places = bytes.windows(10).enumerate();
+    let within_a_value = places.rfind(|(_, bytes)| *bytes == b"valuevalue").unwrap();
+    disk.flip_bit(file, within_a_value.0 as u64, 3);
+    let before = disk.files();
+    let check = |disk| Forest.check(&Environment::simulated(disk, 1), Path::new(PATH), &());
+    assert!(!check(&disk).unwrap().is_sound());
+    for room in [0, 3_000, 60_000] {
+        disk.set_capacity(Some(disk.used_bytes() + room));
+        let repaired = Forest.repair(&environment, Path::new(PATH), &());
+        assert!(repaired.unwrap_err().is_no_space(), "room for {room} bytes");
+        assert_eq!(disk.files(), before, "room for {room} bytes");
+        assert!(!check(&disk).unwrap().is_sound());
+    }
+    disk.set_capacity(None);
+    let repaired = Forest.repair(&environment, Path::new(PATH), &()).unwrap();
+    assert!(!repaired.is_sound(), "a document is lost");
+    assert!(check(&disk).unwrap().is_sound());
+}
+
 /// At most one entry, or what hides it, may be lost; nothing may be made up.
 fn repaired_is_nearly(
     disk: &SimulatedDisk,

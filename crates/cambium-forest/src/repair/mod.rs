@@ -290,7 +290,7 @@ impl Repair<'_> {
     /// Writes what was brought back into a new file, and lets the old ones go.
     fn write(
         &mut self,
-        (salvaged, sorter): (&Salvaged, Sorter),
+        salvaged: (&Salvaged, Sorter),
         superblock: Option<(Superblock, Root)>,
         progress: &dyn ProgressSink,
     ) -> Result<()> {
@@ -303,6 +303,35 @@ impl Repair<'_> {
             .unwrap_or(0);
         let next = superblock.as_ref().map_or(0, |(_, root)| root.next_file);
         let number = FileNumber(next.max(highest + 1));
+        let written = self.write_file(number, salvaged, superblock, progress);
+        written.inspect_err(|_| self.remove_unless_named(number))?;
+        self.put_away(&others)
+    }
+
+    /// Lets go what was written of a file that could not be finished: its space may
+    /// be what was missing.
+    fn remove_unless_named(&self, number: FileNumber) {
+        let file_system = &self.environment.file_system;
+        let folder = &self.home.folder;
+        let read = superblock::read(&**file_system, folder, &self.home.store, FORMAT_VERSION);
+        let root = read.map(|content| Root::decode(&content.payload));
+        let may_be_named = match root {
+            Ok(Some(root)) => root.file.number == number && root.header != 0,
+            Ok(None) | Err(_) => true,
+        };
+        if !may_be_named {
+            // If it stays, the next open removes it.
+            _ = file_system.remove(&format::database_path(folder, number));
+        }
+    }
+
+    fn write_file(
+        &mut self,
+        number: FileNumber,
+        (salvaged, sorter): (&Salvaged, Sorter),
+        superblock: Option<(Superblock, Root)>,
+        progress: &dyn ProgressSink,
+    ) -> Result<()> {
         let file = FileRef {
             number,
             salt: self.environment.randomness.next_u64(),
@@ -355,8 +384,7 @@ impl Repair<'_> {
             None,
         );
         let namespaces = self.copy(&core, (salvaged, sorter), (sequence, session), progress)?;
-        publish(&core, namespaces, sequence)?;
-        self.put_away(&others)
+        publish(&core, namespaces, sequence)
     }
 
     /// Lets the old files go, or keeps them under another name if anything of
