@@ -37,6 +37,7 @@ fn every_store_is_found_with_a_version_or_missing_with_a_remedy() {
         "tokyocabinet",
         "lmdb",
         "sqlite",
+        "fjall",
     ] {
         assert!(names.contains(&name), "{name} is listed");
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::record::{LatencySummary, Phase, Report, Run, Status};
 use crate::report::chart::{COLOURS, DotRow, Series, curves, dots, lines};
 use crate::report::summary::{Row, Summary};
-use crate::report::text::{bytes, duration, grouped, three_digits};
+use crate::report::text::{duration, grouped, three_digits};
 use crate::statistics::median;
 
 /// A drawing with its words.
@@ -87,7 +87,7 @@ pub fn charts(report: &Report, summary: &Summary) -> Vec<Chart> {
                     .to_string(),
                 slug: "written-over-time",
                 needs_legend: true,
-                svg: lines(&sampled, "seconds", bytes),
+                svg: lines(&sampled, "seconds", on_axis),
             },
         );
     }
@@ -138,7 +138,7 @@ const FIGURES: &[FigureChart] = &[
         |nanoseconds| duration(nanoseconds),
         |run| Some(run.cpu_seconds? * 1e9 / run.operations.max(1) as f64),
     ),
-    ("Most resident memory", "memory", bytes, |run| {
+    ("Most resident memory", "memory", on_axis, |run| {
         run.peak_memory_bytes.map(|bytes| bytes as f64)
     }),
     (
@@ -260,6 +260,16 @@ fn written(run: &Run) -> Vec<(f64, f64)> {
         Some((second - 0.5, sample["write_bytes"].as_f64()?))
     };
     samples.into_iter().flatten().filter_map(sample).collect()
+}
+
+/// Bytes on an axis: its steps are round in powers of 1,000.
+fn on_axis(value: f64) -> String {
+    for (unit, factor) in [("GB", 1e9), ("MB", 1e6), ("KB", 1e3)] {
+        if value >= factor {
+            return format!("{} {unit}", three_digits(value / factor));
+        }
+    }
+    format!("{value:.0} B")
 }
 
 fn short(value: f64) -> String {

@@ -436,9 +436,9 @@ fn warnings(rows: &[Row], lines: &[Line], runs: &[&Run], phase: Phase) -> Vec<St
     }
     for run in runs {
         let target = run.extra.get("latency_target");
-        if target.is_some_and(|target| target["unreachable"] == true) {
+        if target.is_some_and(|target| target["rate_kept"].is_null()) {
             found.push(format!(
-                "{}: the latency cannot be kept, not even at the least rate",
+                "{}: no rate was found at which the latency is kept",
                 run.store
             ));
         }

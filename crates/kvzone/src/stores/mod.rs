@@ -6,6 +6,7 @@
 //!           leveldb.rs, rocksdb.rs   ─┐
 //!           berkeleydb, lmdb, sqlite  ├─▶ library.rs   found and loaded here,
 //!           kyotocabinet, tokyocabinet ─┘                or named as missing
+//!           fjall.rs                 compiled in where that was asked for
 //!           kvzone_core::calibration   what measuring itself costs
 //! ```
 //!
@@ -29,6 +30,7 @@ mod cambium;
 #[cfg(test)]
 pub(crate) mod conformance;
 mod couchstore;
+mod fjall;
 #[allow(unsafe_code)]
 mod kyotocabinet;
 #[allow(unsafe_code)]
@@ -65,6 +67,7 @@ pub(crate) fn all() -> Vec<Box<dyn Adapter>> {
     stores.push(Box::new(tokyocabinet::TokyoCabinet));
     stores.push(Box::new(lmdb::Lmdb));
     stores.push(Box::new(sqlite::Sqlite));
+    stores.push(Box::new(fjall::Fjall));
     stores.extend(calibration::all());
     stores
 }
