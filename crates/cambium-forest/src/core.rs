@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
-use cambium_base::{Error, Result, SequenceNumber};
+use cambium_base::{Error, FileNumber, Result, SequenceNumber};
 use cambium_io::{Environment, FileLock};
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::health::Health;
@@ -90,6 +90,16 @@ pub(crate) struct Maintenance {
     pub sealed_at: Option<SealPoint>,
 }
 
+/// Where the log says what is synced: no sync covers it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    pub file: FileNumber,
+    /// Bytes from the start of the file.
+    pub start: u64,
+    /// Behind it.
+    pub end: u64,
+}
+
 /// What the writer lock guards.
 #[derive(Debug)]
 pub(crate) struct Writer {
@@ -99,6 +109,8 @@ pub(crate) struct Writer {
     pub session: u32,
     /// The log holds bytes that no sync covers.
     pub unsynced: bool,
+    /// The newest mark of a sync in the log.
+    pub mark: Option<Mark>,
     /// Number for the next namespace.
     pub next_namespace: u32,
 }

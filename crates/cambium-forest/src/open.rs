@@ -377,6 +377,7 @@ pub(crate) fn assemble(
             synced_through: last,
             session: maintenance.root.session,
             unsynced: false,
+            mark: None,
             next_namespace: header.next_namespace,
         }),
         queue: CommitQueue::default(),

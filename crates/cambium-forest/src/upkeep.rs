@@ -7,6 +7,7 @@ use cambium_base::{Error, Result};
 use cambium_io::StepOutcome;
 
 use crate::core::{Core, Maintenance, lock};
+use crate::database::Database;
 use crate::flush::Copies;
 use crate::format::DatabaseHeader;
 
@@ -55,6 +56,17 @@ impl Core {
         result
     }
 
+    /// Where the next opening goes on: over the mark of the last sync, which is not
+    /// synced itself. Were it lost, what is written behind it would lie behind a
+    /// hole, and a recovery would not find it.
+    fn synced_end(&self, database: &Database) -> u64 {
+        let end = database.log.end();
+        match lock(&self.writer).mark {
+            Some(mark) if mark.file == database.file.number && mark.end == end => mark.start,
+            _ => end,
+        }
+    }
+
     fn close_cleanly(&self, maintenance: &mut Maintenance) -> Result<()> {
         // Twice: the first may have been a flush that had failed before.
         for _ in 0..2 {
@@ -82,7 +94,7 @@ impl Core {
         }
         let before = maintenance.root;
         maintenance.root.clean = true;
-        maintenance.root.end = view.database.log.end();
+        maintenance.root.end = self.synced_end(&view.database);
         let payload = maintenance.root.encode();
         // The clean mark goes to both copies: an older one would be replayed
         // from an offset that the next session has passed.

@@ -25,7 +25,7 @@ use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_storage::record::{RecordHeader, record_bytes};
 
 use crate::buffer::{Insert, Version};
-use crate::core::{Core, Writer, lock};
+use crate::core::{Core, Mark, Writer, lock};
 use crate::database::Database;
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
 use crate::format::{document_auxiliary, kind};
@@ -463,7 +463,7 @@ impl Core {
     /// is handed over, not synced: it is there only if the sync before it was done,
     /// and where it is lost, nothing is. Past the page cache it would be an access of
     /// the device for each commit; there the next record says the same.
-    fn mark_synced(&self, writer: &Writer, database: &Database, last: u64) {
+    fn mark_synced(&self, writer: &mut Writer, database: &Database, last: u64) {
         let end = database.log.end();
         let room = record_bytes(0, DOCUMENT_ALIGNMENT);
         if database.is_direct() || database.log.reserve(room).is_err() {
@@ -482,6 +482,11 @@ impl Core {
             Err(error) if error.is_no_space() => database.log.cut_back(end),
             outcome => outcome,
         };
+        writer.mark = Some(Mark {
+            file: database.file.number,
+            start: end,
+            end: database.log.end(),
+        });
         if let Err(error) = written {
             // What was asked for is done; it is the last write that was.
             _ = self.poisoned(error);
