@@ -38,6 +38,10 @@ const INTEGER_BYTES: usize = 8;
 
 /// Budget of one background step.
 const STEP_BYTES: u64 = 4 << 20;
+/// How often a store says that nothing is to be done before it is believed, and
+/// the time between.
+const IDLE_LOOKS: u32 = 10;
+const IDLE_PAUSE: Duration = Duration::from_millis(1);
 
 /// Where a block device to measure on may be named.
 const DEVICE_VARIABLE: &str = "KVZONE_DEVICE";
@@ -252,15 +256,25 @@ impl OpenStore for Open {
     }
 
     /// Takes the engine's background steps beside its own thread until it says
-    /// that there are none.
+    /// again and again that there are none: what its own thread does just now may
+    /// make one due.
     fn settle(&self) -> Result<()> {
-        loop {
+        let mut idle = 0;
+        while idle < IDLE_LOOKS {
             match self.store.engine().step(STEP_BYTES)? {
-                StepOutcome::Again => {}
-                StepOutcome::WaitIo => std::thread::sleep(Duration::from_millis(1)),
-                StepOutcome::Idle | StepOutcome::Asleep | StepOutcome::Done => return Ok(()),
+                StepOutcome::Again => idle = 0,
+                StepOutcome::WaitIo => {
+                    idle = 0;
+                    std::thread::sleep(IDLE_PAUSE);
+                }
+                StepOutcome::Idle | StepOutcome::Asleep => {
+                    idle += 1;
+                    std::thread::sleep(IDLE_PAUSE);
+                }
+                StepOutcome::Done => return Ok(()),
             }
         }
+        Ok(())
     }
 
     fn compact(&self) -> Result<()> {
