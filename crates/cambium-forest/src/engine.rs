@@ -58,7 +58,7 @@ impl EngineKind for Forest {
     }
 
     fn owns_file(&self, name: &str) -> bool {
-        crate::format::database_number(name).is_some()
+        crate::format::is_database_or_scratch(name)
     }
 
     fn kept_options(&self) -> &'static [&'static str] {

@@ -147,6 +147,28 @@ impl NodeReader for Nodes<'_> {
     }
 }
 
+/// Reads nodes for a walk over a whole tree: what is cached serves, and nothing
+/// is put into the cache, where it would push out what readers use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PassingNodes<'a>(pub Nodes<'a>);
+
+impl NodeReader for PassingNodes<'_> {
+    fn node_bytes(&self) -> usize {
+        self.0.node_bytes()
+    }
+
+    fn read(&self, address: NodeAddress) -> Result<Node> {
+        match self.0.database.nodes.get(address.0) {
+            Some(node) => Ok(node),
+            None => self.0.read_from_file(address),
+        }
+    }
+
+    fn corrupt(&self, address: NodeAddress, what: String) -> Error {
+        self.0.corrupt(address, what)
+    }
+}
+
 /// A run that is being filled.
 struct Run {
     first: u64,

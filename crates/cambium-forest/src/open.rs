@@ -326,7 +326,7 @@ pub(crate) fn is_ours(name: &str) -> bool {
     name == LOCK_NAME
         || name == SCRATCH_NAME
         || name.starts_with("superblock-")
-        || format::database_number(name).is_some()
+        || format::is_database_or_scratch(name)
 }
 
 pub(crate) fn assemble(
@@ -407,15 +407,18 @@ impl Core {
         self.environment.file_system.sync_directory(&self.path)
     }
 
-    /// Removes database files that the superblock does not name: what a crash
-    /// left of a compaction; and what a repair left that did not come to its end.
+    /// Removes database files that the superblock does not name, and scratch
+    /// files: what a crash left of a compaction, or a repair that did not come
+    /// to its end.
     fn remove_leftovers(&self) -> Result<()> {
         let current = lock(&self.maintenance).root.file.number;
         let mut leftovers = Vec::new();
         for entry in self.environment.file_system.list(&self.path)? {
             let name = entry.name.to_string_lossy();
             let number = format::database_number(&name);
-            if number.is_some_and(|number| number != current) || name == SCRATCH_NAME {
+            let is_database = number == Some(current);
+            let is_left = format::is_database_or_scratch(&name) && !is_database;
+            if is_left || name == SCRATCH_NAME {
                 leftovers.push(self.path.join(&entry.name));
             }
         }

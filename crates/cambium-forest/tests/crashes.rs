@@ -53,6 +53,16 @@ fn writes_past_the_page_cache_survive_crashes() {
 }
 
 #[test]
+fn documents_dealt_out_in_a_scratch_file_survive_crashes() {
+    let test = "documents_dealt_out_in_a_scratch_file_survive_crashes";
+    let deals = || suite(test).opening("sort", "deal");
+    let report = deals().states(20_000).run();
+    report.met(&POWER_CUTS);
+    let report = deals().states(5_000).run_faults();
+    report.met(&FAULTS);
+}
+
+#[test]
 fn every_short_sequence_survives_every_crash() {
     let report = suite("every_short_sequence_survives_every_crash").run_exhaustive(3);
     assert_eq!(report.runs(), 9 + 81 + 729);

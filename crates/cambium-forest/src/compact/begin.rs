@@ -14,7 +14,8 @@ use super::copy::{Copying, Tree};
 use super::fetch::{self, Fetcher};
 use super::pace::Pace;
 use super::past_cache::PastCache;
-use super::settings::{Settings, SnapshotRule};
+use super::scratch::Scratch;
+use super::settings::{Settings, SnapshotRule, SortRule};
 use crate::core::{Core, Maintenance, lock};
 use crate::database::Database;
 use crate::format::{DatabaseHeader, FileRef, NamespaceRoot};
@@ -120,10 +121,17 @@ impl Core {
             None => database,
         };
         let reader = Fetcher::new(&self.environment, from, &settings, past_cache.is_some())?;
-        let copying = Copying::new(reader, trees);
+        let mut copying = Copying::new(reader, trees);
+        let mut pace = Pace::new(self, &source.view, copying.document_bytes(), &settings);
+        let is_uncached = past_cache.is_some() || from.is_direct();
+        let number = database.file.number;
+        if let Some(scratch) = self.scratch(&settings, maintenance, number, is_uncached)? {
+            pace.expect_dealing(newest_bytes(header));
+            copying.deal(scratch, &settings, from);
+        }
         Ok(Compaction {
             total_documents: copying.documents(),
-            pace: Pace::new(self, &source.view, copying.document_bytes(), &settings),
+            pace,
             copying: Some(copying),
             source,
             database: Arc::new(database),
@@ -149,6 +157,33 @@ impl Core {
             settings,
             named: false,
         })
+    }
+
+    /// A scratch file to deal documents out in; `None` if that is not asked for,
+    /// not worth it, or there is no room.
+    fn scratch(
+        &self,
+        settings: &Settings,
+        maintenance: &Maintenance,
+        number: FileNumber,
+        is_uncached: bool,
+    ) -> Result<Option<Scratch>> {
+        let is_wanted = match settings.tuning.sort {
+            SortRule::Deal => true,
+            // Who has each document read by itself wants it so.
+            SortRule::Auto => is_uncached && settings.tuning.coalesce_bytes > 1,
+            SortRule::Window | SortRule::None | SortRule::Global => false,
+        };
+        let header = &maintenance.header;
+        let needed = self.compaction_needs(header, 0) + newest_bytes(header);
+        let space = self.environment.file_system.space(&self.path)?;
+        if !is_wanted || needed > space.available {
+            return Ok(None);
+        }
+        match Scratch::create(&self.environment, &self.path, number, settings, is_uncached) {
+            Err(error) if error.is_no_space() => Ok(None),
+            made => made.map(Some),
+        }
     }
 
     /// The way past the page cache. What begins by itself takes it where little
@@ -205,6 +240,12 @@ impl Core {
         }
         trees
     }
+}
+
+/// Bytes of the documents of all namespaces as they are now.
+fn newest_bytes(header: &DatabaseHeader) -> u64 {
+    let roots = header.namespaces.iter().map(|(_, _, root)| root);
+    roots.map(|root| root.document_bytes).sum()
 }
 
 /// Room for headers and padding.

@@ -4,7 +4,8 @@
 //! Three windows are on their way at a time: one is written, the next one is
 //! read, and the one after that has been searched for, so that the reads need
 //! not wait for the search. With `overlap=off` it is one after the other, as
-//! published.
+//! published. Where documents lie scattered they are dealt out to the windows
+//! first ([`super::deal`]).
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -14,14 +15,18 @@ use cambium_io::Advice;
 use cambium_storage::record::{RecordHeader, record_bytes};
 
 use super::Compaction;
+use super::deal::Dealing;
 use super::fetch::{Fetcher, Window};
-use super::plan::{Plan, Source, next_plan};
+use super::plan::{Plan, Source, WindowFill, next_plan};
 use super::proof::Account;
+use super::scratch::Scratch;
+use super::settings::Settings;
 use crate::core::Core;
+use crate::database::Database;
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
 use crate::format::{FLAG_MOVED, NamespaceRoot, document_auxiliary, kind};
 use crate::index::{Change, IndexCursor};
-use crate::nodes::{NodeRuns, Nodes};
+use crate::nodes::{NodeRuns, Nodes, PassingNodes};
 use crate::seeded_bug::SeededBug;
 
 /// What is appended is handed to the operating system when this much has
@@ -71,10 +76,14 @@ impl Tree {
 /// Everything that is copied.
 #[derive(Debug)]
 pub(super) struct Copying {
-    fetcher: Fetcher,
+    pub(super) fetcher: Fetcher,
     trees: Vec<Tree>,
     /// The tree that is searched.
     searched: usize,
+    /// The window that is planned next; windows of all trees are counted.
+    pub(super) next_window: u32,
+    /// `None` where nothing is dealt out, or nothing any more.
+    pub(super) dealing: Option<Dealing>,
     planned: Option<Plan>,
     written: Option<Writing>,
     /// Trees that are written and not verified yet.
@@ -96,9 +105,40 @@ impl Copying {
             fetcher,
             trees,
             searched: 0,
+            next_window: 0,
+            dealing: None,
             planned: None,
             written: None,
             verified: VecDeque::new(),
+        }
+    }
+
+    /// Deals the documents of the newest trees out, in a scratch file.
+    pub fn deal(&mut self, scratch: Scratch, settings: &Settings, from: &Database) {
+        let newest = self.trees.iter().filter(|tree| tree.snapshot.is_none());
+        let roots = newest.filter_map(|tree| tree.old.root).collect();
+        let fill = WindowFill::new(settings, 1);
+        self.dealing = Some(Dealing::new(settings, scratch, from, roots, fill));
+    }
+
+    /// True while documents are dealt out and nothing is copied.
+    pub fn is_dealing(&self) -> bool {
+        let dealing = self.dealing.as_ref();
+        dealing.is_some_and(|dealing| dealing.lacks(self.next_window))
+    }
+
+    /// True if that comes next: what was dealt before is written.
+    fn deals_now(&self) -> bool {
+        let began = self.dealing.as_ref().is_some_and(Dealing::is_dealing);
+        let copies = self.planned.is_some() || self.written.is_some() || self.fetcher.is_busy();
+        began || self.is_dealing() && !copies
+    }
+
+    /// Waits for what is being read, and leaves nothing behind.
+    pub fn end(self) {
+        drop(self.fetcher);
+        if let Some(dealing) = self.dealing {
+            dealing.end();
         }
     }
 
@@ -119,12 +159,17 @@ impl Core {
         let Some(mut copying) = compaction.copying.take() else {
             return Ok(());
         };
-        let more = self.copy_piece(compaction, &mut copying, budget)?;
-        compaction.copying = more.then_some(copying);
-        if !more {
-            self.end_copying(compaction)?;
+        let more = self.copy_piece(compaction, &mut copying, budget);
+        match more {
+            Ok(false) => {
+                copying.end();
+                self.end_copying(compaction)
+            }
+            more => {
+                compaction.copying = Some(copying);
+                more.map(|_| ())
+            }
         }
-        Ok(())
     }
 
     /// What follows was written just now, and is read most: through the page
@@ -152,6 +197,9 @@ impl Core {
                 copying.verified.push_front((tree, Some(cursor), account));
             }
             return Ok(true);
+        }
+        if copying.deals_now() {
+            return self.deal_piece(compaction, copying).map(|()| true);
         }
         let overlap = compaction.settings.tuning.overlap;
         let mut writing = match copying.written.take() {
@@ -198,9 +246,15 @@ impl Core {
         copying: &mut Copying,
     ) -> Result<Option<Window>> {
         self.keep_reading(compaction, copying)?;
-        let Some(window) = copying.fetcher.take()? else {
-            return Ok(None);
-        };
+        let window = copying.fetcher.take()?;
+        if let Some(window) = &window {
+            self.note_read(compaction, window);
+        }
+        Ok(window)
+    }
+
+    /// Counts what a window or a pass has read.
+    pub(super) fn note_read(&self, compaction: &mut Compaction, window: &Window) {
         let report = &mut compaction.report;
         report.phases.read += window.seconds;
         report.read_operations += window.operations;
@@ -209,7 +263,6 @@ impl Core {
         self.counters
             .document_reads
             .fetch_add(window.operations, Ordering::Relaxed);
-        Ok(Some(window))
     }
 
     /// Has the next window read, unless one is.
@@ -234,15 +287,30 @@ impl Core {
         };
         let from = &compaction.source.view.database;
         let settings = &compaction.settings;
-        let unit = copying.fetcher.unit();
+        // What is dealt out, and what lies in order, takes no unit of its own.
+        let unit = match copying.dealing {
+            Some(_) => 1,
+            None => copying.fetcher.unit(),
+        };
+        let fill = WindowFill::new(settings, unit);
+        let window = copying.next_window;
+        let dealt = match &mut copying.dealing {
+            // It is dealt to before.
+            Some(dealing) if dealing.lacks(window) => return Ok(None),
+            Some(dealing) => Some((dealing, window)),
+            None => None,
+        };
+        let searched = copying.searched;
         let (plan, search, sort) = next_plan(
             self,
             from,
             settings,
-            unit,
-            copying.searched,
+            fill,
+            searched,
             &mut tree.source,
+            dealt,
         )?;
+        copying.next_window += u32::from(!plan.documents.is_empty());
         compaction.report.phases.tree_search += search;
         compaction.report.phases.sort += sort;
         if plan.ends_tree {
@@ -278,7 +346,7 @@ impl Core {
         let count = writing.window.plan.documents.len();
         while writing.next < count && bytes < budget.max(1) {
             let (address, span) = writing.window.plan.documents[writing.next];
-            let content = writing.window.bytes_at(span, address.offset());
+            let content = writing.window.content(address, span);
             writing.next += 1;
             if self.has_bug(SeededBug::CompactionDropsDocument) && writing.next == 3 {
                 continue;
@@ -361,10 +429,10 @@ impl Core {
         let clock = &self.environment.clock;
         let began = clock.monotonic();
         let database = compaction.database.clone();
-        let nodes = Nodes {
+        let nodes = PassingNodes(Nodes {
             core: self,
             database: &database,
-        };
+        });
         let root = *compaction.root(tree.snapshot, tree.namespace);
         let mut cursor = match (cursor, root.root) {
             (Some(cursor), _) => Some(cursor),

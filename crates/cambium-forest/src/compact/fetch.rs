@@ -22,10 +22,12 @@ use cambium_io::{
     ReadRequest, StepOutcome,
 };
 
-use super::plan::Plan;
+use super::plan::{IN_BUCKET, Plan};
+use super::scratch::entries;
 use super::settings::Settings;
 use crate::core::lock;
 use crate::database::Database;
+use crate::document::DocumentAddress;
 
 /// How often the one who waits looks whether the task is alive.
 const LOOK: Duration = Duration::from_millis(200);
@@ -37,8 +39,10 @@ const BUFFER_UNIT: usize = 512;
 #[derive(Debug)]
 pub(super) struct Window {
     pub plan: Plan,
-    /// For each span of the plan.
+    /// For each span of the plan, and behind these for each chunk of its bucket.
     pieces: Vec<Piece>,
+    /// Documents of the bucket, by their addresses: the piece, and where in it.
+    in_bucket: Vec<(u64, u32, u32)>,
     /// Time with reads outstanding.
     pub seconds: f64,
     pub operations: u64,
@@ -56,6 +60,39 @@ struct Piece {
 }
 
 impl Window {
+    /// The bytes of one of the plan's documents, and what follows them in the
+    /// same read; none if it is not where it was dealt to.
+    pub fn content(&self, address: DocumentAddress, span: u32) -> &[u8] {
+        if span != IN_BUCKET {
+            return self.bytes_at(span, address.offset());
+        }
+        let found = self
+            .in_bucket
+            .binary_search_by_key(&address.0, |(whose, ..)| *whose);
+        let Ok(found) = found else {
+            return &[];
+        };
+        let (_, piece, at) = self.in_bucket[found];
+        let piece = &self.pieces[piece as usize];
+        piece.buffer[..piece.filled]
+            .get(at as usize..)
+            .unwrap_or_default()
+    }
+
+    /// Finds out what the bucket's chunks hold.
+    fn open_bucket(&mut self) -> Result<()> {
+        let chunks = self.pieces.iter().enumerate().skip(self.plan.spans.len());
+        for (number, piece) in chunks {
+            entries(&piece.buffer[..piece.filled], |whose, at, _| {
+                self.in_bucket.push((whose, number as u32, at as u32));
+                Ok(())
+            })?;
+        }
+        // They were dealt in the order of their offsets, nearly.
+        self.in_bucket.sort_unstable_by_key(|(whose, ..)| *whose);
+        Ok(())
+    }
+
     /// The bytes from an offset in a span to the span's end.
     pub fn bytes_at(&self, span: u32, offset: u64) -> &[u8] {
         let piece = &self.pieces[span as usize];
@@ -83,6 +120,7 @@ impl Pool {
     fn take(&mut self, length: usize, alignment: usize) -> AlignedBuffer {
         let size = Self::size_of(length);
         let kept = self.free.get_mut(&size).and_then(Vec::pop);
+        let kept = kept.filter(|buffer| buffer.alignment() >= alignment);
         let mut buffer = match kept {
             Some(buffer) => {
                 self.free_bytes -= size as u64;
@@ -166,7 +204,7 @@ impl Fetcher {
                 queue: None,
             }),
             pool: Mutex::new(Pool {
-                most_bytes: settings.window_bytes(),
+                most_bytes: settings.window_bytes() / 2,
                 ..Pool::default()
             }),
         });
@@ -229,6 +267,13 @@ impl Fetcher {
         }
     }
 
+    /// Lets memory go that is kept for reads like those so far.
+    pub fn forget_buffers(&self) {
+        let mut pool = lock(&self.shared.pool);
+        pool.free.clear();
+        pool.free_bytes = 0;
+    }
+
     /// Takes a window's memory back.
     pub fn recycle(&self, window: Window) {
         let mut pool = lock(&self.shared.pool);
@@ -289,13 +334,23 @@ impl Reader {
             None => self.environment.file_system.read_queue(self.options)?,
         };
         let alignment = self.file.alignment();
-        let mut pieces: Vec<Option<Piece>> = plan.spans.iter().map(|_| None).collect();
-        let requests = plan.spans.iter().enumerate().map(|(number, span)| {
+        // What is read: of the old file, and of a scratch file.
+        let mut wanted: Vec<(&Arc<dyn File>, u64, usize)> = Vec::new();
+        for span in &plan.spans {
             let (start, length) = alignment.around(span.start, span.end);
+            wanted.push((&self.file, start, length));
+        }
+        if let Some(bucket) = &plan.bucket {
+            let chunks = bucket.chunks.iter();
+            wanted.extend(chunks.map(|chunk| (&bucket.file, chunk.offset, chunk.bytes)));
+        }
+        let mut pieces: Vec<Option<Piece>> = wanted.iter().map(|_| None).collect();
+        let requests = wanted.iter().enumerate().map(|(number, wanted)| {
+            let (file, offset, length) = *wanted;
             ReadRequest {
-                file: self.file.clone(),
-                offset: start,
-                buffer: lock(pool).take(length, alignment.memory),
+                file: file.clone(),
+                offset,
+                buffer: lock(pool).take(length, file.alignment().memory),
                 tag: number as u64,
             }
         });
@@ -304,26 +359,29 @@ impl Reader {
             let filled = completion.result?;
             bytes += filled as u64;
             let number = completion.tag as usize;
-            let span = &plan.spans[number];
-            let (start, _) = alignment.around(span.start, span.end);
             pieces[number] = Some(Piece {
-                start,
+                start: wanted[number].1,
                 filled,
                 buffer: completion.buffer,
             });
             Ok(())
         })?;
         let backend = queue.backend();
+        let operations = wanted.len() as u64;
         self.queue = Some(queue);
         let pieces: Option<Vec<Piece>> = pieces.into_iter().collect();
-        Ok(Window {
-            operations: plan.spans.len() as u64,
+        let mut window = Window {
+            operations,
             pieces: pieces.expect("every read was answered"),
+            in_bucket: Vec::new(),
             plan,
             bytes,
             backend,
-            seconds: (clock.monotonic() - began).as_secs_f64(),
-        })
+            seconds: 0.0,
+        };
+        window.open_bucket()?;
+        window.seconds = (clock.monotonic() - began).as_secs_f64();
+        Ok(window)
     }
 }
 

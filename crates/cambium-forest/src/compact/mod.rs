@@ -12,6 +12,9 @@
 //! |---|---|
 //! | [`settings`] | options, and how memory is divided |
 //! | `begin` | flush, room on the disk, the new file |
+//! | `deal` | brings scattered documents of a window together, in a scratch file |
+//! | `pass` | has the old file read for it |
+//! | `scratch` | that file: buckets that are filled at the same time |
 //! | `plan` | a window of documents: searched, sorted, put into reads |
 //! | `fetch` | reads a window, many reads under way at once |
 //! | `behind` | writes one buffer while the next is filled |
@@ -45,12 +48,15 @@ mod begin;
 mod behind;
 mod catch_up;
 mod copy;
+mod deal;
 mod fetch;
 mod pace;
+mod pass;
 mod past_cache;
 mod plan;
 mod policy;
 mod proof;
+mod scratch;
 pub mod settings;
 mod switch;
 
@@ -119,11 +125,11 @@ impl Core {
     /// Goes on with a compaction, or begins one if enough is stale.
     pub fn compaction_step(self: &Arc<Self>, budget: u64) -> Result<StepOutcome> {
         // Whoever called `compact` holds this until it is done, and needs the
-        // background for flushes meanwhile.
+        // background for flushes meanwhile; or another thread takes a step.
         let mut running = match self.compaction.try_lock() {
             Ok(running) => running,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return Ok(StepOutcome::Idle),
+            Err(TryLockError::WouldBlock) => return Ok(StepOutcome::WaitIo),
         };
         if running.is_none() {
             match self.is_compaction_due() {
@@ -259,7 +265,9 @@ impl Core {
             return;
         };
         // Waits for what is being read.
-        compaction.copying = None;
+        if let Some(copying) = compaction.copying.take() {
+            copying.end();
+        }
         if !compaction.named {
             // If it cannot be removed now, the next open does.
             _ = self
@@ -294,6 +302,7 @@ impl Compaction {
 
     fn progress(&self) -> Progress {
         let phase = match &self.copying {
+            Some(copying) if copying.is_dealing() => "sorting",
             Some(_) => "copying",
             None => "catching up",
         };

@@ -38,7 +38,7 @@ use crate::view::View;
 /// Between two looks of who waits for the pace.
 pub(super) const PAUSE: Duration = Duration::from_millis(1);
 /// A compaction nobody writes beside goes at least this fast, in bytes a second.
-const LEAST_RATE: u64 = 64 << 20;
+const LEAST_RATE: u64 = 256 << 20;
 /// What it may be ahead of its pace.
 const BURST_BYTES: u64 = 16 << 20;
 /// A small store's writers may add this much whatever its size.
@@ -104,7 +104,12 @@ pub(super) struct Pace {
     to_copy: u64,
     /// Bytes read and written so far.
     moved: u64,
-    /// Bytes of the records among these, written once.
+    /// Bytes of documents that count as dealt out when all are, and those that do
+    /// now: dealing a byte out takes about as long as copying it.
+    to_deal: u64,
+    dealt: u64,
+    /// Bounds of the lengths of what was copied, and the bytes of these records.
+    bounds: u64,
     filled: u64,
     has_copied: bool,
     /// Where the old log ended.
@@ -127,6 +132,9 @@ impl Pace {
             began: core.environment.clock.monotonic(),
             to_copy,
             moved: 0,
+            to_deal: 0,
+            dealt: 0,
+            bounds: 0,
             filled: 0,
             has_copied: false,
             log_began: view.database.log.end(),
@@ -140,10 +148,31 @@ impl Pace {
     /// address has, and the bytes of its key and value.
     pub fn note(&mut self, bound: u64, bytes: u64) {
         self.moved += 2 * bound;
+        self.bounds += bound;
         self.filled += record_bytes(bytes, DOCUMENT_ALIGNMENT);
     }
 
-    /// Bytes that were copied.
+    /// Documents of so many bytes will be dealt out before they are copied.
+    pub fn expect_dealing(&mut self, bytes: u64) {
+        self.to_deal = bytes;
+        self.to_copy += bytes;
+    }
+
+    /// Documents of so many bytes were dealt out.
+    pub fn note_dealt(&mut self, bytes: u64) {
+        let counted = bytes.min(self.to_deal - self.dealt);
+        self.dealt += counted;
+        self.moved += 2 * counted;
+    }
+
+    /// Some of all windows need no dealing any more: what was to be dealt of them
+    /// is, or stays where it lies.
+    pub fn end_dealing(&mut self, windows: u32, of: u32) {
+        let share = self.to_deal / u64::from(of.max(1)) * u64::from(windows);
+        self.note_dealt(share.saturating_sub(self.dealt));
+    }
+
+    /// Bytes that were copied or dealt out.
     pub fn copied_bytes(&self) -> u64 {
         self.moved / 2
     }
@@ -244,7 +273,7 @@ impl Core {
     /// Remembers how far lengths are from their bounds, and how fast it went.
     pub(super) fn note_filled(&self, compaction: &Compaction) {
         let pace = &compaction.pace;
-        let (bytes, bounds) = (pace.filled, pace.copied_bytes());
+        let (bytes, bounds) = (pace.filled, pace.bounds);
         if bounds > 0 && bytes <= bounds {
             let filled = (bytes.saturating_mul(1000) / bounds).max(1);
             self.pressure.filled.store(filled, Ordering::Relaxed);

@@ -9,22 +9,70 @@ use std::collections::VecDeque;
 
 use cambium_base::{Error, Result};
 
+use super::deal::{Bucket, Dealing};
 use super::proof::Account;
 use super::settings::{Settings, SortRule};
 use crate::core::Core;
 use crate::database::Database;
 use crate::document::DocumentAddress;
 use crate::index::IndexCursor;
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, PassingNodes};
 
 /// Documents no further apart than this are read together: about what the
 /// device moves in the time of a read of its own.
-const LARGEST_GAP: u64 = 8 << 10;
+pub(super) const LARGEST_GAP: u64 = 8 << 10;
 /// Memory for a document beside its bytes, about: address, place, key in the
 /// list of changes.
 const DOCUMENT_OVERHEAD: u64 = 192;
 /// Most documents of a window: the index takes them in at once.
 const WINDOW_DOCUMENTS: usize = 1 << 16;
+/// The span of a document that lies in the window's bucket.
+pub(super) const IN_BUCKET: u32 = u32::MAX;
+
+/// How full a window is: what lies in it is the same whoever asks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WindowFill {
+    documents: usize,
+    bytes: u64,
+    /// A window's bytes at most. The rest is for what lies between documents
+    /// that are read together.
+    most: u64,
+    /// Bytes that each takes beside its own.
+    overhead: u64,
+}
+
+impl WindowFill {
+    /// An empty one. Reads will begin and end at multiples of `unit`.
+    pub fn new(settings: &Settings, unit: u64) -> WindowFill {
+        WindowFill {
+            documents: 0,
+            bytes: 0,
+            most: settings.window_bytes() / 4 * 3,
+            overhead: 2 * (unit - 1) + DOCUMENT_OVERHEAD,
+        }
+    }
+
+    /// Takes a document in; false if it is for the next window.
+    pub fn takes(&mut self, address: DocumentAddress) -> bool {
+        let cost = address.most_bytes() + self.overhead;
+        let is_full = self.documents == WINDOW_DOCUMENTS || self.bytes + cost > self.most;
+        if is_full && self.documents > 0 {
+            return false;
+        }
+        self.documents += 1;
+        self.bytes += cost;
+        true
+    }
+
+    /// The next window begins.
+    pub fn empty(&mut self) {
+        (self.documents, self.bytes) = (0, 0);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.documents == 0
+    }
+}
 
 /// A read of one document or of several that lie together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +84,7 @@ pub(super) struct Span {
 }
 
 /// Documents that are carried over together.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Plan {
     /// Which tree they are of.
     pub tree: usize,
@@ -44,6 +92,8 @@ pub(super) struct Plan {
     pub documents: Vec<(DocumentAddress, u32)>,
     /// In the order of reading.
     pub spans: Vec<Span>,
+    /// Where documents are that were dealt out.
+    pub bucket: Option<Bucket>,
     /// They are the last of their tree.
     pub ends_tree: bool,
 }
@@ -73,7 +123,7 @@ impl Source {
     }
 
     /// The next document of the walk.
-    fn walk(&mut self, nodes: &Nodes<'_>) -> Result<Option<DocumentAddress>> {
+    fn walk(&mut self, nodes: &PassingNodes<'_>) -> Result<Option<DocumentAddress>> {
         if !self.begun {
             self.cursor.begin(nodes, true)?;
             self.begun = true;
@@ -85,7 +135,7 @@ impl Source {
         Ok(found)
     }
 
-    fn next(&mut self, nodes: &Nodes<'_>) -> Result<Option<DocumentAddress>> {
+    fn next(&mut self, nodes: &PassingNodes<'_>) -> Result<Option<DocumentAddress>> {
         if let Some(address) = self.left_over.take() {
             return Ok(Some(address));
         }
@@ -97,7 +147,7 @@ impl Source {
 
     /// Walks the whole tree, as published: what memory that takes grows with
     /// the store, so it is bounded here.
-    fn walk_all(&mut self, nodes: &Nodes<'_>, settings: &Settings) -> Result<()> {
+    fn walk_all(&mut self, nodes: &PassingNodes<'_>, settings: &Settings) -> Result<()> {
         let most = settings.tuning.memory_bytes / size_of::<DocumentAddress>() as u64;
         let mut all = Vec::new();
         while let Some(address) = self.walk(nodes)? {
@@ -116,18 +166,19 @@ impl Source {
 }
 
 /// Searches a tree for the next window; answers it with seconds of the search
-/// and of the sort. Reads will begin and end at multiples of `unit`. A tree
-/// always ends with a plan that says so.
+/// and of the sort. A tree always ends with a plan that says so. What was dealt
+/// out to the window is read from its bucket.
 pub(super) fn next_plan(
     core: &Core,
     database: &Database,
     settings: &Settings,
-    unit: u64,
+    mut fill: WindowFill,
     tree: usize,
     source: &mut Source,
+    dealt: Option<(&mut Dealing, u32)>,
 ) -> Result<(Plan, f64, f64)> {
     let clock = &core.environment.clock;
-    let nodes = Nodes { core, database };
+    let nodes = PassingNodes(Nodes { core, database });
     let began = clock.monotonic();
     let mut sorting = 0.0;
     if settings.tuning.sort == SortRule::Global && source.in_order.is_none() {
@@ -139,43 +190,51 @@ pub(super) fn next_plan(
         }
         sorting += (clock.monotonic() - searched).as_secs_f64();
     }
-    // The rest is for what lies between documents that are read together.
-    let most = settings.window_bytes() / 4 * 3;
     let mut addresses = Vec::new();
-    let mut bytes = 0;
     let mut ends_tree = false;
-    while addresses.len() < WINDOW_DOCUMENTS {
+    loop {
         let Some(address) = source.next(&nodes)? else {
             ends_tree = true;
             break;
         };
-        let cost = database.most_to_read(address) + 2 * (unit - 1) + DOCUMENT_OVERHEAD;
-        if bytes + cost > most && !addresses.is_empty() {
+        if !fill.takes(address) {
             source.left_over = Some(address);
             break;
         }
-        bytes += cost;
         addresses.push(address);
     }
     let searched = clock.monotonic();
-    let plan = Plan {
-        tree,
-        ends_tree,
-        ..in_reads(database, settings, addresses)
+    let mut plan = match &dealt {
+        Some((dealing, window)) => in_reads(database, settings, addresses, |address| {
+            dealing.has_dealt(*window, address)
+        }),
+        None => in_reads(database, settings, addresses, |_| false),
     };
+    plan.tree = tree;
+    plan.ends_tree = ends_tree;
+    plan.bucket = dealt.and_then(|(dealing, window)| dealing.take_bucket(window));
     let search = (searched - began).as_secs_f64() - sorting;
     sorting += (clock.monotonic() - searched).as_secs_f64();
     Ok((plan, search, sorting))
 }
 
 /// Puts documents into reads.
-fn in_reads(database: &Database, settings: &Settings, addresses: Vec<DocumentAddress>) -> Plan {
-    let mut order: Vec<u32> = (0..addresses.len() as u32).collect();
-    if settings.tuning.sort == SortRule::Window {
-        order.sort_unstable_by_key(|&place| addresses[place as usize].offset());
+fn in_reads(
+    database: &Database,
+    settings: &Settings,
+    addresses: Vec<DocumentAddress>,
+    is_dealt: impl Fn(DocumentAddress) -> bool,
+) -> Plan {
+    let mut documents: Vec<(DocumentAddress, u32)> = addresses
+        .into_iter()
+        .map(|address| (address, IN_BUCKET))
+        .collect();
+    let mut order: Vec<u32> = (0..documents.len() as u32)
+        .filter(|&place| !is_dealt(documents[place as usize].0))
+        .collect();
+    if settings.tuning.sort.reads_by_offset() {
+        order.sort_unstable_by_key(|&place| documents[place as usize].0.offset());
     }
-    let mut documents: Vec<(DocumentAddress, u32)> =
-        addresses.into_iter().map(|address| (address, 0)).collect();
     let mut spans: Vec<Span> = Vec::new();
     let largest = settings.tuning.coalesce_bytes;
     let mut gaps_left = settings.window_bytes() / 4;
@@ -200,6 +259,7 @@ fn in_reads(database: &Database, settings: &Settings, addresses: Vec<DocumentAdd
         tree: 0,
         documents,
         spans,
+        bucket: None,
         ends_tree: false,
     }
 }

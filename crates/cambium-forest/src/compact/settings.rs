@@ -16,8 +16,31 @@ pub enum SortRule {
     /// As many as fit in memory are read in the order of their offsets, and
     /// written in key order.
     Window,
+    /// As [`SortRule::Window`]. Documents that are small and lie scattered are
+    /// dealt out to the windows first, in a scratch file: the old file is passed
+    /// once from start to end in place of a read for each of them.
+    Deal,
+    /// [`SortRule::Deal`] where little of the old file is in the page cache and
+    /// there is room for the scratch file, [`SortRule::Window`] elsewhere.
+    Auto,
     /// All are read and written in the order of their offsets, as published.
     Global,
+}
+
+impl SortRule {
+    /// Every one, with its name.
+    const ALL: [(&str, SortRule); 5] = [
+        ("auto", SortRule::Auto),
+        ("deal", SortRule::Deal),
+        ("window", SortRule::Window),
+        ("none", SortRule::None),
+        ("global", SortRule::Global),
+    ];
+
+    /// A window is read in the order of its documents' offsets.
+    pub fn reads_by_offset(self) -> bool {
+        matches!(self, SortRule::Window | SortRule::Deal | SortRule::Auto)
+    }
 }
 
 /// What happens to a compaction of a store with named snapshots.
@@ -60,12 +83,16 @@ impl CompactionTuning {
     /// `before`.
     pub fn take(options: &mut cambium_api::OptionValues, before: &Self) -> Result<Self> {
         let most = 1 << 50;
-        let sort = match options.take("sort").as_deref() {
+        let sort = match options.take("sort") {
             None => before.sort,
-            Some("none") => SortRule::None,
-            Some("window") => SortRule::Window,
-            Some("global") => SortRule::Global,
-            Some(other) => return Err(invalid_option("sort", other, "none, window or global")),
+            Some(given) => {
+                let mut known = SortRule::ALL.iter();
+                let expected = "auto, deal, window, none or global";
+                let found = known.find(|(name, _)| *name == given);
+                found
+                    .ok_or_else(|| invalid_option("sort", &given, expected))?
+                    .1
+            }
         };
         let snapshots = match options.take("compaction_snapshots").as_deref() {
             None => before.snapshots,
@@ -105,7 +132,7 @@ impl Default for CompactionTuning {
             batch: 128,
             memory_bytes: 64 << 20,
             coalesce_bytes: 256 << 10,
-            sort: SortRule::Window,
+            sort: SortRule::Auto,
             overlap: true,
             rate_bytes: 0,
             slack: 15,

@@ -58,6 +58,8 @@ pub const FORMAT_VERSION: u32 = 2;
 pub const MAGIC: [u8; 8] = *b"CMBMfrst";
 /// Ends every database file's name.
 pub const FILE_SUFFIX: &str = ".forest";
+/// Ends the name of a compaction's scratch file.
+pub const SCRATCH_SUFFIX: &str = ".forest.scratch";
 
 /// Kinds of records.
 pub mod kind {
@@ -126,9 +128,25 @@ pub fn database_path(folder: &Path, number: FileNumber) -> PathBuf {
     folder.join(format!("{:06}{FILE_SUFFIX}", number.0))
 }
 
+/// The path of the scratch file of a compaction into a database file.
+pub fn scratch_path(folder: &Path, number: FileNumber) -> PathBuf {
+    folder.join(format!("{:06}{SCRATCH_SUFFIX}", number.0))
+}
+
 /// The number in a database file's name.
 pub fn database_number(name: &str) -> Option<FileNumber> {
-    let digits = name.strip_suffix(FILE_SUFFIX)?;
+    number_before(name, FILE_SUFFIX)
+}
+
+/// True for names of database files and of compactions' scratch files.
+pub fn is_database_or_scratch(name: &str) -> bool {
+    [FILE_SUFFIX, SCRATCH_SUFFIX]
+        .iter()
+        .any(|suffix| number_before(name, suffix).is_some())
+}
+
+fn number_before(name: &str, suffix: &str) -> Option<FileNumber> {
+    let digits = name.strip_suffix(suffix)?;
     let number = digits.parse().ok().map(FileNumber)?;
     (digits.len() >= 6).then_some(number)
 }

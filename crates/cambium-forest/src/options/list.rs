@@ -132,10 +132,10 @@ pub const OPTIONS: &[OptionSpec] = &[
     ),
     spec(
         "sort",
-        "none, window or global",
-        "window",
+        "auto, deal, window, none or global",
+        "auto",
         false,
-        "Order of a compaction's reads. window: by offset, as many as fit in its memory, written in key order. none: in key order. global: all by offset, and written so, as published; it keeps 8 bytes a document, and scans afterwards are not sequential.",
+        "Order of a compaction's reads. window: by offset, as many as fit in its memory, written in key order. deal: the same, after small documents that lie scattered were dealt out to windows in a scratch file, which passes the old file once in place of a read for each of them; it takes as much more space meanwhile as these documents have. auto: deal where the file is not in the page cache and there is room, else window. none: in key order. global: all by offset, and written so, as published; it keeps 8 bytes a document, and scans afterwards are not sequential.",
     ),
     spec(
         "overlap",

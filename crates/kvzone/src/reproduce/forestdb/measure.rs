@@ -378,10 +378,12 @@ fn contender(contestant: &Contestant, memory: u64) -> Contender {
             ("write_buffer_bytes", (buffers / 2).to_string()),
             ("write_buffers", "2".to_string()),
         ],
-        // Up to three times as much is in use while a flush runs.
+        // While a flush runs there are two, and a quarter of one to work in. As the
+        // others' compactions, its own gets by with what is left of the limit.
         FOREST => vec![
             ("compaction_threshold", "30".to_string()),
-            ("write_buffer_bytes", (buffers / 3).to_string()),
+            ("write_buffer_bytes", (buffers / 9 * 4).to_string()),
+            ("compaction_memory_bytes", (memory / 8).to_string()),
         ],
         // Its threshold is its own; it has no write buffer.
         COUCHSTORE => Vec::new(),
