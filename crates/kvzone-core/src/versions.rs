@@ -32,8 +32,8 @@ pub struct Versions {
     states: Vec<AtomicU32>,
 }
 
-/// What was known of a key at some moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What was known of a key at some moment; by default, before it was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     state: u32,
 }

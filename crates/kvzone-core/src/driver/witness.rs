@@ -52,6 +52,8 @@ pub struct Witness<'a> {
     value: Vec<u8>,
     found: bool,
     known: Option<(Known, Known)>,
+    /// What was known before a scan of the keys from its first place on.
+    before: Vec<Option<Known>>,
     entries: Entries,
 }
 
@@ -111,6 +113,7 @@ impl<'a> Witness<'a> {
             value: Vec::new(),
             found: false,
             known: None,
+            before: Vec::new(),
             entries: Entries::default(),
         }
     }
@@ -196,6 +199,7 @@ impl<'a> Witness<'a> {
         self.value.clear();
         self.entries.bytes.clear();
         self.entries.ends.clear();
+        self.remember(operation);
         let (mut hash, mut bytes, mut visited) = (self.hash, key.len() as u64, 0_u64);
         let (verifies, hashes) = (self.verifies, self.expectation.hashes);
         let entries = &mut self.entries;
@@ -219,6 +223,32 @@ impl<'a> Witness<'a> {
             return Err(self.wrong(what));
         }
         Ok(visited)
+    }
+
+    /// Notes what is known of the keys that a scan will meet, if it is compared:
+    /// other threads may write them meanwhile.
+    fn remember(&mut self, operation: &Operation) {
+        self.before.clear();
+        if !self.verifies {
+            return;
+        }
+        let Expectation { keys, versions, .. } = self.expectation;
+        let first = keys.place_of(operation.number);
+        let places = first..first.saturating_add(u64::from(operation.span));
+        self.before.extend(places.map(|place| {
+            let number = keys.number_at(place);
+            (number < versions.count()).then(|| versions.known(number))
+        }));
+    }
+
+    /// What a scan may have met of a loaded key. Where keys are left out, it goes
+    /// further than what was noted: any version may be right there.
+    fn met(&self, number: u64, first: u64) -> Allowed {
+        let Expectation { keys, versions, .. } = self.expectation;
+        let after = versions.known(number);
+        let place = keys.place_of(number).checked_sub(first);
+        let noted = place.and_then(|place| self.before.get(place as usize).copied().flatten());
+        Versions::allowed(noted.unwrap_or_default(), after)
     }
 
     fn wrong(&self, what: String) -> Error {
@@ -300,7 +330,7 @@ impl<'a> Witness<'a> {
                 return Err(self.wrong(format!("a scan left out key number {missing}")));
             }
             let allowed = if number < versions.count() {
-                Versions::allowed(versions.known(number), versions.known(number))
+                self.met(number, first)
             } else {
                 Self::inserted()
             };
