@@ -66,8 +66,10 @@ pub(super) struct Pending {
     bytes: u64,
 }
 
-/// Memory for a change beside its key, about.
+/// Memory for a change beside its key, about: while it waits, and while the index
+/// takes it in.
 const CHANGE_OVERHEAD: u64 = 96;
+const CHANGE_BYTES: u64 = 512;
 
 impl Pending {
     fn insert(&mut self, namespace: u16, key: Vec<u8>, change: Change) {
@@ -157,18 +159,32 @@ impl Core {
                 compaction.pending.insert(namespace, key, change);
             }
         }
-        if compaction.pending.bytes > compaction.settings.keys_bytes() {
+        if compaction.pending.bytes > compaction.settings.pending_bytes() {
             self.apply_pending(compaction)?;
         }
         Ok(())
     }
 
-    /// Takes everything that was caught up with into the new index.
+    /// Takes everything that was caught up with into the new index, in pieces: one
+    /// lies behind the other, so no leaf but those at their ends is written twice.
     pub(super) fn apply_pending(&self, compaction: &mut Compaction) -> Result<()> {
         let pending = std::mem::take(&mut compaction.pending);
+        let most = compaction.settings.applied_bytes();
         for (namespace, changes) in pending.changes {
             let mut root = std::mem::take(compaction.root(None, namespace));
-            self.apply_to(compaction, &mut root, changes.into_iter().collect())?;
+            let mut changes = changes.into_iter().peekable();
+            while changes.peek().is_some() {
+                let mut bytes = 0;
+                let piece = std::iter::from_fn(|| {
+                    let is_first = bytes == 0;
+                    bytes += changes.peek()?.0.len() as u64 + CHANGE_BYTES;
+                    (is_first || bytes <= most)
+                        .then(|| changes.next())
+                        .flatten()
+                });
+                let piece: Vec<(Vec<u8>, Change)> = piece.collect();
+                self.apply_to(compaction, &mut root, piece)?;
+            }
             *compaction.root(None, namespace) = root;
         }
         Ok(())

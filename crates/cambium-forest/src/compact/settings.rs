@@ -217,6 +217,17 @@ impl Settings {
         self.tuning.memory_bytes / 16
     }
 
+    /// Bytes of keys, caught up with, that wait to go into the index: windows are
+    /// gone by then. The more go together, the fewer nodes are written twice.
+    pub fn pending_bytes(&self) -> u64 {
+        self.tuning.memory_bytes / 2
+    }
+
+    /// Bytes that an index may take while it takes in what has waited.
+    pub fn applied_bytes(&self) -> u64 {
+        self.tuning.memory_bytes / 4
+    }
+
     /// Bytes that are written at once past the page cache.
     pub fn written_bytes(&self) -> usize {
         (self.tuning.memory_bytes / 16).clamp(4 << 10, 2 << 20) as usize
