@@ -137,6 +137,15 @@ fn begin_file(home: &Home, file: FileRef, shape: &Shape, tuning: &Tuning) -> Res
     })
 }
 
+/// What an opening is told; options that are fixed at creation are refused.
+fn tuning_of(options: &OptionValues) -> Result<Tuning> {
+    let mut options = options.clone();
+    let tuning = Tuning::take(&mut options)?;
+    options.refuse_fixed(OPTIONS)?;
+    options.finish(ENGINE, OPTIONS)?;
+    Ok(tuning)
+}
+
 /// Opens a store, recovering it where it was not closed.
 pub(crate) fn open(
     environment: &Environment,
@@ -144,10 +153,7 @@ pub(crate) fn open(
     options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<Arc<Core>> {
-    let mut options = options.clone();
-    let tuning = Tuning::take(&mut options)?;
-    options.refuse_fixed(OPTIONS)?;
-    options.finish(ENGINE, OPTIONS)?;
+    let tuning = tuning_of(options)?;
     let file_system = &*environment.file_system;
     let marker = read_marker(file_system, path)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
@@ -196,10 +202,7 @@ pub(crate) fn open_read_only(
     options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<Arc<Core>> {
-    let mut options = options.clone();
-    let tuning = Tuning::take(&mut options)?;
-    options.refuse_fixed(OPTIONS)?;
-    options.finish(ENGINE, OPTIONS)?;
+    let tuning = tuning_of(options)?;
     let file_system = &*environment.file_system;
     let marker = read_marker(file_system, path)?;
     let held = lock_for_reading(file_system, path)?;

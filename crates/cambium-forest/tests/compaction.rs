@@ -3,31 +3,23 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
-use std::collections::BTreeMap;
+mod support;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cambium_api::{
-    CompactOptions, CompactReport, Durability, Engine, EngineKind, Error, IterationOrder,
-    OptionValues, Progress, ProgressSink, Reader,
+    CompactOptions, CompactReport, Durability, Engine, EngineKind, Error, Progress, ProgressSink,
 };
 use cambium_forest::Forest;
 use cambium_io::simulated::{
     CrashStyle, ErrorNumber, Fault, FaultRule, Moment, OperationClass, ProbePoints, SimulatedDisk,
 };
 use cambium_io::{BackgroundLimits, Environment, ReadBackend, StepOutcome};
+use support::{Model, contents, options};
 
 const PATH: &str = "/store";
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
-
-fn options(pairs: &[(&str, &str)]) -> OptionValues {
-    let mut options = OptionValues::default();
-    for (name, value) in pairs {
-        options.set(name, value);
-    }
-    options
-}
 
 /// So small that a store of some kilobytes is many windows and many nodes.
 const TUNING: [(&str, &str); 5] = [
@@ -50,15 +42,6 @@ fn open(environment: &Environment) -> Arc<dyn Engine> {
     Forest
         .open(environment, path, &options(&TUNING), &())
         .unwrap()
-}
-
-fn contents(reader: &dyn Reader) -> Model {
-    let mut cursor = reader.iterate(IterationOrder::Key, None).unwrap();
-    let mut entries = Model::new();
-    while let Some(entry) = cursor.next().unwrap() {
-        entries.insert(entry.key.to_vec(), entry.value.to_vec());
-    }
-    entries
 }
 
 /// Puts some of the keys of a numbered round, deletes others.

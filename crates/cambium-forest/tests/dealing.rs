@@ -3,29 +3,22 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cambium_api::{
-    CompactOptions, CompactReport, Durability, Engine, EngineKind, Error, IterationOrder,
-    OptionValues, Progress, ProgressSink, Reader,
+    CompactOptions, CompactReport, Durability, Engine, EngineKind, Error, Progress, ProgressSink,
 };
 use cambium_forest::Forest;
 use cambium_io::simulated::SimulatedDisk;
 use cambium_io::{Environment, OpenOptions};
+use support::{Model, contents, options};
 
 const PATH: &str = "/store";
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
-
-fn options(pairs: &[(&str, &str)]) -> OptionValues {
-    let mut options = OptionValues::default();
-    for (name, value) in pairs {
-        options.set(name, value);
-    }
-    options
-}
 
 const TUNING: [(&str, &str); 4] = [
     ("write_buffer_entries", "500"),
@@ -58,15 +51,6 @@ fn filled(environment: &Environment, documents: u32) -> (Arc<dyn Engine>, Model)
     }
     store.sync().unwrap();
     (store, model)
-}
-
-fn contents(reader: &dyn Reader) -> Model {
-    let mut cursor = reader.iterate(IterationOrder::Key, None).unwrap();
-    let mut entries = Model::new();
-    while let Some(entry) = cursor.next().unwrap() {
-        entries.insert(entry.key.to_vec(), entry.value.to_vec());
-    }
-    entries
 }
 
 fn compact(

@@ -3,22 +3,23 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
-use std::collections::BTreeMap;
+mod support;
+
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use cambium_api::{
-    CompactOptions, CompactReport, Durability, Engine, EngineKind, Error, IterationOrder,
-    OptionValues, Progress, ProgressSink, Reader,
+    CompactOptions, CompactReport, Durability, Engine, EngineKind, Error, OptionValues, Progress,
+    ProgressSink,
 };
 use cambium_forest::Forest;
 use cambium_io::Environment;
 use cambium_io::simulated::{
     CrashStyle, ErrorNumber, Fault, FaultRule, OperationClass, ProbePoints, SimulatedDisk,
 };
+use support::{Model, contents};
 
 const PATH: &str = "/store";
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// So small that a store of some kilobytes is many windows and many writes.
 const TUNING: [(&str, &str); 5] = [
@@ -30,25 +31,12 @@ const TUNING: [(&str, &str); 5] = [
 ];
 
 fn options(more: &[(&str, &str)]) -> OptionValues {
-    let mut options = OptionValues::default();
-    for (name, value) in TUNING.iter().chain(more) {
-        options.set(name, value);
-    }
-    options
+    support::options(&[&TUNING, more].concat())
 }
 
 fn open(environment: &Environment) -> Arc<dyn Engine> {
     let opened = Forest.open(environment, Path::new(PATH), &options(&[]), &());
     opened.unwrap()
-}
-
-fn contents(reader: &dyn Reader) -> Model {
-    let mut cursor = reader.iterate(IterationOrder::Key, None).unwrap();
-    let mut entries = Model::new();
-    while let Some(entry) = cursor.next().unwrap() {
-        entries.insert(entry.key.to_vec(), entry.value.to_vec());
-    }
-    entries
 }
 
 /// A store of which half is stale, and what is in it.

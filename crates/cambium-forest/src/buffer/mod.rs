@@ -65,7 +65,7 @@ const KEY_BYTES: u64 = 72;
 const VERSION_BYTES: u64 = 24;
 /// About what a change takes beside its key while a trie is changed: its place
 /// in the batch, in the plan, and among the entries of its tree.
-const CHANGE_BYTES: u64 = 512;
+pub(crate) const CHANGE_BYTES: u64 = 512;
 
 /// A change on its way into a buffer.
 #[derive(Debug)]

@@ -174,10 +174,13 @@ impl Core {
             SortRule::Auto => is_uncached && settings.tuning.coalesce_bytes > 1,
             SortRule::Window | SortRule::None | SortRule::Global => false,
         };
+        if !is_wanted {
+            return Ok(None);
+        }
         let header = &maintenance.header;
         let needed = self.compaction_needs(header, 0) + newest_bytes(header);
         let space = self.environment.file_system.space(&self.path)?;
-        if !is_wanted || needed > space.available {
+        if needed > space.available {
             return Ok(None);
         }
         match Scratch::create(&self.environment, &self.path, number, settings, is_uncached) {

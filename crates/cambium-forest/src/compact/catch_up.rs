@@ -17,6 +17,7 @@ use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 
 use super::Compaction;
 use super::copy::append_moved;
+use crate::buffer::CHANGE_BYTES;
 use crate::core::{Core, Writer, lock};
 use crate::document::DOCUMENT_ALIGNMENT;
 use crate::format::{kind, namespace_and_key};
@@ -66,10 +67,8 @@ pub(super) struct Pending {
     bytes: u64,
 }
 
-/// Memory for a change beside its key, about: while it waits, and while the index
-/// takes it in.
+/// Memory for a change beside its key, about, while it waits.
 const CHANGE_OVERHEAD: u64 = 96;
-const CHANGE_BYTES: u64 = 512;
 
 impl Pending {
     fn insert(&mut self, namespace: u16, key: Vec<u8>, change: Change) {
