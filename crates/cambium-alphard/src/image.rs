@@ -194,10 +194,12 @@ pub(crate) fn load(
         }
         recovered.tombstones.push_back((sequence, block));
     }
+    let mut headers = Vec::new();
     for _ in 0..stale {
         let bytes = source.take::<NOTE_BYTES>()?;
-        recovered.stale.add(u64_at(&bytes, 0), u32_at(&bytes, 8));
+        headers.push((u64_at(&bytes, 0), u32_at(&bytes, 8)));
     }
+    recovered.stale = headers.into_iter().collect();
     let mut checksum = [0; 4];
     file.read_exact_at(&mut checksum, length - 4)?;
     let whole = u32_at(&checksum, 0) == source.checksum

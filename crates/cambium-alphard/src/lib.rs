@@ -51,6 +51,7 @@ mod outgoing;
 mod read;
 mod recovery;
 mod repair;
+mod scan;
 pub mod seeded_bug;
 mod space;
 mod stale;

@@ -27,7 +27,8 @@ use crate::core::{Core, lock, read};
 use crate::format::{self, Superblock};
 use crate::options::Tuning;
 use crate::read::StoredEntry;
-use crate::recovery::{OfMember, Recovered};
+use crate::recovery::Recovered;
+use crate::scan::OfMember;
 use crate::seeded_bug::SeededBug;
 use crate::volume::{MemberState, Volume};
 

@@ -374,7 +374,7 @@ pub(crate) fn load(
     let file_system = &*environment.file_system;
     match image::load(file_system, path, superblock)? {
         Some(recovered) => Ok(recovered),
-        None => recovery::recover(file_system, volume, superblock, tuning, progress),
+        None => recovery::recover(environment, volume, superblock, tuning, progress),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Recovery: what a device holds after a crash, from its headers alone.
 //!
 //! 1. Every block in use is read, many at once; the headers among them are gathered
-//!    ([`Scan`]).
+//!    ([`crate::scan`]).
 //! 2. *The cut.* The highest number that any header, or the superblock, calls
 //!    durable; and above it what follows without a gap, each entry verified whole,
 //!    up to the end of a batch.
@@ -13,29 +13,22 @@
 //! 5. What is kept is made durable, and the headers behind the cut are erased,
 //!    before the next epoch begins: what was cut off can never come back.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
-use cambium_api::{Finding, FindingKind, Progress, ProgressSink};
-use cambium_base::checksum::ChecksumSeed;
+use cambium_api::{Finding, FindingKind, ProgressSink};
 use cambium_base::{Error, Extent, Result};
-use cambium_index::cuckoo::{Builder, SlotKey};
-use cambium_io::batch::read_all;
-use cambium_io::{AlignedBuffer, FileSystem, ReadRequest};
+use cambium_index::cuckoo::{Part, Parts, SlotKey};
+use cambium_io::{Crew, Environment};
 use cambium_storage::allocator::Allocator;
 
-use crate::format::{self, CONTINUATION, ENTRY, EntryHeader, EntryKind, Superblock};
+use crate::format::{self, Superblock};
 use crate::mirror::Differing;
 use crate::options::Tuning;
+use crate::scan::{Found, Newest, OfMember, Scan, crew_for};
 use crate::seeded_bug::SeededBug;
 use crate::stale::StaleHeaders;
 use crate::state::State;
-use crate::volume::{Volume, buffer};
-
-/// Bytes of one read of a scan.
-const CHUNK_BYTES: u64 = 1 << 20;
-/// Reads of a scan under way at once.
-const SCAN_DEPTH: usize = 8;
+use crate::volume::Volume;
 
 /// A store's memory, as the device says it should be.
 #[derive(Debug)]
@@ -93,84 +86,12 @@ impl Recovered {
     }
 }
 
-/// A header that was found, without what only the newest ones need.
-#[derive(Clone, Copy, Debug)]
-struct Found {
-    slot: SlotKey,
-    check: u64,
-    sequence: u64,
-    extent: Extent,
-    kind: EntryKind,
-}
-
-/// What the cut is decided by.
-#[derive(Clone, Copy, Debug)]
-struct Newest {
-    epoch: u32,
-    digest: u64,
-    remaining: u32,
-    extent: Extent,
-    /// `None` where the entry did not lie whole in what was read.
-    sound: Option<bool>,
-}
-
-/// Everything that one pass over the device tells.
-#[derive(Debug)]
-struct Scan<'a> {
-    volume: &'a Volume,
-    superblock: &'a Superblock,
-    seed: ChecksumSeed,
-    found: Vec<Found>,
-    /// Entries at or above `durable`, by number.
-    newest: BTreeMap<u64, Newest>,
-    /// The highest number that anyone calls durable.
-    durable: u64,
-    /// Blocks that are neither entries nor erased: how many, and the first.
-    odd: u64,
-    first_odd: Option<u32>,
-    findings: Vec<Finding>,
-    bytes: u64,
-    /// The member whose headers are gathered.
-    believed: usize,
-    comparison: Comparison,
-}
-
-/// What two members have in the same place.
-#[derive(Debug, Default)]
-struct Comparison {
-    /// Chunks that only one member has answered yet, by their offsets.
-    waiting: BTreeMap<u64, AlignedBuffer>,
-    differing: Differing,
-}
-
-impl Comparison {
-    /// Takes a chunk of one member; compares it if the other's is there.
-    fn take(&mut self, offset: u64, chunk: AlignedBuffer, unit: u32) {
-        let Some(other) = self.waiting.remove(&offset) else {
-            self.waiting.insert(offset, chunk);
-            return;
-        };
-        if chunk[..] == other[..] {
-            return;
-        }
-        let first = (offset / u64::from(unit)) as u32;
-        let blocks = chunk.chunks(unit as usize).zip(other.chunks(unit as usize));
-        for (block, (one, two)) in (first..).zip(blocks) {
-            match self.differing.last_mut() {
-                _ if one == two => {}
-                Some(last) if last.end() == u64::from(block) => last.blocks += 1,
-                _ => self.differing.push(Extent { block, blocks: 1 }),
-            }
-        }
-    }
-}
-
 /// Scans the device and decides what is live. Writes nothing.
 ///
 /// Of two members both are read and compared. The headers of the first are believed
 /// if the proof holds for them, else those of the second if it holds there.
 pub(crate) fn recover(
-    file_system: &dyn FileSystem,
+    environment: &Environment,
     volume: &Volume,
     superblock: &Superblock,
     tuning: &Tuning,
@@ -182,10 +103,10 @@ pub(crate) fn recover(
         while volume.readable().any(|member| member == believed) {
             let mut scan = Scan::new(volume, superblock, believed);
             let cut = scan
-                .read_all(file_system, tuning, progress)
-                .and_then(|()| scan.cut(tuning));
+                .read_all(environment, tuning, progress)
+                .and_then(|()| Cut::of(&mut scan, tuning));
             let recovered = match cut {
-                Ok(cut) => scan.settle(cut),
+                Ok(cut) => settle(scan, environment, cut)?,
                 Err((member, _)) if volume.lose(member) => continue,
                 Err((_, error)) => return Err(error),
             };
@@ -199,181 +120,21 @@ pub(crate) fn recover(
     first.ok_or_else(|| Error::corruption(volume.path(), 0, "no member can be read"))
 }
 
-/// An error, and the member that it came from.
-pub(crate) type OfMember<T> = std::result::Result<T, (usize, Error)>;
+/// Where the writes that are kept end.
+struct Cut {
+    /// The last one that is kept.
+    sequence: u64,
+    /// What it says of all that is live, if it was found.
+    digest: Option<u64>,
+}
 
-impl<'a> Scan<'a> {
-    fn new(volume: &'a Volume, superblock: &'a Superblock, believed: usize) -> Self {
-        Scan {
-            volume,
-            superblock,
-            seed: superblock.seed(),
-            found: Vec::new(),
-            newest: BTreeMap::new(),
-            durable: superblock.synced_through,
-            odd: 0,
-            first_odd: None,
-            findings: Vec::new(),
-            bytes: 0,
-            believed,
-            comparison: Comparison::default(),
-        }
-    }
-
-    fn finding(&mut self, kind: FindingKind, block: u32, what: String) {
-        self.findings.push(Finding {
-            kind,
-            file: self.volume.member_path(self.believed).to_path_buf(),
-            offset: self.volume.offset(block),
-            what,
-        });
-    }
-
-    /// Reads every block in use, several chunks at once.
-    fn read_all(
-        &mut self,
-        file_system: &dyn FileSystem,
-        tuning: &Tuning,
-        progress: &dyn ProgressSink,
-    ) -> OfMember<()> {
-        let mut options = tuning.read_queue;
-        options.depth = options.depth.min(SCAN_DEPTH);
-        let here = |error| (self.believed, error);
-        let mut queue = file_system.read_queue(options).map_err(here)?;
-        let start = self.volume.offset(self.superblock.first_block());
-        let end = self.volume.offset(self.superblock.high_water);
-        let mut files = Vec::new();
-        for member in self.volume.readable() {
-            let file = self.volume.file_of(member).map_err(here)?;
-            files.push((member, file.clone()));
-        }
-        let compared = files.len() > 1;
-        // Memory that was looked at serves again: fresh pages cost as much as reading.
-        let spare: RefCell<Vec<AlignedBuffer>> = RefCell::default();
-        let memory = |bytes: usize| {
-            let found = spare.borrow_mut().pop();
-            found
-                .filter(|found| found.len() == bytes)
-                .unwrap_or_else(|| buffer(bytes))
-        };
-        let total = (end - start) * files.len() as u64;
-        let chunks = (start..end).step_by(CHUNK_BYTES as usize);
-        let memory = &memory;
-        let chunks = chunks.flat_map(|offset| {
-            files.iter().map(move |(member, file)| ReadRequest {
-                file: file.clone(),
-                offset,
-                buffer: memory(CHUNK_BYTES.min(end - offset) as usize),
-                // Offsets are whole blocks: the low bits are free.
-                tag: offset | *member as u64,
-            })
-        });
-        let mut failed = self.believed;
-        read_all(&mut *queue, chunks, |completion| {
-            let member = (completion.tag & 1) as usize;
-            let offset = completion.tag & !1;
-            failed = member;
-            let count = completion.result?;
-            if count < completion.buffer.len() {
-                let what = format!("the device ends here; expected {end} bytes");
-                let path = self.volume.member_path(member);
-                return Err(Error::corruption(path, offset + count as u64, what));
-            }
-            self.bytes += count as u64;
-            progress.report(Progress {
-                phase: "scanning",
-                done: self.bytes,
-                total: Some(total),
-            });
-            if member == self.believed {
-                self.look_at(&completion.buffer, offset);
-            }
-            if compared {
-                let unit = self.volume.block_bytes;
-                self.comparison.take(offset, completion.buffer, unit);
-            } else {
-                spare.borrow_mut().push(completion.buffer);
-            }
-            Ok(())
-        })
-        .map_err(|error| (failed, error))?;
-        self.comparison.differing.sort_unstable();
-        Ok(())
-    }
-
-    /// Gathers the headers of a chunk.
-    fn look_at(&mut self, chunk: &[u8], offset: u64) {
-        let unit = self.volume.block_bytes as usize;
-        let first = (offset / unit as u64) as u32;
-        for (block, bytes) in (first..).zip(chunk.chunks_exact(unit)) {
-            match bytes[0] {
-                CONTINUATION => {}
-                0 if bytes.iter().all(|&byte| byte == 0) => {}
-                ENTRY => match format::decode_header(bytes, block, unit as u32, self.seed) {
-                    Some(header) => {
-                        let start = (block - first) as usize * unit;
-                        self.gather(&header, &chunk[start..]);
-                    }
-                    None => self.note_odd(block),
-                },
-                _ => self.note_odd(block),
-            }
-        }
-    }
-
-    fn note_odd(&mut self, block: u32) {
-        self.odd += 1;
-        self.first_odd = Some(self.first_odd.map_or(block, |first| first.min(block)));
-    }
-
-    fn gather(&mut self, header: &EntryHeader, rest: &[u8]) {
-        let unit = self.volume.block_bytes;
-        let extent = header.extent(unit);
-        if header.epoch > self.superblock.epoch || extent.end() > self.superblock.high_water.into()
-        {
-            let what = format!(
-                "an entry of epoch {} in {} blocks, where the superblock knows epoch {} and {} blocks",
-                header.epoch, extent.blocks, self.superblock.epoch, self.superblock.high_water
-            );
-            return self.finding(FindingKind::Damage, header.block, what);
-        }
-        self.found.push(Found {
-            slot: header.slot_key,
-            check: header.key_check,
-            sequence: header.sequence,
-            extent,
-            kind: header.kind,
-        });
-        if header.synced_through > self.durable {
-            self.durable = header.synced_through;
-            self.newest = self.newest.split_off(&self.durable);
-        }
-        if header.sequence < self.durable {
-            return;
-        }
-        let whole = rest.get(..extent.blocks as usize * unit as usize);
-        let newest = Newest {
-            epoch: header.epoch,
-            digest: header.live_digest,
-            remaining: header.remaining,
-            extent,
-            sound: whole.map(|whole| format::body_is_sound(whole, header.block, unit, self.seed)),
-        };
-        let known = self.newest.entry(header.sequence).or_insert(newest);
-        if known.epoch < newest.epoch {
-            *known = newest;
-        }
-    }
-
-    /// The last write that is kept.
-    fn cut(&mut self, tuning: &Tuning) -> OfMember<u64> {
-        let mut cut = self.durable;
+impl Cut {
+    fn of(scan: &mut Scan<'_>, tuning: &Tuning) -> OfMember<Cut> {
+        let entries = scan.newest();
+        let mut cut = scan.durable;
         let mut next = cut + 1;
-        while let Some(newest) = self.newest.get(&next).copied() {
-            if !self
-                .is_sound(&newest)
-                .map_err(|error| (self.believed, error))?
-            {
+        while let Some(newest) = entries.get(&next) {
+            if !is_sound(scan, newest).map_err(|error| (scan.believed, error))? {
                 break;
             }
             if newest.remaining == 0 || tuning.seeded_bug == Some(SeededBug::BatchSplit) {
@@ -382,107 +143,135 @@ impl<'a> Scan<'a> {
             next += 1;
         }
         if tuning.seeded_bug == Some(SeededBug::TornTailKept) {
-            cut = self
-                .newest
-                .keys()
-                .next_back()
-                .copied()
-                .unwrap_or(cut)
-                .max(cut);
+            let last = entries.keys().next_back().copied();
+            cut = last.unwrap_or(cut).max(cut);
         }
-        Ok(cut)
+        let superblock = scan.superblock;
+        Ok(Cut {
+            sequence: cut,
+            digest: match cut == superblock.sequence {
+                true => Some(superblock.live_digest),
+                false => entries.get(&cut).map(|newest| newest.digest),
+            },
+        })
     }
+}
 
-    fn is_sound(&self, newest: &Newest) -> Result<bool> {
-        match newest.sound {
-            Some(sound) => Ok(sound),
-            None => {
-                let bytes = self.volume.read_from(self.believed, newest.extent)?;
-                let block = newest.extent.block;
-                Ok(format::body_is_sound(
-                    &bytes,
-                    block,
-                    self.volume.block_bytes,
-                    self.seed,
-                ))
-            }
-        }
+fn is_sound(scan: &Scan<'_>, newest: &Newest) -> Result<bool> {
+    if let Some(sound) = newest.sound {
+        return Ok(sound);
     }
+    let volume = scan.volume;
+    let bytes = volume.read_from(scan.believed, newest.extent)?;
+    let (block, unit) = (newest.extent.block, volume.block_bytes);
+    Ok(format::body_is_sound(&bytes, block, unit, scan.seed))
+}
 
-    /// What is live, stale and dead, given the cut.
-    fn settle(mut self, cut: u64) -> Recovered {
-        let mut recovered = Recovered::empty(self.superblock);
-        recovered.sequence = cut;
-        recovered.state.visible = cut;
-        recovered.marked = self.durable;
-        recovered.bytes = self.bytes;
-        recovered.believed = self.believed;
-        recovered.differing = std::mem::take(&mut self.comparison.differing);
-        let mut found = std::mem::take(&mut self.found);
-        found.sort_unstable_by_key(|found| (found.slot, found.check, u64::MAX - found.sequence));
-        let mut newest_of = None;
-        let mut live = Vec::with_capacity(found.len());
-        for entry in &found {
-            if entry.sequence > cut {
-                recovered.dead.push(entry.extent.block);
-                continue;
-            }
-            let first = newest_of != Some((entry.slot, entry.check));
-            newest_of = Some((entry.slot, entry.check));
-            match entry.kind {
-                EntryKind::Tombstone => recovered
-                    .tombstones
-                    .push_back((entry.sequence, entry.extent.block)),
-                EntryKind::Value if first => {
-                    live.push((entry.slot, entry.extent));
-                    recovered.state.live_digest ^= format::digest_of(entry.slot, entry.extent);
-                }
-                EntryKind::Value => {
-                    recovered.stale.add(entry.sequence, entry.extent.block);
-                    continue;
-                }
-            }
-            if !recovered.allocator.take(entry.extent) {
-                let what = "two live entries lie over one another".to_string();
-                self.finding(FindingKind::Damage, entry.extent.block, what);
-            }
-        }
-        drop(found);
-        recovered.state.index = Builder::from_entries(self.superblock.hash_secret, &live);
-        drop(live);
-        recovered.dead.sort_unstable();
-        recovered.tombstones.make_contiguous().sort_unstable();
-        self.prove(&recovered, cut);
-        if let Some(first) = self.first_odd {
-            let what = format!(
-                "{} blocks are neither entries nor erased: torn by a crash, or there before the device was formatted",
-                self.odd
-            );
-            self.finding(FindingKind::Note, first, what);
-        }
-        recovered.findings = self.findings;
-        recovered
-    }
+/// What is live, stale and dead in a part of the index, given the cut.
+struct Settled {
+    live: Vec<(SlotKey, Extent)>,
+    part: Part,
+    digest: u64,
+    tombstones: Vec<(u64, u32)>,
+    stale: Vec<(u64, u32)>,
+    dead: Vec<u32>,
+}
 
-    /// Compares what is live with what the last write that is kept says.
-    fn prove(&mut self, recovered: &Recovered, cut: u64) {
-        let said = if cut == self.superblock.sequence {
-            Some(self.superblock.live_digest)
+fn settle_part(parts: &Parts, number: usize, mut found: Vec<Found>, cut: u64) -> Settled {
+    found.sort_unstable_by_key(|found| (found.slot, found.check, u64::MAX - found.sequence));
+    let mut newest_of = None;
+    let (mut digest, mut live) = (0, Vec::with_capacity(found.len()));
+    let (mut tombstones, mut stale, mut dead) = (Vec::new(), Vec::new(), Vec::new());
+    for entry in &found {
+        let extent = entry.extent();
+        if entry.sequence > cut {
+            dead.push(extent.block);
+            continue;
+        }
+        let first = newest_of != Some((entry.slot, entry.check));
+        newest_of = Some((entry.slot, entry.check));
+        if entry.is_tombstone() {
+            tombstones.push((entry.sequence, extent.block));
+        } else if first {
+            live.push((entry.slot, extent));
+            digest ^= format::digest_of(entry.slot, extent);
         } else {
-            self.newest.get(&cut).map(|newest| newest.digest)
-        };
-        if said == Some(recovered.state.live_digest) {
-            return;
+            stale.push((entry.sequence, extent.block));
         }
-        let entries = recovered.state.index.len();
-        let what = match said {
-            Some(_) => format!(
-                "the {entries} live entries found are not those of write {cut}: some are missing, or have come back; `repair` keeps what is there"
-            ),
-            None => format!(
-                "write {cut}, which is durable, is not there; `repair` keeps the {entries} live entries found"
-            ),
-        };
-        self.finding(FindingKind::Damage, self.superblock.first_block(), what);
     }
+    drop(found);
+    Settled {
+        part: parts.build(number, &live),
+        live,
+        digest,
+        tombstones,
+        stale,
+        dead,
+    }
+}
+
+/// What is live, stale and dead, given the cut.
+fn settle(mut scan: Scan<'_>, environment: &Environment, cut: Cut) -> Result<Recovered> {
+    let mut recovered = Recovered::empty(scan.superblock);
+    recovered.sequence = cut.sequence;
+    recovered.state.visible = cut.sequence;
+    recovered.marked = scan.durable;
+    recovered.bytes = scan.bytes;
+    recovered.believed = scan.believed;
+    recovered.differing = scan.differing();
+    let found = std::mem::take(&mut scan.found);
+    let parts = scan.parts(found.iter().map(Vec::len).sum());
+    let sequence = cut.sequence;
+    let decide = move |(number, found)| settle_part(&parts, number, found, sequence);
+    let threads = crew_for(scan.bytes);
+    let crew = Crew::new(&*environment.executor, "alphard index", threads, decide);
+    found.into_iter().enumerate().for_each(|job| crew.add(job));
+    let (mut made, mut stale) = (Vec::new(), Vec::new());
+    while let Some(settled) = crew.next()? {
+        let live = settled.live.iter().map(|(_, extent)| *extent);
+        let tombstones = settled.tombstones.iter();
+        let tombstones = tombstones.map(|&(_, block)| Extent { block, blocks: 1 });
+        for extent in live.chain(tombstones) {
+            if !recovered.allocator.take(extent) {
+                let what = "two live entries lie over one another".to_string();
+                scan.finding(FindingKind::Damage, extent.block, what);
+            }
+        }
+        recovered.state.live_digest ^= settled.digest;
+        recovered.tombstones.extend(settled.tombstones);
+        recovered.dead.extend(settled.dead);
+        stale.extend(settled.stale);
+        made.push(settled.part);
+    }
+    recovered.state.index = parts.join(made);
+    recovered.stale = stale.into_iter().collect();
+    recovered.dead.sort_unstable();
+    recovered.tombstones.make_contiguous().sort_unstable();
+    prove(&mut scan, &recovered, &cut);
+    if let Some(first) = scan.first_odd {
+        let what = format!(
+            "{} blocks are neither entries nor erased: torn by a crash, or there before the device was formatted",
+            scan.odd
+        );
+        scan.finding(FindingKind::Note, first, what);
+    }
+    recovered.findings = scan.findings;
+    Ok(recovered)
+}
+
+/// Compares what is live with what the last write that is kept says.
+fn prove(scan: &mut Scan<'_>, recovered: &Recovered, cut: &Cut) {
+    if cut.digest == Some(recovered.state.live_digest) {
+        return;
+    }
+    let (entries, last) = (recovered.state.index.len(), cut.sequence);
+    let what = match cut.digest {
+        Some(_) => format!(
+            "the {entries} live entries found are not those of write {last}: some are missing, or have come back; `repair` keeps what is there"
+        ),
+        None => format!(
+            "write {last}, which is durable, is not there; `repair` keeps the {entries} live entries found"
+        ),
+    };
+    scan.finding(FindingKind::Damage, scan.superblock.first_block(), what);
 }

@@ -42,7 +42,7 @@ pub(crate) fn repair(
         members,
         ..
     } = attached;
-    let scan = || recovery::recover(file_system, &volume, &superblock, &tuning, progress);
+    let scan = || recovery::recover(environment, &volume, &superblock, &tuning, progress);
     let recovered = mirror::load_alike(&volume, &superblock, &tuning, true, scan)?;
     let mut report = CheckReport {
         findings: recovered.findings.clone(),

@@ -20,6 +20,24 @@ pub(crate) struct StaleHeaders {
     overwritten: BTreeSet<(u64, u64, u32)>,
 }
 
+/// All at once: many times as fast as one by one.
+impl FromIterator<(u64, u32)> for StaleHeaders {
+    fn from_iter<T: IntoIterator<Item = (u64, u32)>>(headers: T) -> Self {
+        let mut headers: Vec<(u64, u32)> = headers.into_iter().collect();
+        let mut by_block: Vec<(u32, u64)> = headers
+            .iter()
+            .map(|&(sequence, block)| (block, sequence))
+            .collect();
+        headers.sort_unstable();
+        by_block.sort_unstable();
+        StaleHeaders {
+            by_sequence: headers.into_iter().collect(),
+            by_block: by_block.into_iter().collect(),
+            overwritten: BTreeSet::new(),
+        }
+    }
+}
+
 impl StaleHeaders {
     /// The header at `block` was made obsolete by write `sequence`.
     pub fn add(&mut self, sequence: u64, block: u32) {

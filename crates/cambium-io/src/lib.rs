@@ -13,6 +13,7 @@
 //! | [`direct_file`] | a direct handle that is read and written at any place |
 //! | [`cache`] | one cache of blocks for all stores of an environment |
 //! | [`counter`] | counting in many threads |
+//! | [`crew`] | jobs of one kind, done by threads and whoever waits |
 //! | [`environment`] | clock, randomness, executor, memory budget: one for all stores of a process |
 //! | [`memory`] | files in memory |
 //! | [`kept_queue`] | a read queue that each thread keeps |
@@ -29,6 +30,7 @@ pub mod batch;
 pub mod buffer;
 pub mod cache;
 pub mod counter;
+pub mod crew;
 pub mod direct_file;
 pub mod environment;
 pub mod file_system;
@@ -45,6 +47,7 @@ pub use background::{BackgroundLimits, BackgroundTurn};
 pub use batch::{BatchOptions, ReadBackend, ReadCompletion, ReadQueue, ReadRequest};
 pub use buffer::AlignedBuffer;
 pub use cache::BlockCache;
+pub use crew::Crew;
 pub use direct_file::DirectFile;
 pub use environment::Environment;
 pub use file_system::{

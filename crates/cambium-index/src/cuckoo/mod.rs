@@ -28,7 +28,7 @@
 mod builder;
 mod segment;
 
-pub use builder::Builder;
+pub use builder::{Builder, Part, Parts};
 pub use cambium_base::Extent;
 use cambium_base::hash::sip13;
 use segment::Segment;

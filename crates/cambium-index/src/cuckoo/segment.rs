@@ -66,6 +66,38 @@ impl Segment {
         }
     }
 
+    /// One of entries with their hashes, made at once: while nothing is taken out, the
+    /// slots of a bucket fill in order, and a count says where the next entry goes.
+    pub(super) fn of(
+        entries: &[(u64, SlotKey, Extent)],
+        depth: u32,
+        hash_of: impl Fn(SlotKey) -> u64 + Copy,
+    ) -> Self {
+        let mut segment = Segment::with_room_for(entries.len(), depth);
+        let mut used = vec![0; segment.buckets.len()];
+        let mut homeless = Vec::new();
+        for &(hash, key, place) in entries {
+            let [first, second] = segment.buckets_of(hash);
+            let at = if used[first] <= used[second] {
+                first
+            } else {
+                second
+            };
+            if used[at] == BUCKET_SLOTS {
+                homeless.push((hash, key, place));
+                continue;
+            }
+            segment.buckets[at].keys[used[at]] = key.0;
+            segment.buckets[at].places[used[at]] = place;
+            used[at] += 1;
+        }
+        segment.entries = entries.len() - homeless.len();
+        for (hash, key, place) in homeless {
+            segment.insert(key, hash, place, hash_of);
+        }
+        segment
+    }
+
     pub(super) fn len(&self) -> usize {
         self.entries
     }

@@ -237,6 +237,15 @@ fn a_table_built_at_once_is_one_that_was_filled_one_by_one() {
         assert_eq!(walk(&built), walk(&expected));
         let bound = count as usize * 24 + (64 << 10);
         assert!(built.memory_bytes() <= bound, "{}", built.memory_bytes());
+        // Each part by itself, the last one first.
+        let parts = Parts::new([3, 4], 4, count as usize);
+        let made = (0..parts.count()).rev().map(|part| {
+            let own = entries
+                .iter()
+                .filter(|(key, _)| parts.part_of(*key) == part);
+            parts.build(part, &own.copied().collect::<Vec<_>>())
+        });
+        assert_eq!(walk(&parts.join(made.collect())), walk(&expected));
         // In order, and against it: segments come together, or one by one.
         let mut scattered = Builder::new([3, 4], 60_000);
         for &(key, place) in entries.iter().take(7_000) {
