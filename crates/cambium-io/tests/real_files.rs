@@ -47,6 +47,23 @@ fn what_was_written_is_read_and_reads_are_short_only_at_the_end() {
 }
 
 #[test]
+fn what_is_in_memory_is_read_as_it_is_up_to_the_first_byte_that_is_not() {
+    let folder = folder();
+    let content: Vec<u8> = (0..10_000u32).map(|place| (place % 251) as u8).collect();
+    let file = written(&folder.path().join("a"), &content);
+    for (offset, length) in [(0, 10_000), (17, 4_097), (9_990, 64), (10_000, 9), (5, 0)] {
+        let mut buffer = vec![0xee; length];
+        let count = file.read_cached_at(&mut buffer, offset as u64);
+        assert!(offset + count <= content.len());
+        assert_eq!(buffer[..count], content[offset..offset + count]);
+    }
+    let options = OpenOptions::READ.direct();
+    if let Ok(direct) = FS.open(&folder.path().join("a"), options) {
+        assert_eq!(direct.read_cached_at(&mut [0; 512], 0), 0, "past the cache");
+    }
+}
+
+#[test]
 fn memory_of_its_own_holds_what_was_read_and_no_more() {
     let folder = folder();
     let content: Vec<u8> = (0..10_000u32).map(|place| (place % 251) as u8).collect();

@@ -211,6 +211,8 @@ struct Sorted {
     runs: Vec<Arc<Run>>,
     /// Chunk and offset up to which each shard is in runs.
     through: Vec<(usize, usize)>,
+    /// Of the memtable, when that was found.
+    bytes: u64,
 }
 
 /// Entries in memory; any number of writers and readers.
@@ -233,6 +235,7 @@ impl Memtable {
         let sorted = Sorted {
             runs: Vec::new(),
             through: vec![(0, ENTRY_ALIGNMENT); shards],
+            bytes: 0,
         };
         Memtable {
             shards: (0..shards)
@@ -271,7 +274,7 @@ impl Memtable {
     }
 
     fn count(&self, bytes: u64, sequence: u64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Release);
         self.largest_sequence.fetch_max(sequence, Ordering::AcqRel);
     }
 
@@ -383,6 +386,12 @@ impl Memtable {
     /// Costs a sort of what came since the last call.
     pub fn runs(&self) -> Vec<Arc<Run>> {
         let mut sorted = self.sorted.lock().unwrap_or_else(PoisonError::into_inner);
+        // An insertion is counted before it is answered.
+        let bytes = self.bytes.load(Ordering::Acquire);
+        if bytes == sorted.bytes {
+            return sorted.runs.iter().rev().cloned().collect();
+        }
+        sorted.bytes = bytes;
         let pieces = self.new_pieces(&mut sorted.through);
         if !pieces.is_empty() {
             sorted.runs.push(Arc::new(Run::sorted(pieces)));

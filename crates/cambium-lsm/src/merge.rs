@@ -19,6 +19,8 @@ pub(crate) struct MergeSource {
     /// Sources that stand at an entry; the one that counts first.
     order: Vec<usize>,
     forward: bool,
+    /// Where the second of them stands: most moves of the first end before it.
+    second: Option<(Vec<u8>, u64)>,
 }
 
 impl MergeSource {
@@ -28,6 +30,7 @@ impl MergeSource {
             sources,
             order: Vec::new(),
             forward: true,
+            second: None,
         }
     }
 
@@ -52,6 +55,32 @@ impl MergeSource {
             .collect();
         order.sort_by(|&one, &other| self.compare(one, other));
         self.order = order;
+        self.note_second();
+    }
+
+    fn note_second(&mut self) {
+        let second = self.order.get(1).and_then(|&at| self.sources[at].entry());
+        let Some(entry) = second else {
+            self.second = None;
+            return;
+        };
+        let (key, sequence) = self.second.get_or_insert_default();
+        key.clear();
+        key.extend_from_slice(entry.key);
+        *sequence = entry.sequence;
+    }
+
+    /// True if the first source still comes before the second.
+    fn first_stays(&self, entry: &EntryRef<'_>) -> bool {
+        let Some((key, sequence)) = &self.second else {
+            return true;
+        };
+        let ordering = compare(entry.place(), (key, *sequence))
+            .then_with(|| self.order[0].cmp(&self.order[1]));
+        match self.forward {
+            true => ordering == Ordering::Less,
+            false => ordering == Ordering::Greater,
+        }
     }
 
     /// Puts the first source back in its place after it moved.
@@ -59,9 +88,13 @@ impl MergeSource {
         let Some(&first) = self.order.first() else {
             return;
         };
-        if self.sources[first].entry().is_none() {
-            self.order.remove(0);
-            return;
+        match self.sources[first].entry() {
+            Some(entry) if self.first_stays(&entry) => return,
+            Some(_) => {}
+            None => {
+                self.order.remove(0);
+                return self.note_second();
+            }
         }
         let mut at = 0;
         while at + 1 < self.order.len()
@@ -71,6 +104,7 @@ impl MergeSource {
             at += 1;
         }
         self.order[at] = first;
+        self.note_second();
     }
 }
 

@@ -161,6 +161,11 @@ impl Ahead {
         self.entries == 0
     }
 
+    /// An entry was handed out past this.
+    pub fn count_one(&mut self) {
+        self.handed_out += 1;
+    }
+
     /// How many entries should be begun now; 0 while there are enough.
     pub fn wants(&self, core: &Core) -> usize {
         let most = core.tuning.read_ahead * self.density.clamp(1, MOST_DENSITY);
@@ -264,26 +269,32 @@ impl Ahead {
         {
             self.collect(0)?;
         }
-        self.pop()
+        match self.pop() {
+            Some((key, value)) => value.map(|value| Some(Entry { key, value })),
+            None => Ok(None),
+        }
     }
 
-    fn pop(&mut self) -> Result<Option<Entry>> {
-        let Some(group) = self.groups.front_mut() else {
-            return Ok(None);
-        };
+    /// The key of the next entry that was begun; its value is not waited for.
+    pub fn next_key(&mut self) -> Option<Value> {
+        self.pop().map(|(key, _)| key)
+    }
+
+    fn pop(&mut self) -> Option<(Value, Result<Value>)> {
+        let group = self.groups.front_mut()?;
         let popped = group.entries.pop_front().map(|(key, slot)| {
             let value = match slot {
                 Slot::Here(value) => Ok(value),
                 Slot::Read(place) => group.values[place].take().unwrap_or(Err(Error::Closed)),
             };
-            value.map(|value| Entry { key, value })
+            (key, value)
         });
         self.entries -= usize::from(popped.is_some());
         if group.entries.is_empty() {
             self.bytes -= group.bytes;
             self.groups.pop_front();
         }
-        popped.transpose()
+        popped
     }
 
     fn is_read(&self, number: u32, place: usize) -> bool {

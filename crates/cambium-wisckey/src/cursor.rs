@@ -2,7 +2,12 @@
 //!
 //! ```text
 //! tree's cursor ──▶ key, pointer ──▶ groups of values being read ──▶ entries
+//!                               └──▶ values in the system's cache ──▶
 //! ```
+//!
+//! What the operating system has in memory is read at once, by the caller
+//! ([`crate::at_hand`]); the first value that has to come from the device, and those
+//! behind it, are read in groups.
 //!
 //! A cursor pins its moment, so it sees the same state however long it lives,
 //! through flushes, compaction and garbage collection.
@@ -11,6 +16,7 @@ use cambium_api::{Cursor, Direction, Entry, KeyRange, ResumeToken};
 use cambium_base::{Error, Result, Value};
 
 use crate::ahead::{Ahead, Candidate, ValuePlace};
+use crate::at_hand::AtHand;
 use crate::format::{PREFIX_BYTES, Stored, ValuePointer, full_key, namespace_end};
 use crate::options::ENGINE;
 use crate::pin::Pin;
@@ -26,6 +32,9 @@ pub(crate) struct EntryCursor {
     /// Declared before the pin, so that they let go first.
     tree: Option<cambium_lsm::Cursor>,
     ahead: Ahead,
+    at_hand: AtHand,
+    /// Taken from the tree; its value is not in memory.
+    held: Option<Candidate>,
     pin: Pin,
     namespace: u16,
     /// Full keys.
@@ -46,6 +55,8 @@ impl EntryCursor {
         EntryCursor {
             tree: None,
             ahead: Ahead::default(),
+            at_hand: AtHand::default(),
+            held: None,
             pin,
             namespace,
             from: full_key(namespace, range.from.as_deref().unwrap_or_default()),
@@ -97,6 +108,8 @@ impl EntryCursor {
     /// the first of all.
     fn place(&mut self, target: Option<&[u8]>) -> Result<()> {
         self.ahead.clear();
+        self.at_hand.clear();
+        self.held = None;
         self.failure = None;
         self.ended = self.from >= self.to;
         let tree = match &mut self.tree {
@@ -118,9 +131,14 @@ impl EntryCursor {
         }
     }
 
-    /// The next entry of the tree.
+    /// The next entry of the tree, or the one that was held back.
     fn next_candidate(&mut self) -> Result<Option<Candidate>> {
-        let direction = self.direction;
+        if let Some(held) = self.held.take() {
+            return Ok(Some(held));
+        }
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
         let tree = self.placed()?;
         let Some(entry) = tree.entry() else {
             return Ok(None);
@@ -136,11 +154,67 @@ impl EntryCursor {
             }),
             None => return Err(self.pin.core.strange_entry()),
         };
-        match direction {
-            Direction::Forward => tree.next()?,
-            Direction::Reverse => tree.previous()?,
-        }
+        self.advance();
         Ok(Some(Candidate { key, place }))
+    }
+
+    /// Moves the tree's cursor on. A failure's turn comes behind the entry it stood at.
+    fn advance(&mut self) {
+        let Some(tree) = &mut self.tree else {
+            return;
+        };
+        let moved = match self.direction {
+            Direction::Forward => tree.next(),
+            Direction::Reverse => tree.previous(),
+        };
+        self.failure = moved.err();
+    }
+
+    /// The next entry, if its value needs no device. `None`: it does, or there is none.
+    fn next_at_hand(&mut self) -> Result<Option<Entry>> {
+        if !self.ahead.is_empty() || self.ended || self.failure.is_some() {
+            return Ok(None);
+        }
+        let Some(entry) = self.tree.as_ref().and_then(cambium_lsm::Cursor::entry) else {
+            return Ok(None);
+        };
+        let value = match Stored::decode(entry.value) {
+            Some(Stored::Inline(value)) => Some(Ok(Value::copy_of(value))),
+            Some(Stored::Pointer(pointer)) => {
+                let at_hand = &self.at_hand;
+                at_hand.in_stretch(pointer, entry.key, entry.sequence)
+            }
+            None => None,
+        };
+        if let Some(value) = value {
+            let key = Value::copy_of(entry.key.get(PREFIX_BYTES..).unwrap_or_default());
+            self.advance();
+            self.ahead.count_one();
+            return value.map(|value| Some(Entry { key, value }));
+        }
+        // A failure's turn comes in the group that begins here.
+        let candidate = match self.next_candidate() {
+            Ok(Some(candidate)) => candidate,
+            ended => {
+                self.failure = ended.err();
+                return Ok(None);
+            }
+        };
+        let beside = self.is_next_beside(Some(&candidate));
+        let read = match &candidate.place {
+            ValuePlace::Log(want) => {
+                let core = &self.pin.core;
+                self.at_hand.read(core, want, self.direction, beside)
+            }
+            ValuePlace::Inline(value) => Some(Ok(value.clone())),
+        };
+        let Some(value) = read else {
+            self.held = Some(candidate);
+            return Ok(None);
+        };
+        self.ahead.count_one();
+        let key = candidate.key;
+        value.map(|value| Some(Entry { key, value }))
     }
 
     /// True if the next entry's value lies right beside this one's, the way that
@@ -251,13 +325,34 @@ impl Cursor for EntryCursor {
         if self.tree.is_none() {
             self.place(None)?;
         }
-        self.read_ahead()?;
-        let entry = self.ahead.next(&self.pin.core)?;
+        let entry = match self.next_at_hand()? {
+            Some(entry) => Some(entry),
+            None => {
+                self.read_ahead()?;
+                self.ahead.next(&self.pin.core)?
+            }
+        };
         match &entry {
             Some(entry) => self.last = Some(entry.key.clone()),
             None => self.failure.take().map_or(Ok(()), Err)?,
         }
         Ok(entry)
+    }
+
+    fn next_key(&mut self) -> Result<Option<Value>> {
+        self.pin.core.check_open()?;
+        if self.tree.is_none() {
+            self.place(None)?;
+        }
+        // What was begun comes first; its values are not waited for.
+        let key = match self.ahead.next_key() {
+            Some(key) => Some(key),
+            None => self.next_candidate()?.map(|candidate| candidate.key),
+        };
+        if let Some(key) = &key {
+            self.last = Some(key.clone());
+        }
+        Ok(key)
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<()> {

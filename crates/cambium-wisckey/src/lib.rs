@@ -35,6 +35,7 @@
 #![allow(rustdoc::private_intra_doc_links)] // the essays of private modules are for readers of the code
 
 mod ahead;
+mod at_hand;
 mod check;
 mod collect;
 mod compact;

@@ -211,6 +211,13 @@ impl File for SegmentFile {
         self.with(|file| file.read_vec_at(offset, length))
     }
 
+    fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> usize {
+        match self.handles() {
+            Ok(handles) => handles.file.read_cached_at(buffer, offset),
+            Err(_) => 0,
+        }
+    }
+
     fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
         self.with(|file| file.write_at(buffer, offset))
     }

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium_api::{
-    CompactOptions, Cursor, Direction, Durability, Engine, EngineKind, Entry, KeyRange,
-    OptionValues,
+    CompactOptions, Cursor, Direction, Durability, Engine, EngineKind, Entry, IterationOrder,
+    KeyRange, OptionValues,
 };
 use cambium_io::simulated::SimulatedDisk;
 use cambium_io::{Environment, OpenOptions};
@@ -171,6 +171,65 @@ fn values_that_lie_side_by_side_are_few_reads() {
         assert_eq!(rest(&mut *cursor).len() as u64, KEYS);
         let reads = value_reads(&*store) - before;
         assert!(reads < KEYS / 8, "{way}: {reads} reads for {KEYS} entries");
+    }
+}
+
+#[test]
+fn values_at_hand_come_as_they_are_while_some_have_to_be_waited_for() {
+    // Of files in memory, three blocks in four are said to be at hand.
+    let mut options = options("io_uring");
+    options.set("segment_bytes", "1MiB");
+    options.set("replay_bytes", "1MiB");
+    let (store, state) = filled_with(&Environment::memory(), &options);
+    for sorted in [false, true] {
+        if sorted {
+            store.compact(&CompactOptions::default(), &()).unwrap();
+        }
+        for direction in [Direction::Forward, Direction::Reverse] {
+            let mut expected: Vec<_> = state.clone().into_iter().collect();
+            if direction == Direction::Reverse {
+                expected.reverse();
+            }
+            let before = value_reads(&*store);
+            let mut cursor = store.scan(&KeyRange::all(), direction).unwrap();
+            // Entries that are held keep what was read before them as it is.
+            let held = || cursor.next().unwrap();
+            let held: Vec<Entry> = std::iter::from_fn(held).collect();
+            assert!(held.iter().map(pair).eq(expected), "sorted: {sorted}");
+            let reads = value_reads(&*store) - before;
+            assert_eq!(reads < KEYS / 4, sorted, "{reads} reads");
+        }
+    }
+}
+
+#[test]
+fn keys_alone_read_no_values_and_mix_with_entries() {
+    for environment in [simulated(), Environment::memory()] {
+        let (store, state) = filled(&environment, "io_uring");
+        let expected: Vec<_> = state.into_iter().collect();
+        let scan = || store.scan(&KeyRange::all(), Direction::Forward).unwrap();
+        let before = value_reads(&*store);
+        let mut keys = scan();
+        for (key, _) in &expected {
+            assert_eq!(*keys.next_key().unwrap().unwrap(), key[..]);
+        }
+        assert_eq!(keys.next_key().unwrap(), None);
+        assert_eq!(value_reads(&*store), before);
+        // With reads under way.
+        let mut mixed = scan();
+        for (place, expected) in expected.iter().enumerate() {
+            if place % 5 < 3 {
+                assert_eq!(pair(&mixed.next().unwrap().unwrap()), *expected);
+            } else {
+                assert_eq!(*mixed.next_key().unwrap().unwrap(), expected.0[..]);
+            }
+            if place == 100 {
+                let token = mixed.resume_token().unwrap();
+                drop(mixed);
+                mixed = store.iterate(IterationOrder::Any, Some(&token)).unwrap();
+            }
+        }
+        assert!(mixed.next().unwrap().is_none());
     }
 }
 

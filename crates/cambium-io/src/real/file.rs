@@ -7,14 +7,14 @@
 //! A direct read that stops at a length which is no multiple of the alignment
 //! has met the end: going on from there would be refused with `EINVAL`.
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use cambium_base::{Error, Result};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FallocateFlags, FileType, SeekFrom};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
 use super::{alignment, window};
 use crate::file_system::{Advice, Alignment, AppendWindow, File, OpenOptions};
@@ -132,6 +132,16 @@ impl File for RealFile {
         // The allocator may have given more room than was asked for.
         bytes.truncate(length);
         Ok(bytes)
+    }
+
+    fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> usize {
+        if self.alignment.offset > 1 {
+            return 0;
+        }
+        let mut buffers = [IoSliceMut::new(buffer)];
+        let flags = ReadWriteFlags::NOWAIT;
+        // A file system that does not know the flag has nothing at hand.
+        rustix::io::preadv2(&self.descriptor, &mut buffers, offset, flags).unwrap_or(0)
     }
 
     fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {

@@ -1,0 +1,195 @@
+//! Values that need no device: read out of the operating system's cache by whoever
+//! walks the keys.
+//!
+//! Reads that go to a device are worth a queue ([`crate::ahead`]); those that the
+//! cache answers cost less than handing them to one. So a cursor with nothing under
+//! way asks the cache first, in a call that never waits.
+//!
+//! ```text
+//!   segment  │ a │ b │ c │ d │ e │ f │ g │ …      values in the order of their keys
+//!            └── stretch ────────┘                one read; a, b, c … are parts of it
+//! ```
+//!
+//! Where the value of the next key lies right beside, as collection and compaction
+//! put it, a *stretch* is read: what comes next comes along. The first is short and
+//! each is twice as long as the one before, so that a short walk reads little in
+//! vain. Entries share the stretch, and its memory is used again once they are gone.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_api::Direction;
+use cambium_base::{Result, Value};
+use cambium_io::File;
+
+use crate::core::Core;
+use crate::format::ValuePointer;
+use crate::read::Wanted;
+use crate::segment::{Segment, Segments};
+
+/// Bytes of the first stretch.
+const FIRST_STRETCH: usize = 8 << 10;
+/// Most bytes of a stretch, and so most that a value keeps alive.
+const LARGEST_STRETCH: usize = 32 << 10;
+
+thread_local! {
+    /// The memory of a stretch, between two cursors.
+    static SPARE: Cell<Option<Arc<[u8]>>> = const { Cell::new(None) };
+}
+
+/// What was read of a segment, for one cursor.
+#[derive(Debug, Default)]
+pub(crate) struct AtHand {
+    segments: Option<Arc<Segments>>,
+    /// Of which the stretch is.
+    segment: Option<Arc<Segment>>,
+    /// Where it lies.
+    range: Range<u64>,
+    bytes: Option<Arc<[u8]>>,
+    /// Bytes of the next stretch.
+    next_bytes: usize,
+    /// For values that lie alone.
+    alone: Vec<u8>,
+}
+
+impl AtHand {
+    /// The cursor goes elsewhere: what follows may be little.
+    pub fn clear(&mut self) {
+        self.next_bytes = FIRST_STRETCH;
+    }
+
+    /// A value, if it lies in the stretch.
+    pub fn in_stretch(
+        &self,
+        pointer: ValuePointer,
+        full_key: &[u8],
+        sequence: u64,
+    ) -> Option<Result<Value>> {
+        let segment = self.segment.as_ref()?;
+        let end = pointer.offset + pointer.record_bytes(full_key.len());
+        if segment.number != pointer.segment
+            || pointer.offset < self.range.start
+            || end > self.range.end
+        {
+            return None;
+        }
+        let bytes = self.bytes.as_ref()?;
+        let start = (pointer.offset - self.range.start) as usize;
+        let record = &bytes[start..(end - self.range.start) as usize];
+        let within = segment.value_within(pointer, full_key, sequence, record);
+        Some(within.map(|within| Value::part_of(bytes, start + within.start..start + within.end)))
+    }
+
+    /// Reads a value that needs no device; `None` if it does. `beside`: the value of
+    /// the next key in `direction` lies right beside it.
+    pub fn read(
+        &mut self,
+        core: &Core,
+        want: &Wanted,
+        direction: Direction,
+        beside: bool,
+    ) -> Option<Result<Value>> {
+        let segment = match self.segment_of(core, want.pointer) {
+            Some(segment) => segment,
+            None => return Some(Err(core.lost_segment(want.pointer))),
+        };
+        let (pointer, key) = (want.pointer, want.full_key.as_slice());
+        if pointer.offset >= segment.log.written_end() {
+            let read = core.read_one(&segment, pointer, key, want.sequence);
+            return read.transpose();
+        }
+        let bytes = pointer.record_bytes(key.len()) as usize;
+        if bytes > LARGEST_STRETCH {
+            return None;
+        }
+        let value = match beside {
+            true => {
+                self.read_stretch(&segment, pointer.offset, bytes, direction);
+                self.in_stretch(pointer, key, want.sequence)
+            }
+            false => self.read_alone(&segment, want, bytes),
+        };
+        if value.is_some() {
+            core.counters.value_reads.fetch_add(1, Ordering::Relaxed);
+        }
+        value
+    }
+
+    /// Segments as they were while the cursor's moment was pinned: they stay open.
+    fn segment_of(&mut self, core: &Core, pointer: ValuePointer) -> Option<Arc<Segment>> {
+        let same = |segment: &&Arc<Segment>| segment.number == pointer.segment;
+        if let Some(segment) = self.segment.as_ref().filter(same) {
+            return Some(segment.clone());
+        }
+        let segments = self
+            .segments
+            .get_or_insert_with(|| core.segments.load_full());
+        segments.get(&pointer.segment).cloned()
+    }
+
+    /// Reads the record of `bytes` bytes at `offset`, and what lies behind it the way
+    /// that the cursor goes.
+    fn read_stretch(
+        &mut self,
+        segment: &Arc<Segment>,
+        offset: u64,
+        bytes: usize,
+        direction: Direction,
+    ) {
+        let length = self.next_bytes.max(FIRST_STRETCH).max(bytes);
+        self.next_bytes = (length * 2).min(LARGEST_STRETCH);
+        let range = match direction {
+            // What lies beyond is written, or will be, while this reads.
+            Direction::Forward => offset..(offset + length as u64).min(segment.log.written_end()),
+            Direction::Reverse => {
+                let end = offset + bytes as u64;
+                end.saturating_sub(length as u64)..end
+            }
+        };
+        let length = range.end.saturating_sub(range.start) as usize;
+        let mut memory = self.bytes.take().or_else(|| SPARE.take());
+        let room = match memory.as_mut().and_then(Arc::get_mut) {
+            Some(room) => room,
+            // Somebody still has entries of the stretch before.
+            None => {
+                let zeros = std::iter::repeat_n(0, LARGEST_STRETCH);
+                Arc::make_mut(memory.insert(zeros.collect()))
+            }
+        };
+        let count = segment
+            .file
+            .read_cached_at(&mut room[..length], range.start);
+        self.bytes = memory;
+        self.range = range.start..range.start + count as u64;
+        self.segment = Some(segment.clone());
+    }
+
+    fn read_alone(
+        &mut self,
+        segment: &Segment,
+        want: &Wanted,
+        bytes: usize,
+    ) -> Option<Result<Value>> {
+        if self.alone.len() < bytes {
+            self.alone.resize(bytes, 0);
+        }
+        let record = &mut self.alone[..bytes];
+        if segment.file.read_cached_at(record, want.pointer.offset) < bytes {
+            return None;
+        }
+        let within = segment.value_within(want.pointer, &want.full_key, want.sequence, record);
+        Some(within.map(|within| Value::copy_of(&record[within])))
+    }
+}
+
+impl Drop for AtHand {
+    fn drop(&mut self) {
+        if let Some(mut bytes) = self.bytes.take() {
+            if Arc::get_mut(&mut bytes).is_some() {
+                SPARE.set(Some(bytes));
+            }
+        }
+    }
+}
