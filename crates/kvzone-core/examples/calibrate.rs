@@ -59,6 +59,7 @@ fn measure(adapter: &dyn Adapter, workload: &str, operations: u64) -> (PhaseResu
         warm: false,
         reopen: false,
         compact: false,
+        record: None,
         variant: None,
         load: Load {
             workload: workload.to_string(),

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::adapter::{DurabilityName, Profile};
 use crate::key_patterns::KeyPattern;
 pub use crate::sizes::SizeChoice;
+use crate::trace::summary::Summary;
 use crate::workload::OperationKind;
 
 /// One store, one workload, one repeat: what a worker process does.
@@ -46,6 +47,9 @@ pub struct Job {
     /// own.
     #[serde(default)]
     pub compact: bool,
+    /// Write what is asked of the store to a trace.
+    #[serde(default)]
+    pub record: Option<PathBuf>,
     /// Tells apart several jobs of one store in one campaign; `variant` in the
     /// report's `extra`.
     #[serde(default)]
@@ -112,6 +116,24 @@ pub struct Load {
     pub verify_every: u32,
     /// Share of a value's bytes that compress away, 0 to 1.
     pub compressible: f64,
+    /// What is replayed, where the workload is a trace: it decides keys, sizes and
+    /// operations.
+    #[serde(default)]
+    pub trace: Option<Box<Replayed>>,
+}
+
+/// A trace as a load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Replayed {
+    /// The trace.
+    pub path: PathBuf,
+    /// Another with entries that it found in its store without loading them.
+    pub missing: Option<PathBuf>,
+    /// How fast: 1 as it was recorded, 2 in half the time; none as fast as it goes.
+    pub speed: Option<f64>,
+    /// What is in it, as far as it is replayed.
+    pub summary: Summary,
 }
 
 impl Default for Load {
@@ -138,6 +160,7 @@ impl Default for Load {
             popularity: None,
             verify_every: 16,
             compressible: 0.5,
+            trace: None,
         }
     }
 }

@@ -23,6 +23,7 @@
 //! | [`sizes`] | laws of sizes: fixed, uniform, normal, Pareto, counted |
 //! | [`size`] | byte counts as people write them: `64MiB` |
 //! | [`statistics`] | medians, intervals, the order of rounds, verdicts |
+//! | [`trace`] | what a program asked of its store, in a file |
 //! | [`values`] | values that prove what they are |
 //! | [`versions`] | which version of each key the store should hold |
 //! | [`workload`] | the workloads that have names |
@@ -49,6 +50,7 @@ pub mod report;
 pub mod size;
 pub mod sizes;
 pub mod statistics;
+pub mod trace;
 pub mod values;
 pub mod versions;
 pub mod workload;

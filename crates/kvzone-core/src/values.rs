@@ -101,10 +101,13 @@ impl Values {
 
     /// True if these bytes are that version of that key's value.
     pub fn matches(&self, value: &[u8], number: u64, version: u64) -> bool {
-        let size = self.value_bytes(number, version);
-        if value.len() != size {
-            return false;
-        }
+        value.len() == self.value_bytes(number, version)
+            && self.matches_of_size(value, number, version)
+    }
+
+    /// As [`Values::matches`], of a value that has the size it should.
+    pub fn matches_of_size(&self, value: &[u8], number: u64, version: u64) -> bool {
+        let size = value.len();
         let (check, header) = self.header(number, version, size);
         let head = size.min(HEADER_BYTES);
         let start = below(check, POOL_BYTES) as usize;
@@ -130,12 +133,18 @@ impl Values {
     /// Appends a value.
     pub fn append(&self, number: u64, version: u64, values: &mut Vec<u8>) -> usize {
         let size = self.value_bytes(number, version);
+        self.append_of_size(number, version, size, values);
+        size
+    }
+
+    /// Appends a value of a size that its job does not choose, but no larger than
+    /// the largest.
+    pub fn append_of_size(&self, number: u64, version: u64, size: usize, values: &mut Vec<u8>) {
         let (check, header) = self.header(number, version, size);
         let head = size.min(HEADER_BYTES);
         let start = below(check, POOL_BYTES) as usize;
         values.extend_from_slice(&header[..head]);
         values.extend_from_slice(&self.pool[start + head..start + size]);
-        size
     }
 
     /// A lender for one thread; it copies the pool.
@@ -199,10 +208,17 @@ impl Lender<'_> {
     /// The bytes of a version of a key's value, until the next call.
     #[inline]
     pub fn lend(&mut self, number: u64, version: u64) -> &[u8] {
+        let size = self.values.value_bytes(number, version);
+        self.lend_of_size(number, version, size)
+    }
+
+    /// Likewise of a size that its job does not choose, but no larger than the
+    /// largest.
+    #[inline]
+    pub fn lend_of_size(&mut self, number: u64, version: u64, size: usize) -> &[u8] {
         // Whole headers are saved and put back, also under a shorter value: the
         // pool is longer than that, and a copy of known length is cheap.
         self.pool[self.start..self.start + HEADER_BYTES].copy_from_slice(&self.covered);
-        let size = self.values.value_bytes(number, version);
         let (check, header) = self.values.header(number, version, size);
         self.start = below(check, POOL_BYTES) as usize;
         let place = &mut self.pool[self.start..self.start + HEADER_BYTES];

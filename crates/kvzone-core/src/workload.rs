@@ -395,6 +395,19 @@ pub const ALIASES: &[(&str, &str)] = &[
     ("readrandomwriterandom", "mixed"),
 ];
 
+/// What was traced of some program; its operations are the trace's.
+static TRACE: Workload = Workload {
+    name: "trace:FILE",
+    summary: "what a program was recorded asking of its store (`kvzone run --record`, `kvzone trace`)",
+    mix: &[(Read, 50), (Update, 50)],
+    ..PLAIN
+};
+
+/// True of the name of a workload that replays a trace.
+pub fn is_trace(name: &str) -> bool {
+    name.starts_with(crate::trace::PREFIX)
+}
+
 /// All of them, in the order of lists.
 pub fn all() -> impl Iterator<Item = &'static Workload> {
     GENERAL.iter().chain(crate::production::PRODUCTION)
@@ -410,6 +423,9 @@ pub fn all() -> impl Iterator<Item = &'static Workload> {
 /// assert!(error.to_string().contains("fill-random"));
 /// ```
 pub fn find(name: &str) -> Result<&'static Workload> {
+    if is_trace(name) {
+        return Ok(&TRACE);
+    }
     let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
     let sought = alias.map_or(name, |&(_, sought)| sought);
     all()

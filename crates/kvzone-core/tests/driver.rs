@@ -11,8 +11,10 @@ use kvzone_core::adapter::{Adapter, DurabilityName, Profile};
 use kvzone_core::calibration::{Memory, Null, Stalling};
 use kvzone_core::driver::{Observer, PhaseResult, run_job};
 use kvzone_core::error::{Error, Result};
-use kvzone_core::job::{Job, Load, SizeChoice, Until};
+use kvzone_core::job::{Job, Load, Replayed, SizeChoice, Until};
 use kvzone_core::record::Phase;
+use kvzone_core::trace::Recorded;
+use kvzone_core::trace::summary::summarize;
 use kvzone_core::workload;
 use lying::{Lie, Lying};
 use tempfile::TempDir;
@@ -31,6 +33,7 @@ fn job(folder: &TempDir, workload: &str) -> Job {
         warm: false,
         reopen: false,
         compact: false,
+        record: None,
         variant: None,
         load: Load {
             workload: workload.to_string(),
@@ -343,5 +346,54 @@ fn lies_are_found_and_failures_end_the_job() {
         assert!(failure.contains("lying"), "{failure}");
         assert!(last.result_hash.is_none());
         assert!(last.operations < 4_000);
+    }
+}
+
+/// Tells what is recorded whether it is the load.
+struct Loading<'a>(&'a Recorded);
+
+impl Observer for Loading<'_> {
+    fn phase_starts(&self, phase: Phase) -> Result<()> {
+        self.0.set_loading(phase == Phase::Load);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_replay_sees_what_a_store_gets_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace");
+    let recorded = Recorded::new(Box::new(Memory), &path).unwrap();
+    run_job(&recorded, &job(&folder, "ycsb-a"), &Loading(&recorded)).unwrap();
+    assert_eq!(recorded.finish().unwrap(), 6_000);
+    let replayed = Replayed {
+        path: path.clone(),
+        missing: None,
+        speed: None,
+        summary: summarize(&path, u64::MAX, None).unwrap(),
+    };
+    let lies = [
+        (Lie::None, None),
+        (Lie::LosesAKey, Some("came nothing")),
+        (Lie::OlderVersion, Some("version")),
+        (Lie::OtherKeysValue, Some("version")),
+        (Lie::DamagedByte, Some("version")),
+        (Lie::FailsAfter(2_500), Some("lying")),
+        (Lie::PanicsAfter(2_500), Some("panicked")),
+    ];
+    for threads in [1, 3] {
+        for (lie, words) in &lies {
+            let folder = tempfile::tempdir().unwrap();
+            let mut job = job(&folder, "trace:trace");
+            job.load.threads = threads;
+            job.load.trace = Some(Box::new(replayed.clone()));
+            let phases = run_job(&Lying::new(*lie), &job, &()).unwrap();
+            let failure = phases.iter().find_map(|phase| phase.failure.as_ref());
+            match (failure.map(ToString::to_string), words) {
+                (None, None) => {}
+                (Some(told), Some(words)) => assert!(told.contains(words), "{lie:?}: {told}"),
+                (told, _) => panic!("{lie:?}, {threads} threads: {told:?}"),
+            }
+        }
     }
 }

@@ -25,6 +25,7 @@ fn job(load: Load) -> Job {
         warm: false,
         reopen: false,
         compact: false,
+        record: None,
         variant: None,
         load,
     }

@@ -75,20 +75,25 @@ fn workloads(json: bool) -> String {
                 "needs_order": workload.needs_order(),
             })
         };
-        let rows: Vec<Value> = workload::all().map(row).collect();
+        let rows: Vec<Value> = known_workloads().map(row).collect();
         return format!("{:#}\n", Value::from(rows));
     }
     let mut table = Table::new();
     table.load_preset(presets::UTF8_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(["workload", "measured", "what it does"]);
-    for workload in workload::all() {
+    for workload in known_workloads() {
         let phase = workload.measured_phase().name();
         table.add_row([workload.name, phase, workload.summary]);
     }
     let alias = |(alias, name): &(&str, &str)| format!("{alias} = {name}");
     let known: Vec<String> = ALIASES.iter().map(alias).collect();
     format!("{table}\nNames of db_bench: {}\n", known.join(", "))
+}
+
+/// Those that have names, and the one that is a file.
+fn known_workloads() -> impl Iterator<Item = &'static Workload> {
+    workload::all().chain(workload::find("trace:FILE"))
 }
 
 fn datasets() -> String {

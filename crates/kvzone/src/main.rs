@@ -23,6 +23,7 @@ mod run;
 mod stop;
 mod stores;
 mod supervisor;
+mod trace;
 mod weather;
 mod worker;
 
@@ -63,6 +64,9 @@ enum Command {
     Run(Box<run::RunArguments>),
     /// Measure a published table here: the ratios of stores beside the paper's
     Reproduce(reproduce::ReproduceArguments),
+    /// Look at recorded traces, and make them of text; workload trace:FILE
+    /// replays them, `kvzone run --record` records them
+    Trace(trace::TraceArguments),
     /// One store of a run; started by `kvzone run`
     #[command(hide = true)]
     Worker,
@@ -80,6 +84,7 @@ fn main() -> ExitCode {
         Command::List(arguments) => list::run(&arguments).map(done),
         Command::Run(arguments) => run::run(*arguments),
         Command::Reproduce(arguments) => reproduce::run(&arguments),
+        Command::Trace(arguments) => trace::run(&arguments),
         Command::Worker => worker::run().map(done),
         Command::CompactWorker => reproduce::p_fetch::child::run().map(done),
     };

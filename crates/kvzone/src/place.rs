@@ -35,6 +35,15 @@ impl Drop for RunFolder {
     }
 }
 
+/// A name as part of a file's: a workload's may hold a path.
+pub(crate) fn file_name(name: &str) -> String {
+    let kept = |letter: char| letter.is_ascii_alphanumeric() || "-._".contains(letter);
+    let safe = |letter| if kept(letter) { letter } else { '-' };
+    let all: Vec<char> = name.chars().map(safe).collect();
+    // Of a long path its end tells most.
+    all[all.len().saturating_sub(80)..].iter().collect()
+}
+
 /// True for `kvzone-PID-...` of a process that is no more.
 pub(crate) fn is_leftover(name: &OsStr) -> bool {
     let process = name

@@ -11,12 +11,14 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use kvzone_core::adapter::Availability;
+use kvzone_core::adapter::{Adapter, Availability};
 use kvzone_core::driver::{Observer, PhaseResult, open_request, run_job};
 use kvzone_core::error::{Error, Result};
 use kvzone_core::job::Job;
 use kvzone_core::protocol::{Event, status_of};
 use kvzone_core::record::{Phase, Run, Status};
+use kvzone_core::trace::Recorded;
+use kvzone_core::workload;
 use serde_json::json;
 
 use crate::cold::{self, Dropped};
@@ -85,7 +87,9 @@ fn work(job: &Job, out: &mut File) -> Result<()> {
         settings: settings.clone(),
     };
     send(out, &started)?;
+    let record = |path: &PathBuf| Recorded::new(stores::find(&job.store)?, path);
     let reporter = Reporter {
+        recorded: job.record.as_ref().map(record).transpose()?,
         job,
         version,
         settings,
@@ -100,7 +104,14 @@ fn work(job: &Job, out: &mut File) -> Result<()> {
         }),
     };
     reporter.stage("open", false)?;
-    let phases = run_job(adapter.as_ref(), job, &reporter)?;
+    let adapter: &dyn Adapter = match &reporter.recorded {
+        Some(recorded) => recorded,
+        None => adapter.as_ref(),
+    };
+    let phases = run_job(adapter, job, &reporter)?;
+    if let Some(recorded) = &reporter.recorded {
+        recorded.finish()?;
+    }
     // A failure of a phase was told with it, and is not told twice; what went
     // wrong when the store was closed after it is known only now.
     match phases.into_iter().next_back().and_then(|last| last.failure) {
@@ -111,6 +122,8 @@ fn work(job: &Job, out: &mut File) -> Result<()> {
 
 /// Counts between the parts of a job, and tells the parent.
 struct Reporter<'a> {
+    /// The store, where what is asked of it is recorded.
+    recorded: Option<Recorded>,
     job: &'a Job,
     version: Option<String>,
     settings: std::collections::BTreeMap<String, String>,
@@ -194,6 +207,10 @@ impl Observer for Reporter<'_> {
     fn phase_starts(&self, phase: Phase) -> Result<()> {
         let counted = matches!(phase, Phase::Load | Phase::Run);
         self.stage(phase.name(), counted)?;
+        if let Some(recorded) = &self.recorded {
+            let measured = workload::find(&self.job.load.workload)?.measured_phase();
+            recorded.set_loading(phase == Phase::Load && measured != Phase::Load);
+        }
         self.with(|state| {
             state.foreground = None;
             state.started = Counters::now(&self.disk);

@@ -112,6 +112,25 @@ pub struct Issued {
     pub failure: Option<Error>,
 }
 
+impl Issued {
+    /// Of a thread that begins.
+    pub fn nothing(recorder: Recorder) -> Issued {
+        Issued {
+            recorder,
+            hash: 0,
+            verified: 0,
+            bytes_written: 0,
+            bytes_read: 0,
+            scanned: 0,
+            inserted: 0,
+            inserted_bytes: 0,
+            ended: 0,
+            overdue: 0,
+            failure: None,
+        }
+    }
+}
+
 /// A thread that issues operations.
 pub struct Issuer<'a> {
     issue: Issue<'a>,

@@ -43,6 +43,7 @@ mod observer;
 mod phase;
 mod plan;
 mod recorder;
+mod replay;
 mod result;
 mod stream;
 mod witness;
@@ -58,9 +59,10 @@ pub use result::PhaseResult;
 
 use self::clock::Clock;
 use self::phase::Work;
+use self::replay::Replay;
 use crate::adapter::{Adapter, OpenRequest, OpenStore};
 use crate::error::{Error, Result};
-use crate::job::Job;
+use crate::job::{Job, Load};
 use crate::record::Phase;
 
 /// Runs a job in this process, and answers its phases in their order. An
@@ -84,7 +86,7 @@ pub fn run_job(
     job: &Job,
     observer: &dyn Observer,
 ) -> Result<Vec<PhaseResult>> {
-    let plan = Plan::new(&job.load)?;
+    let plan = Operations::of(&job.load)?;
     let request = open_request(job);
     check_capabilities(adapter, job, &request, &plan)?;
     make_folder(&request)?;
@@ -98,17 +100,64 @@ pub fn run_job(
     runner.run()
 }
 
+/// Refuses what cannot be, before a store is opened.
+pub fn check(load: &Load) -> Result<()> {
+    Operations::of(load).map(drop)
+}
+
+/// Where a job's operations come from.
+enum Operations<'a> {
+    /// Drawn.
+    Drawn(Box<Plan>),
+    /// Of a trace.
+    Traced(Replay<'a>),
+}
+
+impl<'a> Operations<'a> {
+    fn of(load: &'a Load) -> Result<Operations<'a>> {
+        Ok(match &load.trace {
+            Some(trace) => Operations::Traced(Replay::new(load, trace)?),
+            None => Operations::Drawn(Box::new(Plan::new(load)?)),
+        })
+    }
+
+    fn needs_order(&self) -> bool {
+        match self {
+            Operations::Drawn(plan) => plan.needs_order(),
+            Operations::Traced(replay) => replay.needs_order(),
+        }
+    }
+
+    fn is_load_alone(&self) -> bool {
+        match self {
+            Operations::Drawn(plan) => plan.workload.mix.is_empty(),
+            Operations::Traced(_) => false,
+        }
+    }
+
+    /// What the store should hold: bytes and entries.
+    fn live(&self, phase: Phase) -> (u64, u64) {
+        match self {
+            Operations::Drawn(plan) => plan.live(),
+            Operations::Traced(replay) => {
+                let contents = replay.contents(phase);
+                (contents.bytes, contents.entries)
+            }
+        }
+    }
+}
+
 fn check_capabilities(
     adapter: &dyn Adapter,
     job: &Job,
     request: &OpenRequest,
-    plan: &Plan,
+    plan: &Operations<'_>,
 ) -> Result<()> {
     let capabilities = adapter.capabilities_for(request);
     let lacks = if job.compact && !capabilities.compacts {
         "a compaction: it has none to ask for".to_string()
     } else if plan.needs_order() && !capabilities.ordered {
-        format!("{}: it keeps no key order", plan.workload.name)
+        format!("{}: it keeps no key order", job.load.workload)
     } else if !capabilities.durabilities.contains(&job.durability.into()) {
         format!("{} writes", job.durability)
     } else if (job.cold || job.reopen) && !capabilities.persistent {
@@ -137,7 +186,7 @@ struct Runner<'a> {
     adapter: &'a dyn Adapter,
     job: &'a Job,
     observer: &'a dyn Observer,
-    plan: Plan,
+    plan: Operations<'a>,
     request: OpenRequest,
 }
 
@@ -153,7 +202,7 @@ impl Runner<'_> {
             failed = compacted.failure.is_some();
             phases.push(compacted);
         }
-        if !failed && !self.plan.workload.mix.is_empty() {
+        if !failed && !self.plan.is_load_alone() {
             let mut seconds = 0.0;
             if self.job.cold {
                 self.close(store)?;
@@ -193,14 +242,16 @@ impl Runner<'_> {
 
     /// Reads every loaded key once, in key order; answers how long it took.
     fn warm(&self, store: &Arc<dyn OpenStore>) -> Result<f64> {
+        let Operations::Drawn(plan) = &self.plan else {
+            let words = "a trace says itself what is read: it is not warmed";
+            return Err(Error::Usage(words.to_string()));
+        };
         let clock = Clock::start();
         let mut session = store.clone().session()?;
         let (mut key, mut value) = (Vec::new(), Vec::new());
-        for place in 0..self.plan.keys.loaded() {
+        for place in 0..plan.keys.loaded() {
             key.clear();
-            self.plan
-                .keys
-                .append(self.plan.keys.number_at(place), &mut key);
+            plan.keys.append(plan.keys.number_at(place), &mut key);
             session.get(&key, &mut value)?;
             if place % WARM_REPORT == 0 {
                 self.observer.progress(Phase::Load, place);
@@ -228,15 +279,21 @@ impl Runner<'_> {
         open_seconds: f64,
     ) -> Result<PhaseResult> {
         self.observer.phase_starts(phase)?;
-        let work = Work {
-            phase,
-            adapter: self.adapter,
-            ordered: self.adapter.capabilities_for(&self.request).ordered,
-            load: &self.job.load,
-            plan: &self.plan,
-        };
         let progress = |operations| self.observer.progress(phase, operations);
-        let mut result = work.run(store, &progress)?;
+        let mut result = match (&self.plan, phase) {
+            (Operations::Drawn(plan), _) => {
+                let work = Work {
+                    phase,
+                    adapter: self.adapter,
+                    ordered: self.adapter.capabilities_for(&self.request).ordered,
+                    load: &self.job.load,
+                    plan,
+                };
+                work.run(store, &progress)?
+            }
+            (Operations::Traced(replay), Phase::Load) => replay.load(store, &progress)?,
+            (Operations::Traced(replay), _) => replay.run(self.adapter, store, &progress)?,
+        };
         self.observer.work_ended(phase)?;
         if result.failure.is_none() {
             result.failure = pay_debt(&**store, &mut result).err();
@@ -258,7 +315,7 @@ impl Runner<'_> {
         self.observer.phase_starts(Phase::Compact)?;
         let clock = Clock::start();
         let failure = store.compact().err();
-        let (live_user_bytes, live_keys) = self.plan.live();
+        let (live_user_bytes, live_keys) = self.plan.live(Phase::Compact);
         let mut result = PhaseResult {
             operations: 1,
             seconds: clock.seconds(),
@@ -283,7 +340,7 @@ impl Runner<'_> {
         self.observer.phase_starts(Phase::Reopen)?;
         let opened = self.open();
         self.observer.work_ended(Phase::Reopen)?;
-        let (live_user_bytes, live_keys) = self.plan.live();
+        let (live_user_bytes, live_keys) = self.plan.live(Phase::Reopen);
         let mut result = PhaseResult {
             live_user_bytes,
             live_keys,

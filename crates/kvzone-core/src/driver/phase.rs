@@ -49,7 +49,7 @@ pub struct Work<'a> {
 /// A counter on a cache line of its own: each thread writes one, often.
 #[repr(align(128))]
 #[derive(Debug, Default)]
-struct Counter(AtomicU64);
+pub(super) struct Counter(pub(super) AtomicU64);
 
 impl Work<'_> {
     fn mix(&self) -> &[(OperationKind, u32)] {
@@ -315,20 +315,32 @@ fn batch_text(batch: SizeChoice) -> Value {
 
 /// What threads of a phase tell each other.
 #[derive(Debug, Default)]
-struct Signals {
+pub(super) struct Signals {
     /// Some thread has failed.
-    stop: AtomicBool,
+    pub(super) stop: AtomicBool,
     /// The threads that count have ended.
     enough: AtomicBool,
+}
+
+/// What a thread does.
+pub(super) trait Issues: Send {
+    /// From the phase's start to its end.
+    fn run(self, clock: Clock) -> Issued;
+}
+
+impl Issues for Issuer<'_> {
+    fn run(self, clock: Clock) -> Issued {
+        Issuer::run(self, clock)
+    }
 }
 
 type Joined = Vec<Option<Issued>>;
 
 /// Runs each issuer in a thread; a thread that panicked gives none. Those that
 /// accompany the others end when these have.
-fn begin_together(
-    issuers: Vec<Issuer<'_>>,
-    accompanying: Vec<Issuer<'_>>,
+pub(super) fn begin_together<I: Issues>(
+    issuers: Vec<I>,
+    accompanying: Vec<I>,
     signals: &Signals,
     progress: &dyn Fn(),
 ) -> (Joined, Joined) {

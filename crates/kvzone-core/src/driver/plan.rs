@@ -5,6 +5,7 @@ use crate::adapter::{OpenRequest, store_folder};
 use crate::error::{Error, Result};
 use crate::job::{Job, KeySource, Load, Popularity, SizeChoice, Until};
 use crate::keys::{INTEGER_BYTES, KeySpace};
+use crate::trace::summary::Summary;
 use crate::values::Values;
 use crate::versions::Versions;
 use crate::workload::{FillOrder, MIXED, OperationKind, Workload, find};
@@ -17,7 +18,7 @@ const LOAD_BATCH: u64 = 1_000;
 /// ... and about so many bytes.
 const LOAD_BATCH_BYTES: u64 = 1 << 20;
 
-const MOST_THREADS: u32 = 1_024;
+pub(super) const MOST_THREADS: u32 = 1_024;
 const MOST_WEIGHT: u64 = 10_000;
 const MOST_BATCH: u32 = 1_000_000;
 const MOST_BATCH_BYTES: u64 = 1 << 30;
@@ -352,6 +353,9 @@ fn check_writers(load: &Load, workload: &Workload, mix: &[(OperationKind, u32)])
 /// What the adapter of a job is asked to open.
 pub fn open_request(job: &Job) -> OpenRequest {
     let load = &job.load;
+    if let Some(trace) = &load.trace {
+        return traced_request(job, &trace.summary);
+    }
     let mix = find(&load.workload).and_then(|workload| mix(load, workload));
     let inserts = mix.is_ok_and(|mix| mix.iter().any(|&(kind, _)| kind == OperationKind::Insert));
     let inserted = match load.until {
@@ -368,6 +372,22 @@ pub fn open_request(job: &Job) -> OpenRequest {
         key_bytes: key_bytes(load),
         expected_value_bytes: load.value_bytes.mean().ceil() as u64,
         threads: load.threads + load.writers.map_or(0, |writers| writers.threads),
+    }
+}
+
+/// Likewise where a trace is replayed.
+fn traced_request(job: &Job, summary: &Summary) -> OpenRequest {
+    OpenRequest {
+        folder: store_folder(&job.folder),
+        durability: job.durability,
+        cache_bytes: job.cache_bytes,
+        profile: job.profile,
+        overrides: job.overrides.clone(),
+        expected_keys: summary.keys,
+        // Its keys are bytes, whatever their length.
+        key_bytes: summary.longest_key.max(INTEGER_BYTES + 1) as u32,
+        expected_value_bytes: summary.mean_value_bytes().ceil() as u64,
+        threads: job.load.threads,
     }
 }
 

@@ -86,8 +86,9 @@ impl Entries {
 /// Longer values are hashed by their length and this much of each end.
 const LONG_VALUE: usize = 4096;
 
+/// Goes on with a hash by what a read returned.
 #[inline]
-fn chain(hash: u64, key: &[u8], value: Option<&[u8]>) -> u64 {
+pub(super) fn chain(hash: u64, key: &[u8], value: Option<&[u8]>) -> u64 {
     let hash = xxh3_64_with_seed(key, hash);
     match value {
         Some(value) if value.len() <= LONG_VALUE => xxh3_64_with_seed(value, hash),

@@ -236,7 +236,8 @@ fn campaign(
     Campaign {
         contenders: zdb::STORES.iter().map(contender).collect(),
         loads: vec![load],
-        _kept: None,
+        _kept: Vec::new(),
+        record: None,
         repeat: arguments.rounds_or_default(),
         seed: arguments.seed,
         durability: DurabilityName::Written,

@@ -6,6 +6,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -14,7 +15,7 @@ use kvzone_core::error::{Error, Result};
 use kvzone_core::job::{KeySource, LatencyTarget, Load, Popularity, SizeChoice, Until, Writers};
 use kvzone_core::key_patterns::KeyPattern;
 use kvzone_core::names::nearest;
-use kvzone_core::workload::{MIXED, Sizes, find};
+use kvzone_core::workload::{MIXED, Sizes, find, is_trace};
 
 use super::campaign::{Campaign, Contender};
 use super::job_file;
@@ -22,6 +23,7 @@ use super::parse::{
     Mix, PatternName, parse_batch, parse_bytes, parse_count, parse_latency, parse_mix,
     parse_pattern, parse_popularity, parse_positive, parse_share, parse_sizes,
 };
+use super::traced::{self, Speed, parse_speed};
 use crate::datasets::{self, Keys};
 use crate::stores;
 use crate::supervisor::Patience;
@@ -39,7 +41,8 @@ pub(crate) struct RunArguments {
     /// `kvzone list stores` shows them
     #[arg(long, value_name = "STORE,...", value_delimiter = ',')]
     stores: Vec<String>,
-    /// What they do; `kvzone list workloads` shows all
+    /// What they do; `kvzone list workloads` shows all; trace:FILE replays what
+    /// was recorded
     #[arg(
         long,
         value_name = "WORKLOAD,...",
@@ -55,62 +58,69 @@ pub(crate) struct RunArguments {
     /// histogram:FILE with SIZE WEIGHT or FROM-TO WEIGHT a line. Up to 8 bytes
     /// are integers [default: 16, or the pattern's, workload's or data set's own]
     #[arg(long, value_name = "SIZE", value_parser = parse_sizes)]
-    key_size: Option<SizeChoice>,
+    pub(super) key_size: Option<SizeChoice>,
     /// How keys look: random, worst, small, 2-level (ForestDB 2016, table 2)
     /// [default: spread evenly]
     #[arg(long, value_name = "PATTERN", value_parser = parse_pattern, conflicts_with = "dataset")]
-    key_pattern: Option<PatternName>,
+    pub(super) key_pattern: Option<PatternName>,
     /// Keys and value sizes of a data set; `kvzone list datasets` shows all
     #[arg(long, value_name = "NAME", conflicts_with = "key_size")]
-    dataset: Option<String>,
+    pub(super) dataset: Option<String>,
     /// Bytes of a value, likewise [default: 100, or the workload's or data set's
     /// own]
     #[arg(long, value_name = "SIZE", value_parser = parse_sizes)]
-    value_size: Option<SizeChoice>,
-    /// Operations of the measured phase [default: as many as keys]
+    pub(super) value_size: Option<SizeChoice>,
+    /// Operations of the measured phase [default: as many as keys, or the whole
+    /// trace]
     #[arg(long, value_name = "N", value_parser = parse_count, conflicts_with = "seconds")]
-    operations: Option<u64>,
+    pub(super) operations: Option<u64>,
     /// Length of the measured phase, in place of a number of operations
     #[arg(long, value_name = "S", value_parser = parse_positive)]
-    seconds: Option<f64>,
+    pub(super) seconds: Option<f64>,
+    /// How fast a trace is replayed: full, original, 2x, 0.5x [default: full]
+    #[arg(long, value_name = "SPEED", value_parser = parse_speed)]
+    pub(super) speed: Option<Speed>,
+    /// Record what the first round asks of its one store, as a trace
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Threads that issue operations
     #[arg(long, value_name = "T", default_value_t = 1)]
-    threads: u32,
+    pub(super) threads: u32,
     /// What every write promises when it returns
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t = DurabilityArgument::Written)]
     durability: DurabilityArgument,
     /// Writes in a batch: 100, or 10-100 for any number between, equally
     /// likely. Where the workload reads as well, updates are gathered
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_batch)]
-    batch: (u32, u32),
+    pub(super) batch: (u32, u32),
     /// Operations of workload mixed with their weights: read=70,update=20,
     /// insert=5,delete=5; also scan, read-missing, read-modify-write
     #[arg(long, value_name = "KIND=WEIGHT,...", value_parser = parse_mix, conflicts_with = "update_percent")]
-    mix: Option<Mix>,
+    pub(super) mix: Option<Mix>,
     /// Inserts of its thread between a key's insertion and its deletion: 1000,
     /// or 500-2000, where a workload does both [default: the oldest go first]
     #[arg(long, value_name = "N", value_parser = parse_sizes)]
-    lifetime: Option<SizeChoice>,
+    pub(super) lifetime: Option<SizeChoice>,
     /// Share of updates in workload mixed, in percent [default: 20]
     #[arg(long, value_name = "P")]
-    update_percent: Option<u32>,
+    pub(super) update_percent: Option<u32>,
     /// Entries that a scan visits: 100, or 1-100 [default: 1-100]
     #[arg(long, value_name = "N", value_parser = parse_sizes)]
-    scan_length: Option<SizeChoice>,
+    pub(super) scan_length: Option<SizeChoice>,
     /// Threads that update loaded keys while the others read
     #[arg(long, value_name = "T")]
-    writers: Option<u32>,
+    pub(super) writers: Option<u32>,
     /// Updates a second over all writers [default: as fast as it goes]
     #[arg(long, value_name = "OPS", value_parser = parse_positive, requires = "writers")]
     writer_rate: Option<f64>,
     /// Operations a second over all threads: an open loop, with latency from
     /// the intended start [default: as fast as it goes]
     #[arg(long, value_name = "OPS", value_parser = parse_positive)]
-    rate: Option<f64>,
+    pub(super) rate: Option<f64>,
     /// Look for the highest rate at which 99 of 100 operations take no longer:
     /// 500us, 5ms; 99.9:5ms for another share
     #[arg(long, value_name = "LATENCY", value_parser = parse_latency, conflicts_with = "rate")]
-    keep_latency: Option<(f64, u64)>,
+    pub(super) keep_latency: Option<(f64, u64)>,
     /// Give up --keep-latency below so many operations a second
     #[arg(long, value_name = "OPS", default_value_t = 10.0, value_parser = parse_positive)]
     least_rate: f64,
@@ -125,7 +135,7 @@ pub(crate) struct RunArguments {
     cold: bool,
     /// Read every key once before the measured phase
     #[arg(long, conflicts_with = "cold")]
-    warm: bool,
+    pub(super) warm: bool,
     /// Let each store give space back between load and run
     #[arg(long)]
     compact: bool,
@@ -143,22 +153,22 @@ pub(crate) struct RunArguments {
     /// choices), groups:1:20000 (zipfian groups of random keys)
     /// [default: the workload's own]
     #[arg(long, value_name = "LAW", value_parser = parse_popularity)]
-    popularity: Option<Popularity>,
+    pub(super) popularity: Option<Popularity>,
     /// Compare one read in so many with what was written; 1 for all
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
-    verify_every: u32,
+    pub(super) verify_every: u32,
     /// Share of a value's bytes that compress away, 0 to 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = parse_share)]
-    compressible: f64,
+    pub(super) compressible: f64,
     /// Rounds, in each of which every store runs once; 5 for a claim
     #[arg(long, value_name = "R", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
     /// Everything random comes from it
     #[arg(long, value_name = "S", default_value_t = 1)]
-    seed: u64,
+    pub(super) seed: u64,
     /// Folder for the stores; it is left as it was
     #[arg(long, value_name = "DIR", default_value = ".")]
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     /// Seconds without progress after which a store is ended
     #[arg(long, value_name = "S", default_value_t = 60.0, value_parser = parse_positive)]
     patience: f64,
@@ -252,8 +262,18 @@ impl RunArguments {
             (_, Some(seconds)) => Until::Seconds(seconds),
             (operations, None) => Until::Operations(operations.unwrap_or(self.keys)),
         };
+        if self.speed.is_some() && !workloads.iter().any(|name| is_trace(name)) {
+            let words = "--speed: of a trace; --workload trace:FILE replays one";
+            return Err(Error::Usage(words.to_string()));
+        }
         let keys = self.key_choice()?;
-        let load = |name: &String| {
+        let mut kept = Vec::from_iter(keys.kept.clone());
+        let mut load = |name: &String| {
+            if is_trace(name) {
+                let (load, folder) = traced::load(name, self)?;
+                kept.extend(folder.map(Arc::new));
+                return Ok(load);
+            }
             let workload = find(name)?;
             let own = workload
                 .sizes
@@ -295,9 +315,13 @@ impl RunArguments {
                 popularity: self.popularity,
                 verify_every: self.verify_every,
                 compressible: self.compressible,
+                trace: None,
             })
         };
-        let loads = workloads.iter().map(load).collect::<Result<_>>()?;
+        let loads = workloads
+            .iter()
+            .map(&mut load)
+            .collect::<Result<Vec<_>>>()?;
         let stores = match self.stores.as_slice() {
             [all] if all == ALL => stores::choices(),
             _ => self.stores.clone(),
@@ -306,10 +330,15 @@ impl RunArguments {
         for contender in &mut contenders {
             contender.compact = self.compact;
         }
+        if self.record.is_some() && (contenders.len() != 1 || loads.len() != 1) {
+            let words = "--record: a trace is of one store and one workload";
+            return Err(Error::Usage(words.to_string()));
+        }
         Ok(Campaign {
             contenders,
             loads,
-            _kept: keys.kept,
+            _kept: kept,
+            record: self.record.clone(),
             repeat: self.repeat,
             seed: self.seed,
             durability: self.durability.into(),

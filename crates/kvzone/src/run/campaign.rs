@@ -73,8 +73,10 @@ pub(crate) struct Campaign {
     pub(crate) contenders: Vec<Contender>,
     /// What they do, one after the other in each round.
     pub(crate) loads: Vec<Load>,
-    /// A folder with files that the loads name; it goes away with the campaign.
-    pub(crate) _kept: Option<Arc<RunFolder>>,
+    /// Folders with files that the loads name; they go away with the campaign.
+    pub(crate) _kept: Vec<Arc<RunFolder>>,
+    /// Record the first round as a trace.
+    pub(crate) record: Option<PathBuf>,
     /// Rounds.
     pub(crate) repeat: u32,
     /// Decides the order in rounds, and is the seed of the loads.
@@ -155,6 +157,7 @@ impl Campaign {
             warm: self.warm,
             reopen: self.reopen,
             compact: contender.compact,
+            record: self.record.clone().filter(|_| repeat == 0),
             variant: contender.variant.clone(),
             load: load.clone(),
         }
@@ -163,7 +166,7 @@ impl Campaign {
     /// Refuses what cannot be, before anything is opened.
     fn check(&self, directory: &Path) -> Result<()> {
         for load in &self.loads {
-            driver::Plan::new(load)?;
+            driver::check(load)?;
             for contender in &self.contenders {
                 let adapter = stores::find(&contender.store)?;
                 let job = self.job(contender, load, 0, directory);
@@ -268,7 +271,11 @@ impl Rest<'_> {
         if self.left_out.contains(&known) {
             return Ok(true);
         }
-        let name = format!("{}-{}-{repeat}", contender.store, load.workload);
+        let name = format!(
+            "{}-{}-{repeat}",
+            contender.store,
+            place::file_name(&load.workload)
+        );
         let folder = RunFolder::create(self.directory, &name)?;
         let job = self.campaign.job(contender, load, repeat, folder.path());
         let outcome = supervise(&job, self.campaign.patience, audience)?;
@@ -303,6 +310,12 @@ fn what_happened(run: &Run) -> String {
 
 /// Bytes that the hungriest store may need for a load.
 fn room_needed(load: &Load) -> u64 {
+    if let Some(trace) = &load.trace {
+        let summary = &trace.summary;
+        let entries = summary.at_start().entries + summary.values;
+        let data = summary.at_start().bytes + summary.key_bytes + summary.value_bytes;
+        return ((data + entries * 32) as f64 * COPIES) as u64 + ROOM_BESIDE;
+    }
     let mix = workload::find(&load.workload).and_then(|workload| driver::mix(load, workload));
     let writes = mix.is_ok_and(|mix| mix.iter().any(|(kind, _)| kind.writes()));
     let again = match load.until {

@@ -5,12 +5,14 @@
 //! | `arguments` | what is asked on the command line or in a file |
 //! | `parse` | values of options: sizes, laws, patterns |
 //! | `job_file` | options in a file, and where in it one is wrong |
+//! | `traced` | a trace as a workload |
 //! | `campaign` | rounds of workers |
 
 pub(crate) mod arguments;
 pub(crate) mod campaign;
 mod job_file;
 pub(crate) mod parse;
+mod traced;
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -79,7 +81,11 @@ fn write_charts(folder: &Path, report: &Report, summaries: &[Summary]) -> Result
         .map_err(|error| Error::machine("make folder", folder, error))?;
     for summary in summaries {
         for chart in charts(report, summary) {
-            let path = folder.join(format!("{}-{}.svg", summary.workload, chart.slug));
+            let path = folder.join(format!(
+                "{}-{}.svg",
+                crate::place::file_name(&summary.workload),
+                chart.slug
+            ));
             std::fs::write(&path, chart.file(summary))
                 .map_err(|error| Error::machine("write", &path, error))?;
         }

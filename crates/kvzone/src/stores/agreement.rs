@@ -39,6 +39,7 @@ fn outcome(adapter: &dyn Adapter, load: &Load) -> Option<Option<String>> {
         warm: false,
         reopen: false,
         compact: false,
+        record: None,
         variant: None,
         load: load.clone(),
     };

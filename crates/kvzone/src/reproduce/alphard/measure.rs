@@ -240,7 +240,8 @@ fn campaign(
     Campaign {
         contenders: measured.contestants.iter().map(contender).collect(),
         loads: vec![load],
-        _kept: None,
+        _kept: Vec::new(),
+        record: None,
         repeat: measured.repeat,
         seed: arguments.seed,
         durability: DurabilityName::Synced,

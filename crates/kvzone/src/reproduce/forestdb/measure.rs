@@ -337,7 +337,8 @@ fn campaign(point: &Point, contestants: &[Contestant], asked: Asked<'_>) -> Resu
             .map(|one| contender(one, memory))
             .collect(),
         loads: point.workloads.iter().map(load).collect(),
-        _kept: keys.kept,
+        _kept: keys.kept.into_iter().collect(),
+        record: None,
         repeat: asked.repeat,
         seed: arguments.seed,
         durability: DurabilityName::Synced,

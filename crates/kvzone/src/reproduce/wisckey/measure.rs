@@ -268,7 +268,8 @@ fn campaign(
     Campaign {
         contenders: contestants.iter().map(contender).collect(),
         loads: vec![load],
-        _kept: None,
+        _kept: Vec::new(),
+        record: None,
         repeat: asked.repeat,
         seed: asked.seed,
         durability: DurabilityName::Written,

@@ -1,0 +1,326 @@
+//! A trace as a workload: its entries loaded, its operations issued again.
+//!
+//! ```text
+//!  trace ─▶ reader ─▶ steps ─▶ player ─────▶ Session       one a thread
+//!                      (ahead)   │ └──▶ recorder
+//!                                └────▶ known: what keys should hold
+//! ```
+//!
+//! **Load.** What the trace says was there, in batches of up to 256 entries or 1 MiB,
+//! then synced and settled; it is not measured.
+//!
+//! **Run.** One thread issues the operations in the order of the trace. With more,
+//! each operation goes to the thread that its key decides (a batch's first key), so
+//! that the order of what happens to a key stays; which threads there were when it
+//! was recorded does not matter. Each thread reads the whole trace and leaves out
+//! what is others'.
+//!
+//! **Speed.** As fast as it goes: a closed loop. At a multiple of the recorded
+//! speed: an open loop, in which every operation is due at its recorded moment,
+//! divided by the speed, and latency counts from there.
+//!
+//! **Values** are made up, of the recorded sizes. The number of a value is the hash
+//! of its key, its version the position of its write in the trace. Of one key in
+//! `verify_every` it is known what it should hold, and every read of these is
+//! compared. Reads are hashed where the operations alone decide what they answer:
+//! with one thread; with more, if there are no batches and scans.
+
+mod player;
+mod steps;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value, json};
+
+use self::player::{Expected, Play, Player};
+use self::steps::{Source, Step, Steps};
+use super::clock::Clock;
+use super::phase::{Counter, Signals, begin_together};
+use super::recorder::{Merged, Recorder, merge};
+use super::result::PhaseResult;
+use crate::adapter::{Adapter, Change, OpenStore, Session};
+use crate::error::{Error, Result};
+use crate::job::{Load, Replayed, SizeChoice, Until};
+use crate::random::mix_two;
+use crate::record::Phase;
+use crate::trace::summary::Contents;
+use crate::values::{MOST_BYTES, Values};
+use crate::workload::OperationKind;
+
+/// A load goes in batches of about so many bytes, or of as many entries as are read
+/// ahead.
+const LOAD_BATCH_BYTES: usize = 1 << 20;
+
+/// A replay, worked out.
+#[derive(Debug)]
+pub(super) struct Replay<'a> {
+    load: &'a Load,
+    trace: &'a Replayed,
+    values: Values,
+}
+
+impl<'a> Replay<'a> {
+    /// Works a load out whose workload is a trace.
+    pub(super) fn new(load: &'a Load, trace: &'a Replayed) -> Result<Replay<'a>> {
+        check(load, trace)?;
+        let sizes = SizeChoice::Fixed(trace.summary.largest_value);
+        let sized = Load {
+            value_bytes: sizes,
+            ..load.clone()
+        };
+        Ok(Replay {
+            load,
+            trace,
+            values: Values::new(&sized)?,
+        })
+    }
+
+    /// True if a store without key order cannot run it.
+    pub(super) fn needs_order(&self) -> bool {
+        self.trace.summary.scans > 0
+    }
+
+    /// What the store should hold after a phase that ended well.
+    pub(super) fn contents(&self, phase: Phase) -> Contents {
+        match (phase, self.load.until) {
+            (Phase::Load | Phase::Compact, _) => self.trace.summary.at_start(),
+            (_, Until::Operations(_)) => self.trace.summary.at_end,
+            // Nobody knows how far it came.
+            (_, Until::Seconds(_)) => Contents::default(),
+        }
+    }
+
+    /// Puts what was there before the trace.
+    pub(super) fn load(
+        &self,
+        store: &Arc<dyn OpenStore>,
+        progress: &dyn Fn(u64),
+    ) -> Result<PhaseResult> {
+        let mut session = store.clone().session()?;
+        let mut recorder = Recorder::new(&[OperationKind::Insert], false)?;
+        let clock = Clock::start();
+        let mut batch = LoadBatch::default();
+        let mut written = 0;
+        let mut failure = None;
+        let (mut steps, mut source) = (Steps::default(), Source::loads(self.trace)?);
+        while failure.is_none() && source.fill(&mut steps)? {
+            let last = steps.all.len() - 1;
+            for (at, step) in steps.all.iter().enumerate() {
+                batch.add(step, &self.values);
+                if at < last && batch.values.len() < LOAD_BATCH_BYTES {
+                    continue;
+                }
+                let start = clock.now();
+                let wrote = batch.write(&steps, &mut *session);
+                let end = clock.now();
+                match wrote {
+                    Ok((entries, bytes)) => {
+                        recorder.record(OperationKind::Insert, end - start, end, entries);
+                        written += bytes;
+                    }
+                    Err(error) => {
+                        failure = Some(error);
+                        break;
+                    }
+                }
+            }
+            progress(recorder.operations());
+        }
+        let seconds = clock.seconds();
+        let merged = merge(vec![recorder])?;
+        Ok(self.result(Phase::Load, merged, seconds, (written, 0), failure))
+    }
+
+    /// Issues the operations of the trace.
+    pub(super) fn run(
+        &self,
+        adapter: &dyn Adapter,
+        store: &Arc<dyn OpenStore>,
+        progress: &dyn Fn(u64),
+    ) -> Result<PhaseResult> {
+        let signals = Signals::default();
+        let counters: Vec<Counter> = (0..self.load.threads).map(|_| Counter::default()).collect();
+        let mut players = Vec::new();
+        for (thread, counter) in counters.iter().enumerate() {
+            let play = Play {
+                store: adapter.name(),
+                values: &self.values,
+                began: self.trace.summary.began,
+                speed: self.trace.speed,
+                deadline: match self.load.until {
+                    Until::Seconds(seconds) => (seconds * 1e9) as u64,
+                    Until::Operations(_) => u64::MAX,
+                },
+                hashes: self.hashes(adapter),
+                stop: &signals.stop,
+                progress: &counter.0,
+            };
+            let source = Source::operations(self.trace, thread as u64, self.load.threads.into())?;
+            let expected = Expected::new(match self.verifies(adapter) {
+                true => self.load.verify_every,
+                false => 0,
+            });
+            let recorder = Recorder::new(&self.kinds(), self.trace.speed.is_some())?;
+            let session = store.clone().session()?;
+            players.push(Player::new(play, source, expected, session, recorder));
+        }
+        let sum = || counters.iter().map(|c| c.0.load(Ordering::Relaxed)).sum();
+        let (issued, _) = begin_together(players, Vec::new(), &signals, &|| progress(sum()));
+        let mut recorders = Vec::new();
+        let mut failure = None;
+        let (mut hash, mut verified, mut ended, mut scanned, mut late) = (0, 0, 0, 0, 0);
+        let mut moved = (0, 0);
+        for thread in issued {
+            let Some(thread) = thread else {
+                let words = "a thread of the load generator panicked inside a call";
+                failure.get_or_insert(Error::store(adapter.name(), "session", words));
+                continue;
+            };
+            hash = mix_two(hash, thread.hash);
+            verified += thread.verified;
+            scanned += thread.scanned;
+            ended = ended.max(thread.ended);
+            late = late.max(thread.overdue);
+            moved.0 += thread.bytes_written;
+            moved.1 += thread.bytes_read;
+            recorders.push(thread.recorder);
+            failure = failure.or(thread.failure);
+        }
+        let merged = merge(recorders)?;
+        let seconds = ended as f64 / 1e9;
+        let mut result = self.result(Phase::Run, merged, seconds, moved, failure);
+        let hashed = self.hashes(adapter) && result.failure.is_none();
+        result.result_hash = hashed.then(|| format!("{hash:016x}"));
+        let extra = &mut result.extra;
+        extra.insert("reads_verified".to_string(), json!(verified));
+        if self.needs_order() {
+            extra.insert("entries_scanned".to_string(), json!(scanned));
+        }
+        if self.trace.speed.is_some() {
+            let behind = late as f64 / 1e9;
+            extra.insert("most_seconds_behind".to_string(), json!(behind));
+        }
+        Ok(result)
+    }
+
+    fn kinds(&self) -> Vec<OperationKind> {
+        let summary = &self.trace.summary;
+        let kinds = [
+            (OperationKind::Read, summary.gets),
+            (OperationKind::Update, summary.puts + summary.batches),
+            (OperationKind::Delete, summary.deletes),
+            (OperationKind::Scan, summary.scans),
+        ];
+        let there = kinds.into_iter().filter(|&(_, count)| count > 0);
+        there.map(|(kind, _)| kind).collect()
+    }
+
+    /// Whether one thread alone writes a key, and it is known what that holds.
+    fn verifies(&self, adapter: &dyn Adapter) -> bool {
+        adapter.keeps_data() && (self.load.threads == 1 || self.trace.summary.batches == 0)
+    }
+
+    fn hashes(&self, adapter: &dyn Adapter) -> bool {
+        let alone = self.load.threads == 1 || self.trace.summary.scans == 0;
+        let whole = matches!(self.load.until, Until::Operations(_));
+        self.verifies(adapter) && alone && whole && self.trace.summary.gets > 0
+    }
+
+    fn result(
+        &self,
+        phase: Phase,
+        merged: Merged,
+        seconds: f64,
+        (user_bytes_written, user_bytes_read): (u64, u64),
+        failure: Option<Error>,
+    ) -> PhaseResult {
+        let contents = self.contents(phase);
+        let mut extra = BTreeMap::new();
+        extra.insert("trace".to_string(), json!(self.trace.path));
+        let speed = self.trace.speed.map_or(json!("full"), Value::from);
+        extra.insert("trace_speed".to_string(), speed);
+        for (kind, calls) in &merged.calls {
+            extra.insert(format!("calls_{}", kind.name()), json!(calls));
+        }
+        for (kind, latency) in &merged.by_kind {
+            extra.insert(format!("latency_ns_{}", kind.name()), json!(latency));
+        }
+        PhaseResult {
+            operations: merged.operations,
+            seconds,
+            user_bytes_written,
+            user_bytes_read,
+            live_user_bytes: contents.bytes,
+            live_keys: contents.entries,
+            latency: merged.latency,
+            native_latency: merged.native_latency,
+            timeline: merged.timeline,
+            extra,
+            failure,
+            ..PhaseResult::empty(phase)
+        }
+    }
+}
+
+fn check(load: &Load, trace: &Replayed) -> Result<()> {
+    let refused = if load.threads == 0 || load.threads > super::plan::MOST_THREADS {
+        format!(
+            "threads {}: from 1 to {}",
+            load.threads,
+            super::plan::MOST_THREADS
+        )
+    } else if trace
+        .speed
+        .is_some_and(|speed| !(speed.is_finite() && speed > 0.0))
+    {
+        "a speed is above 0".to_string()
+    } else if trace.summary.largest_value > MOST_BYTES {
+        format!(
+            "a value of {} bytes; a value has at most 1 GiB",
+            trace.summary.largest_value
+        )
+    } else if load.batch > 1 || load.rate.is_some() || load.latency_target.is_some() {
+        "its batches and its rate are its own; --speed makes it faster".to_string()
+    } else if load.writers.is_some() || load.mix.is_some() || load.lifetime.is_some() {
+        "its operations are its own".to_string()
+    } else {
+        return Ok(());
+    };
+    Err(Error::Usage(format!("{}: {refused}", trace.path.display())))
+}
+
+#[derive(Debug, Default)]
+struct LoadBatch {
+    values: Vec<u8>,
+    /// Where each key stands among the steps', and where its value ends.
+    ends: Vec<(std::ops::Range<usize>, usize)>,
+}
+
+impl LoadBatch {
+    fn add(&mut self, step: &Step, values: &Values) {
+        let size = step.value_bytes as usize;
+        values.append_of_size(step.number, step.version, size, &mut self.values);
+        self.ends.push((step.key.clone(), self.values.len()));
+    }
+
+    /// Writes it, and empties it; answers its entries and bytes.
+    fn write(&mut self, steps: &Steps, session: &mut dyn Session) -> Result<(u64, u64)> {
+        let mut start = 0;
+        let mut bytes = 0;
+        let change = |(key, end): &(std::ops::Range<usize>, usize)| {
+            let value = &self.values[start..*end];
+            let key = &steps.keys[key.clone()];
+            start = *end;
+            bytes += (key.len() + value.len()) as u64;
+            Change::Put { key, value }
+        };
+        let changes: Vec<Change<'_>> = self.ends.iter().map(change).collect();
+        session.write(&changes)?;
+        let entries = changes.len() as u64;
+        self.ends.clear();
+        self.values.clear();
+        Ok((entries, bytes))
+    }
+}
