@@ -94,6 +94,7 @@ impl Tree {
             closed: AtomicBool::new(false),
             poison: OnceLock::new(),
             flushed_sequence: AtomicU64::new(recovered.flushed),
+            sooner: AtomicBool::new(false),
         })
     }
 
@@ -135,12 +136,13 @@ impl Tree {
             ..edit
         };
         let synced = !options.has_bug(SeededBug::EditUnsynced);
-        manifest
-            .append(&edit, synced)
-            .map_err(|failure| match failure {
+        manifest.append(&edit, synced).map_err(|failure| {
+            self.owner.refused();
+            match failure {
                 AppendFailure::Full(error) => error,
                 AppendFailure::Final(error) => self.poisoned_by(error),
-            })?;
+            }
+        })?;
         if !edit.note.is_empty() {
             self.owner
                 .committed(&edit.note, false)

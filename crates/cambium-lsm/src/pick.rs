@@ -6,6 +6,7 @@
 //! one that is being compacted already.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::compact::Plan;
 use crate::format::LEVELS;
@@ -26,9 +27,40 @@ impl Tree {
         target
     }
 
+    /// Merges tables of level 0 when half as many as usual are there: who keeps
+    /// account of what is dropped wants to know it sooner.
+    pub fn merge_sooner(&self, sooner: bool) {
+        self.sooner.store(sooner, Ordering::Relaxed);
+    }
+
+    fn l0_trigger(&self) -> usize {
+        let trigger = self.context.options.l0_trigger;
+        match self.sooner.load(Ordering::Relaxed) {
+            true => trigger.div_ceil(2),
+            false => trigger,
+        }
+    }
+
+    /// Of what tables hold, the share that has not come to the lowest level: as many
+    /// entries further down may be hidden by it. 0.0 to 1.0.
+    pub fn unmerged_share(&self) -> f64 {
+        let version = self.view.load().version.clone();
+        let levels = (0..LEVELS).map(|level| version.level_bytes(level));
+        let bytes: Vec<u64> = levels.collect();
+        let merged = match bytes.iter().rposition(|&bytes| bytes > 0) {
+            None => return 0.0,
+            Some(0) => {
+                let tables = version.levels[0].iter().map(|file| file.metadata.bytes);
+                tables.max().unwrap_or(0)
+            }
+            Some(lowest) => bytes[lowest],
+        };
+        1.0 - merged as f64 / bytes.iter().sum::<u64>().max(1) as f64
+    }
+
     fn score(&self, version: &Version, level: usize) -> f64 {
         match level {
-            0 => version.levels[0].len() as f64 / self.context.options.l0_trigger as f64,
+            0 => version.levels[0].len() as f64 / self.l0_trigger() as f64,
             _ => version.level_bytes(level) as f64 / self.level_target(level) as f64,
         }
     }

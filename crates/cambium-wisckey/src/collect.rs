@@ -5,8 +5,9 @@
 //! with deletes. Here a *segment* is collected, by default the one with the largest
 //! share of garbage:
 //!
-//! 1. **Read.** The segment is read from start to end. For each value the tree is
-//!    asked whether it still leads to this record.
+//! 1. **Read.** The segment is read from start to end. For each value that is not
+//!    known to be dead ([`crate::dead`]) the tree is asked whether it still leads to
+//!    this record.
 //! 2. **Move.** What is live is appended, a window at a time and in key order, to a
 //!    *moved* segment, with the sequence numbers it was written with. Scans of those
 //!    keys are sequential from then on.
@@ -32,19 +33,21 @@ use cambium_io::{Advice, StepOutcome};
 use cambium_lsm::Lookup;
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 
+use crate::choose::FULL_PRESSURE;
 use crate::core::{Core, lock};
-use crate::format::{SegmentKind, Stored, ValuePointer, kind};
-use crate::ledger::Account;
+use crate::dead::DeadPlaces;
+use crate::format::{Stored, ValuePointer, kind};
 use crate::moving::{LiveValue, WRITE_BYTES};
 use crate::note::{self, NoteItem};
-use crate::options::Policy;
 use crate::seeded_bug::SeededBug;
 use crate::segment::Segment;
 
 /// Live values that are sorted and moved together, bytes.
 pub(crate) const WINDOW_BYTES: u64 = 16 << 20;
-/// Records that the tree is asked about together.
-const BATCH_RECORDS: usize = 256;
+/// Records that the tree is asked about together, in the order of their keys, and
+/// most bytes of them.
+const BATCH_RECORDS: usize = 4096;
+const BATCH_BYTES: usize = 4 << 20;
 
 /// What the collection lock guards.
 #[derive(Debug, Default)]
@@ -53,9 +56,11 @@ pub(crate) struct Collector {
     /// The moved segment that is being filled.
     pub output: Option<Arc<Segment>>,
     /// Collected, and still known to the manifest.
-    dropping: BTreeSet<u32>,
+    pub dropping: BTreeSet<u32>,
     /// Segments with damage: what is live in them cannot be told.
-    damaged: BTreeSet<u32>,
+    pub damaged: BTreeSet<u32>,
+    /// Bytes of segments that no flush was asked to drop yet.
+    undropped: u64,
     /// Before this time the rate limit holds.
     not_before: Duration,
 }
@@ -70,6 +75,8 @@ struct Run {
     highest_session: u32,
     window: Vec<LiveValue>,
     window_bytes: u64,
+    /// Records that the tree need not be asked about.
+    dead: DeadPlaces,
 }
 
 /// Busy time of each phase, and what was moved.
@@ -104,12 +111,19 @@ impl Core {
         let mut work = Work::default();
         if collector.run.is_none() {
             let Some(number) = self.choose(&mut collector) else {
+                if collector.undropped > 0 {
+                    // Nothing else will make the flush that drops them.
+                    return self
+                        .drop_collected(&mut collector)
+                        .map(|()| StepOutcome::Again);
+                }
                 return Ok(StepOutcome::Idle);
             };
             self.begin_session()?;
             self.begin_run(&mut collector, number)?;
         }
-        if now < collector.not_before && !self.counters.over_limit.load(Ordering::Relaxed) {
+        let pressure = self.counters.space_pressure.load(Ordering::Relaxed);
+        if now < collector.not_before && pressure < FULL_PRESSURE {
             return Ok(StepOutcome::Idle);
         }
         self.advance(&mut collector, budget, &mut work)?;
@@ -119,75 +133,6 @@ impl Core {
             collector.not_before = now + Duration::from_secs_f64(pause);
         }
         Ok(StepOutcome::Again)
-    }
-
-    /// The segment that is to be collected next, if space is beyond its limit.
-    fn choose(&self, collector: &mut Collector) -> Option<u32> {
-        if self.tuning.policy == Policy::Off {
-            return None;
-        }
-        let state = self.ledger.state();
-        collector
-            .dropping
-            .retain(|number| state.segments.contains_key(number));
-        let kept = || {
-            let segments = state.segments.iter();
-            segments.filter(|(number, _)| !collector.dropping.contains(number))
-        };
-        // One that nothing leads into any more costs nothing to drop.
-        let head = state.head.segment;
-        let may_go = |number, account| self.may_go(collector, head, number, account);
-        let empty =
-            kept().find(|&(&number, account)| account.live_bytes() == 0 && may_go(number, account));
-        if let Some((&number, _)) = empty {
-            return Some(number);
-        }
-        let (total, live) = kept().fold((0u64, 0u64), |(total, live), (&number, account)| {
-            let bytes = state.kept_bytes(number, account);
-            (total + bytes, live + account.live_bytes())
-        });
-        let limit = self.tuning.space_limit;
-        let least = self.segment_target(live);
-        let beyond = |percent: u64| {
-            total - live.min(total) >= least
-                && u128::from(total) * 100 > u128::from(live) * u128::from(percent)
-        };
-        self.counters
-            .over_limit
-            .store(beyond(limit), Ordering::Relaxed);
-        // Half of what may be garbage is left for what tables still hide.
-        if !beyond(100 + (limit - 100) / 2) {
-            return None;
-        }
-        let candidates = kept().filter(|&(&number, account)| may_go(number, account));
-        match self.tuning.policy {
-            Policy::Tail => candidates.map(|(&number, _)| number).min(),
-            _ => candidates
-                .map(|(&number, account)| (number, state.kept_bytes(number, account), account))
-                .filter(|(_, bytes, account)| account.live_bytes() < *bytes)
-                .max_by_key(|&(number, bytes, account)| {
-                    (garbage_share(bytes, account), u32::MAX - number)
-                })
-                .map(|(number, _, _)| number),
-        }
-    }
-
-    /// True if a segment can be collected: nothing more comes into it, and tables
-    /// hold, and the ledger knows, everything in it.
-    fn may_go(&self, collector: &Collector, head: u32, number: u32, account: &Account) -> bool {
-        let is_output = collector
-            .output
-            .as_ref()
-            .is_some_and(|output| output.number == number);
-        let is_settled = |segment: Arc<Segment>| {
-            segment.value_bytes.load(Ordering::Relaxed) == account.value_bytes
-                && segment.log.end() == account.end
-        };
-        !is_output
-            && !collector.damaged.contains(&number)
-            && !collector.dropping.contains(&number)
-            && (account.kind == SegmentKind::Moved || number < head)
-            && self.segment(number).is_some_and(is_settled)
     }
 
     fn begin_run(&self, collector: &mut Collector, number: u32) -> Result<()> {
@@ -210,6 +155,7 @@ impl Core {
             highest_session: 0,
             window: Vec::new(),
             window_bytes: 0,
+            dead: lock(&self.ledger.dead).take(number),
         });
         Ok(())
     }
@@ -275,6 +221,7 @@ impl Core {
         scanner.resume_sessions(run.highest_session);
         scanner.step_over(self.ledger.holes_of(victim.number));
         let mut batch: Vec<LiveValue> = Vec::new();
+        let mut batch_bytes = 0;
         let started = self.environment.clock.monotonic();
         let begin = run.position;
         while scanner.position() < until {
@@ -287,11 +234,15 @@ impl Core {
                 Some(Scanned::Record(record)) => record,
             };
             run.position = scanner.position();
+            if run.dead.contains(record.offset) {
+                continue;
+            }
             let key_bytes = record.header.auxiliary as usize;
             if record.header.kind == kind::PUT && key_bytes <= record.header.payload_bytes as usize
             {
                 let mut payload = scanner.payload(&record)?;
                 let value = Value::from(payload.split_off(key_bytes));
+                batch_bytes += value.len();
                 let pointer = ValuePointer {
                     segment: victim.number,
                     offset: record.offset,
@@ -304,7 +255,8 @@ impl Core {
                     pointer,
                 });
             }
-            if batch.len() >= BATCH_RECORDS {
+            if batch.len() >= BATCH_RECORDS || batch_bytes >= BATCH_BYTES {
+                batch_bytes = 0;
                 self.keep_live(run, std::mem::take(&mut batch), work)?;
             }
         }
@@ -322,11 +274,13 @@ impl Core {
     }
 
     /// Asks the tree which of the records it leads to.
-    fn keep_live(&self, run: &mut Run, batch: Vec<LiveValue>, work: &mut Work) -> Result<()> {
+    fn keep_live(&self, run: &mut Run, mut batch: Vec<LiveValue>, work: &mut Work) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
         }
         let started = self.environment.clock.monotonic();
+        // Neighbours are found in the same blocks.
+        batch.sort_unstable_by(|one, other| Ord::cmp(&*one.full_key, &*other.full_key));
         let keys: Vec<&[u8]> = batch
             .iter()
             .map(|value| value.full_key.as_slice())
@@ -359,8 +313,20 @@ impl Core {
             return self.remove_dropped();
         }
         lock(&self.writer).pending.push(NoteItem::Dropped(number));
-        self.seal_now()?;
+        collector.undropped += run.until;
+        let live = self.ledger.state().total_and_live().1;
+        let room = live / 100 * (self.tuning.space_limit - 100);
+        if collector.undropped >= room / 8 {
+            self.drop_collected(collector)?;
+        }
         work.flush += self.since(started);
+        Ok(())
+    }
+
+    /// Has the segments that were collected go with the next flush.
+    fn drop_collected(&self, collector: &mut Collector) -> Result<()> {
+        collector.undropped = 0;
+        self.seal_now()?;
         self.notify_background();
         Ok(())
     }
@@ -376,12 +342,13 @@ impl Core {
 
     /// Slows a writer while space is far beyond its limit.
     pub fn wait_for_space(self: &Arc<Self>) -> Result<()> {
-        if !self.counters.over_limit.load(Ordering::Relaxed) {
+        let pressure = self.counters.space_pressure.load(Ordering::Relaxed);
+        if pressure == 0 {
             return Ok(());
         }
         if self.environment.executor.runs_tasks() {
-            self.slow_down(1.0);
-        } else {
+            self.slow_down((pressure as f64 / FULL_PRESSURE as f64).min(1.0));
+        } else if pressure >= FULL_PRESSURE {
             // A step that fails tells whoever takes the steps.
             _ = self.collection_step(WRITE_BYTES as u64);
         }
@@ -422,13 +389,6 @@ impl Core {
         }
         Ok(())
     }
-}
-
-/// Garbage of a segment in a million parts of its bytes, everything that no table
-/// points to included.
-fn garbage_share(bytes: u64, account: &Account) -> u64 {
-    let garbage = bytes.saturating_sub(account.live_bytes());
-    (u128::from(garbage) * 1_000_000 / u128::from(bytes.max(1))) as u64
 }
 
 /// True if a lookup leads to this record.

@@ -21,6 +21,7 @@ use cambium_base::{Error, Result};
 use cambium_lsm::{DropObserver, DroppedEntry, EntryKind, JobKind, Owner};
 
 use crate::core::{Core, lock};
+use crate::dead::{DeadIndex, Told};
 use crate::format::{SegmentKind, Stored};
 use crate::holes::{DeadRecords, HoleLedger, HoleRule};
 use crate::note::{self, Head, NoteItem, SegmentNote, Traffic};
@@ -86,8 +87,8 @@ impl LedgerState {
             }
             // Of a segment that was dropped meanwhile there is nothing to know.
             NoteItem::Garbage { segment, bytes } => {
-                self.garbage_told += bytes;
                 if let Some(account) = self.segments.get_mut(&segment) {
+                    self.garbage_told += bytes;
                     account.garbage_bytes += bytes;
                 }
             }
@@ -178,6 +179,8 @@ pub(crate) struct Ledger {
     no_log: AtomicBool,
     /// Which dead records become holes.
     pub hole_rule: HoleRule,
+    /// Which records are dead, as far as this opening knows.
+    pub dead: Arc<Mutex<DeadIndex>>,
 }
 
 impl Ledger {
@@ -185,6 +188,7 @@ impl Ledger {
     pub fn new(folder: PathBuf, state: LedgerState, hole_rule: HoleRule) -> Arc<Self> {
         Arc::new(Ledger {
             hole_rule,
+            dead: Arc::default(),
             folder,
             visible: AtomicU64::new(state.head.sequence),
             state: Mutex::new(state),
@@ -263,6 +267,8 @@ impl Owner for Ledger {
         Box::new(GarbageCount {
             bytes: BTreeMap::new(),
             dead: DeadRecords::new(self.hole_rule),
+            told: Told::default(),
+            index: self.dead.clone(),
         })
     }
 
@@ -289,6 +295,7 @@ impl Owner for Ledger {
             Some(_) => self.visible(),
             None => 0,
         };
+        lock(&self.dead).confirm();
         let mut state = self.state();
         if full {
             *state = LedgerState::default();
@@ -298,6 +305,10 @@ impl Owner for Ledger {
             .into_iter()
             .for_each(|item| state.apply(item, rule, moment));
         Ok(())
+    }
+
+    fn refused(&self) {
+        lock(&self.dead).refuse();
     }
 
     fn full_note(&self) -> Vec<u8> {
@@ -310,6 +321,8 @@ impl Owner for Ledger {
 struct GarbageCount {
     bytes: BTreeMap<u32, u64>,
     dead: DeadRecords,
+    told: Told,
+    index: Arc<Mutex<DeadIndex>>,
 }
 
 impl DropObserver for GarbageCount {
@@ -321,10 +334,12 @@ impl DropObserver for GarbageCount {
             let bytes = pointer.record_bytes(dropped.key.len());
             *self.bytes.entry(pointer.segment).or_insert(0) += bytes;
             self.dead.add(pointer.segment, pointer.offset, bytes);
+            self.told.add(pointer.segment, pointer.offset);
         }
     }
 
     fn into_note(self: Box<Self>, sealed: &[Vec<u8>]) -> Vec<u8> {
+        lock(&self.index).tell(self.told);
         let mut note = sealed.concat();
         for (segment, bytes) in self.bytes {
             NoteItem::Garbage { segment, bytes }.encode(&mut note);

@@ -37,10 +37,12 @@
 mod ahead;
 mod at_hand;
 mod check;
+mod choose;
 mod collect;
 mod compact;
 mod core;
 mod cursor;
+mod dead;
 mod dump;
 mod engine;
 pub mod format;

@@ -1,7 +1,9 @@
 //! When to seal the write buffer by bytes of log, and where segments end.
 
+use std::sync::atomic::Ordering;
+
 use crate::core::Core;
-use crate::options::Tuning;
+use crate::options::{Policy, Tuning};
 use crate::value_log::Writer;
 
 /// When to seal the write buffer by bytes of log, and where to end segments.
@@ -33,7 +35,7 @@ impl Pace {
         let told = garbage_told.saturating_sub(self.garbage_told);
         let share = match logged {
             0 => self.garbage_share,
-            logged => (self.garbage_share + told as f64 / logged as f64) / 2.0,
+            logged => (self.garbage_share + (told as f64 / logged as f64).min(1.0)) / 2.0,
         };
         let room = live / 100 * (tuning.space_limit - 100);
         let seal_at = match share < MUCH_GARBAGE {
@@ -70,6 +72,11 @@ impl Core {
             let state = self.ledger.state();
             (state.total_and_live().1, state.garbage_told)
         };
-        writer.pace = writer.pace.after(logged, live, garbage_told, &self.tuning);
+        let pace = writer.pace.after(logged, live, garbage_told, &self.tuning);
+        writer.pace = pace;
+        let made = (pace.garbage_share * 1000.0) as u64;
+        self.counters.garbage_made.store(made, Ordering::Relaxed);
+        let overwrites = pace.garbage_share >= MUCH_GARBAGE && self.tuning.policy != Policy::Off;
+        self.tree.merge_sooner(overwrites);
     }
 }

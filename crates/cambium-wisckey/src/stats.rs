@@ -1,7 +1,7 @@
 //! Counters and what `stats` answers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cambium_api::{Direction, KeyRange, Statistics};
 use cambium_base::Result;
@@ -33,8 +33,11 @@ pub(crate) struct Counters {
     pub waited_nanoseconds: AtomicU64,
     /// Log bytes when a writer was last made to pause.
     pub paused_at_bytes: AtomicU64,
-    /// Space is far beyond its limit: collection hurries, writers are slowed.
-    pub over_limit: AtomicBool,
+    /// How far space has come from where collection begins to its limit, in
+    /// thousandths: collection hurries, and writers are slowed.
+    pub space_pressure: AtomicU64,
+    /// Of the bytes logged lately, thousandths that made garbage.
+    pub garbage_made: AtomicU64,
 }
 
 fn of(counter: &AtomicU64) -> u64 {

@@ -1,0 +1,136 @@
+//! Whether space calls for a collection, and of which segment.
+//!
+//! Tables tell exactly what they lead to, and some of it is hidden already by newer
+//! entries further up, or by what no table holds yet. How much that is can be told
+//! about, by what writers made garbage lately:
+//!
+//! ```text
+//!  garbage  =  known  +  live as told x not merged x made  +  unflushed x made
+//! ```
+//!
+//! Where it comes near what `space_limit` leaves, collection begins, and writers are
+//! slowed the more the nearer it is.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::collect::Collector;
+use crate::core::Core;
+use crate::format::SegmentKind;
+use crate::ledger::{Account, LedgerState};
+use crate::options::Policy;
+use crate::segment::Segment;
+
+/// Of [`crate::stats::Counters::space_pressure`]: the limit is reached.
+pub(crate) const FULL_PRESSURE: u64 = 1000;
+
+impl Core {
+    /// The segment that is to be collected next, if space is beyond its limit.
+    pub fn choose(&self, collector: &mut Collector) -> Option<u32> {
+        if self.tuning.policy == Policy::Off {
+            return None;
+        }
+        let state = self.ledger.state();
+        collector
+            .dropping
+            .retain(|number| state.segments.contains_key(number));
+        // What no table holds yet takes space as well.
+        let unflushed = self.unflushed_bytes(&state);
+        let kept = || {
+            let segments = state.segments.iter();
+            segments.filter(|(number, _)| !collector.dropping.contains(number))
+        };
+        // One that nothing leads into any more costs nothing to drop.
+        let head = state.head.segment;
+        let may_go = |number, account| self.may_go(collector, head, number, account);
+        let empty =
+            kept().find(|&(&number, account)| account.live_bytes() == 0 && may_go(number, account));
+        if let Some((&number, _)) = empty {
+            return Some(number);
+        }
+        let (total, told_live) = kept().fold((0u64, 0u64), |(total, live), (&number, account)| {
+            let bytes = state.kept_bytes(number, account);
+            (total + bytes, live + account.live_bytes())
+        });
+        let live = told_live - self.hidden_bytes(told_live);
+        let garbage = total.saturating_sub(live) + unflushed;
+        if garbage < self.segment_target(told_live) || !self.presses(garbage, live) {
+            self.counters.space_pressure.store(0, Ordering::Relaxed);
+            return None;
+        }
+        // What is hidden still is found out by the tree, not by moving all the rest.
+        let worth_it = garbage_share_of(total, total.saturating_sub(live)) / 4;
+        let candidates = kept().filter(|&(&number, account)| may_go(number, account));
+        match self.tuning.policy {
+            Policy::Tail => candidates.map(|(&number, _)| number).min(),
+            _ => candidates
+                .map(|(&number, account)| (number, state.kept_bytes(number, account), account))
+                .filter(|(_, bytes, account)| garbage_share(*bytes, account) > worth_it)
+                .max_by_key(|&(number, bytes, account)| {
+                    (garbage_share(bytes, account), u32::MAX - number)
+                })
+                .map(|(number, _, _)| number),
+        }
+    }
+
+    /// Of what was logged and is in no table, the bytes that will be garbage, about.
+    fn unflushed_bytes(&self, state: &LedgerState) -> u64 {
+        let segments = self.segments.load();
+        let behind = segments.range(state.head.segment..);
+        let logged = behind
+            .filter(|(number, segment)| {
+                segment.kind == SegmentKind::Written && !state.segments.contains_key(number)
+            })
+            .map(|(_, segment)| segment.log.end());
+        let made = self.counters.garbage_made.load(Ordering::Relaxed);
+        logged.sum::<u64>() / 1000 * made.min(1000)
+    }
+
+    /// Bytes of what tables count as live that newer entries further up hide already,
+    /// about: as many as writers made garbage lately.
+    fn hidden_bytes(&self, live: u64) -> u64 {
+        let made = self.counters.garbage_made.load(Ordering::Relaxed) as f64 / 1000.0;
+        (live as f64 * self.tree.unmerged_share() * made.min(1.0)) as u64
+    }
+
+    /// True if there is so much garbage that collection has to work; says how much
+    /// that is.
+    fn presses(&self, garbage: u64, live: u64) -> bool {
+        let room = live as f64 / 100.0 * (self.tuning.space_limit - 100) as f64;
+        // Half of the room is left for what is written while it works.
+        let pressure = (garbage as f64 / room.max(1.0) * 2.0 - 1.0).clamp(0.0, 4.0);
+        let pressure = (pressure * FULL_PRESSURE as f64) as u64;
+        self.counters
+            .space_pressure
+            .store(pressure, Ordering::Relaxed);
+        pressure > 0
+    }
+
+    /// True if a segment can be collected: nothing more comes into it, and tables
+    /// hold, and the ledger knows, everything in it.
+    pub fn may_go(&self, collector: &Collector, head: u32, number: u32, account: &Account) -> bool {
+        let is_output = collector
+            .output
+            .as_ref()
+            .is_some_and(|output| output.number == number);
+        let is_settled = |segment: Arc<Segment>| {
+            segment.value_bytes.load(Ordering::Relaxed) == account.value_bytes
+                && segment.log.end() == account.end
+        };
+        !is_output
+            && !collector.damaged.contains(&number)
+            && !collector.dropping.contains(&number)
+            && (account.kind == SegmentKind::Moved || number < head)
+            && self.segment(number).is_some_and(is_settled)
+    }
+}
+
+/// Garbage of a segment in a million parts of its bytes, everything that no table
+/// points to included.
+fn garbage_share(bytes: u64, account: &Account) -> u64 {
+    garbage_share_of(bytes, bytes.saturating_sub(account.live_bytes()))
+}
+
+fn garbage_share_of(bytes: u64, garbage: u64) -> u64 {
+    (u128::from(garbage) * 1_000_000 / u128::from(bytes.max(1))) as u64
+}
