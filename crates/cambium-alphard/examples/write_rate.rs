@@ -5,9 +5,9 @@
 //! cargo run --release -p cambium-alphard --example write_rate FOLDER [ROUNDS] [SECONDS]
 //! ```
 //!
-//! The engine gets its requests by `submit`, `Synced`, through one queue, and syncs once
-//! for each group that has gathered; fio syncs whenever as many writes are done as are in
-//! flight, which is less often. Both begin with a file that was allocated and never
+//! The engine gets its requests by `submit`, `Synced`, and syncs once for each group that
+//! has gathered; fio syncs whenever as many writes are done as are in flight, which is less
+//! often, and answers a write before it is synced. Both begin with a file that was allocated and never
 //! written. Printed are medians, and the engine's rate as a part of fio's.
 
 #![allow(clippy::unwrap_used)] // a measurement that cannot go on says where
@@ -76,7 +76,6 @@ fn of_engine(
         ("size", size.as_str()),
         ("extend_bytes", "4GiB"),
         ("block_bytes", "512"),
-        ("queues", "1"),
     ]);
     let store = Alphard
         .create(&Environment::real(), &path, &options)

@@ -6,6 +6,7 @@
 //! | `maintenance` | one step of upkeep at a time | yes, by background work |
 //! | `mirroring` | how far a stale member is up to date | yes, by background work |
 //! | `writer` | numbering, free space, superblock, what is not written yet | yes, by writers |
+//! | `syncing` | one sync at a time | yes, by writers and background work |
 //! | a submission queue's own | what waits in it | no |
 //! | `state` | the index and what snapshots see | no, but by a close |
 //! | `pending` | entries on their way to the device | no |
@@ -35,7 +36,7 @@ use crate::format::Superblock;
 use crate::members::Members;
 use crate::mirror::Mirroring;
 use crate::options::Tuning;
-use crate::outgoing::Outgoing;
+use crate::outgoing::{Outgoing, SyncQueue};
 use crate::read::ReadQueues;
 use crate::seeded_bug::SeededBug;
 use crate::stale::StaleHeaders;
@@ -56,6 +57,8 @@ pub(crate) struct Core {
     pub tuning: Tuning,
     pub maintenance: Mutex<()>,
     pub writer: Mutex<Writer>,
+    /// Whoever syncs holds it: the failure of one sync is known before the next begins.
+    pub syncing: Mutex<SyncQueue>,
     pub state: RwLock<State>,
     /// Entries that are not on the device yet, by their first block.
     pub pending: RwLock<BTreeMap<u32, Arc<AlignedBuffer>>>,
@@ -94,6 +97,8 @@ pub(crate) struct Writer {
     pub next_sequence: u64,
     /// Every write up to here is on the device.
     pub synced_through: u64,
+    /// What the newest entries that no write was started for say is durable.
+    pub stating: u64,
     /// What the entries on their way to the device say is durable.
     pub stated: u64,
     /// What durable entries, or the superblock, say is durable: whatever happens,
@@ -101,6 +106,9 @@ pub(crate) struct Writer {
     pub marked: u64,
     /// The device holds bytes that no sync covers.
     pub unsynced: bool,
+    /// How often writing was started: what was written before a sync began is told by it
+    /// from what came meanwhile.
+    pub starts: u64,
     /// This opening has its epoch in the superblock.
     pub session_begun: bool,
     /// Bytes of entries that are not written yet.

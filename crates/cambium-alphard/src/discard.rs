@@ -110,7 +110,7 @@ impl Core {
             discarded += end - start;
         }
         if discarded > 0 {
-            self.volume.sync().map_err(|error| self.poisoned(error))?;
+            self.sync_members()?;
             let counters = &self.counters;
             counters.discarded.fetch_add(discarded, Ordering::Relaxed);
             counters.syncs.fetch_add(1, Ordering::Relaxed);

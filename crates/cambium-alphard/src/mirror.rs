@@ -182,7 +182,7 @@ impl Core {
             return Ok(StepOutcome::Again);
         }
         self.flush(&mut writer)?;
-        self.volume.sync().map_err(|error| self.poisoned(error))?;
+        self.sync_members()?;
         self.keep_members(&mut writer)?;
         if self.volume.state(member) != MemberState::Stale {
             return Ok(StepOutcome::Idle);
@@ -286,7 +286,7 @@ impl Core {
                 return written.map(|()| false);
             }
         }
-        self.volume.sync().map_err(|error| self.poisoned(error))?;
+        self.sync_members()?;
         Ok(true)
     }
 }

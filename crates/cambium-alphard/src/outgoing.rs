@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use cambium_base::Result;
 use cambium_io::{AlignedBuffer, WriteQueue, WriteRequest};
 
-use crate::core::{Core, Writer, read, write};
+use crate::core::{Core, Writer, lock, read, write};
 use crate::volume::{MemberState, buffer};
 
 /// Entries of so many bytes are written alone: copying them would cost more than
@@ -23,6 +23,12 @@ const START_BYTES: usize = 256 << 10;
 
 /// Most bytes of buffers that are kept to be used again.
 const SPARE_BYTES: usize = 16 << 20;
+
+/// For syncs of several members; made when it is first needed.
+#[derive(Debug, Default)]
+pub(crate) struct SyncQueue {
+    queue: Option<Box<dyn WriteQueue>>,
+}
 
 /// An entry, encoded, and its first block.
 pub(crate) type Encoded = (u32, Arc<AlignedBuffer>);
@@ -101,17 +107,15 @@ impl Core {
         }
         let queue = match &mut writer.outgoing.queue {
             Some(queue) => queue,
-            none => {
-                let file_system = &self.environment.file_system;
-                none.insert(file_system.write_queue(self.tuning.read_queue)?)
-            }
+            none => none.insert(self.write_queue()?),
         };
         // Nothing fails from here on: what is taken out is on its way.
         let mut entries = std::mem::take(&mut writer.outgoing.waiting);
         writer.outgoing.waiting_bytes = 0;
         entries.sort_unstable_by_key(|(block, _)| *block);
         writer.unsynced = true;
-        writer.stated = writer.synced_through;
+        writer.starts += 1;
+        writer.stated = writer.stating;
         let mut rest = entries.as_slice();
         while !rest.is_empty() {
             let (run, others) = rest.split_at(self.adjacent(rest));
@@ -127,6 +131,11 @@ impl Core {
             rest = others;
         }
         Ok(())
+    }
+
+    fn write_queue(&self) -> Result<Box<dyn WriteQueue>> {
+        let file_system = &self.environment.file_system;
+        file_system.write_queue(self.tuning.read_queue)
     }
 
     /// How many of the first entries lie together and go into one write.
@@ -209,12 +218,21 @@ impl Core {
         self.volume.settle(of_members, false)
     }
 
+    /// Makes what was written durable on every member. No two syncs are under way at
+    /// once, and none begins after one has failed: the kernel tells of a failed write
+    /// once, and whoever is told must not be followed by one who is not.
+    pub fn sync_members(&self) -> Result<()> {
+        let mut queue = lock(&self.syncing);
+        self.health.check_sound()?;
+        self.sync_all_at_once(&mut queue)
+            .map_err(|error| self.poisoned(error))
+    }
+
     /// Syncs every member, all at the same time.
-    pub fn sync_members(&self, writer: &mut Writer) -> Result<()> {
-        let queue = match &mut writer.outgoing.queue {
-            Some(queue) if self.volume.is_mirrored() => queue,
-            _ => return self.volume.sync(),
-        };
+    fn sync_all_at_once(&self, queue: &mut SyncQueue) -> Result<()> {
+        if !self.volume.is_mirrored() {
+            return self.volume.sync();
+        }
         let mut members = Vec::new();
         let mut files = Vec::new();
         for member in 0..self.volume.member_count() {
@@ -223,6 +241,10 @@ impl Core {
                 files.push(self.volume.file_of(member)?.clone());
             }
         }
+        let queue = match &mut queue.queue {
+            Some(queue) => queue,
+            none => none.insert(self.write_queue()?),
+        };
         let answers = queue.sync_all(&files);
         self.volume
             .settle(members.into_iter().zip(answers).collect(), false)

@@ -164,7 +164,7 @@ impl Core {
             .extend(u64::from(blocks) * unit)
             .map_err(|error| self.unless_full(error))?;
         // Before the superblock speaks of it.
-        self.volume.sync().map_err(|error| self.poisoned(error))?;
+        self.sync_members()?;
         self.keep_members(writer)?;
         let before = writer.superblock;
         writer.superblock.total_blocks = blocks;

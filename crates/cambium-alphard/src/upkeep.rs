@@ -77,9 +77,8 @@ impl Core {
     fn erase(&self, chosen: &[(u64, u32)]) -> Result<()> {
         let mut blocks: Vec<u32> = chosen.iter().map(|(_, block)| *block).collect();
         blocks.sort_unstable();
-        erase_blocks(&self.volume, &blocks)
-            .and_then(|()| self.volume.sync())
-            .map_err(|error| self.unless_full(error))?;
+        erase_blocks(&self.volume, &blocks).map_err(|error| self.unless_full(error))?;
+        self.sync_members()?;
         let counters = &self.counters;
         counters
             .erased

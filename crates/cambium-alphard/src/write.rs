@@ -8,7 +8,7 @@
 //!    readers see the request whole.
 //! 4. If anyone in the group asked for more than `Buffered`, or enough waits, the
 //!    entries are written, what lies together by one write; for `Synced` there is
-//!    one sync for the group.
+//!    one sync for the group. While a large group is synced the next one is written.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,12 +16,16 @@ use std::sync::atomic::Ordering;
 use cambium_api::{Durability, Operation, Precondition};
 use cambium_base::{Error, Extent, Result, SequenceNumber, Value};
 use cambium_io::AlignedBuffer;
+use cambium_storage::commit_queue::Led;
 
 use crate::core::{Core, Writer, lock, read, write};
 use crate::format::{self, EntryHeader, EntryKind, Superblock, blocks_for};
 use crate::seeded_bug::SeededBug;
 use crate::state::KeyName;
 
+/// A group of so many bytes takes about as long to be written as to be synced: worth
+/// doing one beside the other. Of smaller ones a sync had better take all there are.
+const LARGE_GROUP_BYTES: usize = 512 << 10;
 /// More waiting than so many times the coalescing limit, and a write that cannot
 /// be done is refused before it is planned.
 const MOST_PENDING: usize = 4;
@@ -46,7 +50,50 @@ struct Planned<'a> {
     extent: Extent,
 }
 
+/// The answers to the requests of one member of a group.
+type Answers = Vec<Result<SequenceNumber>>;
+
+/// The answers of a group whose writing came to this.
+fn with_outcome(mut answers: Vec<Answers>, outcome: Result<()>) -> Vec<Answers> {
+    if let Err(error) = outcome {
+        let answers = answers.iter_mut().flatten();
+        for answer in answers.filter(|answer| answer.is_ok()) {
+            *answer = Err(error.clone());
+        }
+    }
+    answers
+}
+
+/// What a sync that begins now makes durable.
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    /// The last write.
+    sequence: u64,
+    /// What entries up to there say is durable.
+    stated: u64,
+    starts: u64,
+}
+
 impl Writer {
+    /// All that was written, when nothing waits or is under way.
+    fn written(&self) -> Written {
+        Written {
+            sequence: self.next_sequence - 1,
+            stated: self.stated,
+            starts: self.starts,
+        }
+    }
+
+    /// A sync has made durable what was written when it began.
+    fn settle(&mut self, written: Written) {
+        if self.starts == written.starts {
+            self.unsynced = false;
+        }
+        self.marked = self.marked.max(written.stated);
+        self.synced_through = self.synced_through.max(written.sequence);
+        self.stale.settle(self.synced_through);
+    }
+
     /// The superblock could not be written: it is as before, but for the
     /// generation, which a copy may have.
     pub fn take_superblock_back(&mut self, before: Superblock) {
@@ -75,16 +122,17 @@ impl Core {
         let synced = requests
             .iter()
             .any(|request| request.durability == Durability::Synced);
-        Ok(self
-            .queue
-            .submit(requests, synced, |group| self.commit(group)))
+        let lead = |group| self.commit(group);
+        let finish = |(answers, written)| with_outcome(answers, self.sync_written(written));
+        Ok(self.queue.submit_in_two(requests, synced, lead, finish))
     }
 
-    /// Does the writes of a group: one answer for each request of each member.
-    fn commit(&self, group: Vec<Vec<WriteRequest>>) -> Vec<Vec<Result<SequenceNumber>>> {
+    /// Does the writes of a group: one answer for each request of each member. The sync
+    /// of a large group is left for later, so that the next one is written meanwhile.
+    fn commit(&self, group: Vec<Vec<WriteRequest>>) -> Led<Answers, (Vec<Answers>, Written)> {
         let mut writer = lock(&self.writer);
         let mut needed = Durability::Buffered;
-        let mut answers: Vec<Vec<Result<SequenceNumber>>> = group
+        let answers: Vec<Answers> = group
             .iter()
             .map(|requests| {
                 let answers = requests.iter().map(|request| {
@@ -105,7 +153,12 @@ impl Core {
                 answers.collect()
             })
             .collect();
-        let written = match needed {
+        let apart = LARGE_GROUP_BYTES.min(self.tuning.coalesce_bytes);
+        let outcome = match needed {
+            Durability::Synced if writer.pending_bytes >= apart => match self.flush(&mut writer) {
+                Ok(()) => return Led::Rest((answers, writer.written())),
+                failed => failed,
+            },
             Durability::Synced => self.sync_all(&mut writer),
             Durability::Written => self.flush(&mut writer),
             Durability::Buffered if writer.pending_bytes >= self.tuning.coalesce_bytes => {
@@ -113,13 +166,7 @@ impl Core {
             }
             Durability::Buffered => Ok(()),
         };
-        if let Err(error) = written {
-            let answers = answers.iter_mut().flatten();
-            for answer in answers.filter(|answer| answer.is_ok()) {
-                *answer = Err(error.clone());
-            }
-        }
-        answers
+        Led::Done(with_outcome(answers, outcome))
     }
 
     /// Gives a request its numbers and its space, and makes it visible.
@@ -352,6 +399,7 @@ impl Core {
             writer.pending_bytes += bytes.len();
             encoded.push((entry.extent.block, Arc::new(bytes)));
         }
+        writer.stating = writer.synced_through;
         writer.outgoing.push(&encoded);
         // Before the index is let go: who finds an extent there must find its bytes.
         write(&self.pending).extend(encoded);
@@ -363,15 +411,29 @@ impl Core {
         self.flush(writer)?;
         if writer.unsynced && !self.has_bug(SeededBug::NoSync) {
             self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-            let synced = self.sync_members(writer);
-            synced.map_err(|error| self.poisoned(error))?;
+            self.sync_members()?;
             self.keep_members(writer)?;
         }
-        writer.unsynced = false;
-        writer.marked = writer.marked.max(writer.stated);
-        writer.synced_through = writer.next_sequence - 1;
-        writer.stale.settle(writer.synced_through);
+        writer.settle(writer.written());
         self.collect_unpinned(writer);
+        Ok(())
+    }
+
+    /// Makes durable what a group has written, without the writer lock: the next group
+    /// is written meanwhile.
+    fn sync_written(&self, written: Written) -> Result<()> {
+        if !self.has_bug(SeededBug::NoSync) {
+            self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+            self.sync_members()?;
+        }
+        let mut writer = lock(&self.writer);
+        if self.health.is_closed() {
+            // The close has synced all there was, or has failed.
+            return self.health.check_sound();
+        }
+        self.keep_members(&mut writer)?;
+        writer.settle(written);
+        self.collect_unpinned(&mut writer);
         Ok(())
     }
 }

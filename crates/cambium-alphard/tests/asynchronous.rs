@@ -219,3 +219,43 @@ fn what_is_left_when_a_store_is_dropped_is_answered_closed() {
     hand.run();
     assert_eq!(closed.load(Ordering::Relaxed), 20);
 }
+
+/// Groups of large values are written while those before them are synced.
+#[test]
+fn large_values_of_many_threads_are_all_there_after_a_close() {
+    let environment = Environment {
+        executor: Arc::new(cambium_io::ThreadExecutor),
+        ..Environment::memory()
+    };
+    let mut options = OptionValues::from([("size", "32MiB")]);
+    let store = Alphard
+        .create(&environment, Path::new("/store"), &options)
+        .unwrap();
+    let value = |number: u32| vec![number as u8; 150_000 + number as usize];
+    std::thread::scope(|scope| {
+        for thread in 0..8u32 {
+            let store = &store;
+            scope.spawn(move || {
+                for number in (thread..80).step_by(8) {
+                    let key = number.to_be_bytes();
+                    store.put(&key, &value(number), Durability::Synced).unwrap();
+                    assert_eq!(store.get(&key).unwrap().unwrap(), value(number));
+                }
+            });
+        }
+    });
+    let stats = store.stats().unwrap();
+    assert_eq!(stats.number("synced_through"), Some(80));
+    assert_eq!(stats.number("pending_bytes"), Some(0));
+    assert!(stats.number("syncs").unwrap() <= 80);
+    store.close().unwrap();
+    drop(store);
+    options = OptionValues::default();
+    let store = Alphard
+        .open(&environment, Path::new("/store"), &options, &())
+        .unwrap();
+    for number in 0..80u32 {
+        let found = store.get(&number.to_be_bytes()).unwrap();
+        assert_eq!(found.unwrap(), value(number));
+    }
+}
