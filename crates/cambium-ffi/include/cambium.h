@@ -44,6 +44,9 @@
 // Keys are unsigned 64-bit integers, 8 bytes big-endian.
 #define CAMBIUM_INTEGER_KEYS 8
 
+// Namespaces can be dropped.
+#define CAMBIUM_DROPPABLE_NAMESPACES 16
+
 // What became of a call.
 typedef enum {
   // It was done.
@@ -334,6 +337,14 @@ void cambium_store_free(cambium_store *store);
 cambium_code cambium_namespace(cambium_store *store,
                                const char *name,
                                cambium_store **namespace_store);
+
+// Takes a namespace away with everything in it, durable when it returns, where the
+// engine can. Its snapshots and iterators go on; whatever else is asked of its handles
+// answers `CAMBIUM_NOT_FOUND`, also when one of the same name is made.
+//
+// # Safety
+// The name ends with a zero.
+cambium_code cambium_namespace_drop(cambium_store *store, const char *name);
 
 // What a store can do: a sum of `CAMBIUM_ORDERED` and the like, 0 for a wrong handle.
 uint32_t cambium_capabilities(const cambium_store *store);

@@ -26,6 +26,8 @@ pub const CAMBIUM_NAMESPACES: u32 = 2;
 pub const CAMBIUM_NAMED_SNAPSHOTS: u32 = 4;
 /// Keys are unsigned 64-bit integers, 8 bytes big-endian.
 pub const CAMBIUM_INTEGER_KEYS: u32 = 8;
+/// Namespaces can be dropped.
+pub const CAMBIUM_DROPPABLE_NAMESPACES: u32 = 16;
 
 /// A durability that C names by number.
 pub fn durability(number: i32) -> Result<Durability> {
@@ -151,6 +153,20 @@ pub unsafe extern "C" fn cambium_namespace(
     })
 }
 
+/// Takes a namespace away with everything in it, durable when it returns, where the
+/// engine can. Its snapshots and iterators go on; whatever else is asked of its handles
+/// answers `CAMBIUM_NOT_FOUND`, also when one of the same name is made.
+///
+/// # Safety
+/// The name ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_namespace_drop(
+    store: *mut cambium_store,
+    name: *const c_char,
+) -> cambium_code {
+    done(|| look_up(&STORES, store)?.drop_namespace(text!(name, "name")?))
+}
+
 /// What a store can do: a sum of `CAMBIUM_ORDERED` and the like, 0 for a wrong handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn cambium_capabilities(store: *const cambium_store) -> u32 {
@@ -161,6 +177,7 @@ pub extern "C" fn cambium_capabilities(store: *const cambium_store) -> u32 {
             (CAMBIUM_NAMESPACES, able.namespaces),
             (CAMBIUM_NAMED_SNAPSHOTS, able.named_snapshots),
             (CAMBIUM_INTEGER_KEYS, able.keys == KeyKind::Integer),
+            (CAMBIUM_DROPPABLE_NAMESPACES, able.droppable_namespaces),
         ];
         let there = all.iter().filter(|(_, there)| *there);
         Ok(there.map(|(bit, _)| bit).sum())

@@ -8,8 +8,9 @@ use std::path::PathBuf;
 
 use cambium::{Durability, KeyRange};
 use cambium_bindings::walker::Bounds;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyMemoryView};
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyInt, PyMemoryView};
 
 use crate::errors::wrong_type;
 
@@ -26,6 +27,39 @@ pub fn bytes<'a>(argument: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
     let view = PyMemoryView::from(argument)?;
     let copy = view.call_method0("tobytes")?;
     Ok(Cow::Owned(copy.cast::<PyBytes>()?.as_bytes().to_vec()))
+}
+
+/// A flag: a bool, a number, or `None` for one that is not set, as plyvel takes them.
+pub fn flag(argument: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let is_one = argument.is_none() || argument.is_instance_of::<PyBool>();
+    match is_one || argument.is_instance_of::<PyInt>() {
+        true => argument.is_truthy(),
+        false => Err(wrong_type("expected True, False or None")),
+    }
+}
+
+/// Text, or bytes that are UTF-8, or `None`.
+pub fn text(argument: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    if argument.is_none() {
+        return Ok(None);
+    }
+    let Ok(bytes) = argument.cast::<PyBytes>() else {
+        return argument.extract().map(Some);
+    };
+    let text = std::str::from_utf8(bytes.as_bytes());
+    let text = text.map_err(|_| PyValueError::new_err("expected text: the bytes are no UTF-8"))?;
+    Ok(Some(text.to_string()))
+}
+
+/// The engine's option for a name of a compression; Snappy's is accepted, without one.
+pub fn compression_of(name: Option<&str>) -> PyResult<Option<(String, String)>> {
+    match name {
+        None | Some("snappy") => Ok(None),
+        Some(other @ ("lz4" | "zstd")) => Ok(Some(("compression".into(), other.into()))),
+        Some(other) => Err(PyValueError::new_err(format!(
+            "compression {other:?}: expected 'snappy', 'lz4', 'zstd' or None"
+        ))),
+    }
 }
 
 /// A path as `str`, `bytes` or an object of `os.PathLike`.

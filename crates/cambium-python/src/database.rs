@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cambium_bindings::{Comparator, Database, Settings};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use cambium_bindings::{Database, Settings};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-use crate::arguments::{bytes, path};
-use crate::comparator::PythonComparator;
+use crate::arguments::{bytes, compression_of, flag, path, text};
+use crate::comparator::brought;
 use crate::errors::{ask, closed};
 use crate::namespace::Namespace;
 use crate::prefixed::PrefixedDb;
@@ -40,9 +40,9 @@ impl Db {
 impl Db {
     #[new]
     #[pyo3(signature = (
-        name, *, paranoid_checks=None, create_if_missing=false, error_if_exists=false,
+        name, *, paranoid_checks=false, create_if_missing=false, error_if_exists=false,
         write_buffer_size=None, max_open_files=None, lru_cache_size=None, block_size=None,
-        block_restart_interval=None, max_file_size=None, compression=Some("snappy"),
+        block_restart_interval=None, max_file_size=None, compression=Some("snappy".to_string()),
         bloom_filter_bits=0, comparator=None, comparator_name=None, engine="forest",
         options=None, read_only=false
     ))]
@@ -50,38 +50,28 @@ impl Db {
     fn new(
         py: Python<'_>,
         name: &Bound<'_, PyAny>,
-        paranoid_checks: Option<bool>,
-        create_if_missing: bool,
-        error_if_exists: bool,
+        #[pyo3(from_py_with = flag)] paranoid_checks: bool,
+        #[pyo3(from_py_with = flag)] create_if_missing: bool,
+        #[pyo3(from_py_with = flag)] error_if_exists: bool,
         write_buffer_size: Option<u64>,
         max_open_files: Option<i64>,
         lru_cache_size: Option<u64>,
         block_size: Option<u64>,
         block_restart_interval: Option<i64>,
         max_file_size: Option<u64>,
-        compression: Option<&str>,
+        #[pyo3(from_py_with = text)] compression: Option<String>,
         bloom_filter_bits: u64,
         comparator: Option<Bound<'_, PyAny>>,
         comparator_name: Option<Bound<'_, PyAny>>,
         engine: &str,
         options: Option<&Bound<'_, PyDict>>,
-        read_only: bool,
+        #[pyo3(from_py_with = flag)] read_only: bool,
     ) -> PyResult<PyClassInitializer<Self>> {
         // Accepted, without effect: see `cambium_bindings::settings`.
         let _ = (paranoid_checks, max_open_files, block_restart_interval);
         let folder = path(name)?;
         let mut engine_options = engine_options(options)?;
-        match compression {
-            None | Some("snappy") => {}
-            Some(other @ ("lz4" | "zstd")) => {
-                engine_options.push(("compression".to_string(), other.to_string()));
-            }
-            Some(other) => {
-                return Err(PyValueError::new_err(format!(
-                    "compression {other:?}: expected 'snappy', 'lz4', 'zstd' or None"
-                )));
-            }
-        }
+        engine_options.extend(compression_of(compression.as_deref())?);
         let settings = Settings {
             engine: engine.to_string(),
             create_if_missing,
@@ -92,7 +82,7 @@ impl Db {
             block_bytes: block_size,
             table_bytes: max_file_size,
             filter_bits: (bloom_filter_bits > 0).then_some(bloom_filter_bits),
-            comparator: order(comparator, comparator_name)?,
+            comparator: brought(comparator, comparator_name)?,
             engine_options,
             ..Settings::default()
         };
@@ -136,6 +126,12 @@ impl Db {
     /// Names of all namespaces, the default one (`""`) first.
     fn namespaces(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         ask(py, || self.database.store().namespaces())
+    }
+
+    /// Takes a namespace away with all that is in it, durably, where the engine can.
+    /// Its snapshots and iterators go on; whatever else is asked of it raises `Error`.
+    fn drop_namespace(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        ask(py, || self.database.store().drop_namespace(name))
     }
 
     /// Keeps the state now under a name, until it is dropped.
@@ -275,28 +271,4 @@ fn engine_options(options: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<(String, 
         Ok((name.extract()?, value.str()?.to_string()))
     };
     options.iter().map(text).collect()
-}
-
-fn order(
-    function: Option<Bound<'_, PyAny>>,
-    name: Option<Bound<'_, PyAny>>,
-) -> PyResult<Option<Arc<dyn Comparator>>> {
-    let (function, name) = match (function, name) {
-        (None, None) => return Ok(None),
-        (Some(function), Some(name)) => (function, name),
-        _ => {
-            let text = "comparator and comparator_name go together";
-            return Err(PyValueError::new_err(text));
-        }
-    };
-    let name = bytes(&name)?;
-    if !function.is_callable() {
-        return Err(PyTypeError::new_err("the comparator is not callable"));
-    }
-    let name = String::from_utf8(name.into_owned())
-        .map_err(|_| PyValueError::new_err("comparator_name is no UTF-8"))?;
-    Ok(Some(Arc::new(PythonComparator {
-        name,
-        function: function.unbind(),
-    })))
 }

@@ -12,7 +12,7 @@ use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::arguments::{Limits, begin_with, bytes, durability};
+use crate::arguments::{Limits, begin_with, bytes, durability, flag};
 use crate::batch::WriteBatch;
 use crate::errors::{ask, closed};
 use crate::iterator::{Iterator, Shown};
@@ -87,14 +87,14 @@ impl Readable {
 
 #[pymethods]
 impl Readable {
-    #[pyo3(signature = (key, default=None, *, verify_checksums=None, fill_cache=None))]
+    #[pyo3(signature = (key, default=None, *, verify_checksums=false, fill_cache=true))]
     fn get<'py>(
         &self,
         py: Python<'py>,
         key: &Bound<'py, PyAny>,
         default: Option<Bound<'py, PyAny>>,
-        verify_checksums: Option<bool>,
-        fill_cache: Option<bool>,
+        #[pyo3(from_py_with = flag)] verify_checksums: bool,
+        #[pyo3(from_py_with = flag)] fill_cache: bool,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let _ = (verify_checksums, fill_cache);
         let value = self.value(py, key)?;
@@ -103,23 +103,23 @@ impl Readable {
 
     #[pyo3(signature = (
         *, reverse=false, start=None, stop=None, include_start=true, include_stop=false,
-        prefix=None, include_key=true, include_value=true, verify_checksums=None,
-        fill_cache=None
+        prefix=None, include_key=true, include_value=true, verify_checksums=false,
+        fill_cache=true
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are plyvel's, by name")]
     fn iterator(
         &self,
         py: Python<'_>,
-        reverse: bool,
+        #[pyo3(from_py_with = flag)] reverse: bool,
         start: Option<Bound<'_, PyAny>>,
         stop: Option<Bound<'_, PyAny>>,
-        include_start: bool,
-        include_stop: bool,
+        #[pyo3(from_py_with = flag)] include_start: bool,
+        #[pyo3(from_py_with = flag)] include_stop: bool,
         prefix: Option<Bound<'_, PyAny>>,
-        include_key: bool,
-        include_value: bool,
-        verify_checksums: Option<bool>,
-        fill_cache: Option<bool>,
+        #[pyo3(from_py_with = flag)] include_key: bool,
+        #[pyo3(from_py_with = flag)] include_value: bool,
+        #[pyo3(from_py_with = flag)] verify_checksums: bool,
+        #[pyo3(from_py_with = flag)] fill_cache: bool,
     ) -> PyResult<Iterator> {
         let _ = (verify_checksums, fill_cache);
         let limits = Limits {
@@ -141,12 +141,12 @@ impl Readable {
         ))
     }
 
-    #[pyo3(signature = (*, verify_checksums=None, fill_cache=None))]
+    #[pyo3(signature = (*, verify_checksums=false, fill_cache=true))]
     fn raw_iterator(
         &self,
         py: Python<'_>,
-        verify_checksums: Option<bool>,
-        fill_cache: Option<bool>,
+        #[pyo3(from_py_with = flag)] verify_checksums: bool,
+        #[pyo3(from_py_with = flag)] fill_cache: bool,
     ) -> PyResult<RawIterator> {
         let _ = (verify_checksums, fill_cache);
         Ok(RawIterator::new(&self.view(py)?, self.prefix.clone()))
@@ -215,7 +215,7 @@ impl Writable {
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
-        sync: bool,
+        #[pyo3(from_py_with = flag)] sync: bool,
     ) -> PyResult<()> {
         let (key, value) = (bytes(key)?, bytes(value)?);
         let key = whole(&self.prefix, &key);
@@ -223,14 +223,23 @@ impl Writable {
     }
 
     #[pyo3(signature = (key, *, sync=false))]
-    pub fn delete(&self, py: Python<'_>, key: &Bound<'_, PyAny>, sync: bool) -> PyResult<()> {
+    pub fn delete(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = flag)] sync: bool,
+    ) -> PyResult<()> {
         let key = bytes(key)?;
         let key = whole(&self.prefix, &key);
         ask(py, || self.database.delete(&key, durability(sync)))
     }
 
     #[pyo3(signature = (*, transaction=false, sync=false))]
-    fn write_batch(&self, transaction: bool, sync: bool) -> WriteBatch {
+    fn write_batch(
+        &self,
+        #[pyo3(from_py_with = flag)] transaction: bool,
+        #[pyo3(from_py_with = flag)] sync: bool,
+    ) -> WriteBatch {
         WriteBatch::new(
             self.database.clone(),
             self.prefix.clone(),

@@ -97,6 +97,25 @@ class Databases(Case):
         self.assertRaises(ValueError, lambda: self.open(compression="none"))
         self.assertRaises(ValueError, lambda: self.open(comparator_name=b"alone"))
 
+    def test_arguments_are_taken_as_plyvel_takes_them(self):
+        db = self.db
+        db.put(b"oak", b"Quercus", sync=None)
+        db.delete(b"elm", sync=None)
+        with db.write_batch(transaction=None, sync=None) as batch:
+            batch.put(b"ash", b"Fraxinus")
+        keys = db.iterator(reverse=1, include_value=0, verify_checksums=None, fill_cache=None)
+        self.assertEqual(list(keys), [b"oak", b"ash"])
+        for flag in ("yes", 0.5, b"", []):
+            self.assertRaises(TypeError, db.put, b"k", b"v", sync=flag)
+            self.assertRaises(TypeError, db.iterator, reverse=flag)
+        db.close()
+        self.open(compression=b"snappy", error_if_exists=None).close()
+        cambium.repair_db(
+            self.path, paranoid_checks=True, compression=None, lru_cache_size=1 << 20
+        )
+        self.assertRaises(ValueError, cambium.repair_db, self.path, compression="none")
+        self.assertRaises(ValueError, cambium.repair_db, self.path, comparator_name=b"n")
+
     def test_flags_decide_what_open_does(self):
         self.assertRaises(cambium.LockedError, self.open)
         self.db.close()
@@ -187,6 +206,24 @@ class Databases(Case):
         self.db.close()
         self.assertRaises(RuntimeError, people.get, b"ada")
         self.assertRaises(RuntimeError, people.write_batch().write)
+
+    def test_namespaces_are_dropped(self):
+        people, then = self.db.namespace("people"), None
+        people[b"ada"] = b"Lovelace"
+        then = people.snapshot()
+        self.db.drop_namespace("people")
+        self.assertEqual(self.db.namespaces(), [""])
+        self.assertEqual(then[b"ada"], b"Lovelace")
+        self.assertRaisesRegex(cambium.Error, "people", self.db.drop_namespace, "people")
+        self.assertRaises(cambium.Error, self.db.drop_namespace, "")
+        self.assertEqual(list(self.db.namespace("people")), [])
+        for call in (lambda: people[b"ada"], lambda: people.put(b"a", b""), people.snapshot):
+            self.assertRaisesRegex(cambium.Error, "dropped", call)
+        for engine in ("wisckey", "zdb"):
+            path = f"{self.path}-{engine}"
+            with cambium.DB(path, create_if_missing=True, engine=engine) as db:
+                with self.assertRaisesRegex(cambium.UnsupportedError, "forest"):
+                    db.drop_namespace("people")
 
     def test_named_snapshots_and_rollback(self):
         self.fill(b"1")

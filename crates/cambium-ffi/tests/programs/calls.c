@@ -96,6 +96,31 @@ static void batches(cambium_store* store) {
   EXPECT(cambium_batch_count(batch) == 0);
 }
 
+static void dropping(cambium_store* store) {
+  cambium_store *herbs, *again;
+  cambium_snapshot* then;
+  cambium_iterator* walk;
+  ANSWERS(OK, cambium_namespace(store, "herbs", &herbs));
+  ANSWERS(OK, cambium_put(herbs, "thyme", 5, "Thymus", 6, CAMBIUM_WRITTEN));
+  ANSWERS(OK, cambium_snapshot_new(herbs, &then));
+  ANSWERS(OK, cambium_iterator_new(herbs, NULL, NULL, 0, NULL, 0, &walk));
+  ANSWERS(OK, cambium_namespace_drop(store, "herbs"));
+  ANSWERS(NOT_FOUND, cambium_namespace_drop(store, "herbs"));
+  EXPECT(strstr(cambium_error_message(), "herbs") != NULL);
+  ANSWERS(INVALID_ARGUMENT, cambium_namespace_drop(store, ""));
+  ANSWERS(NOT_FOUND, cambium_put(herbs, "thyme", 5, "Thymus", 6, CAMBIUM_WRITTEN));
+  ANSWERS(OK, cambium_namespace(store, "herbs", &again));
+  ANSWERS(NOT_FOUND, cambium_get(again, "thyme", 5, NULL, NULL));
+  ANSWERS(NOT_FOUND, cambium_delete(herbs, "thyme", 5, CAMBIUM_WRITTEN));
+  ANSWERS(OK, cambium_snapshot_get(then, "thyme", 5, NULL, NULL));
+  ANSWERS(OK, cambium_iterator_first(walk));
+  ANSWERS(OK, cambium_namespace_drop(store, "herbs"));
+  cambium_iterator_free(walk);
+  cambium_snapshot_free(then);
+  cambium_store_free(again);
+  cambium_store_free(herbs);
+}
+
 static void at(cambium_iterator* iterator, const char* key) {
   const void* bytes;
   size_t length;
@@ -187,7 +212,8 @@ static void upkeep(cambium_store* store) {
   cambium_store_free(beside);
   ANSWERS(NOT_A_STORE, cambium_open_read_only("nowhere", NULL, &copy));
   EXPECT(cambium_capabilities(store) ==
-         (CAMBIUM_ORDERED | CAMBIUM_NAMESPACES | CAMBIUM_NAMED_SNAPSHOTS));
+         (CAMBIUM_ORDERED | CAMBIUM_NAMESPACES | CAMBIUM_NAMED_SNAPSHOTS |
+          CAMBIUM_DROPPABLE_NAMESPACES));
 }
 
 static void null_and_wrong(cambium_store* store) {
@@ -209,6 +235,8 @@ static void null_and_wrong(cambium_store* store) {
   ANSWERS(INVALID_ARGUMENT, cambium_open("", NULL, &none));
   ANSWERS(INVALID_ARGUMENT, cambium_options_set(NULL, "a", "b"));
   ANSWERS(INVALID_ARGUMENT, cambium_namespace(store, NULL, &none));
+  ANSWERS(INVALID_ARGUMENT, cambium_namespace_drop(store, NULL));
+  ANSWERS(INVALID_ARGUMENT, cambium_namespace_drop(NULL, "herbs"));
   ANSWERS(INVALID_ARGUMENT, cambium_backup(store, NULL));
   ANSWERS(INVALID_ARGUMENT, cambium_open_read_only("store", NULL, NULL));
   ANSWERS(INVALID_ARGUMENT, cambium_named_snapshots(NULL, NULL, NULL));
@@ -270,6 +298,7 @@ int main(void) {
   ANSWERS(ALREADY_EXISTS, cambium_create("store", "forest", NULL, &second));
   reads_and_writes(store);
   batches(store);
+  dropping(store);
   iterators(store);
   upkeep(store);
   null_and_wrong(store);
@@ -279,6 +308,8 @@ int main(void) {
   ANSWERS(OK, cambium_open_or_create("unordered", "zdb", NULL, &store));
   cambium_iterator* walk;
   ANSWERS(UNSUPPORTED, cambium_iterator_new(store, NULL, NULL, 0, NULL, 0, &walk));
+  ANSWERS(UNSUPPORTED, cambium_namespace_drop(store, "herbs"));
+  EXPECT(strstr(cambium_error_message(), "forest") != NULL);
   ANSWERS(OK, cambium_close(store));
   cambium_store_free(store);
   printf("all calls answer\n");

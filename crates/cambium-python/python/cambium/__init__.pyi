@@ -42,8 +42,8 @@ class _Readable:
         key: Buffer,
         default: None = None,
         *,
-        verify_checksums: Optional[bool] = None,
-        fill_cache: Optional[bool] = None,
+        verify_checksums: Optional[bool] = False,
+        fill_cache: Optional[bool] = True,
     ) -> Optional[bytes]: ...
     @overload
     def get(
@@ -51,38 +51,38 @@ class _Readable:
         key: Buffer,
         default: _T,
         *,
-        verify_checksums: Optional[bool] = None,
-        fill_cache: Optional[bool] = None,
+        verify_checksums: Optional[bool] = False,
+        fill_cache: Optional[bool] = True,
     ) -> Union[bytes, _T]: ...
     def iterator(
         self,
         *,
-        reverse: bool = False,
+        reverse: Optional[bool] = False,
         start: Optional[Buffer] = None,
         stop: Optional[Buffer] = None,
-        include_start: bool = True,
-        include_stop: bool = False,
+        include_start: Optional[bool] = True,
+        include_stop: Optional[bool] = False,
         prefix: Optional[Buffer] = None,
-        include_key: bool = True,
-        include_value: bool = True,
-        verify_checksums: Optional[bool] = None,
-        fill_cache: Optional[bool] = None,
+        include_key: Optional[bool] = True,
+        include_value: Optional[bool] = True,
+        verify_checksums: Optional[bool] = False,
+        fill_cache: Optional[bool] = True,
     ) -> Iterator: ...
     def raw_iterator(
         self,
         *,
-        verify_checksums: Optional[bool] = None,
-        fill_cache: Optional[bool] = None,
+        verify_checksums: Optional[bool] = False,
+        fill_cache: Optional[bool] = True,
     ) -> RawIterator: ...
     def __iter__(self) -> Iterator: ...
     def __getitem__(self, key: Buffer, /) -> bytes: ...
     def __contains__(self, key: Buffer, /) -> bool: ...
 
 class _Writable(_Readable):
-    def put(self, key: Buffer, value: Buffer, *, sync: bool = False) -> None: ...
-    def delete(self, key: Buffer, *, sync: bool = False) -> None: ...
+    def put(self, key: Buffer, value: Buffer, *, sync: Optional[bool] = False) -> None: ...
+    def delete(self, key: Buffer, *, sync: Optional[bool] = False) -> None: ...
     def write_batch(
-        self, *, transaction: bool = False, sync: bool = False
+        self, *, transaction: Optional[bool] = False, sync: Optional[bool] = False
     ) -> WriteBatch: ...
     def snapshot(self) -> Snapshot: ...
     def __setitem__(self, key: Buffer, value: Buffer, /) -> None: ...
@@ -93,22 +93,22 @@ class DB(_Writable):
         cls,
         name: _Path,
         *,
-        paranoid_checks: Optional[bool] = None,
-        create_if_missing: bool = False,
-        error_if_exists: bool = False,
+        paranoid_checks: Optional[bool] = False,
+        create_if_missing: Optional[bool] = False,
+        error_if_exists: Optional[bool] = False,
         write_buffer_size: Optional[int] = None,
         max_open_files: Optional[int] = None,
         lru_cache_size: Optional[int] = None,
         block_size: Optional[int] = None,
         block_restart_interval: Optional[int] = None,
         max_file_size: Optional[int] = None,
-        compression: Optional[str] = ...,  # "snappy"
+        compression: Union[str, bytes, None] = ...,  # "snappy"
         bloom_filter_bits: int = 0,
         comparator: Optional[Callable[[bytes, bytes], int]] = None,
         comparator_name: Optional[Buffer] = None,
         engine: str = "forest",
         options: Optional[dict[str, Any]] = None,
-        read_only: bool = False,
+        read_only: Optional[bool] = False,
     ) -> Self: ...
     @property
     def name(self) -> str: ...
@@ -122,6 +122,7 @@ class DB(_Writable):
     def prefixed_db(self, prefix: Buffer) -> PrefixedDB: ...
     def namespace(self, name: str) -> Namespace: ...
     def namespaces(self) -> list[str]: ...
+    def drop_namespace(self, name: str) -> None: ...
     def create_named_snapshot(self, name: str) -> None: ...
     def named_snapshots(self) -> list[str]: ...
     def drop_named_snapshot(self, name: str) -> None: ...
@@ -202,6 +203,20 @@ class RawIterator:
     def __enter__(self) -> Self: ...
     def __exit__(self, *_exception: Any) -> None: ...
 
-def repair_db(name: _Path) -> None: ...
+def repair_db(
+    name: _Path,
+    *,
+    paranoid_checks: Optional[bool] = False,
+    write_buffer_size: Optional[int] = None,
+    max_open_files: Optional[int] = None,
+    lru_cache_size: Optional[int] = None,
+    block_size: Optional[int] = None,
+    block_restart_interval: Optional[int] = None,
+    max_file_size: Optional[int] = None,
+    compression: Union[str, bytes, None] = ...,  # "snappy"
+    bloom_filter_bits: int = 0,
+    comparator: Optional[Callable[[bytes, bytes], int]] = None,
+    comparator_name: Optional[Buffer] = None,
+) -> None: ...
 def destroy_db(name: _Path) -> None: ...
 def check_db(name: _Path) -> list[str]: ...
