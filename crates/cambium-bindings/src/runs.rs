@@ -192,23 +192,13 @@ impl RunWalker {
     /// Reads a run that begins where the walker stands.
     fn read(&mut self, direction: Direction) {
         self.direction = direction;
-        let mut bytes = 0;
-        loop {
-            let Some(entry) = self.walker.entry() else {
-                self.ended = true;
-                break;
-            };
-            bytes += entry.key.len() + entry.value.len();
-            self.run.push(entry.clone());
-            if self.run.len() >= self.next_entries || bytes >= MAX_RUN_BYTES {
-                break;
-            }
-            if let Err(error) = self.walker.step(direction) {
-                self.failed = Some(error);
-                break;
-            }
-        }
-        self.next_entries = (self.next_entries * 2).min(MAX_RUN_ENTRIES);
+        let most = self.next_entries;
+        let read = self
+            .walker
+            .take_run(direction, most, MAX_RUN_BYTES, &mut self.run);
+        self.ended = read.is_ok() && self.walker.entry().is_none();
+        self.failed = read.err();
+        self.next_entries = (most * 2).min(MAX_RUN_ENTRIES);
     }
 
     fn leave(&mut self) {

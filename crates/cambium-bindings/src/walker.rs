@@ -213,13 +213,62 @@ impl Walker {
     }
 
     pub(crate) fn step(&mut self, direction: Direction) -> Result<()> {
+        match self.take() {
+            Some(stood_at) => self.step_from(&stood_at, direction),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts the entry where it stands, and those behind it in a direction, into `run`,
+    /// until that has so many or their keys and values so many bytes. It then stands at
+    /// the last of them, or at none where nothing is behind.
+    ///
+    /// # Errors
+    /// As of [`Walker::seek_to_first`], behind the entries before it.
+    pub(crate) fn take_run(
+        &mut self,
+        direction: Direction,
+        most_entries: usize,
+        most_bytes: usize,
+        run: &mut Vec<Entry>,
+    ) -> Result<()> {
+        let mut bytes = 0;
+        while let Some(entry) = self.take() {
+            bytes += entry.key.len() + entry.value.len();
+            let is_last = run.len() + 1 >= most_entries || bytes >= most_bytes;
+            if is_last {
+                self.stand_at(entry.clone());
+                run.push(entry);
+                break;
+            }
+            let stepped = self.step_from(&entry, direction);
+            run.push(entry);
+            stepped?;
+        }
+        Ok(())
+    }
+
+    /// The entry where it stands, which it leaves: a step goes on from there.
+    fn take(&mut self) -> Option<Entry> {
         match &mut self.way {
-            Way::Bytes(way) => way.step(direction),
+            Way::Bytes(way) => way.current.take(),
+            Way::Order(way) => way.current.take(),
+        }
+    }
+
+    fn stand_at(&mut self, entry: Entry) {
+        match &mut self.way {
+            Way::Bytes(way) => way.current = Some(entry),
+            Way::Order(way) => way.current = Some(entry),
+        }
+    }
+
+    /// Goes on from an entry that was taken.
+    fn step_from(&mut self, stood_at: &Entry, direction: Direction) -> Result<()> {
+        match &mut self.way {
+            Way::Bytes(way) => way.step_from(stood_at, direction),
             Way::Order(way) => {
-                let Some(current) = way.current.take() else {
-                    return Ok(());
-                };
-                let at = Bound::Excluded(current.key.to_vec());
+                let at = Bound::Excluded(stood_at.key.to_vec());
                 match direction {
                     Direction::Forward => way.place_from(at),
                     Direction::Reverse => way.place_before(at),
@@ -316,16 +365,14 @@ impl ByBytes {
         self.turn(Direction::Forward, &target)?;
         self.advance()?;
         // The group may begin with keys before the one looked for.
-        while self.current.as_ref().is_some_and(|entry| &*entry.key < key) {
-            self.step(Direction::Forward)?;
+        while let Some(before) = self.current.take_if(|entry| &*entry.key < key) {
+            self.step_from(&before, Direction::Forward)?;
         }
         Ok(())
     }
 
-    fn step(&mut self, direction: Direction) -> Result<()> {
-        let Some(current) = self.current.take() else {
-            return Ok(());
-        };
+    /// Goes on from the entry at which it stood.
+    fn step_from(&mut self, stood_at: &Entry, direction: Direction) -> Result<()> {
         if !self.members.is_empty() {
             let next = match direction {
                 Direction::Forward => Some(self.member + 1),
@@ -342,8 +389,8 @@ impl ByBytes {
         let in_use = self.cursor.as_ref().map(|(way, _)| *way);
         if in_use != Some(direction) {
             let stands_at = match self.members.is_empty() {
-                true => current.key.clone(),
-                false => Value::from(long_keys::group_key(&current.key)),
+                true => stood_at.key.clone(),
+                false => Value::from(long_keys::group_key(&stood_at.key)),
             };
             self.turn(direction, &stands_at)?;
             // The cursor answers first the entry where the walker stands.

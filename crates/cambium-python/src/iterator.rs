@@ -35,20 +35,28 @@ impl Shown {
         Shown { key, value }
     }
 
-    /// An entry, its key without the bytes of a prefix.
-    fn of<'py>(
-        self,
-        py: Python<'py>,
-        entry: &Entry,
-        skipped: usize,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let key = || PyBytes::new(py, &entry.key[skipped..]);
-        let value = || PyBytes::new(py, &entry.value);
+    /// Copies of what is answered of an entry, its key without the bytes of a prefix.
+    fn of<'py>(self, py: Python<'py>, entry: &Entry, skipped: usize) -> Parts<'py> {
+        Parts {
+            key: self.key.then(|| PyBytes::new(py, &entry.key[skipped..])),
+            value: self.value.then(|| PyBytes::new(py, &entry.value)),
+        }
+    }
+}
+
+/// What is answered of an entry. Bytes are no garbage collector's matter, so they may be
+/// made while a lock is held; a tuple of them may not: making one may run any finalizer.
+struct Parts<'py> {
+    key: Option<Bound<'py, PyBytes>>,
+    value: Option<Bound<'py, PyBytes>>,
+}
+
+impl<'py> Parts<'py> {
+    fn together(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Ok(match (self.key, self.value) {
-            (true, true) => (key(), value()).into_pyobject(py)?.into_any(),
-            (true, false) => key().into_any(),
-            (false, true) => value().into_any(),
-            (false, false) => py.None().into_bound(py),
+            (Some(key), Some(value)) => (key, value).into_pyobject(py)?.into_any(),
+            (Some(one), None) | (None, Some(one)) => one.into_any(),
+            (None, None) => py.None().into_bound(py),
         })
     }
 }
@@ -68,7 +76,7 @@ struct Walk {
 }
 
 /// An iterator that stands between entries and goes both ways.
-#[pyclass(module = "cambium", frozen)]
+#[pyclass(module = "cambium", frozen, weakref)]
 pub struct Iterator {
     walk: Mutex<Option<Walk>>,
     reverse: bool,
@@ -107,19 +115,24 @@ impl Iterator {
     }
 
     fn step<'py>(&self, py: Python<'py>, forward: bool) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (shown, skipped) = (self.shown, self.prefix.len());
         // Another thread may hold the lock, and wait for the interpreter's.
         let ready = self.walk.try_lock().ok().and_then(|mut walk| {
             let walk = walk.as_mut()?;
-            walk.is_ready(forward).then(|| walk.step(forward))
+            let step = |walk: &mut Walk| -> cambium::Result<Option<Parts<'py>>> {
+                let entry = walk.step(forward)?;
+                Ok(entry.map(|entry| shown.of(py, entry, skipped)))
+            };
+            walk.is_ready(forward).then(|| step(walk))
         });
-        let entry = match ready {
-            Some(entry) => entry.map_err(|error| raised(py, &error))?,
-            None => self.go(py, |walk| walk.step(forward))?,
+        let parts = match ready {
+            Some(parts) => parts.map_err(|error| raised(py, &error))?,
+            None => {
+                let entry = self.go(py, |walk| Ok(walk.step(forward)?.cloned()))?;
+                entry.map(|entry| shown.of(py, &entry, skipped))
+            }
         };
-        let skipped = self.prefix.len();
-        entry
-            .map(|entry| self.shown.of(py, &entry, skipped))
-            .transpose()
+        parts.map(|parts| parts.together(py)).transpose()
     }
 }
 
@@ -134,7 +147,7 @@ impl Walk {
         }
     }
 
-    fn step(&mut self, forward: bool) -> cambium::Result<Option<Entry>> {
+    fn step(&mut self, forward: bool) -> cambium::Result<Option<&Entry>> {
         if self.walker.is_closed() {
             return Err(cambium::Error::Closed);
         }
@@ -144,14 +157,14 @@ impl Walk {
         }
     }
 
-    fn forward(&mut self) -> cambium::Result<Option<Entry>> {
+    fn forward(&mut self) -> cambium::Result<Option<&Entry>> {
         match self.place {
             Place::Start => self.walker.seek_to_first()?,
             Place::Behind => self.walker.step(Direction::Forward)?,
             Place::Before => {}
             Place::End => return Ok(None),
         }
-        let entry = self.walker.entry().cloned();
+        let entry = self.walker.entry();
         self.place = match (&entry, self.place) {
             (Some(_), _) => Place::Behind,
             // An empty database begins where it ends.
@@ -161,14 +174,14 @@ impl Walk {
         Ok(entry)
     }
 
-    fn backward(&mut self) -> cambium::Result<Option<Entry>> {
+    fn backward(&mut self) -> cambium::Result<Option<&Entry>> {
         match self.place {
             Place::End => self.walker.seek_to_last()?,
             Place::Before => self.walker.step(Direction::Reverse)?,
             Place::Behind => {}
             Place::Start => return Ok(None),
         }
-        let entry = self.walker.entry().cloned();
+        let entry = self.walker.entry();
         self.place = match (&entry, self.place) {
             (Some(_), _) => Place::Before,
             (None, Place::End) => Place::End,

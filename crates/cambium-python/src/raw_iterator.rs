@@ -11,7 +11,7 @@ use crate::arguments::{begin_with, bytes};
 use crate::errors::{ask, closed, exception, raised};
 
 /// An iterator that stands at an entry, or at none.
-#[pyclass(module = "cambium", frozen)]
+#[pyclass(module = "cambium", frozen, weakref)]
 pub struct RawIterator {
     walker: Mutex<Option<RunWalker>>,
     prefix: Vec<u8>,
@@ -39,7 +39,7 @@ impl RawIterator {
     }
 
     fn step(&self, py: Python<'_>, direction: Direction) -> PyResult<()> {
-        self.entry(py)?.ok_or_else(|| invalid(py))?;
+        self.look(py, |_| ())?;
         // Another thread may hold the lock, and wait for the interpreter's.
         let ready = self.walker.try_lock().ok().and_then(|mut walker| {
             let walker = walker.as_mut()?;
@@ -52,24 +52,35 @@ impl RawIterator {
         }
     }
 
-    /// The entry where it stands.
-    fn entry(&self, py: Python<'_>) -> PyResult<Option<Entry>> {
-        let shown = |walker: &Option<RunWalker>| {
-            let shown = |walker: &RunWalker| match walker.is_closed() {
-                true => Err(Error::Closed),
-                false => Ok(walker.entry().cloned()),
-            };
-            walker.as_ref().map(shown).transpose()
-        };
-        let now = self.walker.try_lock().ok().map(|walker| shown(&walker));
-        let entry = match now {
-            Some(entry) => entry.map_err(|error| raised(py, &error))?,
-            None => ask(py, || {
-                order::refuse_within_comparator()?;
-                shown(&self.walker.lock().unwrap_or_else(PoisonError::into_inner))
-            })?,
-        };
-        entry.ok_or_else(|| closed("iterator"))
+    /// Looks at the entry where it stands; `look` may make bytes, and nothing that a
+    /// garbage collector knows.
+    fn look<T>(&self, py: Python<'_>, look: impl FnOnce(&Entry) -> T) -> PyResult<T> {
+        self.entry(py, look)?.ok_or_else(|| invalid(py))
+    }
+
+    fn entry<T>(&self, py: Python<'_>, look: impl FnOnce(&Entry) -> T) -> PyResult<Option<T>> {
+        // Another thread may hold the lock, and wait for the interpreter's.
+        if let Ok(walker) = self.walker.try_lock() {
+            let entry = walker.as_ref().map(standing).transpose();
+            let entry = entry.map_err(|error| raised(py, &error))?;
+            return Ok(entry.ok_or_else(|| closed("iterator"))?.map(look));
+        }
+        let entry = ask(py, || {
+            order::refuse_within_comparator()?;
+            let walker = self.walker.lock().unwrap_or_else(PoisonError::into_inner);
+            let entry = walker.as_ref().map(standing).transpose()?;
+            Ok(entry.map(Option::<&Entry>::cloned))
+        })?;
+        let entry = entry.ok_or_else(|| closed("iterator"))?;
+        Ok(entry.as_ref().map(look))
+    }
+}
+
+/// The entry where a walker stands.
+fn standing(walker: &RunWalker) -> cambium::Result<Option<&Entry>> {
+    match walker.is_closed() {
+        true => Err(Error::Closed),
+        false => Ok(walker.entry()),
     }
 }
 
@@ -81,7 +92,7 @@ fn invalid(py: Python<'_>) -> PyErr {
 #[pymethods]
 impl RawIterator {
     fn valid(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.entry(py)?.is_some())
+        Ok(self.entry(py, |_| ())?.is_some())
     }
 
     fn seek_to_first(&self, py: Python<'_>) -> PyResult<()> {
@@ -106,19 +117,20 @@ impl RawIterator {
     }
 
     fn key<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let entry = self.entry(py)?.ok_or_else(|| invalid(py))?;
-        Ok(PyBytes::new(py, &entry.key[self.prefix.len()..]))
+        self.look(py, |entry| {
+            PyBytes::new(py, &entry.key[self.prefix.len()..])
+        })
     }
 
     fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let entry = self.entry(py)?.ok_or_else(|| invalid(py))?;
-        Ok(PyBytes::new(py, &entry.value))
+        self.look(py, |entry| PyBytes::new(py, &entry.value))
     }
 
     fn item<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
-        let entry = self.entry(py)?.ok_or_else(|| invalid(py))?;
-        let key = PyBytes::new(py, &entry.key[self.prefix.len()..]);
-        Ok((key, PyBytes::new(py, &entry.value)))
+        self.look(py, |entry| {
+            let key = PyBytes::new(py, &entry.key[self.prefix.len()..]);
+            (key, PyBytes::new(py, &entry.value))
+        })
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
