@@ -39,6 +39,21 @@ fn misuse_is_an_error_and_neither_leaks_nor_touches_what_is_freed() {
     }
 }
 
+/// As often as `CAMBIUM_HISTORY` says, which `make soak` raises.
+#[test]
+fn threads_share_a_database() {
+    let history = std::env::var("CAMBIUM_HISTORY").ok();
+    let history: u32 = history.map_or(2_000, |many| many.parse().unwrap());
+    let rounds = (history / 20).to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let program = linked("threads.c", folder.path(), Watch::AddressSanitizer);
+    for engine in ["wisckey", "forest"] {
+        let variables = [("CAMBIUM_LEVELDB_ENGINE", engine), ("ROUNDS", &rounds)];
+        let said = run(&program, folder.path(), &variables);
+        assert_eq!(said, "all threads saw what is alike\n", "{engine}");
+    }
+}
+
 #[test]
 fn the_engine_is_chosen_by_the_environment() {
     let folder = tempfile::tempdir().unwrap();
