@@ -21,6 +21,7 @@ use cambium::{
 use crate::long_keys::{self, Group};
 use crate::order::{self, OrderedKey};
 use crate::properties;
+use crate::reader::Reader;
 use crate::settings::Settings;
 use crate::sorted_keys::SortedKeys;
 use crate::walker::{Bounds, Shape, Walker};
@@ -47,6 +48,7 @@ pub struct Database {
     /// Writers of long keys take turns.
     groups: Arc<Mutex<()>>,
     sorted: Option<RwLock<SortedKeys>>,
+    reader: Arc<Reader>,
     closed: Arc<AtomicBool>,
 }
 
@@ -55,6 +57,7 @@ pub struct Database {
 pub struct View {
     snapshot: Snapshot,
     keys: Option<SortedKeys>,
+    reader: Arc<Reader>,
     /// Set when the database is closed.
     closed: Arc<AtomicBool>,
 }
@@ -128,6 +131,7 @@ impl Database {
             store,
             groups: Arc::default(),
             sorted,
+            reader: Reader::new(&settings.options.environment_used().executor),
             closed: Arc::default(),
         })
     }
@@ -304,6 +308,7 @@ impl Database {
         Ok(View {
             snapshot: self.store.snapshot()?,
             keys: keys.map(|keys| keys.clone()),
+            reader: self.reader.clone(),
             closed: self.closed.clone(),
         })
     }
@@ -343,6 +348,7 @@ impl Database {
             store: self.store.namespace(name)?,
             groups: self.groups.clone(),
             sorted: None,
+            reader: self.reader.clone(),
             closed: self.closed.clone(),
         })
     }
@@ -454,6 +460,11 @@ impl View {
     /// True once the database was closed.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    /// What reads ahead of long walks.
+    pub(crate) fn reader(&self) -> &Reader {
+        &self.reader
     }
 
     /// What the store itself has for this moment.

@@ -16,6 +16,7 @@
 //! | [`walker`] | [`Walker`]: an iterator that goes both ways and seeks |
 //! | [`database`] | [`Database`]: a store opened, read and written as LevelDB's interface has it |
 //! | [`runs`] | [`RunWalker`]: the same, reading several entries at a time |
+//! | [`reader`] | a thread that reads ahead of such walks |
 //! | [`settings`] | [`Settings`]: LevelDB's options, and what they mean for an engine |
 //! | [`order`] | keys in the order of a comparator that the program brings |
 //! | [`sorted_keys`] | all keys in that order, as of a moment |
@@ -30,6 +31,7 @@ pub mod handles;
 pub mod long_keys;
 pub mod order;
 pub mod properties;
+mod reader;
 pub mod remove;
 pub mod runs;
 pub mod settings;

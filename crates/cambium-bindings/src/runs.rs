@@ -12,20 +12,22 @@
 //!              before d: seek d, turn, [c] [b a] ...
 //! ```
 //!
+//! A walk that has come to runs of full length, in the order of bytes, is read ahead by
+//! a thread ([`reader`](crate::reader)), if that is free.
+//!
 //! All of it is of one moment, so reading ahead shows nothing that a step at a time
 //! would not. Two things are as if it read a step at a time: an error is answered
 //! by the step that comes to it, and a database that was closed answers `Closed` at
 //! the next step, also where the entry has been read.
 
-use cambium::{Direction, Entry, Error, Result};
+use std::sync::Arc;
+
+use cambium::{Direction, Error, Result};
 
 use crate::database::View;
+use crate::reader::{Ahead, Run};
+pub use crate::reader::{MAX_RUN_BYTES, MAX_RUN_ENTRIES};
 use crate::walker::{Bounds, Walker};
-
-/// Entries that are read at a time, at most.
-pub const MAX_RUN_ENTRIES: usize = 1024;
-/// Bytes of keys and values after which no more are read at a time.
-pub const MAX_RUN_BYTES: usize = 256 << 10;
 
 /// An iterator that reads ahead.
 ///
@@ -44,24 +46,24 @@ pub const MAX_RUN_BYTES: usize = 256 << 10;
 /// assert!(!walker.can_step(Direction::Forward));
 /// walker.step(Direction::Forward)?; // reads two
 /// assert!(walker.can_step(Direction::Forward));
-/// assert_eq!(walker.entry().map(|entry| &*entry.key), Some(&b"elm"[..]));
+/// assert_eq!(walker.entry(), Some((&b"elm"[..], &b""[..])));
 /// # database.close()
 /// # }
 /// ```
 #[derive(Debug)]
 pub struct RunWalker {
-    /// Stands at the last entry of the run, or nowhere after `ended` or `failed`.
-    walker: Walker,
+    /// Stands at the last entry of the run, or nowhere where that has ended or failed.
+    /// None while the walk is read ahead.
+    walker: Option<Walker>,
+    ahead: Option<Arc<Ahead>>,
     view: View,
+    bounds: Bounds,
+    keys_only: bool,
     /// Neighbours, in the direction in which they were read.
-    run: Vec<Entry>,
+    run: Run,
     direction: Direction,
     /// Which of the run it stands at; none where the run is empty.
     at: usize,
-    /// Nothing lies behind the run.
-    ended: bool,
-    /// What reading behind the run answered.
-    failed: Option<Error>,
     /// How many entries are read the next time.
     next_entries: usize,
 }
@@ -71,20 +73,21 @@ impl RunWalker {
     /// where only keys are wanted.
     pub fn new(view: &View, bounds: &Bounds, keys_only: bool) -> Self {
         RunWalker {
-            walker: view.walker_of(bounds, keys_only),
+            walker: Some(view.walker_of(bounds, keys_only)),
+            ahead: None,
             view: view.clone(),
-            run: Vec::new(),
+            bounds: bounds.clone(),
+            keys_only,
+            run: Run::default(),
             direction: Direction::Forward,
             at: 0,
-            ended: false,
-            failed: None,
             next_entries: 1,
         }
     }
 
-    /// The entry where it stands.
-    pub fn entry(&self) -> Option<&Entry> {
-        self.run.get(self.at)
+    /// Key and value of the entry where it stands.
+    pub fn entry(&self) -> Option<(&[u8], &[u8])> {
+        self.run.entry(self.at)
     }
 
     /// True once the database was closed.
@@ -99,6 +102,11 @@ impl RunWalker {
             true => self.at + 1 < self.run.len(),
             false => self.at > 0,
         }
+    }
+
+    /// True while a thread reads for it.
+    pub fn is_read_ahead(&self) -> bool {
+        self.ahead.is_some()
     }
 
     /// Goes to the first entry.
@@ -154,37 +162,70 @@ impl RunWalker {
     ) -> Result<()> {
         self.leave();
         self.next_entries = 1;
-        seek(&mut self.walker)?;
+        let walker = self.own_walker();
+        seek(walker)?;
         self.read(direction);
         Ok(())
     }
 
+    /// The walker, taken back from whoever reads ahead.
+    fn own_walker(&mut self) -> &mut Walker {
+        if let Some(ahead) = self.ahead.take() {
+            self.walker = ahead.recall();
+        }
+        let (view, bounds) = (&self.view, &self.bounds);
+        let keys_only = self.keys_only;
+        // A new one stands nowhere, as one that was taken back may.
+        let new = || view.walker_of(bounds, keys_only);
+        self.walker.get_or_insert_with(new)
+    }
+
     /// Goes from the last entry of the run to what lies behind it.
     fn go_on(&mut self) -> Result<()> {
-        if let Some(error) = self.failed.take() {
+        if let Some(error) = self.run.failed.take() {
             self.leave();
             return Err(error);
         }
-        let ended = self.ended;
-        self.leave();
-        if ended {
+        if self.run.ended {
+            self.leave();
             return Ok(());
         }
-        self.walker.step(self.direction)?;
-        self.read(self.direction);
-        Ok(())
+        if let Some(run) = self.ahead.as_ref().and_then(|ahead| ahead.next_run()) {
+            self.run = run;
+            self.at = 0;
+            self.read_ahead();
+            return match self.failed_at_once() {
+                Some(error) => Err(error),
+                None => Ok(()),
+            };
+        }
+        self.move_from(self.run.len() - 1, self.direction)
+    }
+
+    /// What reading the run answered in the place of its first entry.
+    fn failed_at_once(&mut self) -> Option<Error> {
+        match self.run.is_empty() {
+            true => self.run.failed.take(),
+            false => None,
+        }
     }
 
     /// Goes from the first entry of the run the other way.
     fn turn(&mut self, direction: Direction) -> Result<()> {
-        let first = self.run.swap_remove(0);
-        let is_there = self.walker.key() == Some(&first.key);
-        self.leave();
         self.next_entries = 1;
-        if !is_there {
-            self.walker.seek(&first.key)?;
+        self.move_from(0, direction)
+    }
+
+    /// Goes from an entry of the run to its neighbour, and reads from there on.
+    fn move_from(&mut self, at: usize, direction: Direction) -> Result<()> {
+        let key = self.run.entry(at).map(|(key, _)| key.to_vec());
+        self.leave();
+        let Some(key) = key else { return Ok(()) };
+        let walker = self.own_walker();
+        if walker.key().is_none_or(|there| **there != *key) {
+            walker.seek(&key)?;
         }
-        self.walker.step(direction)?;
+        walker.step(direction)?;
         self.read(direction);
         Ok(())
     }
@@ -193,18 +234,37 @@ impl RunWalker {
     fn read(&mut self, direction: Direction) {
         self.direction = direction;
         let most = self.next_entries;
-        let read = self
-            .walker
-            .take_run(direction, most, MAX_RUN_BYTES, &mut self.run);
-        self.ended = read.is_ok() && self.walker.entry().is_none();
-        self.failed = read.err();
         self.next_entries = (most * 2).min(MAX_RUN_ENTRIES);
+        if let Some(walker) = &mut self.walker {
+            self.run.read(walker, direction, most);
+        }
+        let is_long = most == MAX_RUN_ENTRIES;
+        let goes_on = !self.run.ended && self.run.failed.is_none();
+        if is_long && goes_on && self.view.reader().can_read() {
+            let is_alone = |walker: &mut Walker| walker.asks_the_store_alone();
+            let walker = self.walker.take_if(is_alone);
+            self.ahead = walker.map(|walker| Ahead::new(walker, direction));
+            self.read_ahead();
+        }
+    }
+
+    fn read_ahead(&self) {
+        if let Some(ahead) = &self.ahead {
+            self.view.reader().read_for(ahead);
+        }
     }
 
     fn leave(&mut self) {
         self.run.clear();
         self.at = 0;
-        self.ended = false;
-        self.failed = None;
+    }
+}
+
+impl Drop for RunWalker {
+    fn drop(&mut self) {
+        // The reader may have the last hold on the store: that goes here, not there.
+        if let Some(ahead) = self.ahead.take() {
+            drop(ahead.recall());
+        }
     }
 }

@@ -17,6 +17,7 @@ use std::ops::Bound;
 use cambium::{Direction, Entries, Entry, Error, KeyRange, Result, Snapshot, Value};
 
 use crate::long_keys::{self, Group};
+use crate::reader::Run;
 use crate::sorted_keys::SortedKeys;
 
 /// The bounds of a walk, each inclusive, exclusive or open.
@@ -230,22 +231,22 @@ impl Walker {
         direction: Direction,
         most_entries: usize,
         most_bytes: usize,
-        run: &mut Vec<Entry>,
+        run: &mut Run,
     ) -> Result<()> {
-        let mut bytes = 0;
         while let Some(entry) = self.take() {
-            bytes += entry.key.len() + entry.value.len();
-            let is_last = run.len() + 1 >= most_entries || bytes >= most_bytes;
-            if is_last {
-                self.stand_at(entry.clone());
-                run.push(entry);
+            run.push(&entry);
+            if run.len() >= most_entries || run.bytes() >= most_bytes {
+                self.stand_at(entry);
                 break;
             }
-            let stepped = self.step_from(&entry, direction);
-            run.push(entry);
-            stepped?;
+            self.step_from(&entry, direction)?;
         }
         Ok(())
+    }
+
+    /// False if moves call the program's comparator.
+    pub(crate) fn asks_the_store_alone(&self) -> bool {
+        matches!(self.way, Way::Bytes(_))
     }
 
     /// The entry where it stands, which it leaves: a step goes on from there.

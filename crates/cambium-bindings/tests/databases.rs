@@ -290,15 +290,12 @@ fn properties_are_leveldbs() {
 
 /// Keys of a walk that reads ahead, beside those of one that does not.
 fn expect_alike(ahead: &RunWalker, plain: &Walker, keys_only: bool, what: &str) {
-    let entry = |entry: &cambium::Entry| (entry.key.to_vec(), entry.value.to_vec());
-    let wanted = plain
-        .entry()
-        .map(entry)
-        .map(|(key, value)| match keys_only {
-            true => (key, Vec::new()),
-            false => (key, value),
-        });
-    let found = ahead.entry().map(entry);
+    let wanted = plain.entry().map(|entry| match keys_only {
+        true => (entry.key.to_vec(), Vec::new()),
+        false => (entry.key.to_vec(), entry.value.to_vec()),
+    });
+    let found = ahead.entry();
+    let found = found.map(|(key, value)| (key.to_vec(), value.to_vec()));
     let short = |(key, value): &(Vec<u8>, Vec<u8>)| (key.len(), key.last().copied(), value.clone());
     let (found_at, wanted_at) = (found.as_ref().map(short), wanted.as_ref().map(short));
     assert!(
@@ -364,4 +361,74 @@ fn a_walk_that_reads_ahead_goes_where_a_plain_one_goes() {
     assert!(!ahead.can_step(Direction::Forward));
     let closed = ahead.step(Direction::Forward);
     assert!(matches!(closed, Err(Error::Closed)));
+}
+
+/// What a long walk shows, from where it stands to its end.
+fn rest_of(walk: &mut RunWalker, direction: Direction) -> Vec<u32> {
+    let mut rest = Vec::new();
+    while let Some((key, value)) = walk.entry() {
+        assert!(value.iter().all(|byte| *byte == key[3]));
+        rest.push(u32::from_be_bytes(<[u8; 4]>::try_from(key).unwrap()));
+        walk.step(direction).unwrap();
+    }
+    rest
+}
+
+#[test]
+fn long_walks_are_read_ahead_and_go_where_they_would() {
+    let count = 12_000_u32;
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::open(folder.path(), &settings("forest")).unwrap();
+    let mut batch = WriteBatch::new();
+    for number in 0..count {
+        batch.put(&number.to_be_bytes(), &[number as u8; 20]);
+    }
+    database.write(batch, Durability::Written).unwrap();
+    let view = database.view().unwrap();
+    let walk = || RunWalker::new(&view, &Bounds::default(), false);
+    let all: Vec<u32> = (0..count).collect();
+
+    // Several at once: the thread is at one of them.
+    let mut walks = [walk(), walk(), walk()];
+    for walk in &mut walks {
+        walk.seek_to_first().unwrap();
+        for number in 0..4_000 {
+            let (key, _) = walk.entry().unwrap();
+            assert_eq!(key, u32::to_be_bytes(number));
+            walk.step(Direction::Forward).unwrap();
+        }
+        assert!(walk.is_read_ahead());
+    }
+    let [mut on, mut back, mut elsewhere] = walks;
+    assert_eq!(rest_of(&mut on, Direction::Forward), all[4_000..]);
+    let backwards = rest_of(&mut back, Direction::Reverse);
+    assert!(backwards.iter().eq(all[..=4_000].iter().rev()));
+    elsewhere.seek(&7_u32.to_be_bytes()).unwrap();
+    assert!(!elsewhere.is_read_ahead());
+    assert_eq!(rest_of(&mut elsewhere, Direction::Forward), all[7..]);
+    // Ended: the thread has left it.
+    assert!(elsewhere.entry().is_none());
+    elsewhere.seek_to_last().unwrap();
+    assert_eq!(rest_of(&mut elsewhere, Direction::Reverse).len(), all.len());
+
+    // The last hold on a store goes where it is dropped.
+    let mut last = walk();
+    last.seek_to_first().unwrap();
+    while !last.is_read_ahead() {
+        last.step(Direction::Forward).unwrap();
+    }
+    drop((on, back, elsewhere, view, database));
+    last.step(Direction::Forward).unwrap();
+    drop(last);
+    let database = Database::open(folder.path(), &settings("forest")).unwrap();
+    let view = database.view().unwrap();
+    let mut closed = RunWalker::new(&view, &Bounds::default(), false);
+    closed.seek_to_first().unwrap();
+    while !closed.is_read_ahead() {
+        closed.step(Direction::Forward).unwrap();
+    }
+    database.close().unwrap();
+    let step = closed.step(Direction::Forward);
+    assert!(matches!(step, Err(Error::Closed)));
+    assert!(closed.entry().is_none());
 }

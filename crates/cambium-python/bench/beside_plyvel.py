@@ -5,7 +5,7 @@ turns, in one process each round.
     python crates/cambium-python/bench/beside_plyvel.py --keys 100000 --rounds 5
 
 Prints microseconds an operation (medians over the rounds) and the ratio: above 1,
-this package is faster. Both write without syncing, and read what fits their caches.
+this package is faster. Both write without syncing, rest, and read what fits their caches.
 """
 
 import argparse
@@ -79,8 +79,10 @@ def operations(module, keys, values, how):
         yield timed("put, in order", lambda: put(keys), count)
         yield timed("put, overwriting at random", lambda: put(shuffled), count)
         yield timed("put, batches of 100", put_batches, count)
+        time.sleep(how.settle)
         yield timed("get, at random", get, count)
         yield timed("get, not there", missing, count)
+        yield timed("iterator(), the first", iterate, count)
         yield timed("iterator()", iterate, count)
         yield timed("iterator(reverse=True)", lambda: iterate(reverse=True), count)
         yield timed("iterator(include_value=False)", lambda: iterate(include_value=False), count)
@@ -96,6 +98,9 @@ def main():
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--engine", default="forest")
     arguments.add_argument("--cache", type=int, default=64 << 20, help="bytes, of both")
+    arguments.add_argument(
+        "--settle", type=float, default=1.0, help="seconds of rest between writing and reading"
+    )
     arguments.add_argument("--dir", help="where the databases go")
     how = arguments.parse_args()
     numbers = random.Random(1)

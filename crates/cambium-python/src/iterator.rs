@@ -14,7 +14,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use cambium::{Direction, Entry};
+use cambium::Direction;
 use cambium_bindings::walker::Bounds;
 use cambium_bindings::{RunWalker, View, order};
 use pyo3::prelude::*;
@@ -22,6 +22,9 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use crate::arguments::bytes;
 use crate::errors::{ask, closed, raised};
+
+/// A key and its value.
+type Entry<'a> = (&'a [u8], &'a [u8]);
 
 /// What an iterator answers of each entry.
 #[derive(Clone, Copy)]
@@ -36,10 +39,10 @@ impl Shown {
     }
 
     /// Copies of what is answered of an entry, its key without the bytes of a prefix.
-    fn of<'py>(self, py: Python<'py>, entry: &Entry, skipped: usize) -> Parts<'py> {
+    fn of<'py>(self, py: Python<'py>, (key, value): Entry<'_>, skipped: usize) -> Parts<'py> {
         Parts {
-            key: self.key.then(|| PyBytes::new(py, &entry.key[skipped..])),
-            value: self.value.then(|| PyBytes::new(py, &entry.value)),
+            key: self.key.then(|| PyBytes::new(py, &key[skipped..])),
+            value: self.value.then(|| PyBytes::new(py, value)),
         }
     }
 }
@@ -128,8 +131,9 @@ impl Iterator {
         let parts = match ready {
             Some(parts) => parts.map_err(|error| raised(py, &error))?,
             None => {
-                let entry = self.go(py, |walk| Ok(walk.step(forward)?.cloned()))?;
-                entry.map(|entry| shown.of(py, &entry, skipped))
+                let owned = |(key, value): Entry<'_>| (key.to_vec(), value.to_vec());
+                let entry = self.go(py, |walk| Ok(walk.step(forward)?.map(owned)))?;
+                entry.map(|(key, value)| shown.of(py, (&key, &value), skipped))
             }
         };
         parts.map(|parts| parts.together(py)).transpose()
@@ -147,7 +151,7 @@ impl Walk {
         }
     }
 
-    fn step(&mut self, forward: bool) -> cambium::Result<Option<&Entry>> {
+    fn step(&mut self, forward: bool) -> cambium::Result<Option<Entry<'_>>> {
         if self.walker.is_closed() {
             return Err(cambium::Error::Closed);
         }
@@ -157,7 +161,7 @@ impl Walk {
         }
     }
 
-    fn forward(&mut self) -> cambium::Result<Option<&Entry>> {
+    fn forward(&mut self) -> cambium::Result<Option<Entry<'_>>> {
         match self.place {
             Place::Start => self.walker.seek_to_first()?,
             Place::Behind => self.walker.step(Direction::Forward)?,
@@ -174,7 +178,7 @@ impl Walk {
         Ok(entry)
     }
 
-    fn backward(&mut self) -> cambium::Result<Option<&Entry>> {
+    fn backward(&mut self) -> cambium::Result<Option<Entry<'_>>> {
         match self.place {
             Place::End => self.walker.seek_to_last()?,
             Place::Before => self.walker.step(Direction::Reverse)?,

@@ -2,13 +2,16 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use cambium::{Direction, Entry, Error};
+use cambium::{Direction, Error};
 use cambium_bindings::{RunWalker, View, order};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::arguments::{begin_with, bytes};
 use crate::errors::{ask, closed, exception, raised};
+
+/// A key and its value.
+type Entry<'a> = (&'a [u8], &'a [u8]);
 
 /// An iterator that stands at an entry, or at none.
 #[pyclass(module = "cambium", frozen, weakref)]
@@ -54,11 +57,11 @@ impl RawIterator {
 
     /// Looks at the entry where it stands; `look` may make bytes, and nothing that a
     /// garbage collector knows.
-    fn look<T>(&self, py: Python<'_>, look: impl FnOnce(&Entry) -> T) -> PyResult<T> {
+    fn look<T>(&self, py: Python<'_>, look: impl FnOnce(Entry<'_>) -> T) -> PyResult<T> {
         self.entry(py, look)?.ok_or_else(|| invalid(py))
     }
 
-    fn entry<T>(&self, py: Python<'_>, look: impl FnOnce(&Entry) -> T) -> PyResult<Option<T>> {
+    fn entry<T>(&self, py: Python<'_>, look: impl FnOnce(Entry<'_>) -> T) -> PyResult<Option<T>> {
         // Another thread may hold the lock, and wait for the interpreter's.
         if let Ok(walker) = self.walker.try_lock() {
             let entry = walker.as_ref().map(standing).transpose();
@@ -69,15 +72,16 @@ impl RawIterator {
             order::refuse_within_comparator()?;
             let walker = self.walker.lock().unwrap_or_else(PoisonError::into_inner);
             let entry = walker.as_ref().map(standing).transpose()?;
-            Ok(entry.map(Option::<&Entry>::cloned))
+            let owned = |(key, value): Entry<'_>| (key.to_vec(), value.to_vec());
+            Ok(entry.map(|entry| entry.map(owned)))
         })?;
         let entry = entry.ok_or_else(|| closed("iterator"))?;
-        Ok(entry.as_ref().map(look))
+        Ok(entry.map(|(key, value)| look((&key, &value))))
     }
 }
 
 /// The entry where a walker stands.
-fn standing(walker: &RunWalker) -> cambium::Result<Option<&Entry>> {
+fn standing(walker: &RunWalker) -> cambium::Result<Option<Entry<'_>>> {
     match walker.is_closed() {
         true => Err(Error::Closed),
         false => Ok(walker.entry()),
@@ -117,19 +121,17 @@ impl RawIterator {
     }
 
     fn key<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        self.look(py, |entry| {
-            PyBytes::new(py, &entry.key[self.prefix.len()..])
-        })
+        self.look(py, |(key, _)| PyBytes::new(py, &key[self.prefix.len()..]))
     }
 
     fn value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        self.look(py, |entry| PyBytes::new(py, &entry.value))
+        self.look(py, |(_, value)| PyBytes::new(py, value))
     }
 
     fn item<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
-        self.look(py, |entry| {
-            let key = PyBytes::new(py, &entry.key[self.prefix.len()..]);
-            (key, PyBytes::new(py, &entry.value))
+        self.look(py, |(key, value)| {
+            let key = PyBytes::new(py, &key[self.prefix.len()..]);
+            (key, PyBytes::new(py, value))
         })
     }
 
