@@ -606,6 +606,46 @@ class Closing(Case):
             if reads == "iterator":
                 self.assertEqual(sorted(found), sorted(set(found)))
 
+    def test_threads_walk_far_while_others_write(self):
+        keys = [b"%05d" % number for number in range(8_000)]
+        with self.db.write_batch() as batch:
+            for key in keys:
+                batch.put(key, key)
+        then, found, done = self.db.snapshot(), [], threading.Event()
+
+        def write():
+            number = 0
+            while not done.is_set():
+                self.db.put(b"%05d" % (number * 7 % 9_000), b"later")
+                number += 1
+
+        def walk(reverse):
+            it = then.iterator(reverse=reverse)
+            read = [next(it) for _ in range(5_000)]
+            # Back over where a thread has read ahead, and on.
+            back = [it.prev() for _ in range(4_000)]
+            found.append(read[:999:-1] == back)
+            read = read[:1_000] + list(it)
+            found.append(read == [(key, key) for key in sorted(keys, reverse=reverse)])
+
+        walks = [threading.Thread(target=walk, args=(way,)) for way in (True, False, True)]
+        writer = threading.Thread(target=write)
+        for thread in [writer, *walks]:
+            thread.start()
+        for thread in walks:
+            thread.join()
+        done.set()
+        writer.join()
+        self.assertEqual(found, [True] * 6)
+        # Left in the middle: nothing holds the database open.
+        it = self.db.iterator()
+        for _ in range(4_000):
+            next(it)
+        then.close()
+        self.db.close()
+        del it
+        self.open().close()
+
     def test_threads_meet_a_database_that_is_closed_beside_them(self):
         raised = []
 
