@@ -238,20 +238,16 @@ impl CuckooIndex {
         }
         let bit = HASH_BITS - depth - 1;
         let secret = self.secret;
-        let upper = |key: SlotKey| hash_of(secret, key) >> bit & 1 == 1;
-        let above = self.segments[at]
-            .iter()
-            .filter(|(key, _)| upper(*key))
-            .count();
-        let below = self.segments[at].len() - above;
-        let mut halves = [below, above].map(|count| Segment::with_room_for(count, depth + 1));
+        let hash_of = |key| hash_of(secret, key);
+        let room = self.segments[at].len() / 2 + BUCKET_SLOTS;
+        let mut halves = [0, 1].map(|_| Vec::with_capacity(room));
         for (key, place) in self.segments[at].iter() {
-            let hash = hash_of(secret, key);
-            let half = &mut halves[usize::from(upper(key))];
-            self.moved += 1 + half.insert(key, hash, place, |key| hash_of(secret, key));
+            let hash = hash_of(key);
+            halves[(hash >> bit & 1) as usize].push((hash, key, place));
         }
+        self.moved += self.segments[at].len() as u64;
         let new = self.segments.len() as u32;
-        let [lower, higher] = halves;
+        let [lower, higher] = halves.map(|half| Segment::of(&half, depth + 1, hash_of));
         self.segments[at] = lower;
         self.segments.push(higher);
         let step = self.depth - depth;

@@ -91,9 +91,10 @@ impl Segment {
             segment.buckets[at].places[used[at]] = place;
             used[at] += 1;
         }
-        segment.entries = entries.len() - homeless.len();
+        segment.entries = entries.len();
         for (hash, key, place) in homeless {
-            segment.insert(key, hash, place, hash_of);
+            let left = segment.place(key, hash, place, hash_of);
+            segment.overflow.extend(left);
         }
         segment
     }
@@ -245,18 +246,10 @@ impl Segment {
         homeless: (SlotKey, Extent),
         hash_of: impl Fn(SlotKey) -> u64 + Copy,
     ) -> u64 {
-        let mut entries: Vec<(SlotKey, Extent)> = self.iter().collect();
-        entries.push(homeless);
-        let mut larger = Segment::with_room_for(entries.len(), self.depth);
-        larger.turn = self.turn;
-        for &(key, place) in &entries {
-            if let Some(left) = larger.place(key, hash_of(key), place, hash_of) {
-                larger.overflow.push(left);
-            }
-        }
-        self.buckets = larger.buckets;
-        self.overflow = larger.overflow;
-        self.turn = larger.turn;
+        let all = self.iter().chain([homeless]);
+        let entries: Vec<(u64, SlotKey, Extent)> =
+            all.map(|(key, place)| (hash_of(key), key, place)).collect();
+        *self = Segment::of(&entries, self.depth, hash_of);
         entries.len() as u64
     }
 }

@@ -21,12 +21,12 @@ const FULL_BYTES: f64 = 48e9;
 /// Data by memory.
 const DATA_BY_MEMORY: f64 = 6.0;
 /// Share of that, unless asked otherwise.
-const SCALE: f64 = 0.016;
+const SCALE: f64 = 0.032;
 /// Rounds, unless asked otherwise: minutes, not an hour. A claim takes 5.
 const ROUNDS: u32 = 1;
-/// What the programs need, whatever they hold: with half of it values of 64 KB, of
-/// which as many are under way as there are threads, leave none of them room.
-const LEAST_MEMORY: u64 = 122 << 20;
+/// What the programs need, whatever they hold: as many values, and batches of them, are
+/// under way as there are threads.
+const LEAST_MEMORY: u64 = 244 << 20;
 /// Bytes of a key, as in the paper.
 const KEY_BYTES: u64 = 4;
 /// Operations in flight.
