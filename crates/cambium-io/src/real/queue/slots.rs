@@ -168,9 +168,10 @@ impl Slots {
     fn failed(&mut self, slot: Slot, answer: i64) {
         let number = i32::try_from(-answer).unwrap_or(libc::EIO);
         match number {
-            // Broken off (a signal, the end of the thread that submitted) or
-            // short of resources: a plain read serves it without a second try.
-            libc::EINTR | libc::EAGAIN | libc::ECANCELED => {
+            // Broken off (a signal, the end of the thread that submitted, for which
+            // the kernel says EFAULT as well: the buffer is ours, and there) or short
+            // of resources: a plain read serves it without a second try.
+            libc::EINTR | libc::EAGAIN | libc::ECANCELED | libc::EFAULT => {
                 self.finish_here(slot.request, slot.done);
             }
             _ => {

@@ -14,7 +14,7 @@
 //! (before 5.19) get a plain ring.
 //!
 //! A read whose submitting thread ended before its answer may come back as
-//! `ECANCELED`; it is then read again, synchronously.
+//! `ECANCELED` or `EFAULT`; it is then read again, synchronously.
 
 use std::fmt;
 use std::io;

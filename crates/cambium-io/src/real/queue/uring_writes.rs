@@ -5,8 +5,9 @@
 //! of the ring for each: the kernel does them on threads of its own. One sync alone
 //! is a plain call, which is faster.
 //!
-//! What the kernel breaks off (a short write, `EAGAIN`, `ECANCELED`) is finished by
-//! plain calls. If the ring itself fails, nothing says when the kernel stops reading
+//! What the kernel breaks off (a short write, `EAGAIN`, `ECANCELED`, and `EFAULT` once
+//! the thread that submitted has ended) is finished by plain calls. If the ring itself
+//! fails, nothing says when the kernel stops reading
 //! the buffers: they are never freed, and every answer is the failure.
 
 use std::fmt;
@@ -149,7 +150,8 @@ impl UringWriteQueue {
 
 /// Makes an answer of the kernel's one of ours; finishes what it broke off.
 fn finish(work: &Work, result: i32) -> Result<()> {
-    let again = [-libc::EAGAIN, -libc::EINTR, -libc::ECANCELED].contains(&result);
+    let broken_off = [libc::EAGAIN, libc::EINTR, libc::ECANCELED, libc::EFAULT];
+    let again = broken_off.contains(&-result);
     match work {
         Work::Write(request) => {
             let done = match usize::try_from(result) {
