@@ -7,6 +7,8 @@
 #![deny(unsafe_code)]
 
 mod advise;
+#[allow(unsafe_code)]
+mod allocator;
 mod cold;
 mod compare;
 mod counters;
@@ -26,11 +28,6 @@ mod supervisor;
 mod trace;
 mod weather;
 mod worker;
-
-/// A binary chooses its allocator; this one gives and takes small pieces in half
-/// the time of the system's, and keeps caches on huge pages where it can.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 use std::process::ExitCode;
 

@@ -27,6 +27,7 @@ use kvzone_core::record::{Phase, Run, Status};
 use kvzone_core::workload;
 use serde_json::json;
 
+use crate::allocator;
 use crate::device_reads::ReadCount;
 use crate::limits::{Hierarchy, MemoryGroup};
 use crate::place::Disk;
@@ -280,13 +281,13 @@ struct Worker {
 }
 
 impl Worker {
-    /// Where memory is limited, the worker's allocator gives back at once what
-    /// is freed, and takes no huge pages: what it keeps for later would count
-    /// against the store that freed it.
+    /// Where memory is limited, the worker has the allocator that keeps least for
+    /// later: that would count against the store that freed it.
     fn start(is_memory_limited: bool) -> Result<Worker> {
         let program = std::env::current_exe()
             .map_err(|error| Error::machine("find", "kvzone's own program", error))?;
-        let frugal = [("MIMALLOC_PURGE_DELAY", "0"), ("MIMALLOC_ALLOW_THP", "0")];
+        let name = allocator::FRUGAL.to_string_lossy();
+        let frugal = [(&*name, "1"), allocator::ONE_ARENA];
         let mut child = Command::new(&program)
             .arg("worker")
             // A Ctrl-C is for us, who end it in order.
