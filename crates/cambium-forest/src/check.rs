@@ -15,6 +15,7 @@ use cambium_api::{
     CheckReport, Direction, Finding, FindingKind, KeyRange, OptionValues, Progress, ProgressSink,
 };
 use cambium_base::{Error, Result, StoreId};
+use cambium_index::NodeAddress;
 use cambium_io::Environment;
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::superblock;
@@ -22,7 +23,7 @@ use cambium_storage::superblock;
 use crate::core::{Core, lock};
 use crate::cursor::EntryCursor;
 use crate::document::DocumentAddress;
-use crate::format::{FORMAT_VERSION, MAGIC, Root};
+use crate::format::{FORMAT_VERSION, MAGIC, NamespaceRoot, Root};
 use crate::nodes::Nodes;
 use crate::open::{attach, lock_for_reading, read_marker};
 use crate::options::Tuning;
@@ -175,7 +176,9 @@ fn check_tail(
     Ok(())
 }
 
-/// Verifies indexes and documents, and counts the entries.
+/// Verifies indexes and documents, each read once, and counts the entries. Takes no
+/// memory that grows with the store, unless there are named snapshots: 16 bytes a
+/// document then.
 fn check_contents(
     core: &Arc<Core>,
     report: &mut CheckReport,
@@ -185,17 +188,23 @@ fn check_contents(
     let view = pin.view.clone();
     let snapshots = &header.snapshots;
     let before = report.findings.len();
-    let mut seen: HashSet<DocumentAddress> = HashSet::new();
+    // Only named snapshots share documents with the newest trees.
+    let mut seen = (!snapshots.is_empty()).then(HashSet::new);
     let kept = snapshots.iter().flat_map(|snapshot| {
         let roots = snapshot.namespaces.iter();
         roots.map(|(namespace, root)| (*namespace, *root))
     });
-    let newest = view.roots.namespaces.iter();
-    let roots = newest.map(|(namespace, root)| (*namespace, *root));
-    let roots: Vec<_> = roots.chain(kept).collect();
     report.files += 1;
-    for (_, root) in roots {
+    let mut entries = 0;
+    for (_, root) in view.roots.namespaces.iter() {
+        entries += check_root(core, &view, *root, &mut seen, report, progress)?;
+    }
+    for (_, root) in kept {
         check_root(core, &view, root, &mut seen, report, progress)?;
+    }
+    if view.buffers().all(|buffer| buffer.is_empty()) {
+        report.entries += entries;
+        return Ok(());
     }
     for namespace in view.names.numbers() {
         let range = KeyRange::all();
@@ -216,73 +225,79 @@ fn check_contents(
     Ok(())
 }
 
+/// Documents of a check that were looked at already.
+type Seen = Option<HashSet<DocumentAddress>>;
+
+/// Verifies one tree and its documents; answers how many it reaches.
 fn check_root(
     core: &Arc<Core>,
     view: &View,
-    root: crate::format::NamespaceRoot,
-    seen: &mut HashSet<DocumentAddress>,
+    root: NamespaceRoot,
+    seen: &mut Seen,
     report: &mut CheckReport,
     progress: &dyn ProgressSink,
-) -> Result<()> {
+) -> Result<u64> {
     let database = &view.database;
     let Some(address) = root.root else {
-        return Ok(());
+        return Ok(0);
     };
     let nodes = Nodes { core, database };
-    let found = core.index.check(&nodes, address)?;
+    let found = core.index.check(&nodes, address, |documents, found| {
+        progress.report(Progress {
+            phase: "check",
+            done: found.documents,
+            total: Some(root.documents),
+        });
+        if let Some(seen) = seen {
+            documents.retain(|&document| seen.insert(document));
+        }
+        documents.sort_unstable_by_key(|document| document.offset());
+        for &document in &*documents {
+            report.bytes += document.most_bytes();
+            match led_back(core, &nodes, address, document) {
+                Ok(()) => {}
+                // The damaged node is named.
+                Err(_) if !found.problems.is_empty() => {}
+                Err(error) => take(report, error)?,
+            }
+        }
+        Ok(())
+    })?;
     let node_count = found.statistics.nodes();
     let sound = found.problems.is_empty();
     for problem in found.problems {
         take(report, problem)?;
     }
     report.bytes += node_count * database.node_bytes();
-    for &document in &found.documents {
-        if !seen.insert(document) {
-            continue;
-        }
-        if seen.len() % 4096 == 0 {
-            progress.report(Progress {
-                phase: "check",
-                done: seen.len() as u64,
-                total: Some(root.documents),
-            });
-        }
-        report.bytes += document.most_bytes();
-        let led_back = database.read_document(document).and_then(|read| {
-            let led = core.index.find(&nodes, address, &read.key)?;
-            match led {
-                Some(other) if other == document => Ok(()),
-                _ => Err(database.damage(
-                    document.offset(),
-                    "the index does not lead to this document by its key",
-                )),
-            }
-        });
-        match led_back {
-            Ok(()) => {}
-            // The damaged node has been named.
-            Err(_) if !sound => {}
-            Err(error) => take(report, error)?,
+    let offset = address.0.saturating_mul(database.node_bytes());
+    for (reached, said, what) in [
+        (found.documents, root.documents, "documents"),
+        (node_count, root.nodes, "nodes"),
+    ] {
+        if sound && reached != said {
+            let what = format!("the index reaches {reached} {what}, and the header says {said}");
+            take(report, database.damage(offset, what))?;
         }
     }
-    if sound && found.documents.len() as u64 != root.documents {
-        let what = format!(
-            "the index reaches {} documents, and the header says {}",
-            found.documents.len(),
-            root.documents
-        );
-        let offset = address.0.saturating_mul(database.node_bytes());
-        take(report, database.damage(offset, what))?;
+    Ok(found.documents)
+}
+
+/// Reads a document and sees that the index leads to it by its key.
+fn led_back(
+    core: &Core,
+    nodes: &Nodes<'_>,
+    root: NodeAddress,
+    document: DocumentAddress,
+) -> Result<()> {
+    let database = nodes.database;
+    let read = database.read_document(document)?;
+    match core.index.find(nodes, root, &read.key)? {
+        Some(found) if found == document => Ok(()),
+        _ => Err(database.damage(
+            document.offset(),
+            "the index does not lead to this document by its key",
+        )),
     }
-    if sound && node_count != root.nodes {
-        let what = format!(
-            "the index has {} nodes, and the header says {}",
-            node_count, root.nodes
-        );
-        let offset = address.0.saturating_mul(database.node_bytes());
-        take(report, database.damage(offset, what))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
