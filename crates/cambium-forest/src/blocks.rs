@@ -154,7 +154,7 @@ impl Database {
 
     fn read_blocks(&self, number: u64, count: u64) -> Result<Block> {
         let length = (count * BLOCK_BYTES) as usize;
-        let mut block: Block = std::iter::repeat_n(0, length).collect();
+        let mut block = self.documents.block_to_fill(length);
         if let Some(bytes) = Arc::get_mut(&mut block) {
             self.log.file().read_exact_at(bytes, number * BLOCK_BYTES)?;
         }
@@ -167,7 +167,8 @@ impl Database {
         let numbers = start / BLOCK_BYTES..;
         for (number, block) in numbers.zip(bytes.chunks_exact(BLOCK_BYTES as usize)) {
             if (number + 1) * BLOCK_BYTES <= end {
-                self.documents.put(self.place(number), &block.into());
+                let block = self.documents.block_of(block);
+                self.documents.put(self.place(number), &block);
             }
         }
     }

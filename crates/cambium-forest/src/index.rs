@@ -29,7 +29,9 @@ impl From<Option<DocumentAddress>> for Change {
     }
 }
 
-/// Documents of a database file, asked for by the tries.
+/// Documents of a database file, asked for by the tries. One is looked at for a
+/// cursor, which goes on to those beside it; many are for a flush, which asks for
+/// what its changes make stale.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keys<'a> {
     pub core: &'a Core,
@@ -54,7 +56,7 @@ impl Documents for Keys<'_> {
         while !rest.is_empty() {
             let (piece, behind) = rest.split_at(read_together(rest));
             rest = behind;
-            let documents = self.core.documents(self.database, piece)?;
+            let documents = self.core.documents_in_passing(self.database, piece)?;
             keys.extend(documents.into_iter().map(|document| document.key.to_vec()));
         }
         Ok(keys)
@@ -71,8 +73,8 @@ pub(crate) struct IndexReport {
     /// What cannot be; empty for a sound index.
     pub problems: Vec<Error>,
     pub statistics: hbtrie::Statistics,
-    /// Every document that could be reached, in key order.
-    pub documents: Vec<DocumentAddress>,
+    /// How many documents could be reached.
+    pub documents: u64,
 }
 
 /// The index over keys of one store.
@@ -85,6 +87,10 @@ pub(crate) struct Index {
 /// many, and of so many bytes; at least one.
 const DOCUMENTS_READ_TOGETHER: usize = 1_024;
 const BYTES_READ_TOGETHER: u64 = 1 << 20;
+
+/// Documents that a check is handed together: in the order of the file they are read
+/// faster, and 8 bytes each are no burden.
+const DOCUMENTS_CHECKED_TOGETHER: usize = 1 << 16;
 
 /// How many of the first of these documents shall be read together.
 fn read_together(documents: &[DocumentAddress]) -> usize {
@@ -203,8 +209,14 @@ impl Index {
         }
     }
 
-    /// Every invariant of an index, and what it reaches. Does not read documents.
-    pub fn check(&self, nodes: &dyn NodeReader, root: NodeAddress) -> Result<IndexReport> {
+    /// Every invariant of an index, and what it reaches: `look` is handed the
+    /// documents in key order, some at a time. Does not read them.
+    pub fn check(
+        &self,
+        nodes: &dyn NodeReader,
+        root: NodeAddress,
+        mut look: impl FnMut(&mut Vec<DocumentAddress>, &IndexReport) -> Result<()>,
+    ) -> Result<IndexReport> {
         let found = hbtrie::check(nodes, None, &self.options, Some(root))?;
         let mut report = IndexReport {
             statistics: found.statistics,
@@ -215,21 +227,35 @@ impl Index {
             report.problems.push(problem);
         }
         let mut cursor = self.cursor(root);
-        // A damaged node ends the walk; it is among the findings.
-        let walked = cursor.begin(nodes, true).and_then(|()| {
-            while let Some(document) = cursor.advance(nodes, true)? {
-                report.documents.push(document);
+        let mut begun = false;
+        let mut next = || {
+            if !std::mem::replace(&mut begun, true) {
+                cursor.begin(nodes, true)?;
             }
-            Ok(())
-        });
-        match walked {
-            Err(error) if !error.is_corruption() => Err(error),
-            Err(error) if report.problems.is_empty() => {
-                report.problems.push(error);
-                Ok(report)
+            cursor.advance(nodes, true)
+        };
+        let mut some = Vec::new();
+        let mut ended = false;
+        while !ended {
+            match next() {
+                Ok(Some(document)) => some.push(document),
+                Ok(None) => ended = true,
+                Err(error) if !error.is_corruption() => return Err(error),
+                // A damaged node ends the walk; it is among the findings.
+                Err(error) => {
+                    ended = true;
+                    if report.problems.is_empty() {
+                        report.problems.push(error);
+                    }
+                }
             }
-            _ => Ok(report),
+            if ended || some.len() == DOCUMENTS_CHECKED_TOGETHER {
+                report.documents += some.len() as u64;
+                look(&mut some, &report)?;
+                some.clear();
+            }
         }
+        Ok(report)
     }
 
     /// The shape of an index. Reads every node.

@@ -11,7 +11,9 @@
 use std::sync::atomic::Ordering;
 
 use cambium_base::{Error, Result};
+use cambium_index::btree::NodeView;
 use cambium_index::{Node, NodeAddress, NodeReader, NodeWriter};
+use cambium_io::cache::BLOCK_HEADER_BYTES;
 
 use crate::core::{Core, lock};
 use crate::database::Database;
@@ -21,6 +23,9 @@ use crate::format;
 /// as the one before it, so that no more is left unfilled than was filled.
 const FIRST_RUN: u32 = 4;
 const LARGEST_RUN: u32 = 64;
+
+/// Nodes in memory, with the header of their allocation, are a multiple of this.
+const KEPT_STEP: usize = 512;
 
 /// Reads nodes of one database file. Made anew for each lookup, which costs
 /// nothing.
@@ -58,14 +63,23 @@ impl Nodes<'_> {
             .counters
             .node_reads
             .fetch_add(1, Ordering::Relaxed);
-        self.verified(address, content)
+        self.verified(address, &content)
     }
 
-    fn verified(&self, address: NodeAddress, content: Vec<u8>) -> Result<Node> {
-        match format::check_node(&content, self.database.log.seed(), address) {
+    fn verified(&self, address: NodeAddress, content: &[u8]) -> Result<Node> {
+        match format::check_node(content, self.database.log.seed(), address) {
             Some(what) => Err(self.corrupt(address, what)),
-            None => Ok(content.into()),
+            None => self.kept(address, content),
         }
+    }
+
+    /// A node in memory: without what its block has free.
+    fn kept(&self, address: NodeAddress, content: &[u8]) -> Result<Node> {
+        let bytes = NodeView::bytes_to_keep(content).map_err(|what| self.corrupt(address, what))?;
+        // In few sizes, so that one can take the memory of another.
+        let size = (bytes + BLOCK_HEADER_BYTES).next_multiple_of(KEPT_STEP) - BLOCK_HEADER_BYTES;
+        let kept = &content[..size.min(content.len())];
+        Ok(self.database.nodes.block_of(kept))
     }
 
     fn fetch_many(&self, addresses: &[NodeAddress]) -> Result<Vec<Node>> {
@@ -99,7 +113,7 @@ impl Nodes<'_> {
                     if content.len() < bytes as usize {
                         return Err(self.corrupt(address, "the file ends within the node".into()));
                     }
-                    let node = self.verified(address, content.to_vec())?;
+                    let node = self.verified(address, content)?;
                     self.database.nodes.put(address.0, &node);
                     read.push((address, node));
                     Ok(())
@@ -268,7 +282,7 @@ impl NodeReader for NodeRuns<'_> {
 
     fn read(&self, address: NodeAddress) -> Result<Node> {
         match self.pending(address) {
-            Some(content) => Ok(content.into()),
+            Some(content) => self.nodes().kept(address, content),
             None => self.nodes().fetch(address),
         }
     }
@@ -302,7 +316,7 @@ impl NodeWriter for NodeRuns<'_> {
             .counters
             .node_bytes
             .fetch_add(content.len() as u64, Ordering::Relaxed);
-        let node: Node = content.into();
+        let node = self.nodes().kept(address, &content)?;
         self.database.nodes.put(address.0, &node);
         Ok(address)
     }

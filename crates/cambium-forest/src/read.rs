@@ -213,7 +213,26 @@ impl Core {
         database: &Database,
         addresses: &[DocumentAddress],
     ) -> Result<Vec<Document>> {
-        if let [address] = addresses {
+        self.documents_with(database, addresses, true)
+    }
+
+    /// The same for who looks at them once: blocks that are read are not kept, and
+    /// push nothing out.
+    pub fn documents_in_passing(
+        &self,
+        database: &Database,
+        addresses: &[DocumentAddress],
+    ) -> Result<Vec<Document>> {
+        self.documents_with(database, addresses, false)
+    }
+
+    fn documents_with(
+        &self,
+        database: &Database,
+        addresses: &[DocumentAddress],
+        keep: bool,
+    ) -> Result<Vec<Document>> {
+        if let ([address], true) = (addresses, keep) {
             return Ok(vec![self.document(database, *address)?]);
         }
         let mut found: Vec<Option<Document>> = addresses
@@ -223,22 +242,23 @@ impl Core {
         let missing = (0..found.len()).filter(|&place| found[place].is_none());
         let missing: Vec<usize> = missing.collect();
         if !missing.is_empty() {
-            self.read_documents(database, addresses, &missing, &mut found)?;
+            self.read_documents(database, addresses, &missing, &mut found, keep)?;
         }
         let found: Option<Vec<Document>> = found.into_iter().collect();
         Ok(found.expect("every document was cached or read"))
     }
 
-    /// Reads the documents of some places into `found`, and keeps the blocks
-    /// that they lie in.
+    /// Reads the documents of some places into `found`; the blocks that they lie in
+    /// are kept, or not.
     fn read_documents(
         &self,
         database: &Database,
         addresses: &[DocumentAddress],
         places: &[usize],
         found: &mut [Option<Document>],
+        keep: bool,
     ) -> Result<()> {
-        let keep = !database.documents.is_off();
+        let keep = keep && !database.documents.is_off();
         let written_end = database.log.written_end();
         let mut wanted: Vec<usize> = Vec::new();
         for &place in places {

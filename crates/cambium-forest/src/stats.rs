@@ -12,7 +12,7 @@ use crate::buffer::Buffer;
 use crate::core::{Core, lock};
 use crate::counters::of;
 use crate::cursor::EntryCursor;
-use crate::nodes::Nodes;
+use crate::nodes::{Nodes, PassingNodes};
 use crate::view::View;
 
 /// The shape of an index of more nodes than this is left out of the statistics:
@@ -217,10 +217,10 @@ impl Core {
 
     /// Height, and nodes by kind: reads every node.
     fn shape_statistics(&self, view: &View, all: &mut Statistics) -> Result<()> {
-        let nodes = Nodes {
+        let nodes = PassingNodes(Nodes {
             core: self,
             database: &view.database,
-        };
+        });
         let (mut height, mut reads, mut documents, mut used) = (0, 0, 0, 0);
         let (mut trie, mut leaf) = ((0, 0), (0, 0));
         for root in view.roots.namespaces.values() {

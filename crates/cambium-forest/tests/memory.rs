@@ -71,7 +71,8 @@ fn a_load_and_its_flushes_keep_to_the_bounds_of_the_options() {
     // waits in the log's buffer, and 3 MiB for all that does not grow.
     let bound = 3 * 4 * MIB + 2 * MIB + MIB / 4 + 3 * MIB;
     assert!(most <= bound, "{most} bytes at once, more than {bound}");
-    // Statistics walk the index, and keep none of it.
+    // Statistics walk the index, and keep none of it but in the cache, in which other
+    // blocks made room: whose allocations are rounded up, theirs are not.
     let statistics = most_more(|| {
         let found = store.stats().unwrap();
         assert!(
@@ -81,7 +82,8 @@ fn a_load_and_its_flushes_keep_to_the_bounds_of_the_options() {
                 .any(|entry| entry.name == "index_height")
         );
     });
-    assert!(statistics <= MIB, "{statistics} bytes for statistics");
+    let bound = MIB + MIB / 2;
+    assert!(statistics <= bound, "{statistics} bytes for statistics");
     // A compaction keeps to its option also where direct reads take more than
     // the documents' own bytes.
     let direct = CompactOptions {

@@ -28,9 +28,16 @@ use crate::counter::StripedCounter;
 /// its place.
 pub const DEFAULT_CACHE_BYTES: u64 = 64 << 20;
 
-/// What an entry costs beside its bytes: its place in a set, and what the
-/// allocator adds.
-const OVERHEAD_BYTES: u64 = 112;
+/// What an entry costs beside its bytes: its place in a set, of which a third is
+/// empty.
+const OVERHEAD_BYTES: u64 = 48;
+/// What a block's two counts of references take before its bytes. One that fills
+/// an allocator's size class has so many bytes less.
+pub const BLOCK_HEADER_BYTES: usize = 16;
+/// Blocks that were pushed out and are kept for their memory, at most.
+const MOST_SPARES: usize = 64;
+/// Bytes of a cache for each of them.
+const BYTES_A_SPARE: u64 = 64 << 10;
 /// A block of common size: what the table is laid out for.
 const COMMON_BLOCK_BYTES: u64 = 4096;
 /// Blocks of a set: their keys and the lock share a line.
@@ -103,10 +110,19 @@ pub struct BlockCache {
     hand: AtomicUsize,
     /// The next identity, and those that were given back.
     identities: Mutex<(u64, Vec<u64>)>,
+    /// Blocks nobody looks at any more. A new one takes the memory of one that is
+    /// as long: blocks come from one thread and are pushed out by another, and
+    /// allocators that keep what a thread has freed for that thread would hold
+    /// half as much again as is in use.
+    spares: Mutex<Vec<Block>>,
 }
 
+/// What a block takes of memory. Common allocators know four sizes between a
+/// power of two and the next.
 fn weight(block: &Block) -> u64 {
-    block.len() as u64 + OVERHEAD_BYTES
+    let bytes = (block.len() + BLOCK_HEADER_BYTES) as u64;
+    let step = (bytes.next_power_of_two() / 8).max(16);
+    bytes.next_multiple_of(step) + OVERHEAD_BYTES
 }
 
 impl BlockCache {
@@ -119,7 +135,33 @@ impl BlockCache {
             kept_bytes: AtomicU64::new(0),
             hand: AtomicUsize::new(0),
             identities: Mutex::default(),
+            spares: Mutex::default(),
         })
+    }
+
+    fn spares(&self) -> std::sync::MutexGuard<'_, Vec<Block>> {
+        self.spares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A block of so many bytes that nobody else has, whatever they are.
+    fn spare(&self, length: usize) -> Option<Block> {
+        let mut spares = self.spares();
+        let place = spares.iter().rposition(|spare| spare.len() == length)?;
+        Some(spares.swap_remove(place))
+    }
+
+    /// Keeps the memory of a block for another, if nobody looks at it any more.
+    fn set_aside(&self, mut block: Block) {
+        let most = (self.capacity / BYTES_A_SPARE).min(MOST_SPARES as u64) as usize;
+        if most == 0 || Arc::get_mut(&mut block).is_none() {
+            return;
+        }
+        let mut spares = self.spares();
+        if spares.len() >= most {
+            // The one that has waited longest: its length is asked for rarely.
+            spares.swap_remove(0);
+        }
+        spares.push(block);
     }
 
     /// Bytes that it holds at most.
@@ -217,6 +259,7 @@ impl BlockCache {
         if set.uses[way].swap(0, Ordering::Relaxed) > 0 {
             self.kept_bytes.fetch_sub(weight(&block), Ordering::Relaxed);
         }
+        self.set_aside(block);
     }
 
     /// Pushes out until the bound holds. New blocks go at once, kept ones after
@@ -326,6 +369,29 @@ impl CachedFile {
             None => self.misses.add(1),
         }
         found
+    }
+
+    /// A block with these bytes, not in the cache yet. It takes the memory of one
+    /// that was pushed out where it can.
+    ///
+    /// ```
+    /// let file = cambium_io::cache::BlockCache::new(1 << 20).file();
+    /// assert_eq!(file.block_of(b"bytes")[..], *b"bytes");
+    /// ```
+    pub fn block_of(&self, bytes: &[u8]) -> Block {
+        let mut spare = self.cache.spare(bytes.len());
+        if let Some(content) = spare.as_mut().and_then(Arc::get_mut) {
+            content.copy_from_slice(bytes);
+        }
+        spare.unwrap_or_else(|| bytes.into())
+    }
+
+    /// A block of so many bytes that are to be filled: what they are before is
+    /// anything that was in the cache. Nobody else has it, so `Arc::get_mut`
+    /// gives its bytes.
+    pub fn block_to_fill(&self, length: usize) -> Block {
+        let spare = self.cache.spare(length);
+        spare.unwrap_or_else(|| std::iter::repeat_n(0, length).collect())
     }
 
     /// Offers a block.
@@ -462,6 +528,32 @@ mod tests {
         }
         file.put(1 << PLACE_BITS, &block(1));
         assert_eq!(file.get(1 << PLACE_BITS), None, "it has no key");
+    }
+
+    #[test]
+    fn what_is_pushed_out_makes_room_for_others_once_nobody_looks_at_it() {
+        let cache = BlockCache::new(128 << 10);
+        let file = cache.file();
+        let held = file.block_of(&[1; 4096]);
+        file.put(0, &held);
+        let other = file.block_of(&[2; 4096]);
+        let memory = other.as_ptr();
+        file.put(1, &other);
+        drop(other);
+        file.remove(0);
+        file.remove(1);
+        assert!(!std::ptr::eq(file.block_of(&[3; 100]).as_ptr(), memory));
+        let again = file.block_of(&[4; 4096]);
+        assert!(std::ptr::eq(again.as_ptr(), memory));
+        assert_eq!(
+            (again[..] == [4; 4096], held[..] == [1; 4096]),
+            (true, true)
+        );
+        assert!(!std::ptr::eq(file.block_to_fill(4096).as_ptr(), memory));
+        for place in 0..1_000 {
+            file.put(place, &file.block_of(&[5; 4096]));
+        }
+        assert!(cache.spares().len() <= 2, "{}", cache.spares().len());
     }
 
     #[test]

@@ -301,7 +301,8 @@ impl<W: NodeWriter + ?Sized> Pass<'_, '_, '_, W> {
                 self.open_way(writer, true)?;
                 writer.retire(address);
                 self.edge = RightEdge::Mixed;
-                return self.levels.place_leaf(writer, low, leaf.patched(&patches));
+                let patched = leaf.patched(&patches, self.levels.node_bytes);
+                return self.levels.place_leaf(writer, low, patched);
             }
             self.open_leaf(writer, address, low)?;
             handed = self.hand_patched(writer, &leaf, &patches)?;

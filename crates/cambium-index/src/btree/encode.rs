@@ -12,6 +12,7 @@ use super::layout::{
     FLAG_SAME_LENGTH, FLAGS_AT, HEAD_MOST_BYTES, HEADER_BYTES, LEVEL_AT, METADATA_AT, NODE_TAG,
     PREFIX_AT, RESTS_AT, STRIDE_AT, SUFFIX_AT, TAG_AT, VALUE_BYTES_AT, VALUES_AT,
 };
+use super::node::READ_BEYOND_BYTES;
 use super::run::{Run, common_prefix, common_suffix};
 
 /// How the nodes of a level are written.
@@ -156,9 +157,11 @@ struct Columns {
     rests: usize,
 }
 
-/// Bytes of a block that its node can use.
-pub(super) fn room(node_bytes: usize) -> usize {
-    node_bytes - NODE_TRAILER_BYTES
+/// Bytes of a block that its node can use: so many that what a cache keeps of a
+/// full node, and the count of its references, are no more than a block. Files
+/// from before hold nodes that are fuller by [`READ_BEYOND_BYTES`].
+pub(crate) fn room(node_bytes: usize) -> usize {
+    node_bytes - NODE_TRAILER_BYTES - READ_BEYOND_BYTES
 }
 
 /// Writes entries `start..end` of a run, at least one, as a node.

@@ -57,6 +57,7 @@ pub use apply::{Merge, apply};
 pub use build::build;
 pub use check::{Finding, Report, Statistics, check};
 pub use cursor::Cursor;
+pub(crate) use encode::room;
 pub use layout::NODE_HEADER;
 pub use node::NodeView;
 pub use options::{KeyLayout, TreeOptions, max_key_bytes, max_metadata_bytes};

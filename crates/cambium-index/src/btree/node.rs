@@ -13,6 +13,11 @@ use super::layout::{
     FLAG_SAME_LENGTH, FLAGS_AT, HEAD_MOST_BYTES, HEADER_BYTES, LEVEL_AT, METADATA_AT, MOST_LEVELS,
     NODE_TAG, PREFIX_AT, RESTS_AT, STRIDE_AT, SUFFIX_AT, TAG_AT, VALUE_BYTES_AT, VALUES_AT,
 };
+use super::run::common_prefix;
+
+/// Bytes behind the last column that are there to be read with it: a search takes
+/// eight bytes wherever a head or a value begins.
+pub(super) const READ_BEYOND_BYTES: usize = 8;
 
 /// A node's columns.
 #[derive(Clone, Copy, Debug)]
@@ -37,13 +42,14 @@ fn field(header: &[u8; HEADER_BYTES], at: usize) -> usize {
 }
 
 impl<'a> NodeView<'a> {
-    /// Looks at a verified block.
+    /// Looks at a verified block, or at as much of one as
+    /// [`bytes_to_keep`](NodeView::bytes_to_keep) says.
     ///
     /// # Errors
     /// What in it cannot be.
     #[inline(always)]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, String> {
-        let room = bytes.len().saturating_sub(NODE_TRAILER_BYTES);
+        let room = bytes.len().saturating_sub(READ_BEYOND_BYTES);
         let Some(header) = bytes[..room].first_chunk::<HEADER_BYTES>() else {
             return Err(too_short(bytes));
         };
@@ -97,6 +103,20 @@ impl<'a> NodeView<'a> {
         })
     }
 
+    /// How much of a verified block, from its start, is worth keeping in memory:
+    /// what lies behind says nothing.
+    ///
+    /// # Errors
+    /// What in the block cannot be.
+    pub fn bytes_to_keep(block: &[u8]) -> Result<usize, String> {
+        let view = NodeView::parse(block)?;
+        let room = block.len().saturating_sub(NODE_TRAILER_BYTES);
+        if view.end > room {
+            return Err(format!("a node of {} bytes where {room} fit", view.end));
+        }
+        Ok(view.end + READ_BEYOND_BYTES)
+    }
+
     /// 0 for a leaf; one more than its children's.
     pub fn level(&self) -> u8 {
         self.level
@@ -133,11 +153,12 @@ impl<'a> NodeView<'a> {
         value <= u64::MAX >> (64 - 8 * self.value_bytes)
     }
 
-    /// The node with other values at some positions; each must be one that it
-    /// takes.
-    pub(super) fn patched(&self, values: &[(usize, u64)]) -> Vec<u8> {
-        let mut copy = self.bytes[..self.end].to_vec();
-        copy.resize(self.bytes.len(), 0);
+    /// The whole block of the node with other values at some positions; each must
+    /// be one that it takes.
+    pub(super) fn patched(&self, values: &[(usize, u64)], node_bytes: usize) -> Vec<u8> {
+        let mut copy = Vec::with_capacity(node_bytes);
+        copy.extend_from_slice(&self.bytes[..self.end]);
+        copy.resize(node_bytes, 0);
         for &(position, value) in values {
             let at = self.values_at + position * self.value_bytes;
             let field = &mut copy[at..at + self.value_bytes];
@@ -232,6 +253,23 @@ impl<'a> NodeView<'a> {
         Some(key.len() - behind.len())
     }
 
+    /// How many bytes key `position` and `key` have alike at their beginning.
+    pub(super) fn bytes_shared(&self, position: usize, key: &[u8]) -> usize {
+        let mut shared = 0;
+        for piece in [
+            self.prefix(),
+            self.head(position),
+            self.behind_head(position),
+        ] {
+            let alike = common_prefix(piece, &key[shared..]);
+            shared += alike;
+            if alike < piece.len() {
+                break;
+            }
+        }
+        shared
+    }
+
     /// Appends key `position` (of a leaf an entry's key, of an index node a
     /// separator) to `buffer`.
     #[inline]
@@ -298,7 +336,7 @@ impl Heads<'_> {
     /// The number of head `position`.
     #[inline]
     pub(super) fn word(&self, position: usize) -> u64 {
-        // A trailer follows the last column, so that all of them have 8 bytes;
+        // More bytes follow the last column, so that all of them have 8;
         // the smaller of the two keeps a search of damaged bytes within them,
         // and needs no branch.
         let at = (position * self.stride).min(self.last);

@@ -13,7 +13,6 @@ use crate::node_store::{Node, NodeAddress, NodeReader};
 
 use super::layout::HEAD_MOST_BYTES;
 use super::node::{Heads, NodeView, wrong_level};
-use super::run::common_prefix;
 
 /// Where a key belongs among the keys of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,16 +144,10 @@ pub fn apart(node: &Node, key: &[u8]) -> Result<usize, String> {
     let view = NodeView::parse(node)?;
     let rank = rank(&view, key);
     let behind = rank.position + usize::from(rank.found);
-    let mut other = Vec::new();
-    let mut most = 0;
-    for at in [behind.checked_sub(1), Some(behind)].into_iter().flatten() {
-        if at < view.keys() {
-            other.clear();
-            view.append_key(at, &mut other);
-            most = most.max(common_prefix(&other, key) + 1);
-        }
-    }
-    Ok(most)
+    let neighbours = [behind.checked_sub(1), Some(behind)].into_iter().flatten();
+    let there = neighbours.filter(|&at| at < view.keys());
+    let apart = there.map(|at| view.bytes_shared(at, key) + 1);
+    Ok(apart.max().unwrap_or(0))
 }
 
 /// Looks for `key` in one node. Nothing bounds the steps of a caller who

@@ -24,8 +24,7 @@
 //! tree as it is, of which the height is known, is added for the leaf trees below.
 
 use super::super::options::TrieOptions;
-use crate::btree::common_prefix;
-use crate::node_store::NODE_TRAILER_BYTES;
+use crate::btree::{common_prefix, room};
 
 /// Share of a node that is filled, in the long run.
 const FILL: f64 = 0.9;
@@ -164,7 +163,7 @@ impl Profile {
             entries: entries.max(1) as f64,
             key_bytes: key_bytes as f64 / entries.max(1) as f64,
             chunk: options.chunk_bytes,
-            room: node_bytes as f64 - NODE_TRAILER_BYTES as f64 - HEADER_BYTES,
+            room: room(node_bytes) as f64 - HEADER_BYTES,
             lengths: Vec::new(),
             levels: Vec::new(),
             height_error: 0.0,
