@@ -1,6 +1,11 @@
 //! A table with its claims, for a terminal and for a document.
 
+use std::borrow::Cow;
+
 use comfy_table::{CellAlignment, presets};
+
+/// Stands above claims on a terminal.
+pub(super) const HELD: &str = "The paper, and whether its direction held:";
 
 /// Heads and rows; the first columns are words, the others numbers.
 #[derive(Clone, Debug, Default)]
@@ -15,7 +20,7 @@ pub(super) struct Grid {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Claim {
     /// As the paper says it, shortened.
-    pub(super) paper: &'static str,
+    pub(super) paper: Cow<'static, str>,
     /// What it was here; none where it was not measured.
     pub(super) here: Option<String>,
     /// Whether its direction held here.
@@ -24,10 +29,10 @@ pub(super) struct Claim {
 
 impl Claim {
     /// A claim that was measured, or not, if `found` is none.
-    pub(super) fn new(paper: &'static str, found: Option<(String, bool)>) -> Claim {
+    pub(super) fn new(paper: impl Into<Cow<'static, str>>, found: Option<(String, bool)>) -> Claim {
         let (here, holds) = found.unzip();
         Claim {
-            paper,
+            paper: paper.into(),
             here,
             holds: holds.unwrap_or(false),
         }

@@ -9,7 +9,7 @@ use kvzone_core::report::text::three_digits;
 use kvzone_core::statistics::verdict::{Comparison, Verdict};
 use serde_json::{Value, json};
 
-use super::grid::{Claim, Grid, claims_markdown, claims_terminal};
+use super::grid::{Claim, Grid, HELD, claims_markdown, claims_terminal};
 use super::{ReproduceArguments, document};
 use crate::output;
 
@@ -34,7 +34,7 @@ impl Shown {
             }
             text += &grid.terminal();
         }
-        text += "The paper, and whether its direction held:\n";
+        text += &format!("{HELD}\n");
         text + &claims_terminal(&self.claims) + &self.conditions
     }
 

@@ -5,6 +5,7 @@ use kvzone_core::report::summary::{Summary, summarize};
 use kvzone_core::report::text::{grouped, or_dash, three_digits};
 use kvzone_core::statistics::verdict::{Comparison, Verdict, compare};
 
+use super::grid::{Claim, HELD, claims_markdown, claims_terminal};
 use super::zdb::{Column, Published, STORES};
 use crate::run::campaign::Campaign;
 
@@ -128,6 +129,30 @@ impl Table {
         self.cells.iter().map(row).collect()
     }
 
+    /// The paper's order of stores at each size of values.
+    fn claims(&self) -> Vec<Claim> {
+        let mut claims = Vec::new();
+        for cell in &self.cells {
+            for (peer, name) in STORES.iter().enumerate().skip(1) {
+                let Some(published) = cell.published_ratio(peer) else {
+                    continue;
+                };
+                let order = if published > 1.0 { "faster" } else { "slower" };
+                let paper = format!(
+                    "values of {}: zdb is {order} than {name}, {} times its rate",
+                    cell.column.title,
+                    three_digits(published)
+                );
+                let here = cell.ratios[peer - 1].as_ref().map(|found| {
+                    let holds = (found.ratio > 1.0) == (published > 1.0);
+                    (format!("{} times", ratio_text(Some(found))), holds)
+                });
+                claims.push(Claim::new(paper, here));
+            }
+        }
+        claims
+    }
+
     /// What the ratios hold for.
     fn conditions(&self) -> String {
         let mut text = format!(
@@ -157,7 +182,10 @@ impl Table {
         for column in table.column_iter_mut().skip(1) {
             column.set_cell_alignment(comfy_table::CellAlignment::Right);
         }
-        format!("{}\n{table}\n{}", self.published.title, self.conditions())
+        let claims = claims_terminal(&self.claims());
+        let conditions = self.conditions();
+        let title = self.published.title;
+        format!("{title}\n{table}\n{HELD}\n{claims}{conditions}")
     }
 
     /// For a document, with the command that makes it above.
@@ -173,6 +201,8 @@ impl Table {
         for row in self.rows() {
             text += &line(&row);
         }
+        text += "\n";
+        text += &claims_markdown(&self.claims());
         text += "\n";
         for sentence in self.conditions().lines() {
             text += &format!("- {sentence}\n");
@@ -224,7 +254,11 @@ mod tests {
         assert!(markdown.contains("| leveldb 1.23, ops/s | zdb : leveldb |"));
         assert!(markdown.contains("kvzone reproduce zdb/table1 --scale 0.5 --repeat 3"));
         assert!(markdown.contains("- Values of 4 bytes: 10 operations; durability written."));
-        assert!(table().terminal().contains("2.00 [1.90, 2.10]"));
+        let terminal = table().terminal();
+        assert!(terminal.contains("2.00 [1.90, 2.10]"));
+        let expected = "does not hold here: values of 4 bytes: zdb is slower than leveldb";
+        assert!(terminal.contains(expected), "{terminal}");
+        assert!(terminal.contains("not measured: values of 4 bytes: zdb is slower than kyoto"));
     }
 
     #[test]
@@ -234,6 +268,7 @@ mod tests {
         let counts: Vec<usize> = markdown
             .lines()
             .filter(|line| line.starts_with('|'))
+            .take_while(|line| !line.starts_with("| the paper"))
             .map(bars)
             .collect();
         assert_eq!(counts, [9, 9, 9]);

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `figures` | what is compared in each figure, and what the paper found |
 //! | `store` | the store that is compacted, brought back for each measurement |
+//! | `claims` | what the paper says, held against what was measured |
 //! | `child` | one measurement, in a process of its own with limited memory |
 //! | `memory` | how much of it a measurement has, and who gets which part |
 //! | `steady` | a workload beside compactions that begin by themselves |
@@ -14,6 +15,7 @@
 //! that what else the machine does meets all of them alike.
 
 pub(crate) mod child;
+mod claims;
 mod figures;
 mod memory;
 mod present;

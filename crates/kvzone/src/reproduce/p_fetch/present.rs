@@ -6,7 +6,9 @@ use kvzone_core::report::text::{bytes, grouped, three_digits};
 use kvzone_core::statistics::median;
 use serde_json::json;
 
+use super::super::grid::{HELD, claims_markdown, claims_terminal};
 use super::child::Answer;
+use super::claims::claims;
 use super::figures::{Case, Figure, Kind};
 use super::memory;
 
@@ -43,7 +45,7 @@ pub(super) struct Measured {
 
 impl Measured {
     /// The median of something over the rounds that ended well.
-    fn median(&self, pick: impl Fn(&Answer) -> f64) -> Option<f64> {
+    pub(super) fn median(&self, pick: impl Fn(&Answer) -> f64) -> Option<f64> {
         let good = self.answers.iter().filter(|answer| answer.error.is_none());
         median(&good.map(pick).collect::<Vec<f64>>())
     }
@@ -255,7 +257,11 @@ impl Presented {
             column.set_cell_alignment(comfy_table::CellAlignment::Right);
         }
         let conditions = self.conditions().join("\n");
-        format!("{}\n{table}\n{conditions}\n", self.figure.title)
+        let claims = match claims(self).as_slice() {
+            [] => String::new(),
+            found => format!("{HELD}\n{}", claims_terminal(found)),
+        };
+        format!("{}\n{table}\n{claims}{conditions}\n", self.figure.title)
     }
 
     /// For a document, with the command that makes it above.
@@ -269,6 +275,11 @@ impl Presented {
             text += &line(&self.row(one));
         }
         text += "\n";
+        let claims = claims(self);
+        if !claims.is_empty() {
+            text += &claims_markdown(&claims);
+            text += "\n";
+        }
         for sentence in self.conditions() {
             text += &format!("- {sentence}\n");
         }
