@@ -2,10 +2,11 @@
 # Measures what docs/benchmarks.md shows, and puts the results between the
 # markers of their tables: synced writes alone and together, the tables of the
 # ZDB paper, and the figures of the ForestDB paper: index structures at a
-# million keys, stores with two points of figures 14 and 16 and all of 17. On a
-# machine that does other work, believe ratios more than rates. About twenty
-# minutes.
+# million keys, stores with two points of figures 14 and 16 and all of 17. Then every
+# store that is here beside every other, into docs/benchmarks/: a page, its charts, and
+# its tables as text. On a machine that does other work, believe ratios more than rates.
 #
+#   BENCH_KEYS     entries of that comparison (100k)
 #   BENCH_SCALE    share of the ZDB paper's 100 million entries (0.01)
 #   BENCH_ROUNDS   rounds in which stores take turns there (5)
 #   BENCH_FIGURES  share of the ForestDB paper's 200 million documents (0.0018)
@@ -70,4 +71,13 @@ figure fig14 --scale "$figures" --points 32,1024
 for name in fig16 fig17; do
     figure "$name" --scale "$figures"
 done
+# Every store that is here, ours and others', under four workloads.
+folder=docs/benchmarks
+mkdir -p "$folder"
+"$place/release/kvzone" run --stores all \
+    --workload fill-random,read-random,overwrite,ycsb-a \
+    --keys "${BENCH_KEYS:-100k}" --repeat 3 --dir "$place/bench" \
+    --json "$place/bench/comparison.json" \
+    --html "$folder/comparison.html" --svg "$folder" >"$folder/comparison.txt" || status=$?
+printf 'bench: %s\n' "$folder/comparison.html" >&2
 exit "$status"
