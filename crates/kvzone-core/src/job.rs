@@ -90,6 +90,13 @@ pub struct Load {
     /// Operations a second over all threads: an open loop, in which latency
     /// is measured from the intended start. None: as fast as it goes.
     pub rate: Option<f64>,
+    /// An open loop ends when it is so many seconds behind: its rate is not reached.
+    #[serde(default)]
+    pub give_up: Option<f64>,
+    /// Threads for each kind of operation of the mix; together they are `threads`.
+    /// None: each thread issues all kinds.
+    #[serde(default)]
+    pub kind_threads: Option<Vec<(OperationKind, u32)>>,
     /// In place of a rate: the highest at which a latency is kept is looked for.
     #[serde(default)]
     pub latency_target: Option<LatencyTarget>,
@@ -116,6 +123,9 @@ pub struct Load {
     pub verify_every: u32,
     /// Share of a value's bytes that compress away, 0 to 1.
     pub compressible: f64,
+    /// A file with bytes that values are pieces of, in place of made-up ones.
+    #[serde(default)]
+    pub value_sample: Option<PathBuf>,
     /// What is replayed, where the workload is a trace: it decides keys, sizes and
     /// operations.
     #[serde(default)]
@@ -151,6 +161,8 @@ impl Default for Load {
             batch: 1,
             batch_least: None,
             rate: None,
+            give_up: None,
+            kind_threads: None,
             latency_target: None,
             writers: None,
             mix: None,
@@ -160,6 +172,7 @@ impl Default for Load {
             popularity: None,
             verify_every: 16,
             compressible: 0.5,
+            value_sample: None,
             trace: None,
         }
     }

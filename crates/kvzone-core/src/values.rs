@@ -21,7 +21,12 @@
 //! than a compressor of blocks looks back, and little enough to stay in a
 //! core's own cache. A slice of it is a value without a byte being copied: a
 //! thread writes the header into its own pool, lends the slice to the store,
-//! and puts the pool's bytes back when it is asked for the next one.
+//! and puts the pool's bytes back when it is asked for the next one. Where a load
+//! names a file of real values, its bytes are the pool.
+
+use std::path::Path;
+
+use cambium_io::{Environment, OpenOptions};
 
 use crate::error::{Error, Result};
 use crate::job::{Load, SizeChoice};
@@ -34,6 +39,8 @@ pub const MOST_BYTES: u64 = 1 << 30;
 
 /// Starting points that slices are taken from.
 const POOL_BYTES: u64 = 256 << 10;
+/// Bytes of a file of real values that are taken.
+const SAMPLE_BYTES: u64 = 4 << 20;
 /// Random bytes and a run alternate within so many.
 const PIECE_BYTES: usize = 128;
 
@@ -47,6 +54,8 @@ pub struct Values {
     seed: u64,
     sizes: SizeChoice,
     pool: Vec<u8>,
+    /// Starting points that slices are taken from.
+    starts: u64,
 }
 
 impl Values {
@@ -69,11 +78,19 @@ impl Values {
                 load.compressible
             )));
         }
-        let bytes = POOL_BYTES + load.value_bytes.largest().max(HEADER_BYTES as u64);
+        let longest = load.value_bytes.largest().max(HEADER_BYTES as u64) as usize;
+        let (starts, pool) = match &load.value_sample {
+            Some(path) => sample(path, longest)?,
+            None => {
+                let bytes = POOL_BYTES as usize + longest;
+                (POOL_BYTES, pool(bytes, load.compressible, load.seed))
+            }
+        };
         Ok(Values {
             seed: load.seed,
             sizes: load.value_bytes,
-            pool: pool(bytes as usize, load.compressible, load.seed),
+            pool,
+            starts,
         })
     }
 
@@ -110,7 +127,7 @@ impl Values {
         let size = value.len();
         let (check, header) = self.header(number, version, size);
         let head = size.min(HEADER_BYTES);
-        let start = below(check, POOL_BYTES) as usize;
+        let start = below(check, self.starts) as usize;
         value[..head] == header[..head] && value[head..] == self.pool[start + head..start + size]
     }
 
@@ -142,7 +159,7 @@ impl Values {
     pub fn append_of_size(&self, number: u64, version: u64, size: usize, values: &mut Vec<u8>) {
         let (check, header) = self.header(number, version, size);
         let head = size.min(HEADER_BYTES);
-        let start = below(check, POOL_BYTES) as usize;
+        let start = below(check, self.starts) as usize;
         values.extend_from_slice(&header[..head]);
         values.extend_from_slice(&self.pool[start + head..start + size]);
     }
@@ -156,6 +173,26 @@ impl Values {
             covered: *self.pool.first_chunk().unwrap_or(&[0; HEADER_BYTES]),
         }
     }
+}
+
+/// Bytes of real values, over and over: starting points, and as many more as the
+/// longest value has.
+fn sample(path: &Path, longest: usize) -> Result<(u64, Vec<u8>)> {
+    let file = Environment::real()
+        .file_system
+        .open(path, OpenOptions::READ)?;
+    let bytes = file.length()?.min(SAMPLE_BYTES);
+    let mut pool = file.read_vec_at(0, bytes as usize)?;
+    let starts = pool.len();
+    if starts == 0 {
+        let path = path.display();
+        return Err(Error::Usage(format!("{path}: no bytes to make values of")));
+    }
+    while pool.len() < starts + longest {
+        let more = (starts + longest - pool.len()).min(starts);
+        pool.extend_from_within(..more);
+    }
+    Ok((starts as u64, pool))
 }
 
 fn little_endian(bytes: &[u8]) -> u64 {
@@ -220,7 +257,7 @@ impl Lender<'_> {
         // pool is longer than that, and a copy of known length is cheap.
         self.pool[self.start..self.start + HEADER_BYTES].copy_from_slice(&self.covered);
         let (check, header) = self.values.header(number, version, size);
-        self.start = below(check, POOL_BYTES) as usize;
+        self.start = below(check, self.values.starts) as usize;
         let place = &mut self.pool[self.start..self.start + HEADER_BYTES];
         self.covered.copy_from_slice(place);
         place.copy_from_slice(&header);

@@ -15,7 +15,7 @@ use kvzone_core::job::{Job, Load, Replayed, SizeChoice, Until};
 use kvzone_core::record::Phase;
 use kvzone_core::trace::Recorded;
 use kvzone_core::trace::summary::summarize;
-use kvzone_core::workload;
+use kvzone_core::workload::{self, OperationKind};
 use lying::{Lie, Lying};
 use tempfile::TempDir;
 
@@ -396,4 +396,43 @@ fn a_replay_sees_what_a_store_gets_wrong() {
             }
         }
     }
+}
+
+#[test]
+fn threads_of_one_kind_issue_that_kind_and_its_share() {
+    let phases = run(&Memory, "mixed", |job| {
+        job.load.mix = Some(vec![
+            (OperationKind::Read, 60),
+            (OperationKind::Insert, 10),
+            (OperationKind::Update, 30),
+        ]);
+        job.load.threads = 5;
+        job.load.kind_threads = Some(vec![
+            (OperationKind::Update, 1),
+            (OperationKind::Read, 3),
+            (OperationKind::Insert, 1),
+        ]);
+    });
+    let run = &phases[1];
+    assert_eq!(run.operations, 4_000);
+    for (kind, calls) in [("read", 2_400), ("update", 1_200), ("insert", 400)] {
+        assert_eq!(run.extra[&format!("calls_{kind}")], calls, "{kind}");
+    }
+    assert_eq!(run.live_keys, 2_400);
+}
+
+#[test]
+fn a_rate_that_cannot_be_reached_is_given_up() {
+    let phases = run(&Memory, "read-random", |job| {
+        job.load.rate = Some(1e12);
+        job.load.give_up = Some(0.001);
+        job.load.until = Until::Operations(1_000_000_000);
+    });
+    let run = &phases[1];
+    assert_eq!(run.extra["rate_given_up"], true);
+    assert!(run.operations < 1_000_000_000);
+    // Nearly all of the latency is waiting in line.
+    let waited = run.extra["queueing_latency_ns"]["mean"].as_f64().unwrap();
+    let whole = run.latency.unwrap().mean;
+    assert!(waited <= whole && waited > 0.0, "{waited}, {whole}");
 }

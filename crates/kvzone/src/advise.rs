@@ -162,7 +162,12 @@ fn settings_of(campaign: &Campaign, finalists: &[String]) -> Result<Vec<Contende
             let job = campaign.job(&asked, &campaign.loads[0], 0, &campaign.directory);
             stores::find(&contender.store)?.settings(&driver::open_request(&job))
         };
-        let is_tunable = settings(campaign.profile)? != settings(Profile::Tuned)?;
+        let is_tunable = match (settings(campaign.profile), settings(Profile::Tuned)) {
+            (Ok(asked), Ok(tuned)) => asked != tuned,
+            // Its worker says what it cannot do.
+            (Err(Error::Unsupported { .. }), _) | (_, Err(Error::Unsupported { .. })) => false,
+            (asked, tuned) => asked.and(tuned).map(|_| false)?,
+        };
         all.push(Contender {
             variant: is_tunable.then(|| "as asked".to_string()),
             ..contender.clone()

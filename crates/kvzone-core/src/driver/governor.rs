@@ -7,6 +7,11 @@
 //! falls below the least that is asked for, the target cannot be reached, and the
 //! phase ends.
 //!
+//! In the last third of a phase whose length is known the rate is held: that of the
+//! windows that were kept, a tenth less each time that what was held so far is not
+//! kept any more. A rate is *confirmed* if all operations since it was last set, a
+//! sixth of the phase at least, kept the latency together.
+//!
 //! A changed rate begins anew: operations that were due under the old one and had
 //! not been issued are forgiven. Inside a window nothing is: latency counts from
 //! the moment at which an operation was due.
@@ -30,6 +35,8 @@ const PATIENCE: u32 = 4 * LOOKS;
 
 const UP: f64 = 1.05;
 const DOWN: f64 = 0.8;
+/// From a rate that was held and is not kept to the next.
+const LOWER: f64 = 0.9;
 
 /// What threads read and count, and the thread that watches decides.
 #[derive(Debug)]
@@ -56,11 +63,16 @@ struct Control {
     unreachable: bool,
     looks: u32,
     windows: Vec<Window>,
+    /// Looks of the whole phase, where its length is known, and so far.
+    length: Option<u64>,
+    passed: u64,
+    /// What was held so far, and from which look on.
+    held: Option<(Window, u64)>,
 }
 
 impl Governor {
     /// Begins at the target's rate.
-    pub fn new(target: LatencyTarget, threads: u32) -> Self {
+    pub fn new(target: LatencyTarget, threads: u32, length: Option<u64>) -> Self {
         let governor = Governor {
             target,
             threads,
@@ -74,6 +86,9 @@ impl Governor {
                 unreachable: false,
                 looks: 0,
                 windows: Vec::new(),
+                length,
+                passed: 0,
+                held: None,
             }),
         };
         governor.set(target.first_rate);
@@ -130,7 +145,8 @@ impl Governor {
         json!({
             "latency_ns": self.target.nanoseconds,
             "percentile": self.target.percentile,
-            "rate_kept": control.kept(&self.target),
+            "rate_kept": control.rate_kept(&self.target),
+            "confirmed": control.is_confirmed(&self.target),
             "unreachable": control.unreachable,
             "windows": control.windows,
         })
@@ -145,6 +161,11 @@ impl Control {
     /// The next rate, where a window ends.
     fn look(&mut self, target: &LatencyTarget, calls: u64, late: u64) -> Option<f64> {
         self.looks += 1;
+        self.passed += 1;
+        let is_last_third = self.length.is_some_and(|all| self.passed > all - all / 3);
+        if (is_last_third || self.held.is_some()) && !self.unreachable {
+            return self.hold(target, calls, late);
+        }
         let is_long_enough = self.looks >= LOOKS && calls >= CALLS;
         if !(is_long_enough || self.looks >= PATIENCE) {
             return None;
@@ -161,6 +182,42 @@ impl Control {
         };
         self.unreachable |= self.rate < target.least_rate;
         Some(self.rate)
+    }
+
+    /// Holds a rate; the next, where one begins to be held.
+    fn hold(&mut self, target: &LatencyTarget, calls: u64, late: u64) -> Option<f64> {
+        let Some((window, since)) = &mut self.held else {
+            let rate = self.kept(target).unwrap_or(self.rate * DOWN);
+            self.held = Some(((rate, 0, 0), self.passed));
+            return Some(rate);
+        };
+        *window = (window.0, calls, late);
+        let is_long_enough = self.passed - *since >= u64::from(LOOKS) && calls >= CALLS;
+        if !is_long_enough || is_kept(target, *window) {
+            return None;
+        }
+        let lower = window.0 * LOWER;
+        self.held = Some(((lower, 0, 0), self.passed));
+        self.unreachable |= lower < target.least_rate;
+        Some(lower)
+    }
+
+    /// What was held, or else what was kept.
+    fn rate_kept(&self, target: &LatencyTarget) -> Option<f64> {
+        match self.held {
+            Some(_) if self.unreachable => None,
+            Some((window, _)) => Some(window.0),
+            None => self.kept(target),
+        }
+    }
+
+    /// Whether what was held was kept for long enough; none where nothing was held.
+    fn is_confirmed(&self, target: &LatencyTarget) -> Option<bool> {
+        let (window, since) = self.held?;
+        let long = self
+            .length
+            .is_some_and(|all| (self.passed - since) * 6 >= all);
+        Some(long && !self.unreachable && window.1 >= CALLS && is_kept(target, window))
     }
 
     /// The median of the rates that were kept since the limit was first found;
@@ -192,7 +249,7 @@ mod tests {
 
     /// Windows of a store that is in time up to a rate, and late beyond it.
     fn run(limit: f64, windows: u32) -> Governor {
-        let governor = Governor::new(TARGET, 1);
+        let governor = Governor::new(TARGET, 1, None);
         let stop = AtomicBool::new(false);
         for _ in 0..windows * LOOKS {
             let rate = 1e9 / governor.interval() as f64;
@@ -217,6 +274,46 @@ mod tests {
     }
 
     #[test]
+    fn the_last_third_holds_a_rate_and_confirms_it() {
+        let (limit, length) = (5_000.0, 300);
+        let governor = Governor::new(TARGET, 1, Some(length));
+        let stop = AtomicBool::new(false);
+        let mut rates = Vec::new();
+        for _ in 0..length {
+            let rate = 1e9 / governor.interval() as f64;
+            let latency = if rate > limit { 2_000_000 } else { 10_000 };
+            (0..CALLS).for_each(|_| governor.count(latency));
+            governor.look(&stop);
+            rates.push(rate);
+        }
+        let found = governor.to_json();
+        assert_eq!(found["confirmed"], true, "{found}");
+        let kept = found["rate_kept"].as_f64().unwrap_or(0.0);
+        assert!(kept > 0.75 * limit && kept <= limit, "{kept}");
+        let last = &rates[220..];
+        assert!(last.iter().all(|rate| (rate - kept).abs() < 0.01 * kept));
+    }
+
+    #[test]
+    fn a_rate_that_is_not_kept_when_it_is_held_is_lowered() {
+        let length = 300;
+        let governor = Governor::new(TARGET, 1, Some(length));
+        let stop = AtomicBool::new(false);
+        for look in 0..length {
+            // The store becomes slower just then.
+            let limit = if look < 200 { 8_000.0 } else { 5_000.0 };
+            let rate = 1e9 / governor.interval() as f64;
+            let latency = if rate > limit { 2_000_000 } else { 10_000 };
+            (0..CALLS).for_each(|_| governor.count(latency));
+            governor.look(&stop);
+        }
+        let found = governor.to_json();
+        let kept = found["rate_kept"].as_f64().unwrap_or(0.0);
+        assert!(kept > 0.8 * 5_000.0 && kept <= 5_000.0, "{kept}");
+        assert_eq!(found["confirmed"], true, "{found}");
+    }
+
+    #[test]
     fn a_target_that_cannot_be_reached_ends_the_phase() {
         let found = run(50.0, 60).to_json();
         assert_eq!(found["unreachable"], true);
@@ -232,7 +329,7 @@ mod tests {
 
     #[test]
     fn a_store_that_stands_still_has_failed() {
-        let governor = Governor::new(TARGET, 1);
+        let governor = Governor::new(TARGET, 1, None);
         let stop = AtomicBool::new(false);
         let before = governor.interval();
         (0..PATIENCE).for_each(|_| governor.look(&stop));
@@ -241,7 +338,7 @@ mod tests {
 
     #[test]
     fn windows_with_few_calls_last_longer() {
-        let governor = Governor::new(TARGET, 1);
+        let governor = Governor::new(TARGET, 1, None);
         let stop = AtomicBool::new(false);
         let epoch = governor.epoch();
         for _ in 0..LOOKS {

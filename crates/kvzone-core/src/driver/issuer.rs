@@ -62,6 +62,10 @@ pub struct Issue<'a> {
     pub deadline: u64,
     /// Of the open loop.
     pub schedule: Option<Schedule>,
+    /// Nanoseconds that an open loop may be behind before its rate is given up.
+    pub give_up: u64,
+    /// Set when it is.
+    pub given_up: &'a AtomicBool,
     /// Of an open loop whose rate a latency decides.
     pub governor: Option<&'a Governor>,
     /// Changes a call.
@@ -224,6 +228,18 @@ impl<'a> Issuer<'a> {
         Ok(!self.block.operations.is_empty())
     }
 
+    /// True if a call that waited so long ends the phase: the rate is not reached.
+    #[inline]
+    fn gives_up(&mut self, waited: u64) -> bool {
+        if waited <= self.issue.give_up {
+            return false;
+        }
+        self.issue.given_up.store(true, Ordering::Relaxed);
+        self.issue.stop.store(true, Ordering::Relaxed);
+        self.ended = self.clock.now();
+        true
+    }
+
     #[inline]
     fn done(&mut self, now: u64) -> bool {
         self.ended = now;
@@ -274,10 +290,10 @@ impl<'a> Issuer<'a> {
                 let end = self.clock.now();
                 self.recorder
                     .record(operation.kind, end - due, end, entries);
-                self.recorder.record_native(end - start);
+                self.recorder.record_parts(start - due, end - start);
                 self.look(&operation)?;
                 issued += 1;
-                if self.done(end) {
+                if self.gives_up(start - due) || self.done(end) {
                     self.overdue = self.overdue_at(schedule, issued, end);
                     return Ok(());
                 }
@@ -310,7 +326,7 @@ impl<'a> Issuer<'a> {
                 governor.count(end - due);
                 self.recorder
                     .record(operation.kind, end - due, end, entries);
-                self.recorder.record_native(end - start);
+                self.recorder.record_parts(start - due, end - start);
                 self.look(&operation)?;
                 if self.done(end) {
                     return Ok(());
@@ -401,13 +417,14 @@ impl<'a> Issuer<'a> {
         let entries = operations.len() as u64;
         self.recorder
             .record(operations[0].kind, latency, end, entries);
-        self.recorder.record_native(end - start);
+        let waited = due.map_or(0, |due| start - due);
+        self.recorder.record_parts(waited, end - start);
         self.bytes_written += bytes;
         for operation in operations {
             versions.end(operation.number);
         }
         self.issued += entries;
-        if !self.done(end) {
+        if !self.gives_up(waited) && !self.done(end) {
             return Ok(false);
         }
         let overdue = |schedule| self.overdue_at(schedule, self.issued, end);

@@ -46,6 +46,24 @@ pub struct Work<'a> {
     pub plan: &'a Plan,
 }
 
+/// What a thread does that has one kind of operation alone.
+struct OwnKind<'a> {
+    mix: &'a [(OperationKind, u32)],
+    /// Among the threads of its kind.
+    place: u64,
+    threads: u64,
+    /// Of all operations.
+    share: f64,
+}
+
+impl OwnKind<'_> {
+    /// The thread's part of so many operations of all kinds.
+    fn operations(&self, all: u64) -> u64 {
+        let own = (all as f64 * self.share).round() as u64;
+        own / self.threads + u64::from(self.place < own % self.threads)
+    }
+}
+
 /// A counter on a cache line of its own: each thread writes one, often.
 #[repr(align(128))]
 #[derive(Debug, Default)]
@@ -93,6 +111,12 @@ impl Work<'_> {
         }
     }
 
+    /// Nanoseconds that an open loop may be behind.
+    fn give_up(&self) -> u64 {
+        let seconds = self.load.give_up.filter(|_| self.measured());
+        seconds.map_or(u64::MAX, |seconds| (seconds * 1e9) as u64)
+    }
+
     fn rate(&self) -> Option<f64> {
         self.load.rate.filter(|_| self.measured())
     }
@@ -106,14 +130,44 @@ impl Work<'_> {
         reads && alone && whole && self.operations().is_some() && self.adapter.keeps_data()
     }
 
+    /// The kind of a thread that has one alone, how many such threads there are
+    /// before it and in all, and the kind's share of the mix.
+    fn own_kind(&self, thread: u64) -> Option<OwnKind<'_>> {
+        let kinds = self.load.kind_threads.as_ref()?;
+        let mix = Some(self.mix()).filter(|mix| !mix.is_empty())?;
+        let mut first = 0;
+        for one in kinds {
+            let threads = u64::from(one.1);
+            if thread < first + threads {
+                let all: u32 = mix.iter().map(|of| of.1).sum();
+                let of_kind = mix.iter().filter(|(kind, _)| *kind == one.0);
+                let own: u32 = of_kind.map(|of| of.1).sum();
+                return Some(OwnKind {
+                    mix: std::slice::from_ref(one),
+                    place: thread - first,
+                    threads,
+                    share: f64::from(own) / f64::from(all.max(1)),
+                });
+            }
+            first += threads;
+        }
+        None
+    }
+
     fn stream(&self, thread: u64) -> Stream<'_> {
+        let own = self.own_kind(thread);
+        let threads = u64::from(self.load.threads);
         let plan = StreamPlan {
             keys: &self.plan.keys,
-            mix: self.mix(),
+            mix: own.as_ref().map_or(self.mix(), |own| own.mix),
             popularity: self.plan.popularity,
             seed: self.load.seed,
-            threads: u64::from(self.load.threads),
-            operations: self.operations(),
+            threads,
+            operations: match (&own, self.operations()) {
+                // A stream takes its share of what all threads do.
+                (Some(own), Some(all)) => Some(own.operations(all) * threads),
+                (_, operations) => operations,
+            },
             span: if self.ordered { SCAN_ENTRIES } else { 1 },
             scans: self.plan.scans,
             missing: self.plan.missing,
@@ -138,9 +192,13 @@ impl Work<'_> {
     }
 
     fn schedule(&self, thread: u64) -> Option<Schedule> {
+        let (place, threads, share) = match self.own_kind(thread) {
+            Some(own) => (own.place, own.threads, own.share),
+            None => (thread, u64::from(self.load.threads), 1.0),
+        };
         self.rate().map(|rate| Schedule {
-            first: thread as f64 * 1e9 / rate,
-            interval: f64::from(self.load.threads) * 1e9 / rate,
+            first: place as f64 * 1e9 / (rate * share),
+            interval: threads as f64 * 1e9 / (rate * share),
         })
     }
 
@@ -149,7 +207,10 @@ impl Work<'_> {
     pub fn run(&self, store: &Arc<dyn OpenStore>, progress: &dyn Fn(u64)) -> Result<PhaseResult> {
         let signals = Signals::default();
         let target = self.load.latency_target.filter(|_| self.measured());
-        let governor = target.map(|target| Governor::new(target, self.load.threads));
+        // Of a phase that ends by operations nobody knows how long it takes.
+        let length = Some(self.deadline()).filter(|&deadline| deadline < u64::MAX);
+        let looks = length.map(|nanoseconds| nanoseconds / PROGRESS.as_nanos() as u64);
+        let governor = target.map(|target| Governor::new(target, self.load.threads, looks));
         let counters: Vec<Counter> = (0..self.load.threads).map(|_| Counter::default()).collect();
         let mut issuers = Vec::new();
         for (thread, counter) in counters.iter().enumerate() {
@@ -182,6 +243,10 @@ impl Work<'_> {
         };
         let (issued, written) = begin_together(issuers, writers, &signals, &look);
         let mut result = self.result(issued)?;
+        if self.give_up() < u64::MAX && self.rate().is_some() {
+            let given_up = json!(signals.given_up.load(Ordering::Relaxed));
+            result.extra.insert("rate_given_up".to_string(), given_up);
+        }
         if let Some(governor) = &governor {
             let found = governor.to_json();
             result.extra.insert("latency_target".to_string(), found);
@@ -202,6 +267,8 @@ impl Work<'_> {
         Issue {
             deadline: self.deadline(),
             schedule: None,
+            give_up: self.give_up(),
+            given_up: &signals.given_up,
             governor: None,
             batch: SizeChoice::Fixed(1),
             gathers: false,
@@ -260,6 +327,9 @@ impl Work<'_> {
             .any(|(kind, _)| *kind == OperationKind::Scan)
         {
             extra.insert("entries_scanned".to_string(), json!(scanned));
+        }
+        if let Some(queueing) = merged.queueing {
+            extra.insert("queueing_latency_ns".to_string(), json!(queueing));
         }
         for (kind, calls) in &merged.calls {
             extra.insert(format!("calls_{}", kind.name()), json!(calls));
@@ -320,6 +390,8 @@ pub(super) struct Signals {
     pub(super) stop: AtomicBool,
     /// The threads that count have ended.
     enough: AtomicBool,
+    /// A rate was given up.
+    given_up: AtomicBool,
 }
 
 /// What a thread does.

@@ -196,6 +196,26 @@ fn check_latency_target(load: &Load) -> Result<()> {
     Err(Error::Usage(format!("a latency to keep: {refused}")))
 }
 
+fn check_kind_threads(load: &Load, mix: &[(OperationKind, u32)]) -> Result<()> {
+    let Some(kinds) = &load.kind_threads else {
+        return Ok(());
+    };
+    let sum: u64 = kinds.iter().map(|&(_, threads)| u64::from(threads)).sum();
+    let threads = |of: OperationKind| kinds.iter().filter(move |&&(kind, _)| kind == of);
+    let once = |&(kind, _): &(OperationKind, u32)| threads(kind).count() == 1;
+    let refused = if sum != u64::from(load.threads) || kinds.iter().any(|of| of.1 == 0) {
+        "at least one each".to_string()
+    } else if mix.len() != kinds.len() || !mix.iter().all(once) {
+        let names: Vec<&str> = mix.iter().map(|(kind, _)| kind.name()).collect();
+        format!("each kind of the mix once: {}", names.join(", "))
+    } else if load.lifetime.is_some() || load.latency_target.is_some() || load.batch > 1 {
+        "not with lifetimes, a latency to keep, or batches".to_string()
+    } else {
+        return Ok(());
+    };
+    Err(Error::Usage(format!("threads for each kind: {refused}")))
+}
+
 fn check_lifetime(load: &Load, mix: &[(OperationKind, u32)]) -> Result<()> {
     let Some(lifetime) = load.lifetime else {
         return Ok(());
@@ -257,6 +277,14 @@ fn check(load: &Load, workload: &Workload, mix: &[(OperationKind, u32)]) -> Resu
         return refuse(format!("{seconds} seconds: above 0"));
     }
     check_latency_target(load)?;
+    check_kind_threads(load, mix)?;
+    if let Some(seconds) = load.give_up
+        && !(load.rate.is_some() && seconds.is_finite() && seconds > 0.0)
+    {
+        return refuse(format!(
+            "to give up {seconds} s behind: of a rate, and above 0"
+        ));
+    }
     match load.popularity {
         Some(Popularity::Zipfian(exponent)) if !(exponent > 0.0 && exponent <= 10.0) => {
             refuse(format!("zipfian exponent {exponent}: above 0, at most 10"))

@@ -51,6 +51,8 @@ struct Second {
 pub struct Recorder {
     kinds: Vec<(OperationKind, Histogram<u64>)>,
     native: Option<Histogram<u64>>,
+    /// From the intended start to the call.
+    queueing: Option<Histogram<u64>>,
     this_second: Histogram<u64>,
     operations_this_second: u64,
     second: u64,
@@ -70,6 +72,7 @@ impl Recorder {
         Ok(Recorder {
             kinds,
             native: native.then(histogram).transpose()?,
+            queueing: native.then(histogram).transpose()?,
             this_second: histogram()?,
             operations_this_second: 0,
             second: 0,
@@ -94,11 +97,13 @@ impl Recorder {
         self.operations += operations;
     }
 
-    /// The latency of the same call, from the call.
+    /// The same call's latency in two parts: how long it waited from its intended
+    /// start on, and how long it took from the call on.
     #[inline]
-    pub fn record_native(&mut self, latency: u64) {
-        if let Some(native) = &mut self.native {
+    pub fn record_parts(&mut self, waited: u64, latency: u64) {
+        if let (Some(native), Some(queueing)) = (&mut self.native, &mut self.queueing) {
             native.saturating_record(latency);
+            queueing.saturating_record(waited);
         }
     }
 
@@ -141,6 +146,8 @@ pub struct Merged {
     pub latency: Option<LatencySummary>,
     /// From the call.
     pub native_latency: Option<LatencySummary>,
+    /// From the intended start to the call, of an open loop.
+    pub queueing: Option<LatencySummary>,
     /// Kind by kind, where there is more than one.
     pub by_kind: BTreeMap<OperationKind, LatencySummary>,
     /// Calls of each kind.
@@ -153,7 +160,7 @@ pub struct Merged {
 
 /// Puts the recorders of all threads together.
 pub fn merge(recorders: Vec<Recorder>) -> Result<Merged> {
-    let (mut all, mut native) = (histogram()?, histogram()?);
+    let (mut all, mut native, mut queueing) = (histogram()?, histogram()?, histogram()?);
     let mut kinds: BTreeMap<OperationKind, Histogram<u64>> = BTreeMap::new();
     let mut seconds: Vec<Vec<Second>> = Vec::new();
     let mut operations = 0;
@@ -172,6 +179,9 @@ pub fn merge(recorders: Vec<Recorder>) -> Result<Merged> {
         if let Some(of_thread) = &recorder.native {
             add(&mut native, of_thread)?;
         }
+        if let Some(of_thread) = &recorder.queueing {
+            add(&mut queueing, of_thread)?;
+        }
         for (second, of_thread) in recorder.seconds.into_iter().enumerate() {
             if seconds.len() <= second {
                 seconds.push(Vec::new());
@@ -184,6 +194,7 @@ pub fn merge(recorders: Vec<Recorder>) -> Result<Merged> {
     Ok(Merged {
         latency,
         native_latency: summary(&native).or(latency),
+        queueing: summary(&queueing),
         by_kind: kinds
             .iter()
             .filter(|_| several)

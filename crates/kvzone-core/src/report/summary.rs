@@ -435,6 +435,24 @@ fn warnings(rows: &[Row], lines: &[Line], runs: &[&Run], phase: Phase) -> Vec<St
         }
     }
     for run in runs {
+        if run
+            .extra
+            .get("rate_given_up")
+            .is_some_and(|given| given == true)
+        {
+            let rate = run.target_rate.map_or_else(String::new, text::grouped);
+            found.push(format!(
+                "{}: {rate} operations a second were not reached, and given up",
+                run.store
+            ));
+        }
+        let confirmed = run.extra.get("latency_target").map(|of| &of["confirmed"]);
+        if confirmed.is_some_and(|confirmed| confirmed == false) {
+            found.push(format!(
+                "{}: the rate kept was not confirmed by holding it; measure longer (--seconds)",
+                run.store
+            ));
+        }
         let target = run.extra.get("latency_target");
         if target.is_some_and(|target| target["rate_kept"].is_null()) {
             found.push(format!(

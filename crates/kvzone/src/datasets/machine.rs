@@ -118,7 +118,7 @@ impl Collected {
 
 /// Regular files below a folder, in the order of names, links not followed,
 /// until `visit` has enough. What cannot be read is left out.
-fn walk(folder: &Path, visit: &mut dyn FnMut(&Path) -> bool) -> bool {
+pub(super) fn walk(folder: &Path, visit: &mut dyn FnMut(&Path) -> bool) -> bool {
     let mut entries: Vec<PathBuf> = match fs::read_dir(folder) {
         Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
         Err(_) => return true,

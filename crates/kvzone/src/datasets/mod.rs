@@ -10,11 +10,13 @@
 //! The first three are real keys, and differ from machine to machine: every
 //! store of a run gets the same, since they are collected once, into a file.
 //! Values are made up, with the sizes of the paper's sets that are nearest in
-//! kind (`url`, `status`, `profile`).
+//! kind (`url`, `status`, `profile`). Besides these there are sets of one's own
+//! ([`own`]).
 
 mod machine;
+pub(crate) mod own;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kvzone_core::error::{Error, Result};
@@ -45,8 +47,19 @@ pub(crate) struct Keys {
     pub(crate) are_default: bool,
     /// Of values.
     pub(crate) value_bytes: SizeChoice,
+    /// Real values, and how many entries there are.
+    pub(crate) sample: Option<Sample>,
     /// Holds the file of keys, as long as it is needed.
     pub(crate) kept: Option<Arc<RunFolder>>,
+}
+
+/// What is known of real values.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    /// A file with bytes of them, unless all are empty.
+    pub(crate) path: Option<PathBuf>,
+    /// Entries.
+    pub(crate) keys: u64,
 }
 
 /// All of them, real ones first.
@@ -110,6 +123,7 @@ impl Set {
                     source: KeySource::Pattern(pattern),
                     key_bytes: pattern.sizes(),
                     value_bytes,
+                    sample: None,
                     kept: None,
                 })
             }
@@ -132,6 +146,7 @@ impl Set {
                     source: KeySource::File(path),
                     key_bytes,
                     value_bytes,
+                    sample: None,
                     kept: Some(Arc::new(folder)),
                 })
             }

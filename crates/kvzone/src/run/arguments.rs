@@ -20,8 +20,8 @@ use kvzone_core::workload::{MIXED, Sizes, find, is_trace};
 use super::campaign::{Campaign, Contender};
 use super::job_file;
 use super::parse::{
-    Mix, PatternName, parse_batch, parse_bytes, parse_count, parse_latency, parse_mix,
-    parse_pattern, parse_popularity, parse_positive, parse_share, parse_sizes,
+    Mix, PatternName, Threads, parse_batch, parse_bytes, parse_count, parse_latency, parse_mix,
+    parse_pattern, parse_popularity, parse_positive, parse_share, parse_sizes, parse_threads,
 };
 use super::traced::{self, Speed, parse_speed};
 use crate::datasets::{self, Keys};
@@ -63,7 +63,9 @@ pub(crate) struct RunArguments {
     /// [default: spread evenly]
     #[arg(long, value_name = "PATTERN", value_parser = parse_pattern, conflicts_with = "dataset")]
     pub(super) key_pattern: Option<PatternName>,
-    /// Keys and value sizes of a data set; `kvzone list datasets` shows all
+    /// Keys and value sizes of a data set; `kvzone list datasets` shows all. Or
+    /// one's own, up to --keys of it: dir:PATH, jsonl:FILE?key=FIELD,
+    /// sqlite:FILE?table=NAME&column=NAME&key=NAME
     #[arg(long, value_name = "NAME", conflicts_with = "key_size")]
     pub(super) dataset: Option<String>,
     /// Bytes of a value, likewise [default: 100, or the workload's or data set's
@@ -72,8 +74,12 @@ pub(crate) struct RunArguments {
     pub(super) value_size: Option<SizeChoice>,
     /// Operations of the measured phase [default: as many as keys, or the whole
     /// trace]
-    #[arg(long, value_name = "N", value_parser = parse_count, conflicts_with = "seconds")]
+    #[arg(long, value_name = "N", value_parser = parse_count, conflicts_with_all = ["seconds", "bytes"])]
     pub(super) operations: Option<u64>,
+    /// As many operations as move about so many bytes of keys and values, by their
+    /// mean sizes
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, conflicts_with = "seconds")]
+    bytes: Option<u64>,
     /// Length of the measured phase, in place of a number of operations
     #[arg(long, value_name = "S", value_parser = parse_positive)]
     pub(super) seconds: Option<f64>,
@@ -83,9 +89,10 @@ pub(crate) struct RunArguments {
     /// Record what the first round asks of its one store, as a trace
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Threads that issue operations
-    #[arg(long, value_name = "T", default_value_t = 1)]
-    pub(super) threads: u32,
+    /// Threads that issue operations: 4, or read=3,update=1 for threads that issue
+    /// one kind alone
+    #[arg(long, value_name = "T", default_value = "1", value_parser = parse_threads)]
+    pub(super) threads: Threads,
     /// What every write promises when it returns
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t = DurabilityArgument::Written)]
     durability: DurabilityArgument,
@@ -117,6 +124,12 @@ pub(crate) struct RunArguments {
     /// the intended start [default: as fast as it goes]
     #[arg(long, value_name = "OPS", value_parser = parse_positive)]
     pub(super) rate: Option<f64>,
+    /// The same in bytes of keys and values a second, by their mean sizes
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, conflicts_with_all = ["rate", "keep_latency"])]
+    throughput: Option<u64>,
+    /// End a phase at a rate when it is so many seconds behind
+    #[arg(long, value_name = "S", value_parser = parse_positive)]
+    give_up: Option<f64>,
     /// Look for the highest rate at which 99 of 100 operations take no longer:
     /// 500us, 5ms; 99.9:5ms for another share
     #[arg(long, value_name = "LATENCY", value_parser = parse_latency, conflicts_with = "rate")]
@@ -258,15 +271,16 @@ impl RunArguments {
                 )));
             }
         }
-        let until = match (self.operations, self.seconds) {
-            (_, Some(seconds)) => Until::Seconds(seconds),
-            (operations, None) => Until::Operations(operations.unwrap_or(self.keys)),
-        };
         if self.speed.is_some() && !workloads.iter().any(|name| is_trace(name)) {
             let words = "--speed: of a trace; --workload trace:FILE replays one";
             return Err(Error::Usage(words.to_string()));
         }
         let keys = self.key_choice()?;
+        let count = keys.sample.as_ref().map_or(self.keys, |sample| sample.keys);
+        let until = match (self.operations, self.seconds) {
+            (_, Some(seconds)) => Until::Seconds(seconds),
+            (operations, None) => Until::Operations(operations.unwrap_or(count)),
+        };
         let mut kept = Vec::from_iter(keys.kept.clone());
         let mut load = |name: &String| {
             if is_trace(name) {
@@ -281,21 +295,31 @@ impl RunArguments {
             let writers = self
                 .writers
                 .or(Some(workload.writers).filter(|&count| count > 0));
+            let key_bytes = own
+                .key
+                .filter(|_| keys.are_default)
+                .unwrap_or(keys.key_bytes);
+            let value_bytes = self.value_size.or(own.value).unwrap_or(keys.value_bytes);
+            let entry = (key_bytes.mean() + value_bytes.mean()).max(1.0);
             Ok(Load {
                 workload: workload.name.to_string(),
                 seed: self.seed,
-                keys: self.keys,
+                keys: count,
                 key_source: keys.source.clone(),
-                key_bytes: own
-                    .key
-                    .filter(|_| keys.are_default)
-                    .unwrap_or(keys.key_bytes),
-                value_bytes: self.value_size.or(own.value).unwrap_or(keys.value_bytes),
-                until,
-                threads: self.threads,
+                key_bytes,
+                value_bytes,
+                until: match self.bytes {
+                    Some(bytes) => Until::Operations(((bytes as f64 / entry) as u64).max(1)),
+                    None => until,
+                },
+                threads: self.threads.sum(),
+                kind_threads: self.threads.kinds(),
+                give_up: self.give_up,
                 batch: self.batch.1,
                 batch_least: Some(self.batch.0).filter(|&least| least != self.batch.1),
-                rate: self.rate,
+                rate: self
+                    .rate
+                    .or(self.throughput.map(|bytes| bytes as f64 / entry)),
                 latency_target: self
                     .keep_latency
                     .map(|(percentile, nanoseconds)| LatencyTarget {
@@ -315,6 +339,7 @@ impl RunArguments {
                 popularity: self.popularity,
                 verify_every: self.verify_every,
                 compressible: self.compressible,
+                value_sample: keys.sample.as_ref().and_then(|sample| sample.path.clone()),
                 trace: None,
             })
         };
@@ -360,6 +385,9 @@ impl RunArguments {
     /// How keys look, and the sizes that go with them.
     fn key_choice(&self) -> Result<Keys> {
         if let Some(name) = &self.dataset {
+            if let Some(own) = datasets::own::parse(name)? {
+                return own.keys(self.keys, &self.dir);
+            }
             return datasets::find(name)?.keys(self.keys, &self.dir);
         }
         let pattern = self.key_pattern.map(|name| name.pattern(self.key_size));
@@ -369,6 +397,7 @@ impl RunArguments {
             source: pattern.map_or(KeySource::Spread, KeySource::Pattern),
             key_bytes: self.key_size.unwrap_or(own),
             value_bytes: SizeChoice::Fixed(100),
+            sample: None,
             kept: None,
         })
     }

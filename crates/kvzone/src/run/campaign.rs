@@ -170,7 +170,11 @@ impl Campaign {
             for contender in &self.contenders {
                 let adapter = stores::find(&contender.store)?;
                 let job = self.job(contender, load, 0, directory);
-                adapter.settings(&driver::open_request(&job))?;
+                match adapter.settings(&driver::open_request(&job)) {
+                    // Its worker says so, and the others go on.
+                    Ok(_) | Err(Error::Unsupported { .. }) => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         let most_keys = self.loads.iter().map(|load| load.keys).max().unwrap_or(0);

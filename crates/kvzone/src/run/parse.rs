@@ -134,6 +134,46 @@ pub(crate) fn parse_mix(text: &str) -> Result<Mix, String> {
     Ok(Mix(mix?))
 }
 
+/// Threads: so many for everything, or for each kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Threads {
+    /// That each issue all kinds.
+    Alike(u32),
+    /// That each issue one.
+    Kinds(Vec<(OperationKind, u32)>),
+}
+
+impl Threads {
+    /// All of them.
+    pub(crate) fn sum(&self) -> u32 {
+        match self {
+            Threads::Alike(count) => *count,
+            Threads::Kinds(kinds) => kinds
+                .iter()
+                .fold(0, |sum: u32, &(_, count)| sum.saturating_add(count)),
+        }
+    }
+
+    /// Those of each kind.
+    pub(crate) fn kinds(&self) -> Option<Vec<(OperationKind, u32)>> {
+        match self {
+            Threads::Alike(_) => None,
+            Threads::Kinds(kinds) => Some(kinds.clone()),
+        }
+    }
+}
+
+/// `4`, or `read=3,update=1`.
+pub(crate) fn parse_threads(text: &str) -> Result<Threads, String> {
+    if text.contains('=') {
+        return parse_mix(text).map(|Mix(kinds)| Threads::Kinds(kinds));
+    }
+    let count = text.parse();
+    count
+        .map(Threads::Alike)
+        .map_err(|_| "expected a number, such as 4, or read=3,update=1".to_string())
+}
+
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     size::parse(text).map_err(|error| error.to_string())
 }
@@ -368,6 +408,16 @@ mod tests {
         assert_eq!(parse_latency("99.9:500us"), Ok((99.9, 500_000)));
         for text in ["5", "ms", "-1ms", "100:5ms", "0:5ms", "x:5ms", "nanms"] {
             assert!(parse_latency(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn threads_are_a_number_or_one_for_each_kind() {
+        assert_eq!(parse_threads("4"), Ok(Threads::Alike(4)));
+        let found = parse_threads("read=3,update=1").unwrap();
+        assert_eq!((found.sum(), found.kinds().unwrap().len()), (4, 2));
+        for text in ["", "x", "-1", "read=", "raed=1"] {
+            assert!(parse_threads(text).is_err(), "{text}");
         }
     }
 

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use kvzone_core::adapter::{Adapter, Availability, DurabilityName, Profile};
+use kvzone_core::adapter::{Adapter, Availability, Profile};
 use kvzone_core::calibration::Memory;
 use kvzone_core::driver::run_job;
 use kvzone_core::error::Error;
@@ -12,6 +12,7 @@ use kvzone_core::job::{Job, Load, SizeChoice, Until};
 use kvzone_core::workload;
 
 use super::all;
+use super::conformance::request_for;
 
 /// Sizes of keys and values, and threads: workloads take them in turn, so that
 /// opening stores again and again does not take minutes.
@@ -30,7 +31,7 @@ fn outcome(adapter: &dyn Adapter, load: &Load) -> Option<Option<String>> {
         store: adapter.name().to_string(),
         repeat: 0,
         folder: folder.path().to_path_buf(),
-        durability: DurabilityName::Written,
+        durability: request_for(adapter, folder.path()).durability,
         cache_bytes: 8 << 20,
         memory_limit_bytes: None,
         profile: Profile::Equal,

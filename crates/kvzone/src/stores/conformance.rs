@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use cambium::Durability;
 use kvzone_core::adapter::{
     Adapter, Availability, Change, DurabilityName, OpenRequest, OpenStore, Profile, Session,
 };
@@ -42,6 +43,27 @@ const VARIANTS: &[(&str, &str, &str)] = &[
     ("rocksdb-blob", "min_blob_bytes", "0"),
 ];
 
+/// As [`request`], with the weakest level that a store has where it has no
+/// `written`.
+pub(crate) fn request_for(store: &dyn Adapter, folder: &Path) -> OpenRequest {
+    let mut asked = request(folder);
+    let levels = store.capabilities_for(&asked).durabilities;
+    if !levels.contains(&Durability::Written) {
+        asked.durability = levels
+            .first()
+            .map_or(asked.durability, |&level| named(level));
+    }
+    asked
+}
+
+fn named(level: Durability) -> DurabilityName {
+    match level {
+        Durability::Buffered => DurabilityName::Buffered,
+        Durability::Written => DurabilityName::Written,
+        Durability::Synced => DurabilityName::Synced,
+    }
+}
+
 /// Calls a test with each store that is here, as it is and in its variants,
 /// and a request for a folder that is there and empty.
 fn each(test: &str, run: impl Fn(&dyn Adapter, &OpenRequest)) {
@@ -67,11 +89,11 @@ fn each(test: &str, run: impl Fn(&dyn Adapter, &OpenRequest)) {
 fn run_variants(test: &str, store: &dyn Adapter, run: &impl Fn(&dyn Adapter, &OpenRequest)) {
     let folder = tempfile::tempdir().unwrap();
     eprintln!("{test}: {}", store.name());
-    run(store, &request(folder.path()));
+    run(store, &request_for(store, folder.path()));
     for (_, setting, value) in VARIANTS.iter().filter(|it| it.0 == store.name()) {
         let folder = tempfile::tempdir().unwrap();
         eprintln!("{test}: {} with {setting}={value}", store.name());
-        let mut asked = request(folder.path());
+        let mut asked = request_for(store, folder.path());
         asked
             .overrides
             .insert(setting.to_string(), value.to_string());
@@ -217,11 +239,7 @@ fn everything_is_there_after_a_reopen() {
             return;
         }
         for &durability in store.capabilities_for(asked).durabilities {
-            let name = match durability {
-                cambium::Durability::Buffered => DurabilityName::Buffered,
-                cambium::Durability::Written => DurabilityName::Written,
-                cambium::Durability::Synced => DurabilityName::Synced,
-            };
+            let name = named(durability);
             let folder = asked.folder.join(name.to_string());
             std::fs::create_dir(&folder).unwrap();
             let request = OpenRequest {
@@ -379,7 +397,7 @@ fn settings_are_printed_whole_for_every_profile() {
 #[test]
 fn an_unknown_setting_is_refused_with_the_nearest_name() {
     for store in all() {
-        let mut request = request(Path::new("nowhere"));
+        let mut request = request_for(&*store, Path::new("nowhere"));
         let Some(known) = store.settings(&request).unwrap().into_keys().next() else {
             continue;
         };
@@ -401,7 +419,7 @@ fn a_durability_that_a_store_has_not_is_refused() {
         let mut request = request(Path::new("nowhere"));
         request.durability = DurabilityName::Buffered;
         let weakest = store.capabilities().durabilities.first();
-        if weakest != Some(&cambium::Durability::Buffered) {
+        if weakest != Some(&Durability::Buffered) {
             let refused = store.settings(&request);
             assert!(
                 matches!(refused, Err(Error::Unsupported { .. })),

@@ -6,7 +6,7 @@
 //!           leveldb.rs, rocksdb.rs   ─┐
 //!           berkeleydb, lmdb, sqlite  ├─▶ library.rs   found and loaded here,
 //!           kyotocabinet, tokyocabinet ─┘                or named as missing
-//!           fjall.rs                 compiled in where that was asked for
+//!           fjall.rs, redb.rs        compiled in where that was asked for
 //!           kvzone_core::calibration   what measuring itself costs
 //! ```
 //!
@@ -16,6 +16,8 @@
 //!
 //! Unsafe code stands in the files of foreign stores alone: a call into a C
 //! library is one block, with the part of the library's contract that it needs.
+
+pub(crate) use sqlite::rows as sqlite_rows;
 
 use kvzone_core::adapter::{Adapter, Availability};
 use kvzone_core::calibration;
@@ -41,6 +43,7 @@ mod library;
 mod lmdb;
 #[allow(unsafe_code)]
 mod log_structured;
+mod redb;
 #[allow(unsafe_code)]
 mod rocksdb;
 mod settings;
@@ -68,6 +71,7 @@ pub(crate) fn all() -> Vec<Box<dyn Adapter>> {
     stores.push(Box::new(lmdb::Lmdb));
     stores.push(Box::new(sqlite::Sqlite));
     stores.push(Box::new(fjall::Fjall));
+    stores.push(Box::new(redb::Redb));
     stores.extend(calibration::all());
     stores
 }

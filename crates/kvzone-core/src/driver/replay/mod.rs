@@ -241,6 +241,9 @@ impl<'a> Replay<'a> {
         extra.insert("trace".to_string(), json!(self.trace.path));
         let speed = self.trace.speed.map_or(json!("full"), Value::from);
         extra.insert("trace_speed".to_string(), speed);
+        if let Some(queueing) = merged.queueing {
+            extra.insert("queueing_latency_ns".to_string(), json!(queueing));
+        }
         for (kind, calls) in &merged.calls {
             extra.insert(format!("calls_{}", kind.name()), json!(calls));
         }
@@ -283,6 +286,8 @@ fn check(load: &Load, trace: &Replayed) -> Result<()> {
         )
     } else if load.batch > 1 || load.rate.is_some() || load.latency_target.is_some() {
         "its batches and its rate are its own; --speed makes it faster".to_string()
+    } else if load.kind_threads.is_some() || load.give_up.is_some() {
+        "its threads are alike, and all of it is issued".to_string()
     } else if load.writers.is_some() || load.mix.is_some() || load.lifetime.is_some() {
         "its operations are its own".to_string()
     } else {

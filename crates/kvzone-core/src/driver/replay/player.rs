@@ -175,7 +175,9 @@ impl<'a> Player<'a> {
         let from = due.unwrap_or(start);
         let operations = changes.max(1) as u64;
         issued.recorder.record(kind, end - from, end, operations);
-        issued.recorder.record_native(end - start);
+        issued
+            .recorder
+            .record_parts(start.saturating_sub(from), end - start);
         issued.overdue = issued.overdue.max(start.saturating_sub(from));
         issued.ended = end;
         let operations = issued.recorder.operations();

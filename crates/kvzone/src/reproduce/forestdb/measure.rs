@@ -279,6 +279,7 @@ fn sized(point: &Point, asked: Asked<'_>) -> Result<(Keys, u64, u64)> {
                 source: KeySource::Pattern(KeyPattern::TwoLevel),
                 key_bytes: SizeChoice::Fixed(bytes),
                 value_bytes: SizeChoice::Fixed(point.value_bytes),
+                sample: None,
                 kept: None,
             };
             let count = (data / (bytes + point.value_bytes) as f64) as u64;

@@ -25,6 +25,9 @@ pub(super) const DONE: c_int = 101;
 /// Flags of `sqlite3_open_v2`: no mutex, since one session has a connection.
 pub(super) const OPEN_FLAGS: c_int = 0x2 | 0x4 | 0x8000;
 
+/// Likewise for reading a file that is there.
+pub(super) const READ_FLAGS: c_int = 0x1 | 0x8000;
+
 /// Flag of `sqlite3_prepare_v3`: the statement is kept.
 pub(super) const PERSISTENT: u32 = 1;
 

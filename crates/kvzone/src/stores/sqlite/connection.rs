@@ -14,7 +14,9 @@ use std::ptr;
 
 use kvzone_core::error::{Error, Result};
 
-use super::calls::{CHECKPOINT_TRUNCATE, DONE, Functions, OK, OPEN_FLAGS, PERSISTENT, ROW};
+use super::calls::{
+    CHECKPOINT_TRUNCATE, DONE, Functions, OK, OPEN_FLAGS, PERSISTENT, READ_FLAGS, ROW,
+};
 use super::{NAME, Plan};
 use crate::stores::library::{Handle, bytes, text};
 
@@ -27,21 +29,36 @@ pub(super) struct Connection {
 impl Connection {
     /// Opens the file, making it where there is none, with all settings made.
     pub(super) fn open(functions: &'static Functions, plan: &Plan, file: &Path) -> Result<Self> {
+        let connection = Connection::open_as(functions, file, OPEN_FLAGS)?;
+        // SAFETY: an open connection.
+        unsafe { (functions.busy_timeout)(connection.handle.get(), plan.busy_timeout_ms) };
+        connection.execute(&plan.pragmas())?;
+        Ok(connection)
+    }
+
+    /// Opens a file that is there, to read it and nothing else.
+    pub(super) fn open_to_read(functions: &'static Functions, file: &Path) -> Result<Self> {
+        Connection::open_as(functions, file, READ_FLAGS)
+    }
+
+    /// Opens a file with flags of `sqlite3_open_v2`, and no settings.
+    pub(super) fn open_as(
+        functions: &'static Functions,
+        file: &Path,
+        flags: c_int,
+    ) -> Result<Self> {
         let path = CString::new(file.as_os_str().as_bytes())
             .map_err(|error| Error::store(NAME, "open", error))?;
         let mut handle = ptr::null_mut();
         let (open, usual) = (functions.open_v2, ptr::null());
         // SAFETY: a C string, a place for the object, the usual file system.
-        let opened = unsafe { open(path.as_ptr(), &mut handle, OPEN_FLAGS, usual) };
+        let opened = unsafe { open(path.as_ptr(), &mut handle, flags, usual) };
         // An object is answered with an error too, which it explains.
         let connection = Connection {
             functions,
             handle: Handle::new(handle, NAME, "open")?,
         };
         connection.answer("open", opened)?;
-        // SAFETY: an open connection.
-        unsafe { (functions.busy_timeout)(handle, plan.busy_timeout_ms) };
-        connection.execute(&plan.pragmas())?;
         Ok(connection)
     }
 

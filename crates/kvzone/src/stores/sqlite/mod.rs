@@ -47,8 +47,11 @@ use kvzone_core::error::{Error, Result};
 use super::library::availability;
 use super::settings::Settings;
 
+pub(crate) use rows::rows;
+
 mod calls;
 mod connection;
+mod rows;
 mod session;
 
 const NAME: &str = "sqlite";
