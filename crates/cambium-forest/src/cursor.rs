@@ -59,6 +59,11 @@ impl BufferSource {
         self.length = FIRST_RUN;
     }
 
+    /// True if it has no further entries.
+    fn is_over(&self) -> bool {
+        self.run.is_empty() && self.next.is_none()
+    }
+
     fn peek(&mut self, pin: &Pin, namespace: u16, direction: Direction) -> Option<&[u8]> {
         if self.run.is_empty() {
             let from = self.next.take()?;
@@ -338,8 +343,38 @@ impl EntryCursor {
         }
     }
 
+    /// Makes what the trie has read ahead ready, which nothing is merged with.
+    fn fill_from_trie(&mut self) -> Result<()> {
+        if self.trie.peek(&self.pin, self.direction)?.is_none() {
+            self.ended = true;
+            return Ok(());
+        }
+        let ahead = std::mem::take(&mut self.trie.ahead);
+        let ends = [ahead.front(), ahead.back()];
+        let is_inside = |end: &Document| matches!(self.judge(Some(&end.key)), Judgement::Take);
+        // They are in the order of their keys.
+        if ends.into_iter().flatten().all(is_inside) {
+            self.ready = ahead;
+            return Ok(());
+        }
+        for document in ahead {
+            match self.judge(Some(&document.key)) {
+                Judgement::Take => self.ready.push_back(document),
+                Judgement::Skip => {}
+                Judgement::End => {
+                    self.ended = true;
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the next entries ready, their documents read together.
     fn fill(&mut self) -> Result<()> {
+        if self.buffers.iter().all(BufferSource::is_over) {
+            return self.fill_from_trie();
+        }
         let mut candidates = Vec::with_capacity(self.window);
         let mut bytes = 0;
         while candidates.len() < self.window && bytes < READ_AHEAD_BYTES {
@@ -388,7 +423,7 @@ impl EntryCursor {
         if !self.started {
             self.begin()?;
         }
-        if self.ready.is_empty() && !self.ended {
+        while self.ready.is_empty() && !self.ended {
             self.fill()?;
         }
         Ok(self.ready.pop_front())

@@ -266,8 +266,12 @@ impl Database {
     /// How much to read for a document: what its address says, and no more than
     /// there is.
     pub fn most_to_read(&self, address: DocumentAddress) -> u64 {
-        let left = self.log.end().saturating_sub(address.offset());
-        address.most_bytes().min(left)
+        let (offset, most) = (address.offset(), address.most_bytes());
+        // What is written is told without the lock of the end.
+        if offset.saturating_add(most) <= self.log.written_end() {
+            return most;
+        }
+        most.min(self.log.end().saturating_sub(offset))
     }
 
     /// The document in bytes that a batched read brought.
