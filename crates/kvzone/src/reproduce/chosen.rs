@@ -58,16 +58,30 @@ pub(super) fn points<P: Labelled>(
     if asked.is_empty() {
         return Ok(own.iter().filter(|it| all || !it.is_extra()).collect());
     }
-    let find = |name: &String| {
-        own.iter().find(|it| it.label() == name).ok_or_else(|| {
+    let mut found = Vec::new();
+    let mut rest = asked;
+    while let Some(name) = rest.first() {
+        let Some((point, pieces)) = longest(own, rest) else {
             let near = nearest(name, own.iter().map(|it| it.label()));
-            Error::Usage(format!(
+            return Err(Error::Usage(format!(
                 "{figure} has no point {name:?}; near it: {}",
                 near.join(", ")
-            ))
-        })
-    };
-    asked.iter().map(find).collect()
+            )));
+        };
+        found.push(point);
+        rest = &rest[pieces..];
+    }
+    Ok(found)
+}
+
+/// The point with the longest label that the pieces begin with, and how many they
+/// are: what was asked for is cut at commas, and labels may hold some.
+fn longest<'a, P: Labelled>(own: &'a [P], pieces: &[String]) -> Option<(&'a P, usize)> {
+    (1..=pieces.len()).rev().find_map(|count| {
+        let label = pieces[..count].join(",");
+        let point = own.iter().find(|it| it.label() == label.trim())?;
+        Some((point, count))
+    })
 }
 
 #[cfg(test)]
@@ -117,6 +131,7 @@ mod tests {
     #[test]
     fn points_asked_for_come_in_their_order_extra_or_not() {
         static OWN: [At; 3] = [At("1 KB", false), At("2 KB", true), At("4 KB", false)];
+        static COMMAS: [At; 2] = [At("A, 1 KB", false), At("1 KB", false)];
         let chosen = |asked: &[&str], all| {
             let found = points("fig", &OWN, (&words(asked), all));
             found.map(|found| found.iter().map(|it| it.label()).collect::<Vec<_>>())
@@ -125,6 +140,11 @@ mod tests {
         assert_eq!(chosen(&[], true).ok(), Some(vec!["1 KB", "2 KB", "4 KB"]));
         let asked = chosen(&["4 KB", "2 KB"], false);
         assert_eq!(asked.ok(), Some(vec!["4 KB", "2 KB"]));
+        // As the command line cuts them.
+        let cut = words(&["1 KB", "A", " 1 KB", " 1 KB"]);
+        let found = points("fig", &COMMAS, (&cut, false)).ok();
+        let labels = found.map(|found| found.iter().map(|it| it.label()).collect::<Vec<_>>());
+        assert_eq!(labels, Some(vec!["1 KB", "A, 1 KB", "1 KB"]));
         let refused = chosen(&["3 KB"], false)
             .err()
             .map(|error| error.to_string());

@@ -16,6 +16,7 @@ use cambium_io::{
 use kvzone_core::error::Result;
 use kvzone_core::random::Random;
 use kvzone_core::report::text::{bytes, three_digits};
+use kvzone_core::statistics::median;
 use serde_json::{Value, json};
 
 use super::super::ReproduceArguments;
@@ -247,7 +248,7 @@ pub(super) fn writes(arguments: &ReproduceArguments, asked: Asked) -> Result<(Sh
     let mut times = Vec::new();
     for size in WRITE_SIZES {
         let path = folder.path().join("file");
-        let seconds = write_seconds(&environment, &path, size, length)?;
+        let seconds = write_seconds(&environment, &path, (size, length), true)?;
         let rate = length as f64 / seconds / 1e6;
         grid.rows.push(vec![
             bytes(size as f64),
@@ -276,7 +277,26 @@ pub(super) fn writes(arguments: &ReproduceArguments, asked: Asked) -> Result<(Sh
     Ok((shown, json!({"schema": "kvzone-device/1", "rows": all})))
 }
 
-fn write_seconds(environment: &Environment, path: &Path, size: usize, length: u64) -> Result<f64> {
+/// Bytes a second that one thread writes to one file in writes of 1 MiB, handed to
+/// the operating system and not synced: the median of three.
+pub(super) fn file_rate(arguments: &ReproduceArguments, length: u64) -> Result<Option<f64>> {
+    let folder = RunFolder::create(&arguments.dir, "writes")?;
+    let environment = Environment::real();
+    let path = folder.path().join("file");
+    let rate = || -> Result<f64> {
+        let seconds = write_seconds(&environment, &path, (CHUNK, length), false)?;
+        Ok(length as f64 / seconds)
+    };
+    Ok(median(&[rate()?, rate()?, rate()?]))
+}
+
+/// Writes `length` bytes from start to end in writes of `size`.
+fn write_seconds(
+    environment: &Environment,
+    path: &Path,
+    (size, length): (usize, u64),
+    synced: bool,
+) -> Result<f64> {
     let file_system = &environment.file_system;
     let file = file_system.open(path, OpenOptions::CREATE_NEW)?;
     let mut random = Random::new(size as u64);
@@ -286,10 +306,13 @@ fn write_seconds(environment: &Environment, path: &Path, size: usize, length: u6
     let began = Instant::now();
     let mut position = 0;
     while position < length {
-        file.write_at(&buffer, position)?;
+        let part = &buffer[..buffer.len().min((length - position) as usize)];
+        file.write_at(part, position)?;
         position += size as u64;
     }
-    file.sync_data()?;
+    if synced {
+        file.sync_data()?;
+    }
     let seconds = began.elapsed().as_secs_f64();
     file_system.remove(path)?;
     Ok(seconds)

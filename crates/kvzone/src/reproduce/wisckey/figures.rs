@@ -106,6 +106,8 @@ pub(super) enum Column {
     Rate,
     /// User bytes a second, in units of 10^6.
     MegaBytes,
+    /// User bytes a second, in percent of what one thread writes to one file.
+    OfFile,
     /// Of the first store's rate and this one's.
     Ratio,
     /// Bytes sent to the device by user bytes, of the load.
@@ -130,6 +132,7 @@ impl Column {
         match self {
             Column::Rate => "ops/s",
             Column::MegaBytes => "MB/s",
+            Column::OfFile => "of a file %",
             Column::Ratio => "ratio",
             Column::WriteAmplification => "write amp",
             Column::ReadAmplification => "read amp",
@@ -211,6 +214,7 @@ const OVERWRITTEN: &[Point] = &sizes("overwrite");
 const LOADS: &[Column] = &[
     Column::Rate,
     Column::MegaBytes,
+    Column::OfFile,
     Column::Ratio,
     Column::WriteAmplification,
     Column::Processor,

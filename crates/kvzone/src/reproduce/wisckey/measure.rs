@@ -11,6 +11,7 @@ use kvzone_core::statistics::median;
 use kvzone_core::statistics::verdict::{Comparison, compare};
 
 use super::super::{ReproduceArguments, chosen};
+use super::device;
 use super::figures::{Column, Contestant, Figure, Point};
 use crate::run::Stage;
 use crate::run::campaign::{Campaign, Contender};
@@ -50,6 +51,8 @@ pub(super) struct PointUsed {
     pub(super) keys: u64,
     pub(super) value_bytes: u64,
     pub(super) memory_limit_bytes: Option<u64>,
+    /// Bytes a second that one thread writes to one file, where that is shown.
+    pub(super) file_rate: Option<f64>,
 }
 
 /// A whole figure.
@@ -91,7 +94,7 @@ impl Cell {
                     let share = 1.0 - latency.p50 as f64 / latency.mean;
                     (latency.mean > 0.0).then_some(share.max(0.0) * 100.0)
                 }
-                Column::Ratio | Column::MegaBytes | Column::Processor => None,
+                Column::OfFile | Column::Ratio | Column::MegaBytes | Column::Processor => None,
             }
         };
         // What is written is written by the load, unless the workload writes.
@@ -117,6 +120,12 @@ impl Measured {
     /// A figure of a store at a point.
     pub(super) fn figure(&self, point: &str, label: &str, column: Column) -> Option<f64> {
         self.cell(point, label)?.figure(column)
+    }
+
+    /// Percent of what one thread writes to one file, in user bytes.
+    pub(super) fn of_file(&self, cell: &Cell) -> Option<f64> {
+        let used = self.points.iter().find(|it| it.label == cell.point.label)?;
+        Some(cell.figure(Column::MegaBytes)? * 1e6 / used.file_rate? * 100.0)
     }
 
     /// Labels of the points that were measured.
@@ -149,7 +158,7 @@ impl Measured {
         point: &'static Point,
         campaign: &Campaign,
         labels: &[&'static str],
-        mut report: Report,
+        (mut report, file_rate): (Report, Option<f64>),
     ) {
         let load = &campaign.loads[0];
         self.points.push(PointUsed {
@@ -157,6 +166,7 @@ impl Measured {
             keys: load.keys,
             value_bytes: point.value_bytes,
             memory_limit_bytes: campaign.memory_limit_bytes,
+            file_rate,
         });
         for label in labels {
             self.cells.push(cell_of(point, label, &report));
@@ -225,7 +235,16 @@ pub(super) fn measure(
     for point in points {
         let campaign = campaign(point, &contestants, arguments, asked);
         let outcome = campaign.run(&mut stage)?.whole()?;
-        measured.take(point, &campaign, &labels, outcome.report);
+        let file_rate = match figure.columns.contains(&Column::OfFile) {
+            true => {
+                let load = &campaign.loads[0];
+                let entry = KEY_BYTES + point.value_bytes;
+                device::file_rate(arguments, load.keys * entry)?
+            }
+            false => None,
+        };
+        let found = (outcome.report, file_rate);
+        measured.take(point, &campaign, &labels, found);
         for warning in outcome.warnings {
             measured
                 .warnings

@@ -49,6 +49,7 @@ fn text_of(measured: &Measured, cell: &Cell, column: Column) -> String {
             None => number(grouped),
         },
         Column::Ratio => ratio_text(measured.ratio(cell)),
+        Column::OfFile => or_dash(measured.of_file(cell), three_digits),
         Column::Median
         | Column::MegaBytes
         | Column::WriteAmplification
@@ -88,6 +89,13 @@ fn conditions(figure: &Figure, measured: &Measured) -> String {
             grouped(point.keys as f64),
             grouped(point.value_bytes as f64),
         );
+        if let Some(rate) = point.file_rate {
+            text += &format!(
+                "{}: one thread writes as many bytes to one file, in writes of 1 MiB, at {} MB/s.\n",
+                point.label,
+                three_digits(rate / 1e6)
+            );
+        }
     }
     for warning in &measured.warnings {
         text += &format!("Warning: {warning}\n");
