@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 /// Records what a program asks of a store, whichever that is: each call is made
 /// through the tape, which hands back what the store answered.
 ///
-/// Costs about 150 ns a call, under one lock. An error of the trace's own disk never
+/// Calls of several threads take turns while theirs is noted. An error of the trace's own disk never
 /// reaches the program: recording ends there, and [`Tape::finish`] says why.
 ///
 /// ```
