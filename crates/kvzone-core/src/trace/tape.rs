@@ -18,8 +18,9 @@ use crate::error::{Error, Result};
 /// Records what a program asks of a store, whichever that is: each call is made
 /// through the tape, which hands back what the store answered.
 ///
-/// Calls of several threads take turns while theirs is noted. An error of the trace's own disk never
-/// reaches the program: recording ends there, and [`Tape::finish`] says why.
+/// Calls of several threads take turns while theirs is noted. An error of the trace's
+/// own disk never reaches the program: recording ends there, and [`Tape::finish`] says
+/// why.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
