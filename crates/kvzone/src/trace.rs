@@ -34,7 +34,7 @@ enum What {
         text: PathBuf,
         /// The trace; one that is there is replaced
         trace: PathBuf,
-        /// How its lines look: csv OPERATION,KEY[,BYTES[,NANOSECONDS[,THREAD]]];
+        /// How its lines look: csv `OPERATION,KEY[,BYTES[,NANOSECONDS[,THREAD]]]`;
         /// rocksdb, as trace_analyzer writes them; twitter, as published
         #[arg(long, value_enum, default_value_t = Format::Csv)]
         format: Format,

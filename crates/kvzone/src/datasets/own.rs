@@ -3,7 +3,7 @@
 //! | written as | keys | values |
 //! |---|---|---|
 //! | `dir:PATH` | paths of the regular files below, from there on | what is in them |
-//! | `jsonl:FILE?key=FIELD` | a field of each line's object, text or number [`id`] | the line |
+//! | `jsonl:FILE?key=FIELD` | a field of each line's object, text or number (`id`) | the line |
 //! | `sqlite:FILE?table=NAME&column=NAME&key=NAME` | a column [the row's id] | another column |
 //!
 //! Keys are the real ones. Values are pieces of the real bytes, as large as the
