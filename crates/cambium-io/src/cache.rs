@@ -147,19 +147,22 @@ impl BlockCache {
     fn spare(&self, length: usize) -> Option<Block> {
         let mut spares = self.spares();
         let place = spares.iter().rposition(|spare| spare.len() == length)?;
-        Some(spares.swap_remove(place))
+        Some(spares.remove(place))
     }
 
-    /// Keeps the memory of a block for another, if nobody looks at it any more.
+    /// Keeps the memory of a block for another, if nobody looks at it any more. Large
+    /// ones are none: what waits here is beyond the cache's bound, by a sixteenth of it
+    /// at most.
     fn set_aside(&self, mut block: Block) {
         let most = (self.capacity / BYTES_A_SPARE).min(MOST_SPARES as u64) as usize;
-        if most == 0 || Arc::get_mut(&mut block).is_none() {
+        let is_large = block.len() as u64 > COMMON_BLOCK_BYTES;
+        if most == 0 || is_large || Arc::get_mut(&mut block).is_none() {
             return;
         }
         let mut spares = self.spares();
         if spares.len() >= most {
             // The one that has waited longest: its length is asked for rarely.
-            spares.swap_remove(0);
+            spares.remove(0);
         }
         spares.push(block);
     }
@@ -554,6 +557,11 @@ mod tests {
             file.put(place, &file.block_of(&[5; 4096]));
         }
         assert!(cache.spares().len() <= 2, "{}", cache.spares().len());
+        let waiting = cache.spares().len();
+        file.put(0, &vec![6; 30_000].into());
+        file.remove(0);
+        assert!(cache.spares().iter().all(|spare| spare.len() <= 4096));
+        assert!(waiting > 0 && cache.spares().len() >= waiting);
     }
 
     #[test]
