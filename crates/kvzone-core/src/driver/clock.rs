@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 /// A sleep shorter by this ends early enough.
 const LATENESS: u64 = 100_000;
 
+/// Nanoseconds of a wait after which it looks whether it should stop.
+const PATIENCE: u64 = 50_000_000;
+
 /// Nanoseconds since it was started.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
@@ -57,6 +60,23 @@ impl Clock {
             now = self.now();
         }
         now
+    }
+
+    /// Waits until a moment; false if it is not before `deadline`, or the wait was
+    /// stopped.
+    pub fn wait_for(&self, due: u64, deadline: u64, is_stopped: impl Fn() -> bool) -> bool {
+        if due >= deadline {
+            return false;
+        }
+        loop {
+            let now = self.wait_until(due, PATIENCE);
+            if is_stopped() {
+                return false;
+            }
+            if now >= due {
+                return true;
+            }
+        }
     }
 }
 

@@ -36,8 +36,6 @@ const BLOCK: usize = 256;
 const BLOCK_BYTES: u64 = 4 << 20;
 /// Longer values are looked at outside of all latencies.
 const SHORT_VALUE: usize = 256;
-/// An open loop looks at least so often whether it should stop.
-const PATIENCE: u64 = 50_000_000;
 
 /// When operations are due.
 #[derive(Clone, Copy, Debug)]
@@ -441,18 +439,8 @@ impl<'a> Issuer<'a> {
 
     /// Waits for a moment; false if the phase ends before it.
     fn wait_for(&self, due: u64) -> bool {
-        if due >= self.issue.deadline {
-            return false;
-        }
-        loop {
-            let now = self.clock.wait_until(due, PATIENCE);
-            if self.is_stopped() {
-                return false;
-            }
-            if now >= due {
-                return true;
-            }
-        }
+        let deadline = self.issue.deadline;
+        self.clock.wait_for(due, deadline, || self.is_stopped())
     }
 
     /// Calls the store; answers how many operations this was.

@@ -328,15 +328,7 @@ impl Work<'_> {
         {
             extra.insert("entries_scanned".to_string(), json!(scanned));
         }
-        if let Some(queueing) = merged.queueing {
-            extra.insert("queueing_latency_ns".to_string(), json!(queueing));
-        }
-        for (kind, calls) in &merged.calls {
-            extra.insert(format!("calls_{}", kind.name()), json!(calls));
-        }
-        for (kind, latency) in &merged.by_kind {
-            extra.insert(format!("latency_ns_{}", kind.name()), json!(latency));
-        }
+        merged.tell(&mut extra);
         Ok(PhaseResult {
             phase: self.phase,
             operations: merged.operations,

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
+use serde_json::json;
+
 use crate::error::{Error, Result};
 use crate::record::{LatencySummary, TimelinePoint};
 use crate::workload::OperationKind;
@@ -156,6 +158,21 @@ pub struct Merged {
     pub operations: u64,
     /// Second by second, without a gap.
     pub timeline: Vec<TimelinePoint>,
+}
+
+impl Merged {
+    /// Says what goes beside the figures that every phase has.
+    pub fn tell(&self, extra: &mut BTreeMap<String, serde_json::Value>) {
+        if let Some(queueing) = self.queueing {
+            extra.insert("queueing_latency_ns".to_string(), json!(queueing));
+        }
+        for (kind, calls) in &self.calls {
+            extra.insert(format!("calls_{}", kind.name()), json!(calls));
+        }
+        for (kind, latency) in &self.by_kind {
+            extra.insert(format!("latency_ns_{}", kind.name()), json!(latency));
+        }
+    }
 }
 
 /// Puts the recorders of all threads together.

@@ -241,15 +241,7 @@ impl<'a> Replay<'a> {
         extra.insert("trace".to_string(), json!(self.trace.path));
         let speed = self.trace.speed.map_or(json!("full"), Value::from);
         extra.insert("trace_speed".to_string(), speed);
-        if let Some(queueing) = merged.queueing {
-            extra.insert("queueing_latency_ns".to_string(), json!(queueing));
-        }
-        for (kind, calls) in &merged.calls {
-            extra.insert(format!("calls_{}", kind.name()), json!(calls));
-        }
-        for (kind, latency) in &merged.by_kind {
-            extra.insert(format!("latency_ns_{}", kind.name()), json!(latency));
-        }
+        merged.tell(&mut extra);
         PhaseResult {
             operations: merged.operations,
             seconds,

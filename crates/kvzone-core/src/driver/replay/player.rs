@@ -14,9 +14,6 @@ use crate::error::{Error, Result};
 use crate::values::{Lender, Values, hexadecimal};
 use crate::workload::OperationKind;
 
-/// An open loop looks at least so often whether it should stop.
-const PATIENCE: u64 = 50_000_000;
-
 /// What a thread is told.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Play<'a> {
@@ -150,18 +147,8 @@ impl<'a> Player<'a> {
 
     /// Waits for a moment; false if the phase ends before it.
     fn wait_for(&self, due: u64) -> bool {
-        if due >= self.play.deadline {
-            return false;
-        }
-        loop {
-            let now = self.clock.wait_until(due, PATIENCE);
-            if self.is_stopped() {
-                return false;
-            }
-            if now >= due {
-                return true;
-            }
-        }
+        let deadline = self.play.deadline;
+        self.clock.wait_for(due, deadline, || self.is_stopped())
     }
 
     fn record(&mut self, step: &Step, (due, start, end): (Option<u64>, u64, u64), changes: usize) {
