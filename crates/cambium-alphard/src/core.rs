@@ -36,7 +36,7 @@ use crate::format::Superblock;
 use crate::members::Members;
 use crate::mirror::Mirroring;
 use crate::options::Tuning;
-use crate::outgoing::{Outgoing, SyncQueue};
+use crate::outgoing::{Outgoing, PendingEntry, SyncQueue};
 use crate::read::ReadQueues;
 use crate::seeded_bug::SeededBug;
 use crate::stale::StaleHeaders;
@@ -61,7 +61,7 @@ pub(crate) struct Core {
     pub syncing: Mutex<SyncQueue>,
     pub state: RwLock<State>,
     /// Entries that are not on the device yet, by their first block.
-    pub pending: RwLock<BTreeMap<u32, Arc<AlignedBuffer>>>,
+    pub pending: RwLock<BTreeMap<u32, PendingEntry>>,
     pub unpinned: Mutex<Vec<(u64, Extent)>>,
     /// Bringing a stale member up to date: only who holds `maintenance` takes it.
     pub mirroring: Mutex<Mirroring>,

@@ -1,25 +1,29 @@
 //! Entries on their way to the device: several writes under way at once, to every
 //! member, while the next entries are encoded.
 //!
-//! What waits together is laid into one write as far as it lies together; a large
-//! entry is a write of its own, started as soon as it is encoded and never copied.
+//! What waits together is laid into one write as far as it lies together. Entries of a
+//! batch are encoded side by side in one buffer to begin with; a large one, and a large
+//! entry, is a write of its own, started as soon as it is encoded and never copied.
 //! Nothing counts before [`Core::flush`] has waited for all of it, and nothing is under
 //! way when the writer lock is let go.
 
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use cambium_base::Result;
-use cambium_io::{AlignedBuffer, WriteQueue, WriteRequest};
+use cambium_io::{AlignedBuffer, File, WriteQueue, WriteRequest};
 
 use crate::core::{Core, Writer, lock, read, write};
+use crate::seeded_bug::SeededBug;
 use crate::volume::{MemberState, buffer};
 
-/// Entries of so many bytes are written alone: copying them would cost more than
+/// Pieces of so many bytes are written alone: copying them would cost more than
 /// another write.
-const LARGE_BYTES: usize = 64 << 10;
-/// So many bytes that wait are started before the rest of a group is encoded.
-const START_BYTES: usize = 256 << 10;
+pub(crate) const LARGE_BYTES: usize = 64 << 10;
+/// So many bytes that wait are started before the rest of a group is encoded. No
+/// buffer of several entries is longer.
+pub(crate) const START_BYTES: usize = 256 << 10;
 
 /// Most bytes of buffers that are kept to be used again.
 const SPARE_BYTES: usize = 16 << 20;
@@ -30,35 +34,68 @@ pub(crate) struct SyncQueue {
     queue: Option<Box<dyn WriteQueue>>,
 }
 
-/// An entry, encoded, and its first block.
-pub(crate) type Encoded = (u32, Arc<AlignedBuffer>);
+impl SyncQueue {
+    fn open(&mut self, core: &Core) -> Result<&mut Box<dyn WriteQueue>> {
+        Ok(match &mut self.queue {
+            Some(queue) => queue,
+            none => none.insert(core.write_queue()?),
+        })
+    }
+}
+
+/// Entries that lie together, encoded in one buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    /// The first block of the first of them.
+    pub block: u32,
+    /// How many there are.
+    pub entries: u64,
+    pub bytes: Arc<AlignedBuffer>,
+}
+
+/// An entry in such a buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct PendingEntry {
+    pub piece: Piece,
+    pub range: Range<usize>,
+}
+
+impl Deref for PendingEntry {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.piece.bytes[self.range.clone()]
+    }
+}
 
 /// What is not on the device yet.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing {
     /// Made when it is first needed.
     queue: Option<Box<dyn WriteQueue>>,
-    /// Entries that no write was started for.
-    waiting: Vec<Encoded>,
+    /// What no write was started for.
+    waiting: Vec<Piece>,
     waiting_bytes: usize,
     /// The member of each write under way, in the order of the queue.
     under_way: Vec<usize>,
-    /// Buffers of large entries, to be used again: fresh memory costs a fault a page.
+    /// Large buffers, to be used again: fresh memory costs a fault a page.
     spare: Vec<AlignedBuffer>,
 }
 
 impl Outgoing {
-    /// Forgets entries that no write was started for.
+    /// Forgets what no write was started for.
     fn clear(&mut self) {
         self.waiting.clear();
         self.waiting_bytes = 0;
     }
 
-    /// Memory for an entry, with anything in it.
-    pub fn buffer(&mut self, bytes: usize) -> AlignedBuffer {
+    /// Memory for entries, with anything in it. Little of it is aligned no further than
+    /// devices ask: rounded up to pages it would take many times what it holds.
+    pub fn buffer(&mut self, bytes: usize, alignment: usize) -> AlignedBuffer {
         let fits = self.spare.iter().position(|spare| spare.len() == bytes);
         match fits {
             Some(at) => self.spare.swap_remove(at),
+            None if bytes < LARGE_BYTES => AlignedBuffer::new(bytes, alignment),
             None => buffer(bytes),
         }
     }
@@ -78,10 +115,10 @@ impl Outgoing {
         }
     }
 
-    /// Adds entries.
-    pub fn push(&mut self, entries: &[Encoded]) {
-        self.waiting.extend_from_slice(entries);
-        self.waiting_bytes += entries.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
+    /// Adds entries to be written.
+    pub fn push(&mut self, piece: Piece) {
+        self.waiting_bytes += piece.bytes.len();
+        self.waiting.push(piece);
     }
 }
 
@@ -99,31 +136,26 @@ impl Core {
         if writer.outgoing.waiting.is_empty() {
             return Ok(());
         }
-        let mut files = Vec::with_capacity(self.volume.member_count());
-        for member in 0..self.volume.member_count() {
-            if self.volume.state(member) != MemberState::Lost {
-                files.push((member, self.volume.file_of(member)?.clone()));
-            }
-        }
+        let files = self.files_to_write()?;
         let queue = match &mut writer.outgoing.queue {
             Some(queue) => queue,
             none => none.insert(self.write_queue()?),
         };
         // Nothing fails from here on: what is taken out is on its way.
-        let mut entries = std::mem::take(&mut writer.outgoing.waiting);
+        let mut pieces = std::mem::take(&mut writer.outgoing.waiting);
         writer.outgoing.waiting_bytes = 0;
-        entries.sort_unstable_by_key(|(block, _)| *block);
+        pieces.sort_unstable_by_key(|piece| piece.block);
         writer.unsynced = true;
         writer.starts += 1;
         writer.stated = writer.stating;
-        let mut rest = entries.as_slice();
+        let mut rest = pieces.as_slice();
         while !rest.is_empty() {
             let (run, others) = rest.split_at(self.adjacent(rest));
             let bytes = self.lay_together(run);
             for (member, file) in &files {
                 queue.submit(WriteRequest {
                     file: file.clone(),
-                    offset: self.volume.offset(run[0].0),
+                    offset: self.volume.offset(run[0].block),
                     bytes: bytes.clone(),
                 });
                 writer.outgoing.under_way.push(*member);
@@ -133,44 +165,99 @@ impl Core {
         Ok(())
     }
 
+    /// The members that are written.
+    fn files_to_write(&self) -> Result<Vec<(usize, Arc<dyn File>)>> {
+        let there = |&member: &usize| self.volume.state(member) != MemberState::Lost;
+        let members = (0..self.volume.member_count()).filter(there);
+        members
+            .map(|member| Ok((member, self.volume.file_of(member)?.clone())))
+            .collect()
+    }
+
+    /// Writes and syncs all that waits at once, if that is one write to each of several
+    /// members: the two are then one operation, for which no member waits for another.
+    /// False if it is more, or another write is not synced yet.
+    pub fn write_synced(&self, writer: &mut Writer) -> Result<bool> {
+        let outgoing = &mut writer.outgoing;
+        let idle = outgoing.under_way.is_empty() && !writer.unsynced;
+        // A file with holes can be full: that is told apart only where it is written first.
+        let allowed = self.volume.is_mirrored() && self.tuning.discard_bytes == 0;
+        let pieces = &mut outgoing.waiting;
+        if !idle || !allowed || pieces.is_empty() || self.has_bug(SeededBug::NoSync) {
+            return Ok(false);
+        }
+        pieces.sort_unstable_by_key(|piece| piece.block);
+        let files = self.files_to_write()?;
+        if files.len() < 2 || self.adjacent(pieces) < pieces.len() {
+            return Ok(false);
+        }
+        let mut syncing = lock(&self.syncing);
+        self.health.check_sound()?;
+        let queue = syncing.open(self)?;
+        writer.unsynced = true;
+        writer.starts += 1;
+        writer.stated = writer.stating;
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        let bytes = self.lay_together(pieces);
+        let requests = files.iter().map(|(_, file)| WriteRequest {
+            file: file.clone(),
+            offset: self.volume.offset(pieces[0].block),
+            bytes: bytes.clone(),
+        });
+        let answers = queue.write_synced(requests.collect());
+        let members = files.iter().map(|(member, _)| *member);
+        let outcome = self.volume.settle(members.zip(answers).collect(), false);
+        drop(syncing);
+        if let Err(error) = outcome {
+            self.write_again(writer);
+            return Err(self.unless_full(error));
+        }
+        self.keep_members(writer)?;
+        writer.outgoing.clear();
+        self.forget_written(writer);
+        Ok(true)
+    }
+
     fn write_queue(&self) -> Result<Box<dyn WriteQueue>> {
         let file_system = &self.environment.file_system;
         file_system.write_queue(self.tuning.read_queue)
     }
 
-    /// How many of the first entries lie together and go into one write.
-    fn adjacent(&self, entries: &[Encoded]) -> usize {
-        let mut bytes = entries[0].1.len();
-        let is_large = |entry: &Encoded| entry.1.len() >= LARGE_BYTES;
-        let pairs = entries.windows(2);
+    /// How many of the first pieces lie together and go into one write.
+    fn adjacent(&self, pieces: &[Piece]) -> usize {
+        let mut bytes = pieces[0].bytes.len();
+        let is_large = |piece: &Piece| piece.bytes.len() >= LARGE_BYTES;
+        let pairs = pieces.windows(2);
         1 + pairs
             .take_while(|pair| {
-                let end = self.volume.offset(pair[0].0) + pair[0].1.len() as u64;
-                bytes += pair[1].1.len();
-                end == self.volume.offset(pair[1].0)
+                let end = self.volume.offset(pair[0].block) + pair[0].bytes.len() as u64;
+                bytes += pair[1].bytes.len();
+                end == self.volume.offset(pair[1].block)
                     && bytes <= self.tuning.coalesce_bytes
                     && !pair.iter().any(is_large)
             })
             .count()
     }
 
-    /// One buffer of entries that lie together.
-    fn lay_together(&self, run: &[Encoded]) -> Arc<AlignedBuffer> {
+    /// One buffer of pieces that lie together.
+    fn lay_together(&self, run: &[Piece]) -> Arc<AlignedBuffer> {
         let counters = &self.counters;
-        let bytes: usize = run.iter().map(|(_, bytes)| bytes.len()).sum();
+        let bytes: usize = run.iter().map(|piece| piece.bytes.len()).sum();
         counters.writes.fetch_add(1, Ordering::Relaxed);
-        let entries = &counters.entries_written;
-        entries.fetch_add(run.len() as u64, Ordering::Relaxed);
+        let entries: u64 = run.iter().map(|piece| piece.entries).sum();
+        counters
+            .entries_written
+            .fetch_add(entries, Ordering::Relaxed);
         let written = &counters.bytes_written;
         written.fetch_add(bytes as u64, Ordering::Relaxed);
-        if let [(_, alone)] = run {
-            return alone.clone();
+        if let [alone] = run {
+            return alone.bytes.clone();
         }
         let mut together = buffer(bytes);
         let mut at = 0;
-        for (_, bytes) in run {
-            together[at..at + bytes.len()].copy_from_slice(bytes);
-            at += bytes.len();
+        for piece in run {
+            together[at..at + piece.bytes.len()].copy_from_slice(&piece.bytes);
+            at += piece.bytes.len();
         }
         Arc::new(together)
     }
@@ -183,18 +270,28 @@ impl Core {
         let started = self.start(writer);
         let written = self.wait(writer);
         if let Err(error) = started.and(written) {
-            // All of it once more, if there is a next time.
-            writer.outgoing.clear();
-            let pending = read(&self.pending);
-            let entries = pending.iter().map(|(&block, bytes)| (block, bytes.clone()));
-            writer.outgoing.push(&entries.collect::<Vec<_>>());
+            self.write_again(writer);
             return Err(self.unless_full(error));
         }
         self.keep_members(writer)?;
-        let written = std::mem::take(&mut *write(&self.pending));
-        writer.outgoing.recycle(written.into_values());
-        writer.pending_bytes = 0;
+        self.forget_written(writer);
         Ok(())
+    }
+
+    /// All that is not on the device is to be written once more, if there is a next time.
+    fn write_again(&self, writer: &mut Writer) {
+        writer.outgoing.clear();
+        let pending = read(&self.pending);
+        let firsts = pending.values().filter(|entry| entry.range.start == 0);
+        firsts.for_each(|entry| writer.outgoing.push(entry.piece.clone()));
+    }
+
+    /// All of it is on the device: readers find it there.
+    fn forget_written(&self, writer: &mut Writer) {
+        let written = std::mem::take(&mut *write(&self.pending));
+        let buffers = written.into_values().map(|entry| entry.piece.bytes);
+        writer.outgoing.recycle(buffers);
+        writer.pending_bytes = 0;
     }
 
     /// Waits for what is under way: what each member has answered.
@@ -233,19 +330,8 @@ impl Core {
         if !self.volume.is_mirrored() {
             return self.volume.sync();
         }
-        let mut members = Vec::new();
-        let mut files = Vec::new();
-        for member in 0..self.volume.member_count() {
-            if self.volume.state(member) != MemberState::Lost {
-                members.push(member);
-                files.push(self.volume.file_of(member)?.clone());
-            }
-        }
-        let queue = match &mut queue.queue {
-            Some(queue) => queue,
-            none => none.insert(self.write_queue()?),
-        };
-        let answers = queue.sync_all(&files);
+        let (members, files): (Vec<_>, Vec<_>) = self.files_to_write()?.into_iter().unzip();
+        let answers = queue.open(self)?.sync_all(&files);
         self.volume
             .settle(members.into_iter().zip(answers).collect(), false)
     }

@@ -139,6 +139,16 @@ impl Volume {
         })
     }
 
+    /// What the address of every buffer must be a multiple of, bytes.
+    pub fn memory_alignment(&self) -> usize {
+        let files = self
+            .members
+            .iter()
+            .filter_map(|member| member.file.as_ref());
+        let needed = files.map(|file| file.alignment().memory).max();
+        needed.unwrap_or(1).max(self.block_bytes as usize)
+    }
+
     /// Members, whatever their state.
     pub fn member_count(&self) -> usize {
         self.members.len()

@@ -43,6 +43,17 @@ pub trait WriteQueue: Send + fmt::Debug {
     /// Makes files durable, all at the same time; an answer for each, as
     /// [`File::sync_data`] gives it. Covers writes that were waited for.
     fn sync_all(&mut self, files: &[Arc<dyn File>]) -> Vec<Result<()>>;
+
+    /// Does a write to each of several files, all at the same time, and makes it
+    /// durable; an answer for each. Covers these bytes, and nothing that was written
+    /// before and not synced. Where an answer is an error, a sync may have failed.
+    fn write_synced(&mut self, requests: Vec<WriteRequest>) -> Vec<Result<()>>;
+}
+
+/// A write, then a sync, by plain calls.
+pub(crate) fn write_and_sync(request: &WriteRequest) -> Result<()> {
+    request.file.write_at(&request.bytes, request.offset)?;
+    request.file.sync_data()
 }
 
 /// One write after the other, each done when it is taken.
@@ -82,5 +93,9 @@ impl WriteQueue for SyncWriteQueue {
 
     fn sync_all(&mut self, files: &[Arc<dyn File>]) -> Vec<Result<()>> {
         files.iter().map(|file| file.sync_data()).collect()
+    }
+
+    fn write_synced(&mut self, requests: Vec<WriteRequest>) -> Vec<Result<()>> {
+        requests.iter().map(write_and_sync).collect()
     }
 }

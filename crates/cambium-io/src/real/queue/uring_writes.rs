@@ -1,9 +1,10 @@
 //! Writes and syncs through io_uring.
 //!
 //! Each write is submitted as it is taken, so that the device works while the caller
-//! prepares the next; one call waits for all. A sync of several files is an operation
-//! of the ring for each: the kernel does them on threads of its own. One sync alone
-//! is a plain call, which is faster.
+//! prepares the next; one call waits for all. Of several files that are synced, or written
+//! and synced, all but the last are an operation of the ring each, which the kernel may do
+//! on threads of its own; the last one is a plain call meanwhile, which wakes nobody. Where
+//! that takes less time than to wake a thread, all are plain calls.
 //!
 //! What the kernel breaks off (a short write, `EAGAIN`, `ECANCELED`, and `EFAULT` once
 //! the thread that submitted has ended) is finished by plain calls. If the ring itself
@@ -14,7 +15,7 @@ use std::fmt;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cambium_base::{Error, Result};
 use io_uring::{IoUring, Probe, opcode, types};
@@ -22,15 +23,20 @@ use io_uring::{IoUring, Probe, opcode, types};
 use super::LONGEST_READ;
 use crate::batch::ReadBackend;
 use crate::file_system::File;
-use crate::write_queue::{WriteQueue, WriteRequest};
+use crate::write_queue::{WriteQueue, WriteRequest, write_and_sync};
 
 /// How often a kernel short of memory is asked again, and the pause between.
 const BUSY_ATTEMPTS: u32 = 1000;
 const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
+/// A call that takes less is done by the one who waits: handing it to a thread of the
+/// kernel, and hearing of it, takes about as long.
+const QUICK: Duration = Duration::from_micros(30);
+
 /// What the kernel works on; kept until it has answered.
 enum Work {
     Write(WriteRequest),
+    WriteSynced(WriteRequest),
     Sync(Arc<dyn File>),
 }
 
@@ -46,6 +52,8 @@ pub(super) struct UringWriteQueue {
     slots: ManuallyDrop<Vec<Slot>>,
     in_kernel: usize,
     depth: usize,
+    /// The last sync, and the last synced write, took no longer than [`QUICK`].
+    quick: (bool, bool),
     /// The ring is of no use any more.
     failure: Option<Error>,
 }
@@ -69,6 +77,7 @@ impl UringWriteQueue {
             slots: ManuallyDrop::new(Vec::new()),
             in_kernel: 0,
             depth,
+            quick: (false, false),
             failure: None,
         })
     }
@@ -152,31 +161,38 @@ impl UringWriteQueue {
 fn finish(work: &Work, result: i32) -> Result<()> {
     let broken_off = [libc::EAGAIN, libc::EINTR, libc::ECANCELED, libc::EFAULT];
     let again = broken_off.contains(&-result);
+    let failed = |operation, file: &Arc<dyn File>| {
+        let error = io::Error::from_raw_os_error(-result);
+        Err(Error::io(operation, file.path(), error))
+    };
+    let done = usize::try_from(result).unwrap_or(0);
     match work {
-        Work::Write(request) => {
-            let done = match usize::try_from(result) {
-                Ok(done) => done,
-                Err(_) if again => 0,
-                Err(_) => {
-                    let error = io::Error::from_raw_os_error(-result);
-                    return Err(Error::io("write", request.file.path(), error));
-                }
-            };
-            match request.bytes.get(done..) {
-                Some(rest) if !rest.is_empty() => {
-                    request.file.write_at(rest, request.offset + done as u64)
-                }
-                _ => Ok(()),
+        Work::Write(request) if result >= 0 || again => match request.bytes.get(done..) {
+            Some(rest) if !rest.is_empty() => {
+                request.file.write_at(rest, request.offset + done as u64)
             }
-        }
+            _ => Ok(()),
+        },
+        Work::Write(request) => failed("write", &request.file),
+        Work::WriteSynced(request) if done == request.bytes.len() => Ok(()),
+        // A part is as good as nothing.
+        Work::WriteSynced(request) if result >= 0 || again => write_and_sync(request),
+        Work::WriteSynced(request) => failed("sync of a write", &request.file),
         // Broken off before it was done: nothing is lost by doing it.
         Work::Sync(file) if again => file.sync_data(),
         Work::Sync(_) if result >= 0 => Ok(()),
-        Work::Sync(file) => {
-            let error = io::Error::from_raw_os_error(-result);
-            Err(Error::io("sync", file.path(), error))
-        }
+        Work::Sync(file) => failed("sync", file),
     }
+}
+
+/// A write as an operation of the ring, where it can be one.
+fn write_entry(request: &WriteRequest) -> Option<opcode::Write> {
+    let length = request.bytes.len();
+    let fits = length > 0 && length <= LONGEST_READ;
+    let descriptor = request.file.raw_descriptor().filter(|_| fits)?;
+    let memory = request.bytes.as_ptr();
+    let entry = opcode::Write::new(types::Fd(descriptor), memory, length as u32);
+    Some(entry.offset(request.offset))
 }
 
 fn queue_failure(error: io::Error) -> Error {
@@ -189,16 +205,8 @@ impl WriteQueue for UringWriteQueue {
     }
 
     fn submit(&mut self, request: WriteRequest) {
-        let length = request.bytes.len();
-        let plain = length == 0 || length > LONGEST_READ;
-        match request.file.raw_descriptor().filter(|_| !plain) {
-            Some(descriptor) => {
-                let memory = request.bytes.as_ptr();
-                let entry = opcode::Write::new(types::Fd(descriptor), memory, length as u32)
-                    .offset(request.offset)
-                    .build();
-                self.start(entry, Work::Write(request));
-            }
+        match write_entry(&request) {
+            Some(entry) => self.start(entry.build(), Work::Write(request)),
             None => {
                 let answer = request.file.write_at(&request.bytes, request.offset);
                 self.slots.push(Slot::Answered(answer));
@@ -212,8 +220,11 @@ impl WriteQueue for UringWriteQueue {
 
     fn sync_all(&mut self, files: &[Arc<dyn File>]) -> Vec<Result<()>> {
         let first = self.slots.len();
-        for file in files {
-            match file.raw_descriptor().filter(|_| files.len() > 1) {
+        let Some((own, others)) = files.split_last() else {
+            return Vec::new();
+        };
+        for file in others {
+            match file.raw_descriptor().filter(|_| !self.quick.0) {
                 Some(descriptor) => {
                     let entry = opcode::Fsync::new(types::Fd(descriptor))
                         .flags(types::FsyncFlags::DATASYNC)
@@ -223,6 +234,29 @@ impl WriteQueue for UringWriteQueue {
                 None => self.slots.push(Slot::Answered(file.sync_data())),
             }
         }
+        let begin = Instant::now();
+        self.slots.push(Slot::Answered(own.sync_data()));
+        self.quick.0 = begin.elapsed() < QUICK;
+        self.answers_from(first)
+    }
+
+    fn write_synced(&mut self, mut requests: Vec<WriteRequest>) -> Vec<Result<()>> {
+        let first = self.slots.len();
+        let Some(own) = requests.pop() else {
+            return Vec::new();
+        };
+        for request in requests {
+            match write_entry(&request).filter(|_| !self.quick.1) {
+                Some(entry) => {
+                    let entry = entry.rw_flags(libc::RWF_DSYNC).build();
+                    self.start(entry, Work::WriteSynced(request));
+                }
+                None => self.slots.push(Slot::Answered(write_and_sync(&request))),
+            }
+        }
+        let begin = Instant::now();
+        self.slots.push(Slot::Answered(write_and_sync(&own)));
+        self.quick.1 = begin.elapsed() < QUICK;
         self.answers_from(first)
     }
 }
@@ -290,8 +324,17 @@ mod tests {
             assert_eq!(answers.len(), 40);
             assert!(answers.iter().all(Result::is_ok));
             assert!(queue.sync_all(&files).iter().all(Result::is_ok));
+            // As one that is slow, and as one that is quick.
+            queue.quick = (round > 0, round > 0);
+            let synced = files.each_ref().map(|file| WriteRequest {
+                file: file.clone(),
+                offset: 20 * 4096,
+                bytes: block(20 + round),
+            });
+            let answers = queue.write_synced(synced.to_vec());
+            assert!(answers.len() == 2 && answers.iter().all(Result::is_ok));
             for file in &files {
-                let mut found = vec![0; 20 * 4096];
+                let mut found = vec![0; 21 * 4096];
                 file.read_exact_at(&mut found, 0).unwrap();
                 for (number, bytes) in (0u8..).zip(found.chunks(4096)) {
                     assert!(bytes.iter().all(|&byte| byte == number + round));
