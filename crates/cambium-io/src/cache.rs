@@ -101,6 +101,8 @@ impl Place {
 /// ```
 pub struct BlockCache {
     capacity: u64,
+    /// Of it, what others use: see [`BlockCache::reserve`].
+    reserved: AtomicU64,
     /// Made at first use.
     sets: OnceLock<Box<[Place]>>,
     bytes: AtomicU64,
@@ -130,6 +132,7 @@ impl BlockCache {
     pub fn new(capacity: u64) -> Arc<Self> {
         Arc::new(BlockCache {
             capacity,
+            reserved: AtomicU64::new(0),
             sets: OnceLock::new(),
             bytes: AtomicU64::new(0),
             kept_bytes: AtomicU64::new(0),
@@ -175,6 +178,42 @@ impl BlockCache {
     /// Bytes that it holds.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Takes so many bytes from the blocks, for memory that the caller uses to find or
+    /// keep what is cached; `None` where less than a quarter of the cache would be left
+    /// for blocks. Dropping the reservation gives them back. Pushes blocks out.
+    ///
+    /// ```
+    /// let cache = cambium_io::cache::BlockCache::new(1 << 20);
+    /// let index = cache.reserve(1 << 19).unwrap();
+    /// assert!(cache.reserve(1 << 19).is_none());
+    /// assert_eq!(cache.bytes(), 1 << 19);
+    /// drop(index);
+    /// assert_eq!(cache.bytes(), 0);
+    /// ```
+    pub fn reserve(self: &Arc<Self>, bytes: u64) -> Option<Reservation> {
+        let most = self.capacity / 4 * 3;
+        let taken = self
+            .reserved
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |reserved| {
+                let after = reserved.checked_add(bytes)?;
+                (after <= most).then_some(after)
+            });
+        taken.ok()?;
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if self.bytes() > self.capacity {
+            self.make_room();
+        }
+        Some(Reservation {
+            cache: self.clone(),
+            bytes,
+        })
+    }
+
+    /// What is left for blocks.
+    fn room(&self) -> u64 {
+        self.capacity - self.reserved.load(Ordering::Relaxed).min(self.capacity)
     }
 
     /// An identity for a file that was opened.
@@ -234,7 +273,7 @@ impl BlockCache {
 
     fn put(&self, key: u64, block: &Block) {
         let bytes = weight(block);
-        if bytes > self.capacity {
+        if bytes > self.room() {
             return;
         }
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -278,7 +317,7 @@ impl BlockCache {
             let hand = self.hand.fetch_add(1, Ordering::Relaxed) % sets.len();
             let mut set = sets[hand].write();
             let ages = looked_at > 2 * sets.len()
-                || self.kept_bytes.load(Ordering::Relaxed) > self.capacity / 4 * 3;
+                || self.kept_bytes.load(Ordering::Relaxed) > self.room() / 4 * 3;
             for way in 0..WAYS {
                 if set.blocks[way].is_none() {
                     continue;
@@ -329,6 +368,20 @@ impl fmt::Debug for BlockCache {
             .field("capacity", &self.capacity)
             .field("bytes", &self.bytes())
             .finish_non_exhaustive()
+    }
+}
+
+/// Bytes of a cache that are somebody's until this is dropped.
+#[derive(Debug)]
+pub struct Reservation {
+    cache: Arc<BlockCache>,
+    bytes: u64,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.cache.reserved.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.cache.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
