@@ -19,6 +19,7 @@ use cambium_api::{
 };
 use cambium_base::{Durability, Result};
 
+use crate::addresses::Known;
 use crate::buffer::Buffer;
 use crate::core::Core;
 use crate::cursor::EntryCursor;
@@ -72,6 +73,7 @@ pub(crate) fn pin_of(
             namespaces: snapshot.namespaces.iter().copied().collect(),
         }),
         names: Arc::new(names),
+        known: Known::nothing(),
     });
     Ok(pin)
 }

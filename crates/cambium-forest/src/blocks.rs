@@ -17,7 +17,7 @@ use cambium_base::{Result, Value};
 use cambium_io::cache::Block;
 use cambium_storage::record::RECORD_HEADER_BYTES;
 
-use crate::database::{Database, Document};
+use crate::database::{Database, Document, DocumentBytes};
 use crate::document::DocumentAddress;
 
 /// Bytes of a cached block of documents: what the operating system reads of a
@@ -41,9 +41,7 @@ const LARGEST_COPY_BYTES: usize = 1 << 10;
 
 /// A verified document where it lies.
 pub(crate) struct Resident<'b> {
-    sequence: u64,
-    pub key: &'b [u8],
-    value: &'b [u8],
+    pub document: DocumentBytes<'b>,
     block: &'b Block,
     value_at: usize,
 }
@@ -51,16 +49,18 @@ pub(crate) struct Resident<'b> {
 impl Resident<'_> {
     /// The value, to be kept.
     pub fn value(&self) -> Value {
-        if self.value.len() <= LARGEST_COPY_BYTES {
-            return Value::copy_of(self.value);
+        let value = self.document.value;
+        if value.len() <= LARGEST_COPY_BYTES {
+            return Value::copy_of(value);
         }
-        Value::part_of(self.block, self.value_at..self.value_at + self.value.len())
+        Value::part_of(self.block, self.value_at..self.value_at + value.len())
     }
 
     fn to_document(&self) -> Document {
         Document {
-            sequence: self.sequence,
-            key: Value::copy_of(self.key),
+            namespace: self.document.namespace,
+            sequence: self.document.sequence,
+            key: Value::copy_of(self.document.key),
             value: self.value(),
         }
     }
@@ -116,13 +116,11 @@ impl Database {
         start: usize,
         look: impl FnOnce(&Resident<'_>) -> R,
     ) -> Option<R> {
-        let (sequence, key, value) = self.document_in(address, &block[start..]).ok()?;
+        let document = self.document_in(address, &block[start..]).ok()?;
         Some(look(&Resident {
-            sequence,
-            key,
-            value,
+            document,
             block,
-            value_at: start + RECORD_HEADER_BYTES + key.len(),
+            value_at: start + RECORD_HEADER_BYTES + document.key.len(),
         }))
     }
 

@@ -20,6 +20,8 @@ pub(crate) struct Counters {
     pub compaction_bytes: AtomicU64,
     pub writes: AtomicU64,
     pub gets: AtomicU64,
+    /// Lookups of keys whose addresses were known.
+    pub by_address: cambium_io::counter::StripedCounter,
     pub syncs: AtomicU64,
     pub flushes: AtomicU64,
     pub compactions: AtomicU64,

@@ -60,10 +60,35 @@ pub(crate) struct Database {
 /// A document that was read and verified.
 #[derive(Clone, Debug)]
 pub(crate) struct Document {
+    pub namespace: u16,
     /// The write that made it.
     pub sequence: u64,
     pub key: Value,
     pub value: Value,
+}
+
+impl Document {
+    /// True for a version of a key that there was at a moment.
+    pub fn is_of(&self, namespace: u16, key: &[u8], sequence: u64) -> bool {
+        self.namespace == namespace && self.sequence <= sequence && *self.key == *key
+    }
+}
+
+/// A verified document where it lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DocumentBytes<'b> {
+    pub namespace: u16,
+    /// The write that made it.
+    pub sequence: u64,
+    pub key: &'b [u8],
+    pub value: &'b [u8],
+}
+
+impl DocumentBytes<'_> {
+    /// True for a version of a key that there was at a moment.
+    pub fn is_of(&self, namespace: u16, key: &[u8], sequence: u64) -> bool {
+        self.namespace == namespace && self.sequence <= sequence && self.key == key
+    }
 }
 
 /// How a database file is read and written.
@@ -284,21 +309,25 @@ impl Database {
         }
     }
 
-    /// The document at an address in bytes that a batched read brought: its
-    /// sequence number, key and value, not copied.
+    /// The document at an address in bytes that a batched read brought, not copied.
     pub fn document_in<'b>(
         &self,
         address: DocumentAddress,
         bytes: &'b [u8],
-    ) -> Result<(u64, &'b [u8], &'b [u8])> {
+    ) -> Result<DocumentBytes<'b>> {
         let offset = address.offset();
         let Some((header, payload)) = self.log.parse_borrowed(offset, bytes)? else {
             return Err(self.damage(offset, "a document runs past its bounds"));
         };
         match (header.kind, format::namespace_and_key(&header)) {
-            (kind::PUT, Some((_, key_bytes))) => {
+            (kind::PUT, Some((namespace, key_bytes))) => {
                 let (key, value) = payload.split_at(key_bytes);
-                Ok((header.sequence.0, key, value))
+                Ok(DocumentBytes {
+                    namespace,
+                    sequence: header.sequence.0,
+                    key,
+                    value,
+                })
             }
             _ => Err(self.damage(offset, "the index points here, and this is no document")),
         }
@@ -308,9 +337,10 @@ impl Database {
     pub fn document_of(&self, offset: u64, record: Record) -> Result<Document> {
         let parts = format::namespace_and_key(&record.header);
         match (record.header.kind, parts) {
-            (kind::PUT, Some((_, key_bytes))) => {
+            (kind::PUT, Some((namespace, key_bytes))) => {
                 let whole = record.payload.len();
                 Ok(Document {
+                    namespace,
                     sequence: record.header.sequence.0,
                     key: record.payload.slice(0..key_bytes),
                     value: record.payload.slice(key_bytes..whole),
@@ -344,7 +374,8 @@ impl Database {
         let whole = RECORD_HEADER_BYTES + header.payload_bytes as usize;
         let payload = bytes[..count].get(RECORD_HEADER_BYTES..whole);
         match (payload, format::namespace_and_key(&header)) {
-            (Some(payload), Some((_, key_bytes))) => Ok(Document {
+            (Some(payload), Some((namespace, key_bytes))) => Ok(Document {
+                namespace,
                 sequence: 0,
                 key: Value::copy_of(&payload[..key_bytes]),
                 value: Value::copy_of(&payload[key_bytes..]),

@@ -25,6 +25,7 @@ use std::sync::atomic::Ordering;
 use cambium_base::{Error, Result};
 use cambium_index::NodeAddress;
 
+use crate::addresses::Known;
 use crate::buffer::Buffer;
 use crate::core::{Core, Maintenance, lock};
 use crate::database::Database;
@@ -106,7 +107,8 @@ impl Core {
         point: SealPoint,
     ) -> Result<()> {
         let view = self.view.load_full();
-        let (mut roots, retired) = self.apply_buffer(&view, sealed, point.sequence)?;
+        let known = view.known.next_era();
+        let (mut roots, retired) = self.apply_buffer(&view, &known, sealed, point.sequence)?;
         self.sync_through(&view.database, point.sequence)?;
         let header = DatabaseHeader {
             sequence: point.sequence,
@@ -115,6 +117,7 @@ impl Core {
             ..maintenance.header.clone()
         };
         self.publish(maintenance, &view.database, header, &roots, Copies::One)?;
+        let larger = known.outgrown_by(roots.documents(), &self.home.cache, self.hash_seed);
         {
             let _writer = lock(&self.writer);
             let lost = self.has_bug(SeededBug::FlushDropsActive);
@@ -128,6 +131,7 @@ impl Core {
                     },
                     sealed: None,
                     roots: Arc::new(roots),
+                    known: larger.unwrap_or(known),
                     ..view.clone()
                 }
             });
@@ -173,6 +177,7 @@ impl Core {
     fn apply_buffer(
         &self,
         view: &View,
+        known: &Known,
         buffer: &Buffer,
         sequence: u64,
     ) -> Result<(Roots, Vec<NodeAddress>)> {
@@ -187,7 +192,7 @@ impl Core {
             }
             let root = roots.namespaces.entry(namespace).or_default();
             let own = self
-                .apply_pieces(&view.database, root, buffer, namespace)
+                .apply_pieces((&view.database, known), root, buffer, namespace)
                 .map_err(|error| self.after_apply_failure(error))?;
             retired.extend(own);
         }
@@ -200,7 +205,7 @@ impl Core {
     /// they meet.
     fn apply_pieces(
         &self,
-        database: &Database,
+        (database, known): (&Database, &Known),
         root: &mut NamespaceRoot,
         buffer: &Buffer,
         namespace: u16,
@@ -210,6 +215,11 @@ impl Core {
         let mut runs = NodeRuns::new(self, database, piece.len() as u64);
         while let Some((last, _)) = piece.last() {
             let next = buffer.newest_behind(namespace, Some(last), most_bytes);
+            if !self.has_bug(SeededBug::FlushKeepsAddresses) {
+                for (key, version) in &piece {
+                    known.change(namespace, key, version.document);
+                }
+            }
             let changes = piece
                 .into_iter()
                 .map(|(key, version)| (key, version.document.into()))

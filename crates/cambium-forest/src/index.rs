@@ -23,6 +23,16 @@ pub(crate) enum Change {
     Remove,
 }
 
+impl Change {
+    /// What the key has afterwards.
+    pub fn document(self) -> Option<DocumentAddress> {
+        match self {
+            Change::Put(address) => Some(address),
+            Change::Remove => None,
+        }
+    }
+}
+
 impl From<Option<DocumentAddress>> for Change {
     fn from(document: Option<DocumentAddress>) -> Self {
         document.map_or(Change::Remove, Change::Put)

@@ -36,6 +36,7 @@
 #![forbid(unsafe_code)]
 #![allow(rustdoc::private_intra_doc_links)] // the essays of private modules are for readers of the code
 
+mod addresses;
 mod backup;
 mod blocks;
 mod buffer;

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 
 use cambium_base::{Error, Result, SequenceNumber};
 
+use crate::addresses::Known;
 use crate::core::{Core, Maintenance, lock};
 use crate::flush::{Copies, SealPoint};
 use crate::format::{DatabaseHeader, NamedSnapshot};
@@ -201,6 +202,7 @@ impl Core {
         writer.next_sequence = point.sequence + 1;
         writer.synced_through = point.sequence;
         writer.unsynced = false;
+        let known = Known::for_documents(roots.documents(), &self.home.cache, self.hash_seed);
         let roots = Arc::new(roots);
         let lingers = self.has_bug(SeededBug::RollbackKeepsBuffer);
         self.change_view(|view| View {
@@ -212,6 +214,7 @@ impl Core {
             sealed: None,
             roots,
             names,
+            known,
         });
         self.visible.store(point.sequence, Ordering::Release);
         self.note_rollback();

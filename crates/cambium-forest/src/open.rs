@@ -23,6 +23,7 @@ use cambium_storage::health::Health;
 use cambium_storage::marker::{self, Marker};
 use cambium_storage::superblock::{self, Superblock};
 
+use crate::addresses::Known;
 use crate::buffer::Buffer;
 use crate::core::{Core, Maintenance, Writer, lock};
 use crate::counters::Counters;
@@ -357,6 +358,7 @@ pub(crate) fn assemble(
     let last = header.sequence;
     let shape = database.shape;
     let hash_seed = environment.randomness.next_u64();
+    let known = Known::for_documents(roots.documents(), &home.cache, hash_seed);
     Arc::new(Core {
         environment: environment.clone(),
         path: home.folder.clone(),
@@ -368,6 +370,7 @@ pub(crate) fn assemble(
             sealed: None,
             roots: Arc::new(roots),
             names,
+            known,
         }),
         hash_seed,
         visible: AtomicU64::new(last),

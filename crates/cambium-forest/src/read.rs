@@ -1,4 +1,5 @@
-//! Reading: buffers, then the trie, then one read of the document, verified.
+//! Reading: buffers, then known addresses or the trie, then one read of the document,
+//! verified.
 //!
 //! Readers take no lock that is held across I/O, and never wait for a writer.
 //! A lookup in the tries answers at most one document; its fingerprint says
@@ -13,6 +14,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use cambium_base::{Result, Value};
+use cambium_index::NodeAddress;
 use cambium_io::{AlignedBuffer, BatchOptions, ReadRequest};
 
 use crate::blocks::{BLOCK_BYTES, Missing};
@@ -115,7 +117,7 @@ impl Core {
             let sequence = self.visible.load(Ordering::Acquire);
             match buffered(&view, namespace, key, sequence) {
                 Buffered::Known(document) => return self.value_of(&view, document, key),
-                Buffered::Unknown => return self.value_in_trie(&view, namespace, key),
+                Buffered::Unknown => return self.value_below(&view, namespace, key, sequence),
                 Buffered::Again => {}
             }
             // While nothing has become visible since, nothing that was visible
@@ -123,7 +125,7 @@ impl Core {
             if self.visible.load(Ordering::Acquire) == sequence {
                 return match buffered_at(&view, namespace, key, sequence) {
                     Buffered::Known(document) => self.value_of(&view, document, key),
-                    _ => self.value_in_trie(&view, namespace, key),
+                    _ => self.value_below(&view, namespace, key, sequence),
                 };
             }
         }
@@ -133,7 +135,7 @@ impl Core {
     pub fn get_at(&self, pin: &Pin, namespace: u16, key: &[u8]) -> Result<Option<Value>> {
         match buffered_at(&pin.view, namespace, key, pin.sequence) {
             Buffered::Known(document) => self.value_of(&pin.view, document, key),
-            _ => self.value_in_trie(&pin.view, namespace, key),
+            _ => self.value_below(&pin.view, namespace, key, pin.sequence),
         }
     }
 
@@ -157,10 +159,59 @@ impl Core {
         ))
     }
 
-    fn value_in_trie(&self, view: &View, namespace: u16, key: &[u8]) -> Result<Option<Value>> {
+    /// The value of a key that no buffer has, at a moment of the view.
+    fn value_below(
+        &self,
+        view: &View,
+        namespace: u16,
+        key: &[u8],
+        sequence: u64,
+    ) -> Result<Option<Value>> {
         let Some(root) = view.root(namespace).root else {
             return Ok(None);
         };
+        let known = view.known.find(namespace, key);
+        let by_address =
+            known.and_then(|address| self.value_if_it_is(view, address, namespace, key, sequence));
+        if by_address.is_some() {
+            self.counters.by_address.add(1);
+            return Ok(by_address);
+        }
+        self.value_in_trie(view, root, namespace, key)
+    }
+
+    /// The value of a document that may be the newest one of a key. What cannot be read
+    /// is the trie's to tell.
+    fn value_if_it_is(
+        &self,
+        view: &View,
+        address: DocumentAddress,
+        namespace: u16,
+        key: &[u8],
+        sequence: u64,
+    ) -> Option<Value> {
+        let database = &view.database;
+        let resident = database.with_document(address, Missing::GiveUp, |found| {
+            let document = &found.document;
+            let is_it = document.is_of(namespace, key, sequence);
+            is_it.then(|| found.value())
+        });
+        if let Some(value) = resident {
+            return value;
+        }
+        let document = self.document_from_file(database, address).ok()?;
+        document
+            .is_of(namespace, key, sequence)
+            .then_some(document.value)
+    }
+
+    fn value_in_trie(
+        &self,
+        view: &View,
+        root: NodeAddress,
+        namespace: u16,
+        key: &[u8],
+    ) -> Result<Option<Value>> {
         let nodes = Nodes {
             core: self,
             database: &view.database,
@@ -175,13 +226,19 @@ impl Core {
         let resident = view
             .database
             .with_document(address, Missing::GiveUp, |found| {
-                (found.key == key).then(|| found.value())
+                (found.document.key == key).then(|| found.value())
             });
-        if let Some(value) = resident {
-            return Ok(value);
+        let value = match resident {
+            Some(value) => value,
+            None => {
+                let document = self.document_from_file(&view.database, address)?;
+                (*document.key == *key).then_some(document.value)
+            }
+        };
+        if value.is_some() {
+            view.known.learn(namespace, key, address);
         }
-        let document = self.document_from_file(&view.database, address)?;
-        Ok((*document.key == *key).then_some(document.value))
+        Ok(value)
     }
 
     /// A document, from the cache or by one read.
@@ -342,7 +399,8 @@ impl Core {
         })
     }
 
-    /// The values of several keys at a pinned moment.
+    /// The values of several keys at a pinned moment: first of those that buffers and
+    /// known addresses tell, then of those that the trie is asked for.
     pub fn multi_get_at(
         &self,
         pin: &Pin,
@@ -353,9 +411,8 @@ impl Core {
             .gets
             .fetch_add(keys.len() as u64, Ordering::Relaxed);
         let view = &pin.view;
-        let mut places: Vec<usize> = Vec::with_capacity(keys.len());
-        let mut addresses: Vec<DocumentAddress> = Vec::with_capacity(keys.len());
-        let mut in_trie: Vec<usize> = Vec::new();
+        let (mut places, mut addresses) = (Vec::with_capacity(keys.len()), Vec::new());
+        let mut below: Vec<usize> = Vec::new();
         for (place, key) in keys.iter().enumerate() {
             match buffered_at(view, namespace, key, pin.sequence) {
                 Buffered::Known(None) => {}
@@ -363,30 +420,69 @@ impl Core {
                     places.push(place);
                     addresses.push(address);
                 }
-                _ => in_trie.push(place),
+                _ => below.push(place),
             }
         }
-        if let Some(root) = view.root(namespace).root {
-            let nodes = Nodes {
-                core: self,
-                database: &view.database,
-            };
-            let wanted: Vec<&[u8]> = in_trie.iter().map(|&place| keys[place]).collect();
-            let found = self.index.find_many(&nodes, root, &wanted)?;
-            for (&place, address) in in_trie.iter().zip(found) {
-                if let Some(address) = address.filter(|address| address.may_match(keys[place])) {
-                    places.push(place);
-                    addresses.push(address);
-                }
+        let buffered = places.len();
+        let root = view.root(namespace).root;
+        for &place in below.iter().filter(|_| root.is_some()) {
+            if let Some(address) = view.known.find(namespace, keys[place]) {
+                places.push(place);
+                addresses.push(address);
             }
         }
-        let documents = self.documents(&view.database, &addresses)?;
+        let documents = match self.documents(&view.database, &addresses) {
+            // What cannot be read of a guess is the trie's to tell.
+            Err(_) if buffered < addresses.len() => {
+                self.documents(&view.database, &addresses[..buffered])?
+            }
+            read => read?,
+        };
         let mut values: Vec<Option<Value>> = vec![None; keys.len()];
         for (place, document) in places.into_iter().zip(documents) {
-            if *document.key == *keys[place] {
+            if document.is_of(namespace, keys[place], pin.sequence) {
                 values[place] = Some(document.value);
             }
         }
+        let asked = below.len();
+        below.retain(|&place| values[place].is_none());
+        self.counters.by_address.add((asked - below.len()) as u64);
+        if let (Some(root), false) = (root, below.is_empty()) {
+            self.values_in_trie(view, root, namespace, (keys, &below), &mut values)?;
+        }
         Ok(values)
+    }
+
+    /// The values of the keys at some places, by the trie.
+    fn values_in_trie(
+        &self,
+        view: &View,
+        root: NodeAddress,
+        namespace: u16,
+        (keys, places): (&[&[u8]], &[usize]),
+        values: &mut [Option<Value>],
+    ) -> Result<()> {
+        let nodes = Nodes {
+            core: self,
+            database: &view.database,
+        };
+        let wanted: Vec<&[u8]> = places.iter().map(|&place| keys[place]).collect();
+        let found = self.index.find_many(&nodes, root, &wanted)?;
+        let mut sure: Vec<usize> = Vec::with_capacity(places.len());
+        let mut addresses: Vec<DocumentAddress> = Vec::with_capacity(places.len());
+        for (&place, address) in places.iter().zip(found) {
+            if let Some(address) = address.filter(|address| address.may_match(keys[place])) {
+                sure.push(place);
+                addresses.push(address);
+            }
+        }
+        let documents = self.documents(&view.database, &addresses)?;
+        for ((place, address), document) in sure.into_iter().zip(addresses).zip(documents) {
+            if *document.key == *keys[place] {
+                values[place] = Some(document.value);
+                view.known.learn(namespace, keys[place], address);
+            }
+        }
+        Ok(())
     }
 }

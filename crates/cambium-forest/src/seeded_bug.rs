@@ -29,6 +29,8 @@ pub enum SeededBug {
     SyncRetried,
     /// A flush forgets the writes that came while it ran.
     FlushDropsActive,
+    /// A flush leaves what is known of addresses as it was.
+    FlushKeepsAddresses,
     /// Compaction forgets what was written while it ran.
     CompactionWithoutCatchUp,
     /// Compaction removes the old file before the new one counts.
@@ -59,7 +61,7 @@ pub enum SeededBug {
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 23] = [
+    pub const ALL: [(SeededBug, &'static str); 24] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -70,6 +72,7 @@ impl SeededBug {
         (SeededBug::DeleteUnlogged, "delete_unlogged"),
         (SeededBug::SyncRetried, "sync_retried"),
         (SeededBug::FlushDropsActive, "flush_drops_active"),
+        (SeededBug::FlushKeepsAddresses, "flush_keeps_addresses"),
         (
             SeededBug::CompactionWithoutCatchUp,
             "compaction_without_catch_up",

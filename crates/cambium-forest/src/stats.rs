@@ -298,6 +298,16 @@ impl Core {
             hits + misses,
             "share of lookups of document blocks that the cache answered",
         );
+        all.bytes(
+            "address_bytes",
+            view.known.bytes(),
+            "of the cache, memory for addresses of documents by their keys",
+        );
+        all.count(
+            "lookups_by_address",
+            self.counters.by_address.sum(),
+            "lookups whose document's address was known: they read no node",
+        );
     }
 
     fn compaction_statistics(&self, all: &mut Statistics) {

@@ -6,12 +6,12 @@
 //! rollback, a namespace that comes or goes each put a new view in the place of the old one; whoever holds the
 //! old one goes on with it.
 //!
-//! A reader looks into the active buffer, then the sealed one, then the trie,
-//! each time for the newest version at or before its moment. The moment is read
-//! *after* the view, so it is never before what the roots hold. A lookup of one
-//! key needs no more. Whoever must see one moment in several lookups takes a
-//! [`Pin`]: view and moment that belong together, and a note that keeps the
-//! buffers from dropping what was then.
+//! A reader looks into the active buffer, then the sealed one, then the trie (or what
+//! is known of its addresses), each time for the newest version at or before its
+//! moment. The moment is read *after* the view, so it is never before what the roots
+//! hold. A lookup of one key needs no more. Whoever must see one moment in several
+//! lookups takes a [`Pin`]: view and moment that belong together, and a note that keeps
+//! the buffers from dropping what was then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering;
 
 use cambium_base::{Error, Result};
 
+use crate::addresses::Known;
 use crate::buffer::Buffer;
 use crate::core::{Core, lock};
 use crate::database::Database;
@@ -30,6 +31,13 @@ pub(crate) struct Roots {
     /// They hold every write up to here.
     pub sequence: u64,
     pub namespaces: BTreeMap<u16, NamespaceRoot>,
+}
+
+impl Roots {
+    /// Documents of all namespaces.
+    pub fn documents(&self) -> u64 {
+        self.namespaces.values().map(|root| root.documents).sum()
+    }
 }
 
 /// The namespaces that there are.
@@ -94,6 +102,8 @@ pub(crate) struct View {
     pub sealed: Option<Arc<Buffer>>,
     pub roots: Arc<Roots>,
     pub names: Arc<Names>,
+    /// Addresses of these roots' documents, by their keys.
+    pub known: Known,
 }
 
 impl View {

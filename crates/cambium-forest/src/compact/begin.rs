@@ -16,6 +16,7 @@ use super::pace::Pace;
 use super::past_cache::PastCache;
 use super::scratch::Scratch;
 use super::settings::{Settings, SnapshotRule, SortRule};
+use crate::addresses::Known;
 use crate::core::{Core, Maintenance, lock};
 use crate::database::Database;
 use crate::format::{DatabaseHeader, FileRef, NamespaceRoot};
@@ -124,6 +125,8 @@ impl Core {
         let mut copying = Copying::new(reader, trees);
         let mut pace = Pace::new(self, &source.view, copying.document_bytes(), &settings);
         let is_uncached = past_cache.is_some() || from.is_direct();
+        let documents = source.view.roots.documents();
+        let known = Known::for_documents(documents, &self.home.cache, self.hash_seed);
         let number = database.file.number;
         if let Some(scratch) = self.scratch(&settings, maintenance, number, is_uncached)? {
             pace.expect_dealing(newest_bytes(header));
@@ -137,6 +140,7 @@ impl Core {
             database: Arc::new(database),
             past_cache,
             roots: BTreeMap::new(),
+            known,
             moved: (!snapshots.is_empty()).then(HashMap::new),
             snapshots,
             kept: 0,

@@ -182,6 +182,7 @@ impl Core {
                         .flatten()
                 });
                 let piece: Vec<(Vec<u8>, Change)> = piece.collect();
+                compaction.note_known(namespace, &piece);
                 self.apply_to(compaction, &mut root, piece)?;
             }
             *compaction.root(None, namespace) = root;

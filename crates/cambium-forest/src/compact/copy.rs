@@ -22,7 +22,7 @@ use super::proof::Account;
 use super::scratch::Scratch;
 use super::settings::Settings;
 use crate::core::Core;
-use crate::database::Database;
+use crate::database::{Database, DocumentBytes};
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
 use crate::format::{FLAG_MOVED, NamespaceRoot, document_auxiliary, kind};
 use crate::index::{Change, IndexCursor};
@@ -351,7 +351,12 @@ impl Core {
             if self.has_bug(SeededBug::CompactionDropsDocument) && writing.next == 3 {
                 continue;
             }
-            let (sequence, key, value) = from.document_in(address, content)?;
+            let DocumentBytes {
+                sequence,
+                key,
+                value,
+                ..
+            } = from.document_in(address, content)?;
             if !address.may_match(key) {
                 return Err(from.damage(address.offset(), "a document of another key"));
             }
@@ -386,6 +391,9 @@ impl Core {
             tree.last_key = changes.last().map(|(key, _)| key.clone());
             if !sorted {
                 changes.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+            }
+            if tree.snapshot.is_none() {
+                compaction.note_known(tree.namespace, &changes);
             }
             let mut root = std::mem::take(compaction.root(tree.snapshot, tree.namespace));
             self.apply_to(compaction, &mut root, changes)?;

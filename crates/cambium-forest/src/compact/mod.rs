@@ -68,9 +68,11 @@ use cambium_api::{CompactOptions, CompactReport, Progress, ProgressSink};
 use cambium_base::{Error, Result};
 use cambium_io::{BackgroundTurn, StepOutcome};
 
+use crate::addresses::Known;
 use crate::core::{Core, lock};
 use crate::database::Database;
 use crate::format::{NamedSnapshot, NamespaceRoot};
+use crate::index::Change;
 use crate::view::Pin;
 use catch_up::{Pending, Round};
 use copy::Copying;
@@ -89,6 +91,8 @@ pub(crate) struct Compaction {
     /// Where the new file is written past the page cache.
     past_cache: Option<Arc<PastCache>>,
     roots: BTreeMap<u16, NamespaceRoot>,
+    /// Where the newest documents lie in the new file.
+    known: Known,
     snapshots: Vec<NamedSnapshot>,
     /// `None` when everything is copied.
     copying: Option<Copying>,
@@ -293,6 +297,13 @@ impl Compaction {
             namespaces.len() - 1
         });
         &mut namespaces[at].1
+    }
+
+    /// Notes where documents of the newest trees lie in the new file.
+    fn note_known(&self, namespace: u16, changes: &[(Vec<u8>, Change)]) {
+        for (key, change) in changes {
+            self.known.change(namespace, key, change.document());
+        }
     }
 
     /// Bytes that went into the new file: copied, or read of the old log.

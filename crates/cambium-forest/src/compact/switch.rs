@@ -85,6 +85,7 @@ impl Core {
             sealed: None,
             roots,
             names: view.names.clone(),
+            known: compaction.known.clone(),
         });
         drop(writer);
         drop(maintenance);
