@@ -28,6 +28,9 @@ pub(crate) const START_BYTES: usize = 256 << 10;
 /// Most bytes of buffers that are kept to be used again.
 const SPARE_BYTES: usize = 16 << 20;
 
+/// So many writes are each done and synced at once; of more, the writes go ahead.
+const MOST_SYNCED: usize = 4;
+
 /// For syncs of several members; made when it is first needed.
 #[derive(Debug, Default)]
 pub(crate) struct SyncQueue {
@@ -174,23 +177,31 @@ impl Core {
             .collect()
     }
 
-    /// Writes and syncs all that waits at once, if that is one write to each of several
-    /// members: the two are then one operation, for which no member waits for another.
-    /// False if it is more, or another write is not synced yet.
+    /// Writes and syncs all that waits at once, if those are few writes: no thread is
+    /// woken for one member, and of several none waits for another. False if they are
+    /// more, or another write is not synced yet.
     pub fn write_synced(&self, writer: &mut Writer) -> Result<bool> {
         let outgoing = &mut writer.outgoing;
         let idle = outgoing.under_way.is_empty() && !writer.unsynced;
-        // A file with holes can be full: that is told apart only where it is written first.
-        let allowed = self.volume.is_mirrored() && self.tuning.discard_bytes == 0;
+        // Files with holes can be full: of several that is told apart from a failed sync
+        // only where they are written first.
+        let allowed = !self.volume.is_mirrored() || self.tuning.discard_bytes == 0;
         let pieces = &mut outgoing.waiting;
         if !idle || !allowed || pieces.is_empty() || self.has_bug(SeededBug::NoSync) {
             return Ok(false);
         }
         pieces.sort_unstable_by_key(|piece| piece.block);
-        let files = self.files_to_write()?;
-        if files.len() < 2 || self.adjacent(pieces) < pieces.len() {
+        let mut runs = Vec::new();
+        let mut rest = pieces.as_slice();
+        while !rest.is_empty() && runs.len() <= MOST_SYNCED {
+            let (run, others) = rest.split_at(self.adjacent(rest));
+            runs.push(run);
+            rest = others;
+        }
+        if runs.len() > MOST_SYNCED {
             return Ok(false);
         }
+        let files = self.files_to_write()?;
         let mut syncing = lock(&self.syncing);
         self.health.check_sound()?;
         let queue = syncing.open(self)?;
@@ -198,15 +209,22 @@ impl Core {
         writer.starts += 1;
         writer.stated = writer.stating;
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-        let bytes = self.lay_together(pieces);
-        let requests = files.iter().map(|(_, file)| WriteRequest {
-            file: file.clone(),
-            offset: self.volume.offset(pieces[0].block),
-            bytes: bytes.clone(),
+        let writes: Vec<_> = runs
+            .into_iter()
+            .map(|run| (self.volume.offset(run[0].block), self.lay_together(run)))
+            .collect();
+        let requests = files.iter().flat_map(|(_, file)| {
+            writes.iter().map(|(offset, bytes)| WriteRequest {
+                file: file.clone(),
+                offset: *offset,
+                bytes: bytes.clone(),
+            })
         });
         let answers = queue.write_synced(requests.collect());
-        let members = files.iter().map(|(member, _)| *member);
-        let outcome = self.volume.settle(members.zip(answers).collect(), false);
+        let members = files
+            .iter()
+            .flat_map(|(member, _)| vec![*member; writes.len()]);
+        let outcome = self.volume.settle(by_member(members, answers), false);
         drop(syncing);
         if let Err(error) = outcome {
             self.write_again(writer);
@@ -301,14 +319,7 @@ impl Core {
         };
         let answers = queue.wait_all();
         let members = std::mem::take(&mut writer.outgoing.under_way);
-        let mut of_members: Vec<(usize, Result<()>)> = Vec::new();
-        for (member, answer) in members.into_iter().zip(answers) {
-            match of_members.iter_mut().find(|(known, _)| *known == member) {
-                Some((_, before)) if before.is_ok() => *before = answer,
-                Some(_) => {}
-                None => of_members.push((member, answer)),
-            }
-        }
+        let of_members = by_member(members, answers);
         if of_members.is_empty() {
             return Ok(());
         }
@@ -335,4 +346,20 @@ impl Core {
         self.volume
             .settle(members.into_iter().zip(answers).collect(), false)
     }
+}
+
+/// What each member has come to: its first failure, or success.
+fn by_member(
+    members: impl IntoIterator<Item = usize>,
+    answers: Vec<Result<()>>,
+) -> Vec<(usize, Result<()>)> {
+    let mut of_members: Vec<(usize, Result<()>)> = Vec::new();
+    for (member, answer) in members.into_iter().zip(answers) {
+        match of_members.iter_mut().find(|(known, _)| *known == member) {
+            Some((_, before)) if before.is_ok() => *before = answer,
+            Some(_) => {}
+            None => of_members.push((member, answer)),
+        }
+    }
+    of_members
 }

@@ -44,16 +44,25 @@ pub trait WriteQueue: Send + fmt::Debug {
     /// [`File::sync_data`] gives it. Covers writes that were waited for.
     fn sync_all(&mut self, files: &[Arc<dyn File>]) -> Vec<Result<()>>;
 
-    /// Does a write to each of several files, all at the same time, and makes it
-    /// durable; an answer for each. Covers these bytes, and nothing that was written
-    /// before and not synced. Where an answer is an error, a sync may have failed.
+    /// Does writes, all files at the same time, and makes them durable; an answer for
+    /// each. Writes to one file stand together. Covers these bytes, and nothing that was
+    /// written before and not synced. Where an answer is an error, a sync may have failed.
     fn write_synced(&mut self, requests: Vec<WriteRequest>) -> Vec<Result<()>>;
 }
 
-/// A write, then a sync, by plain calls.
-pub(crate) fn write_and_sync(request: &WriteRequest) -> Result<()> {
-    request.file.write_at(&request.bytes, request.offset)?;
-    request.file.sync_data()
+/// Writes, then a sync of each file, by plain calls.
+pub(crate) fn write_and_sync(requests: &[WriteRequest]) -> Vec<Result<()>> {
+    let mut answers = Vec::with_capacity(requests.len());
+    for of_file in requests.chunk_by(|one, next| Arc::ptr_eq(&one.file, &next.file)) {
+        let write = |request: &WriteRequest| request.file.write_at(&request.bytes, request.offset);
+        let written: Vec<_> = of_file.iter().map(write).collect();
+        let synced = match written.iter().all(Result::is_ok) {
+            true => of_file[0].file.sync_data(),
+            false => Ok(()),
+        };
+        answers.extend(written.into_iter().map(|answer| answer.and(synced.clone())));
+    }
+    answers
 }
 
 /// One write after the other, each done when it is taken.
@@ -96,6 +105,6 @@ impl WriteQueue for SyncWriteQueue {
     }
 
     fn write_synced(&mut self, requests: Vec<WriteRequest>) -> Vec<Result<()>> {
-        requests.iter().map(write_and_sync).collect()
+        write_and_sync(&requests)
     }
 }

@@ -176,7 +176,7 @@ fn finish(work: &Work, result: i32) -> Result<()> {
         Work::Write(request) => failed("write", &request.file),
         Work::WriteSynced(request) if done == request.bytes.len() => Ok(()),
         // A part is as good as nothing.
-        Work::WriteSynced(request) if result >= 0 || again => write_and_sync(request),
+        Work::WriteSynced(request) if result >= 0 || again => write_synced(request),
         Work::WriteSynced(request) => failed("sync of a write", &request.file),
         // Broken off before it was done: nothing is lost by doing it.
         Work::Sync(file) if again => file.sync_data(),
@@ -193,6 +193,12 @@ fn write_entry(request: &WriteRequest) -> Option<opcode::Write> {
     let memory = request.bytes.as_ptr();
     let entry = opcode::Write::new(types::Fd(descriptor), memory, length as u32);
     Some(entry.offset(request.offset))
+}
+
+/// One write and its sync, by plain calls.
+fn write_synced(request: &WriteRequest) -> Result<()> {
+    request.file.write_at(&request.bytes, request.offset)?;
+    request.file.sync_data()
 }
 
 fn queue_failure(error: io::Error) -> Error {
@@ -241,22 +247,44 @@ impl WriteQueue for UringWriteQueue {
     }
 
     fn write_synced(&mut self, mut requests: Vec<WriteRequest>) -> Vec<Result<()>> {
-        let first = self.slots.len();
-        let Some(own) = requests.pop() else {
+        let Some(last) = requests.last() else {
             return Vec::new();
         };
+        let is_other = |request: &WriteRequest| !Arc::ptr_eq(&request.file, &last.file);
+        let others = requests
+            .iter()
+            .take_while(|request| is_other(request))
+            .count();
+        let own = requests.split_off(others);
+        let first = self.slots.len();
+        if self.quick.1 {
+            let answers = write_and_sync(&requests);
+            self.slots.extend(answers.into_iter().map(Slot::Answered));
+            requests.clear();
+        }
         for request in requests {
-            match write_entry(&request).filter(|_| !self.quick.1) {
+            match write_entry(&request) {
                 Some(entry) => {
                     let entry = entry.rw_flags(libc::RWF_DSYNC).build();
                     self.start(entry, Work::WriteSynced(request));
                 }
-                None => self.slots.push(Slot::Answered(write_and_sync(&request))),
+                None => self.slots.push(Slot::Answered(write_synced(&request))),
             }
         }
+        if own.len() > 1 && !self.quick.1 {
+            let file = own[0].file.clone();
+            own.into_iter().for_each(|request| self.submit(request));
+            let mut answers = self.answers_from(first);
+            let written = &mut answers[others..];
+            if written.iter().all(Result::is_ok) {
+                written.fill(file.sync_data());
+            }
+            return answers;
+        }
         let begin = Instant::now();
-        self.slots.push(Slot::Answered(write_and_sync(&own)));
-        self.quick.1 = begin.elapsed() < QUICK;
+        let answers = write_and_sync(&own);
+        self.quick.1 = begin.elapsed() < QUICK * answers.len() as u32;
+        self.slots.extend(answers.into_iter().map(Slot::Answered));
         self.answers_from(first)
     }
 }
@@ -326,15 +354,17 @@ mod tests {
             assert!(queue.sync_all(&files).iter().all(Result::is_ok));
             // As one that is slow, and as one that is quick.
             queue.quick = (round > 0, round > 0);
-            let synced = files.each_ref().map(|file| WriteRequest {
-                file: file.clone(),
-                offset: 20 * 4096,
-                bytes: block(20 + round),
+            let synced = files.iter().flat_map(|file| {
+                [20, 21].map(|at| WriteRequest {
+                    file: file.clone(),
+                    offset: u64::from(at) * 4096,
+                    bytes: block(at + round),
+                })
             });
-            let answers = queue.write_synced(synced.to_vec());
-            assert!(answers.len() == 2 && answers.iter().all(Result::is_ok));
+            let answers = queue.write_synced(synced.collect());
+            assert!(answers.len() == 4 && answers.iter().all(Result::is_ok));
             for file in &files {
-                let mut found = vec![0; 21 * 4096];
+                let mut found = vec![0; 22 * 4096];
                 file.read_exact_at(&mut found, 0).unwrap();
                 for (number, bytes) in (0u8..).zip(found.chunks(4096)) {
                     assert!(bytes.iter().all(|&byte| byte == number + round));
