@@ -7,6 +7,7 @@
 //! | `mirroring` | how far a stale member is up to date | yes, by background work |
 //! | `writer` | numbering, free space, superblock, what is not written yet | yes, by writers |
 //! | `syncing` | one sync at a time | yes, by writers and background work |
+//! | `settled` | syncs that the writer does not know of yet | no |
 //! | a submission queue's own | what waits in it | no |
 //! | `state` | the index and what snapshots see | no, but by a close |
 //! | `pending` | entries on their way to the device | no |
@@ -44,7 +45,7 @@ use crate::state::State;
 use crate::stats::Counters;
 use crate::submit::Submissions;
 use crate::volume::Volume;
-use crate::write::WriteRequest;
+use crate::write::{WriteRequest, Written};
 
 /// The open store.
 #[derive(Debug)]
@@ -59,6 +60,8 @@ pub(crate) struct Core {
     pub writer: Mutex<Writer>,
     /// Whoever syncs holds it: the failure of one sync is known before the next begins.
     pub syncing: Mutex<SyncQueue>,
+    /// What was synced while another thread had the writer lock; who has it next settles it.
+    pub settled: Mutex<Vec<Written>>,
     pub state: RwLock<State>,
     /// Entries that are not on the device yet, by their first block.
     pub pending: RwLock<BTreeMap<u32, PendingEntry>>,

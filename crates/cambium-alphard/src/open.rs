@@ -422,6 +422,7 @@ pub(crate) fn assemble(
     held: Option<Box<dyn FileLock>>,
 ) -> Arc<Core> {
     let block_bytes = superblock.block_bytes;
+    let secret = recovered.state.secret();
     Arc::new(Core {
         environment: environment.clone(),
         path: path.to_path_buf(),
@@ -449,13 +450,14 @@ pub(crate) fn assemble(
             members,
         }),
         syncing: Mutex::default(),
+        settled: Mutex::default(),
         state: RwLock::new(recovered.state),
         pending: RwLock::default(),
         unpinned: Mutex::default(),
         mirroring: Mutex::default(),
         unsound: Mutex::default(),
         queue: CommitQueue::default(),
-        submissions: Submissions::new(tuning.queues),
+        submissions: Submissions::new(tuning.queues, secret),
         workers: OnceLock::new(),
         queues: Default::default(),
         health: Health::default(),

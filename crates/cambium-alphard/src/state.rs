@@ -71,6 +71,11 @@ impl State {
         }
     }
 
+    /// What hashes of keys are made under.
+    pub fn secret(&self) -> [u64; 2] {
+        self.secret
+    }
+
     /// What a key is called.
     pub fn name(&self, key: &[u8]) -> KeyName {
         name_of(&self.index, self.secret, key)

@@ -22,9 +22,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::ThreadId;
 
 use cambium_api::{Completion, Operation, Request, Response, WriteBatch};
+use cambium_base::hash::sip13;
 use cambium_base::{Durability, Error, Result};
 
-use crate::core::{Core, lock, read};
+use crate::core::{Core, lock};
 use crate::engine::last_operations;
 use crate::write::WriteRequest;
 
@@ -37,6 +38,8 @@ const MOST_TOGETHER: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Submissions {
     queues: Vec<Queue>,
+    /// Spreads keys over them.
+    secret: [u64; 2],
     /// Held while a barrier is put into all queues: they stand in one order
     /// everywhere.
     gate: Mutex<()>,
@@ -107,9 +110,10 @@ enum Taken {
 }
 
 impl Submissions {
-    pub fn new(queues: usize) -> Self {
+    pub fn new(queues: usize, secret: [u64; 2]) -> Self {
         Submissions {
             queues: (0..queues).map(|_| Queue::default()).collect(),
+            secret,
             gate: Mutex::new(()),
             closing: AtomicBool::new(false),
         }
@@ -213,12 +217,8 @@ impl Core {
                 return self.submit_barrier(request, completion);
             }
         };
-        let hash = {
-            let state = read(&self.state);
-            state.index.hash(state.index.key(key))
-        };
-        // The low bits choose buckets; any bits will do here.
-        let at = hash as usize % queues.len();
+        // Without a look at the index, which whoever writes may hold.
+        let at = sip13(key, self.submissions.secret) as usize % queues.len();
         queues[at].push(Waiting::One(request, completion));
         self.see_to(at);
     }

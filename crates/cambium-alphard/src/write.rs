@@ -10,8 +10,8 @@
 //!    entries are written, what lies together by one write; for `Synced` there is
 //!    one sync for the group. While a large group is synced the next one is written.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, TryLockError};
 
 use cambium_api::{Durability, Operation, Precondition};
 use cambium_base::{Error, Extent, Result, SequenceNumber, Value};
@@ -66,7 +66,7 @@ fn with_outcome(mut answers: Vec<Answers>, outcome: Result<()>) -> Vec<Answers> 
 
 /// What a sync that begins now makes durable.
 #[derive(Clone, Copy, Debug)]
-struct Written {
+pub(crate) struct Written {
     /// The last write.
     sequence: u64,
     /// What entries up to there say is durable.
@@ -131,6 +131,7 @@ impl Core {
     /// of a large group is left for later, so that the next one is written meanwhile.
     fn commit(&self, group: Vec<Vec<WriteRequest>>) -> Led<Answers, (Vec<Answers>, Written)> {
         let mut writer = lock(&self.writer);
+        self.settle_others(&mut writer);
         let mut needed = Durability::Buffered;
         let answers: Vec<Answers> = group
             .iter()
@@ -459,6 +460,7 @@ impl Core {
 
     /// Makes everything written so far durable.
     pub fn sync_all(&self, writer: &mut Writer) -> Result<()> {
+        self.settle_others(writer);
         if self.write_synced(writer)? {
             writer.settle(writer.written());
             self.collect_unpinned(writer);
@@ -475,6 +477,13 @@ impl Core {
         Ok(())
     }
 
+    /// Takes notice of syncs that ended while the writer lock was held.
+    fn settle_others(&self, writer: &mut Writer) {
+        for written in std::mem::take(&mut *lock(&self.settled)) {
+            writer.settle(written);
+        }
+    }
+
     /// Makes durable what a group has written, without the writer lock: the next group
     /// is written meanwhile.
     fn sync_written(&self, written: Written) -> Result<()> {
@@ -482,7 +491,17 @@ impl Core {
             self.counters.syncs.fetch_add(1, Ordering::Relaxed);
             self.sync_members()?;
         }
-        let mut writer = lock(&self.writer);
+        let mut writer = match self.writer.try_lock() {
+            Ok(writer) => writer,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // The next group is being written: those who wait for this one need not wait
+            // for that, unless a member may have been lost.
+            Err(TryLockError::WouldBlock) if !self.volume.is_mirrored() => {
+                lock(&self.settled).push(written);
+                return Ok(());
+            }
+            Err(TryLockError::WouldBlock) => lock(&self.writer),
+        };
         if self.health.is_closed() {
             // The close has synced all there was, or has failed.
             return self.health.check_sound();
