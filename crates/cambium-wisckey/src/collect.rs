@@ -224,6 +224,7 @@ impl Core {
         let mut batch_bytes = 0;
         let started = self.environment.clock.monotonic();
         let begin = run.position;
+        let mut behind_dead = false;
         while scanner.position() < until {
             let record = match scanner.next()? {
                 None => {
@@ -234,7 +235,10 @@ impl Core {
                 Some(Scanned::Record(record)) => record,
             };
             run.position = scanner.position();
-            if run.dead.contains(record.offset) {
+            let is_dead = run.dead.contains(record.offset);
+            let taken_for_dead = is_dead || behind_dead && self.has_bug(SeededBug::DeadNeighbour);
+            behind_dead = is_dead;
+            if taken_for_dead {
                 continue;
             }
             let key_bytes = record.header.auxiliary as usize;

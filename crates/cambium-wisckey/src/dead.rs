@@ -44,10 +44,10 @@ impl DeadIndex {
         self.told = told;
     }
 
-    /// The edit was made.
-    pub fn confirm(&mut self) {
+    /// The edit was made. Of segments that are not known any more nothing is kept.
+    pub fn confirm(&mut self, is_known: impl Fn(u32) -> bool) {
         for (segment, place) in std::mem::take(&mut self.told).0 {
-            if self.known < MOST_KNOWN {
+            if self.known < MOST_KNOWN && is_known(segment) {
                 self.known += 1;
                 self.of.entry(segment).or_default().push(place);
             }
@@ -57,6 +57,11 @@ impl DeadIndex {
     /// The edit was not made: the old tables go on.
     pub fn refuse(&mut self) {
         self.told = Told::default();
+    }
+
+    /// A segment was dropped: nobody will collect it.
+    pub fn forget(&mut self, segment: u32) {
+        self.take(segment);
     }
 
     /// Takes what is known of a segment.
@@ -76,6 +81,12 @@ pub(crate) struct DeadPlaces {
 }
 
 impl DeadPlaces {
+    /// How many there are.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
     /// True if the record at `offset` is dead; asked with ascending offsets.
     pub fn contains(&mut self, offset: u64) -> bool {
         let place = (offset / ALIGNMENT) as u32;
@@ -109,14 +120,26 @@ mod tests {
     fn only_what_was_committed_is_known() {
         let mut index = DeadIndex::default();
         index.tell(told(&[(1, 9), (2, 4), (1, 3)]));
-        index.confirm();
+        index.confirm(|_| true);
         index.tell(told(&[(1, 5)]));
         index.refuse();
-        index.confirm();
+        index.confirm(|_| true);
         index.tell(told(&[(1, 7)]));
         assert_eq!(known(&mut index, 1), [3, 9]);
         assert_eq!(known(&mut index, 1), [0; 0]);
         assert_eq!(known(&mut index, 2), [4]);
         assert_eq!(index.known, 0);
+    }
+    #[test]
+    fn nothing_is_kept_of_a_segment_that_was_dropped() {
+        let mut index = DeadIndex::default();
+        index.tell(told(&[(1, 9), (2, 4), (3, 5)]));
+        index.confirm(|segment| segment != 3);
+        index.forget(1);
+        index.forget(7);
+        assert_eq!(index.known, 1);
+        assert_eq!(known(&mut index, 1), [0; 0]);
+        assert_eq!(known(&mut index, 3), [0; 0]);
+        assert_eq!(known(&mut index, 2), [4]);
     }
 }

@@ -295,15 +295,18 @@ impl Owner for Ledger {
             Some(_) => self.visible(),
             None => 0,
         };
-        lock(&self.dead).confirm();
         let mut state = self.state();
         if full {
             *state = LedgerState::default();
         }
-        let rule = &self.hole_rule;
-        items
-            .into_iter()
-            .for_each(|item| state.apply(item, rule, moment));
+        let mut dead = lock(&self.dead);
+        for item in items {
+            if let NoteItem::Dropped(number) = item {
+                dead.forget(number);
+            }
+            state.apply(item, &self.hole_rule, moment);
+        }
+        dead.confirm(|segment| state.segments.contains_key(&segment));
         Ok(())
     }
 
@@ -382,6 +385,25 @@ mod tests {
         commit(&[NoteItem::Dropped(1), garbage]);
         assert_eq!(ledger.state().total_and_live(), (0, 0));
         assert_eq!(ledger.state().dropped, vec![1]);
+    }
+
+    #[test]
+    fn dead_records_are_forgotten_with_their_segment() {
+        let ledger = Ledger::new(
+            PathBuf::from("keys"),
+            LedgerState::default(),
+            HoleRule::default(),
+        );
+        let job = |note: &[NoteItem], dead: &[(u32, u64)]| {
+            let mut told = Told::default();
+            dead.iter().for_each(|&(number, at)| told.add(number, at));
+            lock(&ledger.dead).tell(told);
+            ledger.committed(&note::encode(note), false).unwrap();
+        };
+        job(&[segment(1, 100), segment(2, 100)], &[(1, 64), (2, 64)]);
+        job(&[NoteItem::Dropped(1)], &[(1, 128), (2, 128)]);
+        let known = |number| lock(&ledger.dead).take(number).len();
+        assert_eq!((known(1), known(2)), (0, 2));
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub enum SeededBug {
     MovedUnsynced,
     /// A collected segment is removed before the tables point elsewhere.
     SegmentRemovedEarly,
+    /// A collection takes the record behind a dead one for dead too.
+    DeadNeighbour,
     /// A hole takes the blocks that it shares with its neighbours.
     HoleTooWide,
     /// Holes are made where a cursor or snapshot from before may be led to.
@@ -39,7 +41,7 @@ pub enum SeededBug {
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 13] = [
+    pub const ALL: [(SeededBug, &'static str); 14] = [
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
         (SeededBug::CommitUnsynced, "commit_unsynced"),
@@ -51,6 +53,7 @@ impl SeededBug {
         (SeededBug::CollectionReinserts, "collection_reinserts"),
         (SeededBug::MovedUnsynced, "moved_unsynced"),
         (SeededBug::SegmentRemovedEarly, "segment_removed_early"),
+        (SeededBug::DeadNeighbour, "dead_neighbour"),
         (SeededBug::HoleTooWide, "hole_too_wide"),
         (SeededBug::HoleUnderPin, "hole_under_pin"),
     ];
