@@ -160,6 +160,40 @@ impl Tree {
         self.look_up(&view, key, moment)
     }
 
+    /// Whether a put or delete of a key would hide a value, as far as memory tells:
+    /// write buffers tell exactly, tables by their filters, which are wrong about
+    /// absent keys once in a hundred times. `None`: a table that has to be asked is
+    /// not open, or has no filter. Never reads. For estimates.
+    pub fn probably_has(&self, key: &[u8]) -> Option<bool> {
+        let view = self.view.load();
+        let hash = self.context.hash(key);
+        let sealed = view.sealed.iter().map(|sealed| &sealed.memtable);
+        for memtable in std::iter::once(&view.active).chain(sealed) {
+            if let Some(kind) = memtable.get(hash, key, Moment::MAX, |entry| entry.kind) {
+                return Some(kind == EntryKind::Value);
+            }
+        }
+        for (level, files) in view.version.levels.iter().enumerate() {
+            let with_key = match level {
+                0 => files.as_slice(),
+                _ => view
+                    .version
+                    .file_with(level, key)
+                    .map_or(&[][..], std::slice::from_ref),
+            };
+            for file in with_key {
+                if !file.metadata.range.contains(key) {
+                    continue;
+                }
+                let table = file.open.load_full().filter(|table| table.has_filter())?;
+                if table.may_contain(hash) {
+                    return Some(true);
+                }
+            }
+        }
+        Some(false)
+    }
+
     /// A view and a moment that belong together: every write up to the moment
     /// is in the view, and no job dropped what the moment sees.
     pub(crate) fn current_view(

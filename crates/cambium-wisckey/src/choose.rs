@@ -2,10 +2,10 @@
 //!
 //! Tables tell exactly what they lead to, and some of it is hidden already by newer
 //! entries further up, or by what no table holds yet. How much that is can be told
-//! about, by what writers made garbage lately:
+//! about, by samples of writes ([`crate::pace`]):
 //!
 //! ```text
-//!  garbage  =  known  +  live as told x not merged x made  +  unflushed x made
+//!  garbage  =  known  +  hidden by writes, by samples, and not told of by any job
 //! ```
 //!
 //! Where it comes near what `space_limit` leaves, collection begins, and writers are
@@ -52,14 +52,15 @@ impl Core {
             let bytes = state.kept_bytes(number, account);
             (total + bytes, live + account.live_bytes())
         });
-        let live = told_live - self.hidden_bytes(told_live);
-        let garbage = total.saturating_sub(live) + unflushed;
+        let hidden = self.hidden_bytes(&state, told_live, unflushed);
+        let live = (told_live + unflushed).saturating_sub(hidden);
+        let garbage = (total + unflushed).saturating_sub(live);
         if garbage < self.segment_target(told_live) || !self.presses(garbage, live) {
             self.counters.space_pressure.store(0, Ordering::Relaxed);
             return None;
         }
         // What is hidden still is found out by the tree, not by moving all the rest.
-        let worth_it = garbage_share_of(total, total.saturating_sub(live)) / 4;
+        let worth_it = garbage_share_of(total + unflushed, garbage) / 4;
         let candidates = kept().filter(|&(&number, account)| may_go(number, account));
         match self.tuning.policy {
             Policy::Tail => candidates.map(|(&number, _)| number).min(),
@@ -73,7 +74,7 @@ impl Core {
         }
     }
 
-    /// Of what was logged and is in no table, the bytes that will be garbage, about.
+    /// Bytes that were logged and are in no table.
     fn unflushed_bytes(&self, state: &LedgerState) -> u64 {
         let segments = self.segments.load();
         let behind = segments.range(state.head.segment..);
@@ -82,15 +83,20 @@ impl Core {
                 segment.kind == SegmentKind::Written && !state.segments.contains_key(number)
             })
             .map(|(_, segment)| segment.log.end());
-        let made = self.counters.garbage_made.load(Ordering::Relaxed);
-        logged.sum::<u64>() / 1000 * made.min(1000)
+        logged.sum()
     }
 
-    /// Bytes of what tables count as live that newer entries further up hide already,
-    /// about: as many as writers made garbage lately.
-    fn hidden_bytes(&self, live: u64) -> u64 {
-        let made = self.counters.garbage_made.load(Ordering::Relaxed) as f64 / 1000.0;
-        (live as f64 * self.tree.unmerged_share() * made.min(1.0)) as u64
+    /// Bytes of what counts as live, in tables or in no table yet, that newer entries
+    /// hide already, about: what writes were seen to hide and no job told of, or where
+    /// too few were looked at, as many as writers made garbage lately.
+    fn hidden_bytes(&self, state: &LedgerState, told_live: u64, unflushed: u64) -> u64 {
+        let unmerged = (told_live as f64 * self.tree.unmerged_share()) as u64;
+        let most = unmerged + unflushed;
+        self.hidden_by_samples(state.garbage_told, most)
+            .unwrap_or_else(|| {
+                let made = self.counters.garbage_made.load(Ordering::Relaxed);
+                (most as f64 * (made as f64 / 1000.0).min(1.0)) as u64
+            })
     }
 
     /// True if there is so much garbage that collection has to work; says how much

@@ -1,17 +1,31 @@
 //! When to seal the write buffer by bytes of log, and where segments end.
+//!
+//! Tables tell what is garbage, but late: a flush and a merge after it was made. So
+//! writes are sampled too, one in so many bytes of log: write buffers and filters say
+//! whether its key was there, and no device is asked. What was hidden, by the samples,
+//! and was not told of yet is garbage all the same ([`crate::choose`]).
 
 use std::sync::atomic::Ordering;
 
 use crate::core::Core;
+use crate::format::kind;
 use crate::options::{Policy, Tuning};
-use crate::value_log::Writer;
+use crate::value_log::{LogEntry, Writer};
+
+/// A write is sampled where its record runs over a multiple of this.
+const SAMPLE_BYTES: u64 = 32 << 10;
+/// Weight of a sample against those before it: 1 in so many.
+const SAMPLE_WEIGHT: u64 = 64;
+/// Samples before which nothing is said.
+const FEWEST_SAMPLES: u64 = 16;
 
 /// When to seal the write buffer by bytes of log, and where to end segments.
 ///
 /// What is overwritten becomes known garbage only when the tables that hold it are
 /// merged. Where writers mostly add keys, large write buffers are best; where they
 /// overwrite, small ones, so that garbage is known before it is as much as what is
-/// live. Which it is shows in the share of the log that jobs tell to be garbage.
+/// live. Which it is shows in the samples, and in the share of the log that jobs tell
+/// to be garbage.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
     /// Bytes of log after which the write buffer is sealed.
@@ -20,8 +34,10 @@ pub(crate) struct Pace {
     live: u64,
     /// Garbage told when the write buffer was last sealed.
     garbage_told: u64,
-    /// Of the bytes logged lately, how many made garbage: 0.0 to about 1.0.
-    garbage_share: f64,
+    /// Of the bytes logged lately, how many jobs told to be garbage: 0.0 to about 1.0.
+    told_share: f64,
+    /// Writers are taken to overwrite.
+    overwrites: bool,
 }
 
 impl Pace {
@@ -30,30 +46,38 @@ impl Pace {
         self.live
     }
 
-    /// As of an opening, or of a seal after `logged` bytes.
-    fn after(&self, logged: u64, live: u64, garbage_told: u64, tuning: &Tuning) -> Pace {
-        let told = garbage_told.saturating_sub(self.garbage_told);
-        let share = match logged {
-            0 => self.garbage_share,
-            logged => (self.garbage_share + (told as f64 / logged as f64).min(1.0)) / 2.0,
+    /// As of an opening, or of a seal after `logged` bytes; of late, a share `hiding`
+    /// of samples hid a value.
+    fn after(&self, logged: u64, live: u64, told: u64, hiding: f64, tuning: &Tuning) -> Pace {
+        let since = told.saturating_sub(self.garbage_told);
+        let (told_share, garbage_told) = match logged {
+            0 => (self.told_share, self.garbage_told),
+            logged => {
+                let share = (since as f64 / logged as f64).min(1.0);
+                ((self.told_share + share) / 2.0, told)
+            }
         };
+        let overwrites = told_share.max(hiding) >= MUCH_GARBAGE;
         let room = live / 100 * (tuning.space_limit - 100);
-        let seal_at = match share < MUCH_GARBAGE {
-            true => room.max(FIRST_SEAL_BYTES),
-            false => (room / 8).max(LEAST_SEGMENT_BYTES.min(tuning.segment_bytes)),
+        let seal_at = match overwrites {
+            false => room.max(FIRST_SEAL_BYTES / 100 * (tuning.space_limit - 100)),
+            true => room / 8,
         };
+        let least = LEAST_SEGMENT_BYTES.min(tuning.segment_bytes);
         Pace {
-            seal_at: seal_at.min(tuning.replay_bytes),
+            seal_at: seal_at.max(least).min(tuning.replay_bytes),
             live,
             garbage_told,
-            garbage_share: share,
+            told_share,
+            overwrites,
         }
     }
 }
 
 /// Share of the log from which on writers are taken to overwrite.
 const MUCH_GARBAGE: f64 = 0.1;
-/// A write buffer is sealed after so much log at first.
+/// A write buffer is sealed after so much log at first, where space may be twice what is
+/// live; in proportion where it may be more or less.
 const FIRST_SEAL_BYTES: u64 = 64 << 20;
 /// Segments of small stores end here: a sixteenth of what is live.
 const LEAST_SEGMENT_BYTES: u64 = 4 << 20;
@@ -68,15 +92,76 @@ impl Core {
 
     /// Computes anew when to seal; `logged` bytes went by since the last time.
     pub fn set_pace(&self, writer: &mut Writer, logged: u64) {
-        let (live, garbage_told) = {
+        let (live, told) = {
             let state = self.ledger.state();
             (state.total_and_live().1, state.garbage_told)
         };
-        let pace = writer.pace.after(logged, live, garbage_told, &self.tuning);
+        let hiding = self.hiding_share();
+        let pace = writer.pace.after(logged, live, told, hiding, &self.tuning);
         writer.pace = pace;
-        let made = (pace.garbage_share * 1000.0) as u64;
+        let made = (pace.told_share.max(hiding) * 1000.0) as u64;
         self.counters.garbage_made.store(made, Ordering::Relaxed);
-        let overwrites = pace.garbage_share >= MUCH_GARBAGE && self.tuning.policy != Policy::Off;
-        self.tree.merge_sooner(overwrites);
+        let sooner = pace.overwrites && self.tuning.policy != Policy::Off;
+        self.tree.merge_sooner(sooner);
+    }
+
+    /// Computes anew when to seal, if writers were not taken to overwrite, and do.
+    pub fn look_at_samples(&self, writer: &mut Writer) {
+        if !writer.pace.overwrites && self.hiding_share() >= MUCH_GARBAGE {
+            self.set_pace(writer, 0);
+        }
+    }
+
+    /// Of the writes of late, the share of samples that hid a value.
+    fn hiding_share(&self) -> f64 {
+        let hiding = &self.counters.hiding;
+        match hiding.samples.load(Ordering::Relaxed) {
+            0..FEWEST_SAMPLES => 0.0,
+            _ => hiding.share.load(Ordering::Relaxed) as f64 / 1e6,
+        }
+    }
+
+    /// Samples a record at `offset` of the log, before it is in the tree. Called under
+    /// the writer lock.
+    pub fn sample(&self, entry: &LogEntry<'_>, offset: u64) {
+        let end = offset + entry.record_bytes();
+        let bytes = end / SAMPLE_BYTES * SAMPLE_BYTES - offset / SAMPLE_BYTES * SAMPLE_BYTES;
+        // Small values are garbage of the log whatever they hide.
+        let counts = match entry.kind {
+            kind::PUT => entry.second.len() > self.tuning.inline_bytes,
+            other => other == kind::DELETE,
+        };
+        if bytes == 0 || !counts || self.tuning.policy == Policy::Off {
+            return;
+        }
+        let Some(hides) = self.tree.probably_has(entry.first) else {
+            return;
+        };
+        let hiding = &self.counters.hiding;
+        let before = hiding.share.load(Ordering::Relaxed);
+        let now = if hides { 1_000_000 } else { 0 };
+        let share = (before * (SAMPLE_WEIGHT - 1) + now) / SAMPLE_WEIGHT;
+        hiding.share.store(share, Ordering::Relaxed);
+        hiding.samples.fetch_add(1, Ordering::Relaxed);
+        if hides {
+            hiding.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes that writes hid and no job told of yet, by the samples; at most `most`. What
+    /// cannot be is forgotten, so that errors do not add up.
+    pub fn hidden_by_samples(&self, told: u64, most: u64) -> Option<u64> {
+        let hiding = &self.counters.hiding;
+        if hiding.samples.load(Ordering::Relaxed) < FEWEST_SAMPLES {
+            return None;
+        }
+        let seen = hiding.bytes.load(Ordering::Relaxed);
+        let possible = seen.clamp(told, told.saturating_add(most));
+        if possible > seen {
+            hiding.bytes.fetch_add(possible - seen, Ordering::Relaxed);
+        } else {
+            hiding.bytes.fetch_sub(seen - possible, Ordering::Relaxed);
+        }
+        Some(possible - told)
     }
 }

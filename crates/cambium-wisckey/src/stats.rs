@@ -38,6 +38,20 @@ pub(crate) struct Counters {
     pub space_pressure: AtomicU64,
     /// Of the bytes logged lately, thousandths that made garbage.
     pub garbage_made: AtomicU64,
+    /// What writes were seen to hide ([`crate::pace`]).
+    pub hiding: Hiding,
+}
+
+/// Samples of what writes hide; changed under the writer lock alone, but for what the
+/// collector forgives.
+#[derive(Debug, Default)]
+pub(crate) struct Hiding {
+    /// Of the samples of late, millionths that hide a value.
+    pub share: AtomicU64,
+    /// Samples taken.
+    pub samples: AtomicU64,
+    /// Bytes hidden by all writes so far, about.
+    pub bytes: AtomicU64,
 }
 
 fn of(counter: &AtomicU64) -> u64 {

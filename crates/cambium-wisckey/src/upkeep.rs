@@ -30,6 +30,7 @@ impl Core {
     /// Seals the write buffer where it, or the log behind it, is full. A failure
     /// is met again by the next write, or has stopped all.
     pub fn seal_where_due(&self, writer: &mut Writer) -> Option<Sealed> {
+        self.look_at_samples(writer);
         if !self.tree.seal_due() && writer.logged < writer.pace.seal_at {
             return None;
         }

@@ -418,8 +418,9 @@ impl Core {
                     kind::DELETE_RANGE => Some(TreeEntry::DeleteRange(entry.first, entry.second)),
                     _ => None,
                 };
+                let offset = appended.offset + logged;
+                self.sample(entry, offset);
                 if let Some(tree_entry) = tree_entry {
-                    let offset = appended.offset + logged;
                     self.put_in_tree(&tree, &appended.segment, offset, sequence, &tree_entry);
                 }
                 logged += entry.record_bytes();
