@@ -3,9 +3,12 @@
 //! Every key is searched as if alone, but a block that is not at hand is noted
 //! down instead of read. What was noted is read in one batch, and the searches
 //! that waited are made again: they find their blocks now, and get to the next.
+//! Of keys that come in order, most lie in the data block of the one before: where
+//! there are many, the index is asked once a block.
 //! A round costs the processor little (filters and top indexes are in memory),
 //! and there are as many rounds as one lookup has reads one after the other.
 
+use std::cmp::Ordering as Order;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +18,7 @@ use cambium_io::batch::read_all;
 use cambium_io::{AlignedBuffer, ReadRequest};
 
 use crate::block::Block;
-use crate::entry::{Lookup, Moment};
+use crate::entry::{EntryRef, Lookup, Moment, compare};
 use crate::format::BlockHandle;
 use crate::read::Search;
 use crate::table::{BlockProvider, Table};
@@ -24,9 +27,22 @@ use crate::tree::{Context, Tree, View, lock};
 /// A table's number, and where the block lies in it.
 type BlockName = (u64, u64);
 
+/// Keys in order from which on the last data block of each table is remembered.
+const MANY_KEYS: usize = 128;
+
+/// A data block, and up to which place the index leads to it.
+struct Near {
+    key: Vec<u8>,
+    sequence: u64,
+    handle: BlockHandle,
+    block: Block,
+}
+
 /// Blocks at hand, and those that are wanted.
 struct Gatherer<'a> {
     context: &'a Context,
+    /// By tables' numbers, where keys come in order.
+    near: Option<BTreeMap<u64, Near>>,
     fetched: BTreeMap<BlockName, Block>,
     wanted: BTreeMap<BlockName, (Arc<Table>, BlockHandle)>,
 }
@@ -42,6 +58,30 @@ impl BlockProvider for Gatherer<'_> {
         }
         self.wanted.insert(name, (table.clone(), handle));
         Ok(None)
+    }
+
+    fn near(&mut self, table: &Table, key: &[u8], moment: Moment) -> Option<(BlockHandle, Block)> {
+        let near = self.near.as_ref()?.get(&table.number)?;
+        // The places before led to the index's entry for this block.
+        let is_within = compare((key, moment), (&near.key, near.sequence)) != Order::Greater;
+        is_within.then(|| (near.handle, near.block.clone()))
+    }
+
+    fn came_to(&mut self, table: &Table, entry: &EntryRef<'_>, found: (BlockHandle, &Block)) {
+        let Some(all) = &mut self.near else {
+            return;
+        };
+        let near = all.entry(table.number).or_insert_with(|| Near {
+            key: Vec::new(),
+            sequence: 0,
+            handle: found.0,
+            block: found.1.clone(),
+        });
+        near.key.clear();
+        near.key.extend_from_slice(entry.key);
+        near.sequence = entry.sequence;
+        near.handle = found.0;
+        near.block = found.1.clone();
     }
 }
 
@@ -117,13 +157,20 @@ impl Tree {
         self.look_up_many(&view, keys, moment)
     }
 
-    fn look_up_many(&self, view: &View, keys: &[&[u8]], moment: Moment) -> Result<Vec<Lookup>> {
+    pub(crate) fn look_up_many(
+        &self,
+        view: &View,
+        keys: &[&[u8]],
+        moment: Moment,
+    ) -> Result<Vec<Lookup>> {
         let gets = &self.context.counters.gets;
         gets.fetch_add(keys.len() as u64, Ordering::Relaxed);
         let mut answers = vec![Lookup::Absent; keys.len()];
         let mut waiting: Vec<usize> = (0..keys.len()).collect();
+        let in_order = keys.len() >= MANY_KEYS && keys.is_sorted();
         let mut blocks = Gatherer {
             context: &self.context,
+            near: in_order.then(BTreeMap::new),
             fetched: BTreeMap::new(),
             wanted: BTreeMap::new(),
         };
@@ -143,6 +190,10 @@ impl Tree {
             }
             blocks.fetch()?;
             waiting = still_waiting;
+            // It begins from the first key again.
+            if let Some(near) = &mut blocks.near {
+                near.clear();
+            }
         }
         Ok(answers)
     }

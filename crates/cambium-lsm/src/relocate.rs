@@ -17,7 +17,7 @@ use std::sync::{Arc, PoisonError};
 use cambium_base::Result;
 
 use crate::entry::{Lookup, Moment};
-use crate::memtable::Replacement;
+use crate::memtable::{Memtable, Replacement};
 use crate::tree::Tree;
 
 /// What [`Tree::relocate`] came to.
@@ -32,19 +32,24 @@ pub enum Relocation {
     Changed,
 }
 
+/// An entry that is to have another value.
+#[derive(Clone, Copy, Debug)]
+pub struct Replaced<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The number of the write that gave it its value.
+    pub sequence: u64,
+    /// The value that it should have.
+    pub old_value: &'a [u8],
+    /// The one that it is to have.
+    pub new_value: &'a [u8],
+}
+
 impl Tree {
-    /// Gives the entry (key, sequence) a new value, if it is the newest of its
-    /// key and its value is `old_value`. Writes and deletes that race with this
-    /// win by their sequence number. In memory only until the next flush: the
-    /// caller's log holds what is needed to do it again.
-    ///
-    /// An entry that is not the newest of its key, which only a snapshot can
-    /// see, is never relocated: what its value points to must stay.
-    ///
-    /// Cost: a lookup.
+    /// Gives one entry a new value: see [`Tree::relocate_all`].
     ///
     /// # Errors
-    /// Those of reading; nothing is changed then.
+    /// As there.
     pub fn relocate(
         &self,
         key: &[u8],
@@ -52,34 +57,61 @@ impl Tree {
         old_value: &[u8],
         new_value: &[u8],
     ) -> Result<Relocation> {
+        let entry = Replaced {
+            key,
+            sequence,
+            old_value,
+            new_value,
+        };
+        let answers = self.relocate_all(&[entry])?;
+        Ok(answers.first().copied().unwrap_or(Relocation::Superseded))
+    }
+
+    /// Gives entries new values, each if it is the newest of its key and has its
+    /// `old_value`. Writes and deletes that race with this win by their sequence
+    /// numbers. In memory only until the next flush: the caller's log holds what is
+    /// needed to do it again. Seals wait meanwhile: ask for some thousands at once.
+    ///
+    /// An entry that is not the newest of its key, which only a snapshot can
+    /// see, is never relocated: what its value points to must stay.
+    ///
+    /// Cost: a lookup each; cheaper where keys come in order.
+    ///
+    /// # Errors
+    /// Those of reading; nothing is changed then.
+    pub fn relocate_all(&self, entries: &[Replaced<'_>]) -> Result<Vec<Relocation>> {
         self.check_open()?;
-        let hash = self.context.hash(key);
+        let keys: Vec<&[u8]> = entries.iter().map(|entry| entry.key).collect();
         loop {
             let view = self.view.load_full();
-            match self.look_up(&view, key, Moment::MAX)? {
-                Lookup::Found {
-                    sequence: found,
-                    value,
-                } if found == sequence => {
-                    if *value != *old_value {
-                        return Ok(Relocation::Changed);
-                    }
-                }
-                _ => return Ok(Relocation::Superseded),
-            }
+            let lookups = self.look_up_many(&view, &keys, Moment::MAX)?;
             let _rotation = self.rotation.read().unwrap_or_else(PoisonError::into_inner);
             let active = self.view.load().active.clone();
             if !Arc::ptr_eq(&active, &view.active) {
                 // Sealed since: what came between may be in either memtable.
                 continue;
             }
-            return Ok(
-                match active.relocate(hash, key, sequence, old_value, new_value) {
-                    Replacement::Done => Relocation::Done,
-                    Replacement::Superseded => Relocation::Superseded,
-                    Replacement::Changed => Relocation::Changed,
-                },
-            );
+            let pairs = entries.iter().zip(&lookups);
+            let relocated = pairs.map(|(entry, lookup)| match lookup {
+                Lookup::Found { sequence, value } if *sequence == entry.sequence => {
+                    match *value == entry.old_value {
+                        true => self.relocate_in(&active, entry),
+                        false => Relocation::Changed,
+                    }
+                }
+                _ => Relocation::Superseded,
+            });
+            return Ok(relocated.collect());
+        }
+    }
+
+    fn relocate_in(&self, active: &Memtable, entry: &Replaced<'_>) -> Relocation {
+        let hash = self.context.hash(entry.key);
+        let (old, new) = (entry.old_value, entry.new_value);
+        match active.relocate(hash, entry.key, entry.sequence, old, new) {
+            Replacement::Done => Relocation::Done,
+            Replacement::Superseded => Relocation::Superseded,
+            Replacement::Changed => Relocation::Changed,
         }
     }
 }

@@ -83,6 +83,19 @@ fn add_fragment(all: &mut RangeTombstones, entry: &EntryRef<'_>) -> Option<()> {
 pub(crate) trait BlockProvider {
     /// The block of a table at a handle.
     fn block(&mut self, table: &Arc<Table>, handle: BlockHandle) -> Result<Option<Block>>;
+
+    /// The data block in which the first entry at or behind the place is, if that is
+    /// known without asking the index.
+    fn near(&mut self, table: &Table, key: &[u8], moment: Moment) -> Option<(BlockHandle, Block)> {
+        _ = (table, key, moment);
+        None
+    }
+
+    /// The data block that the index names for everything up to the place of `entry`,
+    /// from the place that was just asked for on.
+    fn came_to(&mut self, table: &Table, entry: &EntryRef<'_>, found: (BlockHandle, &Block)) {
+        _ = (table, entry, found);
+    }
 }
 
 /// What a lookup in one table came to.
@@ -278,23 +291,14 @@ impl Table {
         blocks: &mut dyn BlockProvider,
         take: impl FnOnce(EntryRef<'_>) -> T,
     ) -> Result<Probe<T>> {
-        let mut block = self.top.clone();
-        let mut handle = self.footer.index;
-        // Two levels of index, then the data.
-        for _ in 0..2 {
-            let mut cursor = BlockCursor::new(block);
-            cursor
-                .seek(key, moment)
-                .map_err(|bad| self.bad_block(handle, bad))?;
-            let Some(entry) = cursor.entry() else {
-                return Ok(Probe::Absent);
-            };
-            handle = self.handle_in(handle, &entry)?;
-            block = match blocks.block(self, handle)? {
-                Some(block) => block,
-                None => return Ok(Probe::Waits),
-            };
-        }
+        let (handle, block) = match blocks.near(self, key, moment) {
+            Some(near) => near,
+            None => match self.descend(key, moment, blocks)? {
+                Descent::Came(handle, block) => (handle, block),
+                Descent::Absent => return Ok(Probe::Absent),
+                Descent::Waits => return Ok(Probe::Waits),
+            },
+        };
         let mut cursor = BlockCursor::new(block);
         cursor
             .seek(key, moment)
@@ -304,6 +308,43 @@ impl Table {
             _ => Probe::Absent,
         })
     }
+
+    /// From the top of the index to the data block that may have the key.
+    fn descend(
+        self: &Arc<Self>,
+        key: &[u8],
+        moment: Moment,
+        blocks: &mut dyn BlockProvider,
+    ) -> Result<Descent> {
+        let mut block = self.top.clone();
+        let mut handle = self.footer.index;
+        // Two levels of index, then the data.
+        for is_last in [false, true] {
+            let mut cursor = BlockCursor::new(block);
+            cursor
+                .seek(key, moment)
+                .map_err(|bad| self.bad_block(handle, bad))?;
+            let Some(entry) = cursor.entry() else {
+                return Ok(Descent::Absent);
+            };
+            handle = self.handle_in(handle, &entry)?;
+            block = match blocks.block(self, handle)? {
+                Some(block) => block,
+                None => return Ok(Descent::Waits),
+            };
+            if is_last {
+                blocks.came_to(self, &entry, (handle, &block));
+            }
+        }
+        Ok(Descent::Came(handle, block))
+    }
+}
+
+/// Where the index of a table leads.
+enum Descent {
+    Came(BlockHandle, Block),
+    Absent,
+    Waits,
 }
 
 impl Drop for Table {

@@ -320,6 +320,15 @@ impl<'a> LogScanner<'a> {
         Ok((checksum == header.payload_checksum).then_some(prefix))
     }
 
+    /// The payload of the record that this scan met last, where it is: `None` if it
+    /// is longer than what is kept in memory. It was verified.
+    pub fn payload_at_hand(&self, record: &ScannedRecord) -> Option<&[u8]> {
+        let start = record.offset + RECORD_HEADER_BYTES as u64;
+        let from = usize::try_from(start.checked_sub(self.window_start)?).ok()?;
+        let to = from.checked_add(record.header.payload_bytes as usize)?;
+        self.window.get(from..to)
+    }
+
     /// The payload of a record this scan met.
     pub fn payload(&mut self, record: &ScannedRecord) -> Result<Vec<u8>> {
         let start = record.offset + RECORD_HEADER_BYTES as u64;

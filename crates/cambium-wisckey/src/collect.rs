@@ -244,8 +244,17 @@ impl Core {
             let key_bytes = record.header.auxiliary as usize;
             if record.header.kind == kind::PUT && key_bytes <= record.header.payload_bytes as usize
             {
-                let mut payload = scanner.payload(&record)?;
-                let value = Value::from(payload.split_off(key_bytes));
+                let (full_key, value) = match scanner.payload_at_hand(&record) {
+                    Some(payload) => {
+                        let (key, value) = payload.split_at(key_bytes);
+                        (Value::copy_of(key), Value::copy_of(value))
+                    }
+                    None => {
+                        let mut payload = scanner.payload(&record)?;
+                        let value = Value::from(payload.split_off(key_bytes));
+                        (Value::from(payload), value)
+                    }
+                };
                 batch_bytes += value.len();
                 let pointer = ValuePointer {
                     segment: victim.number,
@@ -253,7 +262,7 @@ impl Core {
                     value_bytes: value.len() as u32,
                 };
                 batch.push(LiveValue {
-                    full_key: Value::from(payload),
+                    full_key,
                     value,
                     sequence: record.header.sequence.0,
                     pointer,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use cambium_base::{Durability, Result, SequenceNumber, Value};
-use cambium_lsm::Relocation;
+use cambium_lsm::{Relocation, Replaced};
 use cambium_storage::record::RecordHeader;
 
 use crate::collect::{Collector, Work};
@@ -21,6 +21,9 @@ use crate::value_log::{LogEntry, segment_item};
 
 /// Appended to a moved segment before it is handed over.
 pub(crate) const WRITE_BYTES: usize = 1 << 20;
+
+/// Pointers that are exchanged at once.
+const SWAPPED: usize = 2048;
 
 /// A value that the tree points to.
 #[derive(Debug)]
@@ -177,27 +180,19 @@ impl Core {
         lock(&self.writer).pending.push(segment_item(output));
         let mut not_needed = 0;
         let mut outcome = Ok(());
-        for (value, &(offset, bytes)) in values.iter().zip(moved) {
-            let to = ValuePointer {
-                segment: output.number,
-                offset,
-                ..value.pointer
-            };
+        for (values, moved) in values.chunks(SWAPPED).zip(moved.chunks(SWAPPED)) {
             let relocated = match outcome {
-                Err(_) => Ok(Relocation::Superseded),
-                Ok(()) => self.tree.relocate(
-                    &value.full_key,
-                    value.sequence,
-                    &value.pointer.encode(),
-                    &to.encode(),
-                ),
+                Err(_) => Vec::new(),
+                Ok(()) => self
+                    .point_to(output, values, moved)
+                    .unwrap_or_else(|error| {
+                        outcome = Err(error);
+                        Vec::new()
+                    }),
             };
-            match relocated {
-                Ok(Relocation::Done) => {}
-                Ok(_) => not_needed += bytes,
-                Err(error) => {
+            for (place, &(_, bytes)) in moved.iter().enumerate() {
+                if relocated.get(place) != Some(&Relocation::Done) {
                     not_needed += bytes;
-                    outcome = Err(error);
                 }
             }
         }
@@ -208,6 +203,38 @@ impl Core {
             });
         }
         outcome
+    }
+
+    /// Exchanges the pointers to some values.
+    fn point_to(
+        &self,
+        output: &Segment,
+        values: &[LiveValue],
+        moved: &[(u64, u64)],
+    ) -> Result<Vec<Relocation>> {
+        let pointers: Vec<_> = values
+            .iter()
+            .zip(moved)
+            .map(|(value, &(offset, _))| {
+                let to = ValuePointer {
+                    segment: output.number,
+                    offset,
+                    ..value.pointer
+                };
+                (value.pointer.encode(), to.encode())
+            })
+            .collect();
+        let entries: Vec<Replaced<'_>> = values
+            .iter()
+            .zip(&pointers)
+            .map(|(value, (old_value, new_value))| Replaced {
+                key: &value.full_key,
+                sequence: value.sequence,
+                old_value,
+                new_value,
+            })
+            .collect();
+        self.tree.relocate_all(&entries)
     }
 
     /// What [`SeededBug::CollectionReinserts`] does.
