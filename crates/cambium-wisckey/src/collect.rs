@@ -206,10 +206,10 @@ impl Core {
         let _pin = self.pin()?;
         // Segments are opened for reads at random places; this one is not.
         let ahead = until - run.position;
-        victim
-            .log
-            .file()
-            .advise(run.position, ahead, Advice::WillNeed);
+        if !self.tuning.direct {
+            let file = victim.log.file();
+            file.advise(run.position, ahead, Advice::WillNeed);
+        }
         let mut scanner = LogScanner::new(
             &**victim.log.file(),
             *victim.log.seed(),

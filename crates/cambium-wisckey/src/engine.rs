@@ -120,7 +120,7 @@ fn run(core: Arc<Core>) -> Arc<dyn Engine> {
     };
     let tasks = vec![
         spawn("wisckey flush", |core| core.tree_step(STEP_BYTES)),
-        spawn("wisckey tree", |core| core.tree_step(STEP_BYTES)),
+        spawn("wisckey tree", |core| core.tree_or_log_step(STEP_BYTES)),
         spawn("wisckey collect", |core| core.collection_step(STEP_BYTES)),
     ];
     _ = core.background.set(tasks);

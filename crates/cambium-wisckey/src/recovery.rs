@@ -32,7 +32,7 @@ use std::sync::atomic::Ordering;
 
 use cambium_api::{Progress, ProgressSink};
 use cambium_base::{Error, Result};
-use cambium_io::File;
+use cambium_io::{Advice, File};
 use cambium_storage::record::RecordHeader;
 use cambium_storage::replay::{whole_batches, without_taken_back, write_again};
 use cambium_storage::scan::{LogScanner, ScanFault, Scanned, ScannedRecord, SessionRule};
@@ -46,6 +46,9 @@ use crate::write::TreeEntry;
 /// Sequence numbers go on at the next multiple of this after a crash: more
 /// than can have been given out and lost, so none is given twice.
 const SEQUENCE_EPOCH: u64 = 1 << 32;
+
+/// Bytes of the log that are asked for before they are read.
+const AHEAD_BYTES: u64 = 4 << 20;
 
 /// A write found in the log.
 #[derive(Debug)]
@@ -187,7 +190,17 @@ impl Core {
             u64::MAX,
         )?;
         scanner.resume_sessions(session);
-        while let Some(scanned) = scanner.next()? {
+        let file = segment.log.file();
+        let mut asked = scanner.position();
+        loop {
+            // The device reads on while records are checked, into the page cache.
+            if !self.tuning.direct && scanner.position() + AHEAD_BYTES > asked {
+                file.advise(asked, 2 * AHEAD_BYTES, Advice::WillNeed);
+                asked += 2 * AHEAD_BYTES;
+            }
+            let Some(scanned) = scanner.next()? else {
+                break;
+            };
             let record = match scanned {
                 Scanned::Fault(fault) => {
                     tail.faults.push((place, fault));
@@ -298,17 +311,15 @@ impl Core {
     /// Writes what was accepted, and is not known to be on the device, over
     /// itself, and syncs it.
     fn settle(&self, tail: &Tail, accepted: &Accepted) -> Result<()> {
-        for (place, segment) in tail.segments.iter().enumerate() {
-            let here = || {
-                let found = accepted.found.iter();
-                found.filter(move |found| found.segment == place)
-            };
-            let Some(end) = here().map(Found::end).max() else {
+        let same_segment = |one: &Found, other: &Found| one.segment == other.segment;
+        for here in accepted.found.chunk_by(same_segment) {
+            let (Some(first), Some(end)) = (here.first(), here.iter().map(Found::end).max()) else {
                 continue;
             };
+            let segment = &tail.segments[first.segment];
             let synced = |found: &&Found| found.header.sequence.0 <= tail.synced_through;
             // What was synced took the header with it.
-            let from = here().take_while(synced).last().map_or(0, Found::end);
+            let from = here.iter().take_while(synced).last().map_or(0, Found::end);
             if from < end {
                 segment.file.keep()?;
                 write_again(&*segment.file, from, end)?;

@@ -18,6 +18,8 @@ const WAITING_STEP_BYTES: u64 = 4 << 20;
 /// MB/s of log, which it should be able to keep up with.
 const LONGEST_SLOWDOWN: Duration = Duration::from_millis(4);
 const BYTES_BETWEEN_PAUSES: u64 = 256 << 10;
+/// Bytes of full segments that no sync covers, at which background work syncs them.
+const UNSYNCED_BYTES: u64 = 16 << 20;
 /// How long a writer that was stopped waits before it looks again.
 const PATIENCE: Duration = Duration::from_millis(1);
 
@@ -111,11 +113,37 @@ impl Core {
 
     /// Does a bounded piece of background work of any kind.
     pub fn step(self: &Arc<Self>, budget: u64) -> Result<StepOutcome> {
-        match self.tree_step(budget)? {
+        match self.tree_or_log_step(budget)? {
             StepOutcome::Again => Ok(StepOutcome::Again),
             StepOutcome::Done => Ok(StepOutcome::Done),
             _ => self.collection_step(budget),
         }
+    }
+
+    /// A piece of the tree's work, or else a sync of full segments.
+    pub fn tree_or_log_step(&self, budget: u64) -> Result<StepOutcome> {
+        match self.tree_step(budget)? {
+            StepOutcome::Idle => self.log_step(),
+            other => Ok(other),
+        }
+    }
+
+    /// Syncs full segments, where they are many bytes. Nobody waits for it, and a flush
+    /// would do it later; but what was synced a recovery need not write again.
+    fn log_step(&self) -> Result<StepOutcome> {
+        if self.check_sound().is_err() {
+            return Ok(StepOutcome::Idle);
+        }
+        let unsynced: u64 = {
+            let writer = lock(&self.writer);
+            let full = writer.unsynced.iter();
+            full.map(|segment| segment.log.end()).sum()
+        };
+        if unsynced < UNSYNCED_BYTES.min(self.tuning.segment_bytes / 2) {
+            return Ok(StepOutcome::Idle);
+        }
+        self.sync_sealed_log()?;
+        Ok(StepOutcome::Again)
     }
 
     /// A piece of the tree's work: flush or compaction.

@@ -315,6 +315,9 @@ impl Core {
             }
         }
         self.roll(writer)?;
+        if !writer.unsynced.is_empty() {
+            self.notify_background();
+        }
         let active = writer.active.clone();
         active.ok_or_else(|| Error::LimitExceeded("no segment is open".to_string()))
     }
