@@ -3,9 +3,10 @@
 //! (`docs/benchmarks.md`).
 //!
 //! ```text
-//! cargo run --release -p cambium-wisckey --example steady_overwriting -- FOLDER [MIB] [VALUE_BYTES]
+//! cargo run --release -p cambium-wisckey --example steady_overwriting -- FOLDER [MIB] [VALUE_BYTES] [ROW]
 //! ```
 //!
+//! With `ROW`, that row of `ROWS` alone, counted from 0.
 //! `FOLDER` is made, and removed again for each row. Space is that of all files, by the
 //! bytes of live keys and values: mean and most, sampled four times a pass, from the
 //! third pass on.
@@ -95,10 +96,14 @@ fn main() -> Outcome<()> {
     let mut number = |default: u64| arguments.next().map_or(Ok(default), |text| text.parse());
     let live = number(96)? << 20;
     let value = number(1024)?.max(8) as usize;
+    let only = number(u64::MAX)?;
     println!("| options | MB/s | of no collection | space, mean | space, most |");
     println!("|---|---:|---:|---:|---:|");
     let mut without = None;
-    for row in ROWS {
+    let chosen = (0u64..)
+        .zip(ROWS)
+        .filter(|&(row, _)| only == u64::MAX || row == only);
+    for (_, row) in chosen {
         let [rate, mean, most] = run(&folder, row, live, value)?;
         std::fs::remove_dir_all(&folder)?;
         let share = rate / *without.get_or_insert(rate);
