@@ -331,7 +331,8 @@ mod tests {
         buckets.close(&mut scratch).unwrap();
         let chunks = buckets.take(1);
         assert!(chunks.len() > 5 && buckets.take(4).is_empty());
-        let mut first = vec![0; chunks[0].bytes];
+        let memory = scratch.file().alignment().memory;
+        let mut first = AlignedBuffer::new(chunks[0].bytes, memory);
         scratch
             .file()
             .read_at(&mut first, chunks[0].offset)
