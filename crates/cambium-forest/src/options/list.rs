@@ -42,14 +42,14 @@ pub const OPTIONS: &[OptionSpec] = &[
     spec(
         "write_buffer_entries",
         "writes, 1 to 2^32",
-        "131072",
+        "1048576",
         false,
         "Writes that gather in memory before they go into the index together. Larger writes less of the index for each, takes more memory, and makes opening after a crash slower.",
     ),
     spec(
         "write_buffer_bytes",
         "bytes, 1 to 1024TiB",
-        "16MiB",
+        "32MiB",
         false,
         "Memory of the write buffer's keys that sets off a flush as well; up to three times as much is in use while one runs.",
     ),

@@ -233,13 +233,13 @@ impl Tuning {
             Some(text) => text.parse()?,
         };
         let most = 1 << 50;
-        let write_buffer_bytes = options.take_ranged("write_buffer_bytes", 16 << 20, 1, most)?;
+        let write_buffer_bytes = options.take_ranged("write_buffer_bytes", 32 << 20, 1, most)?;
         // Who has little memory for writes has little for flushes.
         let flush_bytes = (write_buffer_bytes / 4).clamp(LEAST_FLUSH_BYTES, 4 << 20);
         Ok(Tuning {
             write_buffer_entries: options.take_ranged(
                 "write_buffer_entries",
-                1 << 17,
+                1 << 20,
                 1,
                 1 << 32,
             )?,
