@@ -42,7 +42,11 @@ pub struct Job {
     #[serde(default)]
     pub warm: bool,
     /// Open again after the run, and measure how long it takes.
-    pub reopen: bool,
+    pub reopen: Option<After>,
+    /// The store was killed while it was written to (the first half of
+    /// [`After::Kill`]): open it, and look at what it kept.
+    #[serde(default)]
+    pub after_kill: bool,
     /// Let the store give space back between load and run, as a phase of its
     /// own.
     #[serde(default)]
@@ -56,6 +60,17 @@ pub struct Job {
     pub variant: Option<String>,
     /// What is issued.
     pub load: Load,
+}
+
+/// After what a store is opened again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum After {
+    /// It was closed in order.
+    Close,
+    /// Its process was killed while it wrote; what it had acknowledged is held
+    /// against what is there.
+    Kill,
 }
 
 /// The operations, whatever the store.

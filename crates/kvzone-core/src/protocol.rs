@@ -21,6 +21,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::record::{Run, Status};
 
+/// The stage in which a store is written to until its process is killed.
+pub const LAST_WRITES: &str = "writing until the kill";
+
 /// One line of a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
@@ -50,6 +53,8 @@ pub enum Event {
         /// For the report.
         run: Box<Run>,
     },
+    /// The process ends itself next, as its job says; it sends nothing more.
+    Kills,
     /// Something people should know: pages that stayed in the cache.
     Note {
         /// A sentence.

@@ -117,6 +117,18 @@ impl Versions {
         }
     }
 
+    /// Takes over what is known from elsewhere.
+    pub fn set(&self, number: u64, known: Known) {
+        self.states[number as usize].store(known.state, Ordering::Release);
+    }
+
+    /// What is known of a key that was put once, and perhaps deleted after that.
+    pub fn once(is_there: bool) -> Known {
+        Known {
+            state: if is_there { THERE | 1 } else { 2 },
+        }
+    }
+
     /// What a read that lay between two moments may have answered.
     pub fn allowed(before: Known, after: Known) -> Allowed {
         let newest = after.state & VERSION;
@@ -151,6 +163,31 @@ impl Versions {
 }
 
 impl Known {
+    /// Itself as bits, to be kept.
+    pub fn bits(self) -> u32 {
+        self.state
+    }
+
+    /// What was kept.
+    pub fn of_bits(state: u32) -> Known {
+        Known { state }
+    }
+
+    /// Whether a write of it has begun.
+    pub fn was_written(self) -> bool {
+        self.state != 0
+    }
+
+    /// Whether a write of it has begun, and not ended.
+    pub fn is_under_way(self) -> bool {
+        self.unfinished() > 0
+    }
+
+    /// The last version whose write has ended; 0 if there is none.
+    pub fn answered(self) -> u64 {
+        u64::from((self.state & VERSION).wrapping_sub(self.unfinished()) & VERSION)
+    }
+
     fn unfinished(self) -> u32 {
         (self.state & UNDER_WAY) / ONE_UNDER_WAY
     }

@@ -11,7 +11,7 @@ use kvzone_core::adapter::{Adapter, DurabilityName, Profile};
 use kvzone_core::calibration::{Memory, Null, Stalling};
 use kvzone_core::driver::{Observer, PhaseResult, run_job};
 use kvzone_core::error::{Error, Result};
-use kvzone_core::job::{Job, Load, Replayed, SizeChoice, Until};
+use kvzone_core::job::{After, Job, Load, Replayed, SizeChoice, Until};
 use kvzone_core::record::Phase;
 use kvzone_core::trace::Recorded;
 use kvzone_core::trace::summary::summarize;
@@ -31,7 +31,8 @@ fn job(folder: &TempDir, workload: &str) -> Job {
         overrides: BTreeMap::new(),
         cold: false,
         warm: false,
-        reopen: false,
+        reopen: None,
+        after_kill: false,
         compact: false,
         record: None,
         variant: None,
@@ -272,7 +273,7 @@ impl Observer for Diary {
 fn the_observer_is_called_in_the_order_that_it_was_told() {
     let folder = tempfile::tempdir().unwrap();
     let mut job = job(&folder, "read-random");
-    (job.cold, job.reopen) = (true, true);
+    (job.cold, job.reopen) = (true, Some(After::Close));
     let diary = Diary::default();
     let phases = run_job(&Lying::new(Lie::None), &job, &diary).unwrap();
     assert_eq!(phases.len(), 3);

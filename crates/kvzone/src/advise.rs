@@ -103,7 +103,7 @@ fn screen(
     }
     let mut short = Campaign {
         repeat: 1,
-        reopen: false,
+        reopen: None,
         ..campaign.clone()
     };
     for load in &mut short.loads {

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use kvzone_core::error::{Error, Result};
 use kvzone_core::job::Job;
-use kvzone_core::protocol::Event;
+use kvzone_core::protocol::{Event, LAST_WRITES};
 use kvzone_core::record::{Phase, Run, Status};
 use kvzone_core::workload;
 use serde_json::json;
@@ -34,6 +34,9 @@ use crate::place::Disk;
 
 /// How much longer a stage without operations may keep a process busy.
 const BUSY_FACTOR: u32 = 30;
+
+/// SIGKILL.
+const KILL: i32 = 9;
 
 /// How often a silent worker is looked at.
 const GLANCE: Duration = Duration::from_millis(200);
@@ -57,6 +60,8 @@ pub(crate) struct Outcome {
     pub(crate) notes: Vec<String>,
     /// The worker was ended because somebody wanted the end.
     pub(crate) stopped: bool,
+    /// It ended itself while it wrote, as its job said.
+    pub(crate) killed: bool,
 }
 
 /// Told while a worker works.
@@ -98,7 +103,10 @@ pub(crate) fn supervise(
     let usage = group.as_ref().map(MemoryGroup::usage).unwrap_or_default();
     let killed_for_memory = usage.killed > 0;
     let stopped = matches!(ending, Ending::Stopped);
+    let by_kill = status.is_some_and(|status| status.signal() == Some(KILL));
+    let killed = story.kills && by_kill && !killed_for_memory && matches!(ending, Ending::Gone);
     match ending {
+        Ending::Gone if killed => {}
         // Phases that ended before are whole, and stay.
         Ending::Done | Ending::Stopped => {}
         Ending::Failed(status, error) => story.broken(status, error),
@@ -124,6 +132,7 @@ pub(crate) fn supervise(
         runs: story.runs,
         notes,
         stopped,
+        killed,
     })
 }
 
@@ -196,6 +205,8 @@ struct Story {
     stage: String,
     counted: bool,
     operations: u64,
+    /// It is about to end itself.
+    kills: bool,
     runs: Vec<Run>,
     notes: Vec<String>,
 }
@@ -209,6 +220,7 @@ impl Story {
             stage: "start".to_string(),
             counted: false,
             operations: 0,
+            kills: false,
             runs: Vec::new(),
             notes: Vec::new(),
         }
@@ -226,6 +238,7 @@ impl Story {
                 self.counted = counted;
                 self.operations = 0;
             }
+            Event::Kills => self.kills = true,
             Event::Progress { operations } => self.operations = operations,
             Event::Finished { run } => self.runs.push(*run),
             Event::Note { text } => self.notes.push(format!("{}: {text}", self.job.store)),
@@ -246,7 +259,7 @@ impl Story {
         let phase = match self.stage.as_str() {
             "load" => Phase::Load,
             "run" => Phase::Run,
-            "reopen" => Phase::Reopen,
+            "reopen" | LAST_WRITES => Phase::Reopen,
             "compact" => Phase::Compact,
             _ => measured,
         };

@@ -15,7 +15,7 @@ use kvzone_core::adapter::{Adapter, Availability};
 use kvzone_core::driver::{Observer, PhaseResult, open_request, run_job};
 use kvzone_core::error::{Error, Result};
 use kvzone_core::job::Job;
-use kvzone_core::protocol::{Event, status_of};
+use kvzone_core::protocol::{Event, LAST_WRITES, status_of};
 use kvzone_core::record::{Phase, Run, Status};
 use kvzone_core::trace::Recorded;
 use kvzone_core::workload;
@@ -257,6 +257,19 @@ impl Observer for Reporter<'_> {
             send(&mut state.out, &finished)
         })?;
         self.stage("close", false)
+    }
+
+    fn last_writes(&self) -> Result<()> {
+        self.stage(LAST_WRITES, true)
+    }
+
+    fn kill(&self) {
+        let told = self.with(|state| send(&mut state.out, &Event::Kills));
+        // A parent that went away ends us itself.
+        if told.is_ok() {
+            let own = rustix::process::getpid();
+            let _ = rustix::process::kill_process(own, rustix::process::Signal::KILL);
+        }
     }
 
     fn store_closed(&self) -> Result<()> {

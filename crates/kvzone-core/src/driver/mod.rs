@@ -23,6 +23,10 @@
 //! **Compaction.** Where the job asks for it, the store is compacted between load
 //! and run, as a phase of one operation.
 //!
+//! **Kill.** Where the job asks for it, the process is ended while it writes, and
+//! another opens the store and looks for all that was acknowledged ([`last_writes`],
+//! [`survivors`]).
+//!
 //! **Results.** Reads are hashed where what they return depends on the job
 //! alone: the phase is bounded by operations, and each thread reads only keys
 //! that it alone writes, or that nobody does (one thread always; several if the
@@ -38,6 +42,8 @@ mod block;
 pub mod clock;
 mod governor;
 mod issuer;
+mod last_writes;
+mod ledger;
 mod lives;
 mod observer;
 mod phase;
@@ -46,6 +52,7 @@ mod recorder;
 mod replay;
 mod result;
 mod stream;
+mod survivors;
 mod witness;
 
 use std::sync::Arc;
@@ -60,9 +67,9 @@ pub use result::PhaseResult;
 use self::clock::Clock;
 use self::phase::Work;
 use self::replay::Replay;
-use crate::adapter::{Adapter, OpenRequest, OpenStore};
+use crate::adapter::{Adapter, OpenRequest, OpenStore, Session};
 use crate::error::{Error, Result};
-use crate::job::{Job, Load};
+use crate::job::{After, Job, Load};
 use crate::record::Phase;
 
 /// Runs a job in this process, and answers its phases in their order. An
@@ -97,12 +104,19 @@ pub fn run_job(
         plan,
         request,
     };
-    runner.run()
+    match job.after_kill {
+        true => Ok(vec![runner.survivors()?]),
+        false => runner.run(),
+    }
 }
 
 /// Refuses what cannot be, before a store is opened.
-pub fn check(load: &Load) -> Result<()> {
-    Operations::of(load).map(drop)
+pub fn check(load: &Load, reopen: Option<After>) -> Result<()> {
+    let plan = Operations::of(load)?;
+    if reopen == Some(After::Kill) {
+        plan.drawn()?;
+    }
+    Ok(())
 }
 
 /// Where a job's operations come from.
@@ -119,6 +133,16 @@ impl<'a> Operations<'a> {
             Some(trace) => Operations::Traced(Replay::new(load, trace)?),
             None => Operations::Drawn(Box::new(Plan::new(load)?)),
         })
+    }
+
+    /// The plan of a job whose process is killed.
+    fn drawn(&self) -> Result<&Plan> {
+        match self {
+            Operations::Drawn(plan) => Ok(plan),
+            Operations::Traced(_) => Err(Error::Usage(
+                "a kill: of a workload that draws its keys, and not of a trace".to_string(),
+            )),
+        }
     }
 
     fn needs_order(&self) -> bool {
@@ -160,7 +184,7 @@ fn check_capabilities(
         format!("{}: it keeps no key order", job.load.workload)
     } else if !capabilities.durabilities.contains(&job.durability.into()) {
         format!("{} writes", job.durability)
-    } else if (job.cold || job.reopen) && !capabilities.persistent {
+    } else if (job.cold || job.reopen.is_some()) && !capabilities.persistent {
         "a cold run or a reopen: it keeps nothing when it is closed".to_string()
     } else {
         return Ok(());
@@ -225,6 +249,10 @@ impl Runner<'_> {
             // any more, and it might never return.
             return Ok(phases);
         }
+        if self.job.reopen == Some(After::Kill) {
+            self.write_until_killed(&store, &phases)?;
+            return Ok(phases);
+        }
         match self.close(store) {
             Ok(seconds) => note(&mut phases, "close_seconds", seconds),
             Err(error) => {
@@ -234,7 +262,7 @@ impl Runner<'_> {
                 return Ok(phases);
             }
         }
-        if self.job.reopen {
+        if self.job.reopen.is_some() {
             phases.push(self.reopen()?);
         }
         Ok(phases)
@@ -281,16 +309,7 @@ impl Runner<'_> {
         self.observer.phase_starts(phase)?;
         let progress = |operations| self.observer.progress(phase, operations);
         let mut result = match (&self.plan, phase) {
-            (Operations::Drawn(plan), _) => {
-                let work = Work {
-                    phase,
-                    adapter: self.adapter,
-                    ordered: self.adapter.capabilities_for(&self.request).ordered,
-                    load: &self.job.load,
-                    plan,
-                };
-                work.run(store, &progress)?
-            }
+            (Operations::Drawn(plan), _) => self.work(plan, phase).run(store, &progress)?,
             (Operations::Traced(replay), Phase::Load) => replay.load(store, &progress)?,
             (Operations::Traced(replay), _) => replay.run(self.adapter, store, &progress)?,
         };
@@ -307,6 +326,66 @@ impl Runner<'_> {
             .extra
             .extend(counters.map(|(name, value)| (name, json!(value))));
         self.observer.phase_ended(&result)?;
+        Ok(result)
+    }
+
+    fn work<'a>(&'a self, plan: &'a Plan, phase: Phase) -> Work<'a> {
+        Work {
+            phase,
+            adapter: self.adapter,
+            ordered: self.adapter.capabilities_for(&self.request).ordered,
+            load: &self.job.load,
+            plan,
+        }
+    }
+
+    fn write_until_killed(&self, store: &Arc<dyn OpenStore>, phases: &[PhaseResult]) -> Result<()> {
+        let work = self.work(self.plan.drawn()?, Phase::Run);
+        let run = phases.iter().find(|phase| phase.phase == Phase::Run);
+        let issued = run.map_or(&[][..], |run| &run.issued);
+        last_writes::note_all(&work, issued, &self.job.folder)?;
+        let place = (self.job.folder.as_path(), self.job.repeat);
+        last_writes::write_until_killed(&work, place, store, self.observer)
+    }
+
+    /// Opens the store that was killed, which is timed, and looks at what it kept.
+    fn survivors(&self) -> Result<PhaseResult> {
+        let plan = self.plan.drawn()?;
+        let later = survivors::known(plan, self.job.load.threads, &self.job.folder)?;
+        if self.job.cold {
+            self.observer.store_closed()?;
+        }
+        self.observer.phase_starts(Phase::Reopen)?;
+        let opened = self.open();
+        self.observer.work_ended(Phase::Reopen)?;
+        let (live_user_bytes, live_keys) = self.plan.live(Phase::Reopen);
+        let mut result = PhaseResult {
+            live_user_bytes,
+            live_keys,
+            ..PhaseResult::empty(Phase::Reopen)
+        };
+        let (store, seconds) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                result.failure = Some(error);
+                self.observer.phase_ended(&result)?;
+                return Ok(result);
+            }
+        };
+        (result.operations, result.seconds) = (1, seconds);
+        let progress = |done| self.observer.progress(Phase::Reopen, done);
+        let mut count = |session: &mut dyn Session| {
+            let found = Survivors::count(plan, &later, session, &progress)?;
+            let extra = &mut result.extra;
+            extra.insert("after_kill".to_string(), found.to_json());
+            Ok(found.failure(self.adapter.name(), self.job.durability))
+        };
+        let session = store.clone().session();
+        let counted = session.and_then(|mut session| count(&mut *session));
+        result.failure = counted.unwrap_or_else(Some);
+        self.observer.phase_ended(&result)?;
+        let closed = self.close(store).err();
+        result.failure = result.failure.take().or(closed);
         Ok(result)
     }
 

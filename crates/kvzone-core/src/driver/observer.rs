@@ -11,6 +11,9 @@
 //!       ─▶ phase_starts(run)  ─ operations ─▶ work_ended ─ sync, settle ─▶ phase_ended
 //!       ─▶ close ─▶ (store_closed where the job is cold ─▶ phase_starts(reopen) ─▶ open
 //!       ─▶ work_ended ─▶ phase_ended ─▶ close)
+//!  or, where it is opened after a kill, in place of the last close
+//!       ─▶ last_writes ─ operations ─▶ kill, and in another process
+//!       ─▶ phase_starts(reopen) ─▶ open ─▶ work_ended ─ reads ─▶ phase_ended ─▶ close
 //! ```
 
 use crate::driver::PhaseResult;
@@ -46,6 +49,15 @@ pub trait Observer: Sync {
         let _ = result;
         Ok(())
     }
+
+    /// The store is written to from here on until [`Observer::kill`].
+    fn last_writes(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// The moment to end this process, while it writes. One that returns has the
+    /// writes ended and the store dropped in its place.
+    fn kill(&self) {}
 
     /// The store is closed, before a cold phase: drop caches here.
     fn store_closed(&self) -> Result<()> {

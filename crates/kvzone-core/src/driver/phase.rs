@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::block::Block;
 use super::clock::Clock;
 use super::governor::Governor;
 use super::issuer::{Issue, Issued, Issuer, Schedule};
@@ -31,6 +32,9 @@ const PROGRESS: Duration = Duration::from_millis(100);
 
 /// Purpose of the seed: sizes of batches.
 const BATCHES: u64 = 0x6261_7463;
+
+/// Operations that are drawn again at once.
+const REDRAWN: u64 = 256;
 
 /// What a phase issues.
 pub struct Work<'a> {
@@ -299,6 +303,7 @@ impl Work<'_> {
         let (mut bytes_written, mut bytes_read, mut scanned) = (0, 0, 0);
         let (mut live_user_bytes, mut live_keys) = self.plan.live();
         let mut recorders = Vec::new();
+        let mut operations = Vec::new();
         for thread in issued {
             let Some(thread) = thread else {
                 let words = "a thread of the load generator panicked inside a call";
@@ -314,6 +319,7 @@ impl Work<'_> {
             bytes_read += thread.bytes_read;
             live_user_bytes += thread.inserted_bytes;
             live_keys += thread.inserted;
+            operations.push(thread.recorder.operations());
             recorders.push(thread.recorder);
             failure = failure.or(thread.failure);
         }
@@ -342,8 +348,36 @@ impl Work<'_> {
             result_hash: (self.hashes() && failure.is_none()).then(|| format!("{hash:016x}")),
             timeline: merged.timeline,
             extra,
+            issued: operations,
             failure,
         })
+    }
+
+    /// Keys inserted after the load, each with whether it is there still, where each
+    /// thread issued so many operations: they are drawn again.
+    pub(super) fn inserted_after_load(&self, issued: &[u64]) -> Result<BTreeMap<u64, bool>> {
+        let mut found = BTreeMap::new();
+        let loaded = self.plan.keys.loaded();
+        if !self.kinds().contains(&OperationKind::Insert) || self.mix().is_empty() {
+            return Ok(found);
+        }
+        let mut block = Block::default();
+        for (thread, &count) in issued.iter().enumerate() {
+            let mut stream = self.stream(thread as u64);
+            let mut left = count;
+            while left > 0 {
+                stream.draw(&mut block, left.min(REDRAWN) as usize)?;
+                for operation in &block.operations {
+                    if operation.number >= loaded && operation.kind.writes() {
+                        let is_there = operation.kind != OperationKind::Delete;
+                        found.insert(operation.number, is_there);
+                    }
+                }
+                // A thread has no more than it was given.
+                left = left.saturating_sub((block.operations.len() as u64).max(1));
+            }
+        }
+        Ok(found)
     }
 
     fn explain(&self, extra: &mut BTreeMap<String, Value>, verified: u64, overdue: u64) {

@@ -44,6 +44,8 @@ pub struct PhaseResult {
     /// after [`crate::driver::Observer::phase_ended`]), and the store's own
     /// counters.
     pub extra: BTreeMap<String, Value>,
+    /// Operations of each thread that counts.
+    pub issued: Vec<u64>,
     /// Why the phase, and the job with it, ended early; the figures above are
     /// of what was done before.
     pub failure: Option<Error>,
@@ -65,6 +67,7 @@ impl PhaseResult {
             result_hash: None,
             timeline: Vec::new(),
             extra: BTreeMap::new(),
+            issued: Vec::new(),
             failure: None,
         }
     }

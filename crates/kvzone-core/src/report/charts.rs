@@ -95,10 +95,15 @@ pub fn charts(report: &Report, summary: &Summary) -> Vec<Chart> {
         charts.extend(figure(summary, &runs, (title, slug), *unit, *value));
     }
     let reopened = of(Phase::Reopen);
+    let was_killed = |run: &&Run| run.extra.contains_key("after_kill");
+    let title = match reopened.iter().any(was_killed) {
+        true => "Recovery: time to open again after a kill",
+        false => "Recovery: time to open again",
+    };
     charts.extend(figure(
         summary,
         &reopened,
-        ("Recovery: time to open again", "reopen"),
+        (title, "reopen"),
         duration,
         |run| Some(run.seconds * 1e9),
     ));

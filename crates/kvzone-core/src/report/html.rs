@@ -64,6 +64,8 @@ fn section(report: &Report, summary: &Summary) -> String {
     let _ = write!(text, "<p>{}</p>", escape(&summary.conditions.text()));
     text += &table(summary);
     text += "<ul>";
+    // What they hold for stands above already.
+    let conditions = format!(" ({})", summary.conditions.text());
     for line in &summary.lines {
         let _ = write!(text, "<li>{}</li>", escape(&line.text));
     }
@@ -71,6 +73,7 @@ fn section(report: &Report, summary: &Summary) -> String {
         let _ = write!(text, "<li class=\"warning\">{}</li>", escape(warning));
     }
     text += "</ul>";
+    text += &after_kill(summary);
     for chart in charts(report, summary) {
         let _ = write!(text, "<h3>{}</h3>", escape(&chart.title));
         if chart.needs_legend {
@@ -122,6 +125,42 @@ fn table(summary: &Summary) -> String {
         text += "</tr>";
     }
     text + "</table></div>"
+}
+
+/// What was acknowledged, and what survived; nothing where no store was killed.
+fn after_kill(summary: &Summary) -> String {
+    let durability = summary.conditions.durability;
+    let mut rows = String::new();
+    for row in &summary.rows {
+        let Some(recovery) = &row.recovery else {
+            continue;
+        };
+        let Some(found) = recovery.after_kill else {
+            continue;
+        };
+        let kept = found.lost == 0 && found.damaged == 0;
+        let mark = if kept { "" } else { " class=\"warning\"" };
+        let _ = write!(
+            rows,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td{mark}>{}</td></tr>",
+            escape(&row.store),
+            grouped(found.acknowledged as f64),
+            grouped(found.survived as f64),
+            grouped(found.lost as f64),
+            recovery.time(),
+            escape(&found.verdict(durability)),
+        );
+    }
+    if rows.is_empty() {
+        return rows;
+    }
+    format!(
+        "<h3>After a kill: what was acknowledged as {durability}, and what is there</h3>\
+         <p class=\"hint\">Each process was killed while it wrote. Of each key the last write \
+         that was acknowledged is looked up in the store that was opened again.</p>\
+         <div class=\"wide\"><table><tr><th>store</th><th>acknowledged</th><th>survived</th>\
+         <th>lost</th><th>opened in</th><th></th></tr>{rows}</table></div>"
+    )
 }
 
 fn cells(row: &Row) -> [String; 12] {

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`summary`] | a row a store: medians over rounds; ratios and whether they hold |
 //! | [`advice`] | candidates ranked, and what would change the answer |
+//! | [`recovery`] | time to open again, and what survived a kill |
 //! | [`compare`] | two reports beside each other: better, worse, or nobody knows |
 //! | [`terminal`] | the summary as a table |
 //! | [`html`] | one page without outside links |
@@ -21,6 +22,7 @@ pub mod chart;
 pub mod charts;
 pub mod compare;
 pub mod html;
+pub mod recovery;
 pub mod summary;
 pub mod terminal;
 pub mod text;

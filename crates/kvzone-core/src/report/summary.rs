@@ -9,8 +9,11 @@
 //! costs nothing), the calibration stores, and a store whose operation costs
 //! less than twice that of `null`, which is the harness's own.
 
+use serde_json::Value;
+
 use crate::adapter::{DurabilityName, Profile};
 use crate::record::{Phase, Report, Run, Status};
+use crate::report::recovery::Recovery;
 use crate::report::text;
 use crate::statistics::verdict::{Comparison, ROUNDS_FOR_A_CLAIM, Verdict, compare};
 use crate::statistics::{median, relative_spread};
@@ -153,6 +156,8 @@ pub struct Row {
     pub space_amplification: Option<f64>,
     /// Seconds of work left behind when operations ended.
     pub settle_seconds: Option<f64>,
+    /// How it came back, where it was opened again.
+    pub recovery: Option<Recovery>,
     /// Why it is in no ranking, if it is in none.
     pub unranked: Option<&'static str>,
 }
@@ -274,6 +279,7 @@ fn row(store: &str, phase: Phase, runs: &[&Run]) -> Option<Row> {
         space_bytes: middle(&|run| run.space_bytes.map(|bytes| bytes as f64)),
         space_amplification: middle(&|run| run.space_amplification),
         settle_seconds: middle(&|run| run.extra.get("settle_seconds")?.as_f64()),
+        recovery: Recovery::of(&own),
         unranked: None,
     })
 }

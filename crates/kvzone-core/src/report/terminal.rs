@@ -4,6 +4,7 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::record::{Phase, Status};
+use crate::report::recovery::Recovery;
 use crate::report::summary::{Row, Summary};
 use crate::report::text::{bytes, duration, grouped, or_dash, three_digits};
 
@@ -35,10 +36,20 @@ const COLUMNS: &[Column] = &[
     ("debt", |row| {
         or_dash(row.settle_seconds, |seconds| duration(seconds * 1e9))
     }),
+    ("reopen", |row| {
+        row.recovery
+            .as_ref()
+            .map_or("-".to_string(), Recovery::time)
+    }),
+    ("lost by kill", |row| {
+        row.recovery
+            .as_ref()
+            .map_or("-".to_string(), Recovery::loss)
+    }),
 ];
 
 /// Columns that are left out where no store has anything in them.
-const SOMETIMES: [&str; 2] = ["over time", "rate kept"];
+const SOMETIMES: [&str; 4] = ["over time", "rate kept", "reopen", "lost by kill"];
 
 /// Characters of a sparkline at most.
 const SPARKS: usize = 16;
@@ -89,6 +100,11 @@ pub fn render(summary: &Summary) -> String {
     text += &format!("  {}\n", summary.conditions.text());
     for row in &summary.rows {
         text += &format!("  {}\n", outcome(row));
+        let after_kill = row.recovery.as_ref().and_then(|found| found.after_kill);
+        if let Some(found) = after_kill {
+            let words = found.text(summary.conditions.durability);
+            text += &format!("    {words}\n");
+        }
     }
     for line in &summary.lines {
         text += &format!("  {}\n", line.text);

@@ -247,7 +247,7 @@ fn campaign(
         cold: false,
         // The paper read what it had just written, from memory.
         warm: published.workload == "read-random",
-        reopen: false,
+        reopen: None,
         directory: arguments.dir.clone(),
         patience: Patience {
             idle: Duration::from_secs(60),

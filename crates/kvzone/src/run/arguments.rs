@@ -12,7 +12,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use kvzone_core::adapter::{DurabilityName, Profile};
 use kvzone_core::error::{Error, Result};
-use kvzone_core::job::{KeySource, LatencyTarget, Load, Popularity, SizeChoice, Until, Writers};
+use kvzone_core::job::{
+    After, KeySource, LatencyTarget, Load, Popularity, SizeChoice, Until, Writers,
+};
 use kvzone_core::key_patterns::KeyPattern;
 use kvzone_core::names::nearest;
 use kvzone_core::workload::{MIXED, Sizes, find, is_trace};
@@ -152,9 +154,10 @@ pub(crate) struct RunArguments {
     /// Let each store give space back between load and run
     #[arg(long)]
     compact: bool,
-    /// Open each store again after the run, and time it
-    #[arg(long)]
-    reopen: bool,
+    /// Open each store again after the run, and time it: after it was closed, or after
+    /// its process was killed while it wrote; what it had acknowledged must be there
+    #[arg(long, value_name = "AFTER", value_enum, num_args = 0..=1, default_missing_value = "close")]
+    reopen: Option<AfterArgument>,
     /// How far settings go from a store's own
     #[arg(long, value_name = "PROFILE", value_enum, default_value_t = ProfileArgument::Equal)]
     profile: ProfileArgument,
@@ -208,6 +211,24 @@ pub(crate) enum DurabilityArgument {
     Written,
     /// On the device
     Synced,
+}
+
+/// [`After`] as an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum AfterArgument {
+    /// It was closed in order
+    Close,
+    /// Its process was killed while it wrote
+    Kill,
+}
+
+impl From<AfterArgument> for After {
+    fn from(argument: AfterArgument) -> Self {
+        match argument {
+            AfterArgument::Close => After::Close,
+            AfterArgument::Kill => After::Kill,
+        }
+    }
 }
 
 /// [`Profile`] as an argument.
@@ -372,7 +393,7 @@ impl RunArguments {
             profile: self.profile.into(),
             cold: self.cold,
             warm: self.warm,
-            reopen: self.reopen,
+            reopen: self.reopen.map(After::from),
             directory: self.dir.clone(),
             patience: Patience {
                 idle: Duration::from_secs_f64(self.patience),

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use kvzone_core::adapter::{DurabilityName, Profile};
 use kvzone_core::driver;
 use kvzone_core::error::{Error, Result};
-use kvzone_core::job::{Job, Load, Until};
+use kvzone_core::job::{After, Job, Load, Until};
 use kvzone_core::record::{Report, Run, SCHEMA, Status};
 use kvzone_core::statistics::rounds;
 use kvzone_core::workload;
@@ -91,9 +91,10 @@ pub(crate) struct Campaign {
     pub(crate) profile: Profile,
     /// Drop caches before the measured phase.
     pub(crate) cold: bool,
-    /// Time another open at the end.
+    /// Read everything once before the measured phase.
     pub(crate) warm: bool,
-    pub(crate) reopen: bool,
+    /// Time another open at the end.
+    pub(crate) reopen: Option<After>,
     /// Where the stores are put.
     pub(crate) directory: PathBuf,
     /// With a store that does not get on.
@@ -156,6 +157,7 @@ impl Campaign {
             cold: self.cold,
             warm: self.warm,
             reopen: self.reopen,
+            after_kill: false,
             compact: contender.compact,
             record: self.record.clone().filter(|_| repeat == 0),
             variant: contender.variant.clone(),
@@ -165,8 +167,12 @@ impl Campaign {
 
     /// Refuses what cannot be, before anything is opened.
     fn check(&self, directory: &Path) -> Result<()> {
+        // First: what checks a load makes its tables.
+        let most_keys = self.loads.iter().map(|load| load.keys).max().unwrap_or(0);
+        let tables = most_keys.saturating_mul(BYTES_OF_A_KEY);
+        place::check_memory(self.cache_bytes.saturating_add(tables))?;
         for load in &self.loads {
-            driver::check(load)?;
+            driver::check(load, self.reopen)?;
             for contender in &self.contenders {
                 let adapter = stores::find(&contender.store)?;
                 let job = self.job(contender, load, 0, directory);
@@ -177,9 +183,6 @@ impl Campaign {
                 }
             }
         }
-        let most_keys = self.loads.iter().map(|load| load.keys).max().unwrap_or(0);
-        let tables = most_keys.saturating_mul(BYTES_OF_A_KEY);
-        place::check_memory(self.cache_bytes.saturating_add(tables))?;
         let needed = self.loads.iter().map(room_needed).max().unwrap_or(0);
         place::check_room(directory, needed)
     }
@@ -282,7 +285,18 @@ impl Rest<'_> {
         );
         let folder = RunFolder::create(self.directory, &name)?;
         let job = self.campaign.job(contender, load, repeat, folder.path());
-        let outcome = supervise(&job, self.campaign.patience, audience)?;
+        let mut outcome = supervise(&job, self.campaign.patience, audience)?;
+        if outcome.killed {
+            let job = Job {
+                after_kill: true,
+                record: None,
+                ..job
+            };
+            let judged = supervise(&job, self.campaign.patience, audience)?;
+            outcome.runs.extend(judged.runs);
+            outcome.notes.extend(judged.notes);
+            outcome.stopped |= judged.stopped;
+        }
         for run in &outcome.runs {
             if run.status != Status::Ok {
                 audience.note(&what_happened(run));

@@ -33,6 +33,7 @@ mod cambium;
 pub(crate) mod conformance;
 mod couchstore;
 mod fjall;
+mod forgetful;
 #[allow(unsafe_code)]
 mod kyotocabinet;
 #[allow(unsafe_code)]
@@ -97,11 +98,12 @@ pub(crate) fn choices() -> Vec<String> {
     stores.map(|store| store.name().to_string()).collect()
 }
 
-/// Stores that only tests name: they stall, crash or hang.
+/// Stores that only tests name: they stall, crash, hang or forget.
 fn hidden() -> Vec<Box<dyn Adapter>> {
     let mut stores = calibration::hidden();
     stores.push(Box::new(broken::Broken::Crashing));
     stores.push(Box::new(broken::Broken::Hanging));
+    stores.push(Box::new(forgetful::Forgetful));
     stores
 }
 

@@ -251,7 +251,7 @@ fn campaign(
         profile: Profile::Equal,
         cold: false,
         warm: false,
-        reopen: false,
+        reopen: None,
         directory: arguments.dir.clone(),
         patience: Patience {
             idle: Duration::from_secs(60),

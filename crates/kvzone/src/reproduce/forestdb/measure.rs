@@ -348,7 +348,7 @@ fn campaign(point: &Point, contestants: &[Contestant], asked: Asked<'_>) -> Resu
         profile: Profile::Equal,
         cold: false,
         warm: false,
-        reopen: false,
+        reopen: None,
         directory: arguments.dir.clone(),
         patience: Patience {
             idle: std::time::Duration::from_secs(60),

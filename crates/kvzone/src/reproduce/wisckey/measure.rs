@@ -297,7 +297,7 @@ fn campaign(
         profile: Profile::Equal,
         cold: point.cold,
         warm: false,
-        reopen: false,
+        reopen: None,
         directory: arguments.dir.clone(),
         patience: Patience {
             idle: Duration::from_secs(60),

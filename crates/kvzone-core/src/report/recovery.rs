@@ -1,0 +1,145 @@
+//! How stores came back: how long it took to open them again and, after a kill, what
+//! had become of the writes that they had acknowledged.
+//!
+//! Counts are sums over the rounds, also over those in which a store lost something.
+
+use serde_json::Value;
+
+use crate::adapter::DurabilityName;
+use crate::record::{Phase, Run};
+use crate::report::text::{duration, grouped, or_dash};
+use crate::statistics::median;
+
+/// One store's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recovery {
+    /// Median seconds of an open.
+    pub seconds: Option<f64>,
+    /// Where the process was killed.
+    pub after_kill: Option<AfterKill>,
+}
+
+/// Writes after a kill: of each key the last that was acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AfterKill {
+    /// So many were acknowledged.
+    pub acknowledged: u64,
+    /// So many of them are there.
+    pub survived: u64,
+    /// So many are not.
+    pub lost: u64,
+    /// Keys that hold what nobody wrote.
+    pub damaged: u64,
+    /// Keys with a write that was asked for and not answered: either is right.
+    pub unanswered: u64,
+}
+
+impl Recovery {
+    /// Of a store's runs; none if it was not opened again.
+    pub fn of(runs: &[&Run]) -> Option<Recovery> {
+        let reopened = runs.iter().filter(|run| run.phase == Phase::Reopen);
+        let seconds: Vec<f64> = reopened
+            .clone()
+            .filter(|run| run.operations > 0)
+            .map(|run| run.seconds)
+            .collect();
+        let mut after_kill = None;
+        for found in reopened
+            .clone()
+            .filter_map(|run| run.extra.get("after_kill"))
+        {
+            let sum: &mut AfterKill = after_kill.get_or_insert_default();
+            let count = |name: &str| found.get(name).and_then(Value::as_u64).unwrap_or(0);
+            sum.acknowledged += count("acknowledged");
+            sum.survived += count("survived");
+            sum.lost += count("lost");
+            sum.damaged += count("damaged");
+            sum.unanswered += count("unanswered");
+        }
+        reopened.clone().next()?;
+        Some(Recovery {
+            seconds: median(&seconds),
+            after_kill,
+        })
+    }
+
+    /// How long an open took.
+    pub fn time(&self) -> String {
+        or_dash(self.seconds, |seconds| duration(seconds * 1e9))
+    }
+
+    /// What was lost of what, in few characters.
+    pub fn loss(&self) -> String {
+        let Some(found) = self.after_kill else {
+            return "-".to_string();
+        };
+        let acknowledged = grouped(found.acknowledged as f64);
+        format!("{} of {acknowledged}", grouped(found.lost as f64))
+    }
+}
+
+impl AfterKill {
+    /// What it says about the store's promise.
+    pub fn verdict(&self, durability: DurabilityName) -> String {
+        match (durability, self.damaged, self.lost) {
+            (_, 1.., _) => "damaged: it returns what nobody wrote".to_string(),
+            (DurabilityName::Buffered, 0, 1..) => {
+                "lost what it keeps in memory: buffered promises no more".to_string()
+            }
+            (_, 0, 1..) => format!("BROKE ITS PROMISE: it had acknowledged them as {durability}"),
+            (_, 0, 0) => "kept all that it acknowledged".to_string(),
+        }
+    }
+
+    /// A sentence.
+    pub fn text(&self, durability: DurabilityName) -> String {
+        let number = |count: u64| grouped(count as f64);
+        format!(
+            "after a kill, of {} writes acknowledged as {durability} {} survived, {} lost: {}",
+            number(self.acknowledged),
+            number(self.survived),
+            number(self.lost),
+            self.verdict(durability)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::summary::tests::run;
+    use serde_json::json;
+
+    fn reopened(lost: u64) -> Run {
+        let mut run = run("a", 0, 1.0);
+        (run.phase, run.seconds) = (Phase::Reopen, 0.25);
+        let found = json!({
+            "acknowledged": 1000, "survived": 1000 - lost, "lost": lost, "damaged": 0,
+            "unanswered": 1,
+        });
+        run.extra.insert("after_kill".to_string(), found);
+        run
+    }
+
+    #[test]
+    fn rounds_add_up_and_a_loss_is_judged_by_the_promise() {
+        let runs = [reopened(0), reopened(3)];
+        let runs: Vec<&Run> = runs.iter().collect();
+        let found = Recovery::of(&runs).unwrap();
+        assert_eq!(found.loss(), "3 of 2,000");
+        assert_eq!(found.time(), "250 ms");
+        let sum = found.after_kill.unwrap();
+        assert_eq!((sum.survived, sum.unanswered), (1_997, 2));
+        let synced = sum.text(DurabilityName::Synced);
+        assert_eq!(
+            synced,
+            "after a kill, of 2,000 writes acknowledged as synced 1,997 survived, 3 lost: \
+             BROKE ITS PROMISE: it had acknowledged them as synced"
+        );
+        let buffered = sum.verdict(DurabilityName::Buffered);
+        assert!(buffered.contains("promises no more"), "{buffered}");
+        let whole = AfterKill { lost: 0, ..sum };
+        assert!(whole.verdict(DurabilityName::Synced).starts_with("kept"));
+        assert_eq!(Recovery::of(&[]), None);
+    }
+}
