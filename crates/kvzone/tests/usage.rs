@@ -199,3 +199,21 @@ fn a_job_file_and_the_command_line_add_up() {
         text(&output.stderr)
     );
 }
+
+#[test]
+fn more_keys_than_memory_has_room_for_are_refused_before_anything_is_made_of_them() {
+    let folder = folder();
+    let options = [
+        "--stores",
+        "zdb",
+        "--workload",
+        "fill-random",
+        "--keys",
+        "1000G",
+    ];
+    let output = kvzone(folder.path(), &[&["run"], &options[..]].concat());
+    assert_eq!(output.status.code(), Some(3));
+    let words = text(&output.stderr);
+    assert!(words.contains("find memory in this machine"), "{words}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
