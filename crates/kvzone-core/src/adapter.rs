@@ -168,6 +168,11 @@ pub trait Adapter: Send + Sync {
         true
     }
 
+    /// True for a store with an asynchronous interface: [`OpenStore::queue`] has one.
+    fn has_queue(&self) -> bool {
+        false
+    }
+
     /// The files that hold data, for space and for dropping caches; all files
     /// below the folder unless a store keeps them elsewhere (a device).
     fn data_paths(&self, request: &OpenRequest) -> Vec<PathBuf> {
@@ -179,6 +184,13 @@ pub trait Adapter: Send + Sync {
 pub trait OpenStore: Send + Sync {
     /// What one thread works with.
     fn session(self: Arc<Self>) -> Result<Box<dyn Session>>;
+
+    /// What one thread submits requests through, where the store has an asynchronous
+    /// interface. There is none in place of one: a call in a thread of ours would measure
+    /// threads.
+    fn queue(self: Arc<Self>) -> Result<Option<Box<dyn Queue>>> {
+        Ok(None)
+    }
 
     /// Makes everything written so far durable.
     fn sync(&self) -> Result<()>;
@@ -235,6 +247,50 @@ pub trait Session: Send {
     /// Visits up to `limit` entries from `from` (inclusive) on, in key order;
     /// answers how many there were.
     fn scan(&mut self, from: &[u8], limit: u64, visit: &mut Visit<'_>) -> Result<u64>;
+}
+
+/// A store's own asynchronous interface, as one thread uses it. The requests for one key
+/// are served in the order in which they were submitted; each write is as durable, when its
+/// completion comes, as the [`OpenRequest`] said.
+pub trait Queue: Send {
+    /// Submits a request. Its completion comes once, on any thread, also with an error, and
+    /// perhaps before this returns.
+    fn submit(&mut self, request: Request<'_>, done: Done);
+}
+
+/// What is submitted.
+#[derive(Clone, Copy, Debug)]
+pub enum Request<'a> {
+    /// Asks for the value of a key.
+    Get {
+        /// The key.
+        key: &'a [u8],
+    },
+    /// Gives a key a value.
+    Put {
+        /// The key.
+        key: &'a [u8],
+        /// The value.
+        value: &'a [u8],
+    },
+    /// Takes a key away.
+    Delete {
+        /// The key.
+        key: &'a [u8],
+    },
+}
+
+/// Called with the value that a get found, with none otherwise.
+pub type Done = Box<dyn FnOnce(Result<Option<&[u8]>>) + Send>;
+
+/// The answer of stores whose every call is waited for.
+pub fn no_queue(store: &'static str) -> Error {
+    Error::Unsupported {
+        store: store.to_string(),
+        what: "requests in flight: it has no asynchronous interface; --threads has several calls \
+               at once"
+            .to_string(),
+    }
 }
 
 /// Called with key and value of each entry.

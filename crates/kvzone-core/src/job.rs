@@ -112,6 +112,10 @@ pub struct Load {
     /// None: each thread issues all kinds.
     #[serde(default)]
     pub kind_threads: Option<Vec<(OperationKind, u32)>>,
+    /// Requests that each thread has in flight through the store's asynchronous interface;
+    /// None: each call is waited for.
+    #[serde(default)]
+    pub queue: Option<u32>,
     /// In place of a rate: the highest at which a latency is kept is looked for.
     #[serde(default)]
     pub latency_target: Option<LatencyTarget>,
@@ -178,6 +182,7 @@ impl Default for Load {
             rate: None,
             give_up: None,
             kind_threads: None,
+            queue: None,
             latency_target: None,
             writers: None,
             mix: None,

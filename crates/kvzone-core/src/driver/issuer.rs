@@ -13,6 +13,8 @@
 //! for it: a stall is seen by all operations that were due in it, not by the
 //! one that happened to meet it ("coordinated omission").
 
+mod queued;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::batch::Batch;
@@ -22,7 +24,7 @@ use super::governor::Governor;
 use super::recorder::Recorder;
 use super::stream::Stream;
 use super::witness::Witness;
-use crate::adapter::Session;
+use crate::adapter::{Queue, Session};
 use crate::error::{Error, Result};
 use crate::job::SizeChoice;
 use crate::random::Random;
@@ -70,6 +72,8 @@ pub struct Issue<'a> {
     pub batch: SizeChoice,
     /// Whether changes are gathered between reads.
     pub gathers: bool,
+    /// Requests in flight, where they are submitted and not waited for one by one.
+    pub in_flight: usize,
     /// What decides the number of changes of each call, where it varies.
     pub batch_seed: u64,
     /// Bytes of the longest key.
@@ -138,6 +142,7 @@ pub struct Issuer<'a> {
     issue: Issue<'a>,
     clock: Clock,
     session: Box<dyn Session>,
+    queue: Option<Box<dyn Queue>>,
     stream: Stream<'a>,
     witness: Witness<'a>,
     lender: Lender<'a>,
@@ -170,6 +175,7 @@ impl<'a> Issuer<'a> {
             issue,
             clock: Clock::start(),
             session,
+            queue: None,
             stream,
             witness,
             block: Block::default(),
@@ -185,11 +191,28 @@ impl<'a> Issuer<'a> {
         }
     }
 
+    /// Submits to this, in place of calling its session.
+    pub fn through(mut self, queue: Box<dyn Queue>) -> Self {
+        self.queue = Some(queue);
+        self
+    }
+
     /// Issues operations until they, or the time, or the store's health end.
     /// The clock started when the phase did.
     pub fn run(mut self, clock: Clock) -> Issued {
         self.clock = clock;
-        let failure = match (self.issue.schedule, self.issue.batch) {
+        let failure = self.run_loop().err();
+        if failure.is_some() {
+            self.issue.stop.store(true, Ordering::Relaxed);
+        }
+        self.issued(failure)
+    }
+
+    fn run_loop(&mut self) -> Result<()> {
+        if let Some(mut queue) = self.queue.take() {
+            return self.run_queued(&mut *queue, self.issue.in_flight);
+        }
+        match (self.issue.schedule, self.issue.batch) {
             _ if self.issue.governor.is_some() => self.run_governed(),
             _ if self.issue.gathers => self.run_gathering(),
             (None, SizeChoice::Fixed(1)) => self.run_closed(),
@@ -197,10 +220,9 @@ impl<'a> Issuer<'a> {
             (_, SizeChoice::Fixed(batch)) => self.run_batches(batch as usize),
             _ => self.run_gathering(),
         }
-        .err();
-        if failure.is_some() {
-            self.issue.stop.store(true, Ordering::Relaxed);
-        }
+    }
+
+    fn issued(self, failure: Option<Error>) -> Issued {
         Issued {
             hash: self.witness.hash(),
             verified: self.witness.verified(),

@@ -67,7 +67,8 @@ pub use result::PhaseResult;
 use self::clock::Clock;
 use self::phase::Work;
 use self::replay::Replay;
-use crate::adapter::{Adapter, OpenRequest, OpenStore, Session};
+use self::survivors::Survivors;
+use crate::adapter::{Adapter, OpenRequest, OpenStore, Session, no_queue};
 use crate::error::{Error, Result};
 use crate::job::{After, Job, Load};
 use crate::record::Phase;
@@ -178,6 +179,9 @@ fn check_capabilities(
     plan: &Operations<'_>,
 ) -> Result<()> {
     let capabilities = adapter.capabilities_for(request);
+    if job.load.queue.is_some() && !adapter.has_queue() {
+        return Err(no_queue(adapter.name()));
+    }
     let lacks = if job.compact && !capabilities.compacts {
         "a compaction: it has none to ask for".to_string()
     } else if plan.needs_order() && !capabilities.ordered {

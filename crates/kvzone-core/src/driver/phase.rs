@@ -20,7 +20,7 @@ use super::recorder::{Recorder, merge};
 use super::result::PhaseResult;
 use super::stream::{SCAN_ENTRIES, Stream, StreamPlan};
 use super::witness::{Expectation, Witness};
-use crate::adapter::{Adapter, OpenStore};
+use crate::adapter::{Adapter, OpenStore, Queue, no_queue};
 use crate::error::{Error, Result};
 use crate::job::{Load, SizeChoice, Until};
 use crate::random::mix_two;
@@ -119,6 +119,16 @@ impl Work<'_> {
     fn give_up(&self) -> u64 {
         let seconds = self.load.give_up.filter(|_| self.measured());
         seconds.map_or(u64::MAX, |seconds| (seconds * 1e9) as u64)
+    }
+
+    /// Requests that each thread has in flight; 0 where it waits for each.
+    fn in_flight(&self) -> u32 {
+        self.load.queue.filter(|_| self.measured()).unwrap_or(0)
+    }
+
+    fn queue(&self, store: &Arc<dyn OpenStore>) -> Result<Box<dyn Queue>> {
+        let queue = store.clone().queue()?;
+        queue.ok_or_else(|| no_queue(self.adapter.name()))
     }
 
     fn rate(&self) -> Option<f64> {
@@ -228,13 +238,18 @@ impl Work<'_> {
                     SizeChoice::Fixed(1)
                 },
                 gathers: self.gathers(),
+                in_flight: self.in_flight() as usize,
                 ..self.issue(&signals, &counter.0, mix_two(self.phase as u64, thread))
             };
-            let recorder =
-                Recorder::new(&self.kinds(), self.rate().or(target.map(|_| 0.0)).is_some())?;
+            let in_parts = self.rate().is_some() || target.is_some() || self.in_flight() > 0;
+            let recorder = Recorder::new(&self.kinds(), in_parts)?;
             let session = store.clone().session()?;
             let (stream, witness) = (self.stream(thread), self.witness());
-            issuers.push(Issuer::new(issue, session, stream, witness, recorder));
+            let issuer = Issuer::new(issue, session, stream, witness, recorder);
+            issuers.push(match self.in_flight() {
+                0 => issuer,
+                _ => issuer.through(self.queue(store)?),
+            });
         }
         let unwatched = Counter::default();
         let writers = self.writers(store, &signals, &unwatched.0)?;
@@ -276,6 +291,7 @@ impl Work<'_> {
             governor: None,
             batch: SizeChoice::Fixed(1),
             gathers: false,
+            in_flight: 0,
             batch_seed: mix_two(mix_two(self.load.seed, BATCHES), purpose),
             key_bytes: self.plan.keys.longest_bytes(),
             values: &self.plan.values,
@@ -326,6 +342,9 @@ impl Work<'_> {
         let merged = merge(recorders)?;
         let mut extra = BTreeMap::new();
         extra.insert("batch".to_string(), batch_text(self.batch()));
+        if self.in_flight() > 0 {
+            extra.insert("in_flight".to_string(), json!(self.in_flight()));
+        }
         self.explain(&mut extra, verified, overdue);
         if self
             .mix()

@@ -19,6 +19,7 @@ const LOAD_BATCH: u64 = 1_000;
 const LOAD_BATCH_BYTES: u64 = 1 << 20;
 
 pub(super) const MOST_THREADS: u32 = 1_024;
+const MOST_IN_FLIGHT: u32 = 1_024;
 const MOST_WEIGHT: u64 = 10_000;
 const MOST_BATCH: u32 = 1_000_000;
 const MOST_BATCH_BYTES: u64 = 1 << 30;
@@ -196,6 +197,32 @@ fn check_latency_target(load: &Load) -> Result<()> {
     Err(Error::Usage(format!("a latency to keep: {refused}")))
 }
 
+fn check_queue(load: &Load, mix: &[(OperationKind, u32)]) -> Result<()> {
+    let Some(queue) = load.queue else {
+        return Ok(());
+    };
+    let is_served = |kind: OperationKind| {
+        use OperationKind::{Delete, Insert, Read, ReadMissing, Update};
+        matches!(kind, Delete | Insert | Read | ReadMissing | Update)
+    };
+    let other = mix.iter().find(|(kind, _)| !is_served(*kind));
+    let refused = if !(1..=MOST_IN_FLIGHT).contains(&queue) {
+        format!("from 1 to {MOST_IN_FLIGHT} a thread")
+    } else if let Some((kind, _)) = other {
+        format!(
+            "of reads, updates, inserts and deletes, not of {}",
+            kind.name()
+        )
+    } else if load.batch > 1 || load.latency_target.is_some() || load.writers.is_some() {
+        "not with batches, a latency to keep, or writers".to_string()
+    } else {
+        return Ok(());
+    };
+    Err(Error::Usage(format!(
+        "{queue} requests in flight: {refused}"
+    )))
+}
+
 fn check_kind_threads(load: &Load, mix: &[(OperationKind, u32)]) -> Result<()> {
     let Some(kinds) = &load.kind_threads else {
         return Ok(());
@@ -278,6 +305,7 @@ fn check(load: &Load, workload: &Workload, mix: &[(OperationKind, u32)]) -> Resu
     }
     check_latency_target(load)?;
     check_kind_threads(load, mix)?;
+    check_queue(load, mix)?;
     if let Some(seconds) = load.give_up
         && !(load.rate.is_some() && seconds.is_finite() && seconds > 0.0)
     {

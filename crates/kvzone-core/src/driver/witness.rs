@@ -57,6 +57,13 @@ pub struct Witness<'a> {
     entries: Entries,
 }
 
+/// What was known when a read was asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked {
+    verifies: bool,
+    before: Option<Known>,
+}
+
 /// Entries of a scan: keys and values after one another.
 #[derive(Debug, Default)]
 struct Entries {
@@ -160,6 +167,28 @@ impl<'a> Witness<'a> {
         self.found = session.get(key, &mut self.value)?;
         self.known = before.map(|before| (before, versions.known(number)));
         Ok(())
+    }
+
+    /// Notes what is known of a key that is about to be read, to be answered later.
+    pub fn ask(&mut self, number: u64) -> Asked {
+        self.next();
+        let versions = self.expectation.versions;
+        let loaded = self.verifies && number < versions.count();
+        Asked {
+            verifies: self.verifies,
+            before: loaded.then(|| versions.known(number)),
+        }
+    }
+
+    /// Takes what came of a read that was asked for, to be looked at next.
+    pub fn answer(&mut self, asked: Asked, number: u64, value: Option<&[u8]>) {
+        self.verifies = asked.verifies;
+        self.found = value.is_some();
+        self.value.clear();
+        self.value.extend_from_slice(value.unwrap_or_default());
+        let versions = self.expectation.versions;
+        let before = asked.before;
+        self.known = before.map(|before| (before, versions.known(number)));
     }
 
     /// Looks at what the last [`Witness::get`] or [`Witness::scan`] returned;

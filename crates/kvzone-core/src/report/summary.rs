@@ -46,6 +46,8 @@ pub struct Conditions {
     pub value_size: f64,
     /// Threads that issued operations.
     pub threads: u32,
+    /// Requests that each had in flight, where it did not wait for each.
+    pub in_flight: Option<u64>,
     /// Operations a second asked for, in an open loop.
     pub target_rate: Option<f64>,
 }
@@ -61,6 +63,7 @@ impl Conditions {
             key_size: run.key_size,
             value_size: run.value_size,
             threads: run.threads,
+            in_flight: run.extra.get("in_flight").and_then(Value::as_u64),
             target_rate: run.target_rate,
         }
     }
@@ -91,6 +94,9 @@ impl Conditions {
                 threads => format!("{threads} threads"),
             },
         ];
+        if let Some(requests) = self.in_flight {
+            parts.push(format!("{requests} requests in flight each"));
+        }
         if let Some(rate) = self.target_rate {
             parts.push(format!("open loop at {}/s", text::grouped(rate)));
         }

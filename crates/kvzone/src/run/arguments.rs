@@ -95,6 +95,10 @@ pub(crate) struct RunArguments {
     /// one kind alone
     #[arg(long, value_name = "T", default_value = "1", value_parser = parse_threads)]
     pub(super) threads: Threads,
+    /// Requests that each thread keeps in flight through a store's asynchronous interface;
+    /// a store without one is named, and left out [default: each call is waited for]
+    #[arg(long, value_name = "N", conflicts_with_all = ["record", "keep_latency", "writers"])]
+    pub(super) queue: Option<u32>,
     /// What every write promises when it returns
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t = DurabilityArgument::Written)]
     durability: DurabilityArgument,
@@ -335,6 +339,7 @@ impl RunArguments {
                 },
                 threads: self.threads.sum(),
                 kind_threads: self.threads.kinds(),
+                queue: self.queue,
                 give_up: self.give_up,
                 batch: self.batch.1,
                 batch_least: Some(self.batch.0).filter(|&least| least != self.batch.1),

@@ -81,6 +81,7 @@ fn refuse_what_it_decides(name: &str, arguments: &RunArguments) -> Result<()> {
         ("value-size", arguments.value_size.is_some()),
         ("dataset", arguments.dataset.is_some()),
         ("batch", arguments.batch.1 > 1),
+        ("queue", arguments.queue.is_some()),
         ("lifetime", arguments.lifetime.is_some()),
         ("popularity", arguments.popularity.is_some()),
         ("update-percent", arguments.update_percent.is_some()),

@@ -96,6 +96,37 @@ fn all_stores_that_are_found_return_the_same() {
             agreed += 1;
         }
         assert!(agreed > 0, "{} runs nothing", adapter.name());
+        if adapter.has_queue() {
+            requests_in_flight_return_the_same(&*adapter);
+        }
         eprintln!("{}: {agreed} loads agree", adapter.name());
+    }
+}
+
+/// With many requests in flight each key's are served in turn: what is read is what
+/// calls that are waited for read.
+fn requests_in_flight_return_the_same(adapter: &dyn Adapter) {
+    for (name, threads) in [
+        ("fill-random", 2),
+        ("ycsb-a", 1),
+        ("churn-read", 2),
+        ("ycsb-d", 1),
+    ] {
+        let one_by_one = Load {
+            workload: name.to_string(),
+            seed: 12,
+            keys: 1_000,
+            until: Until::Operations(3_000),
+            threads,
+            verify_every: 1,
+            ..Load::default()
+        };
+        let in_flight = Load {
+            queue: Some(32),
+            ..one_by_one.clone()
+        };
+        let expected = outcome(&Memory, &one_by_one);
+        assert_eq!(outcome(adapter, &in_flight), expected, "{name}");
+        assert!(outcome(&Memory, &in_flight).is_none(), "it has no queue");
     }
 }

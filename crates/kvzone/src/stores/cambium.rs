@@ -17,7 +17,8 @@
 //!
 //! Durability is an argument of every write, and means exactly what
 //! [`cambium::Durability`] says; compression there is none. Sessions are clones
-//! of one counted reference.
+//! of one counted reference. With `--queue`, requests go through
+//! [`Store::submit`] where an engine serves it by itself: `alphard`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,11 +26,12 @@ use std::time::Duration;
 
 use cambium::{
     CompactOptions, Direction, Durability, EngineKind, KeyKind, KeyRange, OptionValues, Options,
-    StatisticValue, Store, WriteBatch,
+    Response, StatisticValue, Store, WriteBatch,
 };
 use cambium_io::StepOutcome;
 use kvzone_core::adapter::{
-    Adapter, Availability, Capabilities, Change, OpenRequest, OpenStore, Profile, Session, Visit,
+    Adapter, Availability, Capabilities, Change, Done, OpenRequest, OpenStore, Profile, Queue,
+    Request, Session, Visit,
 };
 use kvzone_core::error::{Error, Result};
 
@@ -181,6 +183,10 @@ impl Adapter for Cambium {
         }
     }
 
+    fn has_queue(&self) -> bool {
+        self.kind.name() == "alphard"
+    }
+
     fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
         let defaults = self.kind.options().iter();
         let mut settings: BTreeMap<String, String> = defaults
@@ -251,6 +257,12 @@ impl OpenStore for Open {
         }))
     }
 
+    fn queue(self: Arc<Self>) -> Result<Option<Box<dyn Queue>>> {
+        let is_native = self.store.capabilities().native_submit;
+        let queue: Box<dyn Queue> = Box::new(Submitter(self));
+        Ok(Some(queue).filter(|_| is_native))
+    }
+
     fn sync(&self) -> Result<()> {
         Ok(self.store.sync()?)
     }
@@ -298,6 +310,41 @@ impl OpenStore for Open {
 
     fn close(self: Arc<Self>) -> Result<()> {
         Ok(self.store.close()?)
+    }
+}
+
+/// Requests of one thread, through the engine's own queues.
+struct Submitter(Arc<Open>);
+
+impl Queue for Submitter {
+    fn submit(&mut self, request: Request<'_>, done: Done) {
+        let Open {
+            name,
+            integer_keys,
+            durability,
+            ..
+        } = *self.0;
+        let mut padded = [0; INTEGER_BYTES];
+        let (Request::Get { key } | Request::Put { key, .. } | Request::Delete { key }) = request;
+        let key = match pad(name, integer_keys, key, &mut padded) {
+            Ok(key) => key.to_vec(),
+            Err(error) => return done(Err(error)),
+        };
+        let request = match request {
+            Request::Get { .. } => cambium::Request::Get { key },
+            Request::Put { value, .. } => cambium::Request::Put {
+                key,
+                value: value.to_vec(),
+                durability,
+            },
+            Request::Delete { .. } => cambium::Request::Delete { key, durability },
+        };
+        let completion = move |answer: cambium::Result<Response>| match answer {
+            Ok(Response::Value(Some(value))) => done(Ok(Some(&value))),
+            Ok(_) => done(Ok(None)),
+            Err(error) => done(Err(Error::Cambium(error))),
+        };
+        self.0.store.submit(request, Box::new(completion));
     }
 }
 
