@@ -25,6 +25,10 @@ pub(super) struct Claim {
     pub(super) here: Option<String>,
     /// Whether its direction held here.
     pub(super) holds: bool,
+    /// In how many of how many rounds it held, each looked at by itself.
+    pub(super) rounds: Option<(usize, usize)>,
+    /// An interval around what was measured holds both directions.
+    pub(super) is_doubtful: bool,
 }
 
 impl Claim {
@@ -35,14 +39,30 @@ impl Claim {
             paper: paper.into(),
             here,
             holds: holds.unwrap_or(false),
+            rounds: None,
+            is_doubtful: false,
         }
     }
 
-    fn verdict(&self) -> &'static str {
-        match (&self.here, self.holds) {
+    /// True where rounds, or the interval, say both that it holds and that it does not.
+    pub(super) fn is_within_noise(&self) -> bool {
+        let disagree = |(held, all)| held != if self.holds { all } else { 0 };
+        self.here.is_some() && (self.is_doubtful || self.rounds.is_some_and(disagree))
+    }
+
+    fn verdict(&self) -> String {
+        let word = match (&self.here, self.holds) {
             (None, _) => "not measured",
+            _ if self.is_within_noise() => "within the noise",
             (_, true) => "holds here",
             (_, false) => "does not hold here",
+        };
+        match self.rounds {
+            Some((held, all)) if self.is_within_noise() => {
+                format!("{word}: holds in {held} of {all} rounds")
+            }
+            Some((_, 1)) if self.here.is_some() => format!("{word}, in its one round"),
+            _ => word.to_string(),
         }
     }
 
@@ -50,6 +70,29 @@ impl Claim {
         let here = self.here.as_deref().unwrap_or("-");
         format!("{}: {}; here {here}", self.verdict(), self.paper)
     }
+}
+
+/// Claims on the medians of rounds, each with how many rounds say the same by
+/// themselves: one that only some say is within the noise.
+pub(super) fn by_rounds(
+    medians: Vec<Claim>,
+    rounds: u32,
+    of_round: impl Fn(u32) -> Vec<Claim>,
+) -> Vec<Claim> {
+    let alone: Vec<Vec<Claim>> = (0..rounds).map(of_round).collect();
+    let with_rounds = |(place, claim): (usize, Claim)| {
+        let same = alone.iter().filter_map(|claims| claims.get(place));
+        let measured: Vec<bool> = same
+            .filter(|claim| claim.here.is_some())
+            .map(|claim| claim.holds)
+            .collect();
+        let held = measured.iter().filter(|&&holds| holds).count();
+        Claim {
+            rounds: Some((held, measured.len())).filter(|(_, all)| *all > 0),
+            ..claim
+        }
+    };
+    medians.into_iter().enumerate().map(with_rounds).collect()
 }
 
 impl Grid {
@@ -102,7 +145,7 @@ pub(super) fn claims_markdown(claims: &[Claim]) -> String {
             .iter()
             .map(|claim| {
                 let here = claim.here.clone().unwrap_or_else(|| "-".to_string());
-                vec![claim.paper.to_string(), here, claim.verdict().to_string()]
+                vec![claim.paper.to_string(), here, claim.verdict()]
             })
             .collect(),
     };
@@ -130,6 +173,24 @@ mod tests {
             "{table}"
         );
         assert_eq!(claims_markdown(&[]), "");
+    }
+
+    #[test]
+    fn what_only_some_rounds_say_is_within_the_noise() {
+        let claim = |holds| vec![Claim::new("a grows", Some(("by 1.01".to_string(), holds)))];
+        let told = |median, rounds: &[bool]| {
+            let of_round = |round: u32| claim(rounds[round as usize]);
+            let found = by_rounds(claim(median), rounds.len() as u32, of_round);
+            (found[0].verdict(), found[0].is_within_noise())
+        };
+        assert_eq!(told(true, &[true; 3]), ("holds here".to_string(), false));
+        let noise = "within the noise: holds in 2 of 3 rounds".to_string();
+        assert_eq!(told(true, &[true, false, true]), (noise, true));
+        let none = told(false, &[false; 5]);
+        assert_eq!(none, ("does not hold here".to_string(), false));
+        assert_eq!(told(true, &[true]).0, "holds here, in its one round");
+        let unmeasured = by_rounds(vec![Claim::new("c", None)], 3, |_| Vec::new());
+        assert_eq!(unmeasured[0].verdict(), "not measured");
     }
 
     #[test]

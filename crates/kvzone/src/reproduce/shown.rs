@@ -105,8 +105,13 @@ impl<'a> Place<'a> {
 /// The figures, and beside them the paper's sentences.
 fn with_claims(mut found: Value, shown: &Shown) -> Value {
     let claim = |claim: &Claim| {
-        let holds = claim.here.as_ref().map(|_| claim.holds);
-        json!({"paper": claim.paper, "here": claim.here, "holds": holds})
+        let doubtful = claim.is_within_noise();
+        let holds = claim.here.as_ref().filter(|_| !doubtful);
+        let holds = holds.map(|_| claim.holds);
+        json!({
+            "paper": claim.paper, "here": claim.here, "holds": holds,
+            "within_noise": doubtful,
+        })
     };
     let claims: Vec<Value> = shown.claims.iter().map(claim).collect();
     if found.is_null() {

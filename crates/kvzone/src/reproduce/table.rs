@@ -143,11 +143,16 @@ impl Table {
                     cell.column.title,
                     three_digits(published)
                 );
-                let here = cell.ratios[peer - 1].as_ref().map(|found| {
+                let ratio = cell.ratios[peer - 1].as_ref();
+                let here = ratio.map(|found| {
                     let holds = (found.ratio > 1.0) == (published > 1.0);
                     (format!("{} times", ratio_text(Some(found))), holds)
                 });
-                claims.push(Claim::new(paper, here));
+                let verdict = ratio.map(|found| found.verdict);
+                claims.push(Claim {
+                    is_doubtful: matches!(verdict, Some(Verdict::Noise | Verdict::Equal)),
+                    ..Claim::new(paper, here)
+                });
             }
         }
         claims

@@ -33,7 +33,7 @@ const KEY_BYTES: u64 = 4;
 pub(super) const THREADS: u32 = 32;
 
 /// One store at one point.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Cell {
     pub(super) point: &'static Point,
     /// What rows call the store.
@@ -54,7 +54,7 @@ pub(super) struct PointUsed {
 }
 
 /// A whole figure.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Measured {
     pub(super) points: Vec<PointUsed>,
     pub(super) contestants: Vec<Contestant>,
@@ -97,6 +97,15 @@ fn latency(run: &Run, kind: &str) -> Option<LatencySummary> {
 }
 
 impl Measured {
+    /// What one round says by itself.
+    pub(super) fn of_round(&self, round: u32) -> Measured {
+        let mut one = self.clone();
+        for cell in &mut one.cells {
+            cell.runs.retain(|run| run.repeat == round);
+        }
+        one
+    }
+
     /// A store at a point.
     pub(super) fn cell(&self, point: &str, label: &str) -> Option<&Cell> {
         self.cells

@@ -55,7 +55,7 @@ impl PointUsed {
 }
 
 /// One store at one point.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Cell {
     pub(super) point: usize,
     pub(super) contestant: usize,
@@ -68,7 +68,7 @@ pub(super) struct Cell {
 }
 
 /// A whole figure.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Measured {
     pub(super) points: Vec<PointUsed>,
     pub(super) contestants: Vec<Contestant>,
@@ -102,6 +102,15 @@ impl Cell {
 }
 
 impl Measured {
+    /// What one round says by itself.
+    pub(super) fn of_round(&self, round: u32) -> Measured {
+        let mut one = self.clone();
+        for cell in &mut one.cells {
+            cell.runs.retain(|run| run.repeat == round);
+        }
+        one
+    }
+
     fn cell(&self, point: usize, label: &str, workload: &str) -> Option<&Cell> {
         self.cells.iter().find(|cell| {
             cell.point == point

@@ -6,7 +6,7 @@ use kvzone_core::report::text::{bytes, grouped, three_digits};
 use kvzone_core::statistics::median;
 use serde_json::json;
 
-use super::super::grid::{HELD, claims_markdown, claims_terminal};
+use super::super::grid::{Claim, HELD, by_rounds, claims_markdown, claims_terminal};
 use super::child::Answer;
 use super::claims::claims;
 use super::figures::{Case, Figure, Kind};
@@ -36,7 +36,7 @@ fn reads_a_second(answer: &Answer) -> f64 {
 }
 
 /// All rounds of one case at one size.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Measured {
     pub(super) bytes: f64,
     pub(super) case: Case,
@@ -75,7 +75,7 @@ impl Measured {
 }
 
 /// A figure that was measured.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Presented {
     pub(super) figure: &'static Figure,
     pub(super) scale: f64,
@@ -88,6 +88,17 @@ pub(super) struct Presented {
 }
 
 impl Presented {
+    fn claims(&self) -> Vec<Claim> {
+        by_rounds(claims(self), self.repeat, |round| {
+            let mut one = self.clone();
+            for measured in &mut one.measured {
+                let answer = measured.answers.get(round as usize).cloned();
+                measured.answers = answer.into_iter().collect();
+            }
+            claims(&one)
+        })
+    }
+
     pub(super) fn all_well(&self) -> bool {
         let mut answers = self.measured.iter().flat_map(|one| &one.answers);
         answers.all(|answer| answer.error.is_none())
@@ -257,7 +268,7 @@ impl Presented {
             column.set_cell_alignment(comfy_table::CellAlignment::Right);
         }
         let conditions = self.conditions().join("\n");
-        let claims = match claims(self).as_slice() {
+        let claims = match self.claims().as_slice() {
             [] => String::new(),
             found => format!("{HELD}\n{}", claims_terminal(found)),
         };
@@ -275,7 +286,7 @@ impl Presented {
             text += &line(&self.row(one));
         }
         text += "\n";
-        let claims = claims(self);
+        let claims = self.claims();
         if !claims.is_empty() {
             text += &claims_markdown(&claims);
             text += "\n";

@@ -31,7 +31,7 @@ const CACHE_BYTES: u64 = 8 << 20;
 const SCANNED: u64 = 25;
 
 /// One store at one point.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Cell {
     pub(super) point: &'static Point,
     /// What rows call the store.
@@ -56,7 +56,7 @@ pub(super) struct PointUsed {
 }
 
 /// A whole figure.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Measured {
     pub(super) points: Vec<PointUsed>,
     pub(super) first: &'static str,
@@ -110,6 +110,16 @@ fn writes(workload: &str) -> bool {
 }
 
 impl Measured {
+    /// What one round says by itself.
+    pub(super) fn of_round(&self, round: u32) -> Measured {
+        let mut one = self.clone();
+        for cell in &mut one.cells {
+            cell.runs.retain(|run| run.repeat == round);
+            cell.loads.retain(|run| run.repeat == round);
+        }
+        one
+    }
+
     /// A store at a point.
     pub(super) fn cell(&self, point: &str, label: &str) -> Option<&Cell> {
         self.cells

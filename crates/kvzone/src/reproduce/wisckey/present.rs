@@ -2,7 +2,7 @@
 
 use kvzone_core::report::text::{bytes, grouped, or_dash, three_digits};
 
-use super::super::grid::Grid;
+use super::super::grid::{Grid, by_rounds};
 use super::super::shown::{Shown, ratio_text};
 use super::figures::{Column, Figure};
 use super::measure::{Asked, Cell, Measured};
@@ -11,7 +11,9 @@ use super::measure::{Asked, Cell, Measured};
 pub(super) fn show(figure: &'static Figure, measured: &Measured) -> Shown {
     Shown {
         grids: vec![("", grid(figure, measured))],
-        claims: (figure.claims)(measured),
+        claims: by_rounds((figure.claims)(measured), measured.asked.repeat, |round| {
+            (figure.claims)(&measured.of_round(round))
+        }),
         conditions: conditions(figure, measured),
     }
 }
