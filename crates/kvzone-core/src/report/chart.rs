@@ -7,15 +7,15 @@
 use std::fmt::Write;
 
 /// The drawing's size in its own units.
-const WIDTH: f64 = 720.0;
+pub(super) const WIDTH: f64 = 720.0;
 const LINES_HEIGHT: f64 = 260.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 34.0;
 
-/// Colours of the page's style sheet: `--c0` to `--c9`.
-pub const COLOURS: usize = 10;
+/// Colours of the page's style sheet: `--c0` to `--c15`, one for each store that there is.
+pub const COLOURS: usize = 16;
 
 /// Values over time.
 #[derive(Clone, Debug, PartialEq)]
@@ -314,7 +314,7 @@ mod tests {
     fn every_point_is_drawn_and_names_cannot_break_out() {
         let row = DotRow {
             name: "<script>".to_string(),
-            colour: 12,
+            colour: COLOURS + 2,
             values: vec![1.0, 2.0, 3.0],
             median: Some(2.0),
         };

@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use crate::record::{LatencySummary, Phase, Report, Run, Status};
-use crate::report::chart::{COLOURS, DotRow, Series, curves, dots, lines};
+use crate::report::chart::{COLOURS, DotRow, Series, WIDTH, curves, dots, escape, lines};
 use crate::report::summary::{Row, Summary};
 use crate::report::text::{duration, grouped, three_digits};
 use crate::statistics::median;
@@ -28,24 +28,53 @@ pub struct Chart {
 /// The page's colours, for a drawing that stands alone.
 const STYLE: &str = include_str!("report.css");
 
+/// Names of stores beside each other above a drawing that stands alone.
+const NAMES_A_ROW: usize = 6;
+/// Height of a row of them, and of the title.
+const ROW_HEIGHT: usize = 18;
+
 impl Chart {
-    /// As a file of its own.
+    /// As a file of its own: with its title, and the names of stores where its lines
+    /// need them.
     pub fn file(&self, summary: &Summary) -> String {
-        let inside = self.svg.find('>').map_or(0, |end| end + 1);
-        let (head, rest) = self.svg.split_at(inside);
-        let head = head.replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 1);
-        let mut names = String::new();
-        if self.needs_legend {
-            for (number, row) in summary.rows.iter().enumerate() {
-                let store = crate::report::chart::escape(&row.store);
-                let x = 80 + 110 * number;
-                names += &format!(
-                    "<text x=\"{x}\" y=\"11\" style=\"fill:var(--c{})\">{store}</text>",
-                    number % COLOURS
-                );
-            }
+        let named: &[Row] = match self.needs_legend {
+            true => &summary.rows,
+            false => &[],
+        };
+        let head = ROW_HEIGHT * (1 + named.len().div_ceil(NAMES_A_ROW)) + 6;
+        let title = format!("{}: {}", summary.workload, self.title);
+        let mut words = format!(
+            "<text class=\"title\" x=\"12\" y=\"16\">{}</text>",
+            escape(&title)
+        );
+        for (number, row) in named.iter().enumerate() {
+            let x = 12.0 + (WIDTH - 24.0) / NAMES_A_ROW as f64 * (number % NAMES_A_ROW) as f64;
+            let y = 16 + ROW_HEIGHT * (1 + number / NAMES_A_ROW);
+            words += &format!(
+                "<text x=\"{x}\" y=\"{y}\" style=\"fill:var(--c{})\">{}</text>",
+                number % COLOURS,
+                escape(&row.store)
+            );
         }
-        format!("{head}<style>{STYLE} svg {{ background: var(--ground); }}</style>{names}{rest}")
+        let height = self.height();
+        let drawing = self.svg.replacen(
+            "<svg ",
+            &format!("<svg y=\"{head}\" width=\"{WIDTH}\" height=\"{height}\" "),
+            1,
+        );
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {}\" role=\"img\">\
+             <style>{STYLE} svg {{ background: var(--ground); }} \
+             svg svg {{ width: {WIDTH}px; height: {height}px; }}</style>{words}{drawing}</svg>",
+            head as f64 + height
+        )
+    }
+
+    /// Of the drawing, in its own units: the last number of its view.
+    fn height(&self) -> f64 {
+        let view = self.svg.split('"').nth(1).unwrap_or_default();
+        let height = view.split(' ').next_back();
+        height.and_then(|height| height.parse().ok()).unwrap_or(0.0)
     }
 }
 
@@ -335,7 +364,11 @@ mod tests {
         for chart in &found {
             let file = chart.file(summary);
             assert!(file.starts_with("<svg xmlns="), "{file}");
-            assert!(file.ends_with("</svg>") && !file.contains("<b>"), "{file}");
+            assert!(
+                file.ends_with("</svg></svg>") && !file.contains("<b>"),
+                "{file}"
+            );
+            assert!(chart.height() > 50.0 && file.contains(&escape(&chart.title)));
             assert!(!file.contains("NaN") && file.contains("--c0:"), "{file}");
         }
     }

@@ -67,7 +67,8 @@ fn section(report: &Report, summary: &Summary) -> String {
     // What they hold for stands above already.
     let conditions = format!(" ({})", summary.conditions.text());
     for line in &summary.lines {
-        let _ = write!(text, "<li>{}</li>", escape(&line.text));
+        let short = line.text.strip_suffix(&conditions).unwrap_or(&line.text);
+        let _ = write!(text, "<li>{}</li>", escape(short));
     }
     for warning in &summary.warnings {
         let _ = write!(text, "<li class=\"warning\">{}</li>", escape(warning));
