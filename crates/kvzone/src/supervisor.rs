@@ -41,6 +41,10 @@ const KILL: i32 = 9;
 /// How often a silent worker is looked at.
 const GLANCE: Duration = Duration::from_millis(200);
 
+/// Between two looks it is we who stood still: the machine slept, or we were stopped. The
+/// worker is not to blame for that time.
+const OURS: Duration = Duration::from_secs(2);
+
 /// Bytes kept of what a worker printed.
 const LAST_WORDS_BYTES: usize = 4096;
 
@@ -422,6 +426,7 @@ fn last_words_of(mut stream: impl Read) -> String {
 /// When a worker last showed that it lives, and that it gets on.
 struct Life {
     process: u32,
+    looked: Instant,
     stage: String,
     operations: u64,
     got_on: Instant,
@@ -434,6 +439,7 @@ impl Life {
         let now = Instant::now();
         Life {
             process,
+            looked: now,
             stage: String::new(),
             operations: 0,
             got_on: now,
@@ -445,6 +451,11 @@ impl Life {
     /// The reason, if it hangs.
     fn judge(&mut self, story: &Story, patience: Patience) -> Option<String> {
         let now = Instant::now();
+        let slept = now - std::mem::replace(&mut self.looked, now);
+        if slept > OURS {
+            self.got_on += slept;
+            self.lived += slept;
+        }
         if (&self.stage, self.operations) != (&story.stage, story.operations) {
             self.stage.clone_from(&story.stage);
             self.operations = story.operations;
@@ -493,8 +504,50 @@ fn effort_of(process: u32) -> u64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    fn story() -> Story {
+        let job = Job {
+            store: "memory".to_string(),
+            repeat: 0,
+            folder: std::path::PathBuf::new(),
+            durability: kvzone_core::adapter::DurabilityName::Written,
+            cache_bytes: 0,
+            memory_limit_bytes: None,
+            profile: kvzone_core::adapter::Profile::Equal,
+            overrides: Default::default(),
+            cold: false,
+            warm: false,
+            reopen: None,
+            after_kill: false,
+            compact: false,
+            record: None,
+            variant: None,
+            load: kvzone_core::job::Load::default(),
+        };
+        Story {
+            counted: true,
+            ..Story::new(&job)
+        }
+    }
+
+    #[test]
+    fn a_worker_hangs_for_the_time_in_which_we_looked_and_no_other() {
+        let patience = Patience {
+            idle: Duration::from_secs(1),
+        };
+        let (story, long) = (story(), Duration::from_secs(3));
+        let mut life = Life::new(std::process::id());
+        life.stage.clone_from(&story.stage);
+        life.got_on -= long;
+        life.looked -= long;
+        assert_eq!(life.judge(&story, patience), None, "the machine slept");
+        life.got_on -= long;
+        let hangs = life.judge(&story, patience).unwrap();
+        assert!(hangs.contains("no operation ended for 3 s"), "{hangs}");
+    }
 
     #[test]
     fn last_words_are_the_last_three_lines() {
