@@ -52,5 +52,5 @@ peers: ## Fetch the stores to compare with into target/peers
 	@scripts/peers.sh
 
 # On a machine that does other work, believe ratios more than rates.
-bench: preflight peers ## Measure the tables of docs/benchmarks.md beside other stores, and write them
+bench: preflight peers ## Measure all stores side by side, and write docs/benchmarks/ with charts
 	CARGO=$(CARGO) JOBS=$(JOBS) scripts/bench.sh

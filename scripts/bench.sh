@@ -1,23 +1,25 @@
 #!/usr/bin/env bash
-# Measures what docs/benchmarks.md shows, and puts the results between the
-# markers of their tables: synced writes alone and together, the tables of the
-# ZDB paper, and the figures of the ForestDB paper: index structures at a
-# million keys, stores with two points of figures 14 and 16 and all of 17. Then every
-# store that is here beside every other, into docs/benchmarks/: a page, its charts, and
-# its tables as text. On a machine that does other work, believe ratios more than rates.
+# Measures the tables of docs/benchmarks.md that take no more than minutes, and puts the
+# results between their markers: synced writes alone and together, the tables of the
+# ZDB paper. Then every store that is here beside every other, into docs/benchmarks/: four
+# workloads, and what each store still has after a kill; for each a page, its charts,
+# and its tables as text, and a README that shows them. Under 30 minutes on two cores, the
+# build included. On a machine that does other work, believe ratios more than rates.
 #
 #   BENCH_KEYS     entries of that comparison (100k)
+#   BENCH_ROUNDS   rounds in which stores take turns (5)
 #   BENCH_SCALE    share of the ZDB paper's 100 million entries (0.01)
-#   BENCH_ROUNDS   rounds in which stores take turns there (5)
-#   BENCH_FIGURES  share of the ForestDB paper's 200 million documents (0.0018)
+#   BENCH_FEATURES stores that are compiled in besides, such as redb,fjall (none)
 set -euo pipefail
 export LC_ALL=C
 cd "$(dirname "$0")/.."
 
 document=docs/benchmarks.md
+folder=docs/benchmarks
 cargo=${CARGO:-cargo}
 place=${CARGO_TARGET_DIR:-target}
-mkdir -p "$place/bench"
+rounds=${BENCH_ROUNDS:-5}
+mkdir -p "$place/bench" "$folder"
 
 # Replaces what stands between the markers of $1 by standard input.
 between_markers() {
@@ -37,7 +39,8 @@ between_markers() {
     cat "$place/bench/document.md" >"$document"
 }
 
-"$cargo" build -j"${JOBS:-2}" --release --package kvzone
+"$cargo" build -j"${JOBS:-2}" --release --package kvzone \
+    --features "${BENCH_FEATURES:-}"
 "$cargo" build -j"${JOBS:-2}" --release --package cambium-zdb --example synced_writes
 
 "$place/release/examples/synced_writes" "$place/bench" | tee "$place/bench/synced_writes.txt"
@@ -57,27 +60,39 @@ between_markers synced-writes
 status=0
 for table in zdb/table1 zdb/table2 zdb/table3; do
     "$place/release/kvzone" reproduce "$table" --scale "${BENCH_SCALE:-0.01}" \
-        --repeat "${BENCH_ROUNDS:-5}" --dir "$place/bench" --update "$document" || status=$?
+        --repeat "$rounds" --dir "$place/bench" --update "$document" || status=$?
 done
-figure() {
-    "$place/release/kvzone" reproduce "forestdb/$1" --dir "$place/bench" \
-        --update "$document" "${@:2}" || status=$?
+
+# A page, charts and text of one run: its name, and the options of `kvzone run`.
+compare() {
+    local name=$1
+    shift
+    rm -f "$folder/$name".html "$folder/$name".txt "$folder/$name".json
+    rm -rf "${folder:?}/$name"
+    "$place/release/kvzone" run --stores all "$@" --repeat "$rounds" --dir "$place/bench" \
+        --json "$place/bench/$name.json" --html "$folder/$name.html" \
+        --svg "$folder/$name" >"$folder/$name.txt" || status=$?
 }
-for name in fig10 fig12 fig13; do
-    figure "$name"
-done
-figures=${BENCH_FIGURES:-0.0018}
-figure fig14 --scale "$figures" --points 32,1024
-for name in fig16 fig17; do
-    figure "$name" --scale "$figures"
-done
-# Every store that is here, ours and others', under four workloads.
-folder=docs/benchmarks
-mkdir -p "$folder"
-"$place/release/kvzone" run --stores all \
-    --workload fill-random,read-random,overwrite,ycsb-a \
-    --keys "${BENCH_KEYS:-100k}" --repeat 3 --dir "$place/bench" \
-    --json "$place/bench/comparison.json" \
-    --html "$folder/comparison.html" --svg "$folder" >"$folder/comparison.txt" || status=$?
-printf 'bench: %s\n' "$folder/comparison.html" >&2
+compare comparison --workload fill-random,read-random,overwrite,ycsb-a --keys "${BENCH_KEYS:-100k}"
+compare recovery --workload ycsb-a --keys 20k --operations 2k --durability synced --reopen kill
+
+# What is written for people to read in a browser of files.
+show() {
+    printf '\n## %s\n\nAs a page: [%s](%s).\n\n```text\n' "$1" "$2.html" "$2.html"
+    cat "$folder/$2.txt"
+    printf '```\n'
+    shift 2
+    for chart in "$@"; do
+        [ -f "$folder/$chart.svg" ] && printf '\n![%s](%s.svg)\n' "$chart" "$chart"
+    done
+    return 0
+}
+{
+    printf '# All stores, side by side\n\nMade by `make bench`; [how to read it](../kvzone.md).\n'
+    printf 'Numbers belong to the machine and the moment: make your own.\n'
+    show 'Four workloads' comparison \
+        comparison/{fill-random,read-random,overwrite,ycsb-a}-{throughput,latency,cpu}
+    show 'After a kill' recovery recovery/ycsb-a-{reopen,throughput,latency}
+} >"$folder/README.md"
+printf 'bench: %s\n' "$folder/README.md" >&2
 exit "$status"
