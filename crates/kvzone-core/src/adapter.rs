@@ -144,6 +144,12 @@ pub trait Adapter: Send + Sync {
     /// Looks whether it can be run. Loads a library, and nothing else.
     fn probe(&self) -> Availability;
 
+    /// The same for this request, whose overrides may name what is missing else.
+    fn probe_for(&self, request: &OpenRequest) -> Availability {
+        let _ = request;
+        self.probe()
+    }
+
     /// What it can do at best.
     fn capabilities(&self) -> Capabilities;
 

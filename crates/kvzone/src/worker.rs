@@ -70,7 +70,8 @@ fn send(out: &mut File, event: &Event) -> Result<()> {
 
 fn work(job: &Job, out: &mut File) -> Result<()> {
     let adapter = stores::find(&job.store)?;
-    let version = match adapter.probe() {
+    let request = open_request(job);
+    let version = match adapter.probe_for(&request) {
         Availability::Found { version, .. } => Some(version),
         Availability::Missing { what, remedy } => {
             return Err(Error::Missing {
@@ -80,7 +81,6 @@ fn work(job: &Job, out: &mut File) -> Result<()> {
             });
         }
     };
-    let request = open_request(job);
     let settings = adapter.settings(&request)?;
     let started = Event::Started {
         version: version.clone(),

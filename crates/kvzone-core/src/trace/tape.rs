@@ -242,6 +242,10 @@ impl Adapter for Recorded {
         self.inner.capabilities()
     }
 
+    fn probe_for(&self, request: &OpenRequest) -> Availability {
+        self.inner.probe_for(request)
+    }
+
     fn capabilities_for(&self, request: &OpenRequest) -> Capabilities {
         self.inner.capabilities_for(request)
     }

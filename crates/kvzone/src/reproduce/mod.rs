@@ -93,6 +93,10 @@ pub(crate) struct ReproduceArguments {
     /// Limit of each worker process, its page cache included [default: none]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     memory: Option<u64>,
+    /// Block device for alphard-raw, of figures of alphard; ALL THAT IT CARRIES IS
+    /// LOST [default: what KVZONE_DEVICE names]
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<PathBuf>,
     /// Folder for the stores; it is left as it was
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,

@@ -122,6 +122,18 @@ impl Cambium {
         refused.map_err(|error| Error::Usage(error.to_string()))
     }
 
+    fn found(&self) -> Availability {
+        let version = format!(
+            "{} (format {})",
+            env!("CARGO_PKG_VERSION"),
+            self.kind.format_version()
+        );
+        Availability::Found {
+            version,
+            path: None,
+        }
+    }
+
     fn is_integer(&self, chosen: &BTreeMap<String, String>) -> bool {
         chosen.get("keys").is_some_and(|keys| keys == "integer")
     }
@@ -141,18 +153,17 @@ impl Adapter for Cambium {
             return Availability::Missing {
                 what: format!("{DEVICE_VARIABLE} names no block device"),
                 remedy: format!(
-                    "{DEVICE_VARIABLE}=/dev/... kvzone run ...; all that the device carries is lost"
+                    "{DEVICE_VARIABLE}=/dev/... kvzone ..., or kvzone reproduce --device; all that the device carries is lost"
                 ),
             };
         }
-        let version = format!(
-            "{} (format {})",
-            env!("CARGO_PKG_VERSION"),
-            self.kind.format_version()
-        );
-        Availability::Found {
-            version,
-            path: None,
+        self.found()
+    }
+
+    fn probe_for(&self, request: &OpenRequest) -> Availability {
+        match request.overrides.contains_key("device") {
+            true => self.found(),
+            false => self.probe(),
         }
     }
 

@@ -18,7 +18,7 @@
 //!   many are in flight. A rate is an open loop over all of them, in which
 //!   waiting for a thread counts as latency; `peak` is as fast as it goes.
 //! - Alphard on a raw device needs one, whose contents are lost:
-//!   `KVZONE_DEVICE=/dev/... kvzone reproduce alphard/fig3`; without, it is left
+//!   `kvzone reproduce alphard/fig3 --device /dev/...`; without, it is left
 //!   out, and said so.
 
 use super::super::chosen;

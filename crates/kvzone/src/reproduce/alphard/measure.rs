@@ -1,5 +1,6 @@
 //! Measures a figure: a campaign for each of its points.
 
+use std::path::Path;
 use std::time::Duration;
 
 use kvzone_core::adapter::{Availability, DurabilityName, Profile};
@@ -192,7 +193,7 @@ pub(super) fn measure(figure: &'static Figure, arguments: &ReproduceArguments) -
         repeat: arguments.repeat.unwrap_or(ROUNDS),
         scale: arguments.scale.unwrap_or(SCALE),
     };
-    if arguments.stores.is_empty() {
+    if arguments.stores.is_empty() && arguments.device.is_none() {
         leave_out_device(&mut measured)?;
     }
     let mut stage = Stage::new()?;
@@ -248,7 +249,11 @@ fn campaign(
     let memory = ((data / DATA_BY_MEMORY) as u64).max(LEAST_MEMORY);
     let memory = arguments.memory.unwrap_or(memory);
     Campaign {
-        contenders: measured.contestants.iter().map(contender).collect(),
+        contenders: measured
+            .contestants
+            .iter()
+            .map(|one| contender(one, arguments.device.as_deref()))
+            .collect(),
         loads: vec![load],
         _kept: Vec::new(),
         record: None,
@@ -268,12 +273,13 @@ fn campaign(
     }
 }
 
-fn contender(contestant: &Contestant) -> Contender {
+fn contender(contestant: &Contestant, device: Option<&Path>) -> Contender {
     let options = contestant.options.iter();
+    let options = options.map(|(name, value)| (name.to_string(), value.to_string()));
+    let device = device.filter(|_| contestant.store == RAW);
+    let device = device.map(|path| ("device".to_string(), path.display().to_string()));
     Contender {
-        overrides: options
-            .map(|(name, value)| (name.to_string(), value.to_string()))
-            .collect(),
+        overrides: options.chain(device).collect(),
         variant: Some(contestant.label.to_string()),
         ..Contender::of(contestant.store)
     }
