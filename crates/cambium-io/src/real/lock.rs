@@ -2,7 +2,9 @@
 //!
 //! `flock` belongs to the open file, not to the process: two handles of one
 //! process exclude each other, and closing an unrelated handle of the same
-//! file does not give the lock up, as it would with `fcntl` locks.
+//! file does not give the lock up, as it would with `fcntl` locks. A process that is
+//! forked has the open file too, at least until it runs another program: so the lock is
+//! given back by a call, which counts for every copy, and never by a forked process.
 //!
 //! The lock file holds the process id of the exclusive owner as decimal text
 //! and a line feed, for messages alone; the kernel's lock decides. It is
@@ -24,6 +26,8 @@ use crate::file_system::{FileLock, LockMode};
 pub(super) struct RealLock {
     descriptor: OwnedFd,
     mode: LockMode,
+    /// The process that took it.
+    process: u32,
 }
 
 impl FileLock for RealLock {}
@@ -52,16 +56,26 @@ impl RealLock {
             // something can be deleted; only the message loses the id.
             let _ = write_owner(&descriptor);
         }
-        Ok(RealLock { descriptor, mode })
+        Ok(RealLock {
+            descriptor,
+            mode,
+            process: std::process::id(),
+        })
     }
 }
 
 impl Drop for RealLock {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // Forked: the lock is the other process's.
+            return;
+        }
         if self.mode == LockMode::Exclusive {
-            // A stale id is harmless, see above; the close unlocks.
+            // A stale id is harmless, see above.
             let _ = rustix::fs::ftruncate(&self.descriptor, 0);
         }
+        // The close would unlock as well, were it the only one.
+        let _ = retry_on_intr(|| rustix::fs::flock(&self.descriptor, FlockOperation::Unlock));
     }
 }
 
@@ -92,4 +106,41 @@ fn read_owner(descriptor: &OwnedFd) -> Option<u32> {
     let processes = PathBuf::from("/proc");
     let runs = !processes.join("self").exists() || processes.join(owner.to_string()).exists();
     runs.then_some(owner)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+    use super::*;
+
+    #[test]
+    fn a_copy_of_the_open_file_in_another_process_does_not_keep_the_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("LOCK");
+        let take = || RealLock::acquire(&path, LockMode::Exclusive);
+        let lock = take().unwrap();
+        // What a process has that was forked meanwhile.
+        let copy = rustix::io::dup(&lock.descriptor).unwrap();
+        assert!(matches!(take(), Err(Error::Locked { .. })));
+        drop(lock);
+        drop(take().unwrap());
+        drop(copy);
+    }
+
+    #[test]
+    fn a_forked_process_does_not_give_the_lock_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("LOCK");
+        let lock = RealLock::acquire(&path, LockMode::Exclusive).unwrap();
+        let forked = RealLock {
+            descriptor: rustix::io::dup(&lock.descriptor).unwrap(),
+            mode: LockMode::Exclusive,
+            process: std::process::id() + 1,
+        };
+        drop(forked);
+        let again = RealLock::acquire(&path, LockMode::Exclusive);
+        assert!(matches!(again, Err(Error::Locked { owner: Some(_), .. })));
+        drop(lock);
+    }
 }
