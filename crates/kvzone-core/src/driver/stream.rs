@@ -250,7 +250,11 @@ impl<'a> Stream<'a> {
     /// loaded, then those inserted.
     fn own_in_turn(&self, position: u64) -> u64 {
         match position.checked_sub(self.deletions.count()) {
-            None => self.deletions.apply(position) * self.plan.threads + self.thread,
+            // As updates do: of a law that scatters its ranks, a thread's own are ranks.
+            None => {
+                let own = self.deletions.apply(position) * self.plan.threads + self.thread;
+                self.scattered(own)
+            }
             Some(later) => self.plan.keys.loaded() + later * self.plan.threads + self.thread,
         }
     }
@@ -447,7 +451,15 @@ mod tests {
                 choices: 0.9,
             },
         ] {
-            for name in ["overwrite", "ycsb-f", "delete-random", "ycsb-d", "churn"] {
+            let mixes = [
+                "overwrite",
+                "ycsb-f",
+                "delete-random",
+                "ycsb-d",
+                "churn",
+                "twitter-14",
+            ];
+            for name in mixes {
                 let mut writers = BTreeSet::new();
                 for thread in 0..3 {
                     let plan = StreamPlan {
