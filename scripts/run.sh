@@ -30,10 +30,11 @@ fail() {
 
 .ci/preflight
 cargo build -j"${JOBS:-2}" --release --package cambium-cli --package kvzone
-cambium=$PWD/target/release/cambium
-kvzone=$PWD/target/release/kvzone
+built=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+cambium=$built/release/cambium
+kvzone=$built/release/kvzone
 
-place=$(mktemp -d "$PWD/target/run.XXXXXX")
+place=$(mktemp -d "$built/run.XXXXXX")
 writer=
 clean_up() {
     if [ -n "$writer" ]; then kill -9 "$writer" 2>/dev/null || true; fi
