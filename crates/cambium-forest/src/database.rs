@@ -68,9 +68,14 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// True for a version of a key that there was at a moment.
-    pub fn is_of(&self, namespace: u16, key: &[u8], sequence: u64) -> bool {
-        self.namespace == namespace && self.sequence <= sequence && *self.key == *key
+    /// The same where it lies.
+    pub fn bytes(&self) -> DocumentBytes<'_> {
+        DocumentBytes {
+            namespace: self.namespace,
+            sequence: self.sequence,
+            key: &self.key,
+            value: &self.value,
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use cambium_io::{AlignedBuffer, BatchOptions, ReadRequest};
 use crate::blocks::{BLOCK_BYTES, Missing};
 use crate::buffer::Lookup;
 use crate::core::Core;
-use crate::database::{Database, Document};
+use crate::database::{Database, Document, DocumentBytes};
 use crate::document::DocumentAddress;
 use crate::nodes::Nodes;
 use crate::view::{Pin, View};
@@ -190,19 +190,27 @@ impl Core {
         key: &[u8],
         sequence: u64,
     ) -> Option<Value> {
-        let database = &view.database;
+        let is_it = |found: &DocumentBytes<'_>| found.is_of(namespace, key, sequence);
+        let found = self.value_if(&view.database, address, is_it);
+        found.ok().flatten()
+    }
+
+    /// The value of the document at an address, if it is the right one. Where it is
+    /// cached, it is looked at where it lies.
+    fn value_if(
+        &self,
+        database: &Database,
+        address: DocumentAddress,
+        is_it: impl Fn(&DocumentBytes<'_>) -> bool,
+    ) -> Result<Option<Value>> {
         let resident = database.with_document(address, Missing::GiveUp, |found| {
-            let document = &found.document;
-            let is_it = document.is_of(namespace, key, sequence);
-            is_it.then(|| found.value())
+            is_it(&found.document).then(|| found.value())
         });
         if let Some(value) = resident {
-            return value;
+            return Ok(value);
         }
-        let document = self.document_from_file(database, address).ok()?;
-        document
-            .is_of(namespace, key, sequence)
-            .then_some(document.value)
+        let document = self.document_from_file(database, address)?;
+        Ok(is_it(&document.bytes()).then_some(document.value))
     }
 
     fn value_in_trie(
@@ -222,19 +230,7 @@ impl Core {
         if !address.may_match(key) {
             return Ok(None);
         }
-        // Where the document is cached, it is looked at where it lies.
-        let resident = view
-            .database
-            .with_document(address, Missing::GiveUp, |found| {
-                (found.document.key == key).then(|| found.value())
-            });
-        let value = match resident {
-            Some(value) => value,
-            None => {
-                let document = self.document_from_file(&view.database, address)?;
-                (*document.key == *key).then_some(document.value)
-            }
-        };
+        let value = self.value_if(&view.database, address, |found| found.key == key)?;
         if value.is_some() {
             view.known.learn(namespace, key, address);
         }
@@ -440,7 +436,7 @@ impl Core {
         };
         let mut values: Vec<Option<Value>> = vec![None; keys.len()];
         for (place, document) in places.into_iter().zip(documents) {
-            if document.is_of(namespace, keys[place], pin.sequence) {
+            if document.bytes().is_of(namespace, keys[place], pin.sequence) {
                 values[place] = Some(document.value);
             }
         }

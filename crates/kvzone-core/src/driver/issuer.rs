@@ -502,42 +502,60 @@ impl<'a> Issuer<'a> {
 
     fn delete(&mut self, operation: &Operation) -> Result<()> {
         let key = self.block.key(operation);
-        let number = operation.number;
-        if number < self.loaded {
-            self.issue.versions.begin_delete(number);
-            self.session.delete(key)?;
-            self.issue.versions.end(number);
-        } else {
-            // Inserted by this thread, with its one version, and deleted once.
-            self.session.delete(key)?;
-            let value_bytes = self.issue.values.value_bytes(number, 1);
-            self.inserted -= 1;
-            self.inserted_bytes -= (key.len() + value_bytes) as u64;
-        }
-        self.bytes_written += key.len() as u64;
+        self.begin(operation);
+        self.session.delete(key)?;
+        let key_bytes = key.len();
+        self.wrote(operation, key_bytes, 0);
         Ok(())
     }
 
     #[inline]
     fn put(&mut self, operation: &Operation) -> Result<()> {
         let key = self.block.key(operation);
-        let loaded = operation.number < self.loaded;
-        let version = if loaded {
-            self.issue.versions.begin_put(operation.number)
-        } else {
-            1
-        };
+        let version = self.begin(operation);
         let value = self.lender.lend(operation.number, version);
-        let bytes = (key.len() + value.len()) as u64;
+        let (key_bytes, value_bytes) = (key.len(), value.len());
         self.session.put(key, value)?;
-        self.bytes_written += bytes;
-        if loaded {
-            self.issue.versions.end(operation.number);
-        } else if operation.kind == OperationKind::Insert {
-            self.inserted += 1;
-            self.inserted_bytes += bytes;
-        }
+        self.wrote(operation, key_bytes, value_bytes);
         Ok(())
+    }
+
+    /// A write begins: the version that it writes. What is inserted after the load has
+    /// one.
+    #[inline]
+    fn begin(&self, operation: &Operation) -> u64 {
+        let number = operation.number;
+        if number >= self.loaded {
+            return 1;
+        }
+        match operation.kind {
+            OperationKind::Delete => self.issue.versions.begin_delete(number),
+            _ => self.issue.versions.begin_put(number),
+        }
+    }
+
+    /// Counts a write that was answered.
+    #[inline]
+    fn wrote(&mut self, operation: &Operation, key_bytes: usize, value_bytes: usize) {
+        let bytes = (key_bytes + value_bytes) as u64;
+        self.bytes_written += bytes;
+        if operation.number < self.loaded {
+            self.issue.versions.end(operation.number);
+            return;
+        }
+        match operation.kind {
+            OperationKind::Insert => {
+                self.inserted += 1;
+                self.inserted_bytes += bytes;
+            }
+            OperationKind::Delete => {
+                // Inserted by this thread, with its one version, and deleted once.
+                let value_bytes = self.issue.values.value_bytes(operation.number, 1);
+                self.inserted -= 1;
+                self.inserted_bytes -= (key_bytes + value_bytes) as u64;
+            }
+            _ => {}
+        }
     }
 
     /// Looks at what a call returned; true if that took a while.

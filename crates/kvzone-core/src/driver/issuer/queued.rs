@@ -178,23 +178,17 @@ impl Issuer<'_> {
     ) {
         let key = self.block.key(&operation);
         let number = operation.number;
-        let loaded = number < self.loaded;
         let mut asked = Asked::default();
         let mut value_bytes = 0;
         let request = match operation.kind {
             OperationKind::Insert | OperationKind::Update => {
-                let version = match loaded {
-                    true => self.issue.versions.begin_put(number),
-                    false => 1,
-                };
+                let version = self.begin(&operation);
                 let value = self.lender.lend(number, version);
                 value_bytes = value.len();
                 Request::Put { key, value }
             }
             OperationKind::Delete => {
-                if loaded {
-                    self.issue.versions.begin_delete(number);
-                }
+                self.begin(&operation);
                 Request::Delete { key }
             }
             _ => {
@@ -256,26 +250,5 @@ impl Issuer<'_> {
             progress.store(operations, std::sync::atomic::Ordering::Relaxed);
         }
         Ok(())
-    }
-
-    /// Counts a write that was answered.
-    fn wrote(&mut self, operation: &Operation, key_bytes: usize, value_bytes: usize) {
-        let loaded = operation.number < self.loaded;
-        self.bytes_written += (key_bytes + value_bytes) as u64;
-        if loaded {
-            self.issue.versions.end(operation.number);
-        }
-        match operation.kind {
-            OperationKind::Insert if !loaded => {
-                self.inserted += 1;
-                self.inserted_bytes += (key_bytes + value_bytes) as u64;
-            }
-            OperationKind::Delete if !loaded => {
-                let value_bytes = self.issue.values.value_bytes(operation.number, 1);
-                self.inserted -= 1;
-                self.inserted_bytes -= (key_bytes + value_bytes) as u64;
-            }
-            _ => {}
-        }
     }
 }
