@@ -1,15 +1,16 @@
 //! What a mirror costs: synced writes at half of the rate that one device alone can do, on
-//! the first of two devices, and on both:
+//! one device alone, and on a pair of others:
 //!
 //! ```text
-//! cargo run --release -p cambium-alphard --example mirror_latency DEVICE MIRROR [VALUE_BYTES] [ROUNDS] [SECONDS]
+//! cargo run --release -p cambium-alphard --example mirror_latency ALONE DEVICE MIRROR [VALUE_BYTES] [ROUNDS] [MILLISECONDS]
 //! ```
 //!
-//! WHATEVER THE TWO DEVICES HOLD IS LOST. The paper's devices are not what limits; here
-//! those are that lie in memory, such as two of `zram`, or loop devices over files of a
+//! WHATEVER THE THREE DEVICES HOLD IS LOST. The paper's devices are not what limits; here
+//! those are that lie in memory, such as three of `zram`, or loop devices over files of a
 //! `tmpfs`. Puts over keys that are there are submitted in an open loop, at even distances,
 //! and a write's latency ends when its completion is called. The peak is that of as many
-//! in flight as [`IN_FLIGHT`]. The two take turns; printed are each round and medians.
+//! in flight as [`IN_FLIGHT`]. Both stores are open throughout and take turns in short
+//! rounds; printed are each round, and medians of the rounds' ratios.
 
 #![allow(clippy::unwrap_used)] // a measurement that cannot go on says where
 
@@ -36,39 +37,66 @@ struct Measured {
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let device = arguments.next().expect("a device, which is written over");
-    let mirror = arguments.next().expect("another one");
+    let alone = arguments.next().expect("a device, which is written over");
+    let device = arguments.next().expect("another one");
+    let mirror = arguments.next().expect("a third");
     let value: usize = arguments.next().map_or(4096, |text| text.parse().unwrap());
-    let rounds: usize = arguments.next().map_or(3, |text| text.parse().unwrap());
-    let seconds: u64 = arguments.next().map_or(3, |text| text.parse().unwrap());
-    let limit = Duration::from_secs(seconds);
+    let rounds: usize = arguments.next().map_or(15, |text| text.parse().unwrap());
+    let millis: u64 = arguments.next().map_or(400, |text| text.parse().unwrap());
+    let limit = Duration::from_millis(millis);
 
-    let peak = on_store(&device, None, value, |store| peak(store, value, limit));
-    println!("peak of one device: {peak:.0} writes a second of {value} bytes");
-    println!("asked for: half of that");
-    println!("devices  writes/s  mean us   p50 us   p99 us");
-    let (mut alone, mut pair) = (Vec::new(), Vec::new());
-    for _ in 0..rounds {
-        for (mirror, all) in [(None, &mut alone), (Some(mirror.as_str()), &mut pair)] {
-            let found = on_store(&device, mirror, value, |store| {
-                at_rate(store, value, peak / 2.0, limit)
-            });
-            println!(
-                "{:>7}  {:>8.0}  {:>7.1}  {:>7.1}  {:>7.1}",
-                1 + usize::from(mirror.is_some()),
-                found.rate,
-                found.mean,
-                found.median,
-                found.tail,
-            );
-            all.push(found);
-        }
+    let alone = Store::create(&alone, None, value);
+    let pair = Store::create(&device, Some(&mirror), value);
+    let mut peaks: Vec<f64> = (0..3).map(|_| peak(&*alone.open, value, limit)).collect();
+    let peak_pair = median((0..3).map(|_| peak(&*pair.open, value, limit)).collect());
+    peaks.sort_by(f64::total_cmp);
+    let peak = median(peaks);
+    println!("peak, writes a second of {value} bytes: one device {peak:.0}, two {peak_pair:.0}");
+    println!("asked for: half of the first");
+    println!(
+        "round  writes/s  mean us   p50 us   p99 us  with a mirror: writes/s  mean us   p50 us   p99 us  mean : mean"
+    );
+    let (mut of_alone, mut of_pair) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let run = |store: &Store| at_rate(&*store.open, value, peak / 2.0, limit);
+        let (one, two) = match round % 2 {
+            0 => {
+                let one = run(&alone);
+                (one, run(&pair))
+            }
+            _ => {
+                let two = run(&pair);
+                (run(&alone), two)
+            }
+        };
+        println!(
+            "{round:>5}  {:>8.0}  {:>7.1}  {:>7.1}  {:>7.1}                 {:>8.0}  {:>7.1}  {:>7.1}  {:>7.1}  {:>11.2}",
+            one.rate,
+            one.mean,
+            one.median,
+            one.tail,
+            two.rate,
+            two.mean,
+            two.median,
+            two.tail,
+            two.mean / one.mean
+        );
+        of_alone.push(one);
+        of_pair.push(two);
     }
     let ratio = |of: fn(&Measured) -> f64| {
-        median(pair.iter().map(of).collect()) / median(alone.iter().map(of).collect())
+        let ratios = of_pair.iter().zip(&of_alone);
+        let mut all: Vec<f64> = ratios.map(|(two, one)| of(two) / of(one)).collect();
+        all.sort_by(f64::total_cmp);
+        format!(
+            "{:.2} [{:.2}, {:.2}]",
+            all[all.len() / 2],
+            all[0],
+            all[all.len() - 1]
+        )
     };
     println!(
-        "with a mirror : without, medians: writes/s {:.2}, mean latency {:.2}, p50 {:.2}, p99 {:.2}",
+        "with a mirror : without, of each round, median [least, most]: writes/s {}, mean latency {}, p50 {}, p99 {}",
         ratio(|found| found.rate),
         ratio(|found| found.mean),
         ratio(|found| found.median),
@@ -105,38 +133,46 @@ fn put(number: usize, value: &[u8]) -> Request {
     }
 }
 
-/// Makes a store that has all keys, and measures it.
-fn on_store<T>(
-    device: &str,
-    mirror: Option<&str>,
-    value: usize,
-    measure: impl FnOnce(&dyn Engine) -> T,
-) -> T {
-    let folder = std::env::temp_dir().join(format!("mirror-latency-{}", std::process::id()));
-    _ = std::fs::remove_dir_all(&folder);
-    let size = (4 * DATA_BYTES).to_string();
-    let mut options = OptionValues::from([
-        ("device", device),
-        ("size", size.as_str()),
-        ("extend_bytes", size.as_str()),
-        ("force", "on"),
-    ]);
-    if let Some(mirror) = mirror {
-        options.set("mirror", mirror);
+/// An open store in a folder that goes with it.
+struct Store {
+    open: Arc<dyn Engine>,
+    folder: std::path::PathBuf,
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        _ = self.open.close();
+        _ = std::fs::remove_dir_all(&self.folder);
     }
-    let store = Alphard
-        .create(&Environment::real(), &folder, &options)
-        .unwrap();
-    let bytes = noise(value);
-    for key in 0..DATA_BYTES / value {
-        let key = (key as u64).to_be_bytes();
-        store.put(&key[1..], &bytes, Durability::Buffered).unwrap();
+}
+
+impl Store {
+    /// Makes a store that has all keys.
+    fn create(device: &str, mirror: Option<&str>, value: usize) -> Self {
+        let members = 1 + usize::from(mirror.is_some());
+        let name = format!("mirror-latency-{}-{members}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        _ = std::fs::remove_dir_all(&folder);
+        let size = (4 * DATA_BYTES).to_string();
+        let mut options = OptionValues::from([
+            ("device", device),
+            ("size", size.as_str()),
+            ("extend_bytes", size.as_str()),
+            ("force", "on"),
+        ]);
+        if let Some(mirror) = mirror {
+            options.set("mirror", mirror);
+        }
+        let environment = Environment::real();
+        let open = Alphard.create(&environment, &folder, &options).unwrap();
+        let bytes = noise(value);
+        for key in 0..DATA_BYTES / value {
+            let key = (key as u64).to_be_bytes();
+            open.put(&key[1..], &bytes, Durability::Buffered).unwrap();
+        }
+        open.sync().unwrap();
+        Store { open, folder }
     }
-    store.sync().unwrap();
-    let measured = measure(&*store);
-    drop(store);
-    _ = std::fs::remove_dir_all(&folder);
-    measured
 }
 
 /// Writes a second, with so many in flight at all times.

@@ -1,10 +1,15 @@
 //! Writes and syncs through io_uring.
 //!
 //! Each write is submitted as it is taken, so that the device works while the caller
-//! prepares the next; one call waits for all. Of several files that are synced, or written
-//! and synced, all but the last are an operation of the ring each, which the kernel may do
+//! prepares the next; one call waits for all.
+//!
+//! Several files are *written and synced* by one call that submits an operation for each
+//! and waits once: a device that takes requests without blocking has all of them before it
+//! is waited for, and its flush follows the write without this thread. Of several files that
+//! are *synced*, all but the last are an operation of the ring each, which the kernel does
 //! on threads of its own; the last one is a plain call meanwhile, which wakes nobody. Where
-//! that takes less time than to wake a thread, all are plain calls.
+//! that takes less time than to wake a thread, all are plain calls. One write to a single
+//! file is synced by plain calls too.
 //!
 //! What the kernel breaks off (a short write, `EAGAIN`, `ECANCELED`, and `EFAULT` once
 //! the thread that submitted has ended) is finished by plain calls. If the ring itself
@@ -52,7 +57,7 @@ pub(super) struct UringWriteQueue {
     slots: ManuallyDrop<Vec<Slot>>,
     in_kernel: usize,
     depth: usize,
-    /// The last sync, and the last synced write, took no longer than [`QUICK`].
+    /// The last sync, and the last synced writes, took no longer than [`QUICK`] each.
     quick: (bool, bool),
     /// The ring is of no use any more.
     failure: Option<Error>,
@@ -84,6 +89,12 @@ impl UringWriteQueue {
 
     /// Hands an operation to the kernel; `work` is what it works on.
     fn start(&mut self, entry: io_uring::squeue::Entry, work: Work) {
+        self.add(entry, work);
+        self.enter(0);
+    }
+
+    /// Adds an operation, which the next [`UringWriteQueue::enter`] hands to the kernel.
+    fn add(&mut self, entry: io_uring::squeue::Entry, work: Work) {
         while self.in_kernel >= self.depth && self.failure.is_none() {
             self.enter(1);
         }
@@ -96,14 +107,13 @@ impl UringWriteQueue {
         // until the kernel's answer; `drop` waits for every answer.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         if pushed.is_err() {
-            // Each entry is submitted when it is pushed: there is always room.
+            // No more are added than the ring has room for.
             self.slots.pop();
             let full = io::Error::from_raw_os_error(libc::EBUSY);
             self.slots.push(Slot::Answered(Err(queue_failure(full))));
             return;
         }
         self.in_kernel += 1;
-        self.enter(0);
     }
 
     /// Submits what is in the ring, waits for `missing` answers, and takes what there is.
@@ -138,6 +148,35 @@ impl UringWriteQueue {
                 *slot = Slot::Answered(finish(work, answer.result()));
             }
         }
+    }
+
+    /// Writes to one file, and syncs it when all are there.
+    fn write_and_sync_one(&mut self, requests: Vec<WriteRequest>) -> Vec<Result<()>> {
+        let first = self.slots.len();
+        let file = requests[0].file.clone();
+        requests
+            .into_iter()
+            .for_each(|request| self.submit(request));
+        let mut answers = self.answers_from(first);
+        if answers.iter().all(Result::is_ok) {
+            answers.fill(file.sync_data());
+        }
+        answers
+    }
+
+    /// Writes to several files, each synced by the kernel as it ends.
+    fn write_each_synced(&mut self, requests: Vec<WriteRequest>) -> Vec<Result<()>> {
+        let first = self.slots.len();
+        for request in requests {
+            match write_entry(&request) {
+                Some(entry) => {
+                    let entry = entry.rw_flags(libc::RWF_DSYNC).build();
+                    self.add(entry, Work::WriteSynced(request));
+                }
+                None => self.slots.push(Slot::Answered(write_synced(&request))),
+            }
+        }
+        self.answers_from(first)
     }
 
     /// Waits for everything that the kernel has, and answers all from `first` on.
@@ -246,46 +285,23 @@ impl WriteQueue for UringWriteQueue {
         self.answers_from(first)
     }
 
-    fn write_synced(&mut self, mut requests: Vec<WriteRequest>) -> Vec<Result<()>> {
-        let Some(last) = requests.last() else {
-            return Vec::new();
-        };
-        let is_other = |request: &WriteRequest| !Arc::ptr_eq(&request.file, &last.file);
-        let others = requests
-            .iter()
-            .take_while(|request| is_other(request))
-            .count();
-        let own = requests.split_off(others);
-        let first = self.slots.len();
-        if self.quick.1 {
+    fn write_synced(&mut self, requests: Vec<WriteRequest>) -> Vec<Result<()>> {
+        let is_one_file = requests
+            .windows(2)
+            .all(|pair| Arc::ptr_eq(&pair[0].file, &pair[1].file));
+        let begin = Instant::now();
+        if self.quick.1 || requests.len() < 2 {
             let answers = write_and_sync(&requests);
-            self.slots.extend(answers.into_iter().map(Slot::Answered));
-            requests.clear();
-        }
-        for request in requests {
-            match write_entry(&request) {
-                Some(entry) => {
-                    let entry = entry.rw_flags(libc::RWF_DSYNC).build();
-                    self.start(entry, Work::WriteSynced(request));
-                }
-                None => self.slots.push(Slot::Answered(write_synced(&request))),
-            }
-        }
-        if own.len() > 1 && !self.quick.1 {
-            let file = own[0].file.clone();
-            own.into_iter().for_each(|request| self.submit(request));
-            let mut answers = self.answers_from(first);
-            let written = &mut answers[others..];
-            if written.iter().all(Result::is_ok) {
-                written.fill(file.sync_data());
-            }
+            self.quick.1 = begin.elapsed() < QUICK * answers.len() as u32;
             return answers;
         }
-        let begin = Instant::now();
-        let answers = write_and_sync(&own);
-        self.quick.1 = begin.elapsed() < QUICK * answers.len() as u32;
-        self.slots.extend(answers.into_iter().map(Slot::Answered));
-        self.answers_from(first)
+        let answers = match is_one_file {
+            true => self.write_and_sync_one(requests),
+            false => self.write_each_synced(requests),
+        };
+        // As quick as one alone would be, threads and all.
+        self.quick.1 = begin.elapsed() < QUICK;
+        answers
     }
 }
 
