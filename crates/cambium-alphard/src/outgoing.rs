@@ -182,7 +182,8 @@ impl Core {
     /// more, or another write is not synced yet.
     pub fn write_synced(&self, writer: &mut Writer) -> Result<bool> {
         let outgoing = &mut writer.outgoing;
-        let idle = outgoing.under_way.is_empty() && !writer.unsynced;
+        let synced = !writer.unsynced || self.has_bug(SeededBug::SyncedForOthers);
+        let idle = outgoing.under_way.is_empty() && synced;
         // Files with holes can be full: of several that is told apart from a failed sync
         // only where they are written first.
         let allowed = !self.volume.is_mirrored() || self.tuning.discard_bytes == 0;

@@ -16,6 +16,8 @@ pub enum SeededBug {
     BatchSplit,
     /// A synced write is not synced.
     NoSync,
+    /// A synced write is taken to make earlier writes durable.
+    SyncedForOthers,
     /// Writes go on after a failed sync.
     SyncRetried,
     /// Freed extents are reused at once.
@@ -45,11 +47,12 @@ pub enum SeededBug {
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 15] = [
+    pub const ALL: [(SeededBug, &'static str); 16] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
         (SeededBug::NoSync, "no_sync"),
+        (SeededBug::SyncedForOthers, "synced_for_others"),
         (SeededBug::SyncRetried, "sync_retried"),
         (SeededBug::FreedTooEarly, "freed_too_early"),
         (SeededBug::ReleasedUnmarked, "released_unmarked"),

@@ -11,6 +11,7 @@
 //! - `EINTR` never comes through.
 
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -253,6 +254,14 @@ pub trait File: Send + Sync + fmt::Debug {
     /// final: what was not synced may be gone from the cache, and a second
     /// sync that succeeds proves nothing.
     fn sync_data(&self) -> Result<()>;
+
+    /// Makes what was written to some ranges of bytes durable, with the length that they
+    /// need. Of all else, nothing may become durable, or everything, as by
+    /// [`File::sync_data`]: nobody may rely on it. Failures are as final.
+    fn sync_ranges(&self, ranges: &[Range<u64>]) -> Result<()> {
+        _ = ranges;
+        self.sync_data()
+    }
 
     /// Bytes from start to end.
     fn length(&self) -> Result<u64>;

@@ -56,8 +56,12 @@ pub(crate) fn write_and_sync(requests: &[WriteRequest]) -> Vec<Result<()>> {
     for of_file in requests.chunk_by(|one, next| Arc::ptr_eq(&one.file, &next.file)) {
         let write = |request: &WriteRequest| request.file.write_at(&request.bytes, request.offset);
         let written: Vec<_> = of_file.iter().map(write).collect();
+        let range = |request: &WriteRequest| {
+            request.offset..request.offset.saturating_add(request.bytes.len() as u64)
+        };
+        let ranges: Vec<_> = of_file.iter().map(range).collect();
         let synced = match written.iter().all(Result::is_ok) {
-            true => of_file[0].file.sync_data(),
+            true => of_file[0].file.sync_ranges(&ranges),
             false => Ok(()),
         };
         answers.extend(written.into_iter().map(|answer| answer.and(synced.clone())));

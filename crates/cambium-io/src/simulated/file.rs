@@ -1,6 +1,7 @@
 //! Handles of files on a simulated disk.
 
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use cambium_base::Result;
@@ -9,7 +10,7 @@ use super::control::Moment;
 use super::disk::{SimulatedDisk, full};
 use super::events::Event;
 use super::faults::Fault;
-use super::node::{Change, Fate};
+use super::node::{Change, Fate, Node};
 use super::state::State;
 use crate::file_system::{Advice, Alignment, AppendWindow, File, OpenOptions};
 use crate::memory::file::{DIRECT_ALIGNMENT, check_direct, check_range};
@@ -123,6 +124,26 @@ impl SimulatedFile {
             _ => self.store(state, buffer, offset, Fate::Kept),
         }
     }
+
+    /// Makes durable what `sync` takes of a file.
+    fn sync(&self, sync: impl FnOnce(&mut Node)) -> Result<()> {
+        self.disk.probe(Moment::BeforeSync);
+        {
+            let mut state = self.disk.shared.lock();
+            match state.admit(Event::SyncData, "sync", &self.path, (0, 0))? {
+                Some(Fault::SyncLies) => state.events.add(Event::SyncLied),
+                Some(Fault::SyncDropsPages(number)) => {
+                    state.events.add(Event::ErrorInjected);
+                    state.events.add(Event::SyncDroppedPages);
+                    state.drop_pages(self.node);
+                    return Err(state.fail("sync", &self.path, number));
+                }
+                _ => sync(state.node_mut(self.node)),
+            }
+        }
+        self.disk.probe(Moment::AfterSync);
+        Ok(())
+    }
 }
 
 /// Some sectors further on or back.
@@ -170,22 +191,11 @@ impl File for SimulatedFile {
     }
 
     fn sync_data(&self) -> Result<()> {
-        self.disk.probe(Moment::BeforeSync);
-        {
-            let mut state = self.disk.shared.lock();
-            match state.admit(Event::SyncData, "sync", &self.path, (0, 0))? {
-                Some(Fault::SyncLies) => state.events.add(Event::SyncLied),
-                Some(Fault::SyncDropsPages(number)) => {
-                    state.events.add(Event::ErrorInjected);
-                    state.events.add(Event::SyncDroppedPages);
-                    state.drop_pages(self.node);
-                    return Err(state.fail("sync", &self.path, number));
-                }
-                _ => state.node_mut(self.node).sync(),
-            }
-        }
-        self.disk.probe(Moment::AfterSync);
-        Ok(())
+        self.sync(Node::sync)
+    }
+
+    fn sync_ranges(&self, ranges: &[Range<u64>]) -> Result<()> {
+        self.sync(|node| node.sync_ranges(ranges))
     }
 
     fn length(&self) -> Result<u64> {

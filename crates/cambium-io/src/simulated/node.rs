@@ -1,5 +1,6 @@
 //! A file's two images, and the changes that lie between them.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -59,6 +60,31 @@ impl Pending {
     }
 }
 
+impl Pending {
+    /// What a write leaves pending once a range of bytes is durable: a part before it
+    /// and one behind it.
+    fn outside(self, range: &Range<u64>) -> Vec<Pending> {
+        let Change::Write { offset, bytes } = &self.change else {
+            return vec![self];
+        };
+        let end = offset + bytes.len() as u64;
+        let parts = [
+            (*offset, end.min(range.start)),
+            ((*offset).max(range.end), end),
+        ];
+        let there = parts.into_iter().filter(|(start, end)| start < end);
+        there
+            .map(|(start, end)| Pending {
+                change: Change::Write {
+                    offset: start,
+                    bytes: bytes[(start - offset) as usize..(end - offset) as usize].into(),
+                },
+                ..self
+            })
+            .collect()
+    }
+}
+
 /// A file apart from its names.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Node {
@@ -113,6 +139,25 @@ impl Node {
             self.durable = self.cached.clone();
         }
         self.pending.clear();
+    }
+
+    /// Makes what was written to some ranges durable, and no other write. What changed
+    /// lengths or space goes with a journal that knows no ranges: then all is durable.
+    pub(super) fn sync_ranges(&mut self, ranges: &[Range<u64>]) {
+        let is_write = |pending: &Pending| matches!(pending.change, Change::Write { .. });
+        if self.diverged || !self.pending.iter().all(is_write) {
+            return self.sync();
+        }
+        for range in ranges {
+            let mut bytes = vec![0; (range.end - range.start) as usize];
+            let count = self.cached.read(&mut bytes, range.start);
+            self.durable.write(&bytes[..count], range.start);
+            let pending = std::mem::take(&mut self.pending);
+            self.pending = pending
+                .into_iter()
+                .flat_map(|pending| pending.outside(range))
+                .collect();
+        }
     }
 
     /// Forgets what a failed sync should have written: bytes are again what

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::{AlignedBuffer, BatchOptions, File, FileSystem, LockMode, OpenOptions, ReadRequest};
+use crate::{
+    AlignedBuffer, BatchOptions, File, FileSystem, LockMode, OpenOptions, ReadRequest, WriteRequest,
+};
 
 fn path(text: &str) -> &Path {
     Path::new(text)
@@ -213,6 +215,37 @@ fn a_failed_sync_drops_pages_and_a_lying_one_keeps_nothing() {
         after(&disk, CrashStyle::NothingUnsynced, 1).unwrap(),
         b"good"
     );
+}
+
+#[test]
+fn a_synced_write_makes_no_other_write_durable() {
+    let (disk, file) = disk_with(&[1; 4096]);
+    file.write_at(&[2; 1536], 512).unwrap();
+    file.write_at(&[3; 512], 3072).unwrap();
+    let mut bytes = AlignedBuffer::new(512, 512);
+    bytes.fill(4);
+    let mut queue = disk.write_queue(BatchOptions::default()).unwrap();
+    let answers = queue.write_synced(vec![WriteRequest {
+        file: file.clone(),
+        offset: 1024,
+        bytes: Arc::new(bytes),
+    }]);
+    assert!(answers.iter().all(Result::is_ok));
+    let firsts = |bytes: &[u8]| [bytes[512], bytes[1024], bytes[1536], bytes[3072]];
+    let nothing = after(&disk, CrashStyle::NothingUnsynced, 1).unwrap();
+    assert_eq!(firsts(&nothing), [1, 4, 1, 1]);
+    let everything = after(&disk, CrashStyle::Everything, 1).unwrap();
+    assert_eq!(firsts(&everything), [2, 4, 2, 3]);
+    let mut seen = std::collections::BTreeSet::new();
+    for seed in 0..512 {
+        let found = firsts(&after(&disk, CrashStyle::Sectors, seed).unwrap());
+        assert_eq!(found[1], 4, "the older write under it never comes back");
+        seen.insert([found[0], found[2], found[3]]);
+    }
+    assert_eq!(seen.len(), 8, "the others reach the disk in any subset");
+    file.sync_data().unwrap();
+    let synced = after(&disk, CrashStyle::NothingUnsynced, 1).unwrap();
+    assert_eq!(firsts(&synced), [2, 4, 2, 3]);
 }
 
 #[test]
