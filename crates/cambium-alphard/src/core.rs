@@ -30,7 +30,7 @@ use cambium_io::step::BackgroundTask;
 use cambium_io::{AlignedBuffer, Environment, FileLock};
 use cambium_storage::allocator::Allocator;
 use cambium_storage::commit_queue::CommitQueue;
-use cambium_storage::health::Health;
+use cambium_storage::health::{Health, found_no_space};
 
 use crate::discard::Discards;
 use crate::format::Superblock;
@@ -161,12 +161,11 @@ impl Core {
         self.health.poison(error)
     }
 
-    /// As [`Core::poisoned`], but for a write that found no space, which can be
-    /// done again.
+    /// As [`Core::poisoned`], but for lack of space that left all as it was.
     pub fn unless_full(&self, error: Error) -> Error {
-        match error {
-            Error::NoSpace { ref what, .. } if !what.starts_with("sync") => error,
-            other => self.poisoned(other),
+        match found_no_space(&error) {
+            true => error,
+            false => self.poisoned(error),
         }
     }
 

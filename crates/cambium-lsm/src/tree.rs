@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use arc_swap::ArcSwap;
 use cambium_base::{Error, Result, StoreId};
 use cambium_io::{Environment, ReadQueue};
+use cambium_storage::health::found_no_space;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::job::Jobs;
@@ -192,9 +193,9 @@ impl Tree {
         }
     }
 
-    /// Poisons the tree, unless the disk was full: then nothing was lost.
+    /// Poisons the tree, unless a write found no space: then nothing was lost.
     pub(crate) fn unless_full(&self, error: Error) -> Error {
-        if !error.is_no_space() && !matches!(error, Error::Closed | Error::Cancelled) {
+        if !found_no_space(&error) && !matches!(error, Error::Closed | Error::Cancelled) {
             _ = self.poison.set(error.clone());
         }
         error

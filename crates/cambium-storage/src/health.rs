@@ -21,6 +21,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cambium_base::{Error, Result};
 
+/// True if a write was refused for lack of space: what was there before is as it was, and
+/// the write can be done again when there is room. A *sync* that says so is no refusal: it
+/// was to find room for bytes that were taken long before, and nobody knows which of them
+/// are on the device.
+pub fn found_no_space(error: &Error) -> bool {
+    matches!(error, Error::NoSpace { what, .. } if !what.starts_with("sync"))
+}
+
 /// What every call of an open store asks first.
 #[derive(Debug, Default)]
 pub struct Health {
@@ -70,5 +78,31 @@ impl Health {
     /// Closes; true for the one who did.
     pub fn close(&self) -> bool {
         !self.closed.swap(true, Ordering::AcqRel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full(operation: &'static str) -> Error {
+        let disk_full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        Error::io(operation, "a.log", disk_full)
+    }
+
+    #[test]
+    fn a_full_disk_left_all_as_it_was_unless_it_answers_a_sync() {
+        for operation in ["write", "allocate", "write for direct access"] {
+            assert!(found_no_space(&full(operation)), "{operation}");
+        }
+        for operation in ["sync", "sync folder", "sync of a write"] {
+            let error = full(operation);
+            assert!(
+                error.is_no_space() && !found_no_space(&error),
+                "{operation}"
+            );
+        }
+        let broken = std::io::Error::from_raw_os_error(5);
+        assert!(!found_no_space(&Error::io("write", "a.log", broken)));
     }
 }

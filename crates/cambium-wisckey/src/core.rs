@@ -22,7 +22,7 @@ use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::{Environment, FileLock, ReadPool};
 use cambium_lsm::Tree;
 use cambium_storage::commit_queue::CommitQueue;
-use cambium_storage::health::Health;
+use cambium_storage::health::{Health, found_no_space};
 use cambium_storage::superblock::Superblock;
 
 use crate::collect::Collector;
@@ -120,20 +120,11 @@ impl Core {
         self.health.poison(error)
     }
 
-    /// As [`Core::poisoned`], but for lack of space, which leaves all as it was.
+    /// As [`Core::poisoned`], but for lack of space that left all as it was.
     pub fn unless_full(&self, error: Error) -> Error {
-        if error.is_no_space() {
-            return error;
-        }
-        self.poisoned(error)
-    }
-
-    /// A superblock that could not be written for lack of space is as it was;
-    /// any other failure, that of a sync included, is final.
-    pub fn after_superblock_failure(&self, error: Error) -> Error {
-        match error {
-            Error::NoSpace { ref what, .. } if !what.starts_with("sync") => error,
-            other => self.poisoned(other),
+        match found_no_space(&error) {
+            true => error,
+            false => self.poisoned(error),
         }
     }
 
@@ -177,7 +168,7 @@ impl Core {
         maintenance
             .superblock
             .confirm(&self.root_payload(&before))
-            .map_err(|error| self.after_superblock_failure(error))?;
+            .map_err(|error| self.unless_full(error))?;
         maintenance.root.session += 1;
         maintenance.root.clean = false;
         let payload = self.root_payload(&maintenance.root);
@@ -189,7 +180,7 @@ impl Core {
             .and_then(|()| self.environment.file_system.sync_directory(&self.path));
         if let Err(error) = begun {
             maintenance.root = before;
-            return Err(self.after_superblock_failure(error));
+            return Err(self.unless_full(error));
         }
         lock(&self.writer).session = maintenance.root.session;
         self.session_begun.store(true, Ordering::Release);

@@ -303,7 +303,7 @@ impl Core {
         maintenance
             .superblock
             .write_both(&payload)
-            .map_err(|error| self.after_superblock_failure(error))?;
+            .map_err(|error| self.unless_full(error))?;
         lock(&self.writer).session = maintenance.root.session;
         Ok(())
     }

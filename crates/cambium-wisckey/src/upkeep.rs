@@ -245,7 +245,7 @@ impl Core {
             maintenance
                 .superblock
                 .write_both(&payload)
-                .map_err(|error| self.after_superblock_failure(error))
+                .map_err(|error| self.unless_full(error))
         });
         drop(maintenance);
         lock(&self.lock).take();

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use cambium_base::{Durability, Error, Result, SequenceNumber};
+use cambium_storage::health::found_no_space;
 use cambium_storage::record::{RecordHeader, record_bytes};
 
 use crate::core::{Core, lock};
@@ -215,7 +216,7 @@ impl Core {
     /// Undoes an append that failed for lack of space; any other failure stops
     /// all writes.
     fn take_back(&self, writer: &mut Writer, segment: &Segment, end: u64, error: Error) -> Error {
-        if !error.is_no_space() {
+        if !found_no_space(&error) {
             return self.poisoned(error);
         }
         // What may be left of the entries must not be mixed with what follows.

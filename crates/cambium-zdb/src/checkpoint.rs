@@ -166,7 +166,7 @@ impl Core {
         };
         if let Err(error) = written {
             maintenance.catalog = before;
-            return Err(self.after_superblock_failure(error));
+            return Err(self.unless_full(error));
         }
         for image in images.iter() {
             image.table.piece_mut(image.piece).on_disk = image.written;
@@ -275,7 +275,7 @@ impl Core {
         maintenance
             .superblock
             .write(payload)
-            .map_err(|error| self.after_superblock_failure(error))?;
+            .map_err(|error| self.unless_full(error))?;
         for place in switched {
             self.environment.file_system.remove(&place.old_path)?;
         }

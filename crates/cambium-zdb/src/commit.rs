@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_index::Slot;
+use cambium_storage::health::found_no_space;
 use cambium_storage::log::LogFile;
 use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader, record_bytes};
 
@@ -247,7 +248,7 @@ impl Core {
         ends: Vec<(Arc<DataFile>, u64)>,
         error: Error,
     ) -> Error {
-        if !error.is_no_space() {
+        if !found_no_space(&error) {
             return self.poisoned(error);
         }
         // What may be left of the entries must not be mixed with what follows.

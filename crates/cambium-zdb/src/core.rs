@@ -19,7 +19,7 @@ use arc_swap::ArcSwap;
 use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::{Environment, FileLock};
 use cambium_storage::commit_queue::CommitQueue;
-use cambium_storage::health::Health;
+use cambium_storage::health::{Health, found_no_space};
 use cambium_storage::log::LogFile;
 use cambium_storage::superblock::Superblock;
 
@@ -262,7 +262,7 @@ impl Core {
         maintenance
             .superblock
             .confirm(&payload)
-            .map_err(|error| self.after_superblock_failure(error))?;
+            .map_err(|error| self.unless_full(error))?;
         let catalog = &mut maintenance.catalog;
         let before = (catalog.session, catalog.clean);
         catalog.last_session += 1;
@@ -279,19 +279,18 @@ impl Core {
             .and_then(|()| self.environment.file_system.sync_directory(folder));
         if let Err(error) = begun {
             (maintenance.catalog.session, maintenance.catalog.clean) = before;
-            return Err(self.after_superblock_failure(error));
+            return Err(self.unless_full(error));
         }
         lock(&self.writer).session = session;
         self.session_begun.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// A superblock that could not be written for lack of space is as it was;
-    /// any other failure is final.
-    pub fn after_superblock_failure(&self, error: Error) -> Error {
-        match error {
-            Error::NoSpace { ref what, .. } if !what.starts_with("sync") => error,
-            other => self.poisoned(other),
+    /// As [`Core::poisoned`], but for lack of space that left all as it was.
+    pub fn unless_full(&self, error: Error) -> Error {
+        match found_no_space(&error) {
+            true => error,
+            false => self.poisoned(error),
         }
     }
 
@@ -322,7 +321,7 @@ impl Core {
         if !self.has_bug(SeededBug::TableUnregistered) {
             if let Err(error) = maintenance.superblock.write(&payload) {
                 maintenance.catalog.tables.remove(&number);
-                return Err(self.after_superblock_failure(error));
+                return Err(self.unless_full(error));
             }
         }
         let cell = TableCell {

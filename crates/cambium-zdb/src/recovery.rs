@@ -152,7 +152,7 @@ impl Core {
         maintenance
             .superblock
             .write(&payload)
-            .map_err(|error| self.after_superblock_failure(error))?;
+            .map_err(|error| self.unless_full(error))?;
         lock(&self.writer).session = maintenance.catalog.last_session;
         Ok(())
     }
@@ -325,7 +325,7 @@ impl Core {
         maintenance
             .superblock
             .write(&payload)
-            .map_err(|error| self.after_superblock_failure(error))?;
+            .map_err(|error| self.unless_full(error))?;
         for (table, place, file) in successors {
             let path = crate::format::data_path(&self.path, table, place, file.number);
             if self.environment.file_system.metadata(&path)?.is_some() {

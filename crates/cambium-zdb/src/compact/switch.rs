@@ -81,7 +81,7 @@ impl Core {
             if let Some(entry) = maintenance.catalog.tables.get_mut(&compaction.table.number) {
                 entry.files[compaction.place].successor = None;
             }
-            self.after_superblock_failure(error)
+            self.unless_full(error)
         })?;
         for piece in 0..compaction.table.piece_count() {
             let state = compaction.table.piece(piece);
