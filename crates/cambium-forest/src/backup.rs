@@ -68,6 +68,7 @@ pub(crate) fn pin_of(
         database: newest.view.database.clone(),
         active: Arc::new(Buffer::new(core.hash_seed, 0)),
         sealed: None,
+        run: Arc::default(),
         roots: Arc::new(Roots {
             sequence: snapshot.sequence,
             namespaces: snapshot.namespaces.iter().copied().collect(),

@@ -141,8 +141,8 @@ fn check_tail(
     progress: &dyn ProgressSink,
 ) -> Result<()> {
     let maintenance = lock(&core.maintenance);
-    let tail = core.read_tail(&maintenance, &view.database, progress)?;
-    let accepted = match core.accept(&maintenance, &view.database, &tail) {
+    let mut tail = core.read_tail(&maintenance, &view.database, progress)?;
+    let accepted = match core.accept(&maintenance, &view.database, &mut tail) {
         Ok(accepted) => accepted,
         Err(error) => return take(report, error),
     };
@@ -170,7 +170,7 @@ fn check_tail(
     if let Some((offset, what)) = lost {
         take(report, view.database.damage(offset, what))?;
     }
-    core.refill(&accepted);
+    core.refill(accepted.found);
     core.visible
         .store(accepted.cut, std::sync::atomic::Ordering::Release);
     Ok(())
@@ -202,7 +202,7 @@ fn check_contents(
     for (_, root) in kept {
         check_root(core, &view, root, &mut seen, report, progress)?;
     }
-    if view.buffers().all(|buffer| buffer.is_empty()) {
+    if view.run.is_empty() && view.buffers().all(|buffer| buffer.is_empty()) {
         report.entries += entries;
         return Ok(());
     }

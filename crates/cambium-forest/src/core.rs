@@ -69,6 +69,8 @@ pub(crate) struct Core {
     pub cancelled: AtomicBool,
     /// The active buffer is full: a step has something to do.
     pub flush_due: AtomicBool,
+    /// Nodes of the tries of the newest view.
+    pub nodes_of_tries: AtomicU64,
     /// What a compaction asks of writers.
     pub pressure: Pressure,
     pub counters: Counters,
@@ -86,8 +88,10 @@ pub(crate) struct Maintenance {
     pub header: DatabaseHeader,
     /// Where the header lay that was read when the store was opened: its end.
     pub header_end: u64,
-    /// Where the sealed buffer was sealed, until its flush is done.
+    /// Where the sealed buffer was sealed, until it is out of the way.
     pub sealed_at: Option<SealPoint>,
+    /// Where the last buffer was sealed that the run has, until the run is in the tries.
+    pub packed_at: Option<SealPoint>,
 }
 
 /// Where the log says what is synced: no sync covers it.
@@ -183,6 +187,8 @@ impl Core {
             let expected = before.active.keys();
             next.active = Arc::new(Buffer::new(self.hash_seed, expected));
         }
+        let nodes = next.roots.nodes();
+        self.nodes_of_tries.store(nodes, Ordering::Relaxed);
         let next = Arc::new(next);
         self.view.store(next.clone());
         next

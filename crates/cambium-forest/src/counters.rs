@@ -24,6 +24,8 @@ pub(crate) struct Counters {
     pub by_address: cambium_io::counter::StripedCounter,
     pub syncs: AtomicU64,
     pub flushes: AtomicU64,
+    /// Buffers that went into the sorted run.
+    pub packs: AtomicU64,
     pub compactions: AtomicU64,
     /// Writes that were held back for a compaction, and for how long in all.
     pub delays: AtomicU64,

@@ -57,6 +57,9 @@ pub(crate) fn dump(core: &Arc<Core>, to: &mut dyn Write) -> Result<()> {
     for buffer in view.buffers() {
         line(format!("write buffer: {} writes", buffer.len()))?;
     }
+    if !view.run.is_empty() {
+        line(format!("packed write buffers: {} keys", view.run.entries()))?;
+    }
     for snapshot in &snapshots {
         line(format!(
             "snapshot {:?} at write {}",

@@ -1,9 +1,10 @@
-//! Flushing: the write buffer goes into the tries.
+//! Flushing: a write buffer, or the run that several were packed into ([`crate::pack`]),
+//! goes into the tries.
 //!
 //! 1. **Seal.** Under the writer lock, everything buffered is handed to the
 //!    operating system, the active buffer becomes the sealed one, and a new one
 //!    takes its place. Where the log ends now, *replay* will begin. Writers go on.
-//! 2. **Apply.** For each namespace, the sealed buffer's newest versions go into
+//! 2. **Apply.** For each namespace, the newest versions of the buffer or the run go into
 //!    the trie in key order, in pieces of bounded memory. Only changed nodes are
 //!    appended, in runs between the documents that writers append meanwhile.
 //! 3. **Sync.** Every document that the new roots reach, and every node, is
@@ -12,8 +13,7 @@
 //!    its own, and synced.
 //! 5. **Superblock.** The copy that does not count is pointed to the header, and
 //!    synced: the flush counts from here.
-//! 6. **Install.** Readers get a view with the new roots and without the sealed
-//!    buffer. Snapshots that began before keep theirs.
+//! 6. **Install.** Readers get a view with the new roots and without what went into them. Snapshots that began before keep theirs.
 //!
 //! A crash before 5 leaves the old header, whose nodes and documents nothing has
 //! overwritten; replay then begins at the old place. A full disk in 2 to 5 leaves
@@ -33,6 +33,7 @@ use crate::document::DocumentAddress;
 use crate::format::{DatabaseHeader, NamespaceRoot, Root, header_record};
 use crate::index::{Change, Keys};
 use crate::nodes::NodeRuns;
+use crate::pieces::Source;
 use crate::seeded_bug::SeededBug;
 use crate::view::{Names, Roots, View};
 
@@ -86,29 +87,17 @@ impl Core {
         self.flush_locked(&mut maintenance)
     }
 
-    /// The same for who has the lock.
-    pub fn flush_locked(&self, maintenance: &mut Maintenance) -> Result<()> {
-        self.check_sound()?;
-        self.flush_due.store(false, Ordering::Release);
-        let Some((sealed, point)) = self.seal(maintenance)? else {
-            return Ok(());
-        };
-        let outcome = self.flush_sealed(maintenance, &sealed, point);
-        if outcome.is_err() {
-            self.flush_due.store(true, Ordering::Release);
-        }
-        outcome
-    }
-
-    fn flush_sealed(
+    /// Carries a sealed buffer, or a run, into the tries, and the header with them to the
+    /// device. Readers have it there from then on.
+    pub fn flush_source(
         &self,
         maintenance: &mut Maintenance,
-        sealed: &Buffer,
+        source: Source<'_>,
         point: SealPoint,
     ) -> Result<()> {
         let view = self.view.load_full();
         let known = view.known.next_era();
-        let (mut roots, retired) = self.apply_buffer(&view, &known, sealed, point.sequence)?;
+        let (mut roots, retired) = self.apply_source(&view, &known, source, point.sequence)?;
         self.sync_through(&view.database, point.sequence)?;
         let header = DatabaseHeader {
             sequence: point.sequence,
@@ -130,13 +119,13 @@ impl Core {
                         false => view.active.clone(),
                     },
                     sealed: None,
+                    run: Arc::default(),
                     roots: Arc::new(roots),
                     known: larger.unwrap_or(known),
                     ..view.clone()
                 }
             });
         }
-        maintenance.sealed_at = None;
         for address in retired {
             view.database.nodes.remove(address.0);
         }
@@ -145,7 +134,7 @@ impl Core {
     }
 
     /// Seals the active buffer, or answers the one whose flush failed before.
-    fn seal(&self, maintenance: &mut Maintenance) -> Result<Option<(Arc<Buffer>, SealPoint)>> {
+    pub fn seal(&self, maintenance: &mut Maintenance) -> Result<Option<(Arc<Buffer>, SealPoint)>> {
         let writer = lock(&self.writer);
         let view = self.view.load_full();
         if let (Some(sealed), Some(point)) = (&view.sealed, maintenance.sealed_at) {
@@ -172,13 +161,13 @@ impl Core {
         Ok(Some((view.active.clone(), point)))
     }
 
-    /// Applies a buffer to the tries; answers the new roots and the nodes that
+    /// Applies changes to the tries; answers the new roots and the nodes that
     /// they no longer reach.
-    fn apply_buffer(
+    fn apply_source(
         &self,
         view: &View,
         known: &Known,
-        buffer: &Buffer,
+        source: Source<'_>,
         sequence: u64,
     ) -> Result<(Roots, Vec<NodeAddress>)> {
         let mut roots = Roots {
@@ -186,46 +175,49 @@ impl Core {
             namespaces: view.roots.namespaces.clone(),
         };
         let mut retired = Vec::new();
-        for namespace in buffer.namespaces() {
+        for namespace in source.namespaces() {
             if !view.names.has(namespace) {
                 continue;
             }
             let root = roots.namespaces.entry(namespace).or_default();
             let own = self
-                .apply_pieces((&view.database, known), root, buffer, namespace)
+                .apply_pieces((&view.database, known), root, source, namespace)
                 .map_err(|error| self.after_apply_failure(error))?;
             retired.extend(own);
         }
         Ok((roots, retired))
     }
 
-    /// Applies what a buffer holds of one namespace, in pieces that bound what
-    /// is in memory beside it; answers the nodes that the new root no longer
+    /// Applies the changes of one namespace, in pieces that bound what is in memory
+    /// beside their source; answers the nodes that the new root no longer
     /// reaches. Neighbouring pieces share only the nodes on the way to where
     /// they meet.
     fn apply_pieces(
         &self,
         (database, known): (&Database, &Known),
         root: &mut NamespaceRoot,
-        buffer: &Buffer,
+        source: Source<'_>,
         namespace: u16,
     ) -> Result<Vec<NodeAddress>> {
-        let most_bytes = self.tuning.flush_bytes;
-        let mut piece = buffer.newest_behind(namespace, None, most_bytes);
+        let keys = Keys {
+            core: self,
+            database,
+        };
+        let mut pieces = source.pieces(namespace, self.tuning.flush_bytes);
+        let mut piece = pieces.next(&keys)?;
         let mut runs = NodeRuns::new(self, database, piece.len() as u64);
-        while let Some((last, _)) = piece.last() {
-            let next = buffer.newest_behind(namespace, Some(last), most_bytes);
+        while !piece.is_empty() {
             if !self.has_bug(SeededBug::FlushKeepsAddresses) {
-                for (key, version) in &piece {
-                    known.change(namespace, key, version.document);
+                for (key, document) in &piece {
+                    known.change(namespace, key, *document);
                 }
             }
             let changes = piece
                 .into_iter()
-                .map(|(key, version)| (key, version.document.into()))
+                .map(|(key, document)| (key, document.into()))
                 .collect();
             self.apply_changes(&mut runs, database, root, changes)?;
-            piece = next;
+            piece = pieces.next(&keys)?;
         }
         runs.finish()?;
         Ok(runs.retired)
@@ -416,45 +408,5 @@ impl Core {
             spare,
             sequence: record.sequence.0,
         })
-    }
-
-    /// The active buffer is full: wakes the background, or does the work here
-    /// where there is none.
-    pub fn on_flush_due(&self) {
-        if self.environment.executor.runs_tasks() {
-            self.notify_background();
-            return;
-        }
-        // What fails here has poisoned the store or will be tried again; the
-        // write itself has succeeded.
-        _ = self.flush();
-    }
-
-    /// Both buffers are full: a writer does the flush itself, or waits for the
-    /// one that is going on.
-    pub fn hold_back(&self) -> Result<()> {
-        if !self.is_overfull() {
-            return Ok(());
-        }
-        let mut maintenance = lock(&self.maintenance);
-        if !self.is_overfull() {
-            return Ok(());
-        }
-        self.counters.stalls.fetch_add(1, Ordering::Relaxed);
-        self.flush_locked(&mut maintenance)
-    }
-
-    fn is_overfull(&self) -> bool {
-        self.is_full(&self.view.load().active, 2)
-    }
-
-    /// True if a buffer has come to so many times a bound. Writes are counted
-    /// that later ones have replaced too: they are in the log, which recovery
-    /// reads.
-    pub fn is_full(&self, buffer: &Buffer, times: u64) -> bool {
-        let tuning = &self.tuning;
-        buffer.writes() >= tuning.write_buffer_entries.saturating_mul(times)
-            || buffer.bytes() >= tuning.write_buffer_bytes.saturating_mul(times)
-            || buffer.logged() >= tuning.write_buffer_log_bytes.saturating_mul(times)
     }
 }

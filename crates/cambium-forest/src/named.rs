@@ -199,6 +199,7 @@ impl Core {
         }
         maintenance.header = header;
         maintenance.sealed_at = None;
+        maintenance.packed_at = None;
         writer.next_sequence = point.sequence + 1;
         writer.synced_through = point.sequence;
         writer.unsynced = false;
@@ -212,6 +213,7 @@ impl Core {
                 false => Arc::default(),
             },
             sealed: None,
+            run: Arc::default(),
             roots,
             names,
             known,

@@ -87,6 +87,7 @@ pub(crate) fn create(
         header: made.header,
         header_end: 0,
         sealed_at: None,
+        packed_at: None,
     };
     Ok(assemble(
         environment,
@@ -214,15 +215,15 @@ pub(crate) fn open_read_only(
         return Ok(core);
     }
     let view = core.view.load_full();
-    let tail = core.read_tail(&maintenance, &view.database, progress)?;
-    let accepted = core.accept(&maintenance, &view.database, &tail)?;
+    let mut tail = core.read_tail(&maintenance, &view.database, progress)?;
+    let accepted = core.accept(&maintenance, &view.database, &mut tail)?;
     drop(maintenance);
     if let Some((offset, what)) = missing(&tail, &accepted) {
         return Err(view.database.damage(offset, what));
     }
     // What lies behind counts for nothing, and in no statistics.
     view.database.log.resume_at(accepted.end);
-    core.refill(&accepted);
+    core.refill(accepted.found);
     core.visible.store(accepted.cut, Ordering::Release);
     Ok(core)
 }
@@ -283,6 +284,7 @@ pub(crate) fn attach(
         header,
         header_end: offset + record.total_bytes(database.log.geometry().alignment),
         sealed_at: None,
+        packed_at: None,
     };
     let mut tuning = tuning;
     if let Some(percent) = database
@@ -359,6 +361,7 @@ pub(crate) fn assemble(
     let shape = database.shape;
     let hash_seed = environment.randomness.next_u64();
     let known = Known::for_documents(roots.documents(), &home.cache, hash_seed);
+    let nodes_of_tries = AtomicU64::new(roots.nodes());
     Arc::new(Core {
         environment: environment.clone(),
         path: home.folder.clone(),
@@ -368,6 +371,7 @@ pub(crate) fn assemble(
             database: Arc::new(database),
             active: Arc::new(Buffer::new(hash_seed, 0)),
             sealed: None,
+            run: Arc::default(),
             roots: Arc::new(roots),
             names,
             known,
@@ -391,6 +395,7 @@ pub(crate) fn assemble(
         session_begun: AtomicBool::new(false),
         cancelled: AtomicBool::new(false),
         flush_due: AtomicBool::new(false),
+        nodes_of_tries,
         pressure: crate::compact::Pressure::default(),
         counters: Counters {
             before: header.traffic,

@@ -1,5 +1,5 @@
-//! Reading: buffers, then known addresses or the trie, then one read of the document,
-//! verified.
+//! Reading: buffers, then the sorted run, then known addresses or the trie, then one read
+//! of the document, verified.
 //!
 //! Readers take no lock that is held across I/O, and never wait for a writer.
 //! A lookup in the tries answers at most one document; its fingerprint says
@@ -23,6 +23,7 @@ use crate::core::Core;
 use crate::database::{Database, Document, DocumentBytes};
 use crate::document::DocumentAddress;
 use crate::nodes::Nodes;
+use crate::sorted_run::Hit;
 use crate::view::{Pin, View};
 
 /// What buffers say of a key.
@@ -167,6 +168,18 @@ impl Core {
         key: &[u8],
         sequence: u64,
     ) -> Result<Option<Value>> {
+        if let Some(hit) = view.run.find(namespace, key) {
+            let Some(address) = hit.document else {
+                return Ok(None);
+            };
+            if hit.is_whole {
+                return self.value_of(view, Some(address), key);
+            }
+            let value = self.value_if(&view.database, address, |found| found.key == key)?;
+            if value.is_some() {
+                return Ok(value);
+            }
+        }
         let Some(root) = view.root(namespace).root else {
             return Ok(None);
         };
@@ -416,7 +429,20 @@ impl Core {
                     places.push(place);
                     addresses.push(address);
                 }
-                _ => below.push(place),
+                _ => match view.run.find(namespace, key) {
+                    Some(Hit { document: None, .. }) => {}
+                    Some(Hit {
+                        document: Some(address),
+                        is_whole,
+                    }) => {
+                        places.push(place);
+                        addresses.push(address);
+                        if !is_whole {
+                            below.push(place);
+                        }
+                    }
+                    None => below.push(place),
+                },
             }
         }
         let buffered = places.len();
@@ -436,7 +462,8 @@ impl Core {
         };
         let mut values: Vec<Option<Value>> = vec![None; keys.len()];
         for (place, document) in places.into_iter().zip(documents) {
-            if document.bytes().is_of(namespace, keys[place], pin.sequence) {
+            let is_it = document.bytes().is_of(namespace, keys[place], pin.sequence);
+            if is_it && values[place].is_none() {
                 values[place] = Some(document.value);
             }
         }

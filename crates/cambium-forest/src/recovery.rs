@@ -126,12 +126,12 @@ impl Core {
     pub fn recover(&self, progress: &dyn ProgressSink) -> Result<()> {
         let mut maintenance = lock(&self.maintenance);
         let view = self.view.load_full();
-        let tail = self.read_tail(&maintenance, &view.database, progress)?;
-        let accepted = self.accept(&maintenance, &view.database, &tail)?;
+        let mut tail = self.read_tail(&maintenance, &view.database, progress)?;
+        let mut accepted = self.accept(&maintenance, &view.database, &mut tail)?;
         self.refuse_missing(&view.database, &tail, &accepted)?;
         self.take_session(&mut maintenance)?;
         self.settle(&maintenance, &view.database, &tail, &accepted)?;
-        self.refill(&accepted);
+        self.refill(std::mem::take(&mut accepted.found));
         self.finish_recovery(&mut maintenance, &view.database, &accepted)
     }
 
@@ -198,12 +198,12 @@ impl Core {
         Ok(tail)
     }
 
-    /// Decides which of the found writes count.
+    /// Decides which of the found writes count, and takes them out of the tail.
     pub fn accept(
         &self,
         maintenance: &Maintenance,
         database: &Database,
-        tail: &Tail,
+        tail: &mut Tail,
     ) -> Result<Accepted> {
         let header = &maintenance.header;
         let mut accepted = Accepted {
@@ -215,19 +215,23 @@ impl Core {
             end: header.replay_from.max(maintenance.header_end),
             ..Accepted::default()
         };
-        for part in &tail.parts {
-            let counted = self.accept_part(&part.found, accepted.cut);
+        for part in std::mem::take(&mut tail.parts) {
+            let is_bare = part.found.is_empty();
+            let counted = self.accept_part(part.found, accepted.cut);
             if let Some(last) = counted.last() {
                 accepted.cut = last.sequence();
                 accepted.end = accepted.end.max(last.end);
             }
-            accepted.found.extend(counted);
+            match accepted.found.is_empty() {
+                true => accepted.found = counted,
+                false => accepted.found.extend(counted),
+            }
             accepted.end = accepted.end.max(part.end);
             let Some((cut, base)) = part.ended else {
                 continue;
             };
             // The other copy of that header.
-            if part.found.is_empty() && accepted.recovered == part.ended {
+            if is_bare && accepted.recovered == part.ended {
                 continue;
             }
             accepted.recovered = part.ended;
@@ -246,19 +250,12 @@ impl Core {
         Ok(accepted)
     }
 
-    fn accept_part(&self, found: &[Found], after: u64) -> Vec<Found> {
-        let begun = attempts_begin(found);
-        let mut kept: Vec<Found> = found
-            .iter()
-            .filter(|found| {
-                let later = begun.range(found.header.attempt.saturating_add(1)..);
-                found.header.attempt == u16::MAX
-                    || !later
-                        .into_iter()
-                        .any(|(_, &first)| first <= found.sequence())
-            })
-            .cloned()
-            .collect();
+    fn accept_part(&self, mut kept: Vec<Found>, after: u64) -> Vec<Found> {
+        let begun = attempts_begin(&kept);
+        kept.retain(|found| {
+            let mut later = begun.range(found.header.attempt.saturating_add(1)..);
+            found.header.attempt == u16::MAX || !later.any(|(_, &first)| first <= found.sequence())
+        });
         if !self.has_bug(SeededBug::TornTailKept) {
             let count = whole_batches(&kept, after, self.has_bug(SeededBug::BatchSplit));
             kept.truncate(count);
@@ -317,10 +314,11 @@ impl Core {
         Ok(())
     }
 
-    /// Fills buffer and namespaces with what was accepted.
-    pub fn refill(&self, accepted: &Accepted) {
+    /// Fills buffer and namespaces with what was accepted. What is filled in goes out of
+    /// memory, so that keys are there once.
+    pub fn refill(&self, accepted: Vec<Found>) {
         let mut writer = lock(&self.writer);
-        for found in &accepted.found {
+        for found in &accepted {
             match found.header.kind {
                 kind::NAMESPACE => {
                     self.add_namespace(&mut writer, found.namespace, found.key.clone());
@@ -332,22 +330,21 @@ impl Core {
         }
         let names = self.view.load().names.clone();
         let mixed = self.has_bug(SeededBug::NamespacesMixed);
-        let inserts = accepted.found.iter().filter_map(Found::insert);
-        let inserts = inserts.filter(|insert| names.has(insert.namespace));
-        let inserts = inserts.map(|insert| Insert {
-            namespace: if mixed { 0 } else { insert.namespace },
-            ..insert
-        });
         let active = self.view.load().active.clone();
-        active.insert(inserts, &KeptMoments::default());
-        let logged = accepted.found.iter().map(|found| found.end - found.offset);
-        active.note_logged(logged.sum());
-        if self.is_full(&active, 1) {
+        let count = accepted.len() as u64;
+        for found in accepted {
+            active.note_logged(found.end - found.offset);
+            let insert = found.insert().filter(|insert| names.has(insert.namespace));
+            let insert = insert.map(|insert| Insert {
+                namespace: if mixed { 0 } else { insert.namespace },
+                ..insert
+            });
+            active.insert(insert.into_iter(), &KeptMoments::default());
+        }
+        if self.is_full(&active) {
             self.flush_due.store(true, Ordering::Release);
         }
-        self.counters
-            .replayed
-            .fetch_add(accepted.found.len() as u64, Ordering::Relaxed);
+        self.counters.replayed.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Marks the cut in the log, and begins the new session.

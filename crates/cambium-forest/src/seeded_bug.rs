@@ -31,6 +31,8 @@ pub enum SeededBug {
     FlushDropsActive,
     /// A flush leaves what is known of addresses as it was.
     FlushKeepsAddresses,
+    /// Buffers that are packed lose what they removed.
+    PackLosesRemovals,
     /// Compaction forgets what was written while it ran.
     CompactionWithoutCatchUp,
     /// Compaction removes the old file before the new one counts.
@@ -61,7 +63,7 @@ pub enum SeededBug {
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 24] = [
+    pub const ALL: [(SeededBug, &'static str); 25] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -73,6 +75,7 @@ impl SeededBug {
         (SeededBug::SyncRetried, "sync_retried"),
         (SeededBug::FlushDropsActive, "flush_drops_active"),
         (SeededBug::FlushKeepsAddresses, "flush_keeps_addresses"),
+        (SeededBug::PackLosesRemovals, "pack_loses_removals"),
         (
             SeededBug::CompactionWithoutCatchUp,
             "compaction_without_catch_up",

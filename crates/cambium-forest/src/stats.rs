@@ -8,11 +8,13 @@ use std::sync::atomic::Ordering;
 use cambium_api::{Direction, KeyRange, Statistics};
 use cambium_base::Result;
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Lookup};
 use crate::core::{Core, lock};
 use crate::counters::of;
 use crate::cursor::EntryCursor;
+use crate::index::Keys;
 use crate::nodes::{Nodes, PassingNodes};
+use crate::pieces::Source;
 use crate::view::View;
 
 /// The shape of an index of more nodes than this is left out of the statistics:
@@ -144,13 +146,9 @@ impl Core {
 
     /// Keys with a value: what the indexes hold, and what the write buffers
     /// change of it. Looks the buffers' keys up in the index, whose nodes are
-    /// mostly cached, and reads no document: fingerprints tell.
+    /// mostly cached, and reads no document for it: fingerprints tell.
     fn count_entries(&self, view: &View) -> Result<u64> {
         let sequence = self.visible.load(Ordering::Acquire);
-        let nodes = Nodes {
-            core: self,
-            database: &view.database,
-        };
         let mut entries: u64 = view
             .roots
             .namespaces
@@ -167,15 +165,8 @@ impl Core {
             loop {
                 let (buffered, last) = buffered(&buffers, namespace, from, sequence);
                 for (key, there) in buffered {
-                    let before = match view.root(namespace).root {
-                        None => None,
-                        Some(root) => self.index.find(&nodes, root, &key)?,
-                    };
-                    match (before.is_some_and(|address| address.may_match(&key)), there) {
-                        (false, true) => entries += 1,
-                        (true, false) => entries = entries.saturating_sub(1),
-                        _ => {}
-                    }
+                    let more = self.added_to_trie(view, namespace, &key, there)?;
+                    entries = entries.saturating_add_signed(more);
                 }
                 match last {
                     Some(last) => from = Bound::Excluded(last),
@@ -183,7 +174,51 @@ impl Core {
                 }
             }
         }
-        Ok(entries)
+        let more = self.count_run(view, sequence)?;
+        Ok(entries.saturating_add_signed(more))
+    }
+
+    /// How many keys more there are by the sorted run, but for those that buffers have
+    /// newer. Of long keys documents are read.
+    fn count_run(&self, view: &View, sequence: u64) -> Result<i64> {
+        let keys = Keys {
+            core: self,
+            database: &view.database,
+        };
+        let mut more = 0;
+        let namespaces = view.run.namespaces();
+        for namespace in namespaces.filter(|&namespace| view.names.has(namespace)) {
+            let mut pieces = Source::Run(&view.run).pieces(namespace, self.tuning.flush_bytes);
+            loop {
+                let piece = pieces.next(&keys)?;
+                if piece.is_empty() {
+                    break;
+                }
+                for (key, document) in piece {
+                    let is_newer = |buffer: &Arc<Buffer>| {
+                        matches!(buffer.get(namespace, &key, sequence), Lookup::Found(_))
+                    };
+                    if !view.buffers().any(is_newer) {
+                        more += self.added_to_trie(view, namespace, &key, document.is_some())?;
+                    }
+                }
+            }
+        }
+        Ok(more)
+    }
+
+    /// By how much a key that is there, or is not, changes what the trie counts.
+    fn added_to_trie(&self, view: &View, namespace: u16, key: &[u8], there: bool) -> Result<i64> {
+        let nodes = Nodes {
+            core: self,
+            database: &view.database,
+        };
+        let before = match view.root(namespace).root {
+            None => None,
+            Some(root) => self.index.find(&nodes, root, key)?,
+        };
+        let was_there = before.is_some_and(|address| address.may_match(key));
+        Ok(i64::from(there) - i64::from(was_there))
     }
 
     fn index_statistics(&self, view: &View, all: &mut Statistics) -> Result<()> {
@@ -273,6 +308,17 @@ impl Core {
             "writes in the log that are not in the index yet",
         );
         all.bytes("write_buffer_bytes", bytes, "memory that they take");
+        all.count(
+            "packed_entries",
+            view.run.entries(),
+            "keys of earlier write buffers that are packed, and not in the index yet",
+        );
+        all.bytes("packed_bytes", view.run.bytes(), "memory that they take");
+        all.count(
+            "packed_buffers",
+            of(&self.counters.packs),
+            "write buffers that were packed in place of going into the index by themselves",
+        );
         all.count(
             "writer_stalls",
             of(&self.counters.stalls),

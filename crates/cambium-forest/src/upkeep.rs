@@ -29,7 +29,7 @@ impl Core {
             return Ok(StepOutcome::Idle);
         }
         if self.flush_due.load(Ordering::Acquire) {
-            self.flush()?;
+            self.relieve(&mut lock(&self.maintenance))?;
             return Ok(StepOutcome::Again);
         }
         self.compaction_step(budget)

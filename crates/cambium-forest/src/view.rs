@@ -1,13 +1,13 @@
 //! What readers see: a view, and moments that are pinned.
 //!
 //! A [`View`] is everything that a reader needs, and never changes: the database
-//! file, the active and the sealed write-buffer index, names and roots of all
-//! namespaces. Sealing a buffer, installing a flush's roots, a compaction, a
+//! file, the active and the sealed write-buffer index, the sorted run of those before, names
+//! and roots of all namespaces. Sealing a buffer, packing it, installing a flush's roots, a compaction, a
 //! rollback, a namespace that comes or goes each put a new view in the place of the old one; whoever holds the
 //! old one goes on with it.
 //!
-//! A reader looks into the active buffer, then the sealed one, then the trie (or what
-//! is known of its addresses), each time for the newest version at or before its
+//! A reader looks into the active buffer, then the sealed one, then the run, then the trie
+//! (or what is known of its addresses), each time for the newest version at or before its
 //! moment. The moment is read *after* the view, so it is never before what the roots
 //! hold. A lookup of one key needs no more. Whoever must see one moment in several
 //! lookups takes a [`Pin`]: view and moment that belong together, and a note that keeps
@@ -24,6 +24,7 @@ use crate::buffer::Buffer;
 use crate::core::{Core, lock};
 use crate::database::Database;
 use crate::format::NamespaceRoot;
+use crate::sorted_run::SortedRun;
 
 /// Roots of all namespaces at one moment.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +38,11 @@ impl Roots {
     /// Documents of all namespaces.
     pub fn documents(&self) -> u64 {
         self.namespaces.values().map(|root| root.documents).sum()
+    }
+
+    /// Nodes of all tries.
+    pub fn nodes(&self) -> u64 {
+        self.namespaces.values().map(|root| root.nodes).sum()
     }
 }
 
@@ -100,6 +106,8 @@ pub(crate) struct View {
     pub database: Arc<Database>,
     pub active: Arc<Buffer>,
     pub sealed: Option<Arc<Buffer>>,
+    /// What buffers before these held, unless the roots have it.
+    pub run: Arc<SortedRun>,
     pub roots: Arc<Roots>,
     pub names: Arc<Names>,
     /// Addresses of these roots' documents, by their keys.

@@ -539,7 +539,7 @@ impl Core {
         self.counters.log_bytes.fetch_add(logged, Ordering::Relaxed);
         self.counters.writes.fetch_add(count, Ordering::Relaxed);
         active.note_logged(logged);
-        if self.is_full(&active, 1) {
+        if self.is_full(&active) {
             self.flush_due.store(true, Ordering::Release);
         }
     }

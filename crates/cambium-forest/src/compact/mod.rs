@@ -140,7 +140,8 @@ impl Core {
                 Due::No => return Ok(StepOutcome::Asleep),
                 Due::Later => return Ok(StepOutcome::Idle),
                 Due::AfterFlush => {
-                    self.flush_due.store(true, Ordering::Release);
+                    drop(running);
+                    self.flush()?;
                     return Ok(StepOutcome::Again);
                 }
                 Due::Now => {}

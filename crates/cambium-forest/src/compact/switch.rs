@@ -76,6 +76,7 @@ impl Core {
         self.note_kept(&header, compaction.kept);
         maintenance.header = header;
         maintenance.sealed_at = None;
+        maintenance.packed_at = None;
         writer.unsynced = false;
         writer.synced_through = roots.sequence;
         let roots = Arc::new(roots);
@@ -83,6 +84,7 @@ impl Core {
             database: database.clone(),
             active: Arc::default(),
             sealed: None,
+            run: Arc::default(),
             roots,
             names: view.names.clone(),
             known: compaction.known.clone(),

@@ -51,7 +51,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "bytes, 1 to 1024TiB",
         "32MiB",
         false,
-        "Memory of the write buffer's keys that sets off a flush as well; up to three times as much is in use while one runs.",
+        "Memory of the write buffer's keys that sets off a flush as well; up to three times as much is in use while one runs. Where a flush would change a node of the index for every few keys, buffers are packed in memory first, a quarter as large, and go into the index together: opening after a crash then reads the writes of up to sixteen buffers.",
     ),
     spec(
         "write_buffer_log_bytes",

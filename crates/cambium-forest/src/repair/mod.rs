@@ -374,6 +374,7 @@ impl Repair<'_> {
             header,
             header_end: 0,
             sealed_at: None,
+            packed_at: None,
         };
         let core = assemble(
             self.environment,

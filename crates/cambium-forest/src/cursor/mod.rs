@@ -3,7 +3,8 @@
 //! ```text
 //! active buffer  ─┐
 //! sealed buffer  ─┼─▶ merge: nearest key, newest source wins, removals hide ─▶ entries
-//! trie           ─┘        documents read ahead, in batches that grow
+//! sorted run     ─┤        documents read ahead, in batches that grow
+//! trie           ─┘
 //! ```
 //!
 //! A cursor pins its moment, so it sees the same state however long it lives,
@@ -11,127 +12,31 @@
 //! trie knows chunks of keys only, so its documents are read to learn their
 //! keys; the more a cursor is asked for, the more of them it reads together.
 
+mod buffers;
+mod run;
+#[cfg(test)]
+mod tests;
+mod trie;
+
 use std::collections::VecDeque;
 use std::ops::Bound;
-use std::sync::Arc;
 
 use cambium_api::{Cursor, Direction, Entry, KeyRange, ResumeToken};
 use cambium_base::{Error, Result, Value};
 
-use crate::buffer::{Buffer, Version};
+use crate::buffer::Version;
 use crate::database::Document;
 use crate::document::DocumentAddress;
-use crate::index::{IndexCursor, Keys};
+use crate::index::Keys;
 use crate::nodes::Nodes;
 use crate::options::ENGINE;
 use crate::view::Pin;
-
-/// Entries copied from a buffer at first, and at most.
-const FIRST_RUN: usize = 8;
-const LARGEST_RUN: usize = 256;
+use buffers::BufferSource;
+use run::RunSource;
+use trie::TrieSource;
 
 /// Bytes of documents that are read ahead together, and one document more.
 const READ_AHEAD_BYTES: u64 = 2 << 20;
-
-/// What a cursor answers from one write buffer.
-#[derive(Debug)]
-struct BufferSource {
-    buffer: Arc<Buffer>,
-    run: VecDeque<(Box<[u8]>, Version)>,
-    /// Where the next run begins; `None` behind the last.
-    next: Option<Bound<Vec<u8>>>,
-    length: usize,
-}
-
-impl BufferSource {
-    fn new(buffer: Arc<Buffer>) -> Self {
-        BufferSource {
-            buffer,
-            run: VecDeque::new(),
-            next: None,
-            length: FIRST_RUN,
-        }
-    }
-
-    fn seek(&mut self, bound: Bound<Vec<u8>>) {
-        self.run.clear();
-        self.next = Some(bound);
-        self.length = FIRST_RUN;
-    }
-
-    /// True if it has no further entries.
-    fn is_over(&self) -> bool {
-        self.run.is_empty() && self.next.is_none()
-    }
-
-    fn peek(&mut self, pin: &Pin, namespace: u16, direction: Direction) -> Option<&[u8]> {
-        if self.run.is_empty() {
-            let from = self.next.take()?;
-            let bound = match &from {
-                Bound::Included(key) => Bound::Included(key.as_slice()),
-                Bound::Excluded(key) => Bound::Excluded(key.as_slice()),
-                Bound::Unbounded => Bound::Unbounded,
-            };
-            self.run = self
-                .buffer
-                .run(namespace, bound, direction, pin.sequence, self.length)
-                .into();
-            if self.run.len() == self.length {
-                let last = self.run.back().map(|(key, _)| key.to_vec());
-                self.next = last.map(Bound::Excluded);
-            }
-            self.length = (self.length * 2).min(LARGEST_RUN);
-        }
-        self.run.front().map(|(key, _)| &**key)
-    }
-}
-
-/// What a cursor answers from the trie.
-#[derive(Debug)]
-struct TrieSource {
-    cursor: Option<IndexCursor>,
-    ahead: VecDeque<Document>,
-    window: usize,
-    ended: bool,
-}
-
-impl TrieSource {
-    fn peek(&mut self, pin: &Pin, direction: Direction) -> Result<Option<&[u8]>> {
-        if self.ahead.is_empty() && !self.ended {
-            self.read_ahead(pin, direction)?;
-        }
-        Ok(self.ahead.front().map(|document| &*document.key))
-    }
-
-    fn read_ahead(&mut self, pin: &Pin, direction: Direction) -> Result<()> {
-        let Some(cursor) = &mut self.cursor else {
-            self.ended = true;
-            return Ok(());
-        };
-        let database = &pin.view.database;
-        let nodes = Nodes {
-            core: &pin.core,
-            database,
-        };
-        let mut addresses: Vec<DocumentAddress> = Vec::with_capacity(self.window);
-        let mut bytes = 0;
-        while addresses.len() < self.window && bytes < READ_AHEAD_BYTES {
-            match cursor.advance(&nodes, direction == Direction::Forward)? {
-                Some(address) => {
-                    bytes += address.most_bytes();
-                    addresses.push(address);
-                }
-                None => {
-                    self.ended = true;
-                    break;
-                }
-            }
-        }
-        self.ahead = pin.core.documents(database, &addresses)?.into();
-        self.window = (self.window * 2).min(pin.core.tuning.read_ahead);
-        Ok(())
-    }
-}
 
 /// An entry before its document is read.
 enum Candidate {
@@ -148,6 +53,21 @@ impl Candidate {
     }
 }
 
+/// What the newest of buffers and run has of a key.
+enum Newest {
+    Removed,
+    At(DocumentAddress),
+    Read(Document),
+}
+
+/// True if `one` comes before `other` in a direction.
+fn is_nearer(direction: Direction, one: &[u8], other: &[u8]) -> bool {
+    match direction {
+        Direction::Forward => one < other,
+        Direction::Reverse => one > other,
+    }
+}
+
 /// Walks the entries of a namespace at a pinned moment.
 #[derive(Debug)]
 pub(crate) struct EntryCursor {
@@ -156,6 +76,7 @@ pub(crate) struct EntryCursor {
     range: KeyRange,
     direction: Direction,
     buffers: Vec<BufferSource>,
+    run: RunSource,
     trie: TrieSource,
     ready: VecDeque<Document>,
     /// How many entries the next fill makes ready.
@@ -176,6 +97,7 @@ impl EntryCursor {
             .collect();
         EntryCursor {
             buffers,
+            run: RunSource::new(pin.view.run.clone(), namespace, direction),
             trie: TrieSource {
                 cursor: root.map(|root| pin.core.index.cursor(root)),
                 ahead: VecDeque::new(),
@@ -228,6 +150,7 @@ impl EntryCursor {
         for buffer in &mut self.buffers {
             buffer.seek(key.map_or(Bound::Unbounded, |key| Bound::Included(key.to_vec())));
         }
+        self.run.seek(&self.pin, key)?;
         self.trie.ahead.clear();
         self.trie.ended = false;
         self.trie.window = 1;
@@ -258,33 +181,44 @@ impl EntryCursor {
         self.place(bound.as_deref())
     }
 
-    /// True if `one` comes before `other` in the cursor's direction.
-    fn is_nearer(direction: Direction, one: &[u8], other: &[u8]) -> bool {
-        match direction {
-            Direction::Forward => one < other,
-            Direction::Reverse => one > other,
+    /// The nearest key of buffers and run, whole.
+    fn nearest_buffered(&mut self) -> Result<Option<Vec<u8>>> {
+        let mut nearest: Option<Vec<u8>> = None;
+        for source in &mut self.buffers {
+            if let Some(key) = source.peek(&self.pin, self.namespace, self.direction) {
+                let is_nearest = |nearest: &Vec<u8>| is_nearer(self.direction, key, nearest);
+                if nearest.as_ref().is_none_or(is_nearest) {
+                    nearest = Some(key.to_vec());
+                }
+            }
         }
+        if self.run.is_over() {
+            return Ok(nearest);
+        }
+        let in_trie = self.trie.peek(&self.pin, self.direction)?;
+        let other = match (nearest.as_deref(), in_trie) {
+            (Some(one), Some(other)) if is_nearer(self.direction, other, one) => Some(other),
+            (None, other) => other,
+            (one, _) => one,
+        };
+        let in_run = self.run.key_up_to(&self.pin, other)?;
+        let is_nearest =
+            |nearest: &[u8]| in_run.is_some_and(|key| is_nearer(self.direction, key, nearest));
+        if nearest.as_deref().is_none_or(is_nearest) {
+            return Ok(in_run.map(<[u8]>::to_vec));
+        }
+        Ok(nearest)
     }
 
     /// The next entry of the merge, its document perhaps not read yet.
     fn next_candidate(&mut self) -> Result<Option<Candidate>> {
         loop {
-            let mut nearest: Option<Vec<u8>> = None;
-            for source in &mut self.buffers {
-                if let Some(key) = source.peek(&self.pin, self.namespace, self.direction) {
-                    if nearest
-                        .as_ref()
-                        .is_none_or(|nearest| Self::is_nearer(self.direction, key, nearest))
-                    {
-                        nearest = Some(key.to_vec());
-                    }
-                }
-            }
+            let nearest = self.nearest_buffered()?;
             let in_trie = self.trie.peek(&self.pin, self.direction)?;
             let trie_first = match (&nearest, in_trie) {
                 (_, None) => false,
                 (None, Some(_)) => true,
-                (Some(nearest), Some(key)) => Self::is_nearer(self.direction, key, nearest),
+                (Some(nearest), Some(key)) => is_nearer(self.direction, key, nearest),
             };
             if trie_first {
                 let document = self.trie.ahead.pop_front();
@@ -297,20 +231,9 @@ impl EntryCursor {
             let Some(key) = nearest else {
                 return Ok(None);
             };
-            // The newest source is the first that has the key; all go on.
-            let mut newest: Option<Version> = None;
-            for source in &mut self.buffers {
-                if source.run.front().is_some_and(|(other, _)| **other == *key) {
-                    let version = source.run.pop_front().map(|(_, version)| version);
-                    newest = newest.or(version);
-                }
-            }
-            if self
-                .trie
-                .ahead
-                .front()
-                .is_some_and(|document| *document.key == *key)
-            {
+            let newest = self.take_buffered(&key);
+            let is_same = |document: &Document| *document.key == *key;
+            if self.trie.ahead.front().is_some_and(is_same) {
                 self.trie.ahead.pop_front();
             }
             match self.judge(Some(&key)) {
@@ -318,10 +241,33 @@ impl EntryCursor {
                 Judgement::End => return Ok(None),
                 Judgement::Take => {}
             }
-            if let Some(document) = newest.and_then(|version| version.document) {
-                return Ok(Some(Candidate::Buffered(key.into_boxed_slice(), document)));
+            match newest {
+                Newest::Removed => {}
+                Newest::Read(document) => return Ok(Some(Candidate::Read(document))),
+                Newest::At(document) => {
+                    return Ok(Some(Candidate::Buffered(key.into_boxed_slice(), document)));
+                }
             }
         }
+    }
+
+    /// What buffers and run have of a key: the newest source is the first that has it,
+    /// and all go on.
+    fn take_buffered(&mut self, key: &[u8]) -> Newest {
+        let mut newest: Option<Version> = None;
+        for source in &mut self.buffers {
+            if source.run.front().is_some_and(|(other, _)| **other == *key) {
+                let version = source.run.pop_front().map(|(_, version)| version);
+                newest = newest.or(version);
+            }
+        }
+        let in_run = self.run.take(key);
+        let document = match (newest, in_run) {
+            (Some(version), _) => version.document,
+            (None, Some((_, Some(read)))) => return Newest::Read(read),
+            (None, in_run) => in_run.and_then(|(document, _)| document),
+        };
+        document.map_or(Newest::Removed, Newest::At)
     }
 
     /// Holds a key against the range.
@@ -372,7 +318,7 @@ impl EntryCursor {
 
     /// Makes the next entries ready, their documents read together.
     fn fill(&mut self) -> Result<()> {
-        if self.buffers.iter().all(BufferSource::is_over) {
+        if self.buffers.iter().all(BufferSource::is_over) && self.run.is_over() {
             return self.fill_from_trie();
         }
         let mut candidates = Vec::with_capacity(self.window);
@@ -491,7 +437,7 @@ impl Cursor for EntryCursor {
             Direction::Reverse => self.range.to.clone(),
         };
         let target = match begin {
-            Some(begin) if Self::is_nearer(self.direction, key, &begin) => begin,
+            Some(begin) if is_nearer(self.direction, key, &begin) => begin,
             _ => key.to_vec(),
         };
         self.place(Some(&target))
@@ -509,86 +455,5 @@ impl Cursor for EntryCursor {
                 bytes
             }
         }))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
-    use super::*;
-    use std::path::Path;
-    use std::sync::atomic::Ordering;
-
-    use cambium_api::{Operation, OptionValues};
-    use cambium_base::Durability;
-    use cambium_io::Environment;
-
-    use crate::core::Core;
-    use crate::write::WriteRequest;
-
-    const LARGE: usize = 700 << 10;
-
-    fn store(buffer_entries: &'static str) -> Arc<Core> {
-        let options = OptionValues::from([
-            ("write_buffer_entries", buffer_entries),
-            ("cache_bytes", "0"),
-            ("compaction_threshold", "100"),
-        ]);
-        let path = Path::new("/s");
-        let core = crate::open::create(&Environment::memory(), path, &options).unwrap();
-        for number in 0..24u8 {
-            let (key, value) = (vec![number; 20], vec![number; LARGE]);
-            let put = (0, Operation::Put { key, value });
-            let request = WriteRequest::new(vec![put], Durability::Written);
-            core.write_request(request).unwrap();
-        }
-        core
-    }
-
-    fn cursor(core: &Arc<Core>) -> EntryCursor {
-        let all = KeyRange::all();
-        EntryCursor::new(core.pin().unwrap(), 0, all, Direction::Forward)
-    }
-
-    #[test]
-    fn what_is_read_ahead_is_bounded_by_bytes() {
-        // In the trie, and in a write buffer.
-        for buffer_entries in ["8", "1000"] {
-            let core = store(buffer_entries);
-            let mut cursor = cursor(&core);
-            let mut most = 0;
-            let mut entries = 0;
-            while cursor.next().unwrap().is_some() {
-                entries += 1;
-                let held = cursor.ready.iter().chain(&cursor.trie.ahead);
-                most = most.max(held.map(|held| held.value.len()).sum());
-            }
-            assert_eq!(entries, 24);
-            assert!(most > LARGE, "nothing is read ahead");
-            let bound = 2 * (READ_AHEAD_BYTES as usize + LARGE);
-            assert!(most <= bound, "{most} bytes ahead, more than {bound}");
-        }
-    }
-
-    #[test]
-    fn keys_of_a_write_buffer_come_without_their_documents() {
-        let core = store("1000");
-        let reads = || core.counters.document_reads.load(Ordering::Relaxed);
-        let before = reads();
-        let mut cursor = cursor(&core);
-        for number in 0..12u8 {
-            let key = Cursor::next_key(&mut cursor).unwrap();
-            assert_eq!(key.unwrap(), [number; 20]);
-        }
-        assert_eq!(reads(), before);
-        // And the entries behind them with their values.
-        let entry = cursor.next().unwrap().unwrap();
-        assert_eq!((entry.key[0], entry.value.len()), (12, LARGE));
-        let key = Cursor::next_key(&mut cursor).unwrap();
-        assert_eq!(key.unwrap(), [13; 20]);
-        let left = std::iter::from_fn(|| Cursor::next_key(&mut cursor).unwrap());
-        assert_eq!(left.count(), 10);
-        assert_eq!(Cursor::next_key(&mut cursor).unwrap(), None);
     }
 }

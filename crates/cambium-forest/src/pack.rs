@@ -1,0 +1,225 @@
+//! Where a full buffer goes: into the sorted run, or into the tries.
+//!
+//! A flush writes each node that it changes. Where a buffer has few keys for each node of
+//! the tries, it is merged into the view's sorted run ([`crate::sorted_run`]) instead,
+//! which costs no write at all, and the run goes into the tries when
+//! - it takes the memory of a write buffer,
+//! - the buffers that it was made of took [`PACKED_TIMES`] as much, which is what
+//!   recovery would need, or
+//! - the writes or the log behind the newest header come to their bounds.
+//!
+//! Where buffers are packed they are sealed when they are a quarter full, so that buffer
+//! and run together take no more memory than two buffers.
+//!
+//! 1. **Seal** as in a flush.
+//! 2. **Merge** the sealed buffer's newest versions with the run, in key order.
+//! 3. **Install** a view with the new run and without the sealed buffer.
+//!
+//! Replay still begins where the newest header says. A merge that fails leaves the sealed
+//! buffer where it is, and is tried again later.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_base::Result;
+use cambium_index::hbtrie::Documents;
+
+use crate::buffer::Buffer;
+use crate::core::{Core, Maintenance, lock};
+use crate::document::DocumentAddress;
+use crate::flush::SealPoint;
+use crate::index::Keys;
+use crate::pieces::Source;
+use crate::seeded_bug::SeededBug;
+use crate::sorted_run::{MadeOf, Merge, SortedRun};
+use crate::view::View;
+
+/// Of the memory of a write buffer, at most, what the buffers of a run took.
+const PACKED_TIMES: u64 = 16;
+
+/// A buffer goes straight into the tries where it has this many keys for each of their
+/// nodes.
+const KEYS_A_NODE: u64 = 32;
+
+/// A buffer that will be packed is sealed at this part of its bounds.
+const PARTS: u64 = 4;
+
+impl MadeOf {
+    fn of(buffer: &Buffer) -> Self {
+        MadeOf {
+            writes: buffer.writes(),
+            bytes: buffer.bytes(),
+            logged: buffer.logged(),
+        }
+    }
+}
+
+impl Core {
+    /// Takes a full buffer out of the way, into the run or the tries.
+    pub fn relieve(&self, maintenance: &mut Maintenance) -> Result<()> {
+        self.carry(maintenance, false)
+    }
+
+    /// Carries everything that is buffered into the tries.
+    pub fn flush_locked(&self, maintenance: &mut Maintenance) -> Result<()> {
+        self.carry(maintenance, true)
+    }
+
+    fn carry(&self, maintenance: &mut Maintenance, into_tries: bool) -> Result<()> {
+        self.check_sound()?;
+        self.flush_due.store(false, Ordering::Release);
+        let outcome = self.carry_sealed(maintenance, into_tries);
+        if outcome.is_err() {
+            self.flush_due.store(true, Ordering::Release);
+        }
+        outcome
+    }
+
+    fn carry_sealed(&self, maintenance: &mut Maintenance, into_tries: bool) -> Result<()> {
+        let sealed = self.seal(maintenance)?;
+        let view = self.view.load_full();
+        let mut into_tries = into_tries;
+        if let Some((sealed, point)) = sealed {
+            let besides = MadeOf::of(&sealed);
+            into_tries |= !self.is_worth_packing(sealed.keys() as u64, 1)
+                || self.is_run_full(&view.run, besides);
+            if into_tries && view.run.is_empty() {
+                self.flush_source(maintenance, Source::Buffer(&sealed), point)?;
+                maintenance.sealed_at = None;
+                return Ok(());
+            }
+            self.pack(maintenance, &view, &sealed, point)?;
+        }
+        let run = self.view.load().run.clone();
+        let Some(point) = maintenance.packed_at else {
+            return Ok(());
+        };
+        if into_tries || self.is_run_full(&run, MadeOf::default()) {
+            self.flush_source(maintenance, Source::Run(&run), point)?;
+            maintenance.packed_at = None;
+        }
+        Ok(())
+    }
+
+    /// Merges a sealed buffer into the run.
+    fn pack(
+        &self,
+        maintenance: &mut Maintenance,
+        view: &View,
+        sealed: &Buffer,
+        point: SealPoint,
+    ) -> Result<()> {
+        let run = self.merged(view, sealed)?;
+        {
+            let _writer = lock(&self.writer);
+            self.change_view(|view| View {
+                sealed: None,
+                run: Arc::new(run),
+                ..view.clone()
+            });
+        }
+        maintenance.sealed_at = None;
+        maintenance.packed_at = Some(point);
+        self.counters.packs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn merged(&self, view: &View, sealed: &Buffer) -> Result<SortedRun> {
+        let keys = Keys {
+            core: self,
+            database: &view.database,
+        };
+        let source = Source::Buffer(sealed);
+        let mut namespaces: Vec<u16> = view.run.namespaces().collect();
+        namespaces.extend(source.namespaces());
+        namespaces.sort_unstable();
+        namespaces.dedup();
+        let mut merge = Merge::new(&view.run, MadeOf::of(sealed));
+        for namespace in namespaces {
+            if !view.names.has(namespace) {
+                continue;
+            }
+            let mut part = merge.part(namespace);
+            let mut pieces = source.pieces(namespace, self.tuning.flush_bytes);
+            loop {
+                let mut piece = pieces.next(&keys)?;
+                if piece.is_empty() {
+                    break;
+                }
+                if self.has_bug(SeededBug::PackLosesRemovals) {
+                    piece.retain(|(_, document)| document.is_some());
+                }
+                part.apply(piece, |unclear| keys_of(&keys, unclear))?;
+            }
+            merge.take(part);
+        }
+        Ok(merge.finish())
+    }
+
+    /// True where so many keys, times a factor, are few for the tries.
+    fn is_worth_packing(&self, keys: u64, times: u64) -> bool {
+        let nodes = self.nodes_of_tries.load(Ordering::Relaxed);
+        keys.saturating_mul(times) < nodes.saturating_mul(KEYS_A_NODE)
+    }
+
+    /// True if a run, with what else a buffer has, has come to a bound.
+    fn is_run_full(&self, run: &SortedRun, besides: MadeOf) -> bool {
+        let tuning = &self.tuning;
+        let most_bytes = tuning.write_buffer_bytes.saturating_mul(PACKED_TIMES);
+        run.bytes() >= tuning.write_buffer_bytes
+            || run.made_of.bytes + besides.bytes >= most_bytes
+            || run.made_of.writes + besides.writes >= tuning.write_buffer_entries
+            || run.made_of.logged + besides.logged >= tuning.write_buffer_log_bytes
+    }
+
+    /// The active buffer is full: wakes the background, or does the work here
+    /// where there is none.
+    pub fn on_flush_due(&self) {
+        if self.environment.executor.runs_tasks() {
+            self.notify_background();
+            return;
+        }
+        // What fails here has poisoned the store or will be tried again; the
+        // write itself has succeeded.
+        _ = self.relieve(&mut lock(&self.maintenance));
+    }
+
+    /// Both buffers are full: a writer does the work itself, or waits for that which is
+    /// going on.
+    pub fn hold_back(&self) -> Result<()> {
+        if !self.is_overfull() {
+            return Ok(());
+        }
+        let mut maintenance = lock(&self.maintenance);
+        if !self.is_overfull() {
+            return Ok(());
+        }
+        self.counters.stalls.fetch_add(1, Ordering::Relaxed);
+        self.relieve(&mut maintenance)
+    }
+
+    fn is_overfull(&self) -> bool {
+        self.has_come_to(&self.view.load().active, 2 * PARTS)
+    }
+
+    /// True if a buffer is to be taken out of the way.
+    pub fn is_full(&self, buffer: &Buffer) -> bool {
+        self.has_come_to(buffer, PARTS)
+            || self.has_come_to(buffer, 1) && self.is_worth_packing(buffer.keys() as u64, PARTS)
+    }
+
+    /// True if a buffer has come to so many parts of a bound. Writes are counted that
+    /// later ones have replaced too: they are in the log, which recovery reads.
+    fn has_come_to(&self, buffer: &Buffer, parts: u64) -> bool {
+        let tuning = &self.tuning;
+        let of = |bound: u64| (bound.saturating_mul(parts) / PARTS).max(1);
+        buffer.writes() >= of(tuning.write_buffer_entries)
+            || buffer.bytes() >= of(tuning.write_buffer_bytes)
+            || buffer.logged() >= of(tuning.write_buffer_log_bytes)
+    }
+}
+
+fn keys_of(keys: &Keys<'_>, documents: &[DocumentAddress]) -> Result<Vec<Vec<u8>>> {
+    let documents: Vec<u64> = documents.iter().map(|address| address.0).collect();
+    keys.keys(&documents)
+}

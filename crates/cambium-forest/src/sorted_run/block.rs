@@ -1,0 +1,115 @@
+//! Blocks of a sorted run: entries that leave out what they share with the one before.
+//!
+//! They are made and read in memory alone, so their bytes are trusted.
+
+use super::RunEntry;
+use crate::document::DocumentAddress;
+
+const WHOLE: u64 = 1;
+const REMOVED: u64 = 2;
+const KIND_BITS: u32 = 2;
+
+/// An entry where it lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step<'b> {
+    /// Bytes that it has in common with the entry before.
+    pub shared: usize,
+    pub rest: &'b [u8],
+    pub is_whole: bool,
+    pub document: Option<DocumentAddress>,
+}
+
+/// How many bytes two strings begin with alike.
+pub(super) fn common(one: &[u8], other: &[u8]) -> usize {
+    let alike = one.iter().zip(other).take_while(|(a, b)| a == b);
+    alike.count()
+}
+
+/// Appends an entry behind one whose known bytes are `before`.
+pub(super) fn append(block: &mut Vec<u8>, before: &[u8], entry: &RunEntry) {
+    let shared = match block.is_empty() {
+        true => 0,
+        false => common(before, &entry.known),
+    };
+    let rest = &entry.known[shared..];
+    let mut kind = 0;
+    if entry.is_whole {
+        kind |= WHOLE;
+    }
+    if entry.document.is_none() {
+        kind |= REMOVED;
+    }
+    append_varint(block, shared as u64);
+    append_varint(block, (rest.len() as u64) << KIND_BITS | kind);
+    block.extend_from_slice(rest);
+    if let Some(address) = entry.document {
+        block.extend_from_slice(&address.0.to_le_bytes());
+    }
+}
+
+/// The entries of a block, one behind the other.
+pub(super) fn steps(block: &[u8]) -> impl Iterator<Item = Step<'_>> {
+    let mut left = block;
+    std::iter::from_fn(move || {
+        if left.is_empty() {
+            return None;
+        }
+        let shared = take_varint(&mut left) as usize;
+        let head = take_varint(&mut left);
+        let (rest, behind) = left.split_at((head >> KIND_BITS) as usize);
+        left = behind;
+        let mut document = None;
+        if head & REMOVED == 0 {
+            let (address, behind) = left.split_at(size_of::<u64>());
+            left = behind;
+            document = address.try_into().ok().map(u64::from_le_bytes);
+        }
+        Some(Step {
+            shared,
+            rest,
+            is_whole: head & WHOLE != 0,
+            document: document.map(DocumentAddress),
+        })
+    })
+}
+
+/// The same with their known bytes.
+pub(super) fn entries(block: &[u8]) -> Vec<RunEntry> {
+    let mut known: Vec<u8> = Vec::new();
+    let entry = |step: Step<'_>| {
+        known.truncate(step.shared);
+        known.extend_from_slice(step.rest);
+        RunEntry {
+            known: known.clone(),
+            is_whole: step.is_whole,
+            document: step.document,
+        }
+    };
+    steps(block).map(entry).collect()
+}
+
+/// What is known of a block's first key.
+pub(super) fn first_key(block: &[u8]) -> &[u8] {
+    steps(block).next().map_or(&[], |step| step.rest)
+}
+
+fn append_varint(to: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        to.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    to.push(value as u8);
+}
+
+fn take_varint(from: &mut &[u8]) -> u64 {
+    let (mut value, mut shift) = (0, 0);
+    while let Some((&byte, behind)) = from.split_first() {
+        *from = behind;
+        value |= u64::from(byte & 0x7f) << shift;
+        shift += 7;
+        if byte < 0x80 {
+            break;
+        }
+    }
+    value
+}
