@@ -71,6 +71,7 @@ impl<'a> Decoder<'a> {
 ///
 /// # Panics
 /// If the slice is too short; callers check the length of a header once.
+#[inline]
 pub fn u16_at(bytes: &[u8], offset: usize) -> u16 {
     u16::from_le_bytes([bytes[offset], bytes[offset + 1]])
 }
@@ -79,6 +80,7 @@ pub fn u16_at(bytes: &[u8], offset: usize) -> u16 {
 ///
 /// # Panics
 /// If the slice is too short; callers check the length of a header once.
+#[inline]
 pub fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     let mut field = [0; 4];
     field.copy_from_slice(&bytes[offset..offset + 4]);
@@ -89,6 +91,7 @@ pub fn u32_at(bytes: &[u8], offset: usize) -> u32 {
 ///
 /// # Panics
 /// If the slice is too short; callers check the length of a header once.
+#[inline]
 pub fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     let mut field = [0; 8];
     field.copy_from_slice(&bytes[offset..offset + 8]);

@@ -43,6 +43,7 @@ type Owner = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 impl Value {
     /// A copy of `bytes`; free of allocation for short ones.
+    #[inline]
     pub fn copy_of(bytes: &[u8]) -> Self {
         if bytes.len() <= INLINE_BYTES {
             let mut inline = [0; INLINE_BYTES];
@@ -63,6 +64,7 @@ impl Value {
     ///
     /// # Panics
     /// If the range is not within the bytes.
+    #[inline]
     pub fn part_of(bytes: &Arc<[u8]>, range: std::ops::Range<usize>) -> Self {
         if range.len() <= INLINE_BYTES {
             return Value::copy_of(&bytes[range]);
@@ -127,6 +129,7 @@ impl Value {
     }
 
     /// The bytes.
+    #[inline]
     pub fn as_slice(&self) -> &[u8] {
         match &self.0 {
             Repr::Inline { length, bytes } => &bytes[..usize::from(*length)],

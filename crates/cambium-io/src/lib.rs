@@ -13,6 +13,7 @@
 //! | [`direct_file`] | a direct handle that is read and written at any place |
 //! | [`cache`] | one cache of blocks for all stores of an environment |
 //! | [`counter`] | counting in many threads |
+//! | [`crc32c`] | CRC-32C at the processor's full width |
 //! | [`crew`] | jobs of one kind, done by threads and whoever waits |
 //! | [`environment`] | clock, randomness, executor, memory budget: one for all stores of a process |
 //! | [`memory`] | files in memory |
@@ -30,6 +31,7 @@ pub mod batch;
 pub mod buffer;
 pub mod cache;
 pub mod counter;
+pub mod crc32c;
 pub mod crew;
 pub mod direct_file;
 pub mod environment;
@@ -47,6 +49,7 @@ pub use background::{BackgroundLimits, BackgroundTurn};
 pub use batch::{BatchOptions, ReadBackend, ReadCompletion, ReadQueue, ReadRequest};
 pub use buffer::AlignedBuffer;
 pub use cache::BlockCache;
+pub use crc32c::{crc32c, crc32c_append};
 pub use crew::Crew;
 pub use direct_file::DirectFile;
 pub use environment::Environment;

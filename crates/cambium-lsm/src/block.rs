@@ -255,7 +255,14 @@ impl BlockCursor {
         }
     }
 
+    /// True if it stands at an entry.
+    #[inline]
+    pub fn is_placed(&self) -> bool {
+        self.start.is_some()
+    }
+
     /// The entry it stands at.
+    #[inline]
     pub fn entry(&self) -> Option<EntryRef<'_>> {
         self.start?;
         Some(EntryRef {
@@ -270,6 +277,7 @@ impl BlockCursor {
         self.start = None;
     }
 
+    #[inline]
     fn read_at(&mut self, offset: usize) -> Result<(), BadBlock> {
         let head = self.block.head(offset)?;
         if head.shared > self.key.len() {
@@ -340,6 +348,7 @@ impl BlockCursor {
     }
 
     /// To the next entry.
+    #[inline]
     pub fn next(&mut self) -> Result<(), BadBlock> {
         if self.start.is_none() || self.value.end >= self.block.entries_end {
             self.outside();

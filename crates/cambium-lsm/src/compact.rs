@@ -11,7 +11,7 @@ use std::sync::Arc;
 use cambium_base::Result;
 
 use crate::entry::Source;
-use crate::level_source::LevelSource;
+use crate::level_source::{LevelSource, Tables};
 use crate::manifest::Edit;
 use crate::merge::MergeSource;
 use crate::owner::{DropObserver, DroppedEntry, JobKind};
@@ -138,7 +138,11 @@ impl CompactionJob {
             _ => vec![self.plan.upper.clone()],
         };
         for files in each.into_iter().chain([self.plan.lower.clone()]) {
-            sources.push(Box::new(LevelSource::new(&tree.context, files, true)));
+            sources.push(Box::new(LevelSource::new(
+                &tree.context,
+                Tables::Listed(files),
+                true,
+            )));
         }
         let mut source = MergeSource::new(sources);
         source.seek_first()?;

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use cambium_base::Result;
 
 use crate::entry::{EntryKind, EntryRef, Moment, Source};
-use crate::level_source::LevelSource;
+use crate::level_source::{LevelSource, Tables};
 use crate::merge::MergeSource;
 use crate::run::RunSource;
 use crate::tombstones::RangeTombstones;
 use crate::tree::{Tree, View};
+use crate::version::TableFile;
 
 /// An entry that a cursor stands at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,9 @@ pub struct Cursor {
     from: Option<Vec<u8>>,
     to: Option<Vec<u8>>,
     standing: Standing,
+    /// Of the entry, or while going forward of the one before.
     key: Vec<u8>,
+    /// Of the entry, while going backward.
     sequence: u64,
     value: Vec<u8>,
     /// Keeps its tables from being removed.
@@ -45,7 +48,7 @@ pub struct Cursor {
 enum Standing {
     /// The cursor is outside.
     Outside,
-    /// At the entry.
+    /// At the entry: what there is of it is theirs.
     Forward,
     /// Before all entries of its key.
     Backward,
@@ -74,25 +77,33 @@ impl Tree {
         for sealed in &view.sealed {
             tombstones.add_all(&sealed.memtable.ranges());
         }
-        for (level, files) in view.version.levels.iter().enumerate() {
-            let touching = files
-                .iter()
-                .filter(|file| file.metadata.range.touches(from, to));
-            let touching: Vec<_> = touching.cloned().collect();
-            for file in &touching {
-                if file.metadata.range_tombstones > 0 {
+        let version = &view.version;
+        let mut add = |tables| {
+            sources.push(Box::new(LevelSource::new(&self.context, tables, false)));
+        };
+        for (level, files) in version.levels.iter().enumerate() {
+            // Tables of level 0 overlap, so each is a source of its own.
+            let range = match level {
+                0 => 0..files.len(),
+                _ => version.touching(level, from, to),
+            };
+            let touches = |file: &&Arc<TableFile>| file.metadata.range.touches(from, to);
+            if version.has_range_tombstones(level) {
+                let deleting = |file: &&Arc<TableFile>| file.metadata.range_tombstones > 0;
+                let touching = files[range.clone()].iter().filter(touches);
+                for file in touching.filter(deleting) {
                     let table = self.context.table(file)?;
                     tombstones.add_all(&table.tombstones.clipped(from, to));
                 }
             }
-            // Tables of level 0 overlap, so each is a source of its own.
-            let each: Vec<_> = match level {
-                0 => touching.into_iter().map(|file| vec![file]).collect(),
-                _ if touching.is_empty() => Vec::new(),
-                _ => vec![touching],
-            };
-            for files in each {
-                sources.push(Box::new(LevelSource::new(&self.context, files, false)));
+            match level {
+                0 => {
+                    for file in files.iter().filter(touches) {
+                        add(Tables::Listed(vec![file.clone()]));
+                    }
+                }
+                _ if range.is_empty() => {}
+                _ => add(Tables::OfLevel(version.clone(), level, range)),
             }
         }
         Ok(Cursor {
@@ -112,12 +123,21 @@ impl Tree {
 
 impl Cursor {
     /// The entry it stands at; `None` outside the range.
+    #[inline]
     pub fn entry(&self) -> Option<CursorEntry<'_>> {
-        (self.standing != Standing::Outside).then_some(CursorEntry {
-            key: &self.key,
-            sequence: self.sequence,
-            value: &self.value,
-        })
+        match self.standing {
+            Standing::Outside => None,
+            Standing::Forward => self.merged.entry().map(|entry| CursorEntry {
+                key: entry.key,
+                sequence: entry.sequence,
+                value: entry.value,
+            }),
+            Standing::Backward => Some(CursorEntry {
+                key: &self.key,
+                sequence: self.sequence,
+                value: &self.value,
+            }),
+        }
     }
 
     /// To the first entry of the range.
@@ -125,8 +145,9 @@ impl Cursor {
     /// # Errors
     /// As every move: damage and errors of reading; the cursor is outside then.
     pub fn seek_first(&mut self) -> Result<()> {
-        match self.from.clone() {
-            Some(from) => self.merged.seek(&from, u64::MAX)?,
+        self.standing = Standing::Outside;
+        match &self.from {
+            Some(from) => self.merged.seek(from, u64::MAX)?,
             None => self.merged.seek_first()?,
         }
         self.settle_forward()
@@ -134,8 +155,9 @@ impl Cursor {
 
     /// To the last entry of the range.
     pub fn seek_last(&mut self) -> Result<()> {
-        match self.to.clone() {
-            Some(to) => self.merged.seek_before(&to, u64::MAX)?,
+        self.standing = Standing::Outside;
+        match &self.to {
+            Some(to) => self.merged.seek_before(to, u64::MAX)?,
             None => self.merged.seek_last()?,
         }
         self.settle_backward()
@@ -146,6 +168,7 @@ impl Cursor {
         if self.from.as_deref().is_some_and(|from| key <= from) {
             return self.seek_first();
         }
+        self.standing = Standing::Outside;
         self.merged.seek(key, u64::MAX)?;
         self.settle_forward()
     }
@@ -155,6 +178,7 @@ impl Cursor {
         if self.to.as_deref().is_some_and(|to| key >= to) {
             return self.seek_last();
         }
+        self.standing = Standing::Outside;
         self.merged.seek_before(key, u64::MAX)?;
         self.settle_backward()
     }
@@ -162,7 +186,8 @@ impl Cursor {
     /// To the next entry; outside it stays outside.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<()> {
-        match self.standing {
+        // Outside, if the sources fail.
+        match std::mem::replace(&mut self.standing, Standing::Outside) {
             Standing::Outside => return Ok(()),
             Standing::Forward => self.skip_key_forward()?,
             Standing::Backward => self.merged.seek(&self.key, 0)?,
@@ -172,15 +197,29 @@ impl Cursor {
 
     /// To the entry before; outside it stays outside.
     pub fn previous(&mut self) -> Result<()> {
-        match self.standing {
+        match std::mem::replace(&mut self.standing, Standing::Outside) {
             Standing::Outside => return Ok(()),
-            Standing::Forward => self.merged.seek_before(&self.key, u64::MAX)?,
+            Standing::Forward => {
+                self.copy_key();
+                self.merged.seek_before(&self.key, u64::MAX)?;
+            }
             Standing::Backward => {}
         }
         self.settle_backward()
     }
 
+    /// Copies the key at which the merged sources stand.
+    fn copy_key(&mut self) {
+        self.key.clear();
+        if let Some(entry) = self.merged.entry() {
+            self.key.extend_from_slice(entry.key);
+        }
+    }
+
+    /// From an entry to the next one of another key.
     fn skip_key_forward(&mut self) -> Result<()> {
+        self.copy_key();
+        self.merged.next()?;
         while self
             .merged
             .entry()
@@ -206,12 +245,7 @@ impl Cursor {
                 continue;
             }
             // The newest that the moment sees: it decides for its key.
-            self.key.clear();
-            self.key.extend_from_slice(entry.key);
             if is_live(&entry, &self.tombstones, self.moment) {
-                self.sequence = entry.sequence;
-                self.value.clear();
-                self.value.extend_from_slice(entry.value);
                 self.standing = Standing::Forward;
                 return Ok(());
             }

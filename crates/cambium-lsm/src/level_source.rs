@@ -1,5 +1,6 @@
 //! Reading a level in order: one disjoint table after the other.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use cambium_base::Result;
@@ -7,13 +8,33 @@ use cambium_base::Result;
 use crate::entry::{EntryRef, Source};
 use crate::table_cursor::{Blocks, Stream, TableCursor};
 use crate::tree::Context;
-use crate::version::TableFile;
+use crate::version::{TableFile, Version};
+
+/// Disjoint tables in key order.
+#[derive(Debug)]
+pub(crate) enum Tables {
+    /// These.
+    Listed(Vec<Arc<TableFile>>),
+    /// Those at some places of a level.
+    OfLevel(Arc<Version>, usize, Range<usize>),
+}
+
+impl Tables {
+    fn files(&self) -> &[Arc<TableFile>] {
+        match self {
+            Tables::Listed(files) => files,
+            Tables::OfLevel(version, level, range) => {
+                version.levels[*level].get(range.clone()).unwrap_or(&[])
+            }
+        }
+    }
+}
 
 /// Tables in key order, read as one; each is opened when it is reached.
 #[derive(Debug)]
 pub(crate) struct LevelSource {
     context: Arc<Context>,
-    files: Vec<Arc<TableFile>>,
+    tables: Tables,
     streamed: bool,
     at: usize,
     cursor: Option<TableCursor>,
@@ -21,10 +42,10 @@ pub(crate) struct LevelSource {
 
 impl LevelSource {
     /// Outside. `streamed` reads many blocks at once, past the cache.
-    pub fn new(context: &Arc<Context>, files: Vec<Arc<TableFile>>, streamed: bool) -> Self {
+    pub fn new(context: &Arc<Context>, tables: Tables, streamed: bool) -> Self {
         LevelSource {
             context: context.clone(),
-            files,
+            tables,
             streamed,
             at: 0,
             cursor: None,
@@ -34,7 +55,7 @@ impl LevelSource {
     /// Opens the table at a position; false if there is none.
     fn open(&mut self, at: usize) -> Result<bool> {
         self.cursor = None;
-        let Some(file) = self.files.get(at) else {
+        let Some(file) = self.tables.files().get(at) else {
             return Ok(false);
         };
         let table = self.context.table(file)?;
@@ -52,8 +73,15 @@ impl LevelSource {
         self.cursor.as_mut().map_or(Ok(()), go)
     }
 
+    /// True if it stands outside of the table that is open.
+    fn is_between_tables(&self) -> bool {
+        self.cursor
+            .as_ref()
+            .is_some_and(|cursor| !cursor.is_placed())
+    }
+
     fn skip_forward(&mut self) -> Result<()> {
-        while self.cursor.is_some() && self.entry().is_none() {
+        while self.is_between_tables() {
             if self.open(self.at + 1)? {
                 self.go(Source::seek_first)?;
             }
@@ -62,7 +90,7 @@ impl LevelSource {
     }
 
     fn skip_backward(&mut self) -> Result<()> {
-        while self.cursor.is_some() && self.entry().is_none() {
+        while self.is_between_tables() {
             match self.at.checked_sub(1) {
                 Some(before) => {
                     self.open(before)?;
@@ -78,7 +106,7 @@ impl LevelSource {
 impl Source for LevelSource {
     fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         let ends_before = |file: &Arc<TableFile>| file.metadata.range.upper.ends_before(key);
-        let at = self.files.partition_point(ends_before);
+        let at = self.tables.files().partition_point(ends_before);
         self.open(at)?;
         self.go(|cursor| cursor.seek(key, sequence))?;
         self.skip_forward()
@@ -86,7 +114,8 @@ impl Source for LevelSource {
 
     fn seek_before(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         let starts_before = |file: &Arc<TableFile>| file.metadata.range.smallest.as_slice() <= key;
-        let Some(at) = self.files.partition_point(starts_before).checked_sub(1) else {
+        let before = self.tables.files().partition_point(starts_before);
+        let Some(at) = before.checked_sub(1) else {
             self.cursor = None;
             return Ok(());
         };
@@ -102,7 +131,7 @@ impl Source for LevelSource {
     }
 
     fn seek_last(&mut self) -> Result<()> {
-        let Some(last) = self.files.len().checked_sub(1) else {
+        let Some(last) = self.tables.files().len().checked_sub(1) else {
             return Ok(());
         };
         self.open(last)?;
@@ -111,7 +140,13 @@ impl Source for LevelSource {
     }
 
     fn next(&mut self) -> Result<()> {
-        self.go(Source::next)?;
+        let Some(cursor) = &mut self.cursor else {
+            return Ok(());
+        };
+        cursor.next()?;
+        if cursor.is_placed() {
+            return Ok(());
+        }
         self.skip_forward()
     }
 

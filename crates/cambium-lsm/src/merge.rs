@@ -89,6 +89,8 @@ impl MergeSource {
             return;
         };
         match self.sources[first].entry() {
+            // One source alone is the common case once all else is merged.
+            Some(_) if self.order.len() == 1 => return,
             Some(entry) if self.first_stays(&entry) => return,
             Some(_) => {}
             None => {

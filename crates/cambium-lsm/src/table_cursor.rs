@@ -130,6 +130,7 @@ impl TableCursor {
         }
     }
 
+    #[inline]
     fn in_data(&mut self, go: impl FnOnce(&mut BlockCursor) -> Outcome) -> Result<()> {
         match &mut self.data {
             Some((data, handle)) => go(data).map_err(|bad| self.table.bad_block(*handle, bad)),
@@ -137,10 +138,23 @@ impl TableCursor {
         }
     }
 
+    /// True if it stands at an entry.
+    #[inline]
+    pub fn is_placed(&self) -> bool {
+        self.data.as_ref().is_some_and(|(data, _)| data.is_placed())
+    }
+
+    /// True if it stands outside of the data block that is open.
+    fn is_between_blocks(&self) -> bool {
+        self.data
+            .as_ref()
+            .is_some_and(|(data, _)| !data.is_placed())
+    }
+
     /// Goes to the first entry of the next block that has one, if it stands
     /// behind the last entry of a block.
     fn skip_forward(&mut self) -> Result<()> {
-        while self.data.is_some() && self.entry().is_none() {
+        while self.is_between_blocks() {
             self.in_index(BlockCursor::next)?;
             if !self.load_data()? {
                 self.in_top(BlockCursor::next)?;
@@ -156,7 +170,7 @@ impl TableCursor {
     }
 
     fn skip_backward(&mut self) -> Result<()> {
-        while self.data.is_some() && self.entry().is_none() {
+        while self.is_between_blocks() {
             self.in_index(BlockCursor::previous)?;
             if !self.load_data()? {
                 self.in_top(BlockCursor::previous)?;
@@ -212,22 +226,28 @@ impl Source for TableCursor {
         self.skip_backward()
     }
 
+    #[inline]
     fn next(&mut self) -> Result<()> {
-        if self.entry().is_none() {
+        if !self.is_placed() {
             return Ok(());
         }
         self.in_data(BlockCursor::next)?;
+        // Nearly always there is another in the same block.
+        if self.is_placed() {
+            return Ok(());
+        }
         self.skip_forward()
     }
 
     fn previous(&mut self) -> Result<()> {
-        if self.entry().is_none() {
+        if !self.is_placed() {
             return Ok(());
         }
         self.in_data(BlockCursor::previous)?;
         self.skip_backward()
     }
 
+    #[inline]
     fn entry(&self) -> Option<EntryRef<'_>> {
         self.data.as_ref()?.0.entry()
     }

@@ -10,6 +10,7 @@
 //! | 1 to 6 | disjoint, by key |
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -213,6 +214,8 @@ pub(crate) type Level = Vec<Arc<TableFile>>;
 #[derive(Debug, Default)]
 pub(crate) struct Version {
     pub levels: [Level; LEVELS],
+    /// Which levels have tables with range tombstones.
+    deleting: [bool; LEVELS],
 }
 
 impl Version {
@@ -226,7 +229,27 @@ impl Version {
                 key(one).cmp(&key(other))
             });
         }
-        Version { levels }
+        let deletes = |file: &Arc<TableFile>| file.metadata.range_tombstones > 0;
+        let deleting = std::array::from_fn(|level| levels[level].iter().any(deletes));
+        Version { levels, deleting }
+    }
+
+    /// True if tables of a level have range tombstones.
+    pub fn has_range_tombstones(&self, level: usize) -> bool {
+        self.deleting[level]
+    }
+
+    /// The places of a level's tables, below level 0, that may have something in
+    /// `[from, to)`.
+    pub fn touching(&self, level: usize, from: Option<&[u8]>, to: Option<&[u8]>) -> Range<usize> {
+        let files = &self.levels[level];
+        let first = from.map_or(0, |from| {
+            files.partition_point(|file| file.metadata.range.upper.ends_before(from))
+        });
+        let behind = to.map_or(files.len(), |to| {
+            files.partition_point(|file| file.metadata.range.smallest.as_slice() < to)
+        });
+        first..behind.max(first)
     }
 
     /// All tables with their levels.

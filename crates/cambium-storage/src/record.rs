@@ -18,9 +18,10 @@
 //! drop it whole, wherever its records lie.
 
 use cambium_base::SequenceNumber;
-use cambium_base::checksum::{ChecksumSeed, crc32c, crc32c_append};
+use cambium_base::checksum::ChecksumSeed;
 use cambium_base::coding::{round_up, u16_at, u32_at, u64_at};
 use cambium_base::layout::{Field, Layout};
+use cambium_io::{crc32c, crc32c_append};
 
 /// Bytes of an encoded record header.
 pub const RECORD_HEADER_BYTES: usize = 48;
@@ -175,6 +176,7 @@ impl RecordHeader {
     }
 
     /// Decodes the header at the start of `bytes`, which lie at `offset`.
+    #[inline]
     pub fn decode(bytes: &[u8], seed: &ChecksumSeed, offset: u64) -> Result<Self, NotARecord> {
         let Some(bytes) = bytes.get(..RECORD_HEADER_BYTES) else {
             return Err(NotARecord::TooShort);
@@ -185,7 +187,15 @@ impl RecordHeader {
         if u32_at(bytes, 0) != seed.at(offset, &bytes[4..]) {
             return Err(NotARecord::HeaderChecksum);
         }
-        Ok(RecordHeader {
+        Self::verified_before(bytes).ok_or(NotARecord::TooShort)
+    }
+
+    /// The header at the start of bytes that were verified before, and have not left
+    /// memory since; `None` of too few.
+    #[inline]
+    pub fn verified_before(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..RECORD_HEADER_BYTES)?;
+        Some(RecordHeader {
             payload_checksum: u32_at(bytes, 4),
             payload_bytes: u32_at(bytes, 8),
             kind: bytes[12],
@@ -201,6 +211,7 @@ impl RecordHeader {
     }
 
     /// Checks a payload against the header.
+    #[inline]
     pub fn check_payload(&self, payload: &[u8]) -> Result<(), NotARecord> {
         if payload.len() == self.payload_bytes as usize && crc32c(payload) == self.payload_checksum
         {
@@ -221,6 +232,7 @@ impl RecordHeader {
 }
 
 /// Bytes a record with such a payload takes in a log of that alignment.
+#[inline]
 pub fn record_bytes(payload_bytes: u64, alignment: u64) -> u64 {
     let bytes = RECORD_HEADER_BYTES as u64 + payload_bytes;
     round_up(bytes, alignment).expect("payloads are under 4 GiB")

@@ -2,11 +2,11 @@
 //! all is in memory: for profiles (`docs/benchmarks.md` compares stores).
 //!
 //! ```text
-//! cargo run --release -p cambium-wisckey --example short_scans -- FOLDER [KEYS] [VALUE_BYTES] [SECONDS]
+//! cargo run --release -p cambium-wisckey --example short_scans -- FOLDER [KEYS] [VALUE_BYTES] [SECONDS] [MOST]
 //! ```
 //!
 //! `FOLDER` is made and removed again. Keys are put in random order, then compacted; each
-//! scan begins at a random key and visits 1 to 100 entries.
+//! scan begins at a random key and visits 1 to `MOST` entries, 100 unless told.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -36,6 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let keys = number(100_000)?.max(1);
     let mut value: Vec<u8> = (0..number(1024)?).map(|place| mix(place) as u8).collect();
     let seconds = number(5)?;
+    let most = number(100)?.max(1);
 
     let store = Wisckey.create(&Environment::real(), &folder, &OptionValues::default())?;
     for number in 0..keys {
@@ -55,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 to: None,
             };
             let mut cursor = store.scan(&range, Direction::Forward)?;
-            for _ in 0..=(chosen >> 40) % 100 {
+            for _ in 0..=(chosen >> 40) % most {
                 let Some(entry) = cursor.next()? else {
                     break;
                 };

@@ -61,6 +61,7 @@ impl AtHand {
     }
 
     /// A value, if it lies in the stretch.
+    #[inline]
     pub fn in_stretch(
         &self,
         pointer: ValuePointer,

@@ -233,6 +233,7 @@ impl Segment {
     }
 
     /// Where the value lies in bytes that were read from the pointer's offset on.
+    #[inline]
     pub fn value_within(
         &self,
         pointer: ValuePointer,
@@ -249,6 +250,7 @@ impl Segment {
     }
 
     /// The record is of the key and the write that the tree says.
+    #[inline]
     fn check_record(
         &self,
         pointer: ValuePointer,
@@ -261,16 +263,21 @@ impl Segment {
             && header.sequence.0 == sequence
             && payload.starts_with(full_key)
             && payload.len() - full_key.len() == pointer.value_bytes as usize;
-        if fits {
-            return Ok(());
+        match fits {
+            true => Ok(()),
+            false => Err(self.of_another(pointer, sequence, header)),
         }
-        Err(self.damage(
+    }
+
+    #[cold]
+    fn of_another(&self, pointer: ValuePointer, sequence: u64, header: &RecordHeader) -> Error {
+        self.damage(
             pointer.offset,
             format!(
                 "the tree points here for write {sequence}, and this record is of another key or write ({})",
                 header.sequence
             ),
-        ))
+        )
     }
 
     /// Damage at a place of this file.

@@ -129,6 +129,7 @@ impl LogFile {
 
     /// Header and payload of the record at `offset` in bytes that a batched
     /// read brought, verified and not copied; `None` if it is longer.
+    #[inline]
     pub fn parse_borrowed<'b>(
         &self,
         offset: u64,
