@@ -14,6 +14,8 @@
 //! put it, a *stretch* is read: what comes next comes along. The first is short and
 //! each is twice as long as the one before, so that a short walk reads little in
 //! vain. Entries share the stretch, and its memory is used again once they are gone.
+//! What is read again and again is kept, verified, and asked no more of the operating
+//! system ([`crate::kept`]): stretches therefore end where units of that do.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -26,13 +28,16 @@ use cambium_io::File;
 
 use crate::core::Core;
 use crate::format::ValuePointer;
+use crate::kept::{KeptStretch, LARGEST_KEPT, UNIT_BYTES};
 use crate::read::Wanted;
 use crate::segment::{Segment, Segments};
 
-/// Bytes of the first stretch.
-const FIRST_STRETCH: usize = 8 << 10;
-/// Most bytes of a stretch, and so most that a value keeps alive.
+/// Bytes of the first stretch, at least.
+const FIRST_STRETCH: usize = 4 << 10;
+/// Most bytes of a stretch, but for the end of its last unit.
 const LARGEST_STRETCH: usize = 32 << 10;
+/// Most that a value keeps alive.
+const ROOM_BYTES: usize = 64 << 10;
 
 thread_local! {
     /// The memory of a stretch, between two cursors.
@@ -45,7 +50,9 @@ pub(crate) struct AtHand {
     segments: Option<Arc<Segments>>,
     /// Of which the stretch is.
     segment: Option<Arc<Segment>>,
-    /// Where it lies.
+    /// The stretch, if it is a kept one.
+    kept: Option<KeptStretch>,
+    /// Where it lies otherwise.
     range: Range<u64>,
     bytes: Option<Arc<[u8]>>,
     /// Bytes of the next stretch.
@@ -57,23 +64,27 @@ pub(crate) struct AtHand {
 impl AtHand {
     /// The cursor goes elsewhere: what follows may be little.
     pub fn clear(&mut self) {
+        self.kept = None;
         self.next_bytes = FIRST_STRETCH;
     }
 
-    /// A value, if it lies in the stretch.
+    /// A value, if it lies in the stretch, or in the kept one.
     #[inline]
     pub fn in_stretch(
-        &self,
+        &mut self,
         pointer: ValuePointer,
         full_key: &[u8],
         sequence: u64,
     ) -> Option<Result<Value>> {
+        if let Some(kept) = &mut self.kept {
+            if let Some((bytes, within)) = kept.value(pointer, full_key.len(), sequence) {
+                return Some(Ok(Value::part_of(bytes, within)));
+            }
+        }
         let segment = self.segment.as_ref()?;
         let end = pointer.offset + pointer.record_bytes(full_key.len());
-        if segment.number != pointer.segment
-            || pointer.offset < self.range.start
-            || end > self.range.end
-        {
+        let range = &self.range;
+        if segment.number != pointer.segment || pointer.offset < range.start || end > range.end {
             return None;
         }
         let bytes = self.bytes.as_ref()?;
@@ -104,6 +115,12 @@ impl AtHand {
         let bytes = pointer.record_bytes(key.len()) as usize;
         if bytes > LARGEST_STRETCH {
             return None;
+        }
+        let record = pointer.offset..pointer.offset + bytes as u64;
+        self.kept = segment.kept.find(&segment.log, record);
+        if self.kept.is_some() {
+            let kept = self.in_stretch(pointer, key, want.sequence);
+            return kept.or_else(|| self.read_alone(&segment, want, bytes));
         }
         let value = match beside {
             true => {
@@ -140,10 +157,19 @@ impl AtHand {
         direction: Direction,
     ) {
         let length = self.next_bytes.max(FIRST_STRETCH).max(bytes);
-        self.next_bytes = (length * 2).min(LARGEST_STRETCH);
+        self.next_bytes = (length * 2).max(UNIT_BYTES as usize).min(LARGEST_STRETCH);
+        let cuts = segment.log.cuts();
         let range = match direction {
-            // What lies beyond is written, or will be, while this reads.
-            Direction::Forward => offset..(offset + length as u64).min(segment.log.written_end()),
+            Direction::Forward => {
+                let least = offset + length as u64;
+                let end = match bytes <= LARGEST_KEPT {
+                    // The last record of a unit may end in the next.
+                    true => least.next_multiple_of(UNIT_BYTES) + bytes as u64,
+                    false => least,
+                };
+                // What lies beyond is written, or will be, while this reads.
+                offset..end.min(segment.log.written_end())
+            }
             Direction::Reverse => {
                 let end = offset + bytes as u64;
                 end.saturating_sub(length as u64)..end
@@ -155,13 +181,18 @@ impl AtHand {
             Some(room) => room,
             // Somebody still has entries of the stretch before.
             None => {
-                let zeros = std::iter::repeat_n(0, LARGEST_STRETCH);
+                let zeros = std::iter::repeat_n(0, ROOM_BYTES);
                 Arc::make_mut(memory.insert(zeros.collect()))
             }
         };
         let count = segment
             .file
             .read_cached_at(&mut room[..length], range.start);
+        if direction == Direction::Forward && bytes <= LARGEST_KEPT {
+            let kept = &segment.kept;
+            kept.offer(&segment.log, range.start, &room[..count], cuts);
+            self.kept = kept.find(&segment.log, offset..offset + bytes as u64);
+        }
         self.bytes = memory;
         self.range = range.start..range.start + count as u64;
         self.segment = Some(segment.clone());

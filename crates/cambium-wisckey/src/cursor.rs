@@ -181,7 +181,7 @@ impl EntryCursor {
         let value = match Stored::decode(entry.value) {
             Some(Stored::Inline(value)) => Some(Ok(Value::copy_of(value))),
             Some(Stored::Pointer(pointer)) => {
-                let at_hand = &self.at_hand;
+                let at_hand = &mut self.at_hand;
                 at_hand.in_stretch(pointer, entry.key, entry.sequence)
             }
             None => None,

@@ -165,7 +165,8 @@ pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write
         line(format!("the other copy: {damage}"))?;
     }
     let tuning = Tuning::take(&mut OptionValues::default())?;
-    let home = Home::new(&environment.file_system, path, marker.store, &tuning).read_only();
+    let (file_system, cache) = (&environment.file_system, &environment.cache);
+    let home = Home::new(file_system, path, marker.store, &tuning, cache).read_only();
     let attached = attach(
         environment,
         path,

@@ -47,6 +47,7 @@ mod dump;
 mod engine;
 pub mod format;
 mod holes;
+mod kept;
 mod ledger;
 mod moving;
 pub mod note;

@@ -53,7 +53,9 @@ pub(crate) fn create(
     remove_leftover_tree(file_system, &keys)?;
     let mut id = [0; 16];
     environment.randomness.fill(&mut id);
-    let home = Home::new(&environment.file_system, path, StoreId(id), &tuning);
+    let tree_options = tuning.tree_options(environment);
+    let cache = &tree_options.block_cache;
+    let home = Home::new(&environment.file_system, path, StoreId(id), &tuning, cache);
     let first = LedgerState {
         head: Head {
             segment: 1,
@@ -64,7 +66,6 @@ pub(crate) fn create(
         ..LedgerState::default()
     };
     let ledger = Ledger::new(keys.clone(), first, tuning.hole_rule(&shape));
-    let tree_options = tuning.tree_options(environment);
     let tree = Tree::create(
         environment,
         &keys,
@@ -201,7 +202,9 @@ pub(crate) fn attach(
         FORMAT_VERSION,
         &content,
     );
-    let home = Home::new(&environment.file_system, path, store, &tuning);
+    let tree_options = tuning.tree_options(environment);
+    let cache = &tree_options.block_cache;
+    let home = Home::new(&environment.file_system, path, store, &tuning, cache);
     let home = match writable {
         true => home,
         false => home.read_only(),
@@ -209,7 +212,6 @@ pub(crate) fn attach(
     let keys = path.join(KEYS_FOLDER);
     let rule = tuning.hole_rule(&shape);
     let ledger = Ledger::new(keys.clone(), LedgerState::default(), rule);
-    let tree_options = tuning.tree_options(environment);
     let tree = Tree::open(environment, &keys, store, &tree_options, ledger.clone())?;
     let segments = open_known_segments(&home, &ledger, &shape, &tuning, lost)?;
     let parts = Parts {

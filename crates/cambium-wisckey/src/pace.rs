@@ -92,10 +92,11 @@ impl Core {
 
     /// Computes anew when to seal; `logged` bytes went by since the last time.
     pub fn set_pace(&self, writer: &mut Writer, logged: u64) {
-        let (live, told) = {
+        let ((total, live), told) = {
             let state = self.ledger.state();
-            (state.total_and_live().1, state.garbage_told)
+            (state.total_and_live(), state.garbage_told)
         };
+        self.home.keeper.log_has(total + logged);
         let hiding = self.hiding_share();
         let pace = writer.pace.after(logged, live, told, hiding, &self.tuning);
         writer.pace = pace;

@@ -163,7 +163,8 @@ fn rebuild(
     progress: &dyn ProgressSink,
 ) -> Result<()> {
     let tuning = Tuning::take(&mut OptionValues::default())?;
-    let home = Home::new(&environment.file_system, path, store, &tuning);
+    let (file_system, cache) = (&environment.file_system, &environment.cache);
+    let home = Home::new(file_system, path, store, &tuning, cache);
     let root = superblock::read(&*environment.file_system, path, &store, FORMAT_VERSION);
     let known = root.ok().and_then(|content| decode_root(&content.payload));
     let (shape, root) = match known {

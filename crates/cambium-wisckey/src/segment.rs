@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cambium_base::{Error, FileIdentity, FileNumber, Result, StoreId, Value};
-use cambium_io::{File, FileSystem, OpenOptions};
+use cambium_io::{BlockCache, File, FileSystem, OpenOptions};
 use cambium_storage::file_header::{FileHeader, HEADER_BYTES};
 use cambium_storage::log::LogFile;
 use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader};
 
 use crate::format::{self, FORMAT_VERSION, MAGIC, SegmentKind, ValuePointer, kind};
+use crate::kept::{Keeper, KeptStretches, UNIT_BYTES};
 use crate::open_files::{OpenFiles, SegmentFile};
 use crate::options::{Shape, Tuning};
 
@@ -40,6 +41,8 @@ pub(crate) struct Home {
     pub writable: bool,
     /// Which of the segments' files are open.
     pub files: Arc<OpenFiles>,
+    /// What is kept of them in memory.
+    pub keeper: Arc<Keeper>,
 }
 
 impl Home {
@@ -49,6 +52,7 @@ impl Home {
         folder: &Path,
         store: StoreId,
         tuning: &Tuning,
+        cache: &Arc<BlockCache>,
     ) -> Home {
         Home {
             file_system: file_system.clone(),
@@ -56,6 +60,7 @@ impl Home {
             store,
             writable: true,
             files: OpenFiles::new(tuning.open_files),
+            keeper: Keeper::new(cache.clone()),
         }
     }
 
@@ -96,6 +101,8 @@ pub(crate) struct Segment {
     pub log: LogFile,
     /// The file under them.
     pub file: Arc<SegmentFile>,
+    /// What is kept of it in memory.
+    pub kept: KeptStretches,
     /// Bytes of records that the tree points to, or has pointed to.
     pub value_bytes: AtomicU64,
     /// The last write in it, once it is full.
@@ -131,7 +138,7 @@ impl Segment {
             _ = home.file_system.remove(handle.path());
             return Err(error);
         }
-        Self::around(handle, &identity, kind, shape, tuning, None)
+        Self::around(home, handle, &identity, kind, (shape, tuning), None)
     }
 
     /// Opens a segment that is there; its records end at `end`, or at the end of
@@ -170,15 +177,15 @@ impl Segment {
             Some(end) => end,
             None => handle.length()?,
         };
-        Self::around(handle, &identity, kind, shape, tuning, Some(end))
+        Self::around(home, handle, &identity, kind, (shape, tuning), Some(end))
     }
 
     fn around(
+        home: &Home,
         file: Arc<SegmentFile>,
         identity: &FileIdentity,
         kind: SegmentKind,
-        shape: &Shape,
-        tuning: &Tuning,
+        (shape, tuning): (&Shape, &Tuning),
         end: Option<u64>,
     ) -> Result<Segment> {
         let geometry = format::geometry(shape, tuning);
@@ -197,6 +204,7 @@ impl Segment {
             kind,
             log: LogFile::new(file.clone(), identity, geometry, end)?,
             file,
+            kept: KeptStretches::new(&home.keeper, identity.number.0 as u32),
             value_bytes: AtomicU64::new(0),
             last_sequence: AtomicU64::new(0),
         })
@@ -221,6 +229,15 @@ impl Segment {
         sequence: u64,
     ) -> Result<Value> {
         let bytes = pointer.record_bytes(full_key.len());
+        let place = pointer.offset..pointer.offset + bytes;
+        if let Some(mut kept) = self.kept.find(&self.log, place.clone()) {
+            if let Some((memory, within)) = kept.value(pointer, full_key.len(), sequence) {
+                return Ok(Value::copy_of(&memory[within]));
+            }
+        }
+        if place.end <= self.log.written_end() && self.kept.is_worth_reading(place.clone()) {
+            self.keep_unit(place);
+        }
         let record = self.log.read(pointer.offset, bytes as usize)?;
         self.check_record(
             pointer,
@@ -230,6 +247,18 @@ impl Segment {
         )?;
         let whole = record.payload.len();
         Ok(record.payload.slice(full_key.len()..whole))
+    }
+
+    /// Keeps the records of a unit from one on, if the system has them in memory.
+    fn keep_unit(&self, record: Range<u64>) {
+        let bytes = record.end - record.start;
+        let end = (record.start + 1).next_multiple_of(UNIT_BYTES) + bytes;
+        let end = end.min(self.log.written_end());
+        let cuts = self.log.cuts();
+        let mut memory = vec![0; end.saturating_sub(record.start) as usize];
+        let count = self.file.read_cached_at(&mut memory, record.start);
+        self.kept
+            .offer(&self.log, record.start, &memory[..count], cuts);
     }
 
     /// Where the value lies in bytes that were read from the pointer's offset on.
