@@ -31,6 +31,11 @@ pub(crate) struct Run {
     /// as far as one key is concerned.
     pieces: Vec<Arc<[u8]>>,
     order: Vec<Location>,
+    /// What all keys begin with.
+    common: Vec<u8>,
+    /// Eight bytes of each key behind that, as numbers, in order: most of a search
+    /// looks at nothing else.
+    prefixes: Vec<u64>,
 }
 
 struct Sortable {
@@ -52,9 +57,10 @@ impl Run {
     pub fn sorted(pieces: Vec<Arc<[u8]>>) -> Self {
         let mut run = Run {
             pieces,
-            order: Vec::new(),
+            ..Run::default()
         };
-        let skipped = run.common_prefix_bytes();
+        run.common = run.common_prefix();
+        let skipped = run.common.len();
         let mut sortable = Vec::new();
         for (number, piece) in run.pieces.iter().enumerate() {
             let mut offset = 0;
@@ -77,11 +83,13 @@ impl Run {
                 .then_with(|| run.compare_locations(one.location, other.location))
         });
         run.order = sortable.iter().map(|entry| entry.location).collect();
+        let prefixes = sortable.iter().map(|entry| (entry.prefix >> 64) as u64);
+        run.prefixes = prefixes.collect();
         run
     }
 
-    /// How many bytes all keys begin with alike.
-    fn common_prefix_bytes(&self) -> usize {
+    /// What all keys begin with.
+    fn common_prefix(&self) -> Vec<u8> {
         let mut first: Option<&[u8]> = None;
         let mut common = 0;
         for piece in &self.pieces {
@@ -98,7 +106,7 @@ impl Run {
                 offset += entry_bytes_at(piece, offset);
             }
         }
-        common
+        first.map_or_else(Vec::new, |first| first[..common].to_vec())
     }
 
     fn at(&self, location: Location) -> EntryRef<'_> {
@@ -123,19 +131,41 @@ impl Run {
         let shift = pieces.len() as u32;
         pieces.extend(newer.pieces.iter().cloned());
         let mut order = Vec::with_capacity(older.len() + newer.len());
-        let (mut left, mut right) = (older.order.iter().peekable(), newer.order.iter().peekable());
-        while let (Some(&&one), Some(&&other)) = (left.peek(), right.peek()) {
-            if compare(older.at(one).place(), newer.at(other).place()) == Ordering::Less {
-                order.push(one);
-                left.next();
+        let mut prefixes = Vec::with_capacity(older.len() + newer.len());
+        let (mut left, mut right) = (0, 0);
+        while left < older.len() || right < newer.len() {
+            let is_older = match (older.get(left), newer.get(right)) {
+                (Some(one), Some(other)) => compare(one.place(), other.place()) == Ordering::Less,
+                (one, _) => one.is_some(),
+            };
+            if is_older {
+                order.push(older.order[left]);
+                prefixes.push(older.prefixes[left]);
+                left += 1;
             } else {
-                order.push(shifted(other, shift));
-                right.next();
+                order.push(shifted(newer.order[right], shift));
+                prefixes.push(newer.prefixes[right]);
+                right += 1;
             }
         }
-        order.extend(left);
-        order.extend(right.map(|&location| shifted(location, shift)));
-        Run { pieces, order }
+        let mut run = Run {
+            pieces,
+            order,
+            common: older.common.clone(),
+            prefixes,
+        };
+        if older.common != newer.common {
+            run.set_common(shared_bytes(&older.common, &newer.common));
+        }
+        run
+    }
+
+    /// Keys begin alike with so many bytes of what those of one run did.
+    fn set_common(&mut self, bytes: usize) {
+        self.common.truncate(bytes);
+        let keys = self.order.iter().map(|&location| self.at(location).key);
+        let prefixes = keys.map(|key| (prefix_of(key, bytes) >> 64) as u64);
+        self.prefixes = prefixes.collect();
     }
 
     fn get(&self, position: usize) -> Option<EntryRef<'_>> {
@@ -144,9 +174,18 @@ impl Run {
 
     /// How many entries lie before the place.
     fn before(&self, key: &[u8], sequence: u64) -> usize {
-        self.order.partition_point(|&location| {
+        let rest = match key.strip_prefix(self.common.as_slice()) {
+            Some(rest) => rest,
+            None if key < self.common.as_slice() => return 0,
+            None => return self.len(),
+        };
+        let prefix = (prefix_of(rest, 0) >> 64) as u64;
+        let first = self.prefixes.partition_point(|&other| other < prefix);
+        let alike = self.prefixes[first..].partition_point(|&other| other == prefix);
+        let undecided = self.order[first..first + alike].partition_point(|&location| {
             compare(self.at(location).place(), (key, sequence)) == Ordering::Less
-        })
+        });
+        first + undecided
     }
 }
 

@@ -35,7 +35,7 @@ use crate::segment::{Segment, Segments};
 /// Bytes of the first stretch, at least.
 const FIRST_STRETCH: usize = 4 << 10;
 /// Most bytes of a stretch, but for the end of its last unit.
-const LARGEST_STRETCH: usize = 32 << 10;
+const LARGEST_STRETCH: usize = 2 * UNIT_BYTES as usize;
 /// Most that a value keeps alive.
 const ROOM_BYTES: usize = 64 << 10;
 
@@ -161,11 +161,14 @@ impl AtHand {
         let cuts = segment.log.cuts();
         let range = match direction {
             Direction::Forward => {
-                let least = offset + length as u64;
                 let end = match bytes <= LARGEST_KEPT {
-                    // The last record of a unit may end in the next.
-                    true => least.next_multiple_of(UNIT_BYTES) + bytes as u64,
-                    false => least,
+                    // The last record of a unit may end in the next; so may a stretch
+                    // begin a little behind the start of one.
+                    true => {
+                        let most_of_it = offset + length as u64 / 4 * 3;
+                        most_of_it.next_multiple_of(UNIT_BYTES) + bytes as u64
+                    }
+                    false => offset + length as u64,
                 };
                 // What lies beyond is written, or will be, while this reads.
                 offset..end.min(segment.log.written_end())

@@ -37,8 +37,9 @@ use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader};
 
 use crate::format::{ALIGNMENT, ValuePointer, kind};
 
-/// Bytes of a unit.
-pub(crate) const UNIT_BYTES: u64 = 16 << 10;
+/// Bytes of a unit. With its directory, and the end of its last record, it takes 16 KiB
+/// of an allocator.
+pub(crate) const UNIT_BYTES: u64 = 14 << 10;
 /// Records of more bytes are not kept: a copy is little beside their checksum.
 pub(crate) const LARGEST_KEPT: usize = 4 << 10;
 /// Times that a unit is asked for until it is kept, while there is room, and where
