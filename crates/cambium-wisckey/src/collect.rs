@@ -204,7 +204,6 @@ impl Core {
         let victim = run.victim.clone();
         // What becomes a hole from now on is not one before this is done.
         let _pin = self.pin()?;
-        // Segments are opened for reads at random places; this one is not.
         let ahead = until - run.position;
         if !self.tuning.direct {
             let file = victim.log.file();

@@ -298,7 +298,7 @@ impl EntryCursor {
             ValuePlace::Inline(value) => value.len(),
             ValuePlace::Log(wanted) => {
                 let bytes = wanted.pointer.value_bytes as usize;
-                self.pin.core.fetch(&[wanted])?;
+                self.pin.core.read_stored(&wanted)?;
                 bytes
             }
         };

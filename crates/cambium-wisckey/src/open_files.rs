@@ -105,8 +105,6 @@ pub(crate) struct SegmentFile {
 
 fn open(file_system: &dyn FileSystem, path: &Path, options: OpenOptions) -> Result<Handles> {
     let opened = file_system.open(path, options)?;
-    // Values are read at random places (section 3.5).
-    opened.advise(0, 0, Advice::Random);
     Ok(match options.direct {
         false => Handles {
             batched: opened.clone(),

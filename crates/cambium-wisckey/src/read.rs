@@ -193,8 +193,20 @@ impl Core {
         full_key: &[u8],
         sequence: u64,
     ) -> Result<Option<Value>> {
+        if let Some(value) = segment.kept_value(pointer, full_key.len(), sequence) {
+            return Ok(Some(value));
+        }
         self.counters.value_reads.fetch_add(1, Ordering::Relaxed);
         segment.read_value(pointer, full_key, sequence).map(Some)
+    }
+
+    /// A value as it lies in the log, whatever is kept of it in memory. The moment at
+    /// which the pointer was found must be pinned.
+    pub fn read_stored(&self, want: &Wanted) -> Result<Value> {
+        let segments = self.segments.load();
+        let segment = self.segment_in(&segments, want.pointer)?;
+        self.counters.value_reads.fetch_add(1, Ordering::Relaxed);
+        segment.read_value(want.pointer, &want.full_key, want.sequence)
     }
 
     fn found(&self, lookup: Lookup) -> Result<Found> {

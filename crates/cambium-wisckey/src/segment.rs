@@ -230,11 +230,6 @@ impl Segment {
     ) -> Result<Value> {
         let bytes = pointer.record_bytes(full_key.len());
         let place = pointer.offset..pointer.offset + bytes;
-        if let Some(mut kept) = self.kept.find(&self.log, place.clone()) {
-            if let Some((memory, within)) = kept.value(pointer, full_key.len(), sequence) {
-                return Ok(Value::copy_of(&memory[within]));
-            }
-        }
         if place.end <= self.log.written_end() && self.kept.is_worth_reading(place.clone()) {
             self.keep_unit(place);
         }
@@ -247,6 +242,19 @@ impl Segment {
         )?;
         let whole = record.payload.len();
         Ok(record.payload.slice(full_key.len()..whole))
+    }
+
+    /// The value that a pointer leads to, if it is kept in memory.
+    pub fn kept_value(
+        &self,
+        pointer: ValuePointer,
+        key_bytes: usize,
+        sequence: u64,
+    ) -> Option<Value> {
+        let end = pointer.offset + pointer.record_bytes(key_bytes);
+        let mut kept = self.kept.find(&self.log, pointer.offset..end)?;
+        let (memory, within) = kept.value(pointer, key_bytes, sequence)?;
+        Some(Value::copy_of(&memory[within]))
     }
 
     /// Keeps the records of a unit from one on, if the system has them in memory.
