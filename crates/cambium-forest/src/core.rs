@@ -24,7 +24,7 @@ use arc_swap::ArcSwap;
 use cambium_base::{Error, FileNumber, Result, SequenceNumber};
 use cambium_io::{Environment, FileLock};
 use cambium_storage::commit_queue::CommitQueue;
-use cambium_storage::health::Health;
+use cambium_storage::health::{Health, found_no_space};
 use cambium_storage::superblock::Superblock;
 
 use crate::buffer::Buffer;
@@ -157,20 +157,11 @@ impl Core {
         self.health.poison(error)
     }
 
-    /// As [`Core::poisoned`], but for lack of space, which leaves all as it was.
+    /// As [`Core::poisoned`], but for lack of space that left all as it was.
     pub fn unless_full(&self, error: Error) -> Error {
-        if error.is_no_space() {
-            return error;
-        }
-        self.poisoned(error)
-    }
-
-    /// A superblock that could not be written for lack of space is as it was;
-    /// any other failure, that of a sync included, is final.
-    pub fn after_superblock_failure(&self, error: Error) -> Error {
-        match error {
-            Error::NoSpace { ref what, .. } if !what.starts_with("sync") => error,
-            other => self.poisoned(other),
+        match found_no_space(&error) {
+            true => error,
+            false => self.poisoned(error),
         }
     }
 
@@ -213,7 +204,7 @@ impl Core {
         maintenance
             .superblock
             .confirm(&before.encode())
-            .map_err(|error| self.after_superblock_failure(error))?;
+            .map_err(|error| self.unless_full(error))?;
         maintenance.root.session += 1;
         maintenance.root.clean = false;
         maintenance.root.end = 0;
@@ -226,7 +217,7 @@ impl Core {
             .and_then(|()| self.environment.file_system.sync_directory(folder));
         if let Err(error) = begun {
             maintenance.root = before;
-            return Err(self.after_superblock_failure(error));
+            return Err(self.unless_full(error));
         }
         lock(&self.writer).session = maintenance.root.session;
         self.session_begun.store(true, Ordering::Release);

@@ -24,6 +24,7 @@ use std::sync::atomic::Ordering;
 
 use cambium_base::{Error, Result};
 use cambium_index::NodeAddress;
+use cambium_storage::health::found_no_space;
 
 use crate::addresses::Known;
 use crate::buffer::Buffer;
@@ -312,7 +313,7 @@ impl Core {
         let payload = maintenance.root.encode();
         if let Err(error) = maintenance.superblock.write(&payload) {
             maintenance.root = before;
-            return Err(self.after_superblock_failure(error));
+            return Err(self.unless_full(error));
         }
         maintenance.header = header;
         Ok(())
@@ -395,7 +396,7 @@ impl Core {
         }
         database.log.pad_to_block();
         if let Err(error) = database.log.flush() {
-            if error.is_no_space() && database.log.cut_back(end).is_ok() {
+            if found_no_space(&error) && database.log.cut_back(end).is_ok() {
                 return Err(error);
             }
             return Err(self.poisoned(error));

@@ -282,7 +282,7 @@ impl Core {
         maintenance
             .superblock
             .write(&payload)
-            .map_err(|error| self.after_superblock_failure(error))?;
+            .map_err(|error| self.unless_full(error))?;
         lock(&self.writer).session = maintenance.root.session;
         Ok(())
     }
@@ -376,7 +376,7 @@ impl Core {
         maintenance
             .superblock
             .write_both(&payload)
-            .map_err(|error| self.after_superblock_failure(error))?;
+            .map_err(|error| self.unless_full(error))?;
         self.visible.store(base, Ordering::Release);
         self.session_begun.store(true, Ordering::Release);
         Ok(())

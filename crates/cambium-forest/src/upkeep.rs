@@ -103,7 +103,7 @@ impl Core {
             .write_both(&payload)
             .map_err(|error| {
                 maintenance.root = before;
-                self.after_superblock_failure(error)
+                self.unless_full(error)
             })
     }
 }

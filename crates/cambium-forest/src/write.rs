@@ -22,6 +22,7 @@ use std::sync::atomic::Ordering;
 
 use cambium_api::{Operation, Precondition};
 use cambium_base::{Durability, Error, Result, SequenceNumber};
+use cambium_storage::health::found_no_space;
 use cambium_storage::record::{RecordHeader, record_bytes};
 
 use crate::buffer::{Insert, Version};
@@ -479,7 +480,7 @@ impl Core {
         };
         database.log.append(&header, &[]);
         let written = match database.log.flush() {
-            Err(error) if error.is_no_space() => database.log.cut_back(end),
+            Err(error) if found_no_space(&error) => database.log.cut_back(end),
             outcome => outcome,
         };
         writer.mark = Some(Mark {
@@ -496,7 +497,7 @@ impl Core {
     /// Undoes an append that failed for lack of space; any other failure
     /// stops all writes.
     fn take_back(&self, writer: &mut Writer, database: &Database, end: u64, error: Error) -> Error {
-        if !error.is_no_space() {
+        if !found_no_space(&error) {
             return self.poisoned(error);
         }
         // What may be left of the entries must not be mixed with what follows.

@@ -93,7 +93,7 @@ impl Core {
         maintenance
             .superblock
             .write(&payload)
-            .map_err(|error| self.after_superblock_failure(error))?;
+            .map_err(|error| self.unless_full(error))?;
         Ok(FileRef {
             number,
             salt: self.environment.randomness.next_u64(),
