@@ -15,8 +15,11 @@ use super::stream::SCAN_SIZES;
 /// A load that is not what is measured goes in batches of up to so many
 /// entries ...
 const LOAD_BATCH: u64 = 1_000;
-/// ... and about so many bytes.
+/// ... and about so many bytes ...
 const LOAD_BATCH_BYTES: u64 = 1 << 20;
+/// ... of which those of all threads together have no more than so many: each is held
+/// several times on its way into a store, and a run can have a limit of memory.
+const LOAD_BATCHES_BYTES: u64 = 16 << 20;
 
 pub(super) const MOST_THREADS: u32 = 1_024;
 const MOST_IN_FLIGHT: u32 = 1_024;
@@ -131,7 +134,8 @@ impl Plan {
 
 fn load_batch(load: &Load) -> u32 {
     let entry = load.key_bytes.mean() + load.value_bytes.mean();
-    let fitting = LOAD_BATCH_BYTES as f64 / entry.max(1.0);
+    let most = LOAD_BATCH_BYTES.min(LOAD_BATCHES_BYTES / u64::from(load.threads.max(1)));
+    let fitting = most as f64 / entry.max(1.0);
     (fitting as u64).clamp(1, LOAD_BATCH) as u32
 }
 
@@ -642,5 +646,10 @@ mod tests {
             ..load("read-random")
         };
         assert_eq!(batch(&large), SizeChoice::Fixed(10));
+        let many = Load {
+            threads: 32,
+            ..large
+        };
+        assert_eq!(batch(&many), SizeChoice::Fixed(5), "16 MiB in all");
     }
 }
