@@ -38,7 +38,7 @@ const BLOCK_ENTRIES: usize = 16;
 const BLOCK_OVERHEAD: u64 = 32;
 /// A key is cut where that leaves out this much, at least: who changes a trie needs the
 /// whole key, and reads it of the document.
-const LEAST_CUT: usize = 256;
+const LEAST_CUT: usize = 64;
 
 /// Entries of all namespaces, packed and sorted.
 #[derive(Debug, Default)]
