@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use cambium_api::{Direction, KeyRange, Statistics};
 use cambium_base::Result;
 
-use crate::buffer::{Buffer, Lookup};
+use crate::buffer::Buffer;
 use crate::core::{Core, lock};
 use crate::counters::of;
 use crate::cursor::EntryCursor;
@@ -146,7 +146,8 @@ impl Core {
 
     /// Keys with a value: what the indexes hold, and what the write buffers
     /// change of it. Looks the buffers' keys up in the index, whose nodes are
-    /// mostly cached, and reads no document for it: fingerprints tell.
+    /// mostly cached, and reads no document for it: fingerprints tell. A run is counted
+    /// once.
     fn count_entries(&self, view: &View) -> Result<u64> {
         let sequence = self.visible.load(Ordering::Acquire);
         let mut entries: u64 = view
@@ -165,7 +166,11 @@ impl Core {
             loop {
                 let (buffered, last) = buffered(&buffers, namespace, from, sequence);
                 for (key, there) in buffered {
-                    let more = self.added_to_trie(view, namespace, &key, there)?;
+                    let was_there = match view.run.find(namespace, &key) {
+                        Some(packed) => packed.document.is_some(),
+                        None => self.is_in_trie(view, namespace, &key)?,
+                    };
+                    let more = i64::from(there) - i64::from(was_there);
                     entries = entries.saturating_add_signed(more);
                 }
                 match last {
@@ -174,51 +179,47 @@ impl Core {
                 }
             }
         }
-        let more = self.count_run(view, sequence)?;
-        Ok(entries.saturating_add_signed(more))
+        for namespace in view.run.namespaces().filter(|&own| view.names.has(own)) {
+            let more = view
+                .run
+                .count_added(namespace, || self.count_run(view, namespace));
+            entries = entries.saturating_add_signed(more?);
+        }
+        Ok(entries)
     }
 
-    /// How many keys more there are by the sorted run, but for those that buffers have
-    /// newer. Of long keys documents are read.
-    fn count_run(&self, view: &View, sequence: u64) -> Result<i64> {
+    /// How many keys more there are by the sorted run than by the trie. Of cut keys the
+    /// documents are read.
+    fn count_run(&self, view: &View, namespace: u16) -> Result<i64> {
         let keys = Keys {
             core: self,
             database: &view.database,
         };
         let mut more = 0;
-        let namespaces = view.run.namespaces();
-        for namespace in namespaces.filter(|&namespace| view.names.has(namespace)) {
-            let mut pieces = Source::Run(&view.run).pieces(namespace, self.tuning.flush_bytes);
-            loop {
-                let piece = pieces.next(&keys)?;
-                if piece.is_empty() {
-                    break;
-                }
-                for (key, document) in piece {
-                    let is_newer = |buffer: &Arc<Buffer>| {
-                        matches!(buffer.get(namespace, &key, sequence), Lookup::Found(_))
-                    };
-                    if !view.buffers().any(is_newer) {
-                        more += self.added_to_trie(view, namespace, &key, document.is_some())?;
-                    }
-                }
+        let mut pieces = Source::Run(&view.run).pieces(namespace, self.tuning.flush_bytes);
+        loop {
+            let piece = pieces.next(&keys)?;
+            if piece.is_empty() {
+                return Ok(more);
+            }
+            for (key, document) in piece {
+                let was_there = self.is_in_trie(view, namespace, &key)?;
+                more += i64::from(document.is_some()) - i64::from(was_there);
             }
         }
-        Ok(more)
     }
 
-    /// By how much a key that is there, or is not, changes what the trie counts.
-    fn added_to_trie(&self, view: &View, namespace: u16, key: &[u8], there: bool) -> Result<i64> {
+    /// Whether the trie has a key, by its fingerprint.
+    fn is_in_trie(&self, view: &View, namespace: u16, key: &[u8]) -> Result<bool> {
         let nodes = Nodes {
             core: self,
             database: &view.database,
         };
-        let before = match view.root(namespace).root {
+        let found = match view.root(namespace).root {
             None => None,
             Some(root) => self.index.find(&nodes, root, key)?,
         };
-        let was_there = before.is_some_and(|address| address.may_match(key));
-        Ok(i64::from(there) - i64::from(was_there))
+        Ok(found.is_some_and(|address| address.may_match(key)))
     }
 
     fn index_statistics(&self, view: &View, all: &mut Statistics) -> Result<()> {

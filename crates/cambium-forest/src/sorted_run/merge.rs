@@ -1,6 +1,7 @@
 //! How a sorted run is made: of the run before it and changes, both in key order.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use cambium_base::Result;
 
@@ -65,6 +66,7 @@ impl<'r> Merge<'r> {
         self.made.parts.push(Part {
             namespace: part.namespace,
             blocks,
+            added: OnceLock::new(),
         });
     }
 

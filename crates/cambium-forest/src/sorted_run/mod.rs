@@ -28,6 +28,10 @@ mod merge;
 #[cfg(test)]
 mod tests;
 
+use std::sync::OnceLock;
+
+use cambium_base::Result;
+
 use crate::document::DocumentAddress;
 use block::Step;
 pub(crate) use merge::Merge;
@@ -65,6 +69,8 @@ pub(crate) struct MadeOf {
 struct Part {
     namespace: u16,
     blocks: Vec<Box<[u8]>>,
+    /// How many keys more there are by it than by the trie below it.
+    added: OnceLock<i64>,
 }
 
 /// What a run has of a key.
@@ -186,6 +192,19 @@ impl SortedRun {
         let part = self.part(namespace);
         let block = part.and_then(|part| part.blocks.get(number));
         block.map_or_else(Vec::new, |block| block::entries(block))
+    }
+
+    /// How many keys more a namespace has by the run than by the trie that it lies over
+    /// for as long as there is either. Counted when somebody asks first.
+    pub fn count_added(&self, namespace: u16, count: impl FnOnce() -> Result<i64>) -> Result<i64> {
+        let Some(part) = self.part(namespace) else {
+            return Ok(0);
+        };
+        if let Some(&added) = part.added.get() {
+            return Ok(added);
+        }
+        let counted = count()?;
+        Ok(*part.added.get_or_init(|| counted))
     }
 
     /// All entries of a namespace, ascending.
