@@ -13,7 +13,7 @@
 //! | [`direct_file`] | a direct handle that is read and written at any place |
 //! | [`cache`] | one cache of blocks for all stores of an environment |
 //! | [`counter`] | counting in many threads |
-//! | [`crc32c`] | CRC-32C at the processor's full width |
+//! | [`mod@crc32c`] | CRC-32C at the processor's full width |
 //! | [`crew`] | jobs of one kind, done by threads and whoever waits |
 //! | [`environment`] | clock, randomness, executor, memory budget: one for all stores of a process |
 //! | [`memory`] | files in memory |
