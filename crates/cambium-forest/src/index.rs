@@ -48,6 +48,22 @@ pub(crate) struct Keys<'a> {
     pub database: &'a Database,
 }
 
+impl Keys<'_> {
+    /// The keys of documents, which are read together.
+    pub fn of(&self, addresses: &[DocumentAddress]) -> Result<Vec<Vec<u8>>> {
+        let mut keys = Vec::with_capacity(addresses.len());
+        // A piece at a time: their values are not kept.
+        let mut rest = addresses;
+        while !rest.is_empty() {
+            let (piece, behind) = rest.split_at(read_together(rest));
+            rest = behind;
+            let documents = self.core.documents_in_passing(self.database, piece)?;
+            keys.extend(documents.into_iter().map(|document| document.key.to_vec()));
+        }
+        Ok(keys)
+    }
+}
+
 impl Documents for Keys<'_> {
     fn key(&self, document: u64) -> Result<Vec<u8>> {
         let address = DocumentAddress(document);
@@ -56,20 +72,11 @@ impl Documents for Keys<'_> {
     }
 
     fn keys(&self, documents: &[u64]) -> Result<Vec<Vec<u8>>> {
-        let mut keys = Vec::with_capacity(documents.len());
-        // A piece at a time: their values are not kept.
         let addresses: Vec<DocumentAddress> = documents
             .iter()
             .map(|&bits| DocumentAddress(bits))
             .collect();
-        let mut rest = addresses.as_slice();
-        while !rest.is_empty() {
-            let (piece, behind) = rest.split_at(read_together(rest));
-            rest = behind;
-            let documents = self.core.documents_in_passing(self.database, piece)?;
-            keys.extend(documents.into_iter().map(|document| document.key.to_vec()));
-        }
-        Ok(keys)
+        self.of(&addresses)
     }
 
     fn may_match(&self, document: u64, key: &[u8]) -> bool {

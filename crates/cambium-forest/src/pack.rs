@@ -22,11 +22,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use cambium_base::Result;
-use cambium_index::hbtrie::Documents;
 
 use crate::buffer::Buffer;
 use crate::core::{Core, Maintenance, lock};
-use crate::document::DocumentAddress;
 use crate::flush::SealPoint;
 use crate::index::Keys;
 use crate::pieces::Source;
@@ -149,7 +147,7 @@ impl Core {
                 if self.has_bug(SeededBug::PackLosesRemovals) {
                     piece.retain(|(_, document)| document.is_some());
                 }
-                part.apply(piece, |unclear| keys_of(&keys, unclear))?;
+                part.apply(piece, |unclear| keys.of(unclear))?;
             }
             merge.take(part);
         }
@@ -217,9 +215,4 @@ impl Core {
             || buffer.bytes() >= of(tuning.write_buffer_bytes)
             || buffer.logged() >= of(tuning.write_buffer_log_bytes)
     }
-}
-
-fn keys_of(keys: &Keys<'_>, documents: &[DocumentAddress]) -> Result<Vec<Vec<u8>>> {
-    let documents: Vec<u64> = documents.iter().map(|address| address.0).collect();
-    keys.keys(&documents)
 }

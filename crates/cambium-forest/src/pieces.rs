@@ -1,7 +1,6 @@
 //! What goes into a trie: sorted changes, in pieces of bounded memory.
 
 use cambium_base::Result;
-use cambium_index::hbtrie::Documents;
 
 use crate::buffer::{Buffer, CHANGE_BYTES};
 use crate::document::DocumentAddress;
@@ -111,15 +110,8 @@ fn memory_of(entry: &RunEntry) -> u64 {
 /// Changes of entries, their keys whole.
 fn whole(entries: Vec<RunEntry>, keys: &Keys<'_>) -> Result<Vec<KeyChange>> {
     let cut = entries.iter().filter(|entry| !entry.is_whole);
-    let documents: Vec<u64> = cut
-        .filter_map(|entry| entry.document)
-        .map(|address| address.0)
-        .collect();
-    let mut read = match documents.is_empty() {
-        true => Vec::new(),
-        false => keys.keys(&documents)?,
-    }
-    .into_iter();
+    let documents: Vec<DocumentAddress> = cut.filter_map(|entry| entry.document).collect();
+    let mut read = keys.of(&documents)?.into_iter();
     let change = |entry: RunEntry| {
         let key = match entry.is_whole {
             true => entry.known,

@@ -2,6 +2,8 @@
 //!
 //! They are made and read in memory alone, so their bytes are trusted.
 
+use cambium_index::btree::common_prefix;
+
 use super::RunEntry;
 use crate::document::DocumentAddress;
 
@@ -19,17 +21,11 @@ pub(super) struct Step<'b> {
     pub document: Option<DocumentAddress>,
 }
 
-/// How many bytes two strings begin with alike.
-pub(super) fn common(one: &[u8], other: &[u8]) -> usize {
-    let alike = one.iter().zip(other).take_while(|(a, b)| a == b);
-    alike.count()
-}
-
 /// Appends an entry behind one whose known bytes are `before`.
 pub(super) fn append(block: &mut Vec<u8>, before: &[u8], entry: &RunEntry) {
     let shared = match block.is_empty() {
         true => 0,
-        false => common(before, &entry.known),
+        false => common_prefix(before, &entry.known),
     };
     let rest = &entry.known[shared..];
     let mut kind = 0;

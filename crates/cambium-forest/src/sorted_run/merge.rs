@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use cambium_base::Result;
+use cambium_index::btree::common_prefix;
 
 use super::{BLOCK_ENTRIES, BLOCK_OVERHEAD, LEAST_CUT, MadeOf, Part, RunEntry, SortedRun, block};
 use crate::document::DocumentAddress;
@@ -91,11 +92,9 @@ impl PartMerge<'_> {
             let document = cut.and_then(|hit| hit.document);
             unclear.extend(document.filter(|address| unclear.last() != Some(address)));
         }
-        let mut cleared: HashMap<DocumentAddress, Vec<u8>> = HashMap::new();
-        if !unclear.is_empty() {
-            let keys = keys_of(&unclear)?;
-            cleared.extend(unclear.into_iter().zip(keys));
-        }
+        let keys = keys_of(&unclear)?;
+        let mut cleared: HashMap<DocumentAddress, Vec<u8>> =
+            unclear.into_iter().zip(keys).collect();
         for (key, document) in changes {
             while let Some(old) = self.old.peek_mut() {
                 if !old.is_whole {
@@ -141,7 +140,7 @@ impl Packing {
     fn push(&mut self, entry: RunEntry) {
         if let Some(waiting) = self.waiting.replace(entry) {
             let next = self.waiting.as_ref().map_or(&[][..], |entry| &entry.known);
-            let shared = block::common(&waiting.known, next);
+            let shared = common_prefix(&waiting.known, next);
             self.pack(waiting, Some(shared));
             self.shared_before = Some(shared);
         }

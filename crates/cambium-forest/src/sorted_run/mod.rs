@@ -31,6 +31,7 @@ mod tests;
 use std::sync::OnceLock;
 
 use cambium_base::Result;
+use cambium_index::btree::common_prefix;
 
 use crate::document::DocumentAddress;
 use block::Step;
@@ -155,7 +156,7 @@ impl SortedRun {
                 break;
             }
             if step.shared == common {
-                let more = block::common(step.rest, &key[common..]);
+                let more = common_prefix(step.rest, &key[common..]);
                 let behind = match (step.rest.get(more), key.get(common + more)) {
                     (Some(one), Some(other)) => one > other,
                     (there, _) => there.is_some(),

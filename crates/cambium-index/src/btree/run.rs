@@ -98,7 +98,12 @@ impl Run {
 }
 
 /// How many bytes two strings have in common at their beginning.
-pub(crate) fn common_prefix(left: &[u8], right: &[u8]) -> usize {
+///
+/// ```
+/// use cambium_index::btree::common_prefix;
+/// assert_eq!(common_prefix(b"oak tree", b"oak table"), 5);
+/// ```
+pub fn common_prefix(left: &[u8], right: &[u8]) -> usize {
     let both = left.len().min(right.len());
     let mut at = 0;
     while at + 8 <= both && left[at..at + 8] == right[at..at + 8] {
