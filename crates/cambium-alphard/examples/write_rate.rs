@@ -5,10 +5,16 @@
 //! cargo run --release -p cambium-alphard --example write_rate FOLDER [ROUNDS] [SECONDS]
 //! ```
 //!
-//! The engine gets its requests by `submit`, `Synced`, and syncs once for each group that
-//! has gathered; fio syncs whenever as many writes are done as are in flight, which is less
-//! often, and answers a write before it is synced. Both begin with a file that was allocated and never
-//! written. Printed are medians, and the engine's rate as a part of fio's.
+//! The engine gets its requests by `submit`, `Synced`: each is answered when it is durable,
+//! and one sync serves as many as have been written by then. fio is asked for three policies:
+//!
+//! - `as often`: a sync for as many writes as the engine had in the same round;
+//! - `by depth`: a sync for as many writes as are in flight, which is less often;
+//! - `each`: every write synced by itself (`O_DSYNC`), so that it is durable when it is
+//!   answered, as the engine's are. With the others fio answers a write before its sync.
+//!
+//! All begin with a file that was allocated and never written. Printed are medians of the
+//! rates, and of the rounds' ratios with the least and the most.
 
 #![allow(clippy::unwrap_used)] // a measurement that cannot go on says where
 
@@ -34,27 +40,40 @@ fn main() {
     let folder = arguments.next().expect("a folder to measure in");
     let rounds: usize = arguments.next().map_or(3, |text| text.parse().unwrap());
     let seconds: u64 = arguments.next().map_or(5, |text| text.parse().unwrap());
-    println!("value bytes  in flight  MB/s ours  MB/s fio  ours : fio  syncs/s ours");
+    let folder = Path::new(&folder);
     for case in CASES {
+        let (value, depth, bytes) = case;
         let mut ours = Vec::new();
-        let mut fio = Vec::new();
         let mut syncs = Vec::new();
+        let mut fio = [const { Vec::new() }; 3];
         for _ in 0..rounds {
-            let (rate, synced) = of_engine(Path::new(&folder), case, seconds);
+            let (rate, synced) = of_engine(folder, case, seconds);
+            let writes_a_sync = (rate / bytes as f64 / synced).round().max(1.0);
             ours.push(rate);
-            syncs.push(synced);
-            fio.push(of_fio(Path::new(&folder), case, seconds));
+            syncs.push(writes_a_sync);
+            let as_often = format!("--fdatasync={writes_a_sync}");
+            let by_depth = format!("--fdatasync={depth}");
+            let policies = [as_often.as_str(), by_depth.as_str(), "--sync=dsync"];
+            for (policy, rates) in policies.into_iter().zip(&mut fio) {
+                rates.push(of_fio(folder, case, policy, seconds));
+            }
         }
-        let (ours, fio) = (median(ours), median(fio));
         println!(
-            "{:>11}  {:>9}  {:>9.1}  {:>8.1}  {:>10.2}  {:>12.0}",
-            case.0,
-            case.1,
-            ours / 1e6,
-            fio / 1e6,
-            ours / fio,
-            median(syncs),
+            "values of {value} bytes, {depth} in flight: {:.1} MB/s, {} writes a sync",
+            median(ours.clone()) / 1e6,
+            median(syncs)
         );
+        for (policy, rates) in ["as often", "by depth", "each"].into_iter().zip(fio) {
+            let mut ratios: Vec<f64> = ours.iter().zip(&rates).map(|(a, b)| a / b).collect();
+            ratios.sort_by(f64::total_cmp);
+            println!(
+                "  fio, synced {policy:<8}  {:>7.1} MB/s  ours : fio {:.2} [{:.2}, {:.2}]",
+                median(rates) / 1e6,
+                median(ratios.clone()),
+                ratios[0],
+                ratios[ratios.len() - 1],
+            );
+        }
     }
 }
 
@@ -120,7 +139,12 @@ fn of_engine(
 }
 
 /// Device bytes a second.
-fn of_fio(folder: &Path, (_, depth, bytes): (usize, usize, usize), seconds: u64) -> f64 {
+fn of_fio(
+    folder: &Path,
+    (_, depth, bytes): (usize, usize, usize),
+    policy: &str,
+    seconds: u64,
+) -> f64 {
     let file = folder.join("write-rate-fio");
     _ = std::fs::remove_file(&file);
     let output = Command::new("fio")
@@ -134,7 +158,7 @@ fn of_fio(folder: &Path, (_, depth, bytes): (usize, usize, usize), seconds: u64)
         .arg(format!("--size={FILE_BYTES}"))
         .arg(format!("--bs={bytes}"))
         .arg(format!("--iodepth={depth}"))
-        .arg(format!("--fdatasync={depth}"))
+        .arg(policy)
         .arg(format!("--runtime={seconds}"))
         .args([
             "--output-format=terse",

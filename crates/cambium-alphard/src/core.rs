@@ -9,13 +9,17 @@
 //! | `syncing` | one sync at a time | yes, by writers and background work |
 //! | `settled` | syncs that the writer does not know of yet | no |
 //! | a submission queue's own | what waits in it | no |
+//! | `replies` | answers that wait for a flight | no |
+//! | `flights.landing` | who lands flights | yes |
+//! | the other ones of `flights` | which groups are under way, spare memory | no |
 //! | `state` | the index and what snapshots see | no, but by a close |
 //! | `pending` | entries on their way to the device | no |
 //! | `unpinned` | extents that snapshots have let go | no |
 //! | `unsound` | entries that are sound on one member only | no |
 //!
 //! They are taken in this order, from the top. Readers take the last four only,
-//! one after the other; a submission queue's is let go before any other is taken.
+//! one after the other; a submission queue's, and that of `replies`, are let go before any
+//! other is taken.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -24,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 use cambium_base::checksum::ChecksumSeed;
-use cambium_base::{Error, Extent, Result, SequenceNumber};
+use cambium_base::{Error, Extent, Result};
 use cambium_index::cuckoo::SlotKey;
 use cambium_io::step::BackgroundTask;
 use cambium_io::{AlignedBuffer, Environment, FileLock};
@@ -33,19 +37,21 @@ use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::health::{Health, found_no_space};
 
 use crate::discard::Discards;
+use crate::flights::Flights;
 use crate::format::Superblock;
 use crate::members::Members;
 use crate::mirror::Mirroring;
 use crate::options::Tuning;
 use crate::outgoing::{Outgoing, PendingEntry, SyncQueue};
 use crate::read::ReadQueues;
+use crate::replies::Replies;
 use crate::seeded_bug::SeededBug;
 use crate::stale::StaleHeaders;
 use crate::state::State;
 use crate::stats::Counters;
 use crate::submit::Submissions;
 use crate::volume::Volume;
-use crate::write::{WriteRequest, Written};
+use crate::write::{Begun, WriteRequest, Written};
 
 /// The open store.
 #[derive(Debug)]
@@ -63,6 +69,8 @@ pub(crate) struct Core {
     /// What was synced while another thread had the writer lock; who has it next settles it.
     pub settled: Mutex<Vec<Written>>,
     pub state: RwLock<State>,
+    /// Groups whose writes are under way, without the writer lock.
+    pub flights: Flights,
     /// Entries that are not on the device yet, by their first block.
     pub pending: RwLock<BTreeMap<u32, PendingEntry>>,
     pub unpinned: Mutex<Vec<(u64, Extent)>>,
@@ -70,9 +78,13 @@ pub(crate) struct Core {
     pub mirroring: Mutex<Mirroring>,
     /// Entries that one member has and another one not: to be written over there.
     pub unsound: Mutex<Vec<(SlotKey, Extent)>>,
-    pub queue: CommitQueue<Vec<WriteRequest>, Vec<Result<SequenceNumber>>>,
+    pub queue: CommitQueue<Vec<WriteRequest>, Begun>,
     /// Requests that were submitted and are not done yet.
     pub submissions: Submissions,
+    /// Their answers, while they wait for what is under way.
+    pub replies: Replies,
+    /// Gives those answers, where the executor runs tasks.
+    pub replier: OnceLock<Box<dyn BackgroundTask>>,
     /// A worker for each of their queues, where the executor runs tasks.
     pub workers: OnceLock<Vec<Box<dyn BackgroundTask>>>,
     /// For reads of several entries at once.
@@ -114,7 +126,7 @@ pub(crate) struct Writer {
     pub starts: u64,
     /// This opening has its epoch in the superblock.
     pub session_begun: bool,
-    /// Bytes of entries that are not written yet.
+    /// Bytes of entries that are not written yet, and on no flight.
     pub pending_bytes: usize,
     pub outgoing: Outgoing,
     pub stale: StaleHeaders,

@@ -116,6 +116,12 @@ fn run(core: Arc<Core>) -> Arc<dyn Engine> {
     }
     _ = core.background.set(task);
     if core.environment.executor.runs_tasks() {
+        let task = core.task(|core| {
+            core.answer_all();
+            StepOutcome::Asleep
+        });
+        let replier = core.environment.executor.spawn("alphard answers", task);
+        _ = core.replier.set(replier);
         let workers = (0..core.submissions.count()).map(|at| worker(&core, at));
         _ = core.workers.set(workers.collect());
     }

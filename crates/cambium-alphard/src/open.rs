@@ -18,6 +18,7 @@ use cambium_storage::marker::{self, Marker};
 
 use crate::core::{Core, KEY_CHECK_BYTES, KeyChecks, Writer, lock};
 use crate::discard::Discards;
+use crate::flights::Flights;
 use crate::format::{
     DATA_NAME, FORMAT_VERSION, IMAGE_NAME, LOCK_NAME, MEMBERS_NAME, NEW_MEMBERS_NAME,
     SUPERBLOCK_BYTES, Superblock,
@@ -26,6 +27,7 @@ use crate::members::{self, Attached, Members, attach};
 use crate::options::{self, Creation, ENGINE, OPTIONS, Tuning};
 use crate::outgoing::Outgoing;
 use crate::recovery::{self, Recovered};
+use crate::replies::Replies;
 use crate::seeded_bug::SeededBug;
 use crate::stats::Counters;
 use crate::submit::Submissions;
@@ -451,6 +453,7 @@ pub(crate) fn assemble(
         }),
         syncing: Mutex::default(),
         settled: Mutex::default(),
+        flights: Flights::default(),
         state: RwLock::new(recovered.state),
         pending: RwLock::default(),
         unpinned: Mutex::default(),
@@ -458,6 +461,8 @@ pub(crate) fn assemble(
         unsound: Mutex::default(),
         queue: CommitQueue::default(),
         submissions: Submissions::new(tuning.queues, secret),
+        replies: Replies::default(),
+        replier: OnceLock::new(),
         workers: OnceLock::new(),
         queues: Default::default(),
         health: Health::default(),

@@ -4,8 +4,8 @@
 //! What waits together is laid into one write as far as it lies together. Entries of a
 //! batch are encoded side by side in one buffer to begin with; a large one, and a large
 //! entry, is a write of its own, started as soon as it is encoded and never copied.
-//! Nothing counts before [`Core::flush`] has waited for all of it, and nothing is under
-//! way when the writer lock is let go.
+//! Nothing counts before [`Core::flush`] has waited for all of it. What is under way when
+//! the writer lock is let go is a flight ([`crate::flights`]).
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -15,8 +15,10 @@ use cambium_base::Result;
 use cambium_io::{AlignedBuffer, File, WriteQueue, WriteRequest};
 
 use crate::core::{Core, Writer, lock, read, write};
+use crate::flights::{Departed, Flight};
 use crate::seeded_bug::SeededBug;
 use crate::volume::{MemberState, buffer};
+use crate::write::Written;
 
 /// Pieces of so many bytes are written alone: copying them would cost more than
 /// another write.
@@ -25,16 +27,16 @@ pub(crate) const LARGE_BYTES: usize = 64 << 10;
 /// buffer of several entries is longer.
 pub(crate) const START_BYTES: usize = 256 << 10;
 
-/// Most bytes of buffers that are kept to be used again.
-const SPARE_BYTES: usize = 16 << 20;
-
 /// So many writes are each done and synced at once; of more, the writes go ahead.
 const MOST_SYNCED: usize = 4;
 
-/// For syncs of several members; made when it is first needed.
+/// What whoever syncs has.
 #[derive(Debug, Default)]
 pub(crate) struct SyncQueue {
+    /// For syncs of several members; made when it is first needed.
     queue: Option<Box<dyn WriteQueue>>,
+    /// What the last sync of a flight made durable.
+    through: Option<Written>,
 }
 
 impl SyncQueue {
@@ -81,8 +83,8 @@ pub(crate) struct Outgoing {
     waiting_bytes: usize,
     /// The member of each write under way, in the order of the queue.
     under_way: Vec<usize>,
-    /// Large buffers, to be used again: fresh memory costs a fault a page.
-    spare: Vec<AlignedBuffer>,
+    /// What those writes carry.
+    started: Vec<Piece>,
 }
 
 impl Outgoing {
@@ -92,30 +94,9 @@ impl Outgoing {
         self.waiting_bytes = 0;
     }
 
-    /// Memory for entries, with anything in it. Little of it is aligned no further than
-    /// devices ask: rounded up to pages it would take many times what it holds.
-    pub fn buffer(&mut self, bytes: usize, alignment: usize) -> AlignedBuffer {
-        let fits = self.spare.iter().position(|spare| spare.len() == bytes);
-        match fits {
-            Some(at) => self.spare.swap_remove(at),
-            None if bytes < LARGE_BYTES => AlignedBuffer::new(bytes, alignment),
-            None => buffer(bytes),
-        }
-    }
-
-    /// Keeps the memory of what was written, if nobody reads it.
-    fn recycle(&mut self, written: impl Iterator<Item = Arc<AlignedBuffer>>) {
-        let mut kept: usize = self.spare.iter().map(|spare| spare.len()).sum();
-        for bytes in written.filter(|bytes| bytes.len() >= LARGE_BYTES) {
-            if kept + bytes.len() > SPARE_BYTES {
-                self.spare.clear();
-                kept = 0;
-            }
-            if let Ok(bytes) = Arc::try_unwrap(bytes) {
-                kept += bytes.len();
-                self.spare.push(bytes);
-            }
-        }
+    /// Bytes that no write was started for.
+    pub fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
     }
 
     /// Adds entries to be written.
@@ -142,7 +123,7 @@ impl Core {
         let files = self.files_to_write()?;
         let queue = match &mut writer.outgoing.queue {
             Some(queue) => queue,
-            none => none.insert(self.write_queue()?),
+            none => none.insert(self.queue_of_flight()?),
         };
         // Nothing fails from here on: what is taken out is on its way.
         let mut pieces = std::mem::take(&mut writer.outgoing.waiting);
@@ -165,7 +146,34 @@ impl Core {
             }
             rest = others;
         }
+        writer.outgoing.started.append(&mut pieces);
         Ok(())
+    }
+
+    /// Starts all that waits, and lets it go: the writer lock need not be held until it is
+    /// on the device.
+    pub fn take_off(&self, writer: &mut Writer) -> Result<Arc<Departed>> {
+        let started = self.start(writer);
+        let queue = match writer.outgoing.queue.take() {
+            Some(queue) => started.map(|()| queue),
+            None => started.and_then(|()| self.queue_of_flight()),
+        };
+        let queue = queue.map_err(|error| {
+            _ = self.wait(writer);
+            self.write_again(writer);
+            self.unless_full(error)
+        })?;
+        writer.pending_bytes = 0;
+        let flight = Flight {
+            queue,
+            members: std::mem::take(&mut writer.outgoing.under_way),
+            pieces: std::mem::take(&mut writer.outgoing.started),
+        };
+        Ok(self.depart(flight, writer.written()))
+    }
+
+    fn queue_of_flight(&self) -> Result<Box<dyn WriteQueue>> {
+        self.flights.queue().map_or_else(|| self.write_queue(), Ok)
     }
 
     /// The members that are written.
@@ -283,6 +291,7 @@ impl Core {
 
     /// Hands all entries that wait to the operating system.
     pub fn flush(&self, writer: &mut Writer) -> Result<()> {
+        self.land_all(writer);
         if writer.pending_bytes == 0 {
             return Ok(());
         }
@@ -298,18 +307,20 @@ impl Core {
     }
 
     /// All that is not on the device is to be written once more, if there is a next time.
-    fn write_again(&self, writer: &mut Writer) {
+    pub fn write_again(&self, writer: &mut Writer) {
         writer.outgoing.clear();
         let pending = read(&self.pending);
+        writer.pending_bytes = pending.values().map(|entry| entry.len()).sum();
         let firsts = pending.values().filter(|entry| entry.range.start == 0);
         firsts.for_each(|entry| writer.outgoing.push(entry.piece.clone()));
     }
 
     /// All of it is on the device: readers find it there.
     fn forget_written(&self, writer: &mut Writer) {
+        writer.outgoing.started.clear();
         let written = std::mem::take(&mut *write(&self.pending));
         let buffers = written.into_values().map(|entry| entry.piece.bytes);
-        writer.outgoing.recycle(buffers);
+        self.flights.recycle(buffers);
         writer.pending_bytes = 0;
     }
 
@@ -337,6 +348,22 @@ impl Core {
             .map_err(|error| self.poisoned(error))
     }
 
+    /// Makes a flight that has landed durable, with all that have landed by now; answers
+    /// what is durable afterwards. Done already where a sync for a later one began in time.
+    pub fn sync_landed(&self, flight: Written) -> Result<Written> {
+        let mut queue = lock(&self.syncing);
+        self.health.check_sound()?;
+        if let Some(through) = queue.through.filter(|through| through.covers(flight)) {
+            return Ok(through);
+        }
+        let landed = self.flights.written().unwrap_or(flight);
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        self.sync_all_at_once(&mut queue)
+            .map_err(|error| self.poisoned(error))?;
+        queue.through = Some(landed);
+        Ok(landed)
+    }
+
     /// Syncs every member, all at the same time.
     fn sync_all_at_once(&self, queue: &mut SyncQueue) -> Result<()> {
         if !self.volume.is_mirrored() {
@@ -350,7 +377,7 @@ impl Core {
 }
 
 /// What each member has come to: its first failure, or success.
-fn by_member(
+pub(crate) fn by_member(
     members: impl IntoIterator<Item = usize>,
     answers: Vec<Result<()>>,
 ) -> Vec<(usize, Result<()>)> {

@@ -27,6 +27,12 @@ fn of(counter: &AtomicU64) -> u64 {
 }
 
 impl Core {
+    /// Bytes of entries that are not known to be on the device, under way or waiting.
+    fn pending_bytes(&self) -> u64 {
+        let pending = crate::core::read(&self.pending);
+        pending.values().map(|entry| entry.len() as u64).sum()
+    }
+
     /// The store's statistics.
     pub fn statistics(&self) -> Result<Statistics> {
         self.check_open()?;
@@ -98,7 +104,7 @@ impl Core {
         );
         statistics.bytes(
             "pending_bytes",
-            writer.pending_bytes as u64,
+            self.pending_bytes(),
             "entries in memory that are not written yet",
         );
         statistics.count(

@@ -3,7 +3,8 @@
 //! A request goes to one of several queues, by the hash of its key, and is answered
 //! by a completion. A worker drains its queue: writes that stand together are
 //! committed as one group, gets that stand together are read together. While it
-//! works, the next ones gather.
+//! works, the next ones gather. Of a large group it waits only until the writes have begun
+//! ([`crate::replies`]).
 //!
 //! - *Order* holds per key: its requests are in one queue, and are done in turn.
 //! - *Barriers*: a sync, and a batch, whose keys may be in several queues, stand in
@@ -27,6 +28,7 @@ use cambium_base::{Durability, Error, Result};
 
 use crate::core::{Core, lock};
 use crate::engine::last_operations;
+use crate::replies::Reply;
 use crate::write::WriteRequest;
 
 /// Requests that a queue takes before it makes callers wait.
@@ -150,11 +152,12 @@ impl Drop for Submissions {
 
 impl Queue {
     /// Adds a request; waits while the queue is full, unless this thread is the one
-    /// to empty it.
-    fn push(&self, waiting: Waiting) {
+    /// to empty it, or must not wait.
+    fn push(&self, waiting: Waiting, may_wait: bool) {
         let mut state = lock(&self.state);
         let here = std::thread::current().id();
-        while state.waiting.len() >= QUEUE_LIMIT && state.worker.is_some_and(|at| at != here) {
+        let full = |state: &QueueState| may_wait && state.waiting.len() >= QUEUE_LIMIT;
+        while full(&state) && state.worker.is_some_and(|at| at != here) {
             let woken = self.taken.wait(state);
             state = woken.unwrap_or_else(PoisonError::into_inner);
         }
@@ -219,7 +222,9 @@ impl Core {
         };
         // Without a look at the index, which whoever writes may hold.
         let at = sip13(key, self.submissions.secret) as usize % queues.len();
-        queues[at].push(Waiting::One(request, completion));
+        // Workers may wait for what a completion holds up.
+        let may_wait = !self.replies.is_here();
+        queues[at].push(Waiting::One(request, completion), may_wait);
         self.see_to(at);
     }
 
@@ -261,7 +266,7 @@ impl Core {
                     }
                     let work = lock(&barrier.work).take();
                     if let Some((request, completion)) = work {
-                        completion(self.serve(request));
+                        self.answer(self.serve(request), completion);
                     }
                     for other in &self.submissions.queues {
                         lock(&other.state).blocked = false;
@@ -311,7 +316,7 @@ impl Core {
                     self.write_together(std::mem::take(&mut writes));
                     reads.push((key, completion));
                 }
-                Err(error) => completion(Err(error)),
+                Err(error) => self.answer(Err(error), completion),
             }
         }
         self.write_together(writes);
@@ -323,15 +328,18 @@ impl Core {
             return;
         }
         let (requests, completions): (Vec<_>, Vec<_>) = writes.into_iter().unzip();
-        match self.write_requests(requests) {
-            Ok(answers) => {
+        match self.begin_requests(requests) {
+            Ok((answers, Some(flight))) => {
+                self.answer_later(Reply::Written(flight, answers, completions));
+            }
+            Ok((answers, None)) => {
                 for (answer, completion) in answers.into_iter().zip(completions) {
-                    completion(answer.map(Response::Written));
+                    self.answer(answer.map(Response::Written), completion);
                 }
             }
             Err(error) => {
                 for completion in completions {
-                    completion(Err(error.clone()));
+                    self.answer(Err(error.clone()), completion);
                 }
             }
         }
@@ -349,13 +357,13 @@ impl Core {
         match together {
             Some(values) => {
                 for ((_, completion), value) in reads.into_iter().zip(values) {
-                    completion(Ok(Response::Value(value)));
+                    self.answer(Ok(Response::Value(value)), completion);
                 }
             }
             // Alone, or one of them cannot be read: each gets its own answer.
             None => {
                 for (key, completion) in reads {
-                    completion(self.get(&key).map(Response::Value));
+                    self.answer(self.get(&key).map(Response::Value), completion);
                 }
             }
         }
@@ -365,6 +373,7 @@ impl Core {
     /// close from within a completion leaves them to be answered `Closed`.
     pub fn drain_all(self: &Arc<Self>) {
         self.submissions.closing.store(true, Ordering::Release);
+        self.replies.begin_close();
         let here = Some(std::thread::current().id());
         loop {
             let mut idle = true;
@@ -382,7 +391,7 @@ impl Core {
                 }
             }
             if idle {
-                return;
+                return self.answer_rest();
             }
             std::thread::yield_now();
         }

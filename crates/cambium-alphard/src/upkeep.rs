@@ -161,6 +161,7 @@ impl Core {
         }
         let _one_at_a_time = lock(&self.maintenance);
         let mut writer = lock(&self.writer);
+        self.land_all(&mut writer);
         let outcome = if self.health.failure().is_some() || !writer.session_begun {
             Ok(())
         } else {

@@ -8,16 +8,17 @@
 //!    readers see the request whole.
 //! 4. If anyone in the group asked for more than `Buffered`, or enough waits, the
 //!    entries are written, what lies together by one write; for `Synced` there is
-//!    one sync for the group. While a large group is synced the next one is written.
+//!    one sync for the group. While a large group is written and synced the next one is
+//!    led ([`crate::flights`]).
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, TryLockError};
 
 use cambium_api::{Durability, Operation, Precondition};
 use cambium_base::{Error, Extent, Result, SequenceNumber, Value};
-use cambium_storage::commit_queue::Led;
 
 use crate::core::{Core, Writer, lock, read, write};
+use crate::flights::Departed;
 use crate::format::{self, EntryHeader, EntryKind, Superblock, blocks_for};
 use crate::outgoing::{LARGE_BYTES, PendingEntry, Piece, START_BYTES};
 use crate::seeded_bug::SeededBug;
@@ -51,15 +52,15 @@ struct Planned<'a> {
 }
 
 /// The answers to the requests of one member of a group.
-type Answers = Vec<Result<SequenceNumber>>;
+pub(crate) type Answers = Vec<Result<SequenceNumber>>;
 
-/// The answers of a group whose writing came to this.
-fn with_outcome(mut answers: Vec<Answers>, outcome: Result<()>) -> Vec<Answers> {
-    if let Err(error) = outcome {
-        let answers = answers.iter_mut().flatten();
-        for answer in answers.filter(|answer| answer.is_ok()) {
-            *answer = Err(error.clone());
-        }
+/// The same, with the flight that they wait for.
+pub(crate) type Begun = (Answers, Option<Arc<Departed>>);
+
+/// The answers of a group whose writing failed.
+fn with_outcome(mut answers: Answers, error: &Error) -> Answers {
+    for answer in answers.iter_mut().filter(|answer| answer.is_ok()) {
+        *answer = Err(error.clone());
     }
     answers
 }
@@ -74,9 +75,16 @@ pub(crate) struct Written {
     starts: u64,
 }
 
+impl Written {
+    /// True if what makes this durable makes `other` durable too.
+    pub fn covers(self, other: Written) -> bool {
+        self.sequence >= other.sequence
+    }
+}
+
 impl Writer {
-    /// All that was written, when nothing waits or is under way.
-    fn written(&self) -> Written {
+    /// All that was started, when nothing waits.
+    pub fn written(&self) -> Written {
         Written {
             sequence: self.next_sequence - 1,
             stated: self.stated,
@@ -108,30 +116,38 @@ impl Writer {
 impl Core {
     /// Does a write, together with those of others.
     pub fn write_request(self: &Arc<Self>, request: WriteRequest) -> Result<SequenceNumber> {
-        let mut answers = self.write_requests(vec![request])?;
+        let (answers, flight) = self.begin_requests(vec![request])?;
+        let mut answers = self.finish(answers, flight.as_deref());
         // One answer a request.
         answers.pop().unwrap_or(Err(Error::Closed))
     }
 
-    /// Does several writes in turn, together with those of others; one answer each.
-    pub fn write_requests(
-        self: &Arc<Self>,
-        requests: Vec<WriteRequest>,
-    ) -> Result<Vec<Result<SequenceNumber>>> {
+    /// Begins several writes in turn, together with those of others; one answer each,
+    /// which counts when [`Core::finish`] has given it.
+    pub fn begin_requests(self: &Arc<Self>, requests: Vec<WriteRequest>) -> Result<Begun> {
         self.check_writable()?;
         let synced = requests
             .iter()
             .any(|request| request.durability == Durability::Synced);
-        let lead = |group| self.commit(group);
-        let finish = |(answers, written)| with_outcome(answers, self.sync_written(written));
-        Ok(self.queue.submit_in_two(requests, synced, lead, finish))
+        Ok(self
+            .queue
+            .submit(requests, synced, |group| self.commit(group)))
     }
 
-    /// Does the writes of a group: one answer for each request of each member. The sync
-    /// of a large group is left for later, so that the next one is written meanwhile.
-    fn commit(&self, group: Vec<Vec<WriteRequest>>) -> Led<Answers, (Vec<Answers>, Written)> {
+    /// Waits for the flight that writes are on, if any, and makes it durable.
+    pub fn finish(&self, answers: Answers, flight: Option<&Departed>) -> Answers {
+        match flight.map(|flight| self.finish_flight(flight)) {
+            Some(Err(error)) => with_outcome(answers, &error),
+            _ => answers,
+        }
+    }
+
+    /// Does the writes of a group: one answer for each request of each member. Those of a
+    /// large group are only begun, so that the next one is led meanwhile.
+    fn commit(&self, group: Vec<Vec<WriteRequest>>) -> Vec<Begun> {
         let mut writer = lock(&self.writer);
         self.settle_others(&mut writer);
+        self.land_failed(&mut writer);
         let mut needed = Durability::Buffered;
         let answers: Vec<Answers> = group
             .iter()
@@ -154,11 +170,15 @@ impl Core {
                 answers.collect()
             })
             .collect();
-        let apart = LARGE_GROUP_BYTES.min(self.tuning.coalesce_bytes);
         let outcome = match needed {
-            Durability::Synced if writer.pending_bytes >= apart => match self.flush(&mut writer) {
-                Ok(()) => return Led::Rest((answers, writer.written())),
-                failed => failed,
+            Durability::Synced if self.is_apart(&writer) => match self.take_off(&mut writer) {
+                Ok(flight) => {
+                    let begun = answers.into_iter();
+                    return begun
+                        .map(|answers| (answers, Some(flight.clone())))
+                        .collect();
+                }
+                Err(error) => Err(error),
             },
             Durability::Synced => self.sync_all(&mut writer),
             Durability::Written => self.flush(&mut writer),
@@ -167,7 +187,21 @@ impl Core {
             }
             Durability::Buffered => Ok(()),
         };
-        Led::Done(with_outcome(answers, outcome))
+        let done = answers.into_iter().map(|answers| match &outcome {
+            Ok(()) => answers,
+            Err(error) => with_outcome(answers, error),
+        });
+        done.map(|answers| (answers, None)).collect()
+    }
+
+    /// True if what waits had better be written while the next group is led.
+    fn is_apart(&self, writer: &Writer) -> bool {
+        let alone = LARGE_GROUP_BYTES.min(self.tuning.coalesce_bytes);
+        let least = match self.flights.any() {
+            true => LARGE_BYTES.min(alone),
+            false => alone,
+        };
+        writer.pending_bytes >= least
     }
 
     /// Gives a request its numbers and its space, and makes it visible.
@@ -178,7 +212,7 @@ impl Core {
                 return Err(Error::PreconditionFailed { index });
             }
         }
-        if writer.pending_bytes > MOST_PENDING * self.tuning.coalesce_bytes {
+        if writer.outgoing.waiting_bytes() > MOST_PENDING * self.tuning.coalesce_bytes {
             self.flush(writer)?;
         }
         let mut planned = Vec::with_capacity(request.operations.len());
@@ -316,6 +350,9 @@ impl Core {
 
     /// Writes the superblock; the generation goes on even where that failed.
     pub fn write_superblock(&self, writer: &mut Writer) -> Result<()> {
+        // It syncs: not beside another sync.
+        let _one_at_a_time = lock(&self.syncing);
+        self.health.check_sound()?;
         self.volume
             .write_superblock(&mut writer.superblock)
             .map_err(|error| self.unless_full(error))
@@ -355,9 +392,7 @@ impl Core {
         while !rest.is_empty() {
             let (run, others) = rest.split_at(self.in_one_piece(rest));
             let bytes = run.iter().map(|entry| self.bytes_of(entry)).sum();
-            let mut buffer = writer
-                .outgoing
-                .buffer(bytes, self.volume.memory_alignment());
+            let mut buffer = self.flights.buffer(bytes, self.volume.memory_alignment());
             let mut ranges = Vec::with_capacity(run.len());
             let mut at = 0;
             for (number, entry) in run.iter().enumerate() {
@@ -484,12 +519,12 @@ impl Core {
         }
     }
 
-    /// Makes durable what a group has written, without the writer lock: the next group
-    /// is written meanwhile.
-    fn sync_written(&self, written: Written) -> Result<()> {
+    /// Waits for a flight, and makes it durable, without the writer lock: the next group
+    /// is led meanwhile.
+    fn finish_flight(&self, flight: &Departed) -> Result<()> {
+        let mut written = self.land(flight)?;
         if !self.has_bug(SeededBug::NoSync) {
-            self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-            self.sync_members()?;
+            written = self.sync_landed(written)?;
         }
         let mut writer = match self.writer.try_lock() {
             Ok(writer) => writer,

@@ -5,9 +5,6 @@
 //! a file, one sync for the group), and hands out the answers. Whoever came
 //! meanwhile forms the next group, led by its first member. A lone writer pays
 //! one uncontended lock.
-//!
-//! A leader may leave a rest that needs nobody's order, such as a sync: then the next
-//! group is led while it is done ([`CommitQueue::submit_in_two`]).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,15 +13,6 @@ use std::thread::Thread;
 /// How often a leader that expects company lets other threads run first. A
 /// sync takes hundreds of microseconds; a yield takes a few.
 const MOST_YIELDS: usize = 48;
-
-/// What a leader has made of a group.
-#[derive(Debug)]
-pub enum Led<A, P> {
-    /// All of it is done: one answer a request.
-    Done(Vec<A>),
-    /// What is left is done while the next group is led.
-    Rest(P),
-}
 
 /// A queue of requests `T` answered with `A`.
 #[derive(Debug)]
@@ -74,20 +62,6 @@ impl<T, A> CommitQueue<T, A> {
     /// answers one `A` for each, in the same order. `patient` says that
     /// waiting a moment for company pays: the group will be synced.
     pub fn submit(&self, request: T, patient: bool, lead: impl Fn(Vec<T>) -> Vec<A>) -> A {
-        let lead = |group| Led::<A, Vec<A>>::Done(lead(group));
-        self.submit_in_two(request, patient, lead, |answers| answers)
-    }
-
-    /// The same, but `lead` may leave a rest for `finish`, which gives the answers.
-    /// Groups are led one after the other; a rest is finished while the next group is
-    /// led, or finished.
-    pub fn submit_in_two<P>(
-        &self,
-        request: T,
-        patient: bool,
-        lead: impl Fn(Vec<T>) -> Led<A, P>,
-        finish: impl Fn(P) -> Vec<A>,
-    ) -> A {
         let mut state = self.state();
         let ticket = state.next_ticket;
         state.next_ticket += 1;
@@ -110,21 +84,15 @@ impl<T, A> CommitQueue<T, A> {
                 let first = state.waiting.first_mut();
                 if first.is_some_and(|first| first.ticket == ticket && first.thread.is_none()) {
                     drop(state);
-                    return self.lead_group(ticket, patient, &lead, &finish);
+                    return self.lead_group(ticket, patient, &lead);
                 }
             }
         }
         drop(state);
-        self.lead_group(ticket, patient, &lead, &finish)
+        self.lead_group(ticket, patient, &lead)
     }
 
-    fn lead_group<P>(
-        &self,
-        ticket: u64,
-        patient: bool,
-        lead: &impl Fn(Vec<T>) -> Led<A, P>,
-        finish: &impl Fn(P) -> Vec<A>,
-    ) -> A {
+    fn lead_group(&self, ticket: u64, patient: bool, lead: &impl Fn(Vec<T>) -> Vec<A>) -> A {
         if patient {
             self.await_company();
         }
@@ -141,13 +109,7 @@ impl<T, A> CommitQueue<T, A> {
             .unzip();
         // If `lead` panics, the queue must not wait for ever on a dead leader.
         let release = ReleaseLeadership { queue: self };
-        let (answers, release) = match lead(requests) {
-            Led::Done(answers) => (answers, Some(release)),
-            Led::Rest(rest) => {
-                drop(release);
-                (finish(rest), None)
-            }
-        };
+        let answers = lead(requests);
         assert_eq!(answers.len(), tickets.len(), "one answer a request");
         let mut own = None;
         let mut woken = Vec::with_capacity(tickets.len());
@@ -225,35 +187,5 @@ mod tests {
         });
         assert!(groups.load(Ordering::Relaxed) <= 4_000);
         assert!(queue.state().answers.is_empty() && !queue.state().leader_active);
-    }
-
-    #[test]
-    fn a_rest_is_finished_while_the_next_group_is_led() {
-        let queue = CommitQueue::<u64, u64>::default();
-        let begun = AtomicU64::new(0);
-        let both = std::sync::Barrier::new(2);
-        let plus_one = |group: Vec<u64>| group.into_iter().map(|request| request + 1).collect();
-        let lead = |group: Vec<u64>| {
-            if group == [0] {
-                begun.store(1, Ordering::Release);
-                return Led::Rest(group);
-            }
-            both.wait();
-            Led::Done(plus_one(group))
-        };
-        let finish = |group| {
-            // Ends when the next group is led: that waits for nothing of this one.
-            both.wait();
-            plus_one(group)
-        };
-        std::thread::scope(|scope| {
-            let first = scope.spawn(|| queue.submit_in_two(0, false, lead, finish));
-            while begun.load(Ordering::Acquire) == 0 {
-                std::thread::yield_now();
-            }
-            let second = queue.submit_in_two(7, false, lead, finish);
-            assert_eq!((first.join().unwrap(), second), (1, 8));
-        });
-        assert!(!queue.state().leader_active);
     }
 }
