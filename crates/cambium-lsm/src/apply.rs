@@ -48,10 +48,13 @@ impl Tree {
             .rotation
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        if self.view.load().active.is_empty() {
+        let written = self.view.load().active.bytes();
+        if written == 0 {
             return false;
         }
-        let fresh = Arc::new(Memtable::new(self.context.options.memtable_bytes));
+        // The next one will be sealed when it is about as large.
+        let most = self.context.options.memtable_bytes;
+        let fresh = Arc::new(Memtable::expecting(most, (written / 4 * 5).min(most)));
         self.change_view(|view| {
             let sealed = Arc::new(Sealed {
                 memtable: view.active.clone(),

@@ -86,7 +86,7 @@ pub use entry::{EntryKind, Lookup, Moment};
 pub use format::layouts;
 pub use options::{Compression, Options, PickPolicy};
 pub use owner::{DropObserver, DropReason, DroppedEntry, JobKind, Owner};
-pub use relocate::{Relocation, Replaced};
+pub use relocate::{Relocation, Replaced, Seen};
 #[doc(hidden)]
 pub use seeded_bug::SeededBug;
 pub use stats::{LevelStatistics, TreeStatistics};

@@ -34,6 +34,8 @@ pub(crate) const ENTRY_ALIGNMENT: usize = 8;
 /// previous 4 · key length 4 · sequence 8 · value length 4 · kind 1.
 const ENTRY_HEADER_BYTES: usize = 21;
 const CHUNK_BYTES: usize = 256 << 10;
+/// Of the first chunk of a shard, to begin with.
+const FIRST_CHUNK_BYTES: usize = 1 << 10;
 /// Entry places in a chunk.
 const CHUNK_PLACES: u32 = (CHUNK_BYTES / ENTRY_ALIGNMENT) as u32;
 /// What an entry takes of the hash table, about.
@@ -148,6 +150,11 @@ impl Shard {
         let number = self.chunks.len() - 1;
         let chunk = &mut self.chunks[number];
         let offset = chunk.len();
+        if offset + padded > chunk.capacity() {
+            // In few steps: others give memory back meanwhile, and are waited for.
+            let larger = (chunk.capacity() * 8).clamp(FIRST_CHUNK_BYTES, CHUNK_BYTES);
+            chunk.reserve_exact(larger.saturating_sub(offset).max(padded));
+        }
         chunk.extend_from_slice(&previous.to_le_bytes());
         chunk.extend_from_slice(&(entry.key.len() as u32).to_le_bytes());
         chunk.extend_from_slice(&entry.sequence.to_le_bytes());
@@ -227,9 +234,16 @@ pub(crate) struct Memtable {
 }
 
 impl Memtable {
-    /// An empty memtable that will take about so many bytes.
-    pub fn new(expected_bytes: u64) -> Self {
-        let shards = if expected_bytes < 1 << 20 { 1 } else { SHARDS };
+    /// An empty memtable that takes so many bytes.
+    pub fn new(bytes: u64) -> Self {
+        Self::expecting(bytes, bytes)
+    }
+
+    /// An empty memtable that takes `most_bytes`, and will be sealed at about
+    /// `expected_bytes`: a hash table no larger than that stays in the processor's
+    /// caches.
+    pub fn expecting(most_bytes: u64, expected_bytes: u64) -> Self {
+        let shards = if most_bytes < 1 << 20 { 1 } else { SHARDS };
         let slots = (expected_bytes / shards as u64 / 64).clamp(8, 1 << 22);
         let slots = (slots as usize).next_power_of_two();
         let sorted = Sorted {
@@ -322,26 +336,49 @@ impl Memtable {
             .unwrap_or_else(PoisonError::into_inner);
         // Under the shard's lock: a range delete numbered later wins wherever
         // it stands, since it is compared by its number.
-        if self.newest_range_over(key, Moment::MAX) > sequence {
-            return Replacement::Superseded;
-        }
-        let newest = shard.newest(hash as u32, key);
-        if newest != 0 {
-            let found = shard.entry(newest);
-            if found.sequence > sequence {
-                return Replacement::Superseded;
-            }
-            if found.sequence == sequence
-                && (found.kind != EntryKind::Value || found.value != old_value)
-            {
-                return Replacement::Changed;
-            }
+        if let Some(hidden) = self.hides(&shard, hash, key, sequence, old_value) {
+            return hidden;
         }
         shard.insert(hash as u32, &entry);
         drop(shard);
         let bytes = ENTRY_HEADER_BYTES + key.len() + new_value.len();
         self.count(bytes as u64 + SLOT_BYTES, sequence);
         Replacement::Done
+    }
+
+    /// What is here that keeps the entry (key, sequence) with `old_value` from being
+    /// relocated, if anything is.
+    pub fn since(
+        &self,
+        hash: u64,
+        key: &[u8],
+        sequence: u64,
+        old_value: &[u8],
+    ) -> Option<Replacement> {
+        self.hides(&self.shared(hash), hash, key, sequence, old_value)
+    }
+
+    fn hides(
+        &self,
+        shard: &Shard,
+        hash: u64,
+        key: &[u8],
+        sequence: u64,
+        old_value: &[u8],
+    ) -> Option<Replacement> {
+        if self.newest_range_over(key, Moment::MAX) > sequence {
+            return Some(Replacement::Superseded);
+        }
+        let newest = shard.newest(hash as u32, key);
+        if newest == 0 {
+            return None;
+        }
+        let found = shard.entry(newest);
+        if found.sequence > sequence {
+            return Some(Replacement::Superseded);
+        }
+        let is_other = found.kind != EntryKind::Value || found.value != old_value;
+        (found.sequence == sequence && is_other).then_some(Replacement::Changed)
     }
 
     /// The newest entry of a key at a moment, handed to `take`.

@@ -21,6 +21,7 @@ use crate::block::Block;
 use crate::entry::{EntryRef, Lookup, Moment, compare};
 use crate::format::BlockHandle;
 use crate::read::Search;
+use crate::relocate::Seen;
 use crate::table::{BlockProvider, Table};
 use crate::tree::{Context, Tree, View, lock};
 
@@ -94,14 +95,26 @@ impl Gatherer<'_> {
             self.fetched.insert(*name, block);
             return Ok(());
         }
-        let mut requests = Vec::with_capacity(wanted.len());
-        for (tag, (_, (table, handle))) in wanted.iter().enumerate() {
+        let mut requests = Vec::new();
+        let mut memory = Vec::new();
+        for (tag, (name, (table, handle))) in wanted.iter().enumerate() {
+            // What the system has in memory is not worth a queue.
+            memory.resize(table.stored_bytes(*handle)?, 0);
+            if table.file().read_cached_at(&mut memory, handle.offset) == memory.len() {
+                let block = table.unpack(*handle, &memory)?;
+                table.cache_block(*handle, &block);
+                self.fetched.insert(*name, block);
+                continue;
+            }
             requests.push(ReadRequest {
                 file: table.file().clone(),
                 offset: handle.offset,
-                buffer: AlignedBuffer::new(table.stored_bytes(*handle)?, 1),
+                buffer: AlignedBuffer::new(memory.len(), 1),
                 tag: tag as u64,
             });
+        }
+        if requests.is_empty() {
+            return Ok(());
         }
         let idle = lock(&self.context.read_queues).pop();
         let mut queue = match idle {
@@ -152,9 +165,24 @@ impl Tree {
         keys: &[&[u8]],
         visible: impl Fn() -> Moment,
     ) -> Result<Vec<Lookup>> {
+        self.multi_get_seen(keys, visible)
+            .map(|(answers, _)| answers)
+    }
+
+    /// As [`Tree::multi_get_current`], with what [`Tree::relocate_all`] need not look
+    /// at again.
+    ///
+    /// # Errors
+    /// As [`Tree::multi_get`].
+    pub fn multi_get_seen(
+        &self,
+        keys: &[&[u8]],
+        visible: impl Fn() -> Moment,
+    ) -> Result<(Vec<Lookup>, Seen)> {
         self.check_open()?;
         let (view, moment) = self.current_view(visible);
-        self.look_up_many(&view, keys, moment)
+        let seen = Seen(Arc::downgrade(&view.active));
+        Ok((self.look_up_many(&view, keys, moment)?, seen))
     }
 
     pub(crate) fn look_up_many(

@@ -11,8 +11,12 @@
 //! lookup is made first, with I/O and without a lock; then, under the lock that
 //! holds off seals, what could have come since is looked for in the one memtable
 //! that it can be in.
+//!
+//! Who has looked a moment ago, to learn what is to be relocated, need not look a
+//! second time: what came since is in the memtable that was written to then, or in
+//! newer ones, as long as all of them are in memory.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 
 use cambium_base::Result;
 
@@ -45,6 +49,10 @@ pub struct Replaced<'a> {
     pub new_value: &'a [u8],
 }
 
+/// Up to where lookups have looked: see [`Tree::multi_get_seen`].
+#[derive(Clone, Debug)]
+pub struct Seen(pub(crate) Weak<Memtable>);
+
 impl Tree {
     /// Gives one entry a new value: see [`Tree::relocate_all`].
     ///
@@ -63,7 +71,7 @@ impl Tree {
             old_value,
             new_value,
         };
-        let answers = self.relocate_all(&[entry])?;
+        let answers = self.relocate_all(&[entry], None)?;
         Ok(answers.first().copied().unwrap_or(Relocation::Superseded))
     }
 
@@ -75,12 +83,23 @@ impl Tree {
     /// An entry that is not the newest of its key, which only a snapshot can
     /// see, is never relocated: what its value points to must stay.
     ///
-    /// Cost: a lookup each; cheaper where keys come in order.
+    /// `seen`: what came with the lookups, or with the first of several, that found
+    /// each of the entries, as the newest of its key and with its `old_value`.
+    ///
+    /// Cost: a lookup each, cheaper where keys come in order; with `seen`, mostly a look
+    /// at memory each.
     ///
     /// # Errors
     /// Those of reading; nothing is changed then.
-    pub fn relocate_all(&self, entries: &[Replaced<'_>]) -> Result<Vec<Relocation>> {
+    pub fn relocate_all(
+        &self,
+        entries: &[Replaced<'_>],
+        seen: Option<&Seen>,
+    ) -> Result<Vec<Relocation>> {
         self.check_open()?;
+        if let Some(relocated) = seen.and_then(|seen| self.relocate_seen(entries, seen)) {
+            return Ok(relocated);
+        }
         let keys: Vec<&[u8]> = entries.iter().map(|entry| entry.key).collect();
         loop {
             let view = self.view.load_full();
@@ -103,6 +122,36 @@ impl Tree {
             });
             return Ok(relocated.collect());
         }
+    }
+
+    /// As [`Tree::relocate_all`], if what came since the lookups is all in memory.
+    fn relocate_seen(&self, entries: &[Replaced<'_>], seen: &Seen) -> Option<Vec<Relocation>> {
+        let _rotation = self.rotation.read().unwrap_or_else(PoisonError::into_inner);
+        let view = self.view.load();
+        let is_last =
+            |memtable: &Arc<Memtable>| std::ptr::eq(Arc::as_ptr(memtable), seen.0.as_ptr());
+        let sealed: Vec<&Memtable> = match is_last(&view.active) {
+            true => Vec::new(),
+            false => {
+                let sealed = view.sealed.iter().map(|sealed| &sealed.memtable);
+                let last = sealed.clone().position(is_last)?;
+                sealed.take(last + 1).map(Arc::as_ref).collect()
+            }
+        };
+        let relocated = entries.iter().map(|entry| {
+            let hash = self.context.hash(entry.key);
+            let (sequence, old) = (entry.sequence, entry.old_value);
+            let came = sealed
+                .iter()
+                .map(|memtable| memtable.since(hash, entry.key, sequence, old));
+            let hidden = came.flatten().next();
+            match hidden {
+                Some(Replacement::Changed) => Relocation::Changed,
+                Some(_) => Relocation::Superseded,
+                None => self.relocate_in(&view.active, entry),
+            }
+        });
+        Some(relocated.collect())
     }
 
     fn relocate_in(&self, active: &Memtable, entry: &Replaced<'_>) -> Relocation {

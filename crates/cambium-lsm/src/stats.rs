@@ -26,6 +26,8 @@ pub(crate) struct Counters {
 pub(crate) struct CacheCounts {
     pub hits: AtomicU64,
     pub misses: AtomicU64,
+    /// Bytes of blocks, as stored, that lookups and cursors read: of all tables.
+    pub read: AtomicU64,
 }
 
 impl Counters {
@@ -83,6 +85,8 @@ pub struct TreeStatistics {
     pub cache_hits: u64,
     /// Blocks that it did not have.
     pub cache_misses: u64,
+    /// Bytes of blocks that lookups and cursors read from files; jobs are left out.
+    pub bytes_read: u64,
     /// Memory of cached blocks.
     pub cache_bytes: u64,
     /// Tables that are open.
@@ -126,6 +130,12 @@ impl TreeStatistics {
 }
 
 impl Tree {
+    /// Bytes of tables and manifests written since the tree was opened. Waits for
+    /// nobody, where [`Tree::statistics`] waits for an edit that is being synced.
+    pub fn bytes_written(&self) -> u64 {
+        self.context.counters.written.load(Ordering::Relaxed)
+    }
+
     /// The tree in numbers.
     pub fn statistics(&self) -> TreeStatistics {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -147,6 +157,7 @@ impl Tree {
             filter_mistakes: of(&counters.filter_mistakes),
             cache_hits: of(&closed.hits) + open.cache_hits,
             cache_misses: of(&closed.misses) + open.cache_misses,
+            bytes_read: of(&closed.read),
             cache_bytes: cache.bytes(),
             open_tables: open.tables,
             open_table_bytes: open.bytes,

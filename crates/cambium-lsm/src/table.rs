@@ -252,8 +252,10 @@ impl Table {
         Block::new(bytes).ok()
     }
 
-    /// Offers a block to the cache.
+    /// Offers a block that was read to the cache.
     pub fn cache_block(&self, handle: BlockHandle, block: &Block) {
+        let bytes = self.stored_bytes(handle).unwrap_or_default() as u64;
+        self.counts.read.fetch_add(bytes, Ordering::Relaxed);
         self.cached.put(handle.offset, block.bytes());
     }
 
