@@ -191,6 +191,7 @@ impl AtHand {
         let count = segment
             .file
             .read_cached_at(&mut room[..length], range.start);
+        segment.file.count_read(count as u64);
         if direction == Direction::Forward && bytes <= LARGEST_KEPT {
             let kept = &segment.kept;
             kept.offer(&segment.log, range.start, &room[..count], cuts);
@@ -214,6 +215,7 @@ impl AtHand {
         if segment.file.read_cached_at(record, want.pointer.offset) < bytes {
             return None;
         }
+        segment.file.count_read(bytes as u64);
         let within = segment.value_within(want.pointer, &want.full_key, want.sequence, record);
         Some(within.map(|within| Value::copy_of(&record[within])))
     }

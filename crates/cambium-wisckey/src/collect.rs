@@ -11,11 +11,12 @@
 //! 2. **Move.** What is live is appended, a window at a time and in key order, to a
 //!    *moved* segment, with the sequence numbers it was written with. Scans of those
 //!    keys are sequential from then on.
-//! 3. **Sync.** The moved values are made durable before anything points to them.
-//! 4. **Relocate.** The tree exchanges old pointers for new ones, each only if the
+//! 3. **Relocate.** The tree exchanges old pointers for new ones, each only if the
 //!    entry is still the newest of its key and has the old pointer. No key is
 //!    inserted: a delete or an overwrite that comes meanwhile has a higher number
-//!    and wins.
+//!    and wins. Only memory says so yet.
+//! 4. **Sync.** The flush that brings the new pointers into tables makes the moved
+//!    values durable before those tables count.
 //! 5. **Drop.** When the tables that hold the new pointers are on the device, the
 //!    same edit of the manifest drops the segment; then its file is removed.
 //!
@@ -30,7 +31,7 @@ use std::time::Duration;
 
 use cambium_base::{Result, Value};
 use cambium_io::{Advice, StepOutcome};
-use cambium_lsm::Lookup;
+use cambium_lsm::{Lookup, Seen};
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 
 use crate::choose::FULL_PRESSURE;
@@ -49,6 +50,9 @@ pub(crate) const WINDOW_BYTES: u64 = 16 << 20;
 const BATCH_RECORDS: usize = 4096;
 const BATCH_BYTES: usize = 4 << 20;
 
+/// Segments without a name that may wait for somebody who closes them.
+const MOST_GONE: usize = 4;
+
 /// What the collection lock guards.
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
@@ -65,6 +69,67 @@ pub(crate) struct Collector {
     not_before: Duration,
 }
 
+/// Records that the tree is to be asked about.
+#[derive(Debug, Default)]
+struct Batch {
+    records: Vec<Record>,
+    /// Their keys and values, one behind the other.
+    bytes: Vec<u8>,
+}
+
+/// A record of a batch.
+#[derive(Debug)]
+struct Record {
+    /// Where its key begins; its value follows.
+    start: usize,
+    key_bytes: usize,
+    sequence: u64,
+    pointer: ValuePointer,
+}
+
+impl Record {
+    fn key<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
+        &bytes[self.start..self.start + self.key_bytes]
+    }
+
+    fn payload_bytes(&self) -> usize {
+        self.key_bytes + self.pointer.value_bytes as usize
+    }
+}
+
+impl Batch {
+    fn is_full(&self) -> bool {
+        self.records.len() >= BATCH_RECORDS || self.bytes.len() >= BATCH_BYTES
+    }
+
+    /// Some of the records, in memory that they share.
+    fn packed(&self, chosen: &[&Record]) -> Vec<LiveValue> {
+        let total: usize = chosen.iter().map(|record| record.payload_bytes()).sum();
+        let mut memory: Arc<[u8]> = std::iter::repeat_n(0, total).collect();
+        if let Some(room) = Arc::get_mut(&mut memory) {
+            let mut at = 0;
+            for record in chosen {
+                let bytes = record.payload_bytes();
+                let payload = &self.bytes[record.start..record.start + bytes];
+                room[at..at + bytes].copy_from_slice(payload);
+                at += bytes;
+            }
+        }
+        let mut at = 0;
+        let values = chosen.iter().map(|record| {
+            let (start, middle) = (at, at + record.key_bytes);
+            at += record.payload_bytes();
+            LiveValue {
+                full_key: Value::part_of(&memory, start..middle),
+                value: Value::part_of(&memory, middle..at),
+                sequence: record.sequence,
+                pointer: record.pointer,
+            }
+        });
+        values.collect()
+    }
+}
+
 /// The collection of one segment.
 #[derive(Debug)]
 struct Run {
@@ -75,6 +140,10 @@ struct Run {
     highest_session: u32,
     window: Vec<LiveValue>,
     window_bytes: u64,
+    /// Empty between steps; its memory is used again.
+    batch: Batch,
+    /// Came with the first lookups of the window.
+    seen: Option<Seen>,
     /// Records that the tree need not be asked about.
     dead: DeadPlaces,
 }
@@ -103,6 +172,11 @@ impl Core {
             return Ok(StepOutcome::Idle);
         }
         self.remove_dropped()?;
+        // Others do it where they have time; a full disk waits for it.
+        let is_stuck = lock(&self.stuck).is_some();
+        if is_stuck || lock(&self.gone).len() > MOST_GONE {
+            self.close_one_gone();
+        }
         if self.punch_holes() {
             return Ok(StepOutcome::Again);
         }
@@ -117,7 +191,10 @@ impl Core {
                         .drop_collected(&mut collector)
                         .map(|()| StepOutcome::Again);
                 }
-                return Ok(StepOutcome::Idle);
+                return Ok(match self.close_one_gone() {
+                    true => StepOutcome::Again,
+                    false => StepOutcome::Idle,
+                });
             };
             self.begin_session()?;
             self.begin_run(&mut collector, number)?;
@@ -155,6 +232,8 @@ impl Core {
             highest_session: 0,
             window: Vec::new(),
             window_bytes: 0,
+            batch: Batch::default(),
+            seen: None,
             dead: lock(&self.ledger.dead).take(number),
         });
         Ok(())
@@ -188,7 +267,8 @@ impl Core {
         if ended || run.window_bytes >= WINDOW_BYTES {
             let window = std::mem::take(&mut run.window);
             run.window_bytes = 0;
-            self.move_window(collector, window, work)?;
+            let seen = run.seen.take();
+            self.move_window(collector, window, seen.as_ref(), work)?;
         }
         if ended {
             self.finish_run(collector, &run, work)
@@ -219,8 +299,7 @@ impl Core {
         )?;
         scanner.resume_sessions(run.highest_session);
         scanner.step_over(self.ledger.holes_of(victim.number));
-        let mut batch: Vec<LiveValue> = Vec::new();
-        let mut batch_bytes = 0;
+        let mut batch = std::mem::take(&mut run.batch);
         let started = self.environment.clock.monotonic();
         let begin = run.position;
         let mut behind_dead = false;
@@ -237,46 +316,37 @@ impl Core {
             let is_dead = run.dead.contains(record.offset);
             let taken_for_dead = is_dead || behind_dead && self.has_bug(SeededBug::DeadNeighbour);
             behind_dead = is_dead;
-            if taken_for_dead {
-                continue;
-            }
             let key_bytes = record.header.auxiliary as usize;
-            if record.header.kind == kind::PUT && key_bytes <= record.header.payload_bytes as usize
-            {
-                let (full_key, value) = match scanner.payload_at_hand(&record) {
-                    Some(payload) => {
-                        let (key, value) = payload.split_at(key_bytes);
-                        (Value::copy_of(key), Value::copy_of(value))
-                    }
-                    None => {
-                        let mut payload = scanner.payload(&record)?;
-                        let value = Value::from(payload.split_off(key_bytes));
-                        (Value::from(payload), value)
-                    }
-                };
-                batch_bytes += value.len();
-                let pointer = ValuePointer {
+            let value_bytes = (record.header.payload_bytes as usize).checked_sub(key_bytes);
+            let (kind::PUT, Some(value_bytes), false) =
+                (record.header.kind, value_bytes, taken_for_dead)
+            else {
+                continue;
+            };
+            batch.records.push(Record {
+                start: batch.bytes.len(),
+                key_bytes,
+                sequence: record.header.sequence.0,
+                pointer: ValuePointer {
                     segment: victim.number,
                     offset: record.offset,
-                    value_bytes: value.len() as u32,
-                };
-                batch.push(LiveValue {
-                    full_key,
-                    value,
-                    sequence: record.header.sequence.0,
-                    pointer,
-                });
+                    value_bytes: value_bytes as u32,
+                },
+            });
+            match scanner.payload_at_hand(&record) {
+                Some(payload) => batch.bytes.extend_from_slice(payload),
+                None => batch.bytes.append(&mut scanner.payload(&record)?),
             }
-            if batch.len() >= BATCH_RECORDS || batch_bytes >= BATCH_BYTES {
-                batch_bytes = 0;
-                self.keep_live(run, std::mem::take(&mut batch), work)?;
+            if batch.is_full() {
+                self.keep_live(run, &mut batch, work)?;
             }
         }
         run.highest_session = scanner.highest_session();
         work.read += self.since(started);
         work.read_operations += 1;
         work.bytes_read += run.position - begin;
-        self.keep_live(run, batch, work)?;
+        self.keep_live(run, &mut batch, work)?;
+        run.batch = batch;
         Ok(true)
     }
 
@@ -285,28 +355,35 @@ impl Core {
         now.saturating_sub(started)
     }
 
-    /// Asks the tree which of the records it leads to.
-    fn keep_live(&self, run: &mut Run, mut batch: Vec<LiveValue>, work: &mut Work) -> Result<()> {
-        if batch.is_empty() {
+    /// Asks the tree which of the records it leads to, keeps those, and empties the
+    /// batch.
+    fn keep_live(&self, run: &mut Run, batch: &mut Batch, work: &mut Work) -> Result<()> {
+        if batch.records.is_empty() {
             return Ok(());
         }
         let started = self.environment.clock.monotonic();
+        let bytes = &batch.bytes;
         // Neighbours are found in the same blocks.
-        batch.sort_unstable_by(|one, other| Ord::cmp(&*one.full_key, &*other.full_key));
+        batch
+            .records
+            .sort_unstable_by(|one, other| one.key(bytes).cmp(other.key(bytes)));
         let keys: Vec<&[u8]> = batch
+            .records
             .iter()
-            .map(|value| value.full_key.as_slice())
+            .map(|record| record.key(bytes))
             .collect();
-        let lookups = self
-            .tree
-            .multi_get_current(&keys, || self.ledger.visible())?;
+        let (lookups, seen) = self.tree.multi_get_seen(&keys, || self.ledger.visible())?;
+        run.seen.get_or_insert(seen);
         let all = self.has_bug(SeededBug::CollectionReinserts);
-        for (value, lookup) in batch.into_iter().zip(lookups) {
-            if all || leads_to(&lookup, &value) {
-                run.window_bytes += value.pointer.record_bytes(value.full_key.len());
-                run.window.push(value);
-            }
+        let found = batch.records.iter().zip(&lookups);
+        let live = found.filter(|(record, lookup)| all || leads_to(lookup, record));
+        let live: Vec<&Record> = live.map(|(record, _)| record).collect();
+        for value in batch.packed(&live) {
+            run.window_bytes += value.pointer.record_bytes(value.full_key.len());
+            run.window.push(value);
         }
+        batch.records.clear();
+        batch.bytes.clear();
         work.search += self.since(started);
         Ok(())
     }
@@ -348,7 +425,7 @@ impl Core {
         let mut collector = lock(&self.collection);
         collector.run = None;
         if let Some(output) = collector.output.take() {
-            output.file.release();
+            lock(&self.writer).moved.finished(&output);
         }
     }
 
@@ -404,14 +481,14 @@ impl Core {
 }
 
 /// True if a lookup leads to this record.
-fn leads_to(lookup: &Lookup, value: &LiveValue) -> bool {
+fn leads_to(lookup: &Lookup, record: &Record) -> bool {
     match lookup {
         Lookup::Found {
             sequence,
             value: stored,
         } => {
-            *sequence == value.sequence
-                && Stored::decode(stored) == Some(Stored::Pointer(value.pointer))
+            *sequence == record.sequence
+                && Stored::decode(stored) == Some(Stored::Pointer(record.pointer))
         }
         _ => false,
     }

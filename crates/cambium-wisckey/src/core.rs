@@ -6,6 +6,7 @@
 //! | `collection` | the garbage collection that is going on | yes, by background work |
 //! | `maintenance` | the superblock | yes |
 //! | `writer` | numbering, the end of the log, what the next note will say | yes, by writers |
+//! | `gone` | segments whose files are to be closed | no |
 //! | the ledger's | what the manifest says of segments; pinned moments | no |
 //!
 //! They are taken in this order, from the top. The tree's own locks come after
@@ -53,6 +54,8 @@ pub(crate) struct Core {
     pub maintenance: Mutex<Maintenance>,
     pub writer: Mutex<Writer>,
     pub queue: CommitQueue<WriteRequest, Result<SequenceNumber>>,
+    /// Segments that no reader can be led to any more, to be closed.
+    pub gone: Mutex<Vec<Arc<Segment>>>,
     pub health: Health,
     /// Why background work did not get on, while it does not.
     pub stuck: Mutex<Option<Error>>,

@@ -12,6 +12,8 @@
 //! A cursor pins its moment, so it sees the same state however long it lives,
 //! through flushes, compaction and garbage collection.
 
+use std::sync::atomic::Ordering;
+
 use cambium_api::{Cursor, Direction, Entry, KeyRange, ResumeToken};
 use cambium_base::{Error, Result, Value};
 
@@ -47,6 +49,15 @@ pub(crate) struct EntryCursor {
     failure: Option<Error>,
     stuck: bool,
     last: Option<Value>,
+    /// Bytes of keys and values handed out.
+    answered: u64,
+}
+
+impl Drop for EntryCursor {
+    fn drop(&mut self) {
+        let answered = &self.pin.core.counters.answered_bytes;
+        answered.fetch_add(self.answered, Ordering::Relaxed);
+    }
 }
 
 impl EntryCursor {
@@ -69,6 +80,7 @@ impl EntryCursor {
             failure: None,
             stuck: false,
             last: None,
+            answered: 0,
         }
     }
 
@@ -333,7 +345,10 @@ impl Cursor for EntryCursor {
             }
         };
         match &entry {
-            Some(entry) => self.last = Some(entry.key.clone()),
+            Some(entry) => {
+                self.answered += (entry.key.len() + entry.value.len()) as u64;
+                self.last = Some(entry.key.clone());
+            }
             None => self.failure.take().map_or(Ok(()), Err)?,
         }
         Ok(entry)
@@ -350,6 +365,7 @@ impl Cursor for EntryCursor {
             None => self.next_candidate()?.map(|candidate| candidate.key),
         };
         if let Some(key) = &key {
+            self.answered += key.len() as u64;
             self.last = Some(key.clone());
         }
         Ok(key)

@@ -82,7 +82,7 @@ impl Keeper {
 
     /// Takes note of how long the log is.
     pub fn log_has(&self, bytes: u64) {
-        let has_room = bytes <= self.cache.capacity() / 4 * 3;
+        let has_room = bytes < self.cache.capacity() / 4 * 3;
         self.has_room.store(has_room, Ordering::Relaxed);
     }
 

@@ -1,14 +1,16 @@
 //! Moving what is live: a window of values, sorted by key, to a *moved* segment, and
 //! the tree's pointers after them.
 //!
-//! Values are durable at their new place before anything points there, and a pointer
-//! is exchanged only if it still is what the collection saw.
+//! A pointer is exchanged only if it still is what the collection saw, and in memory
+//! first. The flush that brings it into a table syncs the values before the table
+//! counts, as it does for those that writers wrote: one sync for many windows. Until
+//! then the old pointer and the old value are what a crash leaves.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use cambium_base::{Durability, Result, SequenceNumber, Value};
-use cambium_lsm::{Relocation, Replaced};
+use cambium_lsm::{Relocation, Replaced, Seen};
 use cambium_storage::record::RecordHeader;
 
 use crate::collect::{Collector, Work};
@@ -41,13 +43,77 @@ impl LiveValue {
     }
 }
 
+/// Moved segments with bytes that no sync covers yet.
+#[derive(Debug, Default)]
+pub(crate) struct MovedUnsynced(Vec<Unsynced>);
+
+#[derive(Clone, Debug)]
+struct Unsynced {
+    segment: Arc<Segment>,
+    /// Up to where something was appended.
+    end: u64,
+    /// Nothing more comes.
+    finished: bool,
+}
+
+impl MovedUnsynced {
+    /// Something was appended to a segment.
+    fn add(&mut self, segment: &Arc<Segment>) {
+        let end = segment.log.end();
+        match self.of(segment) {
+            Some(known) => known.end = end,
+            None => self.0.push(Unsynced {
+                segment: segment.clone(),
+                end,
+                finished: false,
+            }),
+        }
+    }
+
+    /// Nothing more is appended to a segment: once it is synced its file may be closed.
+    pub fn finished(&mut self, segment: &Arc<Segment>) {
+        match self.of(segment) {
+            Some(known) => known.finished = true,
+            None => segment.file.release(),
+        }
+    }
+
+    fn of(&mut self, segment: &Arc<Segment>) -> Option<&mut Unsynced> {
+        let is_it = |known: &&mut Unsynced| Arc::ptr_eq(&known.segment, segment);
+        self.0.iter_mut().find(is_it)
+    }
+
+    /// What is to be synced.
+    pub fn pending(&self) -> Vec<(Arc<Segment>, u64)> {
+        let all = self.0.iter();
+        all.map(|known| (known.segment.clone(), known.end))
+            .collect()
+    }
+
+    /// Segments were synced up to where they ended then.
+    pub fn synced(&mut self, done: &[(Arc<Segment>, u64)]) {
+        let is_done = |known: &Unsynced| {
+            let mut done = done.iter();
+            done.any(|(segment, end)| Arc::ptr_eq(segment, &known.segment) && *end == known.end)
+        };
+        self.0.retain(|known| {
+            let goes = is_done(known);
+            if goes && known.finished {
+                known.segment.file.release();
+            }
+            !goes
+        });
+    }
+}
+
 impl Core {
-    /// Appends live values to the moved segment in key order, syncs them, and
-    /// has the tree point there.
+    /// Appends live values to the moved segment in key order, and has the tree point
+    /// there. `seen`: of the lookups that found them.
     pub fn move_window(
         self: &Arc<Self>,
         collector: &mut Collector,
         mut window: Vec<LiveValue>,
+        seen: Option<&Seen>,
         work: &mut Work,
     ) -> Result<()> {
         let started = self.environment.clock.monotonic();
@@ -69,13 +135,9 @@ impl Core {
             work.write += self.since(started);
             let started = self.environment.clock.monotonic();
             if !self.has_bug(SeededBug::MovedUnsynced) {
-                output.log.sync().map_err(|error| self.poisoned(error))?;
-                self.environment
-                    .file_system
-                    .sync_directory(&self.path)
-                    .map_err(|error| self.poisoned(error))?;
+                lock(&self.writer).moved.add(&output);
             }
-            self.relocate(&output, part, &moved)?;
+            self.relocate(&output, part, &moved, seen)?;
             work.flush += self.since(started);
         }
         Ok(())
@@ -93,12 +155,13 @@ impl Core {
                 .log
                 .cut_back(end)
                 .map_err(|error| self.poisoned(error))?;
-            output.file.release();
+            lock(&self.writer).moved.finished(output);
         }
         let mut writer = lock(&self.writer);
         let output = self
             .new_segment(&mut writer, SegmentKind::Moved)
             .map_err(|error| self.unless_full(error))?;
+        writer.names_unsynced = true;
         self.change_segments(|segments| {
             segments.insert(output.number, output.clone());
         });
@@ -172,7 +235,13 @@ impl Core {
     }
 
     /// Has the tree point to the moved records.
-    fn relocate(&self, output: &Segment, values: &[LiveValue], moved: &[(u64, u64)]) -> Result<()> {
+    fn relocate(
+        &self,
+        output: &Segment,
+        values: &[LiveValue],
+        moved: &[(u64, u64)],
+        seen: Option<&Seen>,
+    ) -> Result<()> {
         // The next note must know the segment before any table points into it,
         // and must never think less of it alive than there is.
         let all: u64 = moved.iter().map(|&(_, bytes)| bytes).sum();
@@ -184,7 +253,7 @@ impl Core {
             let relocated = match outcome {
                 Err(_) => Vec::new(),
                 Ok(()) => self
-                    .point_to(output, values, moved)
+                    .point_to(output, values, moved, seen)
                     .unwrap_or_else(|error| {
                         outcome = Err(error);
                         Vec::new()
@@ -211,6 +280,7 @@ impl Core {
         output: &Segment,
         values: &[LiveValue],
         moved: &[(u64, u64)],
+        seen: Option<&Seen>,
     ) -> Result<Vec<Relocation>> {
         let pointers: Vec<_> = values
             .iter()
@@ -234,7 +304,7 @@ impl Core {
                 new_value,
             })
             .collect();
-        self.tree.relocate_all(&entries)
+        self.tree.relocate_all(&entries, seen)
     }
 
     /// What [`SeededBug::CollectionReinserts`] does.

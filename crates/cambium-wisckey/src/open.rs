@@ -330,6 +330,7 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
         maintenance: Mutex::new(maintenance),
         writer: Mutex::new(writer),
         queue: CommitQueue::default(),
+        gone: Mutex::default(),
         health: Health::default(),
         stuck: Mutex::new(None),
         session_begun: AtomicBool::new(false),

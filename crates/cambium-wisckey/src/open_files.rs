@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arc_swap::ArcSwapOption;
@@ -25,6 +25,8 @@ use cambium_io::{Advice, Alignment, AppendWindow, DirectFile, File, FileSystem, 
 pub(crate) struct OpenFiles {
     most: usize,
     ring: Mutex<VecDeque<Weak<SegmentFile>>>,
+    /// See [`SegmentFile::count_read`].
+    bytes_read: AtomicU64,
 }
 
 impl OpenFiles {
@@ -33,6 +35,7 @@ impl OpenFiles {
         Arc::new(OpenFiles {
             most: most.max(1),
             ring: Mutex::default(),
+            bytes_read: AtomicU64::new(0),
         })
     }
 
@@ -66,6 +69,11 @@ impl OpenFiles {
                 file.handles.store(None);
             }
         }
+    }
+
+    /// Bytes that were read of all of them for lookups and cursors.
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes_read.load(Ordering::Relaxed)
     }
 
     /// How many are open, those included that are kept.
@@ -167,6 +175,12 @@ impl SegmentFile {
     /// Works with the open file.
     fn with<R>(&self, work: impl FnOnce(&dyn File) -> Result<R>) -> Result<R> {
         work(&*self.handles()?.file)
+    }
+
+    /// Counts bytes that a lookup or a cursor reads; what collection, recovery and checks
+    /// read is nobody's answer.
+    pub fn count_read(&self, bytes: u64) {
+        self.files.bytes_read.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// For reads by queues, which keep to [`SegmentFile::batched_alignment`].

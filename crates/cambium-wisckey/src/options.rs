@@ -78,6 +78,20 @@ pub const OPTIONS: &[OptionSpec] = &[
         "Bits of each key in the filters of new tables, which spare lookups of absent keys their reads. 0 writes none.",
     ),
     spec(
+        "filter",
+        "bloom or none",
+        "bloom",
+        false,
+        "Filter policy of new tables, by name; tables keep the one that they were written with.",
+    ),
+    spec(
+        "comparator",
+        "bytes",
+        "bytes",
+        false,
+        "The order of keys, by name: that of their bytes, which every engine has. leveldb.BytewiseComparator is another name for it; others are refused.",
+    ),
+    spec(
         "compression",
         "none, lz4 or zstd",
         "none",
@@ -152,7 +166,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "percent of live bytes, 110 to 1000",
         "200",
         false,
-        "The value log is kept within this share of what is live in it: collection begins half way from 100, since tables hide some garbage, and writers are slowed when it is reached all the same. Smaller saves space and moves more values.",
+        "The value log is kept within this share of what is live in it: collection begins half way from 100, since tables hide some garbage, and writers are slowed from there on, the more the nearer the limit is. Smaller saves space and moves more values.",
     ),
     spec(
         "direct",
@@ -311,6 +325,7 @@ impl Tuning {
     /// Takes the options of an opening out of `options`.
     pub fn take(options: &mut OptionValues) -> Result<Self> {
         const MOST: u64 = 1 << 50;
+        take_comparator(options)?;
         let backend = match options.take("io") {
             None => ReadBackend::default(),
             Some(text) => text.parse()?,
@@ -323,7 +338,7 @@ impl Tuning {
             buffer_bytes: options.take_ranged("buffer_bytes", 1 << 20, 0, 1 << 30)? as usize,
             preallocate_bytes: options.take_ranged("preallocate_bytes", 64 << 20, 0, 1 << 40)?,
             cache_bytes: take_cache(options, MOST)?,
-            filter_bits: options.take_ranged("filter_bits", 10, 0, 30)? as u32,
+            filter_bits: take_filter(options)?,
             compression: take_compression(options)?,
             table_bytes: options.take_ranged("table_bytes", 16 << 20, 256, 1 << 40)?,
             table_block_bytes: options.take_ranged("table_block_bytes", 4096, 64, 1 << 20)? as u32,
@@ -370,6 +385,29 @@ impl Tuning {
             },
             ..cambium_lsm::Options::default()
         }
+    }
+}
+
+/// The order of keys is what the facade promises of every engine, so there is one.
+fn take_comparator(options: &mut OptionValues) -> Result<()> {
+    match options.take("comparator").as_deref() {
+        None | Some("bytes" | "leveldb.BytewiseComparator") => Ok(()),
+        Some(other) => Err(invalid_option(
+            "comparator",
+            other,
+            "bytes: in every engine keys are in the order of their bytes; walk from the end for the \
+             reverse of it, or store keys in a form whose bytes have the order",
+        )),
+    }
+}
+
+/// Bits a key of the filter policy that is named; 0 for none.
+fn take_filter(options: &mut OptionValues) -> Result<u32> {
+    let bits = options.take_ranged("filter_bits", 10, 0, 30)? as u32;
+    match options.take("filter").as_deref() {
+        None | Some("bloom") => Ok(bits),
+        Some("none") => Ok(0),
+        Some(other) => Err(invalid_option("filter", other, "bloom or none")),
     }
 }
 
@@ -445,11 +483,21 @@ mod tests {
             ("compression", "gzip", "none, lz4 or zstd"),
             ("space_limit", "100", "110 to 1000"),
             ("inline_bytes", "513", "0 to 512"),
+            ("filter", "ribbon", "bloom or none"),
+            (
+                "comparator",
+                "leveldb.ReverseBytewise",
+                "order of their bytes",
+            ),
         ] {
             let mut options = OptionValues::default();
             let error = Tuning::take(options.set(name, value)).unwrap_err();
             assert!(error.to_string().contains(expected), "{error}");
         }
+        let mut options = OptionValues::default();
+        let named = options.set("filter", "none");
+        let named = named.set("comparator", "leveldb.BytewiseComparator");
+        assert_eq!(Tuning::take(named).unwrap().filter_bits, 0);
         let mut options = OptionValues::default();
         assert!(Shape::take(options.set("block_bytes", "1000")).is_err());
     }

@@ -17,7 +17,7 @@ use cambium_io::{AlignedBuffer, File, ReadRequest};
 use cambium_lsm::Lookup;
 
 use crate::core::Core;
-use crate::format::{Stored, ValuePointer};
+use crate::format::{PREFIX_BYTES, Stored, ValuePointer};
 use crate::segment::{Segment, Segments};
 
 /// A value that is to be read.
@@ -60,6 +60,7 @@ impl Span {
     pub fn request(&self, segment: &Segment, tag: u64) -> Result<ReadRequest> {
         let alignment = segment.file.batched_alignment();
         let (offset, length) = alignment.around(self.start, self.end);
+        segment.file.count_read(length as u64);
         Ok(ReadRequest {
             file: segment.file.batched()?,
             offset,
@@ -88,6 +89,7 @@ impl Span {
         mut take: impl FnMut(usize, Result<Value>),
     ) {
         let length = (self.end - self.start) as usize;
+        segment.file.count_read(length as u64);
         let read = match segment.file.read_vec_at(self.start, length) {
             Ok(bytes) => Value::from(bytes),
             Err(error) => {
@@ -147,6 +149,20 @@ impl Core {
     /// The newest value of a full key.
     pub fn get_latest(&self, full_key: &[u8]) -> Result<Option<Value>> {
         self.counters.gets.fetch_add(1, Ordering::Relaxed);
+        let value = self.newest_value(full_key)?;
+        self.count_answer(full_key, value.as_ref());
+        Ok(value)
+    }
+
+    fn count_answer(&self, full_key: &[u8], value: Option<&Value>) {
+        if let Some(value) = value {
+            let bytes = full_key.len() - PREFIX_BYTES + value.len();
+            let answered = &self.counters.answered_bytes;
+            answered.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn newest_value(&self, full_key: &[u8]) -> Result<Option<Value>> {
         let mut before = None;
         loop {
             let lookup = self.tree.get_current(full_key, || self.ledger.visible())?;
@@ -174,16 +190,18 @@ impl Core {
     /// The value of a full key at a pinned moment.
     pub fn get_at(&self, moment: u64, full_key: &[u8]) -> Result<Option<Value>> {
         self.counters.gets.fetch_add(1, Ordering::Relaxed);
-        match self.found(self.tree.get(full_key, moment)?)? {
-            Found::Nothing => Ok(None),
-            Found::Inline(value) => Ok(Some(value)),
+        let value = match self.found(self.tree.get(full_key, moment)?)? {
+            Found::Nothing => None,
+            Found::Inline(value) => Some(value),
             Found::Pointer(pointer, sequence) => {
                 let segment = self
                     .segment(pointer.segment)
                     .ok_or_else(|| self.lost_segment(pointer))?;
-                self.read_one(&segment, pointer, full_key, sequence)
+                self.read_one(&segment, pointer, full_key, sequence)?
             }
-        }
+        };
+        self.count_answer(full_key, value.as_ref());
+        Ok(value)
     }
 
     pub fn read_one(
@@ -264,6 +282,9 @@ impl Core {
         }
         for (place, value) in places.into_iter().zip(self.fetch(&wanted)?) {
             values[place] = Some(value);
+        }
+        for (key, value) in full_keys.iter().zip(&values) {
+            self.count_answer(key, value.as_ref());
         }
         Ok(values)
     }

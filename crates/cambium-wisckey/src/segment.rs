@@ -230,8 +230,11 @@ impl Segment {
     ) -> Result<Value> {
         let bytes = pointer.record_bytes(full_key.len());
         let place = pointer.offset..pointer.offset + bytes;
-        if place.end <= self.log.written_end() && self.kept.is_worth_reading(place.clone()) {
-            self.keep_unit(place);
+        if place.end <= self.log.written_end() {
+            self.file.count_read(bytes);
+            if self.kept.is_worth_reading(place.clone()) {
+                self.keep_unit(place);
+            }
         }
         let record = self.log.read(pointer.offset, bytes as usize)?;
         self.check_record(
@@ -265,6 +268,7 @@ impl Segment {
         let cuts = self.log.cuts();
         let mut memory = vec![0; end.saturating_sub(record.start) as usize];
         let count = self.file.read_cached_at(&mut memory, record.start);
+        self.file.count_read(count as u64);
         self.kept
             .offer(&self.log, record.start, &memory[..count], cuts);
     }

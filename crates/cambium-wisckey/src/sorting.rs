@@ -148,7 +148,7 @@ impl Core {
             pointer: want.pointer,
         });
         let mut collector = lock(&self.collection);
-        self.move_window(&mut collector, live.collect(), work)?;
+        self.move_window(&mut collector, live.collect(), None, work)?;
         Ok(true)
     }
 }

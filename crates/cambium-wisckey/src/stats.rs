@@ -27,6 +27,8 @@ pub(crate) struct Counters {
     pub collections: AtomicU64,
     pub holes: AtomicU64,
     pub value_reads: AtomicU64,
+    /// Of the keys and values that lookups and cursors answered.
+    pub answered_bytes: AtomicU64,
     /// Writes that recovery found in the log.
     pub replayed: AtomicU64,
     /// Writers were made to wait for background work for so long.
@@ -67,7 +69,7 @@ impl Core {
             log_bytes: before.log_bytes + of(&self.counters.log_bytes),
             moved_bytes: before.moved_bytes + of(&self.counters.moved_bytes),
             freed_bytes: before.freed_bytes + of(&self.counters.freed_bytes),
-            tree_bytes: before.tree_bytes + self.tree.statistics().bytes_written,
+            tree_bytes: before.tree_bytes + self.tree.bytes_written(),
         }
     }
 
@@ -256,6 +258,12 @@ impl Core {
             of(&self.counters.value_reads),
             of(&self.counters.gets),
             "reads of the value log per key looked up, those of cursors included",
+        );
+        all.ratio(
+            "read_amplification",
+            self.home.files.bytes_read() + self.tree.statistics().bytes_read,
+            of(&self.counters.answered_bytes),
+            "bytes that lookups and cursors read from files, by bytes of the keys and values that they answered, since the store was opened; cursors that are open are not counted",
         );
         all.count(
             "writers_waited_milliseconds",

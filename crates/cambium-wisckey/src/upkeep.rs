@@ -56,10 +56,7 @@ impl Core {
     pub fn hold_back(self: &Arc<Self>) -> Result<()> {
         match self.tree.write_pressure() {
             WritePressure::Free => {}
-            WritePressure::Slow(share) => {
-                self.notify_background();
-                self.slow_down(share.clamp(0.0, 1.0));
-            }
+            WritePressure::Slow(share) => self.slow_down(share.clamp(0.0, 1.0)),
             WritePressure::Stop => self.wait_for_tree()?,
         }
         self.wait_for_space()
@@ -81,6 +78,7 @@ impl Core {
             Ordering::Relaxed,
         );
         if won.is_ok() {
+            self.notify_background();
             self.pause(LONGEST_SLOWDOWN.mul_f64(share * share));
         }
     }
@@ -123,9 +121,17 @@ impl Core {
     /// A piece of the tree's work, or else a sync of full segments.
     pub fn tree_or_log_step(&self, budget: u64) -> Result<StepOutcome> {
         match self.tree_step(budget)? {
+            StepOutcome::Idle if self.close_one_gone() => Ok(StepOutcome::Again),
             StepOutcome::Idle => self.log_step(),
             other => Ok(other),
         }
+    }
+
+    /// Closes the file of a segment that is gone: its space goes back then, which
+    /// takes the system a while. Not by who collects, who is waited for.
+    pub fn close_one_gone(&self) -> bool {
+        let gone = lock(&self.gone).pop();
+        gone.is_some()
     }
 
     /// Syncs full segments, where they are many bytes. Nobody waits for it, and a flush
@@ -211,11 +217,18 @@ impl Core {
             .partition(|&(_, moment)| oldest.is_none_or(|oldest| oldest > moment));
         writer.retired = held;
         if !free.is_empty() {
+            let mut gone = Vec::new();
             self.change_segments(|segments| {
-                for (number, _) in &free {
-                    segments.remove(number);
-                }
+                gone.extend(
+                    free.iter()
+                        .filter_map(|(number, _)| segments.remove(number)),
+                );
             });
+            drop(writer);
+            if self.environment.executor.runs_tasks() {
+                lock(&self.gone).append(&mut gone);
+                self.notify_background();
+            }
         }
     }
 

@@ -20,6 +20,7 @@ use cambium_storage::record::{RecordHeader, record_bytes};
 
 use crate::core::{Core, lock};
 use crate::format::{ALIGNMENT, LARGEST_SEGMENT, SegmentKind, kind};
+use crate::moving::MovedUnsynced;
 use crate::note::{self, Head, NoteItem, SegmentNote};
 use crate::pace::Pace;
 use crate::seeded_bug::SeededBug;
@@ -42,6 +43,8 @@ pub(crate) struct Writer {
     pub active_unsynced: bool,
     /// Full segments that no sync covers yet, oldest first.
     pub unsynced: Vec<Arc<Segment>>,
+    /// What collection moved, and no sync covers yet.
+    pub moved: MovedUnsynced,
     /// There are names of segments that no sync of the folder covers.
     pub names_unsynced: bool,
     /// Bytes of log since the write buffer was sealed.
@@ -272,19 +275,21 @@ impl Core {
         Ok(())
     }
 
-    /// Makes all full segments durable; writers go on meanwhile. Called before
-    /// tables that point into them count.
+    /// Makes all full segments durable, and what collection moved; writers go on
+    /// meanwhile. Called before tables that point into them count.
     pub fn sync_sealed_log(&self) -> Result<()> {
         self.check_sound()?;
         if self.has_bug(SeededBug::TablesAheadOfLog) {
             return Ok(());
         }
-        let (segments, names) = {
+        let (segments, moved, names) = {
             let writer = lock(&self.writer);
-            (writer.unsynced.clone(), writer.names_unsynced)
+            let (written, moved) = (writer.unsynced.clone(), writer.moved.pending());
+            (written, moved, writer.names_unsynced)
         };
         let synced = segments
             .iter()
+            .chain(moved.iter().map(|(segment, _)| segment))
             .try_for_each(|segment| segment.log.sync())
             .and_then(|()| match names {
                 true => self.environment.file_system.sync_directory(&self.path),
@@ -293,6 +298,7 @@ impl Core {
         synced.map_err(|error| self.poisoned(error))?;
         segments.iter().for_each(|segment| segment.file.release());
         let mut writer = lock(&self.writer);
+        writer.moved.synced(&moved);
         let done =
             |segment: &Arc<Segment>| segments.iter().any(|other| Arc::ptr_eq(other, segment));
         writer.unsynced.retain(|segment| !done(segment));

@@ -66,7 +66,7 @@ fn each_call_does_these_operations_in_this_order() {
     trace.note("the flush: the log first, then the table, then the edit");
     store.put(b"oak", b"", Durability::Written).unwrap();
     store.compact(&CompactOptions::default(), &()).unwrap();
-    trace.note("overwrite, compact: the value that is left is moved, synced, pointed to; then its segment goes");
+    trace.note("overwrite, compact: the value that is left is moved and pointed to, and synced before a table says so; then its segment goes");
     store.put(b"ash", b"Fraxinus", Durability::Written).unwrap();
     store.close().unwrap();
     drop(store);
