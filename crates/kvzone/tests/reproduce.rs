@@ -6,6 +6,7 @@ mod harness;
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::Command;
 
 use harness::{folder, kvzone, report, text};
 use serde_json::Value;
@@ -269,6 +270,31 @@ fn every_figure_of_alphard_runs_and_all_stores_answer_the_same() {
 }
 
 #[test]
+fn inserts_beside_fio_tell_every_policy_of_syncs() {
+    if Command::new("fio").arg("--version").output().is_err() {
+        println!("SKIPPED: alphard beside fio: no fio (package fio)");
+        return;
+    }
+    let folder = folder();
+    let point = "4 KB, 32 in flight";
+    let mut more = vec!["--scale", "0.001", "--seconds", "0.5", "--repeat", "2"];
+    more.extend(["--points", point]);
+    let printed = reproduce(folder.path(), "alphard/fio", &more);
+    assert!(printed.contains("fio, synced each"), "{printed}");
+    let report = report(folder.path());
+    let rounds = report["rounds"].as_array().unwrap();
+    assert_eq!(rounds.len(), 2);
+    for round in rounds {
+        assert_eq!(round["point"], point);
+        assert!(round["bytes_per_second"].as_f64().unwrap() > 0.0);
+        assert!(round["writes_a_sync"].as_f64().unwrap() > 0.0);
+        let rates = round["fio_bytes_per_second"].as_array().unwrap();
+        let all_wrote = rates.iter().all(|rate| rate.as_f64().unwrap() > 0.0);
+        assert!(rates.len() == 3 && all_wrote, "{round}");
+    }
+}
+
+#[test]
 fn presets_and_data_sets_are_listed_one_a_line() {
     let folder = folder();
     let list = |what: &str| {
@@ -288,6 +314,7 @@ fn presets_and_data_sets_are_listed_one_a_line() {
         "alphard/table1",
         "alphard/fig3",
         "alphard/fig4",
+        "alphard/fio",
     ] {
         let lines = presets.lines().filter(|line| line.starts_with(name));
         assert_eq!(lines.count(), 1, "{presets}");

@@ -115,9 +115,71 @@ pub fn of_file(path: &Path, bytes: u64, point: RandomPoint, limit: Duration) -> 
     run(&arguments_of(&filename, bytes, point, limit))
 }
 
+/// When `fio` syncs what it has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syncs {
+    /// Once for so many writes; a write is answered before that.
+    After(u64),
+    /// Each write by itself (`O_DSYNC`): it is durable when it is answered.
+    Each,
+}
+
+/// Direct writes, one behind the other, through io_uring.
+#[derive(Clone, Copy, Debug)]
+pub struct WritePoint {
+    /// Bytes of a write.
+    pub block_bytes: u64,
+    /// Writes under way.
+    pub depth: usize,
+    /// When they are synced.
+    pub syncs: Syncs,
+}
+
+/// Bytes a second that `fio` writes to a file of so many bytes, which it makes, allocates
+/// and leaves.
+///
+/// # Errors
+/// Where `fio` is not installed, or fails.
+pub fn write_file(path: &Path, bytes: u64, point: WritePoint, limit: Duration) -> Result<f64> {
+    let report = report_of(&write_arguments(path, bytes, point, limit))?;
+    bytes_written_per_second(&report)
+        .ok_or_else(|| failed("its report has no write.bw_bytes".to_string()))
+}
+
+fn write_arguments(path: &Path, bytes: u64, point: WritePoint, limit: Duration) -> Vec<String> {
+    // A colon would part two names.
+    let filename = path.display().to_string().replace(':', "\\:");
+    vec![
+        "--name=kvzone".to_string(),
+        format!("--filename={filename}"),
+        "--rw=write".to_string(),
+        format!("--bs={}", point.block_bytes),
+        format!("--size={bytes}"),
+        "--fallocate=posix".to_string(),
+        "--ioengine=io_uring".to_string(),
+        format!("--iodepth={}", point.depth),
+        "--direct=1".to_string(),
+        match point.syncs {
+            Syncs::After(writes) => format!("--fdatasync={}", writes.max(1)),
+            Syncs::Each => "--sync=dsync".to_string(),
+        },
+        format!("--runtime={}ms", limit.as_millis().max(1)),
+        "--output-format=json".to_string(),
+    ]
+}
+
+fn failed(what: String) -> Error {
+    Error::io("run", "fio", std::io::Error::other(what))
+}
+
 /// Reads per second of one run.
 fn run(arguments: &[String]) -> Result<f64> {
-    let failed = |what: String| Error::io("run", "fio", std::io::Error::other(what));
+    reads_per_second(&report_of(arguments)?)
+        .ok_or_else(|| failed("its report has no read.iops".to_string()))
+}
+
+/// What one run prints.
+fn report_of(arguments: &[String]) -> Result<String> {
     let output = Command::new("fio")
         .args(arguments)
         .output()
@@ -129,16 +191,23 @@ fn run(arguments: &[String]) -> Result<f64> {
         let text = String::from_utf8_lossy(&output.stderr);
         return Err(failed(format!("{}: {}", output.status, text.trim())));
     }
-    // Warnings may stand before the JSON.
-    let text = String::from_utf8_lossy(&output.stdout);
-    reads_per_second(&text).ok_or_else(|| failed("its report has no read.iops".to_string()))
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A figure of a report, above 0; warnings may stand before its JSON.
+fn figure_of(report: &str, pointer: &str) -> Option<f64> {
+    let json = report.get(report.find('{')?..)?;
+    let report: Value = serde_json::from_str(json).ok()?;
+    let rate = report.pointer(pointer)?.as_f64()?;
+    (rate > 0.0).then_some(rate)
+}
+
+fn bytes_written_per_second(report: &str) -> Option<f64> {
+    figure_of(report, "/jobs/0/write/bw_bytes")
 }
 
 fn reads_per_second(report: &str) -> Option<f64> {
-    let json = report.get(report.find('{')?..)?;
-    let report: Value = serde_json::from_str(json).ok()?;
-    let rate = report.pointer("/jobs/0/read/iops")?.as_f64()?;
-    (rate > 0.0).then_some(rate)
+    figure_of(report, "/jobs/0/read/iops")
 }
 
 /// The middle one; of an even number the mean of the middle two; 0 of none.
@@ -174,5 +243,8 @@ mod tests {
             None
         );
         assert_eq!(reads_per_second("no report"), None);
+        let report = "{\"jobs\":[{\"write\":{\"bw_bytes\":7000}}]}";
+        assert_eq!(bytes_written_per_second(report), Some(7000.0));
+        assert_eq!(reads_per_second(report), None);
     }
 }

@@ -1,4 +1,4 @@
-//! `kvzone reproduce alphard/table1`, `alphard/fig3` and `alphard/fig4`: the
+//! `kvzone reproduce alphard/table1`, `alphard/fig3`, `alphard/fig4` and `alphard/fio`: the
 //! evaluation of "KVZone and the Search for a Write-Optimized Key-Value Store",
 //! section 4, measured here at a scale that a small machine can do.
 //!
@@ -8,7 +8,9 @@
 //! | `measure` | their campaigns |
 //! | `claims` | what the paper says of them, held against what was measured |
 //! | `present` | tables for a terminal and for a document |
+//! | `beside_fio` | inserts beside `fio`, which the paper does not have |
 
+mod beside_fio;
 mod claims;
 mod figures;
 mod measure;
@@ -24,11 +26,15 @@ use figures::FIGURES;
 
 /// Names with titles.
 pub(super) fn presets() -> impl Iterator<Item = (&'static str, &'static str)> {
-    FIGURES.iter().map(|figure| (figure.name, figure.title))
+    let figures = FIGURES.iter().map(|figure| (figure.name, figure.title));
+    figures.chain([(beside_fio::NAME, beside_fio::TITLE)])
 }
 
 /// Reproduces a figure of this paper, if there is one of the name.
 pub(super) fn run(arguments: &ReproduceArguments) -> Option<Result<ExitCode>> {
+    if arguments.name == beside_fio::NAME {
+        return Some(measure_beside_fio(arguments));
+    }
     let figure = FIGURES
         .iter()
         .find(|figure| figure.name == arguments.name)?;
@@ -42,4 +48,11 @@ fn reproduce(arguments: &ReproduceArguments, figure: &'static figures::Figure) -
         .map_err(|error| Error::Usage(format!("a report: {error}")))?;
     place.finish(figure.title, found, &present::show(figure, &measured))?;
     Ok(ExitCode::from(if measured.all_well() { 0 } else { 3 }))
+}
+
+fn measure_beside_fio(arguments: &ReproduceArguments) -> Result<ExitCode> {
+    let place = Place::prepare(arguments)?;
+    let (found, shown) = beside_fio::measure(arguments)?;
+    place.finish(beside_fio::TITLE, found, &shown)?;
+    Ok(ExitCode::SUCCESS)
 }
