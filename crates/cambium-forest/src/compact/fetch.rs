@@ -108,6 +108,9 @@ impl Window {
 struct Pool {
     free: BTreeMap<usize, Vec<AlignedBuffer>>,
     free_bytes: u64,
+    /// Taken, and not given back yet.
+    taken_bytes: u64,
+    /// Of both together.
     most_bytes: u64,
 }
 
@@ -126,17 +129,35 @@ impl Pool {
                 self.free_bytes -= size as u64;
                 buffer
             }
-            None => AlignedBuffer::new(size, alignment),
+            None => {
+                self.make_room(size as u64);
+                AlignedBuffer::new(size, alignment)
+            }
         };
+        self.taken_bytes += size as u64;
         buffer.resize(length);
         buffer
     }
 
     fn give_back(&mut self, buffer: AlignedBuffer) {
         let size = Self::size_of(buffer.len());
-        if self.free_bytes + size as u64 <= self.most_bytes {
+        self.taken_bytes = self.taken_bytes.saturating_sub(size as u64);
+        if self.free_bytes + self.taken_bytes + size as u64 <= self.most_bytes {
             self.free_bytes += size as u64;
             self.free.entry(size).or_default().push(buffer);
+        }
+    }
+
+    /// Gives up buffers of other sizes, the largest first.
+    fn make_room(&mut self, bytes: u64) {
+        while self.free_bytes > 0 && self.free_bytes + self.taken_bytes + bytes > self.most_bytes {
+            let Some(mut largest) = self.free.last_entry() else {
+                return;
+            };
+            match largest.get_mut().pop() {
+                Some(_) => self.free_bytes -= *largest.key() as u64,
+                None => _ = largest.remove(),
+            }
         }
     }
 }
@@ -204,7 +225,8 @@ impl Fetcher {
                 queue: None,
             }),
             pool: Mutex::new(Pool {
-                most_bytes: settings.window_bytes() / 2,
+                // One window is written while the next one is read.
+                most_bytes: settings.window_bytes() * (1 + u64::from(settings.tuning.overlap)),
                 ..Pool::default()
             }),
         });
@@ -417,4 +439,40 @@ pub(super) fn is_mostly_cached(database: &Database) -> bool {
     let cached = cambium_io::resident_pages(&**database.log.file());
     let pages = cached.ok().flatten().unwrap_or(u64::MAX);
     pages.saturating_mul(PAGE_BYTES) > database.log.end() / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Windows whose reads are all of other sizes than those before them.
+    #[test]
+    fn buffers_of_windows_of_any_sizes_never_take_more_than_their_bound() {
+        const MOST: u64 = 1 << 20;
+        let mut pool = Pool {
+            most_bytes: MOST,
+            ..Pool::default()
+        };
+        let mut reused = 0;
+        for round in 0..40usize {
+            let length = 3_000 + round / 2 * 1_700;
+            let size = Pool::size_of(length) as u64;
+            let count = MOST / size;
+            let before = pool.free_bytes;
+            let window: Vec<AlignedBuffer> = (0..count).map(|_| pool.take(length, 512)).collect();
+            reused += u64::from(before - pool.free_bytes == pool.taken_bytes);
+            assert_eq!(pool.taken_bytes, count * size);
+            assert!(pool.free_bytes + pool.taken_bytes <= MOST, "round {round}");
+            for buffer in window {
+                assert_eq!(buffer.len(), length);
+                pool.give_back(buffer);
+            }
+            assert_eq!(pool.taken_bytes, 0);
+            assert!(pool.free_bytes <= MOST, "round {round}");
+        }
+        assert!(
+            reused >= 20,
+            "the second window of a size takes the first's: {reused}"
+        );
+    }
 }

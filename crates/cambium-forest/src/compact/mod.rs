@@ -246,7 +246,6 @@ impl Core {
             return Ok(None);
         };
         *running = None;
-        self.release_writers();
         Ok(Some(report))
     }
 

@@ -91,6 +91,9 @@ impl Core {
         });
         drop(writer);
         drop(maintenance);
+        // Nothing is left to be ahead of: giving the old file's space back takes long on
+        // some devices.
+        self.release_writers();
         if !self.has_bug(SeededBug::OldFileRemovedEarly) {
             // If it stays, the next open removes it.
             _ = self.environment.file_system.remove(old.database.path());
