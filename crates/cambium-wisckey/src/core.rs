@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | `collection` | the garbage collection that is going on | yes, by background work |
 //! | `maintenance` | the superblock | yes |
+//! | `syncing` | the queue by which a flush syncs what it points to | yes, by background work |
 //! | `writer` | numbering, the end of the log, what the next note will say | yes, by writers |
 //! | `gone` | segments whose files are to be closed | no |
 //! | the ledger's | what the manifest says of segments; pinned moments | no |
@@ -20,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use arc_swap::ArcSwap;
 use cambium_base::{Error, Result, SequenceNumber};
-use cambium_io::{Environment, FileLock, ReadPool};
+use cambium_io::{Environment, FileLock, ReadPool, WriteQueue};
 use cambium_lsm::Tree;
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::health::{Health, found_no_space};
@@ -52,6 +53,8 @@ pub(crate) struct Core {
     pub names: RwLock<BTreeMap<String, u16>>,
     pub collection: Mutex<Collector>,
     pub maintenance: Mutex<Maintenance>,
+    /// For syncs of several segments; made when it is first needed.
+    pub syncing: Mutex<Option<Box<dyn WriteQueue>>>,
     pub writer: Mutex<Writer>,
     pub queue: CommitQueue<WriteRequest, Result<SequenceNumber>>,
     /// Segments that no reader can be led to any more, to be closed.

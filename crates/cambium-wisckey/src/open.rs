@@ -331,6 +331,7 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
         writer: Mutex::new(writer),
         queue: CommitQueue::default(),
         gone: Mutex::default(),
+        syncing: Mutex::default(),
         health: Health::default(),
         stuck: Mutex::new(None),
         session_begun: AtomicBool::new(false),

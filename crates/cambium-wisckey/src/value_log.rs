@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use cambium_base::{Durability, Error, Result, SequenceNumber};
+use cambium_io::WriteQueue;
 use cambium_storage::health::found_no_space;
 use cambium_storage::record::{RecordHeader, record_bytes};
 
@@ -278,26 +279,32 @@ impl Core {
     /// Makes all full segments durable, and what collection moved; writers go on
     /// meanwhile. Called before tables that point into them count.
     pub fn sync_sealed_log(&self) -> Result<()> {
-        self.check_sound()?;
         if self.has_bug(SeededBug::TablesAheadOfLog) {
-            return Ok(());
+            return self.check_sound();
         }
+        // One at a time: the kernel tells of a failed write once, and whoever is told
+        // must not be followed by one who is not.
+        let mut queue = lock(&self.syncing);
+        self.check_sound()?;
         let (segments, moved, names) = {
             let writer = lock(&self.writer);
             let (written, moved) = (writer.unsynced.clone(), writer.moved.pending());
             (written, moved, writer.names_unsynced)
         };
-        let synced = segments
-            .iter()
+        let all = segments.iter();
+        let all: Vec<_> = all
             .chain(moved.iter().map(|(segment, _)| segment))
-            .try_for_each(|segment| segment.log.sync())
+            .collect();
+        let synced = self
+            .sync_together(&mut queue, &all)
             .and_then(|()| match names {
                 true => self.environment.file_system.sync_directory(&self.path),
                 false => Ok(()),
             });
         synced.map_err(|error| self.poisoned(error))?;
-        segments.iter().for_each(|segment| segment.file.release());
         let mut writer = lock(&self.writer);
+        // A writer that syncs, under this lock, may have been told in place of this.
+        self.check_sound()?;
         writer.moved.synced(&moved);
         let done =
             |segment: &Arc<Segment>| segments.iter().any(|other| Arc::ptr_eq(other, segment));
@@ -306,7 +313,34 @@ impl Core {
             let through = last.last_sequence.load(Ordering::Relaxed);
             writer.synced_through = writer.synced_through.max(through);
         }
+        drop(writer);
+        segments.iter().for_each(|segment| segment.file.release());
         Ok(())
+    }
+
+    /// Makes segments durable, all at the same time where the system can: their
+    /// metadata is then one commit of its journal. The first failure, if any.
+    fn sync_together(
+        &self,
+        queue: &mut Option<Box<dyn WriteQueue>>,
+        segments: &[&Arc<Segment>],
+    ) -> Result<()> {
+        match segments {
+            [] => return Ok(()),
+            [segment] => return segment.log.sync(),
+            _ => {}
+        }
+        segments.iter().for_each(|each| each.log.prepare_sync());
+        let files = segments.iter().map(|segment| segment.file.batched());
+        let files: Vec<_> = files.collect::<Result<_>>()?;
+        let queue = match queue {
+            Some(queue) => queue,
+            none => {
+                let file_system = &self.environment.file_system;
+                none.insert(file_system.write_queue(self.tuning.reading)?)
+            }
+        };
+        queue.sync_all(&files).into_iter().collect()
     }
 
     /// The segment that takes `bytes` more; a new one where the active one is

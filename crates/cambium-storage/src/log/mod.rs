@@ -336,10 +336,16 @@ impl LogFile {
 
     /// Makes everything flushed so far durable.
     pub fn sync(&self) -> Result<()> {
+        self.prepare_sync();
+        self.file.sync_data()
+    }
+
+    /// To be called before somebody else syncs the file, together with others: that
+    /// makes everything durable that was flushed before this call.
+    pub fn prepare_sync(&self) {
         // A page that is stored to after it was written back is given again,
         // which costs more than a write.
         self.tail_exclusive().close_window();
-        self.file.sync_data()
     }
 
     /// Forgets what was appended from `end` on, after a write that failed for
