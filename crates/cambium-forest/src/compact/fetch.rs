@@ -123,17 +123,12 @@ impl Pool {
     fn take(&mut self, length: usize, alignment: usize) -> AlignedBuffer {
         let size = Self::size_of(length);
         let kept = self.free.get_mut(&size).and_then(Vec::pop);
+        self.free_bytes -= kept.as_ref().map_or(0, |_| size as u64);
         let kept = kept.filter(|buffer| buffer.alignment() >= alignment);
-        let mut buffer = match kept {
-            Some(buffer) => {
-                self.free_bytes -= size as u64;
-                buffer
-            }
-            None => {
-                self.make_room(size as u64);
-                AlignedBuffer::new(size, alignment)
-            }
-        };
+        let mut buffer = kept.unwrap_or_else(|| {
+            self.make_room(size as u64);
+            AlignedBuffer::new(size, alignment)
+        });
         self.taken_bytes += size as u64;
         buffer.resize(length);
         buffer
