@@ -3,57 +3,21 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
+mod by_hand;
+
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 
 use cambium_alphard::Alphard;
 use cambium_api::{
     Durability, Engine, EngineKind, Error, OptionValues, Request, Response, Result, WriteBatch,
 };
-use cambium_io::step::{BackgroundTask, Executor, Task};
-use cambium_io::{Environment, StepOutcome};
+use cambium_io::Environment;
 use cambium_testkit::counted::Counted;
 
-/// Runs tasks when told to, and not before: so that requests gather.
-#[derive(Clone, Default)]
-struct ByHand {
-    tasks: Arc<Mutex<Vec<Task>>>,
-}
-
-impl std::fmt::Debug for ByHand {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ByHand")
-    }
-}
-
-#[derive(Debug)]
-struct Silent;
-
-impl BackgroundTask for Silent {
-    fn notify(&self) {}
-}
-
-impl Executor for ByHand {
-    fn spawn(&self, _name: &str, task: Task) -> Box<dyn BackgroundTask> {
-        self.tasks.lock().unwrap().push(task);
-        Box::new(Silent)
-    }
-
-    fn runs_tasks(&self) -> bool {
-        true
-    }
-}
-
-impl ByHand {
-    /// Takes one step of each task; those that are done go.
-    fn run(&self) {
-        let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap());
-        tasks.retain_mut(|task| task() != StepOutcome::Done);
-        self.tasks.lock().unwrap().extend(tasks);
-    }
-}
+use by_hand::ByHand;
 
 fn create(environment: &Environment, queues: &str) -> Arc<dyn Engine> {
     let options = OptionValues::from([("size", "16MiB"), ("queues", queues)]);

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
+mod by_hand;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,67 +13,12 @@ use cambium_alphard::Alphard;
 use cambium_api::{
     Durability, Engine, EngineKind, Error, OptionValues, Request, Response, Result, Statistics,
 };
-use cambium_io::step::{BackgroundTask, Executor, Task};
 use cambium_io::{
     BatchOptions, DirectoryEntry, Environment, File, FileLock, FileSystem, LockMode, Metadata,
-    OpenOptions, ReadBackend, ReadQueue, Space, StepOutcome, SyncWriteQueue, WriteQueue,
-    WriteRequest,
+    OpenOptions, ReadBackend, ReadQueue, Space, SyncWriteQueue, WriteQueue, WriteRequest,
 };
 
-/// Takes a step of a task when told to.
-#[derive(Clone, Debug, Default)]
-struct ByHand {
-    tasks: Arc<Mutex<Vec<(String, Tasks)>>>,
-}
-
-struct Tasks(Task);
-
-impl std::fmt::Debug for Tasks {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("task")
-    }
-}
-
-#[derive(Debug)]
-struct Silent;
-
-impl BackgroundTask for Silent {
-    fn notify(&self) {}
-}
-
-impl Executor for ByHand {
-    fn spawn(&self, name: &str, task: Task) -> Box<dyn BackgroundTask> {
-        let mut tasks = self.tasks.lock().unwrap();
-        tasks.push((name.to_string(), Tasks(task)));
-        Box::new(Silent)
-    }
-
-    fn runs_tasks(&self) -> bool {
-        true
-    }
-}
-
-impl ByHand {
-    /// A step of each task of that name.
-    fn run(&self, name: &str) {
-        let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap());
-        let mut ran = 0;
-        for (_, task) in tasks.iter_mut().filter(|(found, _)| found == name) {
-            ran += 1;
-            assert_ne!(task.0(), StepOutcome::Done);
-        }
-        assert!(ran > 0, "no task {name}");
-        self.tasks.lock().unwrap().extend(tasks);
-    }
-
-    fn work(&self) {
-        self.run("alphard requests");
-    }
-
-    fn answer(&self) {
-        self.run("alphard answers");
-    }
-}
+use by_hand::ByHand;
 
 /// A file system in memory, where queued writes are done when they are waited for: they
 /// are under way until then.
