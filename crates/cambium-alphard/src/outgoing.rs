@@ -28,7 +28,7 @@ pub(crate) const LARGE_BYTES: usize = 64 << 10;
 pub(crate) const START_BYTES: usize = 256 << 10;
 
 /// So many writes are each done and synced at once; of more, the writes go ahead.
-const MOST_SYNCED: usize = 4;
+const MOST_SYNCED: usize = 16;
 
 /// What whoever syncs has.
 #[derive(Debug, Default)]

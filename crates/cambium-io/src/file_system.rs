@@ -263,6 +263,15 @@ pub trait File: Send + Sync + fmt::Debug {
         self.sync_data()
     }
 
+    /// [`File::write_at`], durable as by [`File::sync_ranges`] of what it wrote when it
+    /// answers; where a file can do that with fewer requests to its device, it does. A
+    /// failure may be that of the sync, and is as final.
+    fn write_synced_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
+        self.write_at(buffer, offset)?;
+        let range = offset..offset.saturating_add(buffer.len() as u64);
+        self.sync_ranges(std::slice::from_ref(&range))
+    }
+
     /// Bytes from start to end.
     fn length(&self) -> Result<u64>;
 

@@ -158,6 +158,27 @@ impl File for RealFile {
         Ok(())
     }
 
+    fn write_synced_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let rest = [IoSlice::new(&buffer[done..])];
+            let position = offset + done as u64;
+            let flags = ReadWriteFlags::DSYNC;
+            match rustix::io::pwritev2(&self.descriptor, &rest, position, flags) {
+                Ok(0) => return Err(no_progress(&self.path)),
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                // A file system that does not know the flag has done nothing.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    self.write_at(&buffer[done..], position)?;
+                    return self.sync_data();
+                }
+                Err(errno) => return Err(self.failed("write and sync", errno)),
+            }
+        }
+        Ok(())
+    }
+
     fn write_vectored_at(&self, buffers: &[&[u8]], offset: u64) -> Result<()> {
         let mut slices: Vec<IoSlice<'_>> = buffers
             .iter()

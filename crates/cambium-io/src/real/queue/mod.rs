@@ -15,10 +15,12 @@
 //! dropped, which waits for what is under way.
 
 mod aio;
+mod choice;
 mod slots;
 mod sync;
 mod uring;
 mod uring_writes;
+mod ways;
 
 use cambium_base::Result;
 

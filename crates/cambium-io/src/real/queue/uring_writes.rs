@@ -3,13 +3,10 @@
 //! Each write is submitted as it is taken, so that the device works while the caller
 //! prepares the next; one call waits for all.
 //!
-//! Several files are *written and synced* by one call that submits an operation for each
-//! and waits once: a device that takes requests without blocking has all of them before it
-//! is waited for, and its flush follows the write without this thread. Of several files that
-//! are *synced*, all but the last are an operation of the ring each, which the kernel does
-//! on threads of its own; the last one is a plain call meanwhile, which wakes nobody. Where
-//! that takes less time than to wake a thread, all are plain calls. One write to a single
-//! file is synced by plain calls too.
+//! Writes that are to be durable at once can be done in several ways ([`super::ways`]): by
+//! plain calls, which wake nobody, or as operations of the ring, which several devices have
+//! at the same time. Which takes the least time is found by measuring
+//! ([`super::choice`]), for writes of about the same size and number each.
 //!
 //! What the kernel breaks off (a short write, `EAGAIN`, `ECANCELED`, and `EFAULT` once
 //! the thread that submitted has ended) is finished by plain calls. If the ring itself
@@ -26,6 +23,7 @@ use cambium_base::{Error, Result};
 use io_uring::{IoUring, Probe, opcode, types};
 
 use super::LONGEST_READ;
+use super::ways::{Chooser, Shape, Way};
 use crate::batch::ReadBackend;
 use crate::file_system::File;
 use crate::write_queue::{WriteQueue, WriteRequest, write_and_sync};
@@ -33,10 +31,6 @@ use crate::write_queue::{WriteQueue, WriteRequest, write_and_sync};
 /// How often a kernel short of memory is asked again, and the pause between.
 const BUSY_ATTEMPTS: u32 = 1000;
 const BUSY_PAUSE: Duration = Duration::from_millis(1);
-
-/// A call that takes less is done by the one who waits: handing it to a thread of the
-/// kernel, and hearing of it, takes about as long.
-const QUICK: Duration = Duration::from_micros(30);
 
 /// What the kernel works on; kept until it has answered.
 enum Work {
@@ -57,8 +51,7 @@ pub(super) struct UringWriteQueue {
     slots: ManuallyDrop<Vec<Slot>>,
     in_kernel: usize,
     depth: usize,
-    /// The last sync, and the last synced writes, took no longer than [`QUICK`] each.
-    quick: (bool, bool),
+    chooser: Chooser,
     /// The ring is of no use any more.
     failure: Option<Error>,
 }
@@ -82,7 +75,7 @@ impl UringWriteQueue {
             slots: ManuallyDrop::new(Vec::new()),
             in_kernel: 0,
             depth,
-            quick: (false, false),
+            chooser: Chooser::default(),
             failure: None,
         })
     }
@@ -150,30 +143,51 @@ impl UringWriteQueue {
         }
     }
 
-    /// Writes to one file, and syncs it when all are there.
-    fn write_and_sync_one(&mut self, requests: Vec<WriteRequest>) -> Vec<Result<()>> {
+    /// Writes through the ring, and syncs each file when all of its writes are there.
+    fn write_then_sync(&mut self, requests: Vec<WriteRequest>) -> Vec<Result<()>> {
         let first = self.slots.len();
-        let file = requests[0].file.clone();
-        requests
-            .into_iter()
-            .for_each(|request| self.submit(request));
+        let files: Vec<_> = requests
+            .iter()
+            .map(|request| request.file.clone())
+            .collect();
+        for request in requests {
+            match write_entry(&request) {
+                Some(entry) => self.add(entry.build(), Work::Write(request)),
+                None => self.submit(request),
+            }
+        }
         let mut answers = self.answers_from(first);
-        if answers.iter().all(Result::is_ok) {
-            answers.fill(file.sync_data());
+        let mut at = 0;
+        for of_file in files.chunk_by(Arc::ptr_eq) {
+            let own = &mut answers[at..at + of_file.len()];
+            if own.iter().all(Result::is_ok) {
+                own.fill(of_file[0].sync_data());
+            }
+            at += of_file.len();
         }
         answers
     }
 
-    /// Writes to several files, each synced by the kernel as it ends.
-    fn write_each_synced(&mut self, requests: Vec<WriteRequest>) -> Vec<Result<()>> {
+    /// Writes that are synced by the kernel as they end: all through the ring, or the last
+    /// one by a call meanwhile.
+    fn write_each_synced(
+        &mut self,
+        requests: Vec<WriteRequest>,
+        last_by_call: bool,
+    ) -> Vec<Result<()>> {
         let first = self.slots.len();
-        for request in requests {
-            match write_entry(&request) {
+        let in_ring = requests.len() - usize::from(last_by_call);
+        for (number, request) in requests.into_iter().enumerate() {
+            match write_entry(&request).filter(|_| number < in_ring) {
                 Some(entry) => {
                     let entry = entry.rw_flags(libc::RWF_DSYNC).build();
                     self.add(entry, Work::WriteSynced(request));
                 }
-                None => self.slots.push(Slot::Answered(write_synced(&request))),
+                None => {
+                    // What was added begins first.
+                    self.enter(0);
+                    self.slots.push(Slot::Answered(write_synced(&request)));
+                }
             }
         }
         self.answers_from(first)
@@ -234,10 +248,9 @@ fn write_entry(request: &WriteRequest) -> Option<opcode::Write> {
     Some(entry.offset(request.offset))
 }
 
-/// One write and its sync, by plain calls.
+/// One write and its sync, by a plain call.
 fn write_synced(request: &WriteRequest) -> Result<()> {
-    request.file.write_at(&request.bytes, request.offset)?;
-    request.file.sync_data()
+    request.file.write_synced_at(&request.bytes, request.offset)
 }
 
 fn queue_failure(error: io::Error) -> Error {
@@ -268,8 +281,11 @@ impl WriteQueue for UringWriteQueue {
         let Some((own, others)) = files.split_last() else {
             return Vec::new();
         };
+        let shape = Shape::of_syncs(files.len());
+        let way = self.chooser.next(shape);
+        let begin = Instant::now();
         for file in others {
-            match file.raw_descriptor().filter(|_| !self.quick.0) {
+            match file.raw_descriptor().filter(|_| way != Way::Calls) {
                 Some(descriptor) => {
                     let entry = opcode::Fsync::new(types::Fd(descriptor))
                         .flags(types::FsyncFlags::DATASYNC)
@@ -279,28 +295,24 @@ impl WriteQueue for UringWriteQueue {
                 None => self.slots.push(Slot::Answered(file.sync_data())),
             }
         }
-        let begin = Instant::now();
         self.slots.push(Slot::Answered(own.sync_data()));
-        self.quick.0 = begin.elapsed() < QUICK;
-        self.answers_from(first)
+        let answers = self.answers_from(first);
+        self.chooser.took(shape, begin.elapsed());
+        answers
     }
 
     fn write_synced(&mut self, requests: Vec<WriteRequest>) -> Vec<Result<()>> {
-        let is_one_file = requests
-            .windows(2)
-            .all(|pair| Arc::ptr_eq(&pair[0].file, &pair[1].file));
+        let shape = Shape::of_writes(&requests);
+        let way = self.chooser.next(shape);
         let begin = Instant::now();
-        if self.quick.1 || requests.len() < 2 {
-            let answers = write_and_sync(&requests);
-            self.quick.1 = begin.elapsed() < QUICK * answers.len() as u32;
-            return answers;
-        }
-        let answers = match is_one_file {
-            true => self.write_and_sync_one(requests),
-            false => self.write_each_synced(requests),
+        let answers = match way {
+            Way::Calls => write_and_sync(&requests),
+            Way::SyncedCalls => requests.iter().map(write_synced).collect(),
+            Way::Ring => self.write_each_synced(requests, false),
+            Way::RingAndCall => self.write_each_synced(requests, true),
+            Way::RingThenSync => self.write_then_sync(requests),
         };
-        // As quick as one alone would be, threads and all.
-        self.quick.1 = begin.elapsed() < QUICK;
+        self.chooser.took(shape, begin.elapsed());
         answers
     }
 }
@@ -368,8 +380,6 @@ mod tests {
             assert_eq!(answers.len(), 40);
             assert!(answers.iter().all(Result::is_ok));
             assert!(queue.sync_all(&files).iter().all(Result::is_ok));
-            // As one that is slow, and as one that is quick.
-            queue.quick = (round > 0, round > 0);
             let synced = files.iter().flat_map(|file| {
                 [20, 21].map(|at| WriteRequest {
                     file: file.clone(),
@@ -418,5 +428,65 @@ mod tests {
         });
         drop(queue);
         assert_eq!(file.length().unwrap(), 7 * 4096);
+    }
+
+    /// Has so many writes to each file made durable, until every way was taken; says which
+    /// ways those were and what each answered.
+    fn by_every_way(files: &[Arc<dyn File>], writes: u64) -> Vec<(Way, Vec<bool>)> {
+        let Ok(mut queue) = UringWriteQueue::new(4) else {
+            println!("SKIPPED: the kernel refuses io_uring");
+            return Vec::new();
+        };
+        let mut answered: Vec<(Way, Vec<bool>)> = Vec::new();
+        for round in 1..6u8 {
+            let requests = files.iter().flat_map(|file| {
+                (0..writes).map(|at| WriteRequest {
+                    file: file.clone(),
+                    offset: at * 4096,
+                    bytes: block(round),
+                })
+            });
+            let requests: Vec<_> = requests.collect();
+            let shape = Shape::of_writes(&requests);
+            let way = queue.chooser.next(shape);
+            if answered.iter().any(|(taken, _)| *taken == way) {
+                break;
+            }
+            let written = queue.write_synced(requests);
+            answered.push((way, written.iter().map(Result::is_ok).collect()));
+            let mut found = vec![0; writes as usize * 4096];
+            files[0].read_exact_at(&mut found, 0).unwrap();
+            assert!(found.iter().all(|&byte| byte == round), "{way:?}");
+        }
+        answered
+    }
+
+    #[test]
+    fn every_way_writes_all_and_blames_only_the_file_that_failed() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |name: &str, options| {
+            let path = folder.path().join(name);
+            RealFileSystem.open(&path, options).unwrap()
+        };
+        let files = [
+            open("one", OpenOptions::CREATE),
+            open("two", OpenOptions::CREATE),
+        ];
+        let halves = [files[0].clone(), open("two", OpenOptions::READ)];
+        for (writes, ways) in [(1, [3, 4]), (2, [3, 3])] {
+            for count in [1, 2] {
+                let answered = by_every_way(&files[..count], writes);
+                if answered.is_empty() {
+                    return;
+                }
+                assert_eq!(answered.len(), ways[count - 1], "{answered:?}");
+                assert!(answered.iter().all(|(_, all)| all.iter().all(|&ok| ok)));
+            }
+            for (way, answers) in by_every_way(&halves, writes) {
+                let (first, second) = answers.split_at(writes as usize);
+                assert!(first.iter().all(|&ok| ok), "{way:?}");
+                assert!(second.iter().all(|&ok| !ok), "{way:?}");
+            }
+        }
     }
 }
