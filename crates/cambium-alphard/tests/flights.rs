@@ -14,9 +14,10 @@ use cambium_api::{
     Durability, Engine, EngineKind, Error, OptionValues, Request, Response, Result, Statistics,
 };
 use cambium_io::{
-    BatchOptions, DirectoryEntry, Environment, File, FileLock, FileSystem, LockMode, Metadata,
-    OpenOptions, ReadBackend, ReadQueue, Space, SyncWriteQueue, WriteQueue, WriteRequest,
+    BatchOptions, Environment, File, FileSystem, OpenOptions, ReadBackend, SyncWriteQueue,
+    WriteQueue, WriteRequest,
 };
+use cambium_testkit::layer::{FileSystemLayer, Layered};
 
 use by_hand::ByHand;
 
@@ -71,39 +72,9 @@ impl WriteQueue for SlowQueue {
     }
 }
 
-impl FileSystem for Slow {
-    fn open(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn File>> {
-        self.inner.open(path, options)
-    }
-    fn create_directory(&self, path: &Path) -> Result<()> {
-        self.inner.create_directory(path)
-    }
-    fn remove_directory(&self, path: &Path) -> Result<()> {
-        self.inner.remove_directory(path)
-    }
-    fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
-        self.inner.list(path)
-    }
-    fn metadata(&self, path: &Path) -> Result<Option<Metadata>> {
-        self.inner.metadata(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.inner.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> Result<()> {
-        self.inner.remove(path)
-    }
-    fn sync_directory(&self, path: &Path) -> Result<()> {
-        self.inner.sync_directory(path)
-    }
-    fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
-        self.inner.lock(path, mode)
-    }
-    fn space(&self, path: &Path) -> Result<Space> {
-        self.inner.space(path)
-    }
-    fn read_queue(&self, options: BatchOptions) -> Result<Box<dyn ReadQueue>> {
-        self.inner.read_queue(options)
+impl FileSystemLayer for Slow {
+    fn below(&self) -> &dyn FileSystem {
+        &*self.inner
     }
     fn write_queue(&self, _options: BatchOptions) -> Result<Box<dyn WriteQueue>> {
         Ok(Box::new(SlowQueue {
@@ -130,10 +101,10 @@ impl Held {
         let plain = Environment::memory();
         let (hand, failing) = (ByHand::default(), Arc::default());
         let environment = Environment {
-            file_system: Arc::new(Slow {
+            file_system: Arc::new(Layered(Slow {
                 inner: plain.file_system.clone(),
                 failing: Arc::clone(&failing),
-            }),
+            })),
             executor: Arc::new(hand.clone()),
             ..plain.clone()
         };

@@ -9,11 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cambium_api::Result;
-use cambium_io::batch::ReadQueue;
-use cambium_io::{
-    Advice, Alignment, BatchOptions, DirectoryEntry, File, FileLock, FileSystem, LockMode,
-    Metadata, OpenOptions, Space,
-};
+use cambium_io::{File, FileLock, FileSystem, LockMode, OpenOptions};
+
+use crate::layer::{FileLayer, FileSystemLayer, Layered};
 
 /// A promise that is not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,12 +73,12 @@ pub struct BrokenFileSystem {
 
 impl BrokenFileSystem {
     /// Breaks one promise of `below`.
-    pub fn new(below: Arc<dyn FileSystem>, breakage: Breakage) -> Self {
-        BrokenFileSystem {
+    pub fn above(below: Arc<dyn FileSystem>, breakage: Breakage) -> Arc<dyn FileSystem> {
+        Arc::new(Layered(BrokenFileSystem {
             below,
             breakage,
             writes: Arc::default(),
-        }
+        }))
     }
 }
 
@@ -89,40 +87,24 @@ struct FreeLock;
 
 impl FileLock for FreeLock {}
 
-impl FileSystem for BrokenFileSystem {
+impl FileSystemLayer for BrokenFileSystem {
+    fn below(&self) -> &dyn FileSystem {
+        &*self.below
+    }
+
     fn open(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn File>> {
         let mut options = options;
         if self.breakage == Breakage::TruncateIgnored {
             options.truncate = false;
         }
-        Ok(Arc::new(BrokenFile {
+        Ok(Arc::new(Layered(BrokenFile {
             below: self.below.open(path, options)?,
             breakage: self.breakage,
             writes: self.writes.clone(),
             kept_back: Mutex::default(),
             stale: Mutex::default(),
             skip: AtomicBool::new(true),
-        }))
-    }
-
-    fn create_directory(&self, path: &Path) -> Result<()> {
-        self.below.create_directory(path)
-    }
-
-    fn remove_directory(&self, path: &Path) -> Result<()> {
-        self.below.remove_directory(path)
-    }
-
-    fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
-        self.below.list(path)
-    }
-
-    fn metadata(&self, path: &Path) -> Result<Option<Metadata>> {
-        self.below.metadata(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.below.rename(from, to)
+        })))
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
@@ -148,14 +130,6 @@ impl FileSystem for BrokenFileSystem {
             return Ok(Box::new(FreeLock));
         }
         self.below.lock(path, mode)
-    }
-
-    fn space(&self, path: &Path) -> Result<Space> {
-        self.below.space(path)
-    }
-
-    fn read_queue(&self, options: BatchOptions) -> Result<Box<dyn ReadQueue>> {
-        self.below.read_queue(options)
     }
 }
 
@@ -190,9 +164,9 @@ impl BrokenFile {
     }
 }
 
-impl File for BrokenFile {
-    fn path(&self) -> &Path {
-        self.below.path()
+impl FileLayer for BrokenFile {
+    fn below(&self) -> &dyn File {
+        &*self.below
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
@@ -270,34 +244,10 @@ impl File for BrokenFile {
         }
     }
 
-    fn length(&self) -> Result<u64> {
-        self.below.length()
-    }
-
     fn set_length(&self, length: u64) -> Result<()> {
         if self.breakage == Breakage::TruncateIgnored && length < self.below.length()? {
             return Ok(());
         }
         self.below.set_length(length)
-    }
-
-    fn allocate(&self, offset: u64, length: u64) -> Result<()> {
-        self.below.allocate(offset, length)
-    }
-
-    fn punch_hole(&self, offset: u64, length: u64) -> Result<()> {
-        self.below.punch_hole(offset, length)
-    }
-
-    fn advise(&self, offset: u64, length: u64, advice: Advice) {
-        self.below.advise(offset, length, advice);
-    }
-
-    fn allocated_bytes(&self) -> Result<u64> {
-        self.below.allocated_bytes()
-    }
-
-    fn alignment(&self) -> Alignment {
-        self.below.alignment()
     }
 }

@@ -9,6 +9,7 @@
 //! | [`damage`] | a cut at every byte, a flip of every byte |
 //! | [`seeded`] | bugs that are switched on, to be found |
 //! | [`broken`] | file systems that break their contract, which the suites must notice |
+//! | [`layer`] | file systems that hand every call on, but for those a test is about |
 //! | [`golden`] | golden files, traces of operations, fixtures of earlier formats |
 //! | [`counted`] | what reaches the device |
 //! | [`c_programs`] | C and C++ programs that use the shared libraries, under AddressSanitizer too |
@@ -24,6 +25,7 @@ pub mod damage;
 pub mod golden;
 mod history;
 mod holding;
+pub mod layer;
 pub mod linearizability;
 pub mod memory_engine;
 mod patience;

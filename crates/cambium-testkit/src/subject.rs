@@ -121,7 +121,7 @@ impl Subject {
     pub(crate) fn break_environment(&self, mut environment: Environment) -> Environment {
         if let Some(breakage) = self.breakage {
             let below = environment.file_system.clone();
-            environment.file_system = Arc::new(BrokenFileSystem::new(below, breakage));
+            environment.file_system = BrokenFileSystem::above(below, breakage);
         }
         environment
     }

@@ -11,10 +11,8 @@ use cambium_alphard::format::Superblock;
 use cambium_api::{
     CheckReport, Engine, EngineKind, Error, OptionSpec, OptionValues, ProgressSink, Result,
 };
-use cambium_io::{
-    Advice, Alignment, BatchOptions, DirectoryEntry, Environment, File, FileLock, FileSystem,
-    LockMode, Metadata, OpenOptions, ReadQueue, Space,
-};
+use cambium_io::{Environment, File, FileSystem, Metadata, OpenOptions};
+use cambium_testkit::layer::{FileLayer, FileSystemLayer, Layered};
 
 /// A file system in which one path fails after some operations on it.
 #[derive(Debug)]
@@ -27,11 +25,11 @@ pub struct Away {
 /// A world in which `path` fails after `operations` on it; at once is not there.
 pub fn without(environment: &Environment, path: &Path, operations: u64) -> Environment {
     Environment {
-        file_system: Arc::new(Away {
+        file_system: Arc::new(Layered(Away {
             below: environment.file_system.clone(),
             path: path.to_path_buf(),
             left: Arc::new(AtomicU64::new(operations)),
-        }),
+        })),
         ..environment.clone()
     }
 }
@@ -47,28 +45,20 @@ fn spend(left: &AtomicU64, path: &Path) -> Result<()> {
     }
 }
 
-impl FileSystem for Away {
+impl FileSystemLayer for Away {
+    fn below(&self) -> &dyn FileSystem {
+        &*self.below
+    }
+
     fn open(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn File>> {
         if path != self.path {
             return self.below.open(path, options);
         }
         spend(&self.left, path)?;
-        Ok(Arc::new(AwayFile {
+        Ok(Arc::new(Layered(AwayFile {
             below: self.below.open(path, options)?,
             left: self.left.clone(),
-        }))
-    }
-
-    fn create_directory(&self, path: &Path) -> Result<()> {
-        self.below.create_directory(path)
-    }
-
-    fn remove_directory(&self, path: &Path) -> Result<()> {
-        self.below.remove_directory(path)
-    }
-
-    fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
-        self.below.list(path)
+        })))
     }
 
     fn metadata(&self, path: &Path) -> Result<Option<Metadata>> {
@@ -76,30 +66,6 @@ impl FileSystem for Away {
             return Ok(None);
         }
         self.below.metadata(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.below.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> Result<()> {
-        self.below.remove(path)
-    }
-
-    fn sync_directory(&self, path: &Path) -> Result<()> {
-        self.below.sync_directory(path)
-    }
-
-    fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
-        self.below.lock(path, mode)
-    }
-
-    fn space(&self, path: &Path) -> Result<Space> {
-        self.below.space(path)
-    }
-
-    fn read_queue(&self, options: BatchOptions) -> Result<Box<dyn ReadQueue>> {
-        self.below.read_queue(options)
     }
 }
 
@@ -116,9 +82,9 @@ impl AwayFile {
     }
 }
 
-impl File for AwayFile {
-    fn path(&self) -> &Path {
-        self.below.path()
+impl FileLayer for AwayFile {
+    fn below(&self) -> &dyn File {
+        &*self.below
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
@@ -133,10 +99,6 @@ impl File for AwayFile {
         self.spend()?.sync_data()
     }
 
-    fn length(&self) -> Result<u64> {
-        self.below.length()
-    }
-
     fn set_length(&self, length: u64) -> Result<()> {
         self.spend()?.set_length(length)
     }
@@ -147,18 +109,6 @@ impl File for AwayFile {
 
     fn punch_hole(&self, offset: u64, length: u64) -> Result<()> {
         self.spend()?.punch_hole(offset, length)
-    }
-
-    fn advise(&self, offset: u64, length: u64, advice: Advice) {
-        self.below.advise(offset, length, advice);
-    }
-
-    fn allocated_bytes(&self) -> Result<u64> {
-        self.below.allocated_bytes()
-    }
-
-    fn alignment(&self) -> Alignment {
-        self.below.alignment()
     }
 }
 
