@@ -21,6 +21,11 @@ impl<'a> Decoder<'a> {
         Decoder { rest: bytes }
     }
 
+    /// What is left.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     /// How many bytes are left.
     pub fn remaining(&self) -> usize {
         self.rest.len()
@@ -118,6 +123,26 @@ pub fn round_up(value: u64, unit: u64) -> Option<u64> {
     }
 }
 
+/// How many bytes two strings have in common at their beginning.
+///
+/// ```
+/// use cambium_base::coding::common_prefix;
+/// assert_eq!(common_prefix(b"oak tree", b"oak table"), 5);
+/// ```
+#[inline]
+pub fn common_prefix(left: &[u8], right: &[u8]) -> usize {
+    let both = left.len().min(right.len());
+    let mut at = 0;
+    while at + 8 <= both && left[at..at + 8] == right[at..at + 8] {
+        at += 8;
+    }
+    at + left[at..both]
+        .iter()
+        .zip(&right[at..both])
+        .take_while(|(a, b)| a == b)
+        .count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,5 +159,16 @@ mod tests {
         assert_eq!(round_up(4096, 4096), Some(4096));
         assert_eq!(round_up(1, 512), Some(512));
         assert_eq!(round_up(u64::MAX, 8), None);
+    }
+
+    #[test]
+    fn a_common_prefix_is_what_comparing_byte_by_byte_finds() {
+        let long: Vec<u8> = (0..40).collect();
+        for cut in 0..40 {
+            let mut other = long.clone();
+            other[cut] ^= 0x80;
+            assert_eq!(common_prefix(&long, &other), cut);
+            assert_eq!(common_prefix(&long, &long[..cut]), cut);
+        }
     }
 }

@@ -9,12 +9,13 @@
 //! | [`error`] | the one error type, classed by who must act |
 //! | [`order`] | sequence numbers and durability levels |
 //! | [`identity`] | store ids, file numbers, salts |
-//! | [`coding`] | little-endian fields, bounded decoding |
+//! | [`coding`] | little-endian fields, bounded decoding, common prefixes |
 //! | [`checksum`] | CRC-32C, seeded by identity and place |
 //! | [`hash`] | Jenkins' one-at-a-time and lookup3 |
 //! | [`layout`] | field tables from which format documents are generated |
 //! | [`extent`] | runs of blocks |
 //! | [`hexdump`] | bytes made readable |
+//! | [`varint`] | numbers in as few bytes as they need |
 //! | [`value`] | reference-counted bytes handed to callers |
 #![forbid(unsafe_code)]
 
@@ -28,6 +29,7 @@ pub mod identity;
 pub mod layout;
 pub mod order;
 pub mod value;
+pub mod varint;
 
 pub use error::{Error, Result};
 pub use extent::Extent;

@@ -21,10 +21,10 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
-use cambium_base::coding::u32_at;
+use cambium_base::coding::{common_prefix, u32_at};
+use cambium_base::varint::{put_varint, varint_at};
 
 use crate::entry::{EntryKind, EntryRef, compare};
-use crate::format::{put_varint, varint_at};
 
 /// Builds a block from entries in order.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl BlockBuilder {
             self.restarts.push(self.bytes.len() as u32);
             0
         } else {
-            shared_bytes(&self.last_key, entry.key)
+            common_prefix(&self.last_key, entry.key)
         };
         self.since_restart = (self.since_restart + 1) % self.interval;
         let own = &entry.key[shared..];
@@ -91,11 +91,6 @@ impl BlockBuilder {
         self.last_key.clear();
         bytes
     }
-}
-
-/// How many bytes two keys begin with alike.
-pub(crate) fn shared_bytes(one: &[u8], other: &[u8]) -> usize {
-    one.iter().zip(other).take_while(|(a, b)| a == b).count()
 }
 
 /// A block whose bytes make no sense, and where within it.

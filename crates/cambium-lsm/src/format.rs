@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use cambium_base::checksum::ChecksumSeed;
-use cambium_base::coding::{Decoder, u32_at, u64_at};
+use cambium_base::coding::{u32_at, u64_at};
 use cambium_base::layout::{Field, Layout};
+use cambium_base::varint::{put_varint, varint_at};
 use cambium_base::{Error, Result};
 
 use crate::options::Compression;
@@ -116,76 +117,6 @@ pub(crate) fn number_in_name(name: &Path) -> Option<u64> {
     // Digits alone would be many names for one number.
     let is_name = name == table_name(number) || name == manifest_name(number);
     is_name.then_some(number)
-}
-
-/// Appends a number in groups of 7 bits, lowest first.
-pub(crate) fn put_varint(into: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        into.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    into.push(number as u8);
-}
-
-/// A number at the start of `bytes`, and how many bytes it took.
-#[inline]
-pub(crate) fn varint_at(bytes: &[u8]) -> Option<(u64, usize)> {
-    let first = *bytes.first()?;
-    if first < 0x80 {
-        return Some((u64::from(first), 1));
-    }
-    let mut number = 0u64;
-    for (position, &byte) in bytes.iter().enumerate().take(10) {
-        let bits = u64::from(byte & 0x7f);
-        let shift = 7 * position as u32;
-        if shift == 63 && bits > 1 {
-            return None;
-        }
-        number |= bits << shift;
-        if byte < 0x80 {
-            return Some((number, position + 1));
-        }
-    }
-    None
-}
-
-/// Varints and what they prefix, from a [`Decoder`].
-pub(crate) trait VarintDecoder<'a> {
-    /// The next number.
-    fn varint(&mut self) -> Option<u64>;
-    /// A length, then as many bytes.
-    fn varint_prefixed(&mut self) -> Option<&'a [u8]>;
-}
-
-impl<'a> VarintDecoder<'a> for Decoder<'a> {
-    fn varint(&mut self) -> Option<u64> {
-        let mut ahead = *self;
-        let mut number = 0u64;
-        for position in 0..10u32 {
-            let byte = ahead.u8()?;
-            let bits = u64::from(byte & 0x7f);
-            if position == 9 && bits > 1 {
-                return None;
-            }
-            number |= bits << (7 * position);
-            if byte < 0x80 {
-                *self = ahead;
-                return Some(number);
-            }
-        }
-        None
-    }
-
-    fn varint_prefixed(&mut self) -> Option<&'a [u8]> {
-        let length = usize::try_from(self.varint()?).ok()?;
-        self.bytes(length)
-    }
-}
-
-/// Appends a length and the bytes.
-pub(crate) fn put_varint_prefixed(into: &mut Vec<u8>, bytes: &[u8]) {
-    put_varint(into, bytes.len() as u64);
-    into.extend_from_slice(bytes);
 }
 
 /// Where a block lies.
@@ -334,35 +265,6 @@ mod tests {
         for name in ["table-7", "table-+00007", "table-0000007", "manifest-", "x"] {
             assert_eq!(number(name), None, "{name}");
         }
-    }
-
-    #[test]
-    fn varints_read_back_and_overlong_ones_are_refused() {
-        for number in [
-            0,
-            1,
-            127,
-            128,
-            16_383,
-            16_384,
-            u64::from(u32::MAX),
-            u64::MAX,
-        ] {
-            let mut bytes = Vec::new();
-            put_varint(&mut bytes, number);
-            assert_eq!(varint_at(&bytes), Some((number, bytes.len())));
-            assert_eq!(Decoder::new(&bytes).varint(), Some(number));
-            for length in 0..bytes.len() {
-                assert_eq!(varint_at(&bytes[..length]), None);
-                assert_eq!(Decoder::new(&bytes[..length]).varint(), None);
-            }
-        }
-        let overlong = [0xff; 11];
-        assert_eq!(varint_at(&overlong), None);
-        assert_eq!(Decoder::new(&overlong).varint(), None);
-        let too_large = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2];
-        assert_eq!(varint_at(&too_large), None);
-        assert_eq!(Decoder::new(&too_large).varint(), None);
     }
 
     #[test]

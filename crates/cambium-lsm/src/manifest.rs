@@ -25,6 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium_base::coding::Decoder;
+use cambium_base::varint::{put_varint, put_varint_prefixed};
 use cambium_base::{Error, FileIdentity, FileNumber, Result, SequenceNumber};
 use cambium_io::OpenOptions;
 use cambium_storage::file_header::FileHeader;
@@ -32,10 +33,7 @@ use cambium_storage::log::{LogFile, LogGeometry};
 use cambium_storage::record::RecordHeader;
 use cambium_storage::superblock::Superblock;
 
-use crate::format::{
-    EDIT, FORMAT_VERSION, LEVELS, MANIFEST_MAGIC, Root, VarintDecoder, manifest_name, put_varint,
-    put_varint_prefixed,
-};
+use crate::format::{EDIT, FORMAT_VERSION, LEVELS, MANIFEST_MAGIC, Root, manifest_name};
 use crate::tree::Context;
 use crate::version::{KeyRange, TableMetadata, UpperBound};
 

@@ -7,8 +7,7 @@
 //! ```
 
 use cambium_base::coding::Decoder;
-
-use crate::format::{VarintDecoder, put_varint, put_varint_prefixed};
+use cambium_base::varint::{put_varint, put_varint_prefixed};
 
 /// What a table says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,8 +12,8 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use cambium_base::Result;
+use cambium_base::coding::common_prefix;
 
-use crate::block::shared_bytes;
 use crate::entry::{EntryRef, Source, compare};
 use crate::memtable::{ENTRY_ALIGNMENT, entry_bytes_at, parse_entry};
 
@@ -101,7 +101,7 @@ impl Run {
                         first = Some(key);
                         common = key.len();
                     }
-                    Some(first) => common = shared_bytes(&first[..common], key),
+                    Some(first) => common = common_prefix(&first[..common], key),
                 }
                 offset += entry_bytes_at(piece, offset);
             }
@@ -155,7 +155,7 @@ impl Run {
             prefixes,
         };
         if older.common != newer.common {
-            run.set_common(shared_bytes(&older.common, &newer.common));
+            run.set_common(common_prefix(&older.common, &newer.common));
         }
         run
     }

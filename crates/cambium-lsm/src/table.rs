@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering;
 
 use cambium_base::checksum::ChecksumSeed;
 use cambium_base::coding::Decoder;
+use cambium_base::varint::{put_varint, put_varint_prefixed};
 use cambium_base::{Error, Result};
 use cambium_index::BlockedBloom;
 use cambium_io::cache::CachedFile;
@@ -29,10 +30,7 @@ use cambium_storage::file_header::FileHeader;
 
 use crate::block::{BadBlock, Block, BlockCursor};
 use crate::entry::{EntryRef, Moment};
-use crate::format::{
-    BlockHandle, FOOTER_BYTES, FORMAT_VERSION, Footer, TABLE_MAGIC, VarintDecoder, put_varint,
-    put_varint_prefixed, table_name,
-};
+use crate::format::{BlockHandle, FOOTER_BYTES, FORMAT_VERSION, Footer, TABLE_MAGIC, table_name};
 use crate::options::{known_comparator, known_filter};
 use crate::properties::Properties;
 use crate::stats::CacheCounts;

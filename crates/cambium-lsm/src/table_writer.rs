@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cambium_base::checksum::ChecksumSeed;
+use cambium_base::coding::common_prefix;
 use cambium_base::{FileIdentity, FileNumber, Result};
 use cambium_index::BloomBuilder;
 use cambium_io::{File, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 
-use crate::block::{BlockBuilder, shared_bytes};
+use crate::block::BlockBuilder;
 use crate::entry::{EntryKind, EntryRef};
 use crate::format::{
     BlockHandle, FORMAT_VERSION, Footer, TABLE_MAGIC, compression_byte, table_name,
@@ -166,7 +167,7 @@ impl TableWriter {
         let Some(handle) = self.pending.take() else {
             return Ok(());
         };
-        let shared = next.map_or(0, |next| shared_bytes(&self.last_key, next));
+        let shared = next.map_or(0, |next| common_prefix(&self.last_key, next));
         let shorter = next.and_then(|next| next.get(..=shared));
         let (key, sequence) = match shorter {
             // Behind the last key, at or before the next: with number 0 it

@@ -2,7 +2,8 @@
 //!
 //! They are made and read in memory alone, so their bytes are trusted.
 
-use cambium_index::btree::common_prefix;
+use cambium_base::coding::{Decoder, common_prefix};
+use cambium_base::varint::put_varint;
 
 use super::RunEntry;
 use crate::document::DocumentAddress;
@@ -35,8 +36,8 @@ pub(super) fn append(block: &mut Vec<u8>, before: &[u8], entry: &RunEntry) {
     if entry.document.is_none() {
         kind |= REMOVED;
     }
-    append_varint(block, shared as u64);
-    append_varint(block, (rest.len() as u64) << KIND_BITS | kind);
+    put_varint(block, shared as u64);
+    put_varint(block, (rest.len() as u64) << KIND_BITS | kind);
     block.extend_from_slice(rest);
     if let Some(address) = entry.document {
         block.extend_from_slice(&address.0.to_le_bytes());
@@ -45,21 +46,15 @@ pub(super) fn append(block: &mut Vec<u8>, before: &[u8], entry: &RunEntry) {
 
 /// The entries of a block, one behind the other.
 pub(super) fn steps(block: &[u8]) -> impl Iterator<Item = Step<'_>> {
-    let mut left = block;
+    let mut left = Decoder::new(block);
     std::iter::from_fn(move || {
-        if left.is_empty() {
-            return None;
-        }
-        let shared = take_varint(&mut left) as usize;
-        let head = take_varint(&mut left);
-        let (rest, behind) = left.split_at((head >> KIND_BITS) as usize);
-        left = behind;
-        let mut document = None;
-        if head & REMOVED == 0 {
-            let (address, behind) = left.split_at(size_of::<u64>());
-            left = behind;
-            document = address.try_into().ok().map(u64::from_le_bytes);
-        }
+        let shared = left.varint()? as usize;
+        let head = left.varint()?;
+        let rest = left.bytes((head >> KIND_BITS) as usize)?;
+        let document = match head & REMOVED {
+            0 => Some(left.u64()?),
+            _ => None,
+        };
         Some(Step {
             shared,
             rest,
@@ -87,25 +82,4 @@ pub(super) fn entries(block: &[u8]) -> Vec<RunEntry> {
 /// What is known of a block's first key.
 pub(super) fn first_key(block: &[u8]) -> &[u8] {
     steps(block).next().map_or(&[], |step| step.rest)
-}
-
-fn append_varint(to: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        to.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    to.push(value as u8);
-}
-
-fn take_varint(from: &mut &[u8]) -> u64 {
-    let (mut value, mut shift) = (0, 0);
-    while let Some((&byte, behind)) = from.split_first() {
-        *from = behind;
-        value |= u64::from(byte & 0x7f) << shift;
-        shift += 7;
-        if byte < 0x80 {
-            break;
-        }
-    }
-    value
 }

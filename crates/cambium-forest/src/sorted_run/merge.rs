@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use cambium_base::Result;
-use cambium_index::btree::common_prefix;
+use cambium_base::coding::common_prefix;
 
 use super::{BLOCK_ENTRIES, BLOCK_OVERHEAD, LEAST_CUT, MadeOf, Part, RunEntry, SortedRun, block};
 use crate::document::DocumentAddress;

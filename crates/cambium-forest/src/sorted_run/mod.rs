@@ -31,7 +31,7 @@ mod tests;
 use std::sync::OnceLock;
 
 use cambium_base::Result;
-use cambium_index::btree::common_prefix;
+use cambium_base::coding::common_prefix;
 
 use crate::document::DocumentAddress;
 use block::Step;

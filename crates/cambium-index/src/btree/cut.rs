@@ -6,8 +6,10 @@
 //! move a cut a little to the left, to where the separator is shortest
 //! (Bayer and Unterauer 1977, section 3: the interval of splitting).
 
+use cambium_base::coding::common_prefix;
+
 use super::encode::{Gauge, NodeForm};
-use super::run::{Run, common_prefix};
+use super::run::Run;
 
 /// How the separators of a tree are made.
 #[derive(Clone, Copy, Debug)]

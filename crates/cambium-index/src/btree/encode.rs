@@ -8,12 +8,14 @@ use cambium_base::{Error, Result};
 
 use crate::node_store::NODE_TRAILER_BYTES;
 
+use cambium_base::coding::common_prefix;
+
 use super::layout::{
     FLAG_SAME_LENGTH, FLAGS_AT, HEAD_MOST_BYTES, HEADER_BYTES, LEVEL_AT, METADATA_AT, NODE_TAG,
     PREFIX_AT, RESTS_AT, STRIDE_AT, SUFFIX_AT, TAG_AT, VALUE_BYTES_AT, VALUES_AT,
 };
 use super::node::READ_BEYOND_BYTES;
-use super::run::{Run, common_prefix, common_suffix};
+use super::run::{Run, common_suffix};
 
 /// How the nodes of a level are written.
 #[derive(Clone, Copy, Debug)]

@@ -62,7 +62,6 @@ pub use layout::NODE_HEADER;
 pub use node::NodeView;
 pub use options::{KeyLayout, TreeOptions, max_key_bytes, max_metadata_bytes};
 pub use retire::retire_all;
-pub use run::common_prefix;
 pub use search::{Descent, FloorEntry, FloorStep, Step, apart, get, step};
 pub use search_many::get_many;
 

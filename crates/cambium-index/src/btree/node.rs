@@ -5,6 +5,7 @@
 //! wrong answer from a damaged node, but no panic and no read beyond it; the
 //! tree's `check` looks at all of it.
 
+use cambium_base::coding::common_prefix;
 use cambium_base::{Error, Result};
 
 use crate::node_store::{NODE_TRAILER_BYTES, Node, NodeAddress, NodeReader};
@@ -13,7 +14,6 @@ use super::layout::{
     FLAG_SAME_LENGTH, FLAGS_AT, HEAD_MOST_BYTES, HEADER_BYTES, LEVEL_AT, METADATA_AT, MOST_LEVELS,
     NODE_TAG, PREFIX_AT, RESTS_AT, STRIDE_AT, SUFFIX_AT, TAG_AT, VALUE_BYTES_AT, VALUES_AT,
 };
-use super::run::common_prefix;
 
 /// Bytes behind the last column that are there to be read with it: a search takes
 /// eight bytes wherever a head or a value begins.

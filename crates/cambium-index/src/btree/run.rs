@@ -97,25 +97,6 @@ impl Run {
     }
 }
 
-/// How many bytes two strings have in common at their beginning.
-///
-/// ```
-/// use cambium_index::btree::common_prefix;
-/// assert_eq!(common_prefix(b"oak tree", b"oak table"), 5);
-/// ```
-pub fn common_prefix(left: &[u8], right: &[u8]) -> usize {
-    let both = left.len().min(right.len());
-    let mut at = 0;
-    while at + 8 <= both && left[at..at + 8] == right[at..at + 8] {
-        at += 8;
-    }
-    at + left[at..both]
-        .iter()
-        .zip(&right[at..both])
-        .take_while(|(a, b)| a == b)
-        .count()
-}
-
 /// How many bytes two strings have in common at their end.
 pub(super) fn common_suffix(left: &[u8], right: &[u8]) -> usize {
     let both = left.iter().rev().zip(right.iter().rev());

@@ -9,8 +9,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use cambium_base::Result;
+use cambium_base::coding::common_prefix;
 
-use crate::btree::common_prefix;
 use crate::node_store::{NodeAddress, NodeWriter};
 
 use super::extension;

@@ -30,7 +30,9 @@
 
 use std::borrow::Cow;
 
-use crate::btree::{self, FloorEntry, FloorStep, common_prefix};
+use cambium_base::coding::common_prefix;
+
+use crate::btree::{self, FloorEntry, FloorStep};
 use crate::node_store::Node;
 
 use super::link::{self, Link};

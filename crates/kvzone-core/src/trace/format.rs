@@ -2,6 +2,7 @@
 //! module's essay.
 
 use cambium_base::coding::Decoder;
+use cambium_base::varint::{put_varint, put_varint_prefixed};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::{Answer, Traced, TracedChange};
@@ -80,40 +81,6 @@ impl ChunkHeader {
     }
 }
 
-fn put_varint(into: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        into.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    into.push(number as u8);
-}
-
-fn varint(from: &mut Decoder<'_>) -> Option<u64> {
-    let mut number = 0_u64;
-    for shift in (0..64).step_by(7) {
-        let byte = from.u8()?;
-        let bits = u64::from(byte & 0x7F);
-        if shift == 63 && bits > 1 {
-            return None;
-        }
-        number |= bits << shift;
-        if byte < 0x80 {
-            return Some(number);
-        }
-    }
-    None
-}
-
-fn put_key(into: &mut Vec<u8>, key: &[u8]) {
-    put_varint(into, key.len() as u64);
-    into.extend_from_slice(key);
-}
-
-fn key<'a>(from: &mut Decoder<'a>) -> Option<&'a [u8]> {
-    let bytes = usize::try_from(varint(from)?).ok()?;
-    from.bytes(bytes)
-}
-
 /// Small numbers of either sign as small numbers.
 fn zigzag(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)) as u64
@@ -141,11 +108,11 @@ pub(super) fn encode(
     put_varint(into, zigzag(at.wrapping_sub(before) as i64));
     match operation {
         Traced::Load { key, value_bytes } | Traced::Put { key, value_bytes } => {
-            put_key(into, key);
+            put_varint_prefixed(into, key);
             put_varint(into, *value_bytes);
         }
         Traced::Get { key, answer } => {
-            put_key(into, key);
+            put_varint_prefixed(into, key);
             put_varint(
                 into,
                 match answer {
@@ -155,13 +122,13 @@ pub(super) fn encode(
                 },
             );
         }
-        Traced::Delete { key } => put_key(into, key),
+        Traced::Delete { key } => put_varint_prefixed(into, key),
         Traced::Scan {
             from,
             limit,
             visited,
         } => {
-            put_key(into, from);
+            put_varint_prefixed(into, from);
             put_varint(into, *limit);
             put_varint(into, visited.map_or(0, |entries| entries.saturating_add(1)));
         }
@@ -169,7 +136,7 @@ pub(super) fn encode(
             put_varint(into, changes.len() as u64);
             for change in changes {
                 into.push(u8::from(change.value_bytes.is_none()));
-                put_key(into, change.key);
+                put_varint_prefixed(into, change.key);
                 if let Some(bytes) = change.value_bytes {
                     put_varint(into, bytes);
                 }
@@ -182,30 +149,32 @@ pub(super) fn encode(
 /// bytes are no record.
 pub(super) fn decode<'a>(from: &mut Decoder<'a>, before: u64) -> Option<(u32, u64, Traced<'a>)> {
     let kind = from.u8()?;
-    let thread = u32::try_from(varint(from)?).ok()?;
-    let at = before.wrapping_add_signed(unzigzag(varint(from)?));
+    let thread = u32::try_from(from.varint()?).ok()?;
+    let at = before.wrapping_add_signed(unzigzag(from.varint()?));
     let operation = match kind {
         LOAD => Traced::Load {
-            key: key(from)?,
-            value_bytes: varint(from)?,
+            key: from.varint_prefixed()?,
+            value_bytes: from.varint()?,
         },
         PUT => Traced::Put {
-            key: key(from)?,
-            value_bytes: varint(from)?,
+            key: from.varint_prefixed()?,
+            value_bytes: from.varint()?,
         },
         GET => Traced::Get {
-            key: key(from)?,
-            answer: match varint(from)? {
+            key: from.varint_prefixed()?,
+            answer: match from.varint()? {
                 0 => Answer::Unknown,
                 1 => Answer::Absent,
                 bytes => Answer::Found(bytes - 2),
             },
         },
-        DELETE => Traced::Delete { key: key(from)? },
+        DELETE => Traced::Delete {
+            key: from.varint_prefixed()?,
+        },
         SCAN => Traced::Scan {
-            from: key(from)?,
-            limit: varint(from)?,
-            visited: varint(from)?.checked_sub(1),
+            from: from.varint_prefixed()?,
+            limit: from.varint()?,
+            visited: from.varint()?.checked_sub(1),
         },
         BATCH => Traced::Batch(changes(from)?),
         _ => return None,
@@ -214,7 +183,7 @@ pub(super) fn decode<'a>(from: &mut Decoder<'a>, before: u64) -> Option<(u32, u6
 }
 
 fn changes<'a>(from: &mut Decoder<'a>) -> Option<Vec<TracedChange<'a>>> {
-    let count = varint(from)?;
+    let count = from.varint()?;
     // Each takes two bytes at least: a count beyond that allocates nothing.
     if count > from.remaining() as u64 / 2 {
         return None;
@@ -227,10 +196,10 @@ fn changes<'a>(from: &mut Decoder<'a>) -> Option<Vec<TracedChange<'a>>> {
             _ => return None,
         };
         changes.push(TracedChange {
-            key: key(from)?,
+            key: from.varint_prefixed()?,
             value_bytes: match deletes {
                 true => None,
-                false => Some(varint(from)?),
+                false => Some(from.varint()?),
             },
         });
     }
@@ -243,16 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn varints_and_signs_come_back_and_nothing_reads_past_its_bytes() {
-        for number in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX] {
-            let mut bytes = Vec::new();
-            put_varint(&mut bytes, number);
-            assert_eq!(varint(&mut Decoder::new(&bytes)), Some(number));
-            let cut = &bytes[..bytes.len() - 1];
-            assert_eq!(varint(&mut Decoder::new(cut)), None);
-        }
-        let too_long = [0xFF; 11];
-        assert_eq!(varint(&mut Decoder::new(&too_long)), None);
+    fn signs_come_back() {
         for number in [0, 1, -1, i64::MAX, i64::MIN] {
             assert_eq!(unzigzag(zigzag(number)), number);
         }

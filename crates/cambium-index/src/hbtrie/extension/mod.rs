@@ -29,8 +29,9 @@ pub mod analysis;
 mod profile;
 
 use cambium_base::Result;
+use cambium_base::coding::common_prefix;
 
-use crate::btree::{NodeView, common_prefix};
+use crate::btree::NodeView;
 use crate::node_store::{NodeAddress, NodeReader};
 
 use super::grow::Item;

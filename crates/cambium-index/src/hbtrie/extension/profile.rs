@@ -23,8 +23,10 @@
 //! Heights are estimated by logarithms and rounded up. What the estimate lacks for the
 //! tree as it is, of which the height is known, is added for the leaf trees below.
 
+use cambium_base::coding::common_prefix;
+
 use super::super::options::TrieOptions;
-use crate::btree::{common_prefix, room};
+use crate::btree::room;
 
 /// Share of a node that is filled, in the long run.
 const FILL: f64 = 0.9;
