@@ -23,7 +23,7 @@ use cambium_base::Result;
 
 use crate::core::{Core, lock};
 use crate::cursor::EntryCursor;
-use crate::write::{Action, Planned};
+use crate::planned::{Action, Planned};
 
 /// Ranges of keys, joined where they meet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

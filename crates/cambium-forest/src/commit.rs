@@ -1,0 +1,257 @@
+//! How a plan's entries are committed.
+//!
+//! 1. Space is allocated, so that a full disk refuses it before a byte is written.
+//! 2. Entries are numbered and appended to the log's buffer.
+//! 3. The buffer is handed to the operating system with one write; if anyone
+//!    asked for `Synced`, padded to a block and synced, once for the group; then
+//!    a record without payload says so, which no sync waits for. A commit writes
+//!    no index and no header.
+//! 4. The entries go into the write-buffer index, and become visible.
+//!
+//! A crash between any two steps leaves a suffix to be dropped. A failed write
+//! or sync stops all further writes; a full disk takes back what was appended.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cambium_base::{Durability, Error, Result, SequenceNumber};
+use cambium_storage::health::found_no_space;
+use cambium_storage::record::{RecordHeader, record_bytes};
+
+use crate::core::{Core, Mark, Writer};
+use crate::database::Database;
+use crate::document::DOCUMENT_ALIGNMENT;
+use crate::format::{document_auxiliary, kind};
+use crate::planned::{Action, Planned};
+use crate::seeded_bug::SeededBug;
+use crate::view::{Names, Roots, View};
+
+/// Bytes of a large batch that are handed to the operating system at once.
+const LARGEST_APPEND: usize = 4 << 20;
+
+impl Core {
+    /// Brings entries to the device as the durability asks; answers the
+    /// sequence number of the first.
+    pub fn write_entries(
+        &self,
+        writer: &mut Writer,
+        entries: &mut [Planned],
+        durability: Durability,
+    ) -> Result<u64> {
+        self.check_sound()?;
+        let view = self.view.load();
+        let database = &view.database;
+        let bytes = entries.iter().map(Planned::record_bytes).sum();
+        if bytes > 0 {
+            database.check_room(bytes)?;
+            database.log.reserve(bytes)?;
+        }
+        let first = writer.next_sequence;
+        let end = database.log.end();
+        let appended = self.append(writer, database, entries, first);
+        if let Err(error) = appended.and_then(|()| self.hand_over(writer, database, durability)) {
+            return Err(self.take_back(writer, database, end, error));
+        }
+        let last = first + entries.len() as u64 - 1;
+        let sync = durability == Durability::Synced && writer.unsynced;
+        if sync {
+            if self.has_bug(SeededBug::MarkBeforeSync) {
+                self.mark_synced(writer, database, last);
+            }
+            self.sync_log(database)
+                .map_err(|error| self.poisoned(error))?;
+            writer.synced_through = last;
+            writer.unsynced = false;
+        }
+        writer.next_sequence = last + 1;
+        if sync {
+            self.mark_synced(writer, database, last);
+        }
+        Ok(first)
+    }
+
+    fn append(
+        &self,
+        writer: &mut Writer,
+        database: &Database,
+        entries: &mut [Planned],
+        first: u64,
+    ) -> Result<()> {
+        let most = self.tuning.buffer_bytes.max(LARGEST_APPEND);
+        for (index, entry) in entries.iter_mut().enumerate() {
+            if matches!(entry.action, Action::Delete) && self.has_bug(SeededBug::DeleteUnlogged) {
+                continue;
+            }
+            let is_namespace = matches!(entry.action, Action::Namespace);
+            if is_namespace && self.has_bug(SeededBug::NamespaceUnlogged) {
+                continue;
+            }
+            let header = RecordHeader {
+                kind: entry.kind(),
+                attempt: writer.attempt,
+                sequence: SequenceNumber(first + index as u64),
+                synced_through: SequenceNumber(writer.synced_through),
+                session: writer.session,
+                batch_index: entry.batch_index,
+                batch_remaining: entry.batch_remaining,
+                auxiliary: document_auxiliary(entry.namespace, entry.key.len()),
+                ..RecordHeader::default()
+            };
+            entry.offset = database.log.append(&header, &[&entry.key, entry.value()]);
+            writer.unsynced = true;
+            if database.log.buffered_bytes() > most {
+                // A batch that ends here does not count: its last entry is missing.
+                database.log.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands the buffer to the operating system as the durability asks.
+    fn hand_over(
+        &self,
+        writer: &Writer,
+        database: &Database,
+        durability: Durability,
+    ) -> Result<()> {
+        match durability {
+            Durability::Buffered => {
+                if database.log.buffered_bytes() <= self.tuning.buffer_bytes {
+                    return Ok(());
+                }
+            }
+            Durability::Written => {}
+            Durability::Synced => {
+                if writer.unsynced {
+                    database.log.pad_to_block();
+                }
+            }
+        }
+        database.log.flush()
+    }
+
+    /// Syncs the log.
+    pub fn sync_log(&self, database: &Database) -> Result<()> {
+        if !self.has_bug(SeededBug::CommitUnsynced) {
+            database.log.sync()?;
+        }
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Says in the log that everything up to here is on the device, so that who
+    /// opens it after the death of the process can tell damage from a torn tail. It
+    /// is handed over, not synced: it is there only if the sync before it was done,
+    /// and where it is lost, nothing is. Past the page cache it would be an access of
+    /// the device for each commit; there the next record says the same.
+    fn mark_synced(&self, writer: &mut Writer, database: &Database, last: u64) {
+        let end = database.log.end();
+        let room = record_bytes(0, DOCUMENT_ALIGNMENT);
+        if database.is_direct() || database.log.reserve(room).is_err() {
+            return;
+        }
+        let header = RecordHeader {
+            kind: kind::SYNCED,
+            attempt: writer.attempt,
+            sequence: SequenceNumber(last),
+            synced_through: SequenceNumber(last),
+            session: writer.session,
+            ..RecordHeader::default()
+        };
+        database.log.append(&header, &[]);
+        let written = match database.log.flush() {
+            Err(error) if found_no_space(&error) => database.log.cut_back(end),
+            outcome => outcome,
+        };
+        writer.mark = Some(Mark {
+            file: database.file.number,
+            start: end,
+            end: database.log.end(),
+        });
+        if let Err(error) = written {
+            // What was asked for is done; it is the last write that was.
+            _ = self.poisoned(error);
+        }
+    }
+
+    /// Undoes an append that failed for lack of space; any other failure
+    /// stops all writes.
+    fn take_back(&self, writer: &mut Writer, database: &Database, end: u64, error: Error) -> Error {
+        if !found_no_space(&error) {
+            return self.poisoned(error);
+        }
+        // What may be left of the entries must not be mixed with what follows.
+        writer.attempt = writer.attempt.wrapping_add(1);
+        match database.log.cut_back(end) {
+            Ok(()) => error,
+            Err(failure) => self.poisoned(failure),
+        }
+    }
+
+    /// Makes entries visible.
+    pub fn apply(&self, writer: &mut Writer, entries: Vec<Planned>, first: u64, user_bytes: u64) {
+        if entries.is_empty() {
+            return;
+        }
+        let count = entries.len() as u64;
+        let logged = entries.iter().map(Planned::record_bytes).sum();
+        if let Some(last) = entries.last() {
+            self.announce_written(last.offset + last.record_bytes());
+        }
+        let kept = self.kept_moments();
+        let active = self.view.load().active.clone();
+        for entry in &entries {
+            match entry.action {
+                Action::Namespace => {
+                    self.add_namespace(writer, entry.namespace, entry.key.clone());
+                }
+                Action::DropNamespace => self.forget_namespace(writer, entry.namespace),
+                _ => {}
+            }
+        }
+        let numbered = entries.iter().zip(first..);
+        let inserts = numbered.filter_map(|(entry, sequence)| entry.insert(sequence));
+        active.insert(inserts, &kept);
+        self.visible.store(first + count - 1, Ordering::Release);
+        self.note_puts(&entries);
+        self.counters
+            .user_bytes
+            .fetch_add(user_bytes, Ordering::Relaxed);
+        self.counters.log_bytes.fetch_add(logged, Ordering::Relaxed);
+        self.counters.writes.fetch_add(count, Ordering::Relaxed);
+        active.note_logged(logged);
+        if self.is_full(&active) {
+            self.flush_due.store(true, Ordering::Release);
+        }
+    }
+
+    /// Knows a namespace from now on.
+    pub fn add_namespace(&self, writer: &mut Writer, number: u16, name: Vec<u8>) {
+        let name = String::from_utf8_lossy(&name).into_owned();
+        self.change_view(|view| {
+            let mut names = Names::clone(&view.names);
+            names.insert(name, number);
+            View {
+                names: Arc::new(names),
+                ..view.clone()
+            }
+        });
+        writer.next_namespace = writer.next_namespace.max(u32::from(number) + 1);
+    }
+
+    /// Knows a namespace no longer. What buffers have of it the next flush leaves
+    /// out; snapshots and cursors that are open go on with the view they have.
+    pub fn forget_namespace(&self, _: &Writer, number: u16) {
+        self.change_view(|view| {
+            let mut names = Names::clone(&view.names);
+            names.remove(number);
+            let mut roots = Roots::clone(&view.roots);
+            roots.namespaces.remove(&number);
+            View {
+                names: Arc::new(names),
+                roots: Arc::new(roots),
+                ..view.clone()
+            }
+        });
+    }
+}
