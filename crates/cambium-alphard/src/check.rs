@@ -51,7 +51,7 @@ pub(crate) fn check(
     let attached = match attached {
         Ok(attached) => attached,
         Err(error) => {
-            take(&mut report, error)?;
+            report.take(error)?;
             return Ok(report);
         }
     };
@@ -66,7 +66,7 @@ pub(crate) fn check(
     let recovered = match loaded {
         Ok(recovered) => recovered,
         Err(error) => {
-            take(&mut report, error)?;
+            report.take(error)?;
             return Ok(report);
         }
     };
@@ -107,8 +107,7 @@ pub(crate) fn check(
     );
     let settled = lock(&core.writer).marked;
     check_entries(&core.pin()?, &mut report, progress, settled)?;
-    let findings = &mut report.findings;
-    findings.sort_by(|one, other| (&one.file, one.offset).cmp(&(&other.file, other.offset)));
+    report.sort();
     Ok(report)
 }
 
@@ -255,7 +254,7 @@ fn check_one(
     let place = core.volume.member_path(member);
     match damage {
         Error::Corruption { offset, what, .. } => {
-            take(report, Error::corruption(place, offset, what))?;
+            report.take(Error::corruption(place, offset, what))?;
         }
         // Said once: a device that fails does so everywhere.
         Error::Io { .. } if core.volume.readable().any(|other| other != member) => {
@@ -279,18 +278,4 @@ impl Core {
     pub fn names(&self, key: &[u8]) -> SlotKey {
         read(&self.state).index.key(key)
     }
-}
-
-/// Damage becomes a finding; anything else ends the check.
-fn take(report: &mut CheckReport, error: Error) -> Result<()> {
-    let Error::Corruption { file, offset, what } = error else {
-        return Err(error);
-    };
-    report.findings.push(Finding {
-        kind: FindingKind::Damage,
-        file,
-        offset,
-        what,
-    });
-    Ok(())
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use cambium_base::{Error, Result};
 use cambium_io::ReadBackend;
 
 use crate::options::OptionValues;
@@ -58,6 +59,58 @@ impl CheckReport {
 
     fn has(&self, kind: FindingKind) -> bool {
         self.findings.iter().any(|finding| finding.kind == kind)
+    }
+
+    /// Makes a finding of damage, and of a file that is missing; answers any other
+    /// error, which ends a check.
+    ///
+    /// ```
+    /// use cambium_api::CheckReport;
+    /// use cambium_base::Error;
+    /// let mut report = CheckReport::default();
+    /// report.take(Error::corruption("log", 512, "expected a record")).unwrap();
+    /// assert!(!report.is_sound());
+    /// assert!(report.take(Error::LimitExceeded("memory".to_string())).is_err());
+    /// ```
+    pub fn take(&mut self, error: Error) -> Result<()> {
+        let (file, offset, what) = match error {
+            Error::Corruption { file, offset, what } => (file, offset, what),
+            // One that what was read before it names.
+            Error::Io {
+                operation: "open",
+                path,
+                source,
+            } if source.kind() == std::io::ErrorKind::NotFound => {
+                (path, 0, "the file is missing".to_string())
+            }
+            other => return Err(other),
+        };
+        self.findings.push(Finding {
+            kind: FindingKind::Damage,
+            file,
+            offset,
+            what,
+        });
+        Ok(())
+    }
+
+    /// Notes that one of two copies is not sound, as a crash leaves it that happens
+    /// while it is written.
+    pub fn note_other_copy(&mut self, damage: Option<&Error>) {
+        if let Some(Error::Corruption { file, offset, what }) = damage {
+            self.findings.push(Finding {
+                kind: FindingKind::Note,
+                file: file.clone(),
+                offset: *offset,
+                what: format!("{what}; the other copy is sound and counts"),
+            });
+        }
+    }
+
+    /// Puts the findings into the order of files and offsets.
+    pub fn sort(&mut self) {
+        self.findings
+            .sort_by(|one, other| (&one.file, one.offset).cmp(&(&other.file, other.offset)));
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use cambium_api::{
     CheckReport, Direction, Finding, FindingKind, KeyRange, OptionValues, Progress, ProgressSink,
 };
-use cambium_base::{Error, Result, StoreId};
+use cambium_base::{Result, StoreId};
 use cambium_index::NodeAddress;
 use cambium_io::Environment;
 use cambium_storage::file_header::FileHeader;
@@ -54,20 +54,20 @@ pub(crate) fn check_store(
     let content = superblock::read(file_system, path, &store, FORMAT_VERSION);
     let mut named = None;
     let attached = content.and_then(|content| {
-        note_other_copy(&mut report, content.other_copy.as_ref());
+        report.note_other_copy(content.other_copy.as_ref());
         named = Root::decode(&content.payload).map(|root| (root.header, root.clean));
         attach(environment, path, store, tuning, (held, false))
     });
     let core = match attached {
         Ok(core) => core,
         Err(error) => {
-            take(&mut report, error)?;
+            report.take(error)?;
             return Ok(report);
         }
     };
     let view = core.view.load_full();
     if let Err(error) = FileHeader::read(&**view.database.log.file(), MAGIC, FORMAT_VERSION) {
-        take(&mut report, error)?;
+        report.take(error)?;
     }
     let (header, clean) = {
         let maintenance = lock(&core.maintenance);
@@ -75,15 +75,13 @@ pub(crate) fn check_store(
     };
     if let Some((wanted, _)) = named.filter(|&(wanted, _)| wanted != header) {
         let what = "the newest database header is damaged; the next open goes on from its spare, and replays what follows";
-        take(&mut report, view.database.damage(wanted, what))?;
+        report.take(view.database.damage(wanted, what))?;
     }
     if !clean {
         check_tail(&core, &view, &mut report, progress)?;
     }
     check_contents(&core, &mut report, progress)?;
-    report
-        .findings
-        .sort_by(|one, other| (&one.file, one.offset).cmp(&(&other.file, other.offset)));
+    report.sort();
     Ok(report)
 }
 
@@ -98,41 +96,6 @@ pub(crate) fn check_open_store(
     Ok(report)
 }
 
-/// A copy that is not sound is what a crash while writing it leaves.
-fn note_other_copy(report: &mut CheckReport, damage: Option<&Error>) {
-    if let Some(Error::Corruption { file, offset, what }) = damage {
-        report.findings.push(Finding {
-            kind: FindingKind::Note,
-            file: file.clone(),
-            offset: *offset,
-            what: format!("{what}; the other copy is sound and counts"),
-        });
-    }
-}
-
-/// Damage becomes a finding; anything else ends the check.
-pub(crate) fn take(report: &mut CheckReport, error: Error) -> Result<()> {
-    let (file, offset, what) = match error {
-        Error::Corruption { file, offset, what } => (file, offset, what),
-        // A file that the superblock names and that is not there.
-        Error::Io {
-            operation: "open",
-            path,
-            source,
-        } if source.kind() == std::io::ErrorKind::NotFound => {
-            (path, 0, "the file is missing".to_string())
-        }
-        other => return Err(other),
-    };
-    report.findings.push(Finding {
-        kind: FindingKind::Damage,
-        file,
-        offset,
-        what,
-    });
-    Ok(())
-}
-
 /// What recovery would find behind the header; fills the buffer with it.
 fn check_tail(
     core: &Arc<Core>,
@@ -144,7 +107,7 @@ fn check_tail(
     let mut tail = core.read_tail(&maintenance, &view.database, progress)?;
     let accepted = match core.accept(&maintenance, &view.database, &mut tail) {
         Ok(accepted) => accepted,
-        Err(error) => return take(report, error),
+        Err(error) => return report.take(error),
     };
     drop(maintenance);
     let lost = missing(&tail, &accepted);
@@ -168,7 +131,7 @@ fn check_tail(
         });
     }
     if let Some((offset, what)) = lost {
-        take(report, view.database.damage(offset, what))?;
+        report.take(view.database.damage(offset, what))?;
     }
     core.refill(accepted.found);
     core.visible
@@ -216,7 +179,7 @@ fn check_contents(
                 // Named already, unless it is only in a buffer.
                 Err(_) if report.findings.len() > before => break,
                 Err(error) => {
-                    take(report, error)?;
+                    report.take(error)?;
                     break;
                 }
             }
@@ -258,7 +221,7 @@ fn check_root(
                 Ok(()) => {}
                 // The damaged node is named.
                 Err(_) if !found.problems.is_empty() => {}
-                Err(error) => take(report, error)?,
+                Err(error) => report.take(error)?,
             }
         }
         Ok(())
@@ -266,7 +229,7 @@ fn check_root(
     let node_count = found.statistics.nodes();
     let sound = found.problems.is_empty();
     for problem in found.problems {
-        take(report, problem)?;
+        report.take(problem)?;
     }
     report.bytes += node_count * database.node_bytes();
     let offset = address.0.saturating_mul(database.node_bytes());
@@ -276,7 +239,7 @@ fn check_root(
     ] {
         if sound && reached != said {
             let what = format!("the index reaches {reached} {what}, and the header says {said}");
-            take(report, database.damage(offset, what))?;
+            report.take(database.damage(offset, what))?;
         }
     }
     Ok(found.documents)

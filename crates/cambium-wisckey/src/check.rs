@@ -38,13 +38,13 @@ pub(crate) fn check(
     let tuning = Tuning::take(&mut OptionValues::default())?;
     let content = superblock::read(file_system, path, &marker.store, FORMAT_VERSION);
     let attached = content.and_then(|content| {
-        note_other_copy(&mut report, content.other_copy.as_ref());
+        report.note_other_copy(content.other_copy.as_ref());
         attach(environment, path, marker.store, tuning, (held, false), None)
     });
     let core = match attached {
         Ok(core) => core,
         Err(error) => {
-            take(&mut report, error)?;
+            report.take(error)?;
             return Ok(report);
         }
     };
@@ -56,9 +56,7 @@ pub(crate) fn check(
     if report.is_sound() {
         check_ledger(&core, &mut report)?;
     }
-    report
-        .findings
-        .sort_by(|one, other| (&one.file, one.offset).cmp(&(&other.file, other.offset)));
+    report.sort();
     Ok(report)
 }
 
@@ -73,41 +71,6 @@ pub(crate) fn check_open_store(
     Ok(report)
 }
 
-/// A copy that is not sound is what a crash while writing it leaves.
-fn note_other_copy(report: &mut CheckReport, damage: Option<&Error>) {
-    if let Some(Error::Corruption { file, offset, what }) = damage {
-        report.findings.push(Finding {
-            kind: FindingKind::Note,
-            file: file.clone(),
-            offset: *offset,
-            what: format!("{what}; the other copy is sound and counts"),
-        });
-    }
-}
-
-/// Damage becomes a finding; anything else ends the check.
-pub(crate) fn take(report: &mut CheckReport, error: Error) -> Result<()> {
-    let (file, offset, what) = match error {
-        Error::Corruption { file, offset, what } => (file, offset, what),
-        // A file that the manifest names and that is not there.
-        Error::Io {
-            operation: "open",
-            path,
-            source,
-        } if source.kind() == std::io::ErrorKind::NotFound => {
-            (path, 0, "the file is missing".to_string())
-        }
-        other => return Err(other),
-    };
-    report.findings.push(Finding {
-        kind: FindingKind::Damage,
-        file,
-        offset,
-        what,
-    });
-    Ok(())
-}
-
 /// What recovery would find behind the head; fills the tree with it.
 fn check_tail(
     core: &Arc<Core>,
@@ -116,7 +79,7 @@ fn check_tail(
 ) -> Result<()> {
     let (tail, found) = match core.read_tail(progress) {
         Ok(read) => read,
-        Err(error) => return take(report, error),
+        Err(error) => return report.take(error),
     };
     let accepted = core.accept(&tail, found);
     let lost = missing(&tail, &accepted);
@@ -141,7 +104,7 @@ fn check_tail(
     }
     if let Some((place, offset, what)) = lost {
         let damage = Error::corruption(core.place_of(&tail, place), offset, what);
-        take(report, damage)?;
+        report.take(damage)?;
     }
     core.refill(&tail, &accepted)
 }
@@ -195,7 +158,7 @@ fn check_contents(
     let mut damage = Vec::new();
     let summary = core.tree.check(&mut |finding| damage.push(finding.error))?;
     for error in damage {
-        take(report, error)?;
+        report.take(error)?;
     }
     report.files += summary.tables + core.segments.load().len() as u64;
     report.bytes += summary.bytes;
@@ -214,7 +177,7 @@ fn check_contents(
                 // Found above already, and the cursor cannot go on.
                 Err(_) if cursor.is_stuck() && before > 0 => break,
                 Err(error) => {
-                    take(report, error)?;
+                    report.take(error)?;
                     if cursor.is_stuck() {
                         break;
                     }

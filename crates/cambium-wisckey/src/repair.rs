@@ -20,7 +20,6 @@ use cambium_lsm::Tree;
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 use cambium_storage::superblock::{self, Superblock};
 
-use crate::check::take;
 use crate::core::Core;
 use crate::cursor::EntryCursor;
 use crate::format::{self, FORMAT_VERSION, KEYS_FOLDER, Root, ValuePointer, kind, namespace_end};
@@ -59,7 +58,7 @@ pub(crate) fn repair(
         Err(error) => error,
     };
     report = CheckReport::default();
-    take(&mut report, tree_damage)?;
+    report.take(tree_damage)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
     rebuild(environment, path, marker.store, held, &mut report, progress)?;
     Ok(report)
@@ -81,7 +80,7 @@ fn mend(
         return Ok(tree_damage);
     }
     for error in lost {
-        take(report, error)?;
+        report.take(error)?;
     }
     for (_, namespace) in core.namespaces() {
         let pin = core.pin()?;
@@ -95,7 +94,7 @@ fn mend(
                 Ok(None) => break,
                 Err(error) if cursor.is_stuck() => return Ok(Some(error)),
                 Err(error) => {
-                    take(report, error)?;
+                    report.take(error)?;
                     let key = cursor.visited().to_vec();
                     let delete = cambium_api::Operation::Delete { key };
                     let request = WriteRequest::new([(namespace, delete)], Durability::Written);
@@ -225,7 +224,7 @@ fn gather(
         });
         match Segment::open(home, number, shape, tuning, None) {
             Ok(segment) => gather_segment(&segment, tuning, &mut gathered, report)?,
-            Err(error) => take(report, error)?,
+            Err(error) => report.take(error)?,
         }
     }
     Ok(gathered)

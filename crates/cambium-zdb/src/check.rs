@@ -39,7 +39,7 @@ pub(crate) fn check(
     let tuning = Tuning::take(OptionValues::default().set("cache_bytes", "0"))?;
     let content = superblock::read(file_system, path, &marker.store, FORMAT_VERSION);
     let core = match content.and_then(|content| {
-        note_other_copy(&mut report, content.other_copy.as_ref());
+        report.note_other_copy(content.other_copy.as_ref());
         attach(environment, path, marker.store, tuning, (held, false))
     }) {
         Ok(core) => core,
@@ -54,23 +54,8 @@ pub(crate) fn check(
         string_keys: 0,
     };
     check.run(progress)?;
-    check
-        .report
-        .findings
-        .sort_by(|one, other| (&one.file, one.offset).cmp(&(&other.file, other.offset)));
+    check.report.sort();
     Ok(check.report)
-}
-
-/// A copy that is not sound is what a crash while writing it leaves.
-fn note_other_copy(report: &mut CheckReport, damage: Option<&Error>) {
-    if let Some(Error::Corruption { file, offset, what }) = damage {
-        report.findings.push(Finding {
-            kind: FindingKind::Note,
-            file: file.clone(),
-            offset: *offset,
-            what: format!("{what}; the other copy is sound and counts"),
-        });
-    }
 }
 
 /// Verifies what an open store holds: its pieces and data files as they are
@@ -120,42 +105,6 @@ fn report_progress(progress: &dyn ProgressSink, done: usize, total: usize) {
         done: done as u64,
         total: Some(total as u64),
     });
-}
-
-/// Damage becomes a finding; anything else ends the check.
-trait TakeError {
-    fn take(&mut self, error: Error) -> Result<()>;
-}
-
-impl TakeError for CheckReport {
-    fn take(&mut self, error: Error) -> Result<()> {
-        match error {
-            Error::Corruption { file, offset, what } => {
-                self.findings.push(Finding {
-                    kind: FindingKind::Damage,
-                    file,
-                    offset,
-                    what,
-                });
-                Ok(())
-            }
-            // A file that the catalog names and that is not there.
-            Error::Io {
-                operation: "open",
-                path,
-                source,
-            } if source.kind() == std::io::ErrorKind::NotFound => {
-                self.findings.push(Finding {
-                    kind: FindingKind::Damage,
-                    file: path,
-                    offset: 0,
-                    what: "the file is missing".to_string(),
-                });
-                Ok(())
-            }
-            other => Err(other),
-        }
-    }
 }
 
 struct StoreCheck<'a> {
