@@ -93,6 +93,9 @@ impl BlockBuilder {
     }
 }
 
+/// Entries that are walked before a search from the restarts is cheaper.
+const MOST_STEPS: usize = 24;
+
 /// A block whose bytes make no sense, and where within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadBlock(pub usize);
@@ -331,6 +334,27 @@ impl BlockCursor {
             self.read_at(self.value.end)?;
         }
         Ok(())
+    }
+
+    /// True if it stands at an entry that lies before the place.
+    fn is_before(&self, key: &[u8], sequence: u64) -> bool {
+        self.start.is_some()
+            && compare((&self.key, self.sequence), (key, sequence)) == Ordering::Less
+    }
+
+    /// As [`BlockCursor::seek`], for places that come in order: where the next one is
+    /// close behind, it is walked to.
+    pub fn seek_on(&mut self, key: &[u8], sequence: u64) -> Result<(), BadBlock> {
+        let mut steps = 0;
+        while self.is_before(key, sequence) && steps < MOST_STEPS {
+            self.next()?;
+            if !self.is_before(key, sequence) {
+                // At it, or behind the last entry.
+                return Ok(());
+            }
+            steps += 1;
+        }
+        self.seek(key, sequence)
     }
 
     /// To the last entry before the place.

@@ -17,7 +17,7 @@ use cambium_base::{Error, Result};
 use cambium_io::batch::read_all;
 use cambium_io::{AlignedBuffer, ReadRequest};
 
-use crate::block::Block;
+use crate::block::{Block, BlockCursor};
 use crate::entry::{EntryRef, Lookup, Moment, compare};
 use crate::format::BlockHandle;
 use crate::read::Search;
@@ -36,7 +36,7 @@ struct Near {
     key: Vec<u8>,
     sequence: u64,
     handle: BlockHandle,
-    block: Block,
+    cursor: BlockCursor,
 }
 
 /// Blocks at hand, and those that are wanted.
@@ -61,11 +61,16 @@ impl BlockProvider for Gatherer<'_> {
         Ok(None)
     }
 
-    fn near(&mut self, table: &Table, key: &[u8], moment: Moment) -> Option<(BlockHandle, Block)> {
-        let near = self.near.as_ref()?.get(&table.number)?;
+    fn near(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        moment: Moment,
+    ) -> Option<(BlockHandle, &mut BlockCursor)> {
+        let near = self.near.as_mut()?.get_mut(&table.number)?;
         // The places before led to the index's entry for this block.
         let is_within = compare((key, moment), (&near.key, near.sequence)) != Order::Greater;
-        is_within.then(|| (near.handle, near.block.clone()))
+        is_within.then_some((near.handle, &mut near.cursor))
     }
 
     fn came_to(&mut self, table: &Table, entry: &EntryRef<'_>, found: (BlockHandle, &Block)) {
@@ -76,13 +81,13 @@ impl BlockProvider for Gatherer<'_> {
             key: Vec::new(),
             sequence: 0,
             handle: found.0,
-            block: found.1.clone(),
+            cursor: BlockCursor::new(found.1.clone()),
         });
         near.key.clear();
         near.key.extend_from_slice(entry.key);
         near.sequence = entry.sequence;
         near.handle = found.0;
-        near.block = found.1.clone();
+        near.cursor = BlockCursor::new(found.1.clone());
     }
 }
 

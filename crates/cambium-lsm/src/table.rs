@@ -82,9 +82,14 @@ pub(crate) trait BlockProvider {
     /// The block of a table at a handle.
     fn block(&mut self, table: &Arc<Table>, handle: BlockHandle) -> Result<Option<Block>>;
 
-    /// The data block in which the first entry at or behind the place is, if that is
-    /// known without asking the index.
-    fn near(&mut self, table: &Table, key: &[u8], moment: Moment) -> Option<(BlockHandle, Block)> {
+    /// A cursor over the data block in which the first entry at or behind the place is, if
+    /// that is known without asking the index.
+    fn near(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        moment: Moment,
+    ) -> Option<(BlockHandle, &mut BlockCursor)> {
         _ = (table, key, moment);
         None
     }
@@ -291,22 +296,25 @@ impl Table {
         blocks: &mut dyn BlockProvider,
         take: impl FnOnce(EntryRef<'_>) -> T,
     ) -> Result<Probe<T>> {
-        let (handle, block) = match blocks.near(self, key, moment) {
-            Some(near) => near,
-            None => match self.descend(key, moment, blocks)? {
-                Descent::Came(handle, block) => (handle, block),
-                Descent::Absent => return Ok(Probe::Absent),
-                Descent::Waits => return Ok(Probe::Waits),
-            },
+        let probe = |cursor: &BlockCursor| match cursor.entry() {
+            Some(entry) if entry.key == key => Probe::Found(take(entry)),
+            _ => Probe::Absent,
+        };
+        if let Some((handle, cursor)) = blocks.near(self, key, moment) {
+            let sought = cursor.seek_on(key, moment);
+            sought.map_err(|bad| self.bad_block(handle, bad))?;
+            return Ok(probe(cursor));
+        }
+        let (handle, block) = match self.descend(key, moment, blocks)? {
+            Descent::Came(handle, block) => (handle, block),
+            Descent::Absent => return Ok(Probe::Absent),
+            Descent::Waits => return Ok(Probe::Waits),
         };
         let mut cursor = BlockCursor::new(block);
         cursor
             .seek(key, moment)
             .map_err(|bad| self.bad_block(handle, bad))?;
-        Ok(match cursor.entry() {
-            Some(entry) if entry.key == key => Probe::Found(take(entry)),
-            _ => Probe::Absent,
-        })
+        Ok(probe(&cursor))
     }
 
     /// From the top of the index to the data block that may have the key.

@@ -5,12 +5,12 @@
 //! with deletes. Here a *segment* is collected, by default the one with the largest
 //! share of garbage:
 //!
-//! 1. **Read.** The segment is read from start to end. For each value that is not
-//!    known to be dead ([`crate::dead`]) the tree is asked whether it still leads to
-//!    this record.
-//! 2. **Move.** What is live is appended, a window at a time and in key order, to a
-//!    *moved* segment, with the sequence numbers it was written with. Scans of those
-//!    keys are sequential from then on.
+//! 1. **Read.** The segment is read from start to end, but for what is known to be dead
+//!    ([`crate::dead`]), a window of values at a time ([`crate::window`]).
+//! 2. **Ask and move.** For each value of a window, in the order of keys, the tree is
+//!    asked whether it still leads to this record. What is live is appended to a *moved*
+//!    segment, with the sequence numbers it was written with. Scans of those keys are
+//!    sequential from then on.
 //! 3. **Relocate.** The tree exchanges old pointers for new ones, each only if the
 //!    entry is still the newest of its key and has the old pointer. No key is
 //!    inserted: a delete or an overwrite that comes meanwhile has a higher number
@@ -29,27 +29,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cambium_base::{Result, Value};
+use cambium_base::Result;
 use cambium_io::{Advice, StepOutcome};
-use cambium_lsm::{Lookup, Seen};
+use cambium_lsm::Lookup;
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 
 use crate::choose::FULL_PRESSURE;
 use crate::core::{Core, lock};
 use crate::dead::DeadPlaces;
 use crate::format::{Stored, ValuePointer, kind};
-use crate::moving::{LiveValue, WRITE_BYTES};
+use crate::moving::LiveValue;
 use crate::note::{self, NoteItem};
 use crate::seeded_bug::SeededBug;
 use crate::segment::Segment;
+use crate::window::{WINDOW_BYTES, Window};
 
-/// Live values that are sorted and moved together, bytes.
-pub(crate) const WINDOW_BYTES: u64 = 16 << 20;
-/// Records that the tree is asked about together, in the order of their keys, and
-/// most bytes of them.
-const BATCH_RECORDS: usize = 4096;
-const BATCH_BYTES: usize = 4 << 20;
-
+/// A step of a writer that has nobody else to collect, bytes.
+const STEP_BYTES: u64 = 1 << 20;
 /// Segments without a name that may wait for somebody who closes them.
 const MOST_GONE: usize = 4;
 
@@ -57,6 +53,8 @@ const MOST_GONE: usize = 4;
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
     run: Option<Run>,
+    /// What the run has read and not moved; its memory is used again.
+    window: Window,
     /// The moved segment that is being filled.
     pub output: Option<Arc<Segment>>,
     /// Collected, and still known to the manifest.
@@ -69,67 +67,6 @@ pub(crate) struct Collector {
     not_before: Duration,
 }
 
-/// Records that the tree is to be asked about.
-#[derive(Debug, Default)]
-struct Batch {
-    records: Vec<Record>,
-    /// Their keys and values, one behind the other.
-    bytes: Vec<u8>,
-}
-
-/// A record of a batch.
-#[derive(Debug)]
-struct Record {
-    /// Where its key begins; its value follows.
-    start: usize,
-    key_bytes: usize,
-    sequence: u64,
-    pointer: ValuePointer,
-}
-
-impl Record {
-    fn key<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
-        &bytes[self.start..self.start + self.key_bytes]
-    }
-
-    fn payload_bytes(&self) -> usize {
-        self.key_bytes + self.pointer.value_bytes as usize
-    }
-}
-
-impl Batch {
-    fn is_full(&self) -> bool {
-        self.records.len() >= BATCH_RECORDS || self.bytes.len() >= BATCH_BYTES
-    }
-
-    /// Some of the records, in memory that they share.
-    fn packed(&self, chosen: &[&Record]) -> Vec<LiveValue> {
-        let total: usize = chosen.iter().map(|record| record.payload_bytes()).sum();
-        let mut memory: Arc<[u8]> = std::iter::repeat_n(0, total).collect();
-        if let Some(room) = Arc::get_mut(&mut memory) {
-            let mut at = 0;
-            for record in chosen {
-                let bytes = record.payload_bytes();
-                let payload = &self.bytes[record.start..record.start + bytes];
-                room[at..at + bytes].copy_from_slice(payload);
-                at += bytes;
-            }
-        }
-        let mut at = 0;
-        let values = chosen.iter().map(|record| {
-            let (start, middle) = (at, at + record.key_bytes);
-            at += record.payload_bytes();
-            LiveValue {
-                full_key: Value::part_of(&memory, start..middle),
-                value: Value::part_of(&memory, middle..at),
-                sequence: record.sequence,
-                pointer: record.pointer,
-            }
-        });
-        values.collect()
-    }
-}
-
 /// The collection of one segment.
 #[derive(Debug)]
 struct Run {
@@ -138,12 +75,6 @@ struct Run {
     until: u64,
     position: u64,
     highest_session: u32,
-    window: Vec<LiveValue>,
-    window_bytes: u64,
-    /// Empty between steps; its memory is used again.
-    batch: Batch,
-    /// Came with the first lookups of the window.
-    seen: Option<Seen>,
     /// Records that the tree need not be asked about.
     dead: DeadPlaces,
 }
@@ -191,6 +122,7 @@ impl Core {
                         .drop_collected(&mut collector)
                         .map(|()| StepOutcome::Again);
                 }
+                collector.window = Window::default();
                 return Ok(match self.close_one_gone() {
                     true => StepOutcome::Again,
                     false => StepOutcome::Idle,
@@ -224,16 +156,13 @@ impl Core {
             return self.count_freed(account.end);
         }
         let position = victim.log.geometry().first_offset;
+        collector.window.clear();
         self.counters.collections.fetch_add(1, Ordering::Relaxed);
         collector.run = Some(Run {
             victim,
             until: account.end,
             position,
             highest_session: 0,
-            window: Vec::new(),
-            window_bytes: 0,
-            batch: Batch::default(),
-            seen: None,
             dead: lock(&self.ledger.dead).take(number),
         });
         Ok(())
@@ -256,20 +185,17 @@ impl Core {
         let Some(mut run) = collector.run.take() else {
             return Ok(());
         };
-        let before = run.position;
-        let until = before.saturating_add(budget.max(1)).min(run.until);
-        let sound = self.read_part(&mut run, until, work)?;
-        if !sound {
+        let until = run.position.saturating_add(budget.max(1)).min(run.until);
+        let mut window = std::mem::take(&mut collector.window);
+        if !self.read_part(&mut run, until, &mut window, work)? {
             collector.damaged.insert(run.victim.number);
             return Ok(());
         }
         let ended = run.position >= run.until;
-        if ended || run.window_bytes >= WINDOW_BYTES {
-            let window = std::mem::take(&mut run.window);
-            run.window_bytes = 0;
-            let seen = run.seen.take();
-            self.move_window(collector, window, seen.as_ref(), work)?;
+        if ended || window.is_full() {
+            self.move_live(collector, &mut window, work)?;
         }
+        collector.window = window;
         if ended {
             self.finish_run(collector, &run, work)
         } else {
@@ -278,9 +204,15 @@ impl Core {
         }
     }
 
-    /// Reads records up to about `until`, and keeps what is live. False: there is
+    /// Reads records up to about `until`, or until the window is full. False: there is
     /// damage.
-    fn read_part(self: &Arc<Self>, run: &mut Run, until: u64, work: &mut Work) -> Result<bool> {
+    fn read_part(
+        self: &Arc<Self>,
+        run: &mut Run,
+        until: u64,
+        window: &mut Window,
+        work: &mut Work,
+    ) -> Result<bool> {
         let victim = run.victim.clone();
         // What becomes a hole from now on is not one before this is done.
         let _pin = self.pin()?;
@@ -299,12 +231,16 @@ impl Core {
         )?;
         scanner.resume_sessions(run.highest_session);
         scanner.step_over(self.ledger.holes_of(victim.number));
-        let mut batch = std::mem::take(&mut run.batch);
         let started = self.environment.clock.monotonic();
         let begin = run.position;
         let mut behind_dead = false;
-        while scanner.position() < until {
-            let record = match scanner.next()? {
+        while scanner.position() < until && !window.is_full() {
+            let known_dead = |offset| {
+                let is_dead = run.dead.contains(offset);
+                behind_dead |= is_dead;
+                is_dead
+            };
+            let record = match scanner.next_unless(known_dead)? {
                 None => {
                     run.position = run.until;
                     break;
@@ -313,9 +249,8 @@ impl Core {
                 Some(Scanned::Record(record)) => record,
             };
             run.position = scanner.position();
-            let is_dead = run.dead.contains(record.offset);
-            let taken_for_dead = is_dead || behind_dead && self.has_bug(SeededBug::DeadNeighbour);
-            behind_dead = is_dead;
+            let taken_for_dead =
+                std::mem::take(&mut behind_dead) && self.has_bug(SeededBug::DeadNeighbour);
             let key_bytes = record.header.auxiliary as usize;
             let value_bytes = (record.header.payload_bytes as usize).checked_sub(key_bytes);
             let (kind::PUT, Some(value_bytes), false) =
@@ -323,30 +258,21 @@ impl Core {
             else {
                 continue;
             };
-            batch.records.push(Record {
-                start: batch.bytes.len(),
-                key_bytes,
-                sequence: record.header.sequence.0,
-                pointer: ValuePointer {
-                    segment: victim.number,
-                    offset: record.offset,
-                    value_bytes: value_bytes as u32,
-                },
-            });
+            let pointer = ValuePointer {
+                segment: victim.number,
+                offset: record.offset,
+                value_bytes: value_bytes as u32,
+            };
+            let sequence = record.header.sequence.0;
             match scanner.payload_at_hand(&record) {
-                Some(payload) => batch.bytes.extend_from_slice(payload),
-                None => batch.bytes.append(&mut scanner.payload(&record)?),
-            }
-            if batch.is_full() {
-                self.keep_live(run, &mut batch, work)?;
+                Some(payload) => window.add(payload, key_bytes, sequence, pointer),
+                None => window.add(&scanner.payload(&record)?, key_bytes, sequence, pointer),
             }
         }
         run.highest_session = scanner.highest_session();
         work.read += self.since(started);
         work.read_operations += 1;
         work.bytes_read += run.position - begin;
-        self.keep_live(run, &mut batch, work)?;
-        run.batch = batch;
         Ok(true)
     }
 
@@ -355,36 +281,33 @@ impl Core {
         now.saturating_sub(started)
     }
 
-    /// Asks the tree which of the records it leads to, keeps those, and empties the
-    /// batch.
-    fn keep_live(&self, run: &mut Run, batch: &mut Batch, work: &mut Work) -> Result<()> {
-        if batch.records.is_empty() {
-            return Ok(());
-        }
+    /// Asks the tree which records of the window it leads to, moves those, and empties
+    /// the window.
+    fn move_live(
+        self: &Arc<Self>,
+        collector: &mut Collector,
+        window: &mut Window,
+        work: &mut Work,
+    ) -> Result<()> {
         let started = self.environment.clock.monotonic();
-        let bytes = &batch.bytes;
         // Neighbours are found in the same blocks.
-        batch
-            .records
-            .sort_unstable_by(|one, other| one.key(bytes).cmp(other.key(bytes)));
-        let keys: Vec<&[u8]> = batch
-            .records
-            .iter()
-            .map(|record| record.key(bytes))
-            .collect();
-        let (lookups, seen) = self.tree.multi_get_seen(&keys, || self.ledger.visible())?;
-        run.seen.get_or_insert(seen);
+        window.sort();
+        work.sort += self.since(started);
+        let started = self.environment.clock.monotonic();
         let all = self.has_bug(SeededBug::CollectionReinserts);
-        let found = batch.records.iter().zip(&lookups);
-        let live = found.filter(|(record, lookup)| all || leads_to(lookup, record));
-        let live: Vec<&Record> = live.map(|(record, _)| record).collect();
-        for value in batch.packed(&live) {
-            run.window_bytes += value.pointer.record_bytes(value.full_key.len());
-            run.window.push(value);
+        let mut first_seen = None;
+        let mut live: Vec<LiveValue<'_>> = Vec::new();
+        for values in window.parts() {
+            let keys: Vec<&[u8]> = values.iter().map(|value| value.full_key).collect();
+            let (lookups, seen) = self.tree.multi_get_seen(&keys, || self.ledger.visible())?;
+            first_seen.get_or_insert(seen);
+            let found = values.iter().zip(&lookups);
+            let found = found.filter(|(value, lookup)| all || leads_to(lookup, value));
+            live.extend(found.map(|(value, _)| value));
         }
-        batch.records.clear();
-        batch.bytes.clear();
         work.search += self.since(started);
+        self.move_window(collector, &live, first_seen.as_ref(), work)?;
+        window.clear();
         Ok(())
     }
 
@@ -424,6 +347,7 @@ impl Core {
     pub fn abandon_collection(&self) {
         let mut collector = lock(&self.collection);
         collector.run = None;
+        collector.window = Window::default();
         if let Some(output) = collector.output.take() {
             lock(&self.writer).moved.finished(&output);
         }
@@ -439,7 +363,7 @@ impl Core {
             self.slow_down((pressure as f64 / FULL_PRESSURE as f64).min(1.0));
         } else if pressure >= FULL_PRESSURE {
             // A step that fails tells whoever takes the steps.
-            _ = self.collection_step(WRITE_BYTES as u64);
+            _ = self.collection_step(STEP_BYTES);
         }
         Ok(())
     }
@@ -481,7 +405,7 @@ impl Core {
 }
 
 /// True if a lookup leads to this record.
-fn leads_to(lookup: &Lookup, record: &Record) -> bool {
+fn leads_to(lookup: &Lookup, record: &LiveValue<'_>) -> bool {
     match lookup {
         Lookup::Found {
             sequence,

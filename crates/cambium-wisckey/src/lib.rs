@@ -65,6 +65,7 @@ mod sorting;
 mod stats;
 mod upkeep;
 mod value_log;
+mod window;
 mod write;
 
 pub use engine::{Wisckey, WisckeyStore};

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cambium_base::{Durability, Result, SequenceNumber, Value};
+use cambium_base::{Durability, Result, SequenceNumber};
 use cambium_lsm::{Relocation, Replaced, Seen};
 use cambium_storage::record::RecordHeader;
 
@@ -21,25 +21,30 @@ use crate::seeded_bug::SeededBug;
 use crate::segment::Segment;
 use crate::value_log::{LogEntry, segment_item};
 
-/// Appended to a moved segment before it is handed over.
-pub(crate) const WRITE_BYTES: usize = 1 << 20;
+/// Appended to a moved segment before it is handed over. No more: a log keeps a buffer
+/// of this size for the next time.
+pub(crate) const WRITE_BYTES: u64 = 512 << 10;
 
 /// Pointers that are exchanged at once.
 const SWAPPED: usize = 2048;
 
 /// A value that the tree points to.
-#[derive(Debug)]
-pub(crate) struct LiveValue {
-    pub full_key: Value,
-    pub value: Value,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LiveValue<'v> {
+    pub full_key: &'v [u8],
+    pub value: &'v [u8],
     pub sequence: u64,
     pub pointer: ValuePointer,
 }
 
-impl LiveValue {
-    fn log_entry(&self) -> LogEntry<'_> {
-        let key = &self.full_key;
-        LogEntry::new(kind::PUT, key.len() as u32, key, &self.value)
+impl<'v> LiveValue<'v> {
+    fn log_entry(&self) -> LogEntry<'v> {
+        let key = self.full_key;
+        LogEntry::new(kind::PUT, key.len() as u32, key, self.value)
+    }
+
+    fn record_bytes(&self) -> u64 {
+        self.pointer.record_bytes(self.full_key.len())
     }
 }
 
@@ -107,25 +112,22 @@ impl MovedUnsynced {
 }
 
 impl Core {
-    /// Appends live values to the moved segment in key order, and has the tree point
-    /// there. `seen`: of the lookups that found them.
+    /// Appends live values, which come in key order, to the moved segment, and has the
+    /// tree point there. `seen`: of the lookups that found them.
     pub fn move_window(
         self: &Arc<Self>,
         collector: &mut Collector,
-        mut window: Vec<LiveValue>,
+        window: &[LiveValue<'_>],
         seen: Option<&Seen>,
         work: &mut Work,
     ) -> Result<()> {
-        let started = self.environment.clock.monotonic();
-        window.sort_unstable_by(|one, other| Ord::cmp(&*one.full_key, &*other.full_key));
-        work.sort += self.since(started);
         if self.has_bug(SeededBug::CollectionReinserts) {
-            return self.reinsert(&window);
+            return self.reinsert(window);
         }
-        let mut rest = window.as_slice();
+        let mut rest = window;
         while !rest.is_empty() {
             let started = self.environment.clock.monotonic();
-            let bytes = rest[0].log_entry().record_bytes();
+            let bytes = rest[0].record_bytes();
             let output = self.output_for(collector, bytes)?;
             let moved = self.append_moved(&output, rest)?;
             let (part, left) = rest.split_at(moved.len());
@@ -175,7 +177,7 @@ impl Core {
 
     /// Appends as many values as the segment takes, at least one; answers where
     /// each went, and its bytes.
-    fn append_moved(&self, output: &Segment, values: &[LiveValue]) -> Result<Vec<(u64, u64)>> {
+    fn append_moved(&self, output: &Segment, values: &[LiveValue<'_>]) -> Result<Vec<(u64, u64)>> {
         let (session, synced_through) = {
             let writer = lock(&self.writer);
             (writer.session, writer.synced_through)
@@ -185,35 +187,24 @@ impl Core {
         let mut end = start;
         let mut count = 0;
         for value in values {
-            let bytes = value.log_entry().record_bytes();
+            let bytes = value.record_bytes();
             if count > 0 && end + bytes > most {
                 break;
             }
             end += bytes;
             count += 1;
         }
-        let written = (|| {
-            output.log.reserve(end - start)?;
-            let mut moved = Vec::with_capacity(count);
-            for value in &values[..count] {
-                let header = RecordHeader {
-                    kind: kind::PUT,
-                    flags: FLAG_MOVED,
-                    sequence: SequenceNumber(value.sequence),
-                    synced_through: SequenceNumber(synced_through),
-                    session,
-                    auxiliary: value.full_key.len() as u32,
-                    ..RecordHeader::default()
-                };
-                let offset = output.log.append(&header, &[&value.full_key, &value.value]);
-                moved.push((offset, value.log_entry().record_bytes()));
-                if output.log.buffered_bytes() >= WRITE_BYTES {
-                    output.log.flush()?;
-                }
-            }
-            output.log.flush()?;
-            Ok(moved)
-        })();
+        let header = RecordHeader {
+            kind: kind::PUT,
+            flags: FLAG_MOVED,
+            synced_through: SequenceNumber(synced_through),
+            session,
+            ..RecordHeader::default()
+        };
+        let written = output
+            .log
+            .reserve_within(end - start, most)
+            .and_then(|()| append_pieces(output, &values[..count], &header));
         match written {
             Ok(moved) => {
                 self.counters
@@ -238,7 +229,7 @@ impl Core {
     fn relocate(
         &self,
         output: &Segment,
-        values: &[LiveValue],
+        values: &[LiveValue<'_>],
         moved: &[(u64, u64)],
         seen: Option<&Seen>,
     ) -> Result<()> {
@@ -278,7 +269,7 @@ impl Core {
     fn point_to(
         &self,
         output: &Segment,
-        values: &[LiveValue],
+        values: &[LiveValue<'_>],
         moved: &[(u64, u64)],
         seen: Option<&Seen>,
     ) -> Result<Vec<Relocation>> {
@@ -298,7 +289,7 @@ impl Core {
             .iter()
             .zip(&pointers)
             .map(|(value, (old_value, new_value))| Replaced {
-                key: &value.full_key,
+                key: value.full_key,
                 sequence: value.sequence,
                 old_value,
                 new_value,
@@ -308,7 +299,7 @@ impl Core {
     }
 
     /// What [`SeededBug::CollectionReinserts`] does.
-    fn reinsert(&self, window: &[LiveValue]) -> Result<()> {
+    fn reinsert(&self, window: &[LiveValue<'_>]) -> Result<()> {
         let mut writer = lock(&self.writer);
         for value in window {
             let entry = [value.log_entry()];
@@ -317,4 +308,38 @@ impl Core {
         }
         Ok(())
     }
+}
+
+/// Appends values in pieces that are handed over one after the other; answers where each
+/// went, and its bytes. `header`: what all of them have in theirs.
+fn append_pieces(
+    output: &Segment,
+    values: &[LiveValue<'_>],
+    header: &RecordHeader,
+) -> Result<Vec<(u64, u64)>> {
+    let mut moved = Vec::with_capacity(values.len());
+    let mut rest = values;
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let fits = |value: &&LiveValue<'_>| {
+            bytes += value.record_bytes();
+            bytes <= WRITE_BYTES
+        };
+        let count = rest.iter().take_while(fits).count().max(1);
+        let (piece, left) = rest.split_at(count);
+        output.log.append_several(|log| {
+            for value in piece {
+                let header = RecordHeader {
+                    sequence: SequenceNumber(value.sequence),
+                    auxiliary: value.full_key.len() as u32,
+                    ..*header
+                };
+                let offset = log.append(&header, &[value.full_key, value.value]);
+                moved.push((offset, value.record_bytes()));
+            }
+        });
+        output.log.flush()?;
+        rest = left;
+    }
+    Ok(moved)
 }

@@ -22,11 +22,12 @@ use std::sync::Arc;
 use cambium_base::{Result, Value};
 use cambium_lsm::Moment;
 
-use crate::collect::{WINDOW_BYTES, Work};
+use crate::collect::Work;
 use crate::core::{Core, lock};
 use crate::format::{SegmentKind, Stored};
 use crate::moving::LiveValue;
 use crate::read::{LARGEST_GAP, Wanted};
+use crate::window::WINDOW_BYTES;
 
 /// Where values lie one behind the other for so many bytes on average, a window is
 /// sorted enough: longer reads are hardly faster, and values of that size need no
@@ -140,15 +141,16 @@ impl Core {
         work.read += self.since(started);
         work.read_operations += window.wanted.len() as u64;
         work.bytes_read += window.bytes;
-        let live = window.wanted.into_iter().zip(values);
+        let live = window.wanted.iter().zip(&values);
         let live = live.map(|(want, value)| LiveValue {
-            full_key: want.full_key,
+            full_key: &want.full_key,
             value,
             sequence: want.sequence,
             pointer: want.pointer,
         });
+        let live: Vec<LiveValue<'_>> = live.collect();
         let mut collector = lock(&self.collection);
-        self.move_window(&mut collector, live.collect(), None, work)?;
+        self.move_window(&mut collector, &live, None, work)?;
         Ok(true)
     }
 }

@@ -133,7 +133,8 @@ impl Core {
         let bytes: u64 = entries.iter().map(LogEntry::record_bytes).sum();
         let segment = self.active_segment(writer, bytes)?;
         if bytes > 0 {
-            segment.log.reserve(bytes)?;
+            let most = self.segment_target(writer.pace.live() + writer.logged);
+            segment.log.reserve_within(bytes, most)?;
         }
         let first = writer.next_sequence;
         let before = segment.log.end();

@@ -159,15 +159,21 @@ impl LogFile {
     /// changes nothing.
     pub fn reserve(&self, bytes: u64) -> Result<()> {
         // A block more than asked for: a recovery on a full disk needs one.
-        self.reserve_with(bytes, self.geometry.block)
+        self.reserve_with(bytes, self.geometry.block, None)
+    }
+
+    /// As [`LogFile::reserve`], in a log that ends at `most` bytes: no more space is taken
+    /// ahead than up to there, and in fewer steps.
+    pub fn reserve_within(&self, bytes: u64, most: u64) -> Result<()> {
+        self.reserve_with(bytes, self.geometry.block, Some(most))
     }
 
     /// As [`LogFile::reserve`], but down to the last block: for recovery.
     pub fn reserve_last(&self, bytes: u64) -> Result<()> {
-        self.reserve_with(bytes, 0)
+        self.reserve_with(bytes, 0, None)
     }
 
-    fn reserve_with(&self, bytes: u64, spare: u64) -> Result<()> {
+    fn reserve_with(&self, bytes: u64, spare: u64, most: Option<u64>) -> Result<()> {
         let (end, allocated) = {
             let tail = self.tail_shared();
             (tail.end(), tail.allocated)
@@ -180,8 +186,9 @@ impl LogFile {
         if needed <= allocated {
             return Ok(());
         }
-        let growth = (end / 8).clamp(self.geometry.least_growth, self.geometry.most_growth);
-        let generous = round_up(needed.saturating_add(growth), self.geometry.block);
+        let ahead = needed.saturating_add(self.growth(end, most));
+        let ahead = most.map_or(ahead, |most| ahead.min(most.max(needed)));
+        let generous = round_up(ahead, self.geometry.block);
         let target = match generous {
             Some(target) if self.file.allocate(allocated, target - allocated).is_ok() => target,
             _ => {
@@ -191,6 +198,17 @@ impl LogFile {
         };
         self.tail_exclusive().allocated = target;
         Ok(())
+    }
+
+    /// Space to take ahead of the end, in a log that ends at `most` bytes, if that is
+    /// known: then an eighth of it soon.
+    fn growth(&self, end: u64, most: Option<u64>) -> u64 {
+        let (least, largest) = (self.geometry.least_growth, self.geometry.most_growth);
+        let growth = match most {
+            Some(most) => (end / 2).min(most / 8),
+            None => end / 8,
+        };
+        growth.clamp(least, largest)
     }
 
     /// Appends a record to the buffer; answers its offset. Call

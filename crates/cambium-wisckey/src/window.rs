@@ -1,0 +1,134 @@
+//! A window of values that a collection has read, and the tree is asked about.
+//!
+//! All of them lie in one piece of memory, from the read of the old segment to the write
+//! of the new one.
+
+use crate::format::ValuePointer;
+use crate::moving::LiveValue;
+
+/// Values that are sorted and moved together, bytes.
+pub(crate) const WINDOW_BYTES: u64 = 16 << 20;
+/// Most values of a window.
+const MOST_VALUES: usize = 128 << 10;
+/// Values that the tree is asked about at once: it may hold a block for each.
+const ASKED_AT_ONCE: usize = 4096;
+
+/// Values of one segment or part of it.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    places: Vec<Place>,
+    /// Keys and values, one behind the other.
+    bytes: Vec<u8>,
+}
+
+/// A value of a window.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// The first bytes of its key, as a number: most comparisons need no more.
+    first: u64,
+    /// Where its key begins; its value follows.
+    start: usize,
+    key_bytes: usize,
+    sequence: u64,
+    pointer: ValuePointer,
+}
+
+impl Place {
+    fn key<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
+        &bytes[self.start..self.start + self.key_bytes]
+    }
+
+    fn value<'b>(&self, bytes: &'b [u8]) -> LiveValue<'b> {
+        let key_end = self.start + self.key_bytes;
+        LiveValue {
+            full_key: &bytes[self.start..key_end],
+            value: &bytes[key_end..key_end + self.pointer.value_bytes as usize],
+            sequence: self.sequence,
+            pointer: self.pointer,
+        }
+    }
+}
+
+/// The first eight bytes of a key as a number that is ordered as they are.
+fn first_bytes(key: &[u8]) -> u64 {
+    let mut first = [0; 8];
+    let count = key.len().min(8);
+    first[..count].copy_from_slice(&key[..count]);
+    u64::from_be_bytes(first)
+}
+
+impl Window {
+    /// True if it is to be emptied before more comes.
+    pub fn is_full(&self) -> bool {
+        self.bytes.len() as u64 >= WINDOW_BYTES || self.places.len() >= MOST_VALUES
+    }
+
+    /// Takes a record's key and value, which are its payload.
+    pub fn add(&mut self, payload: &[u8], key_bytes: usize, sequence: u64, pointer: ValuePointer) {
+        self.places.push(Place {
+            first: first_bytes(&payload[..key_bytes]),
+            start: self.bytes.len(),
+            key_bytes,
+            sequence,
+            pointer,
+        });
+        self.bytes.extend_from_slice(payload);
+    }
+
+    /// Brings the values into the order of their keys.
+    pub fn sort(&mut self) {
+        let bytes = &self.bytes;
+        self.places.sort_unstable_by(|one, other| {
+            let first = one.first.cmp(&other.first);
+            first.then_with(|| one.key(bytes).cmp(other.key(bytes)))
+        });
+    }
+
+    /// The values, as many at a time as the tree may be asked about.
+    pub fn parts(&self) -> impl Iterator<Item = Vec<LiveValue<'_>>> {
+        let parts = self.places.chunks(ASKED_AT_ONCE);
+        parts.map(|part| part.iter().map(|place| place.value(&self.bytes)).collect())
+    }
+
+    /// Empties it, and keeps its memory unless a value larger than it is for was in it.
+    pub fn clear(&mut self) {
+        self.places.clear();
+        self.bytes.clear();
+        self.bytes.shrink_to(2 * WINDOW_BYTES as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_come_back_in_the_order_of_their_keys() {
+        let mut window = Window::default();
+        let keys: [&[u8]; 7] = [b"", b"a", b"a\0", b"ab", b"abcdefgh", b"abcdefghi", b"b"];
+        for (number, key) in keys.iter().enumerate().rev() {
+            let value = [number as u8; 3];
+            let pointer = ValuePointer {
+                segment: 1,
+                offset: number as u64 * 64,
+                value_bytes: 3,
+            };
+            window.add(
+                &[key, &value[..]].concat(),
+                key.len(),
+                number as u64,
+                pointer,
+            );
+        }
+        window.sort();
+        let values: Vec<_> = window.parts().flatten().collect();
+        assert_eq!(values.len(), keys.len());
+        for (number, (value, key)) in values.iter().zip(keys).enumerate() {
+            assert_eq!(value.full_key, key);
+            assert_eq!(value.value, [number as u8; 3]);
+            assert_eq!(value.sequence, number as u64);
+        }
+        window.clear();
+        assert_eq!(window.parts().count(), 0);
+    }
+}
