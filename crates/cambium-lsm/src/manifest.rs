@@ -191,6 +191,7 @@ fn decode_table(decoder: &mut Decoder<'_>) -> Option<TableMetadata> {
         smallest_sequence,
         largest_sequence,
         range: KeyRange { smallest, upper },
+        sole: false,
     })
 }
 
@@ -444,6 +445,7 @@ mod tests {
                 smallest: b"a".to_vec(),
                 upper,
             },
+            sole: false,
         };
         let edit = Edit {
             base: true,

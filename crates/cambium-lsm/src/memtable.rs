@@ -401,6 +401,37 @@ impl Memtable {
         None
     }
 
+    /// Hands the newest entry of each of some keys to `take`, of those that are here;
+    /// `places` are theirs among hashes and keys.
+    pub fn newest_of_many(
+        &self,
+        hashes: &[u64],
+        keys: &[&[u8]],
+        places: &[usize],
+        mut take: impl FnMut(usize, EntryRef<'_>),
+    ) {
+        let count = self.shards.len();
+        let mut by_shard: Vec<Vec<usize>> = vec![Vec::new(); count];
+        for &place in places {
+            by_shard[(hashes[place] >> 32) as usize % count].push(place);
+        }
+        // Let go after so many: writers wait for them.
+        for places in by_shard.iter().flat_map(|places| places.chunks(64)) {
+            let shard = self.shared(hashes[places[0]]);
+            for &place in places {
+                let newest = shard.newest(hashes[place] as u32, keys[place]);
+                if newest != 0 {
+                    take(place, shard.entry(newest));
+                }
+            }
+        }
+    }
+
+    /// True if there are range tombstones.
+    pub fn has_ranges(&self) -> bool {
+        self.range_count.load(Ordering::Acquire) > 0
+    }
+
     /// The newest range tombstone over a key at a moment, or 0.
     pub fn newest_range_over(&self, key: &[u8], moment: Moment) -> u64 {
         if self.range_count.load(Ordering::Acquire) == 0 {

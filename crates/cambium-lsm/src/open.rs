@@ -94,7 +94,6 @@ impl Tree {
             closed: AtomicBool::new(false),
             poison: OnceLock::new(),
             flushed_sequence: AtomicU64::new(recovered.flushed),
-            sooner: AtomicBool::new(false),
         })
     }
 

@@ -6,7 +6,6 @@
 //! one that is being compacted already.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::compact::Plan;
 use crate::format::LEVELS;
@@ -25,20 +24,6 @@ impl Tree {
             target = target.saturating_mul(u64::from(options.level_ratio));
         }
         target
-    }
-
-    /// Merges tables of level 0 when half as many as usual are there: who keeps
-    /// account of what is dropped wants to know it sooner.
-    pub fn merge_sooner(&self, sooner: bool) {
-        self.sooner.store(sooner, Ordering::Relaxed);
-    }
-
-    fn l0_trigger(&self) -> usize {
-        let trigger = self.context.options.l0_trigger;
-        match self.sooner.load(Ordering::Relaxed) {
-            true => trigger.div_ceil(2),
-            false => trigger,
-        }
     }
 
     /// Of what tables hold, the share that has not come to the lowest level: as many
@@ -60,7 +45,7 @@ impl Tree {
 
     fn score(&self, version: &Version, level: usize) -> f64 {
         match level {
-            0 => version.levels[0].len() as f64 / self.l0_trigger() as f64,
+            0 => version.levels[0].len() as f64 / self.context.options.l0_trigger as f64,
             _ => version.level_bytes(level) as f64 / self.level_target(level) as f64,
         }
     }

@@ -165,8 +165,6 @@ pub struct Tree {
     pub(crate) poison: OnceLock<Error>,
     /// Highest sequence number in tables.
     pub(crate) flushed_sequence: AtomicU64,
-    /// See [`Tree::merge_sooner`].
-    pub(crate) sooner: AtomicBool,
 }
 
 /// A lock's content, also after a panic elsewhere: every state that a lock of

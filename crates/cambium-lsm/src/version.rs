@@ -117,6 +117,9 @@ pub(crate) struct TableMetadata {
     pub largest_sequence: u64,
     /// Of entries and range tombstones.
     pub range: KeyRange,
+    /// No key has two entries in it. Known of tables that this opening wrote alone: the
+    /// manifest does not say.
+    pub sole: bool,
 }
 
 impl TableMetadata {
@@ -369,6 +372,7 @@ mod tests {
                 smallest_sequence: 1,
                 largest_sequence: 1,
                 range,
+                sole: false,
             };
             TableFile::new(metadata, &graveyard)
         };
@@ -409,6 +413,7 @@ mod tests {
             smallest_sequence: 0,
             largest_sequence: 0,
             range: range("a", UpperBound::None),
+            sole: false,
         };
         let file = TableFile::new(metadata, &graveyard);
         let held = file.clone();

@@ -31,13 +31,14 @@ use std::time::Duration;
 
 use cambium_base::Result;
 use cambium_io::{Advice, StepOutcome};
-use cambium_lsm::Lookup;
+use cambium_lsm::Seen;
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 
 use crate::choose::FULL_PRESSURE;
 use crate::core::{Core, lock};
 use crate::dead::DeadPlaces;
-use crate::format::{Stored, ValuePointer, kind};
+use crate::format::{SegmentKind, Stored, ValuePointer, kind};
+use crate::ledger::Account;
 use crate::moving::LiveValue;
 use crate::note::{self, NoteItem};
 use crate::seeded_bug::SeededBug;
@@ -74,9 +75,14 @@ struct Run {
     /// Where its records end.
     until: u64,
     position: u64,
+    /// Bytes of records that were found alive.
+    live_bytes: u64,
     highest_session: u32,
     /// Records that the tree need not be asked about.
     dead: DeadPlaces,
+    /// These are all of the victim's: the tree has entries that lead to the rest of what
+    /// was ever pointed to.
+    all_dead_known: bool,
 }
 
 /// Busy time of each phase, and what was moved.
@@ -145,7 +151,12 @@ impl Core {
     }
 
     fn begin_run(&self, collector: &mut Collector, number: u32) -> Result<()> {
-        let account = self.ledger.state().segments.get(&number).copied();
+        let (account, dead) = {
+            // Both as of one edit.
+            let state = self.ledger.state();
+            let dead = lock(&self.ledger.dead).take(number);
+            (state.segments.get(&number).copied(), dead)
+        };
         let (Some(account), Some(victim)) = (account, self.segment(number)) else {
             return Ok(());
         };
@@ -158,12 +169,16 @@ impl Core {
         let position = victim.log.geometry().first_offset;
         collector.window.clear();
         self.counters.collections.fetch_add(1, Ordering::Relaxed);
+        // Of what an earlier opening left, the ledger may count more alive than there is.
+        let all_dead_known = victim.is_new && dead.is_all(account.garbage_bytes);
         collector.run = Some(Run {
             victim,
             until: account.end,
             position,
+            live_bytes: 0,
             highest_session: 0,
-            dead: lock(&self.ledger.dead).take(number),
+            all_dead_known,
+            dead,
         });
         Ok(())
     }
@@ -193,7 +208,7 @@ impl Core {
         }
         let ended = run.position >= run.until;
         if ended || window.is_full() {
-            self.move_live(collector, &mut window, work)?;
+            self.move_live(collector, &mut run, &mut window, work)?;
         }
         collector.window = window;
         if ended {
@@ -258,6 +273,9 @@ impl Core {
             else {
                 continue;
             };
+            if never_pointed_to(&victim, value_bytes, self.tuning.inline_bytes) {
+                continue;
+            }
             let pointer = ValuePointer {
                 segment: victim.number,
                 offset: record.offset,
@@ -286,6 +304,7 @@ impl Core {
     fn move_live(
         self: &Arc<Self>,
         collector: &mut Collector,
+        run: &mut Run,
         window: &mut Window,
         work: &mut Work,
     ) -> Result<()> {
@@ -298,17 +317,48 @@ impl Core {
         let mut first_seen = None;
         let mut live: Vec<LiveValue<'_>> = Vec::new();
         for values in window.parts() {
-            let keys: Vec<&[u8]> = values.iter().map(|value| value.full_key).collect();
-            let (lookups, seen) = self.tree.multi_get_seen(&keys, || self.ledger.visible())?;
+            let (is_live, seen) = self.ask_tree(run, &values)?;
             first_seen.get_or_insert(seen);
-            let found = values.iter().zip(&lookups);
-            let found = found.filter(|(value, lookup)| all || leads_to(lookup, value));
+            let found = values.iter().zip(is_live);
+            let found = found.filter(|&(_, is_live)| all || is_live);
             live.extend(found.map(|(value, _)| value));
         }
+        run.live_bytes += live.iter().map(LiveValue::record_bytes).sum::<u64>();
         work.search += self.since(started);
         self.move_window(collector, &live, first_seen.as_ref(), work)?;
         window.clear();
         Ok(())
+    }
+
+    /// Which values the tree leads to, in the order of their keys; and what came with
+    /// that.
+    fn ask_tree(&self, run: &mut Run, values: &[LiveValue<'_>]) -> Result<(Vec<bool>, Seen)> {
+        let keys: Vec<&[u8]> = values.iter().map(|value| value.full_key).collect();
+        let leads = |place: usize, sequence: u64, stored: &[u8]| {
+            let value: &LiveValue<'_> = &values[place];
+            sequence == value.sequence
+                && Stored::decode(stored) == Some(Stored::Pointer(value.pointer))
+        };
+        let visible = || self.ledger.visible();
+        let unproven = self.has_bug(SeededBug::DeadUnproven);
+        let all_there = run.all_dead_known || unproven;
+        let (mut answers, seen) = self.tree.newest_pass(&keys, all_there, visible, leads)?;
+        // What jobs dropped meanwhile: the tree may have been asked after them.
+        let later = lock(&self.ledger.dead).take(run.victim.number);
+        run.dead.add(&later);
+        if unproven {
+            return Ok((answers, seen));
+        }
+        if run.all_dead_known && later.is_lossy() {
+            run.all_dead_known = false;
+            return self.tree.newest_pass(&keys, false, visible, leads);
+        }
+        if later.len() > 0 {
+            for (value, is_live) in values.iter().zip(&mut answers) {
+                *is_live &= !later.has(value.pointer.offset);
+            }
+        }
+        Ok((answers, seen))
     }
 
     /// Everything live has been moved: the segment goes with the next flush.
@@ -326,7 +376,13 @@ impl Core {
         }
         lock(&self.writer).pending.push(NoteItem::Dropped(number));
         collector.undropped += run.until;
-        let live = self.ledger.state().total_and_live().1;
+        let live = {
+            let mut state = self.ledger.state();
+            // The rest was hidden: once the segment is dropped no job tells of it.
+            let counted = state.segments.get(&number).map(Account::live_bytes);
+            state.garbage_told += counted.unwrap_or(0).saturating_sub(run.live_bytes);
+            state.total_and_live().1
+        };
         let room = live / 100 * (self.tuning.space_limit - 100);
         if collector.undropped >= room / 8 {
             self.drop_collected(collector)?;
@@ -404,16 +460,8 @@ impl Core {
     }
 }
 
-/// True if a lookup leads to this record.
-fn leads_to(lookup: &Lookup, record: &LiveValue<'_>) -> bool {
-    match lookup {
-        Lookup::Found {
-            sequence,
-            value: stored,
-        } => {
-            *sequence == record.sequence
-                && Stored::decode(stored) == Some(Stored::Pointer(record.pointer))
-        }
-        _ => false,
-    }
+/// True if a value went into the tree itself: then nothing ever led to its record. Other
+/// openings may have had another limit, and moved what was none of theirs.
+fn never_pointed_to(segment: &Segment, value_bytes: usize, inline_bytes: usize) -> bool {
+    segment.is_new && segment.kind == SegmentKind::Written && value_bytes <= inline_bytes
 }

@@ -7,24 +7,52 @@
 //! Where most of a segment is garbage, most of what a collection would look up is
 //! known to be dead. What is not known is asked.
 
-use std::collections::BTreeMap;
+//!
+//! Where they come to all the garbage that the ledger counts in a segment, the rest of it
+//! is in the tree: then a collection need not look for it there ([`DeadPlaces::is_all`]).
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::format::ALIGNMENT;
 
-/// Most records that are remembered: 4 bytes each.
-const MOST_KNOWN: usize = 4 << 20;
+/// Most records that are remembered: 8 bytes each.
+const MOST_KNOWN: usize = 2 << 20;
 /// Most that one job tells.
 const MOST_TOLD: usize = 1 << 20;
 
+/// A dead record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// In units of the log's alignment, as its bytes.
+    offset: u32,
+    bytes: u32,
+}
+
+impl Place {
+    fn of(offset: u64, bytes: u64) -> Self {
+        Place {
+            offset: (offset / ALIGNMENT) as u32,
+            bytes: (bytes / ALIGNMENT) as u32,
+        }
+    }
+}
+
 /// Dead records of a job that is not committed yet.
 #[derive(Debug, Default)]
-pub(crate) struct Told(Vec<(u32, u32)>);
+pub(crate) struct Told {
+    places: Vec<(u32, Place)>,
+    /// Segments of which not all was told.
+    lossy: BTreeSet<u32>,
+}
 
 impl Told {
     /// A record is dead once the job is committed.
-    pub fn add(&mut self, segment: u32, offset: u64) {
-        if self.0.len() < MOST_TOLD {
-            self.0.push((segment, (offset / ALIGNMENT) as u32));
+    pub fn add(&mut self, segment: u32, offset: u64, bytes: u64) {
+        match self.places.len() < MOST_TOLD {
+            true => self.places.push((segment, Place::of(offset, bytes))),
+            false => {
+                self.lossy.insert(segment);
+            }
         }
     }
 }
@@ -32,8 +60,10 @@ impl Told {
 /// All that is known.
 #[derive(Debug, Default)]
 pub(crate) struct DeadIndex {
-    of: BTreeMap<u32, Vec<u32>>,
+    of: BTreeMap<u32, Vec<Place>>,
     known: usize,
+    /// Segments of which something was forgotten.
+    lossy: BTreeSet<u32>,
     /// Of the edit that is being made.
     told: Told,
 }
@@ -46,12 +76,29 @@ impl DeadIndex {
 
     /// The edit was made. Of segments that are not known any more nothing is kept.
     pub fn confirm(&mut self, is_known: impl Fn(u32) -> bool) {
-        for (segment, place) in std::mem::take(&mut self.told).0 {
-            if self.known < MOST_KNOWN && is_known(segment) {
-                self.known += 1;
-                self.of.entry(segment).or_default().push(place);
+        let told = std::mem::take(&mut self.told);
+        for (segment, place) in told.places {
+            if !is_known(segment) {
+                continue;
+            }
+            if self.known < MOST_KNOWN {
+                self.add(segment, place);
+            } else {
+                self.lossy.insert(segment);
             }
         }
+        self.lossy
+            .extend(told.lossy.into_iter().filter(|&lossy| is_known(lossy)));
+    }
+
+    fn add(&mut self, segment: u32, place: Place) {
+        self.known += 1;
+        self.of.entry(segment).or_default().push(place);
+    }
+
+    /// A record that no entry ever led to, whatever is remembered otherwise.
+    pub fn never_lived(&mut self, segment: u32, offset: u64, bytes: u64) {
+        self.add(segment, Place::of(offset, bytes));
     }
 
     /// The edit was not made: the old tables go on.
@@ -62,38 +109,73 @@ impl DeadIndex {
     /// A segment was dropped: nobody will collect it.
     pub fn forget(&mut self, segment: u32) {
         self.take(segment);
+        self.lossy.remove(&segment);
     }
 
-    /// Takes what is known of a segment.
+    /// Takes what is known of a segment, since it was taken last.
     pub fn take(&mut self, segment: u32) -> DeadPlaces {
         let mut places = self.of.remove(&segment).unwrap_or_default();
         self.known -= places.len();
         places.sort_unstable();
-        DeadPlaces { places, at: 0 }
+        DeadPlaces {
+            places,
+            at: 0,
+            is_lossy: self.lossy.contains(&segment),
+        }
     }
 }
 
 /// Dead records of one segment.
 #[derive(Debug, Default)]
 pub(crate) struct DeadPlaces {
-    places: Vec<u32>,
+    places: Vec<Place>,
     at: usize,
+    is_lossy: bool,
 }
 
 impl DeadPlaces {
     /// How many there are.
-    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.places.len()
+    }
+
+    /// True if these are all dead records of a segment in which the ledger counts so many
+    /// bytes of garbage.
+    pub fn is_all(&self, garbage: u64) -> bool {
+        let bytes = self.places.iter().map(|place| u64::from(place.bytes));
+        !self.is_lossy && bytes.sum::<u64>() * ALIGNMENT == garbage
+    }
+
+    /// True if some of those told lately were forgotten.
+    pub fn is_lossy(&self) -> bool {
+        self.is_lossy
+    }
+
+    /// Adds those that were told later.
+    pub fn add(&mut self, later: &DeadPlaces) {
+        if later.len() > 0 {
+            self.places.extend_from_slice(&later.places);
+            self.places.sort_unstable();
+            self.at = 0;
+        }
+        self.is_lossy |= later.is_lossy;
     }
 
     /// True if the record at `offset` is dead; asked with ascending offsets.
     pub fn contains(&mut self, offset: u64) -> bool {
         let place = (offset / ALIGNMENT) as u32;
-        while self.places.get(self.at).is_some_and(|&at| at < place) {
+        while self.places.get(self.at).is_some_and(|at| at.offset < place) {
             self.at += 1;
         }
-        self.places.get(self.at) == Some(&place)
+        let at = self.places.get(self.at);
+        at.is_some_and(|at| at.offset == place)
+    }
+
+    /// True if the record at `offset` is dead; asked in any order.
+    pub fn has(&self, offset: u64) -> bool {
+        let place = (offset / ALIGNMENT) as u32;
+        let found = self.places.binary_search_by_key(&place, |at| at.offset);
+        found.is_ok()
     }
 }
 
@@ -104,7 +186,7 @@ mod tests {
     fn told(records: &[(u32, u64)]) -> Told {
         let mut told = Told::default();
         for &(segment, place) in records {
-            told.add(segment, place * ALIGNMENT);
+            told.add(segment, place * ALIGNMENT, 2 * ALIGNMENT);
         }
         told
     }
@@ -141,5 +223,31 @@ mod tests {
         assert_eq!(known(&mut index, 1), [0; 0]);
         assert_eq!(known(&mut index, 3), [0; 0]);
         assert_eq!(known(&mut index, 2), [4]);
+    }
+
+    #[test]
+    fn all_is_known_where_the_ledger_counts_no_more() {
+        let mut index = DeadIndex::default();
+        index.tell(told(&[(1, 9), (1, 4)]));
+        index.confirm(|_| true);
+        assert!(index.take(2).is_all(0));
+        let mut places = index.take(1);
+        assert!(places.is_all(4 * ALIGNMENT));
+        assert!(!places.is_all(5 * ALIGNMENT));
+        index.never_lived(1, 20 * ALIGNMENT, ALIGNMENT);
+        let later = index.take(1);
+        assert!(later.has(20 * ALIGNMENT) && !later.has(9 * ALIGNMENT));
+        places.add(&later);
+        assert!(places.is_all(5 * ALIGNMENT));
+        assert!(places.has(4 * ALIGNMENT) && places.contains(9 * ALIGNMENT));
+        index.tell(Told {
+            lossy: BTreeSet::from([1]),
+            ..Told::default()
+        });
+        index.confirm(|_| true);
+        assert!(index.take(1).is_lossy());
+        assert!(!index.take(1).is_all(0));
+        index.forget(1);
+        assert!(index.take(1).is_all(0));
     }
 }

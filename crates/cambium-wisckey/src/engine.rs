@@ -107,6 +107,8 @@ impl EngineKind for Wisckey {
 
 /// Bytes a background step may move before it looks around again.
 const STEP_BYTES: u64 = 8 << 20;
+/// The same of the tree's: a flush that came meanwhile waits for the end of a step.
+const TREE_STEP_BYTES: u64 = 1 << 20;
 
 /// Starts the background work: two tasks for the tree, so that a flush need not
 /// wait for a compaction, and one for garbage collection.
@@ -119,8 +121,10 @@ fn run(core: Arc<Core>) -> Arc<dyn Engine> {
         core.environment.executor.spawn(name, task)
     };
     let tasks = vec![
-        spawn("wisckey flush", |core| core.tree_step(STEP_BYTES)),
-        spawn("wisckey tree", |core| core.tree_or_log_step(STEP_BYTES)),
+        spawn("wisckey flush", |core| core.tree_step(TREE_STEP_BYTES)),
+        spawn("wisckey tree", |core| {
+            core.tree_or_log_step(TREE_STEP_BYTES)
+        }),
         spawn("wisckey collect", |core| core.collection_step(STEP_BYTES)),
     ];
     _ = core.background.set(tasks);

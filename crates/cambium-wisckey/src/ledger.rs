@@ -55,7 +55,8 @@ pub(crate) struct LedgerState {
     pub traffic: Traffic,
     /// Segments that were dropped, and whose files may still be there.
     pub dropped: Vec<u32>,
-    /// Garbage that notes told of since the store was opened, bytes.
+    /// Garbage that notes told of since the store was opened, bytes; and what collections
+    /// found out by themselves, which no note will tell of.
     pub garbage_told: u64,
     /// Dead records whose space goes back before their segment does.
     pub holes: HoleLedger,
@@ -337,7 +338,7 @@ impl DropObserver for GarbageCount {
             let bytes = pointer.record_bytes(dropped.key.len());
             *self.bytes.entry(pointer.segment).or_insert(0) += bytes;
             self.dead.add(pointer.segment, pointer.offset, bytes);
-            self.told.add(pointer.segment, pointer.offset);
+            self.told.add(pointer.segment, pointer.offset, bytes);
         }
     }
 
@@ -396,7 +397,8 @@ mod tests {
         );
         let job = |note: &[NoteItem], dead: &[(u32, u64)]| {
             let mut told = Told::default();
-            dead.iter().for_each(|&(number, at)| told.add(number, at));
+            dead.iter()
+                .for_each(|&(number, at)| told.add(number, at, 64));
             lock(&ledger.dead).tell(told);
             ledger.committed(&note::encode(note), false).unwrap();
         };

@@ -43,7 +43,8 @@ impl<'v> LiveValue<'v> {
         LogEntry::new(kind::PUT, key.len() as u32, key, self.value)
     }
 
-    fn record_bytes(&self) -> u64 {
+    /// Bytes it takes in the log.
+    pub fn record_bytes(&self) -> u64 {
         self.pointer.record_bytes(self.full_key.len())
     }
 }
@@ -250,9 +251,10 @@ impl Core {
                         Vec::new()
                     }),
             };
-            for (place, &(_, bytes)) in moved.iter().enumerate() {
+            for (place, &(offset, bytes)) in moved.iter().enumerate() {
                 if relocated.get(place) != Some(&Relocation::Done) {
                     not_needed += bytes;
+                    lock(&self.ledger.dead).never_lived(output.number, offset, bytes);
                 }
             }
         }

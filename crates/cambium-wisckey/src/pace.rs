@@ -102,8 +102,6 @@ impl Core {
         writer.pace = pace;
         let made = (pace.told_share.max(hiding) * 1000.0) as u64;
         self.counters.garbage_made.store(made, Ordering::Relaxed);
-        let sooner = pace.overwrites && self.tuning.policy != Policy::Off;
-        self.tree.merge_sooner(sooner);
     }
 
     /// Computes anew when to seal, if writers were not taken to overwrite, and do.
@@ -135,10 +133,13 @@ impl Core {
         if bytes == 0 || !counts || self.tuning.policy == Policy::Off {
             return;
         }
+        let hiding = &self.counters.hiding;
         let Some(hides) = self.tree.probably_has(entry.first) else {
+            // A table was written just now and nobody has read it: as the others.
+            let expected = bytes * hiding.share.load(Ordering::Relaxed) / 1_000_000;
+            hiding.bytes.fetch_add(expected, Ordering::Relaxed);
             return;
         };
-        let hiding = &self.counters.hiding;
         let before = hiding.share.load(Ordering::Relaxed);
         let now = if hides { 1_000_000 } else { 0 };
         let share = (before * (SAMPLE_WEIGHT - 1) + now) / SAMPLE_WEIGHT;

@@ -33,6 +33,8 @@ pub enum SeededBug {
     SegmentRemovedEarly,
     /// A collection takes the record behind a dead one for dead too.
     DeadNeighbour,
+    /// A collection takes what no job told of for alive, as if all had been told.
+    DeadUnproven,
     /// A hole takes the blocks that it shares with its neighbours.
     HoleTooWide,
     /// Holes are made where a cursor or snapshot from before may be led to.
@@ -41,7 +43,7 @@ pub enum SeededBug {
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 14] = [
+    pub const ALL: [(SeededBug, &'static str); 15] = [
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
         (SeededBug::CommitUnsynced, "commit_unsynced"),
@@ -54,6 +56,7 @@ impl SeededBug {
         (SeededBug::MovedUnsynced, "moved_unsynced"),
         (SeededBug::SegmentRemovedEarly, "segment_removed_early"),
         (SeededBug::DeadNeighbour, "dead_neighbour"),
+        (SeededBug::DeadUnproven, "dead_unproven"),
         (SeededBug::HoleTooWide, "hole_too_wide"),
         (SeededBug::HoleUnderPin, "hole_under_pin"),
     ];

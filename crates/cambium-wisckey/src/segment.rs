@@ -107,6 +107,8 @@ pub(crate) struct Segment {
     pub value_bytes: AtomicU64,
     /// The last write in it, once it is full.
     pub last_sequence: AtomicU64,
+    /// This opening made it: nothing that a crash took back of tables or notes was in it.
+    pub is_new: bool,
 }
 
 impl Segment {
@@ -198,6 +200,7 @@ impl Segment {
                 geometry.block
             )));
         }
+        let is_new = end.is_none();
         let end = end.unwrap_or(0).max(geometry.first_offset);
         Ok(Segment {
             number: identity.number.0 as u32,
@@ -207,6 +210,7 @@ impl Segment {
             kept: KeptStretches::new(&home.keeper, identity.number.0 as u32),
             value_bytes: AtomicU64::new(0),
             last_sequence: AtomicU64::new(0),
+            is_new,
         })
     }
 
