@@ -2,12 +2,16 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::thread;
 
 use cambium::{
     CheckReport, CompactOptions, CompactReport, FindingKind, Options, StatisticValue, Statistics,
+    Store,
 };
 use cambium_io::FileKind;
 use serde_json::{Map, Value, json};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::arguments::{CompactArguments, ReportArguments, StoreArguments};
 use crate::commands::{open_for_reading, open_for_reading_with, with_progress};
@@ -243,15 +247,34 @@ pub fn compact(arguments: &CompactArguments) -> Result<Status, Failure> {
     }
     let store = idle_options(&arguments.path)?.open(&arguments.path)?;
     let meter = Meter::new(Unit::Steps);
-    let report = store.compact(&options, &meter)?;
+    let outcome = compact_until_told(&store, &options, &meter)?;
     meter.finish();
     store.close()?;
+    let report = outcome?;
     if arguments.json {
         print_json(&compact_json(&report))?;
     } else {
         print(&compact_text(&report))?;
     }
     Ok(Status::Done)
+}
+
+/// Compacts. Ctrl-C, and a polite request of the system to end, cancel it: what was
+/// written of the new file goes away, and the store is as it was.
+fn compact_until_told(
+    store: &Store,
+    options: &CompactOptions,
+    meter: &Meter,
+) -> Result<cambium::Result<CompactReport>, Failure> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])
+        .map_err(|error| Failure::failed(format!("cannot listen to signals: {error}")))?;
+    let listening = signals.handle();
+    Ok(thread::scope(|scope| {
+        scope.spawn(|| signals.forever().for_each(|_| store.cancel()));
+        let outcome = store.compact(options, meter);
+        listening.close();
+        outcome
+    }))
 }
 
 /// Settings with which an open store does not begin by itself what is asked of it next.

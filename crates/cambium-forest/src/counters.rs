@@ -27,6 +27,9 @@ pub(crate) struct Counters {
     /// Buffers that went into the sorted run.
     pub packs: AtomicU64,
     pub compactions: AtomicU64,
+    /// Those that the background began or wanted to, and that failed; and why the last did.
+    pub failed_compactions: AtomicU64,
+    pub last_failure: Mutex<Option<String>>,
     /// Writes that were held back for a compaction, and for how long in all.
     pub delays: AtomicU64,
     pub delayed_nanoseconds: AtomicU64,

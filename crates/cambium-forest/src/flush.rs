@@ -99,6 +99,8 @@ impl Core {
         let view = self.view.load_full();
         let known = view.known.next_era();
         let (mut roots, retired) = self.apply_source(&view, &known, source, point.sequence)?;
+        // Before the sync: that may take long.
+        self.note_replaced(&view, &roots, &maintenance.header, point.replay_from);
         self.sync_through(&view.database, point.sequence)?;
         let header = DatabaseHeader {
             sequence: point.sequence,

@@ -364,6 +364,18 @@ impl Core {
             of(&counters.compactions),
             "compactions since the store was opened",
         );
+        all.count(
+            "failed_compactions",
+            of(&counters.failed_compactions),
+            "compactions that began by themselves since then, or should have, and failed",
+        );
+        if let Some(failure) = lock(&counters.last_failure).as_ref() {
+            all.text(
+                "last_failed_compaction",
+                failure,
+                "why the last of these failed",
+            );
+        }
         all.bytes(
             "compaction_needs_bytes",
             self.compaction_needs_now(),

@@ -62,7 +62,7 @@ pub use cambium_api::{
     Value, WriteBatch, limits, options::parse_bytes,
 };
 pub use cambium_base::{StoreId, checksum, error::ErrorClass, hash, hexdump};
-pub use cambium_io::{Environment, ReadBackend};
+pub use cambium_io::{BackgroundLimits, Environment, ReadBackend};
 pub use cambium_storage::marker::{MARKER_NAME, Marker};
 pub use comparator::COMPARATOR_NAME;
 pub use engines::{DEFAULT_ENGINE, Engines, engines};

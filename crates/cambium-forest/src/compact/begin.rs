@@ -78,9 +78,12 @@ impl Core {
         let source = self.pin()?;
         let database = Database::create(&self.home, file, &self.shape, &self.tuning)?;
         let made = self.prepare(settings, source, database, &maintenance);
-        if made.is_err() {
-            let path = crate::format::database_path(&self.path, file.number);
-            _ = self.environment.file_system.remove(&path);
+        match &made {
+            Ok(_) => self.note_begun(),
+            Err(_) => {
+                let path = crate::format::database_path(&self.path, file.number);
+                _ = self.environment.file_system.remove(&path);
+            }
         }
         made
     }

@@ -147,11 +147,13 @@ impl Core {
                 Due::Now => {}
             }
             let Some(turn) = self.environment.background.begin() else {
+                // Others compact: how long is not in this store's hands.
+                self.hold_nobody();
                 return Ok(StepOutcome::Idle);
             };
             let settings = Settings::of_background(&self.tuning);
             let begun = self.begin_compaction(settings);
-            let mut compaction = begun.inspect_err(|_| self.put_compaction_off())?;
+            let mut compaction = begun.inspect_err(|error| self.put_compaction_off(error))?;
             compaction.turn = Some(turn);
             *running = Some(compaction);
         }
@@ -162,7 +164,7 @@ impl Core {
             Ok(_) => Ok(StepOutcome::Again),
             Err(error) => {
                 self.abandon(running.take());
-                self.put_compaction_off();
+                self.put_compaction_off(&error);
                 Err(error)
             }
         }
@@ -264,7 +266,7 @@ impl Core {
     }
 
     pub fn abandon(&self, running: Option<Compaction>) {
-        self.release_writers();
+        self.note_ended();
         let Some(mut compaction) = running else {
             return;
         };

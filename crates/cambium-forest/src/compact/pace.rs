@@ -24,7 +24,7 @@
 //! Catching up, writers may go at a third of the rate of copying, so that each
 //! round is a third of the one before it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use cambium_storage::record::record_bytes;
@@ -79,6 +79,12 @@ pub(crate) struct Pressure {
     pub(super) not_before: AtomicU64,
     /// Where the log ends when it is worth a look whether one is due.
     pub(super) look_at: AtomicU64,
+    /// True while one runs: then its pace says how fast writers may be.
+    pub(super) runs: AtomicBool,
+    /// Where it ends when writers wait until one begins that is due.
+    pub(super) hold_at: AtomicU64,
+    /// Of a thousand bytes that the last flush carried, those that replaced others.
+    pub(super) replaced: AtomicU64,
 }
 
 impl Default for Pressure {
@@ -92,6 +98,9 @@ impl Default for Pressure {
             copied: zero(),
             not_before: zero(),
             look_at: AtomicU64::new(u64::MAX),
+            runs: AtomicBool::new(false),
+            hold_at: AtomicU64::new(u64::MAX),
+            replaced: zero(),
         }
     }
 }
@@ -138,7 +147,7 @@ impl Pace {
             filled: 0,
             has_copied: false,
             log_began: view.database.log.end(),
-            slack: (core.live_bytes(view) / 100 * percent).max(LEAST_SLACK),
+            slack: core.slack_bytes(core.live_bytes(view), percent),
             worked: RATE_OF / 8,
             carried: bytes_in(RATE_OF / 8, last),
         }
@@ -266,8 +275,19 @@ impl Core {
     pub(super) fn hold_writers_to(&self, compaction: &Compaction) {
         let written = self.written_meanwhile(compaction);
         let allowed = compaction.pace.allowed(written, compaction.round.slower());
-        let cost = allowed.map_or(0, |rate| (1_000_000_000 << 10) / rate.max(1));
+        let cost = allowed.map_or(0, cost_at);
         self.pressure.cost.store(cost, Ordering::Relaxed);
+    }
+
+    /// Bytes that writers may add where a compaction is due or runs.
+    pub(super) fn slack_bytes(&self, live: u64, percent: u64) -> u64 {
+        (live / 100 * percent).max(LEAST_SLACK)
+    }
+
+    /// Slows writers as far as they are ever slowed.
+    pub(super) fn hold_writers(&self) {
+        let cost = &self.pressure.cost;
+        cost.store(cost_at(LEAST_ALLOWED), Ordering::Relaxed);
     }
 
     /// Remembers how far lengths are from their bounds, and how fast it went.
@@ -279,6 +299,18 @@ impl Core {
             self.pressure.filled.store(filled, Ordering::Relaxed);
             self.pressure.copied.store(pace.rate(), Ordering::Relaxed);
         }
+    }
+
+    /// A compaction runs: nobody waits for it to begin.
+    pub(super) fn note_begun(&self) {
+        self.pressure.runs.store(true, Ordering::Relaxed);
+        self.pressure.hold_at.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    /// A compaction runs no more: lets writers go on at their own speed.
+    pub(super) fn note_ended(&self) {
+        self.pressure.runs.store(false, Ordering::Relaxed);
+        self.release_writers();
     }
 
     /// Lets writers go on at their own speed.
@@ -312,6 +344,11 @@ impl Core {
             .fetch_add(nanoseconds, Ordering::Relaxed);
         self.environment.clock.sleep(delay);
     }
+}
+
+/// What a KiB costs on the writers' line at a rate in bytes a second.
+fn cost_at(rate: u64) -> u64 {
+    (1_000_000_000 << 10) / rate.max(1)
 }
 
 fn bytes_in(time: Duration, rate: u64) -> u64 {

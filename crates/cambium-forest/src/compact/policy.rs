@@ -4,13 +4,23 @@
 //! named snapshot keeps is not stale. What
 //! the index does not hold yet may be new or replace something, so a flush may
 //! have to tell first. Writers wake the background where that is worth a look.
+//!
+//! Between the moment when enough is stale and the one when a compaction begins lie
+//! a flush and its sync, which take as long as the device needs for what writers
+//! have left in the page cache. So that they do not outrun that, they may add half
+//! the slack of a compaction meanwhile and no more: at the place in the log where they
+//! will have done so ([`Core::plan_hold`]) they are slowed to the least rate. How
+//! much of what no flush has seen yet is stale, the last flush tells: as large a
+//! share as of what it carried. A load holds nobody back, since it replaces nothing.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use cambium_base::Error;
+
 use crate::core::{Core, lock};
 use crate::format::{DatabaseHeader, NamespaceRoot};
-use crate::view::View;
+use crate::view::{Roots, View};
 
 /// After a compaction that could not begin, before the next attempt.
 const RETRY: Duration = Duration::from_secs(5);
@@ -36,18 +46,33 @@ pub(super) enum Due {
 impl Core {
     /// Whether enough is stale, unless one failed just now.
     pub(super) fn is_compaction_due(&self) -> Due {
-        let now = self.environment.clock.monotonic().as_nanos() as u64;
-        if self.pressure.not_before.load(Ordering::Relaxed) > now {
+        if self.is_compaction_put_off() {
             return Due::Later;
         }
         self.due()
     }
 
-    /// The background does not try again at once.
-    pub(super) fn put_compaction_off(&self) {
+    fn is_compaction_put_off(&self) -> bool {
+        let now = self.environment.clock.monotonic().as_nanos() as u64;
+        self.pressure.not_before.load(Ordering::Relaxed) > now
+    }
+
+    /// The background has failed, which statistics tell, and does not try again at
+    /// once.
+    pub(super) fn put_compaction_off(&self, error: &Error) {
+        let counters = &self.counters;
+        counters.failed_compactions.fetch_add(1, Ordering::Relaxed);
+        *lock(&counters.last_failure) = Some(error.to_string());
         let until = self.environment.clock.monotonic() + RETRY;
         let until = until.as_nanos() as u64;
         self.pressure.not_before.store(until, Ordering::Relaxed);
+        self.hold_nobody();
+    }
+
+    /// No writer waits for a compaction to begin.
+    pub(super) fn hold_nobody(&self) {
+        self.pressure.hold_at.store(u64::MAX, Ordering::Relaxed);
+        self.release_writers();
     }
 
     /// A writer has come to `end`: wakes the background if it is worth a look.
@@ -56,6 +81,59 @@ impl Core {
             self.pressure.look_at.store(u64::MAX, Ordering::Relaxed);
             self.notify_background();
         }
+        if end >= self.pressure.hold_at.load(Ordering::Relaxed) {
+            self.hold_writers();
+        }
+    }
+
+    /// A flush has carried `logged` bytes of the log into the tries, whose roots were
+    /// others before: tells what share of them replaced something, and where writers
+    /// have to wait from now on.
+    pub fn note_replaced(
+        &self,
+        view: &View,
+        roots: &Roots,
+        header: &DatabaseHeader,
+        replay_from: u64,
+    ) {
+        let logged = replay_from.saturating_sub(header.replay_from);
+        if logged < LEAST_APART {
+            return;
+        }
+        let before = self.live_bytes(view);
+        let live = self.bytes_of(roots.namespaces.values());
+        let grown = live.saturating_sub(before).min(logged);
+        let replaced = 1000 - (grown.saturating_mul(1000) / logged).min(1000);
+        self.pressure.replaced.store(replaced, Ordering::Relaxed);
+        let kept = self.kept_bytes(header, live);
+        self.plan_hold(view, live + kept, header.start, replay_from);
+    }
+
+    /// Finds where the log ends when a compaction has been due for as long as writers
+    /// take for half the slack, if `live` bytes are live of what lies before
+    /// `replay_from`.
+    pub(super) fn plan_hold(&self, view: &View, live: u64, start: u64, replay_from: u64) {
+        let tuning = &self.tuning.compaction;
+        if self.pressure.runs.load(Ordering::Relaxed) {
+            return;
+        }
+        let replaced = self.pressure.replaced.load(Ordering::Relaxed);
+        let first = view.database.shape.first_offset();
+        let flushed = replay_from.saturating_sub(first);
+        let due_at = due_from(live, flushed, replaced, tuning.threshold);
+        let begins = self.environment.executor.runs_tasks() && !self.is_compaction_put_off();
+        let Some(due_at) = due_at.filter(|_| begins) else {
+            self.hold_nobody();
+            return;
+        };
+        let due_at = due_at.max(tuning.least_bytes).max(start + live / 8);
+        // The other half stays for the one that begins late.
+        let slack = self.slack_bytes(live, tuning.slack) / 2;
+        self.pressure
+            .hold_at
+            .store(first.saturating_add(due_at + slack), Ordering::Relaxed);
+        // A writer beyond it says so with its next write.
+        self.release_writers();
     }
 
     fn due(&self) -> Due {
@@ -85,6 +163,7 @@ impl Core {
         };
         // What named snapshots keep would be carried over once more.
         let live = live + kept;
+        self.plan_hold(&view, live, start, replay_from);
         // An eighth of new bytes at least since the last one, whatever is kept.
         if written < tuning.least_bytes || written < start + live / 8 {
             return Due::No;
@@ -162,5 +241,54 @@ impl Core {
         let end = self.view.load().database.log.end();
         let behind = end.saturating_sub(maintenance.header.replay_from);
         self.compaction_needs(&maintenance.header, behind)
+    }
+}
+
+/// How many bytes are written when so many percent of them are stale, if `live` of
+/// those `flushed` are live, and of each further thousand `replaced` replace others.
+/// `None`: never.
+fn due_from(live: u64, flushed: u64, replaced: u64, threshold: u64) -> Option<u64> {
+    // written - live - (written - flushed) (1000 - replaced) / 1000 = written threshold / 100
+    let excess = replaced.checked_sub(10 * threshold).filter(|&it| it > 0)?;
+    let of_flushed = flushed.saturating_mul(1000 - replaced.min(1000));
+    Some(live.saturating_mul(1000).saturating_sub(of_flushed) / excess)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// What is stale once so much is written, in bytes.
+    fn stale(written: u64, live: u64, flushed: u64, replaced: u64) -> u64 {
+        let new = (written - flushed) * (1000 - replaced) / 1000;
+        written - live - new
+    }
+
+    #[test]
+    fn it_is_due_where_the_stale_share_reaches_the_threshold() {
+        for (live, flushed, replaced, threshold) in [
+            (1_000_000, 1_000_000, 1000, 30),
+            (1_000_000, 1_200_000, 1000, 30),
+            (1_000_000, 1_100_000, 700, 30),
+            (1_000_000, 1_000_000, 310, 30),
+            (1_000_000, 1_000_000, 1000, 50),
+        ] {
+            let due = due_from(live, flushed, replaced, threshold).unwrap();
+            let share = stale(due, live, flushed, replaced) * 1000 / due;
+            assert!(
+                share.abs_diff(10 * threshold) <= 1,
+                "{share} of a thousand, of {threshold} percent"
+            );
+        }
+    }
+
+    #[test]
+    fn a_load_and_a_store_that_never_compacts_are_never_due() {
+        assert_eq!(due_from(1_000_000, 1_000_000, 0, 30), None);
+        assert_eq!(due_from(1_000_000, 1_000_000, 300, 30), None);
+        assert_eq!(due_from(1_000_000, 1_000_000, 1000, 100), None);
+        // Nothing is written yet.
+        assert_eq!(due_from(0, 0, 1000, 30), Some(0));
     }
 }
