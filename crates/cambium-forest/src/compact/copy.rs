@@ -383,7 +383,6 @@ impl Core {
         }
         let written = clock.monotonic();
         compaction.report.phases.write += (written - began).as_secs_f64();
-        self.environment.background.spend(clock.as_ref(), 2 * bytes);
         let many = writing.change_bytes > compaction.settings.keys_bytes();
         if writing.next == count || many {
             let mut changes = std::mem::take(&mut writing.changes);

@@ -92,8 +92,11 @@ pub(super) struct Dealing {
     roots: VecDeque<NodeAddress>,
     cursor: Option<IndexCursor>,
     fill: WindowFill,
-    /// Windows that have documents, so far.
+    /// Windows that have documents, and their documents, so far.
     windows: u32,
+    documents: u64,
+    /// Bytes between documents that the reads of a window may pass.
+    gaps: u64,
     /// Documents and their windows, by the stretch they lie in.
     lists: Buckets,
     stretch_bytes: u64,
@@ -147,6 +150,8 @@ impl Dealing {
             cursor: None,
             fill,
             windows: 0,
+            documents: 0,
+            gaps: settings.gap_bytes(),
             lists: Buckets::new(&scratch, stretches, memory[0], 4 * SMALL_CHUNK),
             stretch_bytes,
             scattered: vec![false; stretches],
@@ -240,6 +245,7 @@ impl Dealing {
                 self.windows += 1;
             }
             self.windows += u32::from(is_first);
+            self.documents += 1;
             let (stretch, window) = (self.stretch_of(address), self.windows - 1);
             let window = window.to_le_bytes();
             self.lists
@@ -329,7 +335,9 @@ impl Dealing {
             return Err(from.damage(0, "the scratch file of its compaction is damaged"));
         }
         documents.sort_unstable_by_key(|(address, _)| address.offset());
-        self.scattered[stretch] = is_worth_dealing(&documents, self.windows);
+        // The stretch's part of what the reads of each window may pass.
+        let gaps = self.gaps as f64 * documents.len() as f64 / self.documents.max(1) as f64;
+        self.scattered[stretch] = is_worth_dealing(&documents, self.windows, gaps as u64);
         if !self.scattered[stretch] {
             return Ok(VecDeque::new());
         }
@@ -367,22 +375,30 @@ impl Dealing {
 }
 
 /// Whether the documents of a stretch, by offset, are cheaper dealt than read
-/// by their windows.
-fn is_worth_dealing(documents: &[(DocumentAddress, u32)], windows: u32) -> bool {
-    let mut ends = vec![0; windows as usize];
-    let (mut reads, mut live, mut passed) = (0, 0, 0);
+/// by their windows, where the reads of each window may pass `gaps` bytes between
+/// documents.
+fn is_worth_dealing(documents: &[(DocumentAddress, u32)], windows: u32, gaps: u64) -> bool {
+    let mut ends = vec![(0, gaps); windows as usize];
+    let (mut reads, mut live, mut passed, mut bridged) = (0, 0, 0, 0);
     let mut passed_to = 0;
     for &(address, window) in documents {
         let (start, bytes) = (address.offset(), address.most_bytes());
         let end = start + bytes;
-        let last = std::mem::replace(&mut ends[window as usize], end);
-        reads += u64::from(last == 0 || start > last + LARGEST_GAP);
+        let (last, left) = &mut ends[window as usize];
+        let gap = start.saturating_sub(*last);
+        if *last == 0 || gap > LARGEST_GAP.min(*left) {
+            reads += 1;
+        } else {
+            *left -= gap;
+            bridged += gap;
+        }
+        *last = end;
         live += bytes;
         let is_passed = passed_to > 0 && start <= passed_to + PASSED_GAP;
         passed += end - if is_passed { passed_to.min(end) } else { start };
         passed_to = end.max(passed_to);
     }
-    reads * READ_COST + live > WORTH * (passed + 2 * live)
+    reads * READ_COST + live + bridged > WORTH * (passed + 2 * live)
 }
 
 #[cfg(test)]
@@ -408,12 +424,23 @@ mod tests {
     #[test]
     fn small_documents_are_dealt_where_they_lie_scattered() {
         let scattered = |number| (number * 7 % 40) as u32;
-        assert!(is_worth_dealing(&documents(1000, 512, scattered), 40));
-        assert!(is_worth_dealing(&documents(1000, 1500, scattered), 40));
+        let is_worth = |all: &[_]| is_worth_dealing(all, 40, 1 << 20);
+        assert!(is_worth(&documents(1000, 512, scattered)));
+        assert!(is_worth(&documents(1000, 1500, scattered)));
         // Twice the bytes of a read's cost, and nothing is won.
-        assert!(!is_worth_dealing(&documents(1000, 32 << 10, scattered), 40));
+        assert!(!is_worth(&documents(1000, 32 << 10, scattered)));
         let in_order = |number| (number / 100) as u32;
-        assert!(!is_worth_dealing(&documents(1000, 512, in_order), 40));
-        assert!(!is_worth_dealing(&[], 40));
+        assert!(!is_worth(&documents(1000, 512, in_order)));
+        assert!(!is_worth(&[]));
+    }
+
+    /// Tiny documents lie so close that each window's reads could be joined, were
+    /// there memory for all that lies between.
+    #[test]
+    fn tiny_documents_are_dealt_where_windows_cannot_hold_what_lies_between() {
+        let few = |number| (number * 7 % 5) as u32;
+        let tiny = documents(10_000, 64, few);
+        assert!(!is_worth_dealing(&tiny, 5, 1 << 20));
+        assert!(is_worth_dealing(&tiny, 5, 64 << 10));
     }
 }

@@ -229,6 +229,7 @@ impl Core {
         };
         let began = self.environment.clock.monotonic();
         let before = compaction.carried_bytes();
+        let moved = compaction.moved_bytes();
         let ready = if compaction.copying.is_some() {
             self.copy(compaction, budget)?;
             false
@@ -238,6 +239,9 @@ impl Core {
         if !ready {
             let spent = self.environment.clock.monotonic() - began;
             let done = compaction.carried_bytes() - before;
+            let moved = compaction.moved_bytes() - moved;
+            let clock = self.environment.clock.as_ref();
+            self.environment.background.spend(clock, moved);
             compaction.pace.spent(spent, done);
             self.hold_writers_to(compaction);
             return Ok(None);
@@ -311,6 +315,12 @@ impl Compaction {
     /// Bytes that went into the new file: copied, or read of the old log.
     fn carried_bytes(&self) -> u64 {
         self.pace.copied_bytes() + self.caught_up
+    }
+
+    /// Bytes that were read and written, with what lay between documents, nodes, and
+    /// documents that were dealt out; but for the old log's end, which catching up reads.
+    fn moved_bytes(&self) -> u64 {
+        self.report.bytes_read + self.database.log.end() + self.pace.dealt_bytes()
     }
 
     fn progress(&self) -> Progress {

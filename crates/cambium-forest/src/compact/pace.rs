@@ -174,6 +174,11 @@ impl Pace {
         self.moved += 2 * counted;
     }
 
+    /// Bytes of documents that were dealt out.
+    pub fn dealt_bytes(&self) -> u64 {
+        self.dealt
+    }
+
     /// Some of all windows need no dealing any more: what was to be dealt of them
     /// is, or stays where it lies.
     pub fn end_dealing(&mut self, windows: u32, of: u32) {
@@ -254,7 +259,7 @@ impl Core {
             .saturating_sub(pace.began);
         let settings = &compaction.settings;
         let rate = settings.tuning.rate_bytes;
-        if rate > 0 && pace.moved > bytes_in(elapsed, rate) + rate.min(BURST_BYTES) {
+        if rate > 0 && compaction.moved_bytes() > bytes_in(elapsed, rate) + rate.min(BURST_BYTES) {
             return true;
         }
         if !settings.background || compaction.copying.is_none() {

@@ -64,7 +64,6 @@ impl Core {
             self.note_read(compaction, &read);
             copying.fetcher.recycle(read);
             compaction.pace.note_dealt(bytes);
-            self.environment.background.spend(clock.as_ref(), 2 * bytes);
         }
         if is_done {
             copying.fetcher.forget_buffers();

@@ -47,7 +47,7 @@ impl WindowFill {
         WindowFill {
             documents: 0,
             bytes: 0,
-            most: settings.window_bytes() / 4 * 3,
+            most: settings.window_bytes() - settings.gap_bytes(),
             overhead: 2 * (unit - 1) + DOCUMENT_OVERHEAD,
         }
     }
@@ -237,7 +237,7 @@ fn in_reads(
     }
     let mut spans: Vec<Span> = Vec::new();
     let largest = settings.tuning.coalesce_bytes;
-    let mut gaps_left = settings.window_bytes() / 4;
+    let mut gaps_left = settings.gap_bytes();
     for place in order {
         let (address, span) = &mut documents[place as usize];
         let start = address.offset();

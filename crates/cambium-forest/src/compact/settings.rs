@@ -212,6 +212,11 @@ impl Settings {
         }
     }
 
+    /// Of a window, what may lie between documents that are read together.
+    pub fn gap_bytes(&self) -> u64 {
+        self.window_bytes() / 4
+    }
+
     /// Bytes of keys that go into the index together.
     pub fn keys_bytes(&self) -> u64 {
         self.tuning.memory_bytes / 16
