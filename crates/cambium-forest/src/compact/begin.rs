@@ -14,6 +14,7 @@ use super::copy::{Copying, Tree};
 use super::fetch::{self, Fetcher};
 use super::pace::Pace;
 use super::past_cache::PastCache;
+use super::plan::WindowFill;
 use super::scratch::Scratch;
 use super::settings::{Settings, SnapshotRule, SortRule};
 use crate::addresses::Known;
@@ -24,27 +25,42 @@ use crate::view::Pin;
 
 impl Core {
     /// Bytes of the device that a compaction needs to be free: all documents
-    /// that it carries over, their index, and space taken ahead. Nothing of the
-    /// old file comes back before the new one counts.
-    pub fn compaction_needs(&self, header: &DatabaseHeader, behind: u64) -> u64 {
+    /// that it carries over, their index, nodes that each window writes once more,
+    /// and space taken ahead. Nothing of the old file comes back before the new one
+    /// counts.
+    pub fn compaction_needs(
+        &self,
+        header: &DatabaseHeader,
+        behind: u64,
+        settings: &Settings,
+    ) -> u64 {
         let node = u64::from(self.shape.node_bytes);
         let of_snapshots = header.snapshots.iter().flat_map(|kept| &kept.namespaces);
         let newest = header.namespaces.iter().map(|(_, _, root)| root);
         let roots = newest.chain(of_snapshots.map(|(_, root)| root));
-        let bytes: u64 = roots
-            .map(|root| root.document_bytes + root.nodes * node / 4 * 5)
-            .sum();
+        let (mut bytes, mut rewritten) = (0, 0);
+        for root in roots {
+            bytes += root.document_bytes + root.nodes * node / 4 * 5;
+            let windows = WindowFill::windows_of(root.documents, root.document_bytes, settings);
+            // In the order of offsets a window changes nodes anywhere.
+            let of_window = match settings.tuning.sort {
+                SortRule::Global => root.nodes + EDGE_NODES,
+                _ => EDGE_NODES,
+            };
+            rewritten += windows.saturating_mul(of_window).saturating_mul(node);
+        }
         // Documents that named snapshots share are counted with each, and never
         // take more than they take now.
         let bytes = bytes.min(self.view.load().database.log.end()) + behind;
-        bytes + (bytes / 8).min(self.tuning.preallocate_bytes) + LEAST_ROOM
+        let ahead = (bytes / 8).min(self.tuning.preallocate_bytes) + LEAST_ROOM;
+        bytes.saturating_add(rewritten).saturating_add(ahead)
     }
 
     /// Refuses to begin where there is too little room to end.
-    fn check_disk(&self, maintenance: &Maintenance) -> Result<()> {
+    fn check_disk(&self, maintenance: &Maintenance, settings: &Settings) -> Result<()> {
         let end = self.view.load().database.log.end();
         let behind = end.saturating_sub(maintenance.header.replay_from);
-        let needed = self.compaction_needs(&maintenance.header, behind);
+        let needed = self.compaction_needs(&maintenance.header, behind, settings);
         let free = self.environment.file_system.space(&self.path)?.available;
         if needed <= free {
             return Ok(());
@@ -68,12 +84,12 @@ impl Core {
                 )));
             }
         }
-        self.check_disk(&maintenance)?;
+        self.check_disk(&maintenance, &settings)?;
         self.begin_session_locked(&mut maintenance)?;
         for _ in 0..2 {
             self.flush_locked(&mut maintenance)?;
         }
-        self.check_disk(&maintenance)?;
+        self.check_disk(&maintenance, &settings)?;
         let file = self.next_file(&mut maintenance)?;
         let source = self.pin()?;
         let database = Database::create(&self.home, file, &self.shape, &self.tuning)?;
@@ -185,7 +201,7 @@ impl Core {
             return Ok(None);
         }
         let header = &maintenance.header;
-        let needed = self.compaction_needs(header, 0) + newest_bytes(header);
+        let needed = self.compaction_needs(header, 0, settings) + newest_bytes(header);
         let space = self.environment.file_system.space(&self.path)?;
         if needed > space.available {
             return Ok(None);
@@ -257,6 +273,10 @@ fn newest_bytes(header: &DatabaseHeader) -> u64 {
     let roots = header.namespaces.iter().map(|(_, _, root)| root);
     roots.map(|root| root.document_bytes).sum()
 }
+
+/// Nodes at the right edge of a tree, at most about, with the unfilled rest of their
+/// runs: each window writes them once more.
+const EDGE_NODES: u64 = 6;
 
 /// Room for headers and padding.
 const LEAST_ROOM: u64 = 64 << 10;

@@ -64,6 +64,15 @@ impl WindowFill {
         true
     }
 
+    /// How many windows documents of so many bytes in all make at most beside the
+    /// first, about: one that does not fit any more may leave half of a window empty.
+    pub fn windows_of(documents: u64, bytes: u64, settings: &Settings) -> u64 {
+        let fill = WindowFill::new(settings, 1);
+        let taken = bytes.saturating_add(documents.saturating_mul(fill.overhead));
+        let by_bytes = (taken.saturating_mul(2) / fill.most.max(1)).min(documents);
+        by_bytes.max(documents / WINDOW_DOCUMENTS as u64)
+    }
+
     /// The next window begins.
     pub fn empty(&mut self) {
         (self.documents, self.bytes) = (0, 0);

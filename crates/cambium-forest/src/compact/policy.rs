@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use cambium_base::Error;
 
+use super::settings::Settings;
 use crate::core::{Core, lock};
 use crate::format::{DatabaseHeader, NamespaceRoot};
 use crate::view::{Roots, View};
@@ -240,7 +241,8 @@ impl Core {
         let maintenance = lock(&self.maintenance);
         let end = self.view.load().database.log.end();
         let behind = end.saturating_sub(maintenance.header.replay_from);
-        self.compaction_needs(&maintenance.header, behind)
+        let settings = Settings::of_background(&self.tuning);
+        self.compaction_needs(&maintenance.header, behind, &settings)
     }
 }
 
