@@ -16,7 +16,7 @@ use cambium_storage::record::{RecordHeader, record_bytes};
 
 use super::Compaction;
 use super::deal::Dealing;
-use super::fetch::{Fetcher, Window};
+use super::fetch::{BUFFER_UNIT, Fetcher, Window};
 use super::plan::{Plan, Source, WindowFill, next_plan};
 use super::proof::Account;
 use super::scratch::Scratch;
@@ -290,7 +290,8 @@ impl Core {
         // What is dealt out, and what lies in order, takes no unit of its own.
         let unit = match copying.dealing {
             Some(_) => 1,
-            None => copying.fetcher.unit(),
+            // A buffer of its own is filled up too.
+            None => copying.fetcher.unit().max(BUFFER_UNIT as u64 / 2),
         };
         let fill = WindowFill::new(settings, unit);
         let window = copying.next_window;

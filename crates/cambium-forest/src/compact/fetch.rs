@@ -33,7 +33,7 @@ use crate::document::DocumentAddress;
 const LOOK: Duration = Duration::from_millis(200);
 /// Buffers are kept in sizes that are multiples of this, larger ones of an
 /// eighth of the power of two below: so most fit another read.
-const BUFFER_UNIT: usize = 512;
+pub(super) const BUFFER_UNIT: usize = 512;
 
 /// A plan whose documents are in memory.
 #[derive(Debug)]

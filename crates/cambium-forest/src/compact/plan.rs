@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use cambium_base::{Error, Result};
 
 use super::deal::{Bucket, Dealing};
+use super::fetch::BUFFER_UNIT;
 use super::proof::Account;
 use super::settings::{Settings, SortRule};
 use crate::core::Core;
@@ -67,7 +68,7 @@ impl WindowFill {
     /// How many windows documents of so many bytes in all make at most beside the
     /// first, about: one that does not fit any more may leave half of a window empty.
     pub fn windows_of(documents: u64, bytes: u64, settings: &Settings) -> u64 {
-        let fill = WindowFill::new(settings, 1);
+        let fill = WindowFill::new(settings, BUFFER_UNIT as u64);
         let taken = bytes.saturating_add(documents.saturating_mul(fill.overhead));
         let by_bytes = (taken.saturating_mul(2) / fill.most.max(1)).min(documents);
         by_bytes.max(documents / WINDOW_DOCUMENTS as u64)
