@@ -120,9 +120,12 @@ impl Core {
         self.publish(maintenance, database, header, roots, Copies::Two)
     }
 
-    /// Brings the store back to a kept state.
+    /// Brings the store back to a kept state. A compaction that runs carries over what
+    /// is undone, and is given up; one that was called answers `Cancelled`.
     pub fn rollback(&self, name: &str) -> Result<()> {
         self.check_writable()?;
+        find(&lock(&self.maintenance), name)?;
+        self.cancelled.store(true, Ordering::Release);
         // Held to the end: a compaction that began meanwhile would carry over what
         // is undone.
         let mut running = lock(&self.compaction);

@@ -16,7 +16,7 @@ fn suite(test: &'static str) -> CrashSuite {
         .opening("write_buffer_entries", "4")
         .opening("preallocate_bytes", "4096")
         .opening("compaction_least_bytes", "8192")
-        .opening("compaction_memory_bytes", "4096")
+        .opening("compaction_memory_bytes", "12288")
         .opening("cache_bytes", "0")
 }
 

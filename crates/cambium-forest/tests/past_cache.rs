@@ -132,7 +132,7 @@ fn a_disk_that_is_full_before_it_ends_loses_nothing() {
     let (store, model) = filled(&Environment::simulated(&disk, 1));
     store.close().unwrap();
     let (mut failed, mut done) = (0, 0);
-    for room in (0..400 << 10).step_by(8 << 10) {
+    for room in (0..1200 << 10).step_by(24 << 10) {
         let disk = disk.fork();
         let environment = Environment::simulated(&disk, 1);
         let store = open(&environment);
