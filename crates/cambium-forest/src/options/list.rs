@@ -121,7 +121,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "bytes, 4KiB to 1TiB",
         "64MiB",
         false,
-        "Memory of a compaction, whatever the store's size: documents on their way and keys on their way into the index. Larger sorts more reads at a time, so more of them lie together.",
+        "Memory of a compaction, whatever the store's size: documents on their way and keys on their way into the index. Documents larger than a third of it are held nevertheless, up to three at a time. Larger sorts more reads at a time, so more of them lie together.",
     ),
     spec(
         "coalesce_bytes",
