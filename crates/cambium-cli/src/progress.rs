@@ -1,10 +1,11 @@
 //! Progress, on a terminal only.
 
+use std::fmt;
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use cambium::{Progress, ProgressSink};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::failure::talk;
 
@@ -28,11 +29,11 @@ impl Meter {
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         let template = match unit {
-            Unit::Steps => "{spinner} {msg} {wide_bar} {human_pos}/{human_len} {per_sec} {eta}",
+            Unit::Steps => "{spinner} {msg} {wide_bar} {human_pos}/{human_len} {rate} {eta}",
             Unit::Bytes => "{spinner} {msg} {bytes} {bytes_per_sec} {elapsed}",
         };
         if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
+            bar.set_style(style.with_key("rate", write_rate));
         }
         Meter { bar }
     }
@@ -78,4 +79,10 @@ impl Drop for Meter {
     fn drop(&mut self) {
         self.finish();
     }
+}
+
+/// Whole steps a second: what lies behind the point tells nobody anything.
+fn write_rate(state: &ProgressState, to: &mut dyn fmt::Write) {
+    // A drawing that fails has nobody to be told.
+    _ = write!(to, "{}/s", HumanCount(state.per_sec() as u64));
 }
