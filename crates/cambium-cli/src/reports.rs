@@ -249,8 +249,10 @@ pub fn compact(arguments: &CompactArguments) -> Result<Status, Failure> {
     let meter = Meter::new(Unit::Steps);
     let outcome = compact_until_told(&store, &options, &meter)?;
     meter.finish();
-    store.close()?;
+    let closed = store.close();
+    // What stopped the compaction comes first: the close may only repeat it.
     let report = outcome?;
+    closed?;
     if arguments.json {
         print_json(&compact_json(&report))?;
     } else {

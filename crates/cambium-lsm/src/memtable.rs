@@ -278,8 +278,12 @@ impl Memtable {
         self.largest_sequence.load(Ordering::Acquire)
     }
 
+    fn shard_number(&self, hash: u64) -> usize {
+        (hash >> 32) as usize % self.shards.len()
+    }
+
     fn shard(&self, hash: u64) -> &RwLock<Shard> {
-        &self.shards[(hash >> 32) as usize % self.shards.len()]
+        &self.shards[self.shard_number(hash)]
     }
 
     fn shared(&self, hash: u64) -> RwLockReadGuard<'_, Shard> {
@@ -410,10 +414,9 @@ impl Memtable {
         places: &[usize],
         mut take: impl FnMut(usize, EntryRef<'_>),
     ) {
-        let count = self.shards.len();
-        let mut by_shard: Vec<Vec<usize>> = vec![Vec::new(); count];
+        let mut by_shard: Vec<Vec<usize>> = vec![Vec::new(); self.shards.len()];
         for &place in places {
-            by_shard[(hashes[place] >> 32) as usize % count].push(place);
+            by_shard[self.shard_number(hashes[place])].push(place);
         }
         // Let go after so many: writers wait for them.
         for places in by_shard.iter().flat_map(|places| places.chunks(64)) {

@@ -66,7 +66,8 @@ impl WindowFill {
     }
 
     /// How many windows documents of so many bytes in all make at most beside the
-    /// first, about: one that does not fit any more may leave half of a window empty.
+    /// first, about: one that does not fit any more may leave half of a window empty,
+    /// and reads may begin and end at units as small devices have.
     pub fn windows_of(documents: u64, bytes: u64, settings: &Settings) -> u64 {
         let fill = WindowFill::new(settings, BUFFER_UNIT as u64);
         let taken = bytes.saturating_add(documents.saturating_mul(fill.overhead));

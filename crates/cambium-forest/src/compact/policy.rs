@@ -106,18 +106,25 @@ impl Core {
         let grown = live.saturating_sub(before).min(logged);
         let replaced = 1000 - (grown.saturating_mul(1000) / logged).min(1000);
         self.pressure.replaced.store(replaced, Ordering::Relaxed);
-        let kept = self.kept_bytes(header, live);
-        self.plan_hold(view, live + kept, header.start, replay_from);
+        self.plan_hold(view, roots, header, replay_from);
     }
 
     /// Finds where the log ends when a compaction has been due for as long as writers
-    /// take for half the slack, if `live` bytes are live of what lies before
-    /// `replay_from`.
-    pub(super) fn plan_hold(&self, view: &View, live: u64, start: u64, replay_from: u64) {
+    /// take for half the slack, if of what lies before `replay_from` all is live that
+    /// `roots` and the named snapshots reach.
+    pub(super) fn plan_hold(
+        &self,
+        view: &View,
+        roots: &Roots,
+        header: &DatabaseHeader,
+        replay_from: u64,
+    ) {
         let tuning = &self.tuning.compaction;
         if self.pressure.runs.load(Ordering::Relaxed) {
             return;
         }
+        let newest = self.bytes_of(roots.namespaces.values());
+        let live = newest + self.kept_bytes(header, newest);
         let replaced = self.pressure.replaced.load(Ordering::Relaxed);
         let first = view.database.shape.first_offset();
         let flushed = replay_from.saturating_sub(first);
@@ -127,7 +134,7 @@ impl Core {
             self.hold_nobody();
             return;
         };
-        let due_at = due_at.max(tuning.least_bytes).max(start + live / 8);
+        let due_at = due_at.max(tuning.least_bytes).max(header.start + live / 8);
         // The other half stays for the one that begins late.
         let slack = self.slack_bytes(live, tuning.slack) / 2;
         self.pressure
@@ -160,11 +167,11 @@ impl Core {
             };
             let header = &maintenance.header;
             let kept = self.kept_bytes(header, live);
+            self.plan_hold(&view, &view.roots, header, header.replay_from);
             (header.start, header.replay_from, kept)
         };
         // What named snapshots keep would be carried over once more.
         let live = live + kept;
-        self.plan_hold(&view, live, start, replay_from);
         // An eighth of new bytes at least since the last one, whatever is kept.
         if written < tuning.least_bytes || written < start + live / 8 {
             return Due::No;

@@ -90,13 +90,12 @@ impl Core {
             known: compaction.known.clone(),
         });
         drop(writer);
-        let (start, replay_from) = (maintenance.header.start, maintenance.header.replay_from);
-        drop(maintenance);
         // Nothing is left to be ahead of: giving the old file's space back takes long on
         // some devices.
         self.note_ended();
-        let view = self.view.load();
-        self.plan_hold(&view, self.live_bytes(&view), start, replay_from);
+        let (view, header) = (self.view.load(), &maintenance.header);
+        self.plan_hold(&view, &view.roots, header, header.replay_from);
+        drop(maintenance);
         if !self.has_bug(SeededBug::OldFileRemovedEarly) {
             // If it stays, the next open removes it.
             _ = self.environment.file_system.remove(old.database.path());
