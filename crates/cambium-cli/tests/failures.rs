@@ -191,7 +191,9 @@ fn a_second_owner_is_refused_with_the_first_ones_process() {
     let started = Instant::now();
     let refusal = loop {
         let run = place.run(["get", "s", "oak"]);
-        if run.status != Some(0) {
+        // On a busy machine the owner may have the lock for a while before its
+        // number stands there.
+        if run.status != Some(0) && run.talk.contains("process ") {
             break run;
         }
         assert!(started.elapsed() < Duration::from_secs(30), "never locked");

@@ -10,16 +10,22 @@
 //! and a line feed, for messages alone; the kernel's lock decides. It is
 //! emptied before the lock is given back. After a crash the id stays; it is
 //! reported only while such a process runs, so that a store held by readers is
-//! not blamed on a process long gone.
+//! not blamed on a process long gone. Between taking the lock and writing the id
+//! a moment passes, so whoever is refused looks for the id a few times.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cambium_base::{Error, Result};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::file_system::{FileLock, LockMode};
+
+/// How often whoever is refused looks for the owner's id, and the time between.
+const LOOKS: u32 = 10;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
 /// A held lock.
 #[derive(Debug)]
@@ -46,7 +52,7 @@ impl RealLock {
             Err(Errno::WOULDBLOCK) => {
                 return Err(Error::Locked {
                     path: path.to_path_buf(),
-                    owner: read_owner(&descriptor),
+                    owner: find_owner(&descriptor),
                 });
             }
             Err(errno) => return Err(failed(errno)),
@@ -97,6 +103,17 @@ fn write_owner(descriptor: &OwnedFd) -> rustix::io::Result<()> {
     Ok(())
 }
 
+/// The process that holds the lock, waited for while it has not said so yet.
+fn find_owner(descriptor: &OwnedFd) -> Option<u32> {
+    for _ in 1..LOOKS {
+        if let Some(owner) = read_owner(descriptor) {
+            return Some(owner);
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+    read_owner(descriptor)
+}
+
 /// The process id in a lock file, if that process runs.
 fn read_owner(descriptor: &OwnedFd) -> Option<u32> {
     let mut text = [0; 16];
@@ -126,6 +143,30 @@ mod tests {
         drop(lock);
         drop(take().unwrap());
         drop(copy);
+    }
+
+    #[test]
+    fn an_owner_that_is_about_to_write_its_id_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("LOCK");
+        let lock = RealLock::acquire(&path, LockMode::Exclusive).unwrap();
+        rustix::fs::ftruncate(&lock.descriptor, 0).unwrap();
+        let refused = RealLock::acquire(&path, LockMode::Exclusive);
+        assert!(matches!(refused, Err(Error::Locked { owner: None, .. })));
+        // The id may be written at any time: found at once, after a look, or never.
+        let id = std::thread::scope(|scope| {
+            let looking = scope.spawn(|| {
+                loop {
+                    if let Some(owner) = find_owner(&lock.descriptor) {
+                        break owner;
+                    }
+                }
+            });
+            write_owner(&lock.descriptor).unwrap();
+            looking.join().unwrap()
+        });
+        assert_eq!(id, std::process::id());
+        drop(lock);
     }
 
     #[test]
