@@ -34,7 +34,7 @@ use crate::document::DocumentAddress;
 use crate::format::{DatabaseHeader, NamespaceRoot, Root, header_record};
 use crate::index::{Change, Keys};
 use crate::nodes::NodeRuns;
-use crate::pieces::Source;
+use crate::pieces::{Pieces, Source};
 use crate::seeded_bug::SeededBug;
 use crate::view::{Names, Roots, View};
 
@@ -177,38 +177,39 @@ impl Core {
             sequence,
             namespaces: view.roots.namespaces.clone(),
         };
-        let mut retired = Vec::new();
-        for namespace in source.namespaces() {
-            if !view.names.has(namespace) {
-                continue;
+        let mut namespaces = source.namespaces();
+        namespaces.retain(|namespace| view.names.has(*namespace));
+        let mut runs = NodeRuns::new(self, &view.database, 0);
+        let apply = || {
+            for namespace in namespaces {
+                let root = roots.namespaces.entry(namespace).or_default();
+                let pieces = source.pieces(namespace, self.tuning.flush_bytes);
+                self.apply_pieces(&mut runs, known, root, namespace, pieces)?;
             }
-            let root = roots.namespaces.entry(namespace).or_default();
-            let own = self
-                .apply_pieces((&view.database, known), root, source, namespace)
-                .map_err(|error| self.after_apply_failure(error))?;
-            retired.extend(own);
-        }
-        Ok((roots, retired))
+            runs.finish()
+        };
+        apply().map_err(|error| self.after_apply_failure(error))?;
+        Ok((roots, runs.retired))
     }
 
     /// Applies the changes of one namespace, in pieces that bound what is in memory
-    /// beside their source; answers the nodes that the new root no longer
-    /// reaches. Neighbouring pieces share only the nodes on the way to where
-    /// they meet.
+    /// beside their source. Neighbouring pieces share only the nodes on the way to
+    /// where they meet.
     fn apply_pieces(
         &self,
-        (database, known): (&Database, &Known),
+        runs: &mut NodeRuns<'_>,
+        known: &Known,
         root: &mut NamespaceRoot,
-        source: Source<'_>,
         namespace: u16,
-    ) -> Result<Vec<NodeAddress>> {
+        mut pieces: Pieces<'_>,
+    ) -> Result<()> {
+        let database = runs.database;
         let keys = Keys {
             core: self,
             database,
         };
-        let mut pieces = source.pieces(namespace, self.tuning.flush_bytes);
         let mut piece = pieces.next(&keys)?;
-        let mut runs = NodeRuns::new(self, database, piece.len() as u64);
+        runs.expect(piece.len() as u64);
         while !piece.is_empty() {
             if !self.has_bug(SeededBug::FlushKeepsAddresses) {
                 for (key, document) in &piece {
@@ -219,11 +220,10 @@ impl Core {
                 .into_iter()
                 .map(|(key, document)| (key, document.into()))
                 .collect();
-            self.apply_changes(&mut runs, database, root, changes)?;
+            self.apply_changes(runs, database, root, changes)?;
             piece = pieces.next(&keys)?;
         }
-        runs.finish()?;
-        Ok(runs.retired)
+        Ok(())
     }
 
     /// Applies sorted changes to one namespace, and keeps its account.

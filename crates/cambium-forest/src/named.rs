@@ -53,13 +53,18 @@ impl Core {
             });
         }
         self.begin_session_locked(&mut maintenance)?;
+        let hold = {
+            let _writer = lock(&self.writer);
+            let view = self.view.load();
+            let numbers = view.names.numbers().collect();
+            self.meanwhile.hold(view.database.log.end(), numbers)
+        };
         // What a failed flush left goes first, then what was written since.
         for _ in 0..2 {
             self.flush_locked(&mut maintenance)?;
         }
         let view = self.view.load_full();
-        let mut snapshots = maintenance.header.snapshots.clone();
-        snapshots.push(NamedSnapshot {
+        let snapshot = NamedSnapshot {
             name: name.to_string(),
             sequence: view.roots.sequence,
             namespaces: view
@@ -67,8 +72,13 @@ impl Core {
                 .numbers()
                 .map(|number| (number, view.root(number)))
                 .collect(),
-        });
-        self.publish_snapshots(&mut maintenance, snapshots)
+        };
+        let mut snapshots = maintenance.header.snapshots.clone();
+        snapshots.push(snapshot.clone());
+        self.publish_snapshots(&mut maintenance, snapshots)?;
+        let position = maintenance.header.replay_from;
+        self.meanwhile.stop(hold, &snapshot, position);
+        Ok(())
     }
 
     /// Names of kept states.

@@ -7,6 +7,8 @@
 //! write. Documents land between the runs. A run's record says how many blocks
 //! follow, so a scan steps over them without reading them; what a run leaves
 //! unfilled is stale from the start (less than was filled, and less than a run).
+//! The tries of all namespaces go into the same runs one behind the other, so that
+//! thousands of small ones take a node each and not a run each.
 
 use std::sync::atomic::Ordering;
 
@@ -184,20 +186,40 @@ impl NodeReader for PassingNodes<'_> {
 }
 
 /// A run that is being filled.
+#[derive(Debug)]
 struct Run {
     first: u64,
     capacity: u32,
     filled: u32,
+    /// Of those, how many are in the file; `bytes` has the others.
+    written: u32,
     bytes: Vec<u8>,
 }
+
+/// Where nodes were appended last, for whoever appends to the same file next.
+#[derive(Debug, Default)]
+pub(crate) struct OpenRun {
+    /// What is left of the last run.
+    run: Option<Run>,
+    /// How many nodes the run after it has.
+    next: u32,
+    /// Where the log ended when the last one was taken.
+    taken_at: u64,
+}
+
+/// A run is not gone on with when this much lies behind it: its place may be on its
+/// way to the device.
+pub(crate) const FARTHEST_BACK: u64 = 1 << 20;
 
 /// Appends nodes to a database file.
 pub(crate) struct NodeRuns<'a> {
     core: &'a Core,
-    database: &'a Database,
+    pub database: &'a Database,
     run: Option<Run>,
     /// How many nodes the next run has.
     next_run: u32,
+    /// Where the log ended when the last one was taken.
+    taken_at: u64,
     /// Set where the caller holds the writer lock.
     exclusive: Option<(u64, u32)>,
     /// What was appended and not retired since, and how many.
@@ -209,15 +231,24 @@ pub(crate) struct NodeRuns<'a> {
 impl<'a> NodeRuns<'a> {
     /// For a flush of so many changes.
     pub fn new(core: &'a Core, database: &'a Database, changes: u64) -> Self {
-        NodeRuns {
+        let mut runs = NodeRuns {
             core,
             database,
             run: None,
-            next_run: (changes.saturating_add(1)).min(u64::from(FIRST_RUN)) as u32,
+            next_run: 1,
+            taken_at: 0,
             exclusive: None,
             appended: 0,
             retired: Vec::new(),
-        }
+        };
+        runs.expect(changes);
+        runs
+    }
+
+    /// So many changes more are coming.
+    pub fn expect(&mut self, changes: u64) {
+        let wanted = changes.saturating_add(1).min(u64::from(FIRST_RUN)) as u32;
+        self.next_run = self.next_run.max(wanted);
     }
 
     /// The same where the caller holds the writer lock, or the file is nobody
@@ -226,6 +257,29 @@ impl<'a> NodeRuns<'a> {
     pub fn exclusive(mut self, sequence: u64, session: u32) -> Self {
         self.exclusive = Some((sequence, session));
         self
+    }
+
+    /// The same with what is left of a run, unless that lies far back.
+    #[must_use]
+    pub fn continuing(mut self, open: OpenRun) -> Self {
+        if self.database.log.end().saturating_sub(open.taken_at) < FARTHEST_BACK {
+            self.next_run = open.next.max(self.next_run);
+            self.run = open.run;
+            self.taken_at = open.taken_at;
+        }
+        self
+    }
+
+    /// What is left of the last run, and the nodes that the new root no longer
+    /// reaches. To be called behind [`Self::finish`]: what is not written is missing.
+    pub fn into_open(self) -> (OpenRun, Vec<NodeAddress>) {
+        debug_assert!(self.run.as_ref().is_none_or(|run| run.bytes.is_empty()));
+        let open = OpenRun {
+            run: self.run,
+            next: self.next_run,
+            taken_at: self.taken_at,
+        };
+        (open, self.retired)
     }
 
     fn nodes(&self) -> Nodes<'_> {
@@ -246,32 +300,35 @@ impl<'a> NodeRuns<'a> {
                 self.database.take_nodes(count, sequence, writer.session)?
             }
         };
+        self.taken_at = self.database.log.end();
         Ok(Run {
             first: first.0,
             capacity: count,
             filled: 0,
+            written: 0,
             bytes: Vec::with_capacity(count as usize * self.database.shape.node_bytes as usize),
         })
     }
 
     /// Writes what is not written yet. Nothing is durable before a sync.
     pub fn finish(&mut self) -> Result<()> {
-        if let Some(run) = self.run.take() {
-            let offset = run.first * self.database.node_bytes();
+        if let Some(run) = self.run.as_mut().filter(|run| !run.bytes.is_empty()) {
+            let first = run.first + u64::from(run.written);
+            let offset = first * self.database.node_bytes();
             self.database.log.file().write_at(&run.bytes, offset)?;
+            run.written = run.filled;
+            run.bytes.clear();
         }
+        self.run = self.run.take().filter(|run| run.filled < run.capacity);
         Ok(())
     }
 
     fn pending(&self, address: NodeAddress) -> Option<&[u8]> {
         let run = self.run.as_ref()?;
-        let place = address.0.checked_sub(run.first)?;
-        if place >= u64::from(run.filled) {
-            return None;
-        }
+        let place = address.0.checked_sub(run.first + u64::from(run.written))?;
         let bytes = self.database.shape.node_bytes as usize;
-        let start = place as usize * bytes;
-        run.bytes.get(start..start + bytes)
+        let start = (place as usize).checked_mul(bytes)?;
+        run.bytes.get(start..start.checked_add(bytes)?)
     }
 }
 

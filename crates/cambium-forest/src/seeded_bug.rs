@@ -43,6 +43,9 @@ pub enum SeededBug {
     CompactionDropsDocument,
     /// A compaction lets go what named snapshots keep.
     CompactionDropsSnapshots,
+    /// A named snapshot that is made while a compaction runs has what was written when
+    /// the compaction came to look.
+    CompactionPassesSnapshot,
     /// A named snapshot is kept in memory alone.
     SnapshotUnwritten,
     /// A rollback leaves what is in the write buffer.
@@ -63,7 +66,7 @@ pub enum SeededBug {
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 25] = [
+    pub const ALL: [(SeededBug, &'static str); 26] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -89,6 +92,10 @@ impl SeededBug {
         (
             SeededBug::CompactionDropsSnapshots,
             "compaction_drops_snapshots",
+        ),
+        (
+            SeededBug::CompactionPassesSnapshot,
+            "compaction_passes_snapshot",
         ),
         (SeededBug::SnapshotUnwritten, "snapshot_unwritten"),
         (SeededBug::RollbackKeepsBuffer, "rollback_keeps_buffer"),

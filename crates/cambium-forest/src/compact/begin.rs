@@ -21,6 +21,7 @@ use crate::addresses::Known;
 use crate::core::{Core, Maintenance, lock};
 use crate::database::Database;
 use crate::format::{DatabaseHeader, FileRef, NamespaceRoot};
+use crate::nodes::{FARTHEST_BACK, OpenRun};
 use crate::view::Pin;
 
 impl Core {
@@ -39,13 +40,17 @@ impl Core {
         let newest = header.namespaces.iter().map(|(_, _, root)| root);
         let roots = newest.chain(of_snapshots.map(|(_, root)| root));
         let (mut bytes, mut rewritten) = (0, 0);
+        let edge = match settings.window_bytes() < FARTHEST_BACK {
+            true => EDGE_NODES,
+            false => EDGE_NODES + UNFILLED_NODES,
+        };
         for root in roots {
             bytes += root.document_bytes + root.nodes * node / 4 * 5;
             let windows = WindowFill::windows_of(root.documents, root.document_bytes, settings);
             // In the order of offsets a window changes nodes anywhere.
             let of_window = match settings.tuning.sort {
-                SortRule::Global => root.nodes + EDGE_NODES,
-                _ => EDGE_NODES,
+                SortRule::Global => root.nodes + edge,
+                _ => edge,
             };
             rewritten += windows.saturating_mul(of_window).saturating_mul(node);
         }
@@ -159,9 +164,11 @@ impl Core {
             database: Arc::new(database),
             past_cache,
             roots: BTreeMap::new(),
+            open_run: OpenRun::default(),
             known,
             moved: (!snapshots.is_empty()).then(HashMap::new),
             snapshots,
+            passed: Vec::new(),
             kept: 0,
             caught_up: header.replay_from,
             caught_up_sequence: header.sequence,
@@ -274,9 +281,10 @@ fn newest_bytes(header: &DatabaseHeader) -> u64 {
     roots.map(|root| root.document_bytes).sum()
 }
 
-/// Nodes at the right edge of a tree, at most about, with the unfilled rest of their
-/// runs: each window writes them once more.
-const EDGE_NODES: u64 = 6;
+/// Nodes at the right edge of a tree, at most about: each window writes them once more.
+const EDGE_NODES: u64 = 4;
+/// The unfilled rest of their run, where the next window is too far to go on with it.
+const UNFILLED_NODES: u64 = 3;
 
 /// Room for headers and padding.
 const LEAST_ROOM: u64 = 64 << 10;

@@ -30,6 +30,16 @@ const LAST_ROUND_BYTES: u64 = 1 << 20;
 /// rounds shrink.
 const MOST_HALVES: u32 = 8;
 
+/// What comes behind a round.
+enum Next {
+    /// Another one.
+    Round,
+    /// Nothing, until a snapshot is made.
+    Held,
+    /// The switch.
+    Switch,
+}
+
 /// What is being caught up with.
 #[derive(Debug, Default)]
 pub(super) struct Round {
@@ -45,6 +55,11 @@ impl Round {
     /// How often what writers may do is to be halved: rounds did not shrink.
     pub fn slower(&self) -> u32 {
         self.slower
+    }
+
+    /// What comes next is not measured by what came before.
+    pub fn restart(&mut self) {
+        self.until = None;
     }
 
     /// A round begins.
@@ -98,30 +113,54 @@ impl Core {
     }
 
     fn catch_up_piece(&self, compaction: &mut Compaction, budget: u64) -> Result<bool> {
-        match compaction.round.until {
-            Some(until) if compaction.caught_up < until => {
-                let slice = compaction.settings.slice_bytes().min(budget.max(1));
-                self.catch_up_slice(compaction, until, slice)?;
-                Ok(false)
-            }
-            _ => {
-                let until = {
-                    let writer = lock(&self.writer);
-                    self.end_of_writes(compaction, &writer)?
-                };
-                let left = until - compaction.caught_up;
-                if left > LAST_ROUND_BYTES {
-                    compaction.round.begin(compaction.caught_up, until);
-                    return Ok(false);
+        let began_at = compaction.caught_up;
+        // As many stops as the budget lets pass: they might come as fast as steps.
+        while compaction.caught_up - began_at < budget.max(1) {
+            if let Some(until) = compaction.round.until {
+                if compaction.caught_up < until {
+                    let slice = compaction.settings.slice_bytes().min(budget.max(1));
+                    self.catch_up_slice(compaction, until, slice)?;
+                    continue;
                 }
-                self.apply_pending(compaction)?;
-                // What is synced here the switch need not wait for.
-                compaction.database.log.flush()?;
-                compaction.database.log.sync()?;
-                let log = &compaction.source.view.database.log;
-                Ok(log.end().saturating_sub(compaction.caught_up) <= 2 * LAST_ROUND_BYTES)
+            }
+            match self.next_round(compaction)? {
+                Next::Round => {}
+                Next::Held => return Ok(false),
+                Next::Switch => return Ok(true),
             }
         }
+        Ok(false)
+    }
+
+    /// Behind the end of a round.
+    fn next_round(&self, compaction: &mut Compaction) -> Result<Next> {
+        let end = {
+            let writer = lock(&self.writer);
+            self.end_of_writes(compaction, &writer)?
+        };
+        let until = self.pass_stops(compaction, end)?;
+        if until < end {
+            compaction.round.begin(compaction.caught_up, until);
+            return Ok(match until > compaction.caught_up {
+                true => Next::Round,
+                false => Next::Held,
+            });
+        }
+        let left = until - compaction.caught_up;
+        if left > LAST_ROUND_BYTES {
+            compaction.round.begin(compaction.caught_up, until);
+            return Ok(Next::Round);
+        }
+        self.apply_pending(compaction)?;
+        // What is synced here the switch need not wait for.
+        compaction.database.log.flush()?;
+        compaction.database.log.sync()?;
+        let log = &compaction.source.view.database.log;
+        let left = log.end().saturating_sub(compaction.caught_up);
+        Ok(match left <= 2 * LAST_ROUND_BYTES {
+            true => Next::Switch,
+            false => Next::Round,
+        })
     }
 
     /// Hands everything over, and answers where the log ends.
@@ -133,11 +172,16 @@ impl Core {
 
     /// Carries over everything up to a place.
     pub(super) fn catch_up_to(&self, compaction: &mut Compaction, until: u64) -> Result<()> {
-        while compaction.caught_up < until {
-            let slice = compaction.settings.slice_bytes();
-            self.catch_up_slice(compaction, until, slice)?;
+        loop {
+            let stop = self.pass_stops(compaction, until)?;
+            if compaction.caught_up >= stop {
+                return Ok(());
+            }
+            while compaction.caught_up < stop {
+                let slice = compaction.settings.slice_bytes();
+                self.catch_up_slice(compaction, stop, slice)?;
+            }
         }
-        Ok(())
     }
 
     /// Carries over about so many bytes of the log.
@@ -246,8 +290,8 @@ impl Core {
                     let is_document = matches!(record.header.kind, kind::PUT | kind::DELETE);
                     let parts = namespace_and_key(&record.header).filter(|_| is_document);
                     // Nobody misses the documents of one that was dropped.
-                    let Some((namespace, key_bytes)) =
-                        parts.filter(|(namespace, _)| names.has(*namespace))
+                    let Some((namespace, key_bytes)) = parts
+                        .filter(|(number, _)| names.has(*number) || self.meanwhile.keeps(*number))
                     else {
                         continue;
                     };

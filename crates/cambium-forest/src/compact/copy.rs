@@ -407,19 +407,22 @@ impl Core {
     /// Applies sorted changes to a tree of the new file.
     pub(super) fn apply_to(
         &self,
-        compaction: &Compaction,
+        compaction: &mut Compaction,
         root: &mut NamespaceRoot,
         changes: Vec<(Vec<u8>, Change)>,
     ) -> Result<()> {
         if changes.is_empty() {
             return Ok(());
         }
-        let database = &compaction.database;
+        let database = &*compaction.database;
         let mut runs = NodeRuns::new(self, database, changes.len() as u64)
-            .exclusive(compaction.source.sequence, compaction.session);
+            .exclusive(compaction.source.sequence, compaction.session)
+            .continuing(std::mem::take(&mut compaction.open_run));
         self.apply_changes(&mut runs, database, root, changes)?;
         runs.finish()?;
-        for address in runs.retired {
+        let (open, retired) = runs.into_open();
+        compaction.open_run = open;
+        for address in retired {
             database.nodes.remove(address.0);
         }
         Ok(())

@@ -22,6 +22,7 @@
 //! | `copy` | appends a window's documents and takes them into the new index |
 //! | `proof` | that the new index has what the old one had |
 //! | `catch_up` | what writers appended to the old log meanwhile |
+//! | `meanwhile` | named snapshots that are made meanwhile |
 //! | `switch` | makes the new file the store's |
 //! | `policy` | when it begins by itself |
 //! | `pace` | how fast it goes, and what slows writers |
@@ -50,6 +51,7 @@ mod catch_up;
 mod copy;
 mod deal;
 mod fetch;
+mod meanwhile;
 mod pace;
 mod pass;
 mod past_cache;
@@ -73,9 +75,12 @@ use crate::core::{Core, lock};
 use crate::database::Database;
 use crate::format::{NamedSnapshot, NamespaceRoot};
 use crate::index::Change;
+use crate::nodes::OpenRun;
 use crate::view::Pin;
 use catch_up::{Pending, Round};
 use copy::Copying;
+pub(crate) use meanwhile::Meanwhile;
+use meanwhile::Passed;
 pub(crate) use pace::Pressure;
 use past_cache::PastCache;
 use policy::Due;
@@ -91,9 +96,13 @@ pub(crate) struct Compaction {
     /// Where the new file is written past the page cache.
     past_cache: Option<Arc<PastCache>>,
     roots: BTreeMap<u16, NamespaceRoot>,
+    /// What is left of the last run of nodes: small trees share one.
+    open_run: OpenRun,
     /// Where the newest documents lie in the new file.
     known: Known,
     snapshots: Vec<NamedSnapshot>,
+    /// Those that were made meanwhile, as far as it has caught up.
+    passed: Vec<Passed>,
     /// `None` when everything is copied.
     copying: Option<Copying>,
     /// Bytes of documents that only named snapshots reach.
@@ -246,11 +255,7 @@ impl Core {
             self.hold_writers_to(compaction);
             return Ok(None);
         }
-        let Some(report) = self.switch(compaction)? else {
-            // It begins anew, with the named snapshot that was made meanwhile.
-            self.abandon(running.take());
-            return Ok(None);
-        };
+        let report = self.switch(compaction)?;
         *running = None;
         Ok(Some(report))
     }

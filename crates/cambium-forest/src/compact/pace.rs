@@ -241,9 +241,13 @@ impl Pace {
 }
 
 impl Core {
-    /// True if a compaction should wait: it is ahead of its own pace, or of
-    /// what all stores of the environment may do together.
+    /// True if a compaction should wait: for a named snapshot that is being made, or
+    /// since it is ahead of its own pace, or of what all stores of the environment may
+    /// do together.
     pub(super) fn is_ahead(&self, compaction: &Compaction) -> bool {
+        if self.is_held(compaction) {
+            return true;
+        }
         if self
             .environment
             .background
@@ -309,12 +313,14 @@ impl Core {
     /// A compaction runs: nobody waits for it to begin.
     pub(super) fn note_begun(&self) {
         self.pressure.runs.store(true, Ordering::Relaxed);
+        self.meanwhile.set_running(true);
         self.pressure.hold_at.store(u64::MAX, Ordering::Relaxed);
     }
 
     /// A compaction runs no more: lets writers go on at their own speed.
     pub(super) fn note_ended(&self) {
         self.pressure.runs.store(false, Ordering::Relaxed);
+        self.meanwhile.set_running(false);
         self.release_writers();
     }
 

@@ -15,29 +15,23 @@ use crate::core::{Core, Maintenance, Writer, lock};
 use crate::database::Database;
 use crate::document::DOCUMENT_ALIGNMENT;
 use crate::flush::{Appended, Copies};
-use crate::format::{DatabaseHeader, NamedSnapshot, header_record};
+use crate::format::{DatabaseHeader, header_record};
 use crate::seeded_bug::SeededBug;
 use crate::view::{Roots, View};
 
 impl Core {
-    /// Makes the new file the store's; `None` where a named snapshot was made
-    /// meanwhile, which it lacks.
-    pub(super) fn switch(
-        self: &Arc<Self>,
-        compaction: &mut Compaction,
-    ) -> Result<Option<CompactReport>> {
+    /// Makes the new file the store's.
+    pub(super) fn switch(self: &Arc<Self>, compaction: &mut Compaction) -> Result<CompactReport> {
         let began = self.environment.clock.monotonic();
         let mut maintenance = lock(&self.maintenance);
         let mut writer = lock(&self.writer);
-        if !has_all_snapshots(&maintenance, compaction) {
-            return Ok(None);
-        }
         let until = self.end_of_writes(compaction, &writer)?;
         self.catch_up_to(compaction, until)?;
         self.apply_pending(compaction)?;
         self.check_last_write(compaction, &writer)?;
+        let mut snapshots = self.carried_snapshots(&maintenance, compaction)?;
         if self.has_bug(SeededBug::CompactionDropsSnapshots) {
-            compaction.snapshots.clear();
+            snapshots.clear();
         }
         let old = self.view.load_full();
         let database = compaction.database.clone();
@@ -53,7 +47,7 @@ impl Core {
             replay_from: end,
             replay_session: writer.session,
             start: end,
-            snapshots: std::mem::take(&mut compaction.snapshots),
+            snapshots,
             ..maintenance.header.clone()
         };
         self.counters
@@ -107,7 +101,7 @@ impl Core {
         let spent = self.environment.clock.monotonic() - began;
         report.phases.flush_and_commit += spent.as_secs_f64();
         self.counters.note_compaction(report);
-        Ok(Some(report.clone()))
+        Ok(report.clone())
     }
 
     /// Every write that was given a number is in the new file.
@@ -150,22 +144,4 @@ impl Core {
 fn behind_spare(database: &Database, header: &DatabaseHeader) -> u64 {
     let bytes = record_bytes(header.encode().len() as u64, DOCUMENT_ALIGNMENT);
     header.start + bytes.next_multiple_of(database.log.geometry().block)
-}
-
-/// True if every named snapshot was carried over. Those that were dropped
-/// meanwhile are left out of the new file's header.
-fn has_all_snapshots(maintenance: &Maintenance, compaction: &mut Compaction) -> bool {
-    let same = |one: &NamedSnapshot, other: &NamedSnapshot| {
-        (&one.name, one.sequence) == (&other.name, other.sequence)
-    };
-    let wanted = &maintenance.header.snapshots;
-    let carried = compaction.snapshots.len();
-    compaction
-        .snapshots
-        .retain(|kept| wanted.iter().any(|one| same(one, kept)));
-    if compaction.snapshots.len() < carried {
-        // What only those kept that are left is not known.
-        compaction.kept = 0;
-    }
-    compaction.snapshots.len() == wanted.len()
 }

@@ -25,7 +25,7 @@ use crate::format::{
     DatabaseHeader, FLAG_MOVED, NamedSnapshot, NamespaceRoot, document_auxiliary, kind,
 };
 use crate::index::Change;
-use crate::nodes::NodeRuns;
+use crate::nodes::{NodeRuns, OpenRun};
 use crate::view::Pin;
 
 /// Changes that go into the new index together.
@@ -39,6 +39,8 @@ pub(super) struct Rewrite<'a> {
     database: Arc<Database>,
     sequence: u64,
     session: u32,
+    /// What is left of the last run of nodes.
+    open_run: OpenRun,
     /// Of all namespaces, as far as they are written.
     pub roots: BTreeMap<u16, NamespaceRoot>,
     /// Named snapshots that are brought back.
@@ -55,6 +57,7 @@ impl<'a> Rewrite<'a> {
             database: core.view.load().database.clone(),
             sequence,
             session,
+            open_run: OpenRun::default(),
             roots: BTreeMap::new(),
             kept: Vec::new(),
             namespace: 0,
@@ -83,11 +86,14 @@ impl<'a> Rewrite<'a> {
         }
         let changes = std::mem::take(&mut self.changes);
         let root = self.roots.entry(self.namespace).or_default();
-        let runs = NodeRuns::new(self.core, &self.database, changes.len() as u64);
-        let mut runs = runs.exclusive(self.sequence, self.session);
+        let mut runs = NodeRuns::new(self.core, &self.database, changes.len() as u64)
+            .exclusive(self.sequence, self.session)
+            .continuing(std::mem::take(&mut self.open_run));
         self.core
             .apply_changes(&mut runs, &self.database, root, changes)?;
-        runs.finish()
+        runs.finish()?;
+        self.open_run = runs.into_open().0;
+        Ok(())
     }
 
     /// Copies a document, with the number of its write.

@@ -1,0 +1,275 @@
+//! How much of the file named snapshots alone reach.
+//!
+//! What a named snapshot keeps is not stale, and how much that is nobody counts while
+//! documents are overwritten: whether the one that is replaced is kept would need a look
+//! into each snapshot's index. So it is found out when it matters, before a compaction
+//! begins by itself: a walk through the indexes, no document read, of which a **sample**
+//! by the hash of addresses is kept in memory. Whoever samples by address meets the same
+//! addresses in each index, so the sample of what several of them reach together is a
+//! sample of their union. It is thinned out when it grows too large, so memory is bounded,
+//! and the error with it: of 32,768 sampled documents, about one percent.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use cambium_base::{Error, Result};
+use cambium_index::{Node, NodeAddress, NodeReader};
+
+use super::proof::mix;
+use crate::core::{Core, lock};
+use crate::format::DatabaseHeader;
+use crate::index::IndexCursor;
+use crate::nodes::{Nodes, PassingNodes};
+use crate::view::Pin;
+
+/// Documents of which a sample holds no more: it takes about 24 bytes each.
+const MOST_SAMPLED: usize = 1 << 16;
+/// Documents that a step walks past.
+const WALKED_TOGETHER: u32 = 1 << 14;
+
+/// What has an address of its own, and so many bytes.
+#[derive(Debug, Default)]
+struct Sample {
+    /// Bytes by address.
+    sampled: HashMap<u64, u32>,
+    /// Of so many addresses, as a power of two, one is sampled.
+    thinned: u32,
+}
+
+impl Sample {
+    fn takes(&self, address: u64) -> bool {
+        mix(address).trailing_zeros() >= self.thinned
+    }
+
+    /// Takes in what a tree reaches. What others reach as well counts once.
+    fn add(&mut self, address: u64, bytes: u64) {
+        if !self.takes(address) {
+            return;
+        }
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.sampled.insert(address, bytes);
+        while self.sampled.len() > MOST_SAMPLED {
+            self.thinned += 1;
+            let thinned = self.thinned;
+            self.sampled
+                .retain(|address, _| mix(*address).trailing_zeros() >= thinned);
+        }
+    }
+
+    /// Bytes of what was taken in, about.
+    fn bytes(&self) -> u64 {
+        let sampled: u64 = self.sampled.values().map(|&bytes| u64::from(bytes)).sum();
+        sampled.saturating_mul(1 << self.thinned.min(63))
+    }
+}
+
+/// Documents and nodes of some trees.
+#[derive(Debug, Default)]
+struct Reached {
+    documents: Sample,
+    nodes: Sample,
+}
+
+impl Reached {
+    fn bytes(&self) -> u64 {
+        self.documents.bytes().saturating_add(self.nodes.bytes())
+    }
+}
+
+/// A walk that is going on.
+#[derive(Debug)]
+pub(crate) struct Survey {
+    pin: Pin,
+    /// Trees of the newest state and, behind those, of named snapshots.
+    trees: Vec<NodeAddress>,
+    newest: usize,
+    next: usize,
+    cursor: Option<IndexCursor>,
+    reached: Reached,
+    /// What the newest state reaches, once its trees are done.
+    of_newest: Option<u64>,
+    /// What was known when it began.
+    generation: u64,
+}
+
+/// What is known of the bytes that named snapshots keep.
+#[derive(Debug, Default)]
+pub(crate) struct Kept(Mutex<KeptState>);
+
+#[derive(Debug, Default)]
+struct KeptState {
+    /// Bytes of the file that only named snapshots reach, as they were seen last.
+    bytes: u64,
+    /// Where the log ended then; `None` where that is not known any more.
+    seen_at: Option<u64>,
+    /// Counts how often it was forgotten.
+    generation: u64,
+    survey: Option<Survey>,
+}
+
+impl Kept {
+    pub(super) fn bytes(&self) -> u64 {
+        lock(&self.0).bytes
+    }
+
+    /// So many bytes are kept of a file that ends at `end`.
+    pub(super) fn note(&self, bytes: u64, end: u64) {
+        let mut state = lock(&self.0);
+        (state.bytes, state.seen_at) = (bytes, Some(end));
+        state.survey = None;
+    }
+
+    /// Nothing is known any more.
+    pub(super) fn forget(&self) {
+        let mut state = lock(&self.0);
+        *state = KeptState {
+            generation: state.generation + 1,
+            ..KeptState::default()
+        };
+    }
+}
+
+/// Counts the nodes that a walk reads.
+struct Counting<'a> {
+    nodes: PassingNodes<'a>,
+    read: Mutex<HashSet<u64>>,
+}
+
+impl NodeReader for Counting<'_> {
+    fn node_bytes(&self) -> usize {
+        self.nodes.node_bytes()
+    }
+
+    fn read(&self, address: NodeAddress) -> Result<Node> {
+        lock(&self.read).insert(address.0);
+        self.nodes.read(address)
+    }
+
+    fn corrupt(&self, address: NodeAddress, what: String) -> Error {
+        self.nodes.corrupt(address, what)
+    }
+}
+
+impl Core {
+    /// Goes on finding out what named snapshots keep, if that may have changed by much
+    /// since it was seen; true while there is more to do. A node that cannot be read ends
+    /// it: a compaction will say so.
+    pub(super) fn survey_kept(self: &Arc<Self>) -> Result<bool> {
+        let going_on = lock(&self.kept.0).survey.take();
+        let mut survey = match going_on {
+            Some(survey) => survey,
+            None => match self.begin_survey()? {
+                Some(survey) => survey,
+                None => return Ok(false),
+            },
+        };
+        let is_done = survey.walk(self).unwrap_or(true);
+        let mut state = lock(&self.kept.0);
+        if state.generation != survey.generation {
+            // What it has seen is not there any more.
+            return Ok(true);
+        }
+        if !is_done {
+            state.survey = Some(survey);
+            return Ok(true);
+        }
+        state.bytes = survey.kept_bytes();
+        state.seen_at = Some(survey.pin.view.database.log.end());
+        Ok(true)
+    }
+
+    fn begin_survey(self: &Arc<Self>) -> Result<Option<Survey>> {
+        let (generation, seen_at) = {
+            let state = lock(&self.kept.0);
+            (state.generation, state.seen_at)
+        };
+        let view = self.view.load();
+        let apart = self.live_bytes(&view) / 8;
+        let end = view.database.log.end();
+        if seen_at.is_some_and(|seen_at| end < seen_at.saturating_add(apart)) {
+            return Ok(None);
+        }
+        drop(view);
+        let (pin, header) = self.pin_with_header()?;
+        Ok(Survey::new(pin, &header, generation))
+    }
+}
+
+impl Survey {
+    /// `None` where there are no named snapshots.
+    fn new(pin: Pin, header: &DatabaseHeader, generation: u64) -> Option<Survey> {
+        if header.snapshots.is_empty() {
+            return None;
+        }
+        let newest = pin.view.roots.namespaces.values();
+        let mut trees: Vec<NodeAddress> = newest.filter_map(|root| root.root).collect();
+        let newest = trees.len();
+        let kept = header.snapshots.iter().flat_map(|one| &one.namespaces);
+        trees.extend(kept.filter_map(|(_, root)| root.root));
+        // One that did not change since has the same root.
+        let mut seen: HashSet<NodeAddress> = trees[..newest].iter().copied().collect();
+        let mut place = 0;
+        trees.retain(|root| {
+            place += 1;
+            place <= newest || seen.insert(*root)
+        });
+        Some(Survey {
+            pin,
+            trees,
+            newest,
+            next: 0,
+            cursor: None,
+            reached: Reached::default(),
+            of_newest: None,
+            generation,
+        })
+    }
+
+    /// Walks on; true behind the last document.
+    fn walk(&mut self, core: &Core) -> Result<bool> {
+        let database = self.pin.view.database.clone();
+        let nodes = PassingNodes(Nodes {
+            core,
+            database: &database,
+        });
+        let counting = Counting {
+            nodes,
+            read: Mutex::default(),
+        };
+        let mut walked = 0;
+        let mut is_done = false;
+        while walked < WALKED_TOGETHER {
+            let Some(cursor) = &mut self.cursor else {
+                if self.next == self.newest {
+                    self.of_newest = Some(0);
+                }
+                let Some(&root) = self.trees.get(self.next) else {
+                    is_done = true;
+                    break;
+                };
+                self.next += 1;
+                let mut cursor = core.index.cursor(root);
+                cursor.begin(&counting, true)?;
+                self.cursor = Some(cursor);
+                continue;
+            };
+            match cursor.advance(&counting, true)? {
+                Some(address) => {
+                    self.reached.documents.add(address.0, address.most_bytes());
+                    walked += 1;
+                }
+                None => self.cursor = None,
+            }
+        }
+        let node = database.node_bytes();
+        for address in lock(&counting.read).drain() {
+            self.reached.nodes.add(address, node);
+        }
+        Ok(is_done)
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        todo!()
+    }
+}
