@@ -28,7 +28,7 @@ use cambium_storage::health::{Health, found_no_space};
 use cambium_storage::superblock::Superblock;
 
 use crate::buffer::Buffer;
-use crate::compact::{Compaction, Meanwhile, Pressure};
+use crate::compact::{Compaction, Kept, Meanwhile, Pressure};
 use crate::counters::Counters;
 use crate::database::Home;
 use crate::flush::SealPoint;
@@ -73,6 +73,8 @@ pub(crate) struct Core {
     pub nodes_of_tries: AtomicU64,
     /// What a compaction asks of writers.
     pub pressure: Pressure,
+    /// What named snapshots keep.
+    pub kept: Kept,
     /// Named snapshots that are made while one runs.
     pub meanwhile: Meanwhile,
     pub counters: Counters,

@@ -397,6 +397,7 @@ pub(crate) fn assemble(
         flush_due: AtomicBool::new(false),
         nodes_of_tries,
         pressure: crate::compact::Pressure::default(),
+        kept: crate::compact::Kept::default(),
         meanwhile: crate::compact::Meanwhile::default(),
         counters: Counters {
             before: header.traffic,

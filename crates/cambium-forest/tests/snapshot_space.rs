@@ -92,3 +92,37 @@ fn two_snapshots_of_the_same_state_count_once() {
     assert!(number(&*store, "snapshot_bytes") < MIB / 2);
     assert!(number(&*store, "stale_bytes") < MIB);
 }
+
+#[test]
+fn what_is_overwritten_under_a_snapshot_starts_no_compaction_in_this_opening_or_the_next() {
+    let options = OptionValues::from([
+        ("write_buffer_entries", "64"),
+        ("preallocate_bytes", "65536"),
+        ("compaction_threshold", "30"),
+        ("compaction_least_bytes", "65536"),
+    ]);
+    let environment = Environment::memory();
+    let path = Path::new("/s");
+    let mut store = Forest.create(&environment, path, &options).unwrap();
+    fill(&*store, 0..1024);
+    store.create_named_snapshot("full").unwrap();
+    // Each key once more: what it had is the snapshot's, half of the file.
+    fill(&*store, 0..1024);
+    assert_eq!(number(&*store, "compactions"), 0);
+    // As much as there was of it when it was looked at last.
+    let kept = number(&*store, "snapshot_bytes");
+    assert!((3 * MIB..9 * MIB).contains(&kept), "{kept}");
+    drop(store);
+    let mut tuning = options.clone();
+    tuning.take("preallocate_bytes").unwrap();
+    store = Forest.open(&environment, path, &tuning, &()).unwrap();
+    fill(&*store, (0..300).map(|round| 5000 + round % 16));
+    assert_eq!(number(&*store, "compactions"), 0);
+    let kept = number(&*store, "snapshot_bytes");
+    assert!((7 * MIB..9 * MIB).contains(&kept), "{kept}");
+    // What nobody keeps is stale all the same.
+    fill(&*store, (0..1400).map(|round| 5000 + round % 16));
+    assert_eq!(number(&*store, "compactions"), 1);
+    store.rollback("full").unwrap();
+    assert_eq!(store.get(&7u32.to_be_bytes()).unwrap().unwrap().len(), 8192);
+}

@@ -37,7 +37,9 @@ fn what_the_background_cannot_compact_is_told() {
     store.create_named_snapshot("monday").unwrap();
     assert_eq!(store.stats().unwrap().number("failed_compactions"), Some(0));
 
-    let refusal = store.step(1 << 20).unwrap_err().to_string();
+    // It looks first what the snapshot keeps.
+    let refusal = (0..100).find_map(|_| store.step(1 << 20).err());
+    let refusal = refusal.unwrap().to_string();
     assert!(refusal.contains("monday"), "{refusal}");
     let stats = store.stats().unwrap();
     assert_eq!(stats.number("failed_compactions"), Some(1));

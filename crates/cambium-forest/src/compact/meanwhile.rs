@@ -127,8 +127,10 @@ impl Meanwhile {
     fn take_at(&self, position: u64) -> Option<u64> {
         let mut places = lock(&self.0);
         let stops = &mut places.as_mut()?.stops;
-        let stop = stops.pop_front_if(|stop| stop.position <= position)?;
-        Some(stop.sequence)
+        if stops.front()?.position > position {
+            return None;
+        }
+        stops.pop_front().map(|stop| stop.sequence)
     }
 }
 

@@ -25,6 +25,7 @@
 //! | `meanwhile` | named snapshots that are made meanwhile |
 //! | `switch` | makes the new file the store's |
 //! | `policy` | when it begins by itself |
+//! | `survey` | what named snapshots keep, which is not stale |
 //! | `pace` | how fast it goes, and what slows writers |
 //!
 //! 1. **Begin.** The write buffer is flushed; the roots then hold every write up
@@ -60,6 +61,7 @@ mod policy;
 mod proof;
 mod scratch;
 pub mod settings;
+mod survey;
 mod switch;
 
 use std::collections::{BTreeMap, HashMap};
@@ -85,6 +87,7 @@ pub(crate) use pace::Pressure;
 use past_cache::PastCache;
 use policy::Due;
 use settings::Settings;
+pub(crate) use survey::Kept;
 
 /// A compaction that is going on.
 #[derive(Debug)]
@@ -154,6 +157,9 @@ impl Core {
                     return Ok(StepOutcome::Again);
                 }
                 Due::Now => {}
+            }
+            if self.survey_kept()? {
+                return Ok(StepOutcome::Again);
             }
             let Some(turn) = self.environment.background.begin() else {
                 // Others compact: how long is not in this store's hands.
@@ -266,12 +272,14 @@ impl Core {
     pub fn forget_compaction(&self) {
         let running = lock(&self.compaction).take();
         drop(running);
+        self.kept.forget();
     }
 
     /// Lets a compaction go that is not done.
     pub fn abandon_compaction(&self) {
         let running = lock(&self.compaction).take();
         self.abandon(running);
+        self.kept.forget();
     }
 
     pub fn abandon(&self, running: Option<Compaction>) {

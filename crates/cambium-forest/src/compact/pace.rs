@@ -70,9 +70,6 @@ pub(crate) struct Pressure {
     line: AtomicU64,
     /// Bytes of documents in a thousand bytes of their bounds; 0: not known yet.
     pub(super) filled: AtomicU64,
-    /// Bytes of the file that only named snapshots reach, as the last compaction
-    /// met them; 0: not known.
-    pub(super) kept: AtomicU64,
     /// Bytes a second that the last compaction copied; 0: there was none.
     copied: AtomicU64,
     /// When a compaction may begin by itself again, nanoseconds.
@@ -94,7 +91,6 @@ impl Default for Pressure {
             cost: zero(),
             line: zero(),
             filled: zero(),
-            kept: zero(),
             copied: zero(),
             not_before: zero(),
             look_at: AtomicU64::new(u64::MAX),

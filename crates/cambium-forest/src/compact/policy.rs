@@ -197,8 +197,8 @@ impl Core {
 
     /// At least how many bytes of the file named snapshots reach, and the newest
     /// state, of about `live` bytes, does not. What they share is not known
-    /// without a walk: it is what the last compaction met, or by how much the
-    /// largest of them exceeds the newest state.
+    /// without a walk: it is what the last one or a compaction met ([`super::survey`]),
+    /// or by how much the largest of them exceeds the newest state.
     pub fn kept_bytes(&self, header: &DatabaseHeader, live: u64) -> u64 {
         if header.snapshots.is_empty() {
             return 0;
@@ -208,7 +208,7 @@ impl Core {
             self.bytes_of(roots.map(|(_, root)| root))
         });
         let beyond = each.max().unwrap_or(0).saturating_sub(live);
-        beyond.max(self.pressure.kept.load(Ordering::Relaxed))
+        beyond.max(self.kept.bytes())
     }
 
     /// A compaction has carried over documents of so many bytes for named
@@ -217,13 +217,13 @@ impl Core {
         let kept = header.snapshots.iter().flat_map(|one| &one.namespaces);
         let nodes: u64 = kept.map(|(_, root)| root.nodes).sum();
         let bytes = documents + nodes * u64::from(self.shape.node_bytes);
-        self.pressure.kept.store(bytes, Ordering::Relaxed);
+        self.kept.note(bytes, self.view.load().database.log.end());
     }
 
     /// A named snapshot went, or the newest state is another: how much is kept is
     /// not known any more, and it is worth a look.
     pub fn forget_kept(&self) {
-        self.pressure.kept.store(0, Ordering::Relaxed);
+        self.kept.forget();
         self.notify_background();
     }
 
@@ -235,12 +235,17 @@ impl Core {
             documents += root.document_bytes;
             nodes += root.nodes * node;
         }
+        self.filled_bytes(documents) + nodes
+    }
+
+    /// About how many bytes documents take whose bounds have so many.
+    pub(super) fn filled_bytes(&self, bounds: u64) -> u64 {
         let filled = match self.pressure.filled.load(Ordering::Relaxed) {
             // Half of the eighth by which a bound passes a length at most.
             0 => 940,
             known => known,
         };
-        documents / 1000 * filled + nodes
+        bounds / 1000 * filled
     }
 
     /// Bytes that a compaction would ask for now.

@@ -17,7 +17,7 @@
 use crate::document::DocumentAddress;
 
 /// Spreads a number over 64 bits (the finalizer of SplitMix64).
-fn mix(number: u64) -> u64 {
+pub(super) fn mix(number: u64) -> u64 {
     let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ number >> 31

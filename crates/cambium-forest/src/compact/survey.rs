@@ -6,11 +6,9 @@
 //! begins by itself: a walk through the indexes, no document read, of which a **sample**
 //! by the hash of addresses is kept in memory. Whoever samples by address meets the same
 //! addresses in each index, so the sample of what several of them reach together is a
-//! sample of their union. It is thinned out when it grows too large, so memory is bounded,
-//! and the error with it: of 32,768 sampled documents, about one percent.
+//! sample of their union. It is thinned out when it grows too large, which bounds memory.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use cambium_base::{Error, Result};
@@ -23,57 +21,46 @@ use crate::index::IndexCursor;
 use crate::nodes::{Nodes, PassingNodes};
 use crate::view::Pin;
 
-/// Documents of which a sample holds no more: it takes about 24 bytes each.
+/// Addresses of which a sample holds no more, 16 bytes each.
 const MOST_SAMPLED: usize = 1 << 16;
 /// Documents that a step walks past.
 const WALKED_TOGETHER: u32 = 1 << 14;
 
-/// What has an address of its own, and so many bytes.
+/// What the newest state reaches, and what named snapshots reach beside it.
 #[derive(Debug, Default)]
 struct Sample {
+    newest: HashSet<u64>,
     /// Bytes by address.
-    sampled: HashMap<u64, u32>,
+    kept: HashMap<u64, u32>,
     /// Of so many addresses, as a power of two, one is sampled.
     thinned: u32,
 }
 
 impl Sample {
-    fn takes(&self, address: u64) -> bool {
-        mix(address).trailing_zeros() >= self.thinned
-    }
-
-    /// Takes in what a tree reaches. What others reach as well counts once.
-    fn add(&mut self, address: u64, bytes: u64) {
-        if !self.takes(address) {
+    /// Takes in what a tree of the newest state reaches, all of them first, or one of a
+    /// named snapshot. What several of those reach counts once.
+    fn add(&mut self, address: u64, bytes: u64, is_newest: bool) {
+        if mix(address).trailing_zeros() < self.thinned {
             return;
         }
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        self.sampled.insert(address, bytes);
-        while self.sampled.len() > MOST_SAMPLED {
+        if is_newest {
+            self.newest.insert(address);
+        } else if !self.newest.contains(&address) {
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            self.kept.insert(address, bytes);
+        }
+        while self.newest.len() + self.kept.len() > MOST_SAMPLED {
             self.thinned += 1;
-            let thinned = self.thinned;
-            self.sampled
-                .retain(|address, _| mix(*address).trailing_zeros() >= thinned);
+            let stays = |address: &u64| mix(*address).trailing_zeros() >= self.thinned;
+            self.newest.retain(stays);
+            self.kept.retain(|address, _| stays(address));
         }
     }
 
-    /// Bytes of what was taken in, about.
-    fn bytes(&self) -> u64 {
-        let sampled: u64 = self.sampled.values().map(|&bytes| u64::from(bytes)).sum();
+    /// Bytes of what named snapshots alone reach, about.
+    fn kept_bytes(&self) -> u64 {
+        let sampled: u64 = self.kept.values().map(|&bytes| u64::from(bytes)).sum();
         sampled.saturating_mul(1 << self.thinned.min(63))
-    }
-}
-
-/// Documents and nodes of some trees.
-#[derive(Debug, Default)]
-struct Reached {
-    documents: Sample,
-    nodes: Sample,
-}
-
-impl Reached {
-    fn bytes(&self) -> u64 {
-        self.documents.bytes().saturating_add(self.nodes.bytes())
     }
 }
 
@@ -86,10 +73,9 @@ pub(crate) struct Survey {
     newest: usize,
     next: usize,
     cursor: Option<IndexCursor>,
-    reached: Reached,
-    /// What the newest state reaches, once its trees are done.
-    of_newest: Option<u64>,
-    /// What was known when it began.
+    documents: Sample,
+    nodes: Sample,
+    /// How often what was known had been forgotten when it began.
     generation: u64,
 }
 
@@ -174,7 +160,8 @@ impl Core {
             state.survey = Some(survey);
             return Ok(true);
         }
-        state.bytes = survey.kept_bytes();
+        let documents = self.filled_bytes(survey.documents.kept_bytes());
+        state.bytes = documents.saturating_add(survey.nodes.kept_bytes());
         state.seen_at = Some(survey.pin.view.database.log.end());
         Ok(true)
     }
@@ -187,6 +174,7 @@ impl Core {
         let view = self.view.load();
         let apart = self.live_bytes(&view) / 8;
         let end = view.database.log.end();
+        // So that where all that is overwritten is kept it does not walk all the time.
         if seen_at.is_some_and(|seen_at| end < seen_at.saturating_add(apart)) {
             return Ok(None);
         }
@@ -220,8 +208,8 @@ impl Survey {
             newest,
             next: 0,
             cursor: None,
-            reached: Reached::default(),
-            of_newest: None,
+            documents: Sample::default(),
+            nodes: Sample::default(),
             generation,
         })
     }
@@ -229,47 +217,62 @@ impl Survey {
     /// Walks on; true behind the last document.
     fn walk(&mut self, core: &Core) -> Result<bool> {
         let database = self.pin.view.database.clone();
-        let nodes = PassingNodes(Nodes {
-            core,
-            database: &database,
-        });
         let counting = Counting {
-            nodes,
+            nodes: PassingNodes(Nodes {
+                core,
+                database: &database,
+            }),
             read: Mutex::default(),
         };
-        let mut walked = 0;
-        let mut is_done = false;
-        while walked < WALKED_TOGETHER {
-            let Some(cursor) = &mut self.cursor else {
-                if self.next == self.newest {
-                    self.of_newest = Some(0);
-                }
+        let mut cursor = match self.cursor.take() {
+            Some(cursor) => cursor,
+            None => {
                 let Some(&root) = self.trees.get(self.next) else {
-                    is_done = true;
-                    break;
+                    return Ok(true);
                 };
                 self.next += 1;
                 let mut cursor = core.index.cursor(root);
                 cursor.begin(&counting, true)?;
-                self.cursor = Some(cursor);
-                continue;
-            };
-            match cursor.advance(&counting, true)? {
-                Some(address) => {
-                    self.reached.documents.add(address.0, address.most_bytes());
-                    walked += 1;
-                }
-                None => self.cursor = None,
+                cursor
             }
+        };
+        let is_newest = self.next <= self.newest;
+        let mut ended = false;
+        for _ in 0..WALKED_TOGETHER {
+            let Some(address) = cursor.advance(&counting, true)? else {
+                ended = true;
+                break;
+            };
+            let bytes = address.most_bytes();
+            self.documents.add(address.0, bytes, is_newest);
         }
-        let node = database.node_bytes();
         for address in lock(&counting.read).drain() {
-            self.reached.nodes.add(address, node);
+            self.nodes.add(address, database.node_bytes(), is_newest);
         }
-        Ok(is_done)
+        self.cursor = (!ended).then_some(cursor);
+        Ok(false)
     }
+}
 
-    fn kept_bytes(&self) -> u64 {
-        todo!()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_counts_what_is_kept_beside_the_newest_state_once() {
+        // Three quarters of what two snapshots have is the newest state's.
+        for count in [1_000u64, 4_000_000] {
+            let mut sample = Sample::default();
+            (0..count).for_each(|address| sample.add(8 * address, 100, true));
+            for _ in 0..2 {
+                (0..count).for_each(|at| sample.add(8 * (at + count / 4), 100, false));
+            }
+            let (kept, expected) = (sample.kept_bytes(), count / 4 * 100);
+            assert!(
+                kept.abs_diff(expected) * 30 <= expected,
+                "{kept} of {expected}"
+            );
+            assert!(sample.newest.len() + sample.kept.len() <= MOST_SAMPLED);
+        }
     }
 }
