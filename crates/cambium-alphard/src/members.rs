@@ -199,7 +199,24 @@ pub(crate) fn attach(
         let error = errors.into_iter().next();
         return Err(error.unwrap_or(Error::Closed));
     };
-    let current = who_is_current(&paths, &superblocks, &superblock, &members)?;
+    let mut current = who_is_current(&paths, &superblocks, &superblock, &members)?;
+    for (member, found) in found.iter_mut().enumerate() {
+        let Found::Sound(file, _) = found else {
+            continue;
+        };
+        let Err(error) = check_length(&**file, &superblock, true) else {
+            continue;
+        };
+        let others = current & !(1 << member);
+        if others == 0 {
+            return Err(error);
+        }
+        // Cut off: what lay there is gone, the other one has it.
+        current = others;
+        if !(adopt && lengthen(&**file, &superblock)) {
+            *found = Found::Missing(error);
+        }
+    }
     let mut missing = Vec::new();
     let mut open = Vec::with_capacity(paths.len());
     for (member, (path, found)) in paths.into_iter().zip(found).enumerate() {
@@ -208,13 +225,15 @@ pub(crate) fn attach(
                 (Some(file), MemberState::Current)
             }
             Found::Sound(file, _) => (Some(file), MemberState::Stale),
-            Found::Blank(file, _) if adopt => (Some(file), MemberState::Stale),
+            Found::Blank(file, _) if adopt => {
+                check_length(&*file, &superblock, false)?;
+                (Some(file), MemberState::Stale)
+            }
             Found::Blank(_, error) | Found::Missing(error) => {
                 missing.push((member, error));
                 (None, MemberState::Lost)
             }
         };
-        check_length(file.as_deref(), &superblock, superblocks[member].is_some())?;
         open.push(OpenMember { path, file, state });
     }
     Ok(Attached {
@@ -324,13 +343,10 @@ fn check_belonging(
     Ok(())
 }
 
-/// Refuses a member that is shorter than the store.
-fn check_length(file: Option<&dyn File>, superblock: &Superblock, ours: bool) -> Result<()> {
-    let Some(file) = file else {
-        return Ok(());
-    };
+/// Refuses a member that is shorter than the store: one of ours, or a blank one.
+fn check_length(file: &dyn File, superblock: &Superblock, ours: bool) -> Result<()> {
     let length = file.length()?;
-    let needed = u64::from(superblock.total_blocks) * u64::from(superblock.block_bytes);
+    let needed = length_of(superblock);
     if length >= needed {
         return Ok(());
     }
@@ -342,6 +358,17 @@ fn check_length(file: Option<&dyn File>, superblock: &Superblock, ours: bool) ->
         "{} has {length} bytes; a member of this store needs {needed}",
         file.path().display()
     )))
+}
+
+fn length_of(superblock: &Superblock) -> u64 {
+    u64::from(superblock.total_blocks) * u64::from(superblock.block_bytes)
+}
+
+/// Makes a member that was cut off as long as the others; false where there is no room.
+fn lengthen(file: &dyn File, superblock: &Superblock) -> bool {
+    let needed = length_of(superblock);
+    let length = file.length().unwrap_or(needed);
+    file.allocate(length, needed - length).is_ok() && file.length().is_ok_and(|now| now >= needed)
 }
 
 /// A bit for each member that is there and has every entry.

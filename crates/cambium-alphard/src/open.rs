@@ -14,7 +14,7 @@ use cambium_base::{Error, Result, StoreId};
 use cambium_io::{Environment, File, FileKind, FileLock, FileSystem, LockMode, OpenOptions};
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::health::Health;
-use cambium_storage::marker::{self, Marker};
+use cambium_storage::marker::{self, MARKER_NAME, Marker};
 
 use crate::core::{Core, KEY_CHECK_BYTES, KeyChecks, Writer, lock};
 use crate::discard::Discards;
@@ -57,14 +57,23 @@ pub(crate) fn create(
     let file_system = &*environment.file_system;
     marker::prepare_folder(file_system, path, is_ours)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
-    let (volume, superblock, members) = format_members(environment, path, &creation, &tuning)?;
-    file_system.sync_directory(path)?;
-    let marker = Marker {
-        engine: ENGINE.to_string(),
-        format_version: FORMAT_VERSION,
-        store: superblock.store,
+    let made = files_made(file_system, path, &creation)?;
+    let formatted = format_members(environment, path, &creation, &tuning).and_then(|formatted| {
+        file_system.sync_directory(path)?;
+        let marker = Marker {
+            engine: ENGINE.to_string(),
+            format_version: FORMAT_VERSION,
+            store: formatted.1.store,
+        };
+        marker::write_marker(file_system, path, &marker).map(|()| formatted)
+    });
+    let (volume, superblock, members) = match formatted {
+        Ok(formatted) => formatted,
+        Err(error) => {
+            give_back(file_system, path, &made);
+            return Err(error);
+        }
     };
-    marker::write_marker(file_system, path, &marker)?;
     let recovered = Recovered::empty(&superblock);
     Ok(assemble(
         environment,
@@ -74,6 +83,38 @@ pub(crate) fn create(
         recovered,
         Some(held),
     ))
+}
+
+/// The files that making a store makes: nobody would know of what a failure leaves.
+fn files_made(
+    file_system: &dyn FileSystem,
+    folder: &Path,
+    creation: &Creation,
+) -> Result<Vec<PathBuf>> {
+    let mut made = vec![folder.join(MEMBERS_NAME)];
+    if creation.device.is_none() {
+        made.push(folder.join(DATA_NAME));
+    }
+    if let Some(mirror) = creation.mirror.as_ref().map(|mirror| folder.join(mirror)) {
+        if file_system.metadata(&mirror)?.is_none() {
+            made.push(mirror);
+        }
+    }
+    Ok(made)
+}
+
+/// Removes what was made of a store that has come to nothing. The failure that led here
+/// is told; one of this is not.
+fn give_back(file_system: &dyn FileSystem, folder: &Path, made: &[PathBuf]) {
+    if !matches!(file_system.metadata(&folder.join(MARKER_NAME)), Ok(None)) {
+        // It is a store.
+        return;
+    }
+    for path in made {
+        if matches!(file_system.metadata(path), Ok(Some(_))) {
+            _ = file_system.remove(path);
+        }
+    }
 }
 
 /// A member to be formatted.
@@ -127,7 +168,10 @@ fn format_members(
     };
     let length = u64::from(total_blocks) * u64::from(block_bytes);
     for place in places.iter().filter(|place| !place.is_device) {
-        place.file.set_length(length)?;
+        if place.file.length()? > length {
+            place.file.set_length(length)?;
+        }
+        // Before the length: where there is too little room, nothing is taken.
         place.file.allocate(0, length)?;
     }
     let mut superblock = new_superblock(environment, block_bytes, total_blocks);

@@ -280,19 +280,35 @@ impl Volume {
     }
 
     /// Makes files longer, with the space; devices must be long enough. Durable
-    /// with the next sync.
+    /// with the next sync. Where one member has no room, all are as long as before: it has
+    /// every entry, and is not given up for what is not there yet.
     pub fn extend(&self, length: u64) -> Result<()> {
-        self.on_all(|_, file| {
-            let now = file.length()?;
-            if now >= length {
-                return Ok(());
+        let mut longer: Vec<(&Arc<dyn File>, u64)> = Vec::new();
+        let mut answers = Vec::new();
+        for (number, member) in self.members.iter().enumerate() {
+            let there = member.state() != MemberState::Lost;
+            let Some(file) = member.file.as_ref().filter(|_| there) else {
+                continue;
+            };
+            let answer = file.length().and_then(|now| {
+                if now < length {
+                    file.allocate(now, length - now)?;
+                    longer.push((file, now));
+                }
+                Ok(())
+            });
+            if let Err(error) = answer.as_ref() {
+                if error.is_no_space() {
+                    // What cannot be given back is the store's all the same.
+                    longer
+                        .iter()
+                        .for_each(|(file, was)| _ = file.set_length(*was));
+                    return answer;
+                }
             }
-            file.allocate(now, length - now)?;
-            if file.length()? < length {
-                file.set_length(length)?;
-            }
-            Ok(())
-        })
+            answers.push((number, answer));
+        }
+        self.settle(answers, false)
     }
 
     /// Tells members that nobody needs some bytes; false if one cannot be told.

@@ -249,6 +249,32 @@ fn a_full_device_still_takes_deletes_and_then_writes_again() {
 }
 
 #[test]
+fn a_store_that_could_not_be_made_leaves_no_file() {
+    let refused: [&[(&str, &str)]; 3] = [
+        &[("size", "1048576")],
+        &[("size", "65536"), ("mirror", "data")],
+        &[("size", "262144"), ("mirror", "/mirror")],
+    ];
+    for pairs in refused {
+        let disk = SimulatedDisk::new(1);
+        disk.set_capacity(Some(400 << 10));
+        let environment = Environment::simulated(&disk, 1);
+        let files = &environment.file_system;
+        let made = Alphard.create(&environment, Path::new(PATH), &options(pairs));
+        assert!(made.is_err(), "{pairs:?}");
+        let left = files.list(Path::new(PATH)).unwrap();
+        assert!(
+            left.iter().all(|entry| entry.name == Path::new("LOCK")),
+            "{left:?}"
+        );
+        assert!(files.metadata(Path::new("/mirror")).unwrap().is_none());
+        // And is no hindrance.
+        drop(create(&disk, &[("size", "65536")]));
+        assert!(try_open(&disk).is_ok());
+    }
+}
+
+#[test]
 fn a_full_store_can_be_extended_and_stays_so() {
     let disk = SimulatedDisk::new(1);
     let store = create(&disk, &[("size", "65536"), ("block_bytes", "512")]);

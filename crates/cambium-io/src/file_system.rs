@@ -280,7 +280,8 @@ pub trait File: Send + Sync + fmt::Debug {
 
     /// Takes space for a range, so that writing into it cannot fail for lack
     /// of it; extends the file where the range passes its end. What was there
-    /// stays; what is new reads as zeros.
+    /// stays; what is new reads as zeros. After an error the file is as long as before,
+    /// and takes no space past that: nobody may extend it meanwhile.
     fn allocate(&self, offset: u64, length: u64) -> Result<()>;
 
     /// Gives a range's space back; it reads as zeros afterwards.

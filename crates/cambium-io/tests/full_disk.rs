@@ -95,6 +95,7 @@ fn a_full_disk_answers_no_space_keeps_what_is_there_and_works_again_with_room() 
     // Room for less than a chunk may be left; a large request finds none.
     let error = kept.allocate(0, IMAGE_BYTES).unwrap_err();
     assert!(error.is_no_space(), "{error}");
+    assert_eq!(kept.length().unwrap(), 256 << 10);
     let mut found = [0; 14];
     kept.read_exact_at(&mut found, 0).unwrap();
     assert_eq!(&found, b"written before");
@@ -103,6 +104,15 @@ fn a_full_disk_answers_no_space_keeps_what_is_there_and_works_again_with_room() 
     kept.sync_data().unwrap();
 
     RealFileSystem.remove(&disk.path("filler")).unwrap();
+    // Much is free, and too little: none of it is taken.
+    let free = || RealFileSystem.space(&disk.path("kept")).unwrap().available;
+    let before = free();
+    assert!(before > 4 << 20);
+    for offset in [0, kept.length().unwrap()] {
+        let error = kept.allocate(offset, IMAGE_BYTES).unwrap_err();
+        assert!(error.is_no_space(), "{error}");
+    }
+    assert_eq!((kept.length().unwrap(), free()), (256 << 10, before));
     let again = RealFileSystem
         .open(&disk.path("again"), OpenOptions::CREATE_NEW)
         .unwrap();

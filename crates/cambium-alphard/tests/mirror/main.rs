@@ -492,3 +492,84 @@ fn a_stale_member_is_brought_up_to_date_while_writes_go_on() {
         assert_eq!(contents(&*store), model);
     }
 }
+
+/// A pair of files of 64 KiB with some entries, closed.
+fn pair_of_files(disk: &SimulatedDisk) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let environment = Environment::simulated(disk, 1);
+    let pair = options(&[("size", "65536"), ("mirror", "/mirror")]);
+    let store = Alphard.create(&environment, path(), &pair).unwrap();
+    for key in 0..20u8 {
+        let value = vec![key; 1_500];
+        store.put(&[key], &value, Durability::Synced).unwrap();
+    }
+    let written = contents(&*store);
+    store.close().unwrap();
+    written
+}
+
+#[test]
+fn a_member_with_no_room_to_be_extended_is_as_good_as_before() {
+    let disk = SimulatedDisk::new(1);
+    let model = pair_of_files(&disk);
+    let environment = Environment::simulated(&disk, 1);
+    let lengths = || {
+        ["/store/data", "/mirror"].map(|path| {
+            let found = environment.file_system.metadata(Path::new(path)).unwrap();
+            found.unwrap().length
+        })
+    };
+    // Room for the one, and not for the other.
+    disk.set_capacity(Some(512 << 10));
+    let store = open(&disk).unwrap();
+    let mut extended = cambium_api::CompactOptions::default();
+    extended.settings.set("size", "327680");
+    let error = store.compact(&extended, &()).unwrap_err();
+    assert!(error.is_no_space(), "{error}");
+    assert_eq!(lengths(), [65_536; 2]);
+    assert_eq!(number(&*store, "members_current"), 2);
+    assert_eq!(number(&*store, "size_bytes"), 65_536);
+    disk.set_capacity(None);
+    store.compact(&extended, &()).unwrap();
+    assert_eq!(number(&*store, "size_bytes"), 327_680);
+    drop(store);
+    let store = open(&disk.crash(CrashStyle::NothingUnsynced, 1)).unwrap();
+    assert_eq!(number(&*store, "members_current"), 2);
+    assert_eq!(contents(&*store), model);
+}
+
+#[test]
+fn a_member_that_was_cut_off_is_missed_and_repair_makes_it_whole() {
+    for cut in ["/store/data", "/mirror"] {
+        let disk = SimulatedDisk::new(1);
+        let model = pair_of_files(&disk);
+        let environment = Environment::simulated(&disk, 1);
+        let file = environment
+            .file_system
+            .open(Path::new(cut), cambium_io::OpenOptions::WRITE);
+        file.unwrap().set_length(20_480).unwrap();
+        let store = open(&disk).unwrap();
+        assert_eq!(contents(&*store), model, "{cut}");
+        store.put(b"since", b"then", Durability::Synced).unwrap();
+        assert_eq!(number(&*store, "members_current"), 1);
+        store.close().unwrap();
+        drop(store);
+        let report = Alphard.check(&environment, path(), &()).unwrap();
+        assert!(report.is_degraded(), "{report:?}");
+        let report = Alphard.repair(&environment, path(), &()).unwrap();
+        assert!(report.is_sound(), "{report:?}");
+        let store = open(&disk).unwrap();
+        assert_eq!(number(&*store, "members_current"), 2);
+        // The other one is lost, and nothing with it.
+        let other = if cut == "/mirror" {
+            "/store/data"
+        } else {
+            "/mirror"
+        };
+        drop(store);
+        let alone = without(&environment, Path::new(other), 0);
+        let store = open_in(&alone).unwrap();
+        let mut expected = model.clone();
+        expected.insert(b"since".to_vec(), b"then".to_vec());
+        assert_eq!(contents(&*store), expected, "{cut}");
+    }
+}

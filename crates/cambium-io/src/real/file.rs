@@ -81,6 +81,18 @@ impl RealFile {
         self.set_length(end)
     }
 
+    /// Refuses what cannot be there: else all that is free would be taken first, and others
+    /// that write meanwhile would find a full disk.
+    fn check_room(&self, needed: u64) -> Result<()> {
+        match rustix::fs::fstatvfs(&self.descriptor) {
+            Ok(found) if found.f_bfree.saturating_mul(found.f_frsize) < needed => {
+                Err(self.failed("allocate", Errno::NOSPC))
+            }
+            // Who does not know refuses nothing.
+            _ => Ok(()),
+        }
+    }
+
     /// Where holes cannot be punched, the range must still read as zeros.
     fn write_zeros(&self, offset: u64, end: u64) -> Result<()> {
         let mut position = offset;
@@ -234,11 +246,21 @@ impl File for RealFile {
         if self.kind == FileType::BlockDevice {
             return self.extend_only(end);
         }
+        let before = self.length()?;
+        if end > before {
+            self.check_room(end - before.max(offset))?;
+        }
         let flags = FallocateFlags::empty();
         match retry_on_intr(|| rustix::fs::fallocate(&self.descriptor, flags, offset, length)) {
             Ok(()) => Ok(()),
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV) => self.extend_only(end),
-            Err(errno) => Err(self.failed("allocate", errno)),
+            Err(errno) => {
+                // Some file systems stop half way, and keep all that they found.
+                if end > before {
+                    _ = self.set_length(before);
+                }
+                Err(self.failed("allocate", errno))
+            }
         }
     }
 
