@@ -198,6 +198,12 @@ impl Superblock {
         bytes
     }
 
+    /// True if bytes, which may be damaged elsewhere, name a store in the place where a
+    /// superblock does.
+    pub fn names(bytes: &[u8], store: StoreId) -> bool {
+        bytes.len() >= SUPERBLOCK_FIELDS_BYTES && bytes[..8] == MAGIC && bytes[24..40] == store.0
+    }
+
     /// Decodes a copy; `None` if it is not sound.
     ///
     /// # Errors

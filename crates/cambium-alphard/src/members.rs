@@ -150,6 +150,8 @@ pub(crate) struct Attached {
     pub unsound: Vec<(usize, u64)>,
     /// Why members are not there.
     pub missing: Vec<(usize, Error)>,
+    /// A member that was behind, taken as it is: a blank one stands where all was.
+    pub behind: Option<usize>,
 }
 
 /// What became of opening a member.
@@ -157,12 +159,15 @@ enum Found {
     Sound(Arc<dyn File>, Superblock),
     /// Open, and all zeros where the superblocks should be.
     Blank(Arc<dyn File>, Error),
+    /// Open, and a member of this store, though neither superblock is sound.
+    Damaged(Arc<dyn File>, Error),
     Missing(Error),
 }
 
 /// Opens a store's members and reads their superblocks. A member of a pair that is
 /// not there is missed; one that belongs elsewhere is refused. With `adopt`, a blank
-/// one in place of a lost one is taken, as stale.
+/// one in place of a lost one is taken, as stale; so is one of which the superblocks are
+/// damaged, or that was cut off.
 pub(crate) fn attach(
     file_system: &dyn FileSystem,
     folder: &Path,
@@ -177,7 +182,7 @@ pub(crate) fn attach(
     let mut found = Vec::with_capacity(paths.len());
     for (member, path) in paths.iter().enumerate() {
         let mut offsets = Vec::new();
-        let opened = find(file_system, path, (tuning, access), &mut offsets)?;
+        let opened = find(file_system, path, (tuning, access), marker, &mut offsets)?;
         unsound.extend(offsets.into_iter().map(|offset| (member, offset)));
         found.push(opened);
     }
@@ -190,21 +195,34 @@ pub(crate) fn attach(
         .collect();
     check_belonging(&paths, &superblocks, marker)?;
     let newest = superblocks.iter().flatten();
-    let Some(superblock) = newest.max_by_key(|found| found.generation).copied() else {
+    let Some(mut superblock) = newest.max_by_key(|found| found.generation).copied() else {
         // None is sound: the first one says why.
         let errors = found.into_iter().filter_map(|found| match found {
-            Found::Missing(error) | Found::Blank(_, error) => Some(error),
+            Found::Missing(error) | Found::Blank(_, error) | Found::Damaged(_, error) => {
+                Some(error)
+            }
             Found::Sound(..) => None,
         });
         let error = errors.into_iter().next();
         return Err(error.unwrap_or(Error::Closed));
     };
-    let mut current = who_is_current(&paths, &superblocks, &superblock, &members)?;
+    let blank = found.iter().any(|found| matches!(found, Found::Blank(..)));
+    let mut behind = None;
+    let mut current = match who_is_current(&paths, &superblocks, &superblock, &members)? {
+        // Whoever puts a blank one there and repairs has given up what it had.
+        0 if adopt && blank => {
+            behind = Some(superblock.member as usize);
+            superblock.current = 1 << superblock.member;
+            superblock.current
+        }
+        0 => return Err(left_behind(&paths[superblock.member as usize])),
+        current => current,
+    };
     for (member, found) in found.iter_mut().enumerate() {
         let Found::Sound(file, _) = found else {
             continue;
         };
-        let Err(error) = check_length(&**file, &superblock, true) else {
+        let Err(error) = check_length(&**file, &superblock) else {
             continue;
         };
         let others = current & !(1 << member);
@@ -225,11 +243,20 @@ pub(crate) fn attach(
                 (Some(file), MemberState::Current)
             }
             Found::Sound(file, _) => (Some(file), MemberState::Stale),
-            Found::Blank(file, _) if adopt => {
-                check_length(&*file, &superblock, false)?;
+            Found::Blank(file, _) | Found::Damaged(file, _)
+                if adopt && check_length(&*file, &superblock).is_ok() =>
+            {
                 (Some(file), MemberState::Stale)
             }
-            Found::Blank(_, error) | Found::Missing(error) => {
+            Found::Blank(file, error) => {
+                let error = match check_length(&*file, &superblock) {
+                    Err(short) if adopt => short,
+                    _ => error,
+                };
+                missing.push((member, error));
+                (None, MemberState::Lost)
+            }
+            Found::Damaged(_, error) | Found::Missing(error) => {
                 missing.push((member, error));
                 (None, MemberState::Lost)
             }
@@ -242,6 +269,7 @@ pub(crate) fn attach(
         members,
         unsound,
         missing,
+        behind,
     })
 }
 
@@ -251,6 +279,7 @@ fn find(
     file_system: &dyn FileSystem,
     path: &Path,
     (tuning, access): (&Tuning, OpenOptions),
+    marker: &Marker,
     unsound: &mut Vec<u64>,
 ) -> Result<Found> {
     let opened = match file_system.metadata(path) {
@@ -275,7 +304,10 @@ fn find(
                 return Ok(Found::Blank(file, error));
             }
             unsound.extend(offsets);
-            Ok(Found::Missing(error))
+            Ok(match volume::is_of_store(&*file, marker.store)? {
+                true => Found::Damaged(file, error),
+                false => Found::Missing(error),
+            })
         }
         Err(error) if is_gone(&error) => Ok(Found::Missing(error)),
         Err(error) => Err(error),
@@ -318,7 +350,7 @@ fn check_belonging(
         };
         if superblock.store != marker.store {
             let what = format!(
-                "this belongs to store {}; expected store {}",
+                "this belongs to store {}; expected store {}: attach the right device, or take this one away, and the store goes on with its other member",
                 superblock.store, marker.store
             );
             return Err(Error::corruption(path, 24, what));
@@ -333,7 +365,7 @@ fn check_belonging(
         }
         if superblock.member as usize != member {
             let what = format!(
-                "this is member {} of the store; expected member {}: the devices are swapped, or one is there twice",
+                "this is member {} of the store; expected member {}: the devices are swapped, or one is there twice; attach them under the names that `members` has",
                 superblock.member + 1,
                 member + 1
             );
@@ -343,21 +375,15 @@ fn check_belonging(
     Ok(())
 }
 
-/// Refuses a member that is shorter than the store: one of ours, or a blank one.
-fn check_length(file: &dyn File, superblock: &Superblock, ours: bool) -> Result<()> {
+/// Refuses a member that is shorter than the store.
+fn check_length(file: &dyn File, superblock: &Superblock) -> Result<()> {
     let length = file.length()?;
     let needed = length_of(superblock);
     if length >= needed {
         return Ok(());
     }
-    if ours {
-        let what = format!("the member ends here; expected {needed} bytes");
-        return Err(Error::corruption(file.path(), length, what));
-    }
-    Err(Error::InvalidArgument(format!(
-        "{} has {length} bytes; a member of this store needs {needed}",
-        file.path().display()
-    )))
+    let what = format!("the member ends here; expected {needed} bytes");
+    Err(Error::corruption(file.path(), length, what))
 }
 
 fn length_of(superblock: &Superblock) -> u64 {
@@ -371,7 +397,8 @@ fn lengthen(file: &dyn File, superblock: &Superblock) -> bool {
     file.allocate(length, needed - length).is_ok() && file.length().is_ok_and(|now| now >= needed)
 }
 
-/// A bit for each member that is there and has every entry.
+/// A bit for each member that is there and has every entry; none where the only one that
+/// is there lacks some.
 fn who_is_current(
     paths: &[PathBuf],
     superblocks: &[Option<Superblock>],
@@ -400,11 +427,12 @@ fn who_is_current(
     if there != all_of(paths.len()) {
         current &= members.current;
     }
-    if current != 0 {
-        return Ok(current);
-    }
-    let what = "this member is stale: the store was written to without it, and the member that has every entry is missing";
-    Err(Error::corruption(&paths[newest.member as usize], 128, what))
+    Ok(current)
+}
+
+fn left_behind(path: &Path) -> Error {
+    let what = "this member is stale: the store was written to without it, and the member that has every entry is missing: bring that one back; if it is gone for good, put a blank one in its place, and `repair` goes on with what this one has";
+    Error::corruption(path, 128, what)
 }
 
 impl Core {

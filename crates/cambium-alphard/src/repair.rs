@@ -8,7 +8,10 @@
 //!
 //! Of a pair, an entry is lost only if both members have lost it; what one of them has
 //! is written over what the other has instead. A stale member, or a blank one in place
-//! of one that is lost, gets a copy of everything.
+//! of one that is lost, gets a copy of everything; so does one whose superblocks are damaged.
+//! A blank one in place of the only one that had every entry says that this one will not come
+//! back: the stale one stands for the store then, and a finding says what that costs. A member
+//! that cannot be taken is a finding too.
 
 use std::path::Path;
 
@@ -23,6 +26,7 @@ use crate::format::{self, FORMAT_VERSION, LOCK_NAME};
 use crate::members::{Attached, attach};
 use crate::open::{DEVICE, assemble};
 use crate::options::{self, ENGINE};
+use crate::volume::MemberState;
 use crate::{mirror, recovery, upkeep};
 
 /// Repairs a store; each loss is a finding.
@@ -40,6 +44,8 @@ pub(crate) fn repair(
         volume,
         superblock,
         members,
+        missing,
+        behind,
         ..
     } = attached;
     let scan = || recovery::recover(environment, &volume, &superblock, &tuning, progress);
@@ -53,6 +59,15 @@ pub(crate) fn repair(
     report
         .findings
         .retain(|finding| finding.kind == FindingKind::Damage);
+    if let Some(member) = behind {
+        let what = "this member is stale, and stands for the store now that a blank one is in place of the one that had every entry: what was written without it is lost";
+        report.findings.push(Finding {
+            kind: FindingKind::Damage,
+            file: volume.member_path(member).to_path_buf(),
+            offset: 128,
+            what: what.to_string(),
+        });
+    }
     let erase = recovered.dead.clone();
     let core = assemble(
         environment,
@@ -77,7 +92,28 @@ pub(crate) fn repair(
         });
     }
     core.keep_members(&mut lock(&core.writer))?;
+    note_missing(&core, &missing, &mut report);
     Ok(report)
+}
+
+/// Says which members could not be made whole, and why.
+fn note_missing(core: &Core, missing: &[(usize, Error)], report: &mut CheckReport) {
+    let volume = &core.volume;
+    for member in 0..volume.member_count() {
+        if volume.state(member) == MemberState::Current {
+            continue;
+        }
+        let why = match missing.iter().find(|(known, _)| *known == member) {
+            Some((_, error)) => mirror::missing_text(error),
+            None => "this member has failed while everything was copied there".to_string(),
+        };
+        report.findings.push(Finding {
+            kind: FindingKind::Degraded,
+            file: volume.member_path(member).to_path_buf(),
+            offset: 0,
+            what: format!("{why}; `repair` copies everything to one that is there, long enough, and this store's, or blank in its first 128 KiB"),
+        });
+    }
 }
 
 /// Takes lost entries out, with all that could come back in their place.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use cambium_base::{Error, Extent, Result};
+use cambium_base::{Error, Extent, Result, StoreId};
 use cambium_io::{AlignedBuffer, File, FileSystem, OpenOptions};
 
 use crate::core::lock;
@@ -441,4 +441,16 @@ pub(crate) fn read_superblock(file: &dyn File) -> Result<(Option<Superblock>, Ve
         }
     }
     Ok((best, unsound))
+}
+
+/// True if a copy of the superblock, sound or not, is of a store.
+pub(crate) fn is_of_store(file: &dyn File, store: StoreId) -> Result<bool> {
+    for copy in 0..2 {
+        let mut bytes = buffer(SUPERBLOCK_BYTES as usize);
+        let count = file.read_at(&mut bytes, copy * SUPERBLOCK_BYTES)?;
+        if Superblock::names(&bytes[..count], store) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

@@ -58,6 +58,14 @@ impl Failure {
         }
     }
 
+    /// A repair ended: of damage that it refuses to mend the error says all there is to say.
+    pub fn of_repair(error: Error) -> Self {
+        match error {
+            Error::Corruption { .. } => Failure::failed(error.to_string()),
+            other => other.into(),
+        }
+    }
+
     /// A file that is not the store's could not be used.
     pub fn file(path: &Path, error: &dyn Display) -> Self {
         Failure::failed(format!("{}: {error}", path.display()))

@@ -108,16 +108,17 @@ pub fn check(arguments: &ReportArguments) -> Result<Status, Failure> {
     Ok(status_of(report.is_sound() && !report.is_degraded()))
 }
 
-/// Mends a store; status 1 with losses.
+/// Mends a store; status 1 with losses, and where a mirror is none.
 pub fn repair(arguments: &ReportArguments) -> Result<Status, Failure> {
-    let report = with_progress().repair(&arguments.path)?;
+    let repaired = with_progress().repair(&arguments.path);
+    let report = repaired.map_err(Failure::of_repair)?;
     if arguments.json {
         print_json(&check_json(&report))?;
     } else {
-        let verdict = if report.is_sound() {
-            "nothing was lost"
-        } else {
-            "what is named above was lost"
+        let verdict = match (report.is_sound(), report.is_degraded()) {
+            (true, false) => "nothing was lost",
+            (true, true) => "nothing was lost, but what is named above mirrors nothing now",
+            (false, _) => "what is named above as damage was lost",
         };
         print(&format!(
             "{}repaired, {} entries: {verdict}\n",
@@ -125,7 +126,7 @@ pub fn repair(arguments: &ReportArguments) -> Result<Status, Failure> {
             report.entries
         ))?;
     }
-    Ok(status_of(report.is_sound()))
+    Ok(status_of(report.is_sound() && !report.is_degraded()))
 }
 
 fn status_of(all_well: bool) -> Status {

@@ -573,3 +573,66 @@ fn a_member_that_was_cut_off_is_missed_and_repair_makes_it_whole() {
         assert_eq!(contents(&*store), expected, "{cut}");
     }
 }
+
+#[test]
+fn repair_says_which_member_it_could_not_take_and_takes_a_damaged_one_of_the_store() {
+    let disk = disk(1, 512);
+    let store = create(&disk);
+    store.put(b"oak", &[7; 5_000], Durability::Synced).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let environment = Environment::simulated(&disk, 3);
+    let member = Path::new(MEMBERS[1]);
+    let sound = disk.contents(member).unwrap();
+    // Somebody else's data: not for us to overwrite.
+    assert!(disk.replace_contents(member, &vec![9; 128 << 10]));
+    let report = Alphard.repair(&environment, path(), &()).unwrap();
+    assert!(report.is_sound() && report.is_degraded(), "{report:?}");
+    assert!(report.findings[0].what.contains("blank"), "{report:?}");
+    assert_eq!(disk.contents(member).unwrap(), vec![9; 128 << 10]);
+    // Ours, with both superblocks damaged.
+    assert!(disk.replace_contents(member, &sound));
+    assert!(disk.flip_bit(member, 60, 1) && disk.flip_bit(member, 4_156, 1));
+    assert_eq!(number(&*open(&disk).unwrap(), "members_current"), 1);
+    let report = Alphard.repair(&environment, path(), &()).unwrap();
+    assert_eq!(report.findings, []);
+    let store = open_without(&disk, 0).unwrap();
+    assert_eq!(store.get(b"oak").unwrap().unwrap(), [7; 5_000]);
+}
+
+#[test]
+fn a_stale_member_stands_for_the_store_only_once_a_blank_one_is_put_in_place_of_the_other() {
+    let disk = disk(1, 512);
+    let store = create(&disk);
+    store.put(b"oak", b"both", Durability::Synced).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let store = open_without(&disk, 1).unwrap();
+    store.put(b"elm", b"one", Durability::Synced).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let environment = Environment::simulated(&disk, 3);
+    let repair = || Alphard.repair(&environment, path(), &());
+    let member = Path::new(MEMBERS[0]);
+    // Damaged is not gone: nothing of it is overwritten.
+    assert!(disk.flip_bit(member, 60, 1) && disk.flip_bit(member, 4_156, 1));
+    let damaged = disk.contents(member).unwrap();
+    let refused = repair().unwrap_err().to_string();
+    assert!(
+        refused.contains("put a blank one in its place"),
+        "{refused}"
+    );
+    assert_eq!(disk.contents(member).unwrap(), damaged);
+    assert!(disk.replace_contents(member, &vec![0; 128 << 10]));
+    assert!(open(&disk).is_err(), "an opening takes no blank one");
+    let report = repair().unwrap();
+    assert!(!report.is_sound() && !report.is_degraded(), "{report:?}");
+    assert!(report.findings[0].what.contains("is lost"), "{report:?}");
+    for away in [0, 1] {
+        let store = open_without(&disk.fork(), away).unwrap();
+        let expected = BTreeMap::from([(b"oak".to_vec(), b"both".to_vec())]);
+        assert_eq!(contents(&*store), expected, "without {away}");
+    }
+    let store = open(&disk).unwrap();
+    assert_eq!(number(&*store, "members_current"), 2);
+}
