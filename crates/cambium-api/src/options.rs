@@ -149,16 +149,30 @@ impl OptionValues {
         let Some((name, _)) = self.values.into_iter().next() else {
             return Ok(());
         };
-        let nearest = specs
-            .iter()
-            .map(|spec| (distance(spec.name, &name), spec.name))
-            .min()
-            .filter(|&(distance, _)| distance <= 3 + name.len() / 3);
-        let hint = nearest.map_or_else(String::new, |(_, near)| format!("; did you mean {near}?"));
+        let hint = match nearest(&name, specs) {
+            Some(near) => format!("did you mean {near}?"),
+            None => format!("`cambium options --engine {engine}` lists those that it has"),
+        };
         Err(Error::InvalidArgument(format!(
-            "engine {engine} has no option {name:?}{hint}"
+            "engine {engine} has no option {name:?}; {hint}"
         )))
     }
+}
+
+/// The option that was meant: one that is a few letters off, or shares a word.
+fn nearest(name: &str, specs: &[OptionSpec]) -> Option<&'static str> {
+    let words: Vec<&str> = name.split(['_', '-']).collect();
+    let near = specs.iter().filter_map(|spec| {
+        let letters = distance(spec.name, name);
+        let theirs = spec.name.split('_');
+        let shared = theirs
+            .filter(|word| word.len() > 1 && words.contains(word))
+            .count();
+        let is_typo = letters <= (name.len() / 3).max(1);
+        let is_worth = is_typo || shared > 0;
+        is_worth.then_some((!is_typo, usize::MAX - shared, letters, spec.name))
+    });
+    near.min().map(|(.., name)| name)
 }
 
 /// The error of an option whose value cannot be.
@@ -219,9 +233,23 @@ mod tests {
             effect: "",
             at_creation: true,
         };
-        let mut options = OptionValues::default();
-        options.set("slot_byte", "4");
-        let error = options.finish("zdb", &[spec]).unwrap_err().to_string();
-        assert!(error.contains("did you mean slot_bytes?"), "{error}");
+        let other = OptionSpec {
+            name: "batch",
+            ..spec
+        };
+        for (name, said) in [
+            ("slot_byte", "did you mean slot_bytes?"),
+            ("slots-bytes", "did you mean slot_bytes?"),
+            ("bytes_of_each_slot", "did you mean slot_bytes?"),
+            ("bach", "did you mean batch?"),
+            // Nothing is like it, however short it is.
+            ("io", "`cambium options --engine zdb` lists"),
+        ] {
+            let mut options = OptionValues::default();
+            options.set(name, "4");
+            let error = options.finish("zdb", &[spec, other]);
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
     }
 }

@@ -218,6 +218,11 @@ impl Index {
         )
     }
 
+    /// An index on its way to where its documents are.
+    pub fn relocation(&self, root: NodeAddress) -> hbtrie::Relocation {
+        hbtrie::Relocation::new(&self.options, root)
+    }
+
     /// A cursor over an index.
     pub fn cursor(&self, root: NodeAddress) -> IndexCursor {
         IndexCursor {

@@ -126,3 +126,45 @@ fn what_is_overwritten_under_a_snapshot_starts_no_compaction_in_this_opening_or_
     store.rollback("full").unwrap();
     assert_eq!(store.get(&7u32.to_be_bytes()).unwrap().unwrap().len(), 8192);
 }
+
+#[test]
+fn what_snapshots_share_is_read_and_written_once() {
+    let environment = Environment::memory();
+    let options = OptionValues::from([
+        ("write_buffer_entries", "64"),
+        ("preallocate_bytes", "65536"),
+        ("compaction_threshold", "100"),
+    ]);
+    let store = Forest
+        .create(&environment, Path::new("/s"), &options)
+        .unwrap();
+    fill(&*store, 0..512);
+    for round in 0..8u32 {
+        store
+            .create_named_snapshot(&format!("round {round}"))
+            .unwrap();
+        // A few keys of each round go or come.
+        fill(&*store, 64 * round..64 * round + 4);
+        store
+            .delete(&(64 * round + 9).to_be_bytes(), Durability::Written)
+            .unwrap();
+        fill(&*store, 9000 + round..9001 + round);
+    }
+    let documents = 512 + 8 * 5;
+    let report = store.compact(&CompactOptions::default(), &()).unwrap();
+    assert_eq!(report.documents, documents);
+    let bytes = documents * (8 << 10);
+    assert!(report.bytes_read < bytes * 5 / 4, "{}", report.bytes_read);
+    assert!(
+        report.bytes_written < bytes * 5 / 4,
+        "{}",
+        report.bytes_written
+    );
+    assert_eq!(store.check(&()).unwrap().findings, []);
+    for round in [5u32, 0, 7] {
+        store.rollback(&format!("round {round}")).unwrap();
+        let there = |key: u32| store.get(&key.to_be_bytes()).unwrap().is_some();
+        assert!((0..512).all(|key| there(key) == (key % 64 != 9 || key / 64 >= round)));
+        assert!((0..8).all(|other| there(9000 + other) == (other < round)));
+    }
+}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cambium_api::CompactReport;
 use cambium_base::{Error, FileNumber, Result};
+use cambium_index::hbtrie::Relocated;
 use cambium_io::OpenOptions;
 
 use super::Compaction;
@@ -167,6 +168,7 @@ impl Core {
             open_run: OpenRun::default(),
             known,
             moved: (!snapshots.is_empty()).then(HashMap::new),
+            relocated: Relocated::default(),
             snapshots,
             passed: Vec::new(),
             kept: 0,

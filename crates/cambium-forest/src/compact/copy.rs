@@ -16,6 +16,7 @@ use cambium_storage::record::{RecordHeader, record_bytes};
 
 use super::Compaction;
 use super::deal::Dealing;
+use super::endings::Ending;
 use super::fetch::{BUFFER_UNIT, Fetcher, Window};
 use super::plan::{Plan, Source, WindowFill, next_plan};
 use super::proof::Account;
@@ -37,20 +38,18 @@ const HANDED_OVER_BYTES: u64 = 1 << 20;
 const COPIED_BYTES: u64 = 128 << 10;
 /// And brought to the device without waiting for it when this much has.
 const HURRIED_BYTES: u64 = 8 << 20;
-/// Documents of a new index that a step compares.
-const VERIFIED_TOGETHER: u64 = 1 << 16;
 
 /// A tree on its way into the new file.
 #[derive(Debug)]
 pub(super) struct Tree {
     /// `None` for the newest state, else the snapshot's place in the list.
-    snapshot: Option<usize>,
-    namespace: u16,
+    pub snapshot: Option<usize>,
+    pub namespace: u16,
     /// What the old header says of it.
-    old: NamespaceRoot,
-    source: Source,
+    pub old: NamespaceRoot,
+    pub source: Source,
     /// What was written of it.
-    placed: Account,
+    pub placed: Account,
     /// The key written last.
     last_key: Option<Vec<u8>>,
 }
@@ -80,14 +79,16 @@ pub(super) struct Copying {
     trees: Vec<Tree>,
     /// The tree that is searched.
     searched: usize,
+    /// The tree of the last window that was found.
+    searched_last: usize,
     /// The window that is planned next; windows of all trees are counted.
     pub(super) next_window: u32,
     /// `None` where nothing is dealt out, or nothing any more.
     pub(super) dealing: Option<Dealing>,
     planned: Option<Plan>,
     written: Option<Writing>,
-    /// Trees that are written and not verified yet.
-    verified: VecDeque<(usize, Option<IndexCursor>, Account)>,
+    /// Trees whose documents are all written.
+    endings: VecDeque<Ending>,
 }
 
 /// A window that is being written.
@@ -105,11 +106,12 @@ impl Copying {
             fetcher,
             trees,
             searched: 0,
+            searched_last: 0,
             next_window: 0,
             dealing: None,
             planned: None,
             written: None,
-            verified: VecDeque::new(),
+            endings: VecDeque::new(),
         }
     }
 
@@ -191,10 +193,10 @@ impl Core {
         copying: &mut Copying,
         budget: u64,
     ) -> Result<bool> {
-        if let Some((tree, cursor, account)) = copying.verified.pop_front() {
-            let rest = self.verify(compaction, &copying.trees[tree], cursor, account)?;
-            if let Some((cursor, account)) = rest {
-                copying.verified.push_front((tree, Some(cursor), account));
+        if let Some(ending) = copying.endings.pop_front() {
+            let rest = self.end_tree(compaction, &copying.trees[ending.tree], ending)?;
+            if let Some(rest) = rest {
+                copying.endings.push_front(rest);
             }
             return Ok(true);
         }
@@ -216,13 +218,13 @@ impl Core {
         };
         if overlap {
             // The device has something to do while this is written ...
-            self.keep_reading(compaction, copying)?;
+            self.keep_reading(compaction, copying, false)?;
         }
         let tree = &mut copying.trees[writing.window.plan.tree];
         self.write_documents(compaction, tree, &mut writing, budget)?;
         if overlap && copying.planned.is_none() {
             // ... and it is known what comes then.
-            copying.planned = self.search(compaction, copying)?;
+            copying.planned = self.search(compaction, copying, false)?;
         }
         if writing.next < writing.window.plan.documents.len() {
             copying.written = Some(writing);
@@ -230,7 +232,8 @@ impl Core {
         }
         if writing.window.plan.ends_tree {
             let tree = writing.window.plan.tree;
-            copying.verified.push_back((tree, None, Account::default()));
+            let ending = Ending::new(self, tree, &copying.trees[tree]);
+            copying.endings.push_back(ending);
         }
         copying.fetcher.recycle(writing.window);
         if !overlap {
@@ -245,7 +248,7 @@ impl Core {
         compaction: &mut Compaction,
         copying: &mut Copying,
     ) -> Result<Option<Window>> {
-        self.keep_reading(compaction, copying)?;
+        self.keep_reading(compaction, copying, true)?;
         let window = copying.fetcher.take()?;
         if let Some(window) = &window {
             self.note_read(compaction, window);
@@ -265,14 +268,19 @@ impl Core {
             .fetch_add(window.operations, Ordering::Relaxed);
     }
 
-    /// Has the next window read, unless one is.
-    fn keep_reading(&self, compaction: &mut Compaction, copying: &mut Copying) -> Result<()> {
+    /// Has the next window read, unless one is; `is_idle` where none is written either.
+    fn keep_reading(
+        &self,
+        compaction: &mut Compaction,
+        copying: &mut Copying,
+        is_idle: bool,
+    ) -> Result<()> {
         if copying.fetcher.is_busy() {
             return Ok(());
         }
         let plan = match copying.planned.take() {
             Some(plan) => Some(plan),
-            None => self.search(compaction, copying)?,
+            None => self.search(compaction, copying, is_idle)?,
         };
         if let Some(plan) = plan {
             copying.fetcher.want(plan);
@@ -280,11 +288,23 @@ impl Core {
         Ok(())
     }
 
-    /// Searches for the next window.
-    fn search(&self, compaction: &mut Compaction, copying: &mut Copying) -> Result<Option<Plan>> {
-        let Some(tree) = copying.trees.get_mut(copying.searched) else {
+    /// Searches for the next window; `is_idle` where none is on its way.
+    fn search(
+        &self,
+        compaction: &mut Compaction,
+        copying: &mut Copying,
+        is_idle: bool,
+    ) -> Result<Option<Plan>> {
+        let searched = copying.searched;
+        let Some(tree) = copying.trees.get_mut(searched) else {
             return Ok(None);
         };
+        // What a named snapshot shares with the trees before it is not read again once
+        // it is known where that went.
+        if tree.snapshot.is_some() && !is_idle && copying.searched_last != searched {
+            return Ok(None);
+        }
+        copying.searched_last = searched;
         let from = &compaction.source.view.database;
         let settings = &compaction.settings;
         // What is dealt out, and what lies in order, takes no unit of its own.
@@ -301,16 +321,24 @@ impl Core {
             Some(dealing) => Some((dealing, window)),
             None => None,
         };
-        let searched = copying.searched;
+        let moved = compaction.moved.as_ref();
+        let moved = moved.filter(|_| tree.snapshot.is_some());
+        let nodes = PassingNodes(Nodes {
+            core: self,
+            database: from,
+        });
         let (plan, search, sort) = next_plan(
-            self,
-            from,
+            nodes,
             settings,
             fill,
             searched,
             &mut tree.source,
             dealt,
+            moved,
         )?;
+        tree.placed.add_places_of(&plan.shared);
+        compaction.total_documents -= plan.shared.documents;
+        compaction.pace.leave_out(plan.shared.bytes);
         copying.next_window += u32::from(!plan.documents.is_empty());
         compaction.report.phases.tree_search += search;
         compaction.report.phases.sort += sort;
@@ -372,32 +400,33 @@ impl Core {
             let end = compaction.database.log.end();
             let to = place_document(compaction, tree.namespace, address, sequence, key, value)?;
             tree.placed.add_place(to);
-            if tree.snapshot.is_some() {
-                compaction.kept += compaction.database.log.end() - end;
-            }
             bytes += address.most_bytes();
             compaction
                 .pace
                 .note(address.most_bytes(), (key.len() + value.len()) as u64);
+            if tree.snapshot.is_some() {
+                compaction.kept += compaction.database.log.end() - end;
+                // It gets its index of the old one.
+                tree.last_key = Some(key.to_vec());
+                continue;
+            }
             writing.change_bytes += key.len() as u64;
             writing.changes.push((key.to_vec(), Change::Put(to)));
         }
         let written = clock.monotonic();
         compaction.report.phases.write += (written - began).as_secs_f64();
         let many = writing.change_bytes > compaction.settings.keys_bytes();
-        if writing.next == count || many {
+        if tree.snapshot.is_none() && (writing.next == count || many) {
             let mut changes = std::mem::take(&mut writing.changes);
             writing.change_bytes = 0;
             tree.last_key = changes.last().map(|(key, _)| key.clone());
             if !sorted {
                 changes.sort_unstable_by(|one, other| one.0.cmp(&other.0));
             }
-            if tree.snapshot.is_none() {
-                compaction.note_known(tree.namespace, &changes);
-            }
-            let mut root = std::mem::take(compaction.root(tree.snapshot, tree.namespace));
+            compaction.note_known(tree.namespace, &changes);
+            let mut root = std::mem::take(compaction.root(None, tree.namespace));
             self.apply_to(compaction, &mut root, changes)?;
-            *compaction.root(tree.snapshot, tree.namespace) = root;
+            *compaction.root(None, tree.namespace) = root;
             compaction.report.phases.flush_and_commit +=
                 (clock.monotonic() - written).as_secs_f64();
         }
@@ -426,57 +455,6 @@ impl Core {
             database.nodes.remove(address.0);
         }
         Ok(())
-    }
-
-    /// Compares a tree's new index with the old one and with what was written;
-    /// answers where to go on.
-    fn verify(
-        &self,
-        compaction: &mut Compaction,
-        tree: &Tree,
-        cursor: Option<IndexCursor>,
-        mut account: Account,
-    ) -> Result<Option<(IndexCursor, Account)>> {
-        let clock = &self.environment.clock;
-        let began = clock.monotonic();
-        let database = compaction.database.clone();
-        let nodes = PassingNodes(Nodes {
-            core: self,
-            database: &database,
-        });
-        let root = *compaction.root(tree.snapshot, tree.namespace);
-        let mut cursor = match (cursor, root.root) {
-            (Some(cursor), _) => Some(cursor),
-            (None, None) => None,
-            (None, Some(root)) => {
-                let mut cursor = self.index.cursor(root);
-                cursor.begin(&nodes, true)?;
-                Some(cursor)
-            }
-        };
-        let mut ended = cursor.is_none();
-        let until = account.documents + VERIFIED_TOGETHER;
-        while let Some(cursor) = cursor
-            .as_mut()
-            .filter(|_| !ended && account.documents < until)
-        {
-            match cursor.advance(&nodes, true)? {
-                Some(address) => account.add(address),
-                None => ended = true,
-            }
-        }
-        let spent = (clock.monotonic() - began).as_secs_f64();
-        compaction.report.phases.flush_and_commit += spent;
-        if let Some(cursor) = cursor.filter(|_| !ended) {
-            return Ok(Some((cursor, account)));
-        }
-        let old = &compaction.source.view.database;
-        match tree.source.account.missing_in(&account, &tree.placed) {
-            None => Ok(None),
-            Some(what) => {
-                Err(old.damage(0, format!("a compaction met {what}; nothing was changed")))
-            }
-        }
     }
 
     /// Brings what is written to the device and waits for it: part of writing,

@@ -20,6 +20,7 @@
 //! | `behind` | writes one buffer while the next is filled |
 //! | `past_cache` | how the new file is written without the page cache |
 //! | `copy` | appends a window's documents and takes them into the new index |
+//! | `endings` | a tree's index, where it is a named snapshot's, and its proof |
 //! | `proof` | that the new index has what the old one had |
 //! | `catch_up` | what writers appended to the old log meanwhile |
 //! | `meanwhile` | named snapshots that are made meanwhile |
@@ -51,6 +52,7 @@ mod behind;
 mod catch_up;
 mod copy;
 mod deal;
+mod endings;
 mod fetch;
 mod meanwhile;
 mod pace;
@@ -70,6 +72,7 @@ use std::sync::{Arc, TryLockError};
 
 use cambium_api::{CompactOptions, CompactReport, Progress, ProgressSink};
 use cambium_base::{Error, Result};
+use cambium_index::hbtrie::Relocated;
 use cambium_io::{BackgroundTurn, StepOutcome};
 
 use crate::addresses::Known;
@@ -108,10 +111,12 @@ pub(crate) struct Compaction {
     passed: Vec<Passed>,
     /// `None` when everything is copied.
     copying: Option<Copying>,
-    /// Bytes of documents that only named snapshots reach.
+    /// Bytes of documents and nodes that only named snapshots reach.
     kept: u64,
     /// Where documents went, if named snapshots share them.
     moved: Option<HashMap<u64, u64>>,
+    /// Where sub-trees of their indexes went.
+    relocated: Relocated,
     /// The old log up to here is in the new file.
     caught_up: u64,
     /// The last write that is in the new file.

@@ -157,6 +157,11 @@ impl Pace {
         self.filled += record_bytes(bytes, DOCUMENT_ALIGNMENT);
     }
 
+    /// Documents of so many bytes are there already, and are not copied.
+    pub fn leave_out(&mut self, bytes: u64) {
+        self.to_copy = self.to_copy.saturating_sub(bytes);
+    }
+
     /// Documents of so many bytes will be dealt out before they are copied.
     pub fn expect_dealing(&mut self, bytes: u64) {
         self.to_deal = bytes;

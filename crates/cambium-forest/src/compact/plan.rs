@@ -5,7 +5,7 @@
 //! putting them into the order of reading the phase *sort* (`P-Fetch`, section
 //! III). Documents that lie close together are read at once.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use cambium_base::{Error, Result};
 
@@ -13,7 +13,6 @@ use super::deal::{Bucket, Dealing};
 use super::fetch::BUFFER_UNIT;
 use super::proof::Account;
 use super::settings::{Settings, SortRule};
-use crate::core::Core;
 use crate::database::Database;
 use crate::document::DocumentAddress;
 use crate::index::IndexCursor;
@@ -107,6 +106,8 @@ pub(super) struct Plan {
     pub bucket: Option<Bucket>,
     /// They are the last of their tree.
     pub ends_tree: bool,
+    /// Documents between them that are in the new file already.
+    pub shared: Account,
 }
 
 /// One tree to be copied: a namespace's, or one of a named snapshot.
@@ -178,18 +179,18 @@ impl Source {
 
 /// Searches a tree for the next window; answers it with seconds of the search
 /// and of the sort. A tree always ends with a plan that says so. What was dealt
-/// out to the window is read from its bucket.
+/// out to the window is read from its bucket; what was moved before is left out.
 pub(super) fn next_plan(
-    core: &Core,
-    database: &Database,
+    nodes: PassingNodes<'_>,
     settings: &Settings,
     mut fill: WindowFill,
     tree: usize,
     source: &mut Source,
     dealt: Option<(&mut Dealing, u32)>,
+    moved: Option<&HashMap<u64, u64>>,
 ) -> Result<(Plan, f64, f64)> {
+    let Nodes { core, database } = nodes.0;
     let clock = &core.environment.clock;
-    let nodes = PassingNodes(Nodes { core, database });
     let began = clock.monotonic();
     let mut sorting = 0.0;
     if settings.tuning.sort == SortRule::Global && source.in_order.is_none() {
@@ -203,11 +204,16 @@ pub(super) fn next_plan(
     }
     let mut addresses = Vec::new();
     let mut ends_tree = false;
-    loop {
+    let mut shared = Account::default();
+    while shared.documents < WINDOW_DOCUMENTS as u64 {
         let Some(address) = source.next(&nodes)? else {
             ends_tree = true;
             break;
         };
+        if let Some(&to) = moved.and_then(|moved| moved.get(&address.0)) {
+            shared.add(DocumentAddress(to));
+            continue;
+        }
         if !fill.takes(address) {
             source.left_over = Some(address);
             break;
@@ -223,6 +229,7 @@ pub(super) fn next_plan(
     };
     plan.tree = tree;
     plan.ends_tree = ends_tree;
+    plan.shared = shared;
     plan.bucket = dealt.and_then(|(dealing, window)| dealing.take_bucket(window));
     let search = (searched - began).as_secs_f64() - sorting;
     sorting += (clock.monotonic() - searched).as_secs_f64();
@@ -272,5 +279,6 @@ fn in_reads(
         spans,
         bucket: None,
         ends_tree: false,
+        shared: Account::default(),
     }
 }

@@ -211,13 +211,10 @@ impl Core {
         beyond.max(self.kept.bytes())
     }
 
-    /// A compaction has carried over documents of so many bytes for named
-    /// snapshots alone.
-    pub(super) fn note_kept(&self, header: &DatabaseHeader, documents: u64) {
-        let kept = header.snapshots.iter().flat_map(|one| &one.namespaces);
-        let nodes: u64 = kept.map(|(_, root)| root.nodes).sum();
-        let bytes = documents + nodes * u64::from(self.shape.node_bytes);
-        self.kept.note(bytes, self.view.load().database.log.end());
+    /// A compaction has carried over so many bytes for named snapshots alone, into a file
+    /// that ends at `end`.
+    pub(super) fn note_kept(&self, bytes: u64, end: u64) {
+        self.kept.note(bytes, end);
     }
 
     /// A named snapshot went, or the newest state is another: how much is kept is

@@ -49,6 +49,11 @@ impl Account {
         self.places = self.places.wrapping_add(mix(address.0));
     }
 
+    /// Takes in where documents lie that another account has.
+    pub fn add_places_of(&mut self, other: &Account) {
+        self.places = self.places.wrapping_add(other.places);
+    }
+
     /// What the new index lacks of this, which is the account of the old one;
     /// `placed` is that of what was written.
     pub fn missing_in(&self, new: &Account, placed: &Account) -> Option<String> {

@@ -67,7 +67,7 @@ impl Core {
         }
         compaction.named = true;
         self.point_to(&mut maintenance, &database, &appended)?;
-        self.note_kept(&header, compaction.kept);
+        self.note_kept(compaction.kept, database.log.end());
         maintenance.header = header;
         maintenance.sealed_at = None;
         maintenance.packed_at = None;

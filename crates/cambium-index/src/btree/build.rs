@@ -22,20 +22,72 @@ pub fn build<W: NodeWriter + ?Sized>(
     metadata: &[u8],
     entries: &mut dyn Iterator<Item = Result<(Vec<u8>, u64)>>,
 ) -> Result<Option<NodeAddress>> {
-    let node_bytes = writer.node_bytes();
-    options.validate(node_bytes, metadata)?;
-    let mut levels = Levels::new(options, node_bytes);
-    let mut before: Option<Vec<u8>> = None;
+    let mut building = Building::new(options, metadata, writer.node_bytes())?;
     for entry in entries {
         let (key, value) = entry?;
-        options.check_key(&key, node_bytes)?;
-        if before.as_ref().is_some_and(|before| *before >= key) {
+        building.push(writer, &key, value)?;
+    }
+    building.finish(writer)
+}
+
+/// A tree that is being made, an entry at a time: what [`build`] does, for whoever
+/// cannot do it at once. All calls get the same writer.
+#[derive(Debug)]
+pub struct Building {
+    options: TreeOptions,
+    metadata: Vec<u8>,
+    levels: Levels,
+    before: Option<Vec<u8>>,
+}
+
+impl Building {
+    /// Of nodes of so many bytes, with what the tree's owner keeps in its root.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for options or metadata that nodes of that size cannot have.
+    pub fn new(options: &TreeOptions, metadata: &[u8], node_bytes: usize) -> Result<Self> {
+        options.validate(node_bytes, metadata)?;
+        Ok(Building {
+            options: *options,
+            metadata: metadata.to_vec(),
+            levels: Levels::new(options, node_bytes),
+            before: None,
+        })
+    }
+
+    /// Takes the next entry; its key is behind the one before it.
+    ///
+    /// # Errors
+    /// As [`build`].
+    pub fn push<W: NodeWriter + ?Sized>(
+        &mut self,
+        writer: &mut W,
+        key: &[u8],
+        value: u64,
+    ) -> Result<()> {
+        self.options.check_key(key, self.levels.node_bytes)?;
+        if self
+            .before
+            .as_ref()
+            .is_some_and(|before| &before[..] >= key)
+        {
             return Err(Error::InvalidArgument(
                 "the entries of a bulk load are not in strictly ascending order".to_string(),
             ));
         }
-        levels.push_entry(writer, &key, value)?;
-        before = Some(key);
+        self.levels.push_entry(writer, key, value)?;
+        let before = self.before.get_or_insert_default();
+        before.clear();
+        before.extend_from_slice(key);
+        Ok(())
     }
-    levels.finish(writer, metadata, RightEdge::Appended)
+
+    /// The root; `None` if there was no entry.
+    ///
+    /// # Errors
+    /// What the writer answers.
+    pub fn finish<W: NodeWriter + ?Sized>(self, writer: &mut W) -> Result<Option<NodeAddress>> {
+        self.levels
+            .finish(writer, &self.metadata, RightEdge::Appended)
+    }
 }

@@ -54,7 +54,7 @@ mod search;
 mod search_many;
 
 pub use apply::{Merge, apply};
-pub use build::build;
+pub use build::{Building, build};
 pub use check::{Finding, Report, Statistics, check};
 pub use cursor::Cursor;
 pub(crate) use encode::room;

@@ -74,6 +74,7 @@ pub mod options;
 mod outcome;
 mod piece;
 mod plan;
+pub mod relocate;
 mod trees;
 mod truncation;
 
@@ -86,3 +87,4 @@ pub use dump::dump;
 pub use head::TREE_HEAD;
 pub use lookup::{Lookup, Progress, find};
 pub use options::{LeafRule, Shape, TrieOptions};
+pub use relocate::{Relocated, Relocation};
