@@ -94,6 +94,20 @@ impl CheckReport {
         Ok(())
     }
 
+    /// Notes damage that was mended without a loss.
+    ///
+    /// # Errors
+    /// The error itself, if it speaks of no damage.
+    pub fn note_mended(&mut self, error: Error, how: &str) -> Result<()> {
+        self.take(error)?;
+        if let Some(note) = self.findings.last_mut() {
+            note.kind = FindingKind::Note;
+            note.what += "; ";
+            note.what += how;
+        }
+        Ok(())
+    }
+
     /// Notes that one of two copies is not sound, as a crash leaves it that happens
     /// while it is written.
     pub fn note_other_copy(&mut self, damage: Option<&Error>) {

@@ -146,6 +146,29 @@ fn a_damaged_marker_is_a_finding_and_refuses_to_open() {
 }
 
 #[test]
+fn a_damaged_marker_is_made_anew_by_a_repair() {
+    for engine in ["forest", "wisckey", "zdb"] {
+        let place = Place::empty();
+        let string_keys: &[&str] = match engine {
+            "zdb" => &["--set", "keys=string"],
+            _ => &[],
+        };
+        let create = ["create", "s", "--engine", engine];
+        place.run(create.iter().chain(string_keys).copied()).done();
+        place.run(["put", "s", "oak", "Quercus"]).done();
+        fs::write(place.path("s/CAMBIUM"), "cambium store\nengine zd").unwrap();
+        let repair = place.run(["repair", "s"]);
+        let said = String::from_utf8_lossy(&repair.output);
+        assert!(
+            said.contains("CAMBIUM") && said.contains("made anew"),
+            "{engine}: {said}"
+        );
+        assert_eq!(place.run(["get", "s", "oak"]).done(), "Quercus", "{engine}");
+        place.run(["check", "s"]).done();
+    }
+}
+
+#[test]
 fn a_mirror_that_lost_a_member_is_sound_but_not_done() {
     let place = Place::empty();
     let set = format!("mirror={}", place.path("two").display());

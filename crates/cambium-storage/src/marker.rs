@@ -19,7 +19,10 @@ use std::path::{Path, PathBuf};
 
 use cambium_base::checksum::crc32c;
 use cambium_base::{Error, Result, StoreId, hexdump};
-use cambium_io::{FileSystem, OpenOptions};
+use cambium_io::{FileKind, FileSystem, OpenOptions};
+
+use crate::file_header::FileHeader;
+use crate::superblock;
 
 /// The marker's name in the store's folder.
 pub const MARKER_NAME: &str = "CAMBIUM";
@@ -139,6 +142,51 @@ pub fn read_marker_of(
         });
     }
     Ok(marker)
+}
+
+/// The marker of a store of one engine; where it is damaged, what it must have said, and
+/// the damage: the store's id is in its superblock too, and in the first block of each of
+/// the engine's files, which begin with one of `magics`. For repairs, which write it anew.
+///
+/// # Errors
+/// As [`read_marker_of`]; `Corruption` of the marker if no other file says whose it is.
+pub fn known_marker(
+    file_system: &dyn FileSystem,
+    path: &Path,
+    engine: &str,
+    newest: u32,
+    magics: &[[u8; 8]],
+) -> Result<(Marker, Option<Error>)> {
+    let damage = match read_marker_of(file_system, path, engine, newest) {
+        Ok(marker) => return Ok((marker, None)),
+        Err(damage @ Error::Corruption { .. }) => damage,
+        Err(error) => return Err(error),
+    };
+    let mut owner = superblock::owner(file_system, path)?;
+    for entry in file_system.list(path)? {
+        if owner.is_some() {
+            break;
+        }
+        if entry.kind != FileKind::File {
+            continue;
+        }
+        let file = file_system.open(&path.join(&entry.name), OpenOptions::READ)?;
+        let mut headers = magics.iter().map(|magic| {
+            // A file that is too short is none of them.
+            FileHeader::read(&*file, *magic, newest).ok()
+        });
+        let header = headers.find_map(|header| header);
+        owner = header.map(|header| (header.identity.store, header.format_version));
+    }
+    let Some((store, format_version)) = owner.filter(|&(_, version)| version <= newest) else {
+        return Err(damage);
+    };
+    let marker = Marker {
+        engine: engine.to_string(),
+        format_version,
+        store,
+    };
+    Ok((marker, Some(damage)))
 }
 
 /// Checks that a folder can become a store: it is not there, or empty but for

@@ -233,6 +233,33 @@ pub fn read(
     }
 }
 
+/// Whose superblock lies in a folder, and its format version, from whichever copy has a
+/// sound header: for a repair that cannot learn it from the store's marker.
+///
+/// # Errors
+/// `Io` where a copy is there and cannot be read.
+pub fn owner(file_system: &dyn FileSystem, folder: &Path) -> Result<Option<(StoreId, u32)>> {
+    for copy in 0..2 {
+        let path = copy_path(folder, copy);
+        if file_system.metadata(&path)?.is_none() {
+            continue;
+        }
+        let file = file_system.open(&path, OpenOptions::READ)?;
+        let mut header = [0; SUPERBLOCK_HEADER_BYTES];
+        let count = file.read_at(&mut header, 0)?;
+        if count == header.len() && is_header(&header) {
+            let mut store = [0; 16];
+            store.copy_from_slice(&header[24..40]);
+            return Ok(Some((StoreId(store), u32_at(&header, 8))));
+        }
+    }
+    Ok(None)
+}
+
+fn is_header(header: &[u8; SUPERBLOCK_HEADER_BYTES]) -> bool {
+    header[..8] == MAGIC && u32_at(header, 44) == crc32c(&header[..44])
+}
+
 fn read_copy(
     file_system: &dyn FileSystem,
     path: &Path,
@@ -247,7 +274,7 @@ fn read_copy(
     let length = file.length()?;
     let mut header = [0; SUPERBLOCK_HEADER_BYTES];
     file.read_exact_at(&mut header, 0)?;
-    if header[..8] != MAGIC || u32_at(&header, 44) != crc32c(&header[..44]) {
+    if !is_header(&header) {
         return damage(0, "the superblock header does not match its checksum");
     }
     let found = u32_at(&header, 8);

@@ -54,6 +54,10 @@ impl EngineKind for Wisckey {
         "keys in an LSM-tree, values in a log of their own: heavy loading, large values, little written twice"
     }
 
+    fn owns_file(&self, name: &str) -> bool {
+        name == crate::format::KEYS_FOLDER || crate::format::segment_number(name).is_some()
+    }
+
     fn options(&self) -> &'static [OptionSpec] {
         OPTIONS
     }

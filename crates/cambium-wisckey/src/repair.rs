@@ -17,6 +17,7 @@ use cambium_api::{
 use cambium_base::{Durability, Error, Result, StoreId};
 use cambium_io::{Environment, FileLock, LockMode};
 use cambium_lsm::Tree;
+use cambium_storage::marker::{self, Marker};
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 use cambium_storage::superblock::{self, Superblock};
 
@@ -25,8 +26,8 @@ use crate::cursor::EntryCursor;
 use crate::format::{self, FORMAT_VERSION, KEYS_FOLDER, Root, ValuePointer, kind, namespace_end};
 use crate::ledger::{Ledger, LedgerState};
 use crate::note::{self, Head, NoteItem, SegmentNote};
-use crate::open::{LOCK_NAME, decode_root, open_damaged, read_marker, remove_leftover_tree};
-use crate::options::{Shape, Tuning};
+use crate::open::{LOCK_NAME, decode_root, open_damaged, remove_leftover_tree};
+use crate::options::{ENGINE, Shape, Tuning};
 use crate::segment::{Home, Segment};
 use crate::write::WriteRequest;
 
@@ -37,9 +38,29 @@ pub(crate) fn repair(
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
     let file_system = &*environment.file_system;
-    let marker = read_marker(file_system, path)?;
-    let mut report = CheckReport::default();
+    let (marker, damage) =
+        marker::known_marker(file_system, path, ENGINE, FORMAT_VERSION, &[format::MAGIC])?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    if damage.is_some() {
+        marker::write_marker(file_system, path, &marker)?;
+    }
+    let mut report = repair_contents(environment, path, &marker, held, progress)?;
+    if let Some(damage) = damage {
+        report.note_mended(damage, "it is made anew")?;
+    }
+    Ok(report)
+}
+
+/// The same where the marker is sound.
+fn repair_contents(
+    environment: &Environment,
+    path: &Path,
+    marker: &Marker,
+    held: Box<dyn FileLock>,
+    progress: &dyn ProgressSink,
+) -> Result<CheckReport> {
+    let file_system = &*environment.file_system;
+    let mut report = CheckReport::default();
     let mut lost = Vec::new();
     let opened = open_damaged(environment, path, marker.store, held, &mut lost, progress);
     let tree_damage = match opened {

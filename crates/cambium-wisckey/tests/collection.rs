@@ -374,3 +374,34 @@ fn repair_builds_a_lost_tree_anew_from_the_value_log() {
     store.close().unwrap();
     assert!(Wisckey.check(&environment, folder, &()).unwrap().is_sound());
 }
+
+#[test]
+fn repair_makes_a_damaged_marker_anew() {
+    let environment = Environment::memory();
+    let store = create(&environment);
+    let mut state = State::new();
+    fill(&*store, &mut state, 100, 0);
+    store.close().unwrap();
+    let folder = Path::new(FOLDER);
+    let marker = folder.join("CAMBIUM");
+    // Its superblock says whose it is; then its segments alone.
+    for superblock in [true, false] {
+        damage(&environment, &marker, 20);
+        if !superblock {
+            for copy in ["superblock-0", "superblock-1"] {
+                damage(&environment, &folder.join(copy), 30);
+            }
+        }
+        assert!(Wisckey.open(&environment, folder, &opening(), &()).is_err());
+        let report = Wisckey.repair(&environment, folder, &()).unwrap();
+        let named = |finding: &cambium_api::Finding| finding.file == marker;
+        assert!(report.findings.iter().any(named), "{report:?}");
+        assert!(Wisckey.check(&environment, folder, &()).unwrap().is_sound());
+        let store = Wisckey.open(&environment, folder, &opening(), &()).unwrap();
+        assert_eq!(
+            contents(&*store),
+            state.clone().into_iter().collect::<Vec<_>>()
+        );
+        store.close().unwrap();
+    }
+}

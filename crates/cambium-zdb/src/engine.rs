@@ -56,6 +56,12 @@ impl EngineKind for Zdb {
         "flat index over append-only data files: dense integer keys at 4 to 8 bytes of memory each; string keys through hashed buckets"
     }
 
+    fn owns_file(&self, name: &str) -> bool {
+        crate::open::OWN_PREFIXES
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+    }
+
     fn options(&self) -> &'static [OptionSpec] {
         OPTIONS
     }

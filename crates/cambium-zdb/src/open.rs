@@ -193,9 +193,12 @@ pub(crate) fn read_marker(file_system: &dyn FileSystem, path: &Path) -> Result<M
 
 /// True for names that a `zdb` store gives to its files.
 pub(crate) fn is_ours(name: &str) -> bool {
-    let prefixes = ["data-", "index-", "commit-", "superblock-"];
-    name == LOCK_NAME || prefixes.iter().any(|prefix| name.starts_with(prefix))
+    let mut prefixes = OWN_PREFIXES.iter().chain(&["superblock-"]);
+    name == LOCK_NAME || prefixes.any(|prefix| name.starts_with(prefix))
 }
+
+/// How names of files begin that no other engine has.
+pub(crate) const OWN_PREFIXES: [&str; 3] = ["data-", "index-", "commit-"];
 
 fn assemble(
     environment: &Environment,

@@ -16,7 +16,7 @@ use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, Pro
 use cambium_base::{Error, Result};
 use cambium_io::{Environment, LockMode, OpenOptions};
 use cambium_storage::file_header::FileHeader;
-use cambium_storage::marker::Marker;
+use cambium_storage::marker::{self, Marker};
 use cambium_storage::record::RecordHeader;
 use cambium_storage::superblock::{self, Superblock, SuperblockContent};
 
@@ -24,7 +24,8 @@ use crate::catalog::{Catalog, DataEntry, TableEntry, Traffic};
 use crate::core::Core;
 use crate::data_file::{DataFile, Home};
 use crate::format::{self, DATA_MAGIC, FORMAT_VERSION, FileRef};
-use crate::open::{LOCK_NAME, read_marker};
+use crate::open::LOCK_NAME;
+use crate::options::ENGINE;
 use crate::rebuild::{FileContent, read_content};
 
 /// Numbers go on so far above the highest found that none is given twice.
@@ -37,8 +38,13 @@ pub(crate) fn repair(
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
     let file_system = &*environment.file_system;
-    let marker = read_marker(file_system, path)?;
+    let magics = [DATA_MAGIC, format::INDEX_MAGIC, format::COMMIT_MAGIC];
+    let (marker, damage) =
+        marker::known_marker(file_system, path, ENGINE, FORMAT_VERSION, &magics)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    if damage.is_some() {
+        marker::write_marker(file_system, path, &marker)?;
+    }
     let mut repair = Repair {
         environment,
         path,
@@ -61,6 +67,9 @@ pub(crate) fn repair(
     };
     repair.count(&core)?;
     core.close()?;
+    if let Some(damage) = damage {
+        repair.report.note_mended(damage, "it is made anew")?;
+    }
     Ok(repair.report)
 }
 

@@ -443,3 +443,30 @@ fn a_backup_is_a_store_with_the_same_entries() {
         assert_eq!(all(&*copy), all(&*store));
     }
 }
+
+#[test]
+fn repair_makes_a_damaged_marker_anew() {
+    for superblock in [true, false] {
+        let environment = Environment::memory();
+        let store = create(&environment, &[("keys", "string"), ("buckets", "4")]);
+        for number in 0..50u64 {
+            store
+                .put(&key(number), &key(number), Durability::Synced)
+                .unwrap();
+        }
+        let before = all(&*store);
+        store.close().unwrap();
+        let marker = Path::new(PATH).join("CAMBIUM");
+        flip(&environment, &marker, 20);
+        // Then its data files alone say whose it is.
+        if !superblock {
+            for copy in files(&environment, "superblock-") {
+                flip(&environment, &copy, 30);
+            }
+        }
+        let report = Zdb.repair(&environment, Path::new(PATH), &()).unwrap();
+        let mut findings = report.findings.iter();
+        assert!(findings.any(|finding| finding.file == marker), "{report:?}");
+        assert_eq!(all(&*open(&environment, &[])), before);
+    }
+}

@@ -37,9 +37,9 @@ use std::sync::Arc;
 
 use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, ProgressSink};
 use cambium_base::{Error, FileNumber, Result};
-use cambium_io::{Environment, FileLock, FileSystem, LockMode, OpenOptions};
+use cambium_io::{Environment, FileLock, LockMode, OpenOptions};
 use cambium_storage::file_header::FileHeader;
-use cambium_storage::marker::{Marker, write_marker};
+use cambium_storage::marker::{Marker, known_marker, write_marker};
 use cambium_storage::superblock::{self, Superblock};
 
 use self::rewrite::Rewrite;
@@ -53,7 +53,7 @@ use crate::flush::Copies;
 use crate::format::{
     self, DatabaseHeader, FORMAT_VERSION, FileRef, MAGIC, NamespaceRoot, Root, header_record,
 };
-use crate::open::{LOCK_NAME, Unlocked, assemble, attach, read_marker};
+use crate::open::{LOCK_NAME, Unlocked, assemble, attach};
 use crate::options::{ENGINE, Tuning};
 use crate::recovery::header_at;
 use crate::view::{Roots, View};
@@ -71,7 +71,8 @@ pub(crate) fn repair(
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
     let file_system = &*environment.file_system;
-    let (marker, marker_damage) = known_marker(file_system, path)?;
+    let (marker, damage) = known_marker(file_system, path, ENGINE, FORMAT_VERSION, &[MAGIC])?;
+    let marker_damage = damage.and_then(|damage| finding(FindingKind::Note, damage));
     let checked = crate::check::check_store(environment, path, marker.store, progress);
     let sound = checked.as_ref().is_ok_and(CheckReport::is_sound);
     if sound && marker_damage.is_none() {
@@ -114,33 +115,6 @@ pub(crate) fn repair(
     repair.report.files = proof.files;
     repair.report.findings.extend(proof.findings);
     Ok(repair.report)
-}
-
-/// The marker, or what it must have said where it is damaged, and that as a
-/// note: the store's id is in the first block of its files too.
-fn known_marker(file_system: &dyn FileSystem, path: &Path) -> Result<(Marker, Option<Finding>)> {
-    let damage = match read_marker(file_system, path) {
-        Ok(marker) => return Ok((marker, None)),
-        Err(damage @ Error::Corruption { .. }) => damage,
-        Err(error) => return Err(error),
-    };
-    for entry in file_system.list(path)? {
-        if format::database_number(&entry.name.to_string_lossy()).is_none() {
-            continue;
-        }
-        let handle = file_system.open(&path.join(&entry.name), OpenOptions::READ)?;
-        let Ok(header) = FileHeader::read(&*handle, MAGIC, FORMAT_VERSION) else {
-            continue;
-        };
-        let marker = Marker {
-            engine: ENGINE.to_string(),
-            format_version: header.format_version,
-            store: header.identity.store,
-        };
-        let note = finding(FindingKind::Note, damage);
-        return Ok((marker, note));
-    }
-    Err(damage)
 }
 
 /// Damage as a finding; nothing else becomes one.
