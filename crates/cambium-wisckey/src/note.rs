@@ -96,7 +96,7 @@ pub const TRAFFIC_LAYOUT: Layout = Layout {
     fields: &[
         field(0, 1, "tag", "7"),
         field(1, 8, "user_bytes", "keys and values"),
-        field(9, 8, "log_bytes", "records of writers"),
+        field(9, 8, "log_bytes", "records of writers, padding included"),
         field(
             17,
             8,

@@ -27,7 +27,7 @@ use crate::collect::Collector;
 use crate::core::{Core, Maintenance, lock};
 use crate::format::{self, FORMAT_VERSION, KEYS_FOLDER, Root, SegmentKind};
 use crate::ledger::{Ledger, LedgerState};
-use crate::note::Head;
+use crate::note::{Head, Traffic};
 use crate::options::{ENGINE, OPTIONS, Shape, Tuning};
 use crate::segment::{Home, Segment, Segments};
 use crate::stats::Counters;
@@ -316,6 +316,7 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
         ledger.visible.store(state.head.sequence, Ordering::Release);
         (writer, names, state.traffic)
     };
+    let table_bytes = tree.statistics().table_bytes();
     let core = Arc::new(Core {
         environment: environment.clone(),
         path: home.folder.clone(),
@@ -337,7 +338,11 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
         session_begun: AtomicBool::new(false),
         cancelled: AtomicBool::new(false),
         counters: Counters {
-            before: traffic,
+            before: Traffic {
+                // A flush notes what was written before itself.
+                tree_bytes: traffic.tree_bytes.max(table_bytes),
+                ..traffic
+            },
             ..Counters::default()
         },
         lock: Mutex::new(Some(held)),

@@ -215,7 +215,7 @@ impl Core {
         all.bytes(
             "log_bytes_written",
             traffic.log_bytes,
-            "records that writers appended",
+            "records that writers appended, and the padding behind each synced group",
         );
         all.bytes(
             "tree_bytes_written",
@@ -241,7 +241,7 @@ impl Core {
             "write_amplification",
             traffic.log_bytes + traffic.tree_bytes + traffic.moved_bytes,
             traffic.user_bytes,
-            "bytes written to the device per byte that users wrote",
+            "bytes of log, tables and moved values written per byte that users wrote",
         );
         all.count(
             "syncs",

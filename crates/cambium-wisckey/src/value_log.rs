@@ -210,7 +210,8 @@ impl Core {
             Durability::Written => {}
             Durability::Synced => {
                 if writer.active_unsynced {
-                    segment.log.pad_to_block();
+                    let padding = segment.log.pad_to_block();
+                    self.note_padding(padding);
                 }
             }
         }
@@ -232,6 +233,10 @@ impl Core {
         }
     }
 
+    fn note_padding(&self, bytes: u64) {
+        self.counters.log_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Makes everything written so far durable.
     pub fn sync_all(&self, writer: &mut Writer) -> Result<()> {
         self.check_sound()?;
@@ -239,7 +244,8 @@ impl Core {
             return Ok(());
         };
         if writer.active_unsynced {
-            active.log.pad_to_block();
+            let padding = active.log.pad_to_block();
+            self.note_padding(padding);
             active.log.flush().map_err(|error| self.poisoned(error))?;
         }
         self.sync_log(writer, &active, writer.next_sequence - 1)

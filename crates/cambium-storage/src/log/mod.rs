@@ -240,12 +240,13 @@ impl LogFile {
     }
 
     /// Appends zeros up to the next block; to be done before a sync, so that
-    /// what follows begins in a block of its own.
-    pub fn pad_to_block(&self) {
+    /// what follows begins in a block of its own. Answers how many.
+    pub fn pad_to_block(&self) -> u64 {
         let mut tail = self.tail_exclusive();
         let missing = tail.end().next_multiple_of(self.geometry.block) - tail.end();
         let padded = tail.bytes.len() + missing as usize;
         tail.bytes.resize(padded, 0);
+        missing
     }
 
     /// Appends a record straight into the window, if there is one with room

@@ -1,4 +1,4 @@
-//! What reads cost, as `stats` tells it.
+//! What reads and writes cost, as `stats` tells it.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
@@ -51,5 +51,29 @@ fn bytes_read_are_told_by_bytes_answered() {
     // One entry of a walk, and the stretch that came along.
     let walked = read_amplification(&*store).unwrap();
     assert!(walked > looked_up && walked < 2.0, "{walked}");
+    store.close().unwrap();
+}
+
+#[test]
+fn bytes_written_count_padding_and_what_a_close_flushed() {
+    let environment = Environment::memory();
+    let path = std::path::Path::new("/store");
+    let number = |store: &dyn Engine, name: &str| store.stats().unwrap().number(name).unwrap();
+    let mut options = OptionValues::default();
+    options.set("collection", "off");
+    let store = Wisckey.create(&environment, path, &options).unwrap();
+    for number in 0..7u32 {
+        store
+            .put(&number.to_be_bytes(), b"a value", Durability::Synced)
+            .unwrap();
+    }
+    // Each of them has a block to itself.
+    let log = number(&*store, "log_bytes_written");
+    assert_eq!(log, 7 * 4096);
+    store.close().unwrap();
+    let store = Wisckey.open(&environment, path, &options, &()).unwrap();
+    assert_eq!(number(&*store, "log_bytes_written"), log);
+    let tree = number(&*store, "tree_bytes_written");
+    assert!(tree >= number(&*store, "tree_bytes") && tree > 0, "{tree}");
     store.close().unwrap();
 }
