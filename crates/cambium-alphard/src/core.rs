@@ -4,8 +4,10 @@
 //! | lock | guards | held across I/O |
 //! |---|---|---|
 //! | `maintenance` | one step of upkeep at a time | yes, by background work |
+//! | `zeroing` | one piece of zeros at a time | yes, by background work |
 //! | `mirroring` | how far a stale member is up to date | yes, by background work |
 //! | `writer` | numbering, free space, superblock, what is not written yet | yes, by writers |
+//! | `zeros_under_way` | nothing: held while zeros are written | yes, by background work |
 //! | `syncing` | one sync at a time | yes, by writers and background work |
 //! | `settled` | syncs that the writer does not know of yet | no |
 //! | a submission queue's own | what waits in it | no |
@@ -36,6 +38,7 @@ use cambium_storage::allocator::Allocator;
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::health::{Health, found_no_space};
 
+use crate::ahead::Ahead;
 use crate::discard::Discards;
 use crate::flights::Flights;
 use crate::format::Superblock;
@@ -63,6 +66,8 @@ pub(crate) struct Core {
     pub block_bytes: u32,
     pub tuning: Tuning,
     pub maintenance: Mutex<()>,
+    pub zeroing: Mutex<()>,
+    pub zeros_under_way: Mutex<()>,
     pub writer: Mutex<Writer>,
     /// Whoever syncs holds it: the failure of one sync is known before the next begins.
     pub syncing: Mutex<SyncQueue>,
@@ -93,6 +98,8 @@ pub(crate) struct Core {
     pub cancelled: AtomicBool,
     pub counters: Counters,
     pub lock: Mutex<Option<Box<dyn FileLock>>>,
+    /// Notifies who writes zeros ahead, where that is of use and tasks run.
+    pub zeros: OnceLock<Box<dyn BackgroundTask>>,
     /// Notifies the background task, where one runs.
     pub background: OnceLock<Box<dyn BackgroundTask>>,
 }
@@ -130,6 +137,8 @@ pub(crate) struct Writer {
     pub pending_bytes: usize,
     pub outgoing: Outgoing,
     pub stale: StaleHeaders,
+    /// Space that was never written.
+    pub ahead: Ahead,
     /// What is free and not discarded yet.
     pub discards: Discards,
     /// Second hashes of longer keys, by the first blocks of their live entries.

@@ -115,6 +115,11 @@ fn run(core: Arc<Core>) -> Arc<dyn Engine> {
         task.notify();
     }
     _ = core.background.set(task);
+    if core.begin_ahead() && core.environment.executor.runs_tasks() {
+        let task = core.task(|core| core.zero_and_pause());
+        let zeros = core.environment.executor.spawn("alphard zeros", task);
+        _ = core.zeros.set(zeros);
+    }
     if core.environment.executor.runs_tasks() {
         let task = core.task(|core| {
             core.answer_all();

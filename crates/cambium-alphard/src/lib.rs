@@ -35,6 +35,7 @@
 #![forbid(unsafe_code)]
 #![allow(rustdoc::private_intra_doc_links)] // the essays of private modules are for readers of the code
 
+mod ahead;
 mod check;
 mod core;
 mod cursor;

@@ -23,11 +23,11 @@ use std::sync::Arc;
 
 use cambium_base::checksum::crc32c;
 use cambium_base::{Error, Result};
-use cambium_io::{File, FileSystem, OpenOptions};
+use cambium_io::{File, FileKind, FileSystem, OpenOptions};
 use cambium_storage::marker::Marker;
 
 use crate::core::{Core, Writer};
-use crate::format::{MEMBERS_NAME, NEW_MEMBERS_NAME, Superblock};
+use crate::format::{DATA_NAME, MEMBERS_NAME, NEW_MEMBERS_NAME, Superblock};
 use crate::options::Tuning;
 use crate::seeded_bug::SeededBug;
 use crate::volume::{self, MemberState, OpenMember, Volume};
@@ -176,7 +176,12 @@ pub(crate) fn attach(
     access: OpenOptions,
     adopt: bool,
 ) -> Result<Attached> {
-    let members = Members::read(file_system, folder)?;
+    let members = match Members::read(file_system, folder) {
+        Err(error) if adopt && error.is_corruption() => {
+            found_again(file_system, folder, marker, tuning)?.ok_or(error)?
+        }
+        other => other?,
+    };
     let paths: Vec<PathBuf> = members.paths.iter().map(|path| folder.join(path)).collect();
     let mut unsound = Vec::new();
     let mut found = Vec::with_capacity(paths.len());
@@ -227,6 +232,10 @@ pub(crate) fn attach(
         };
         let others = current & !(1 << member);
         if others == 0 {
+            // What lay there is lost; the rest is not.
+            if adopt && lengthen(&**file, &superblock) {
+                continue;
+            }
             return Err(error);
         }
         // Cut off: what lay there is gone, the other one has it.
@@ -271,6 +280,47 @@ pub(crate) fn attach(
         missing,
         behind,
     })
+}
+
+/// Where the entries of a store of one member lie, and writes that down again: where its
+/// damaged file says so, or in the store's folder; believed if a superblock there names the
+/// store. Of a pair the file also says who is current, which nobody else may know.
+fn found_again(
+    file_system: &dyn FileSystem,
+    folder: &Path,
+    marker: &Marker,
+    tuning: &Tuning,
+) -> Result<Option<Members>> {
+    let mut candidates = Vec::new();
+    let path = folder.join(MEMBERS_NAME);
+    if file_system.metadata(&path)?.is_some() {
+        let mut bytes = vec![0; MOST_BYTES];
+        let file = file_system.open(&path, OpenOptions::READ)?;
+        let count = file.read_at(&mut bytes, 0)?;
+        let text = String::from_utf8_lossy(&bytes[..count]);
+        let named = text.lines().filter_map(|line| line.strip_prefix("member "));
+        candidates.extend(named.map(PathBuf::from));
+    }
+    candidates.push(DATA_NAME.into());
+    for candidate in candidates {
+        let place = folder.join(&candidate);
+        let found = file_system.metadata(&place).ok().flatten();
+        let kinds = [FileKind::File, FileKind::BlockDevice];
+        if !found.is_some_and(|found| kinds.contains(&found.kind)) {
+            continue;
+        }
+        let file = volume::open_file(file_system, &place, OpenOptions::READ, tuning.access)?;
+        let (superblock, _) = volume::read_superblock(&*file)?;
+        if superblock.is_some_and(|found| found.store == marker.store && found.members == 1) {
+            let members = Members {
+                paths: vec![candidate],
+                current: 1,
+            };
+            members.write(file_system, folder)?;
+            return Ok(Some(members));
+        }
+    }
+    Ok(None)
 }
 
 /// Opens one member. Errors that speak of the machine as it is now (no handles

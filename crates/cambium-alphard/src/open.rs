@@ -16,6 +16,7 @@ use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::health::Health;
 use cambium_storage::marker::{self, MARKER_NAME, Marker};
 
+use crate::ahead::Ahead;
 use crate::core::{Core, KEY_CHECK_BYTES, KeyChecks, Writer, lock};
 use crate::discard::Discards;
 use crate::flights::Flights;
@@ -475,7 +476,9 @@ pub(crate) fn assemble(
         seed: superblock.seed(),
         block_bytes,
         volume,
-        maintenance: Mutex::new(()),
+        maintenance: Mutex::default(),
+        zeroing: Mutex::default(),
+        zeros_under_way: Mutex::default(),
         writer: Mutex::new(Writer {
             allocator: recovered.allocator,
             superblock,
@@ -490,6 +493,7 @@ pub(crate) fn assemble(
             pending_bytes: 0,
             outgoing: Outgoing::default(),
             stale: recovered.stale,
+            ahead: Ahead::default(),
             discards: Discards::new(tuning.discard_bytes),
             key_checks: KeyChecks::new((tuning.key_cache_bytes / KEY_CHECK_BYTES) as usize),
             tombstones: recovered.tombstones,
@@ -513,6 +517,7 @@ pub(crate) fn assemble(
         cancelled: AtomicBool::new(false),
         counters: Counters::default(),
         lock: Mutex::new(held),
+        zeros: OnceLock::new(),
         background: OnceLock::new(),
         tuning,
     })

@@ -108,6 +108,13 @@ pub const OPTIONS: &[OptionSpec] = &[
         at_creation: false,
     },
     OptionSpec {
+        name: "zero_ahead_bytes",
+        unit: "bytes",
+        default: "32MiB",
+        effect: "How much of a file zeros are written to in the background, ahead of small synced writes: the first write to a place makes the file system commit its journal with the sync. 0 is never; nothing is done on devices, with direct=off, or with discard_bytes.",
+        at_creation: false,
+    },
+    OptionSpec {
         name: "snapshot_limit",
         unit: "changes",
         default: "1000000",
@@ -139,6 +146,8 @@ pub(crate) struct Tuning {
     pub snapshot_limit: u64,
     /// 0 where nothing is discarded.
     pub discard_bytes: u64,
+    /// 0 where no zeros are written.
+    pub zero_ahead_bytes: u64,
     pub seeded_bug: Option<SeededBug>,
 }
 
@@ -192,6 +201,7 @@ pub(crate) fn tuning(mut options: OptionValues) -> Result<Tuning> {
         queues: options.take_ranged("queues", 2, 1, 64)? as usize,
         key_cache_bytes: options.take_ranged("key_cache_bytes", 16 << 20, 0, 1 << 40)?,
         discard_bytes: options.take_ranged("discard_bytes", 0, 0, 1 << 40)?,
+        zero_ahead_bytes: options.take_ranged("zero_ahead_bytes", 32 << 20, 0, 1 << 40)?,
         snapshot_limit: options.take_ranged("snapshot_limit", 1_000_000, 1, u64::MAX)?,
         seeded_bug: seeded_bug::take(&mut options)?,
     };

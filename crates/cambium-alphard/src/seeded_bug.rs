@@ -43,11 +43,13 @@ pub enum SeededBug {
     /// Writes that a lost member lacks are acknowledged, and nothing says that it
     /// lacks them.
     LossUnsaid,
+    /// Zeros are written ahead to blocks that others may take meanwhile.
+    ZeroesFreed,
 }
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 16] = [
+    pub const ALL: [(SeededBug, &'static str); 17] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -64,6 +66,7 @@ impl SeededBug {
         (SeededBug::MembersDiffer, "members_differ"),
         (SeededBug::StaleBelieved, "stale_believed"),
         (SeededBug::LossUnsaid, "loss_unsaid"),
+        (SeededBug::ZeroesFreed, "zeroes_freed"),
     ];
 }
 

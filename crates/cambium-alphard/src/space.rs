@@ -63,10 +63,14 @@ impl Core {
                     behind.and_then(|behind| writer.allocator.alloc_adjacent(behind, blocks));
                 let found = adjacent.or_else(|| writer.allocator.alloc(blocks));
                 if let Some(found) = found {
+                    writer.ahead.gave(found);
                     return Ok(found);
                 }
             }
             if self.extend(writer, blocks)? {
+                continue;
+            }
+            if self.take_zeroed_back(writer) {
                 continue;
             }
             if settled || writer.allocator.waiting_blocks() == 0 {

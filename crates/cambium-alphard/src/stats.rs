@@ -18,6 +18,7 @@ pub(crate) struct Counters {
     pub syncs: AtomicU64,
     pub erased: AtomicU64,
     pub discarded: AtomicU64,
+    pub zeroed: AtomicU64,
     pub blocks_copied: AtomicU64,
     pub mended: AtomicU64,
 }
@@ -166,6 +167,11 @@ impl Core {
             "discarded_bytes",
             of(&self.counters.discarded),
             "free space that the device, or the file system, was told of since opening",
+        );
+        statistics.bytes(
+            "zeroed_ahead_bytes",
+            of(&self.counters.zeroed),
+            "zeros written to reserved space before entries come there since opening",
         );
         statistics.count(
             "requests_waiting",

@@ -37,7 +37,13 @@ impl Core {
             self.choose_headers(&mut writer, most)
         };
         if chosen.is_empty() {
-            return self.discard_some(false);
+            return match self.discard_some(false)? {
+                // Elsewhere a task of its own does it.
+                StepOutcome::Idle if !self.environment.executor.runs_tasks() => {
+                    Ok(self.zero_ahead())
+                }
+                outcome => Ok(outcome),
+            };
         }
         let erased = self.erase(&chosen);
         let mut writer = lock(&self.writer);
@@ -160,6 +166,7 @@ impl Core {
             return Ok(());
         }
         let _one_at_a_time = lock(&self.maintenance);
+        let _nobody_writes_zeros = lock(&self.zeroing);
         let mut writer = lock(&self.writer);
         self.land_all(&mut writer);
         let outcome = if self.health.failure().is_some() || !writer.session_begun {

@@ -12,7 +12,7 @@
 //!    led ([`crate::flights`]).
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, TryLockError};
+use std::sync::{Arc, MutexGuard, TryLockError};
 
 use cambium_api::{Durability, Operation, Precondition};
 use cambium_base::{Error, Extent, Result, SequenceNumber, Value};
@@ -30,6 +30,9 @@ const LARGE_GROUP_BYTES: usize = 512 << 10;
 /// More waiting than so many times the coalescing limit, and a write that cannot
 /// be done is refused before it is planned.
 const MOST_PENDING: usize = 4;
+
+/// What is erased at once to make room for a write.
+const ROOM_BYTES: u64 = 1 << 20;
 
 /// What a writer asks for.
 #[derive(Debug)]
@@ -145,33 +148,33 @@ impl Core {
     /// Does the writes of a group: one answer for each request of each member. Those of a
     /// large group are only begun, so that the next one is led meanwhile.
     fn commit(&self, group: Vec<Vec<WriteRequest>>) -> Vec<Begun> {
-        let mut writer = lock(&self.writer);
-        self.settle_others(&mut writer);
-        self.land_failed(&mut writer);
+        let mut writer = self.lock_to_lead();
         let mut needed = Durability::Buffered;
-        let answers: Vec<Answers> = group
-            .iter()
-            .map(|requests| {
-                let answers = requests.iter().map(|request| {
-                    let answer = self
-                        .check_writable()
-                        .and_then(|()| self.plan(&mut writer, request));
-                    if answer.is_ok() && request.durability > Durability::Buffered {
-                        // A failure comes again when it is waited for.
-                        _ = self.start_early(&mut writer);
-                    }
-                    if answer.is_ok() {
-                        needed = needed.max(request.durability);
-                        let counted = &self.counters.user_bytes;
-                        counted.fetch_add(request.user_bytes, Ordering::Relaxed);
-                    }
-                    answer.map(SequenceNumber)
-                });
-                answers.collect()
-            })
-            .collect();
+        let mut answers = Vec::with_capacity(group.len());
+        for requests in &group {
+            let mut of_member = Answers::with_capacity(requests.len());
+            for request in requests {
+                let (held, answer) = self.plan_with_room(writer, request);
+                writer = held;
+                if answer.is_ok() && request.durability > Durability::Buffered {
+                    // A failure comes again when it is waited for.
+                    _ = self.start_early(&mut writer);
+                }
+                if answer.is_ok() {
+                    needed = needed.max(request.durability);
+                    let counted = &self.counters.user_bytes;
+                    counted.fetch_add(request.user_bytes, Ordering::Relaxed);
+                }
+                of_member.push(answer.map(SequenceNumber));
+            }
+            answers.push(of_member);
+        }
+        let is_apart = self.is_apart(&writer);
+        if needed == Durability::Synced {
+            self.note_group(&mut writer, !is_apart);
+        }
         let outcome = match needed {
-            Durability::Synced if self.is_apart(&writer) => match self.take_off(&mut writer) {
+            Durability::Synced if is_apart => match self.take_off(&mut writer) {
                 Ok(flight) => {
                     let begun = answers.into_iter();
                     return begun
@@ -202,6 +205,43 @@ impl Core {
             false => alone,
         };
         writer.pending_bytes >= least
+    }
+
+    fn lock_to_lead(&self) -> MutexGuard<'_, Writer> {
+        let mut writer = lock(&self.writer);
+        self.settle_others(&mut writer);
+        self.land_failed(&mut writer);
+        writer
+    }
+
+    /// As [`Core::plan`]; where there is no space, tombstones are let go as far as they
+    /// can, which is else the background's to do. The writer lock is let go for that: what
+    /// was planned before is there to be written by anybody.
+    fn plan_with_room<'a>(
+        &'a self,
+        mut writer: MutexGuard<'a, Writer>,
+        request: &WriteRequest,
+    ) -> (MutexGuard<'a, Writer>, Result<u64>) {
+        loop {
+            let planned = self
+                .check_writable()
+                .and_then(|()| self.plan(&mut writer, request));
+            let error = match planned {
+                Err(error) if error.is_no_space() && !writer.tombstones.is_empty() => error,
+                other => return (writer, other),
+            };
+            let before = writer.tombstones.len();
+            // Only what is said to be durable can be erased.
+            if self.settle(&mut writer).is_err() {
+                return (writer, Err(error));
+            }
+            drop(writer);
+            let stepped = self.step(ROOM_BYTES);
+            writer = self.lock_to_lead();
+            if stepped.is_err() || writer.tombstones.len() >= before {
+                return (writer, Err(error));
+            }
+        }
     }
 
     /// Gives a request its numbers and its space, and makes it visible.

@@ -58,6 +58,13 @@ fn background_work_beside_readers_and_writers_conforms() {
 }
 
 #[test]
+fn zeros_ahead_beside_readers_and_writers_conform() {
+    let ahead = || small().opening("zero_ahead_bytes", "131072");
+    ahead().run();
+    ahead().environment(threaded).run();
+}
+
+#[test]
 fn an_ignored_lock_is_found() {
     let failures = suite().broken(Breakage::LockIgnored).failures();
     assert!(

@@ -50,6 +50,23 @@ fn any_crash_of_a_block_device_leaves_a_prefix() {
 }
 
 #[test]
+fn any_crash_with_zeros_ahead_leaves_a_prefix() {
+    let report = suite("any_crash_with_zeros_ahead_leaves_a_prefix")
+        .opening("zero_ahead_bytes", "8192")
+        .states(30_000)
+        .run();
+    report.met(&POWER_CUTS);
+}
+
+#[test]
+fn failing_operations_with_zeros_ahead_lose_nothing() {
+    suite("failing_operations_with_zeros_ahead_lose_nothing")
+        .opening("zero_ahead_bytes", "8192")
+        .states(8_000)
+        .run_faults();
+}
+
+#[test]
 fn any_crash_with_discards_leaves_a_prefix() {
     let test = "any_crash_with_discards_leaves_a_prefix";
     let report = suite(test)
@@ -96,13 +113,14 @@ fn failing_operations_lose_nothing() {
 }
 
 /// Crashes damage no live byte: `damage.rs` finds the first. The second takes a
-/// device with little room to spare: `states.rs`.
-const FOUND_ELSEWHERE: [SeededBug; 5] = [
+/// device with little room to spare: `states.rs`; the last, two threads: `ahead.rs`.
+const FOUND_ELSEWHERE: [SeededBug; 6] = [
     SeededBug::NoChecksum,
     SeededBug::ReleasedUnmarked,
     SeededBug::MembersDiffer,
     SeededBug::StaleBelieved,
     SeededBug::LossUnsaid,
+    SeededBug::ZeroesFreed,
 ];
 
 #[test]

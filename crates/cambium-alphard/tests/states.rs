@@ -249,6 +249,86 @@ fn a_full_device_still_takes_deletes_and_then_writes_again() {
 }
 
 #[test]
+fn tombstones_never_fill_a_store_that_nobody_tidies() {
+    let disk = SimulatedDisk::new(1);
+    let store = create(&disk, &[("size", "65536"), ("block_bytes", "512")]);
+    for round in 0..600u32 {
+        let key = (round % 7).to_be_bytes();
+        let durability = match round % 10 {
+            0 => Durability::Synced,
+            _ => Durability::Written,
+        };
+        // No step is taken in between.
+        let put = store.put(&key, &[round as u8; 700], durability);
+        assert!(put.is_ok(), "{round}: {put:?}");
+        store.delete(&key, Durability::Written).unwrap();
+    }
+    store.put(b"oak", b"last", Durability::Synced).unwrap();
+    let store = open(&disk.crash(CrashStyle::NothingUnsynced, 1));
+    let expected = BTreeMap::from([(b"oak".to_vec(), b"last".to_vec())]);
+    assert_eq!(contents(&*store), expected);
+}
+
+#[test]
+fn a_file_that_was_cut_off_keeps_what_lies_before_the_cut() {
+    for cut in [1, 20_000] {
+        let disk = SimulatedDisk::new(1);
+        let store = create(&disk, &[("size", "65536"), ("block_bytes", "512")]);
+        for key in 0..50u8 {
+            store.put(&[key], &[key; 700], Durability::Synced).unwrap();
+        }
+        store.close().unwrap();
+        drop(store);
+        let environment = Environment::simulated(&disk, 3);
+        let file = environment
+            .file_system
+            .open(Path::new(DATA), OpenOptions::WRITE);
+        file.unwrap().set_length(65_536 - cut).unwrap();
+        assert!(try_open(&disk).is_err());
+        let report = Alphard.repair(&environment, Path::new(PATH), &()).unwrap();
+        assert_eq!(report.is_sound(), cut == 1, "{report:?}");
+        let found = contents(&*open(&disk));
+        let kept = if cut == 1 { 50 } else { 36 };
+        assert!(found.len() >= kept, "{}", found.len());
+        assert!(found.iter().all(|(key, value)| *value == [key[0]; 700]));
+    }
+}
+
+#[test]
+fn repair_finds_the_entries_again_where_the_file_that_names_them_is_damaged() {
+    let members = Path::new("/store/members");
+    let disk = SimulatedDisk::new(1);
+    disk.add_device(Path::new("/device"), 1 << 20, 512);
+    for pairs in [
+        &[("size", "65536")][..],
+        &[("device", "/device"), ("force", "on")],
+    ] {
+        for damaged in 0..3 {
+            let disk = disk.fork();
+            let store = create(&disk, pairs);
+            store.put(b"oak", b"kept", Durability::Synced).unwrap();
+            store.close().unwrap();
+            drop(store);
+            let environment = Environment::simulated(&disk, 3);
+            let on_device = pairs[0].0 == "device";
+            match damaged {
+                0 => assert!(disk.flip_bit(members, 20, 0)),
+                1 => assert!(disk.flip_bit(members, 45, 0)),
+                _ => environment.file_system.remove(members).unwrap(),
+            }
+            assert!(try_open(&disk).is_err());
+            let repaired = Alphard.repair(&environment, Path::new(PATH), &());
+            if on_device && damaged == 2 {
+                assert!(repaired.is_err(), "nothing says where the device is");
+                continue;
+            }
+            assert!(repaired.unwrap().is_sound());
+            assert_eq!(open(&disk).get(b"oak").unwrap().unwrap(), b"kept");
+        }
+    }
+}
+
+#[test]
 fn a_store_that_could_not_be_made_leaves_no_file() {
     let refused: [&[(&str, &str)]; 3] = [
         &[("size", "1048576")],

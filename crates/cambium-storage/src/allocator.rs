@@ -104,6 +104,15 @@ impl Allocator {
             || self.next_before(extent.block, true, end as u32) < end as u32
     }
 
+    /// The block behind the last that is taken; the first one where none is.
+    pub fn taken_end(&self) -> u32 {
+        let word = self.words.iter().rposition(|&word| word != 0);
+        let end = word.map_or(0, |word| {
+            word as u32 * 64 + 64 - self.words[word].leading_zeros()
+        });
+        end.max(self.first)
+    }
+
     /// Takes an extent that is known to be in use: for what a scan found. False
     /// if part of it is taken already, or out of bounds; nothing is taken then.
     pub fn take(&mut self, extent: Extent) -> bool {
@@ -355,11 +364,13 @@ mod tests {
     #[test]
     fn a_scan_takes_no_block_twice_and_none_out_of_bounds() {
         let mut allocator = Allocator::new(2, 130);
+        assert_eq!(allocator.taken_end(), 2);
         assert!(allocator.take(extent(60, 10)));
         assert!(!allocator.take(extent(69, 1)), "taken");
         assert!(!allocator.take(extent(1, 1)), "before the first");
         assert!(!allocator.take(extent(129, 2)), "behind the limit");
         assert!(!allocator.take(extent(u32::MAX, u32::MAX)));
+        assert_eq!(allocator.taken_end(), 70);
         assert!(allocator.take(extent(129, 1)));
         allocator.raise_limit(200);
         assert!(allocator.take(extent(130, 70)));

@@ -1,0 +1,292 @@
+//! Zeros ahead of entries: where they go, where entries go then, and that nobody's bytes
+//! are under them.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use cambium_alphard::Alphard;
+use cambium_api::{Durability, Engine, EngineKind, OptionValues, Result};
+use cambium_io::simulated::{CrashStyle, SimulatedDisk};
+use cambium_io::{Environment, File, FileSystem, OpenOptions, StepOutcome};
+use cambium_testkit::layer::{FileLayer, FileSystemLayer, Layered};
+
+const PATH: &str = "/store";
+const BLOCK: u64 = 512;
+
+/// A write: offset, length, and whether it was all zeros.
+type Write = (u64, u64, bool);
+
+/// Notes writes to `data`, and stops at the next one of zeros if somebody wants that.
+#[derive(Debug)]
+struct Watched {
+    inner: Arc<dyn FileSystem>,
+    seen: Arc<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    writes: Mutex<Vec<Write>>,
+    /// Told of the next write of zeros before it is done; it goes on when told to.
+    stop: Mutex<Option<(Sender<Write>, Receiver<()>)>>,
+}
+
+#[derive(Debug)]
+struct WatchedFile {
+    inner: Arc<dyn File>,
+    seen: Arc<Seen>,
+}
+
+impl FileSystemLayer for Watched {
+    fn below(&self) -> &dyn FileSystem {
+        &*self.inner
+    }
+    fn open(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn File>> {
+        let inner = self.inner.open(path, options)?;
+        if !path.ends_with("data") {
+            return Ok(inner);
+        }
+        let seen = self.seen.clone();
+        Ok(Arc::new(Layered(WatchedFile { inner, seen })))
+    }
+}
+
+impl FileLayer for WatchedFile {
+    fn below(&self) -> &dyn File {
+        &*self.inner
+    }
+    fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
+        let zeros = buffer.iter().all(|&byte| byte == 0);
+        let write = (offset, buffer.len() as u64, zeros);
+        let stop = self.seen.stop.lock().unwrap().take_if(|_| zeros);
+        if let Some((begun, go_on)) = stop {
+            begun.send(write).unwrap();
+            go_on.recv().unwrap();
+        }
+        self.seen.writes.lock().unwrap().push(write);
+        self.inner.write_at(buffer, offset)
+    }
+}
+
+impl Seen {
+    fn take(&self) -> Vec<Write> {
+        std::mem::take(&mut *self.writes.lock().unwrap())
+    }
+}
+
+fn watched(environment: &Environment) -> (Environment, Arc<Seen>) {
+    let seen = Arc::<Seen>::default();
+    let inner = environment.file_system.clone();
+    let file_system = Arc::new(Layered(Watched {
+        inner,
+        seen: seen.clone(),
+    }));
+    let environment = Environment {
+        file_system,
+        ..environment.clone()
+    };
+    (environment, seen)
+}
+
+fn create(environment: &Environment, pairs: &[(&str, &str)]) -> Arc<dyn Engine> {
+    let mut options = OptionValues::from([
+        ("size", "1MiB"),
+        ("extend_bytes", "1MiB"),
+        ("block_bytes", "512"),
+        ("io", "sync"),
+        ("zero_ahead_bytes", "64KiB"),
+    ]);
+    for (name, value) in pairs {
+        options.set(name, value);
+    }
+    Alphard
+        .create(environment, Path::new(PATH), &options)
+        .unwrap()
+}
+
+fn put(store: &dyn Engine, key: u32) -> Result<()> {
+    let value = vec![key as u8 | 1; 1_200];
+    store
+        .put(&key.to_be_bytes(), &value, Durability::Synced)
+        .map(|_| ())
+}
+
+fn contents(store: &dyn Engine) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut cursor = store.iterate(Default::default(), None).unwrap();
+    let mut found = BTreeMap::new();
+    while let Some(entry) = cursor.next().unwrap() {
+        found.insert(entry.key.to_vec(), entry.value.to_vec());
+    }
+    found
+}
+
+fn steps(store: &dyn Engine) {
+    while store.step(1 << 20).unwrap() == StepOutcome::Again {}
+}
+
+#[test]
+fn entries_go_where_zeros_went_before() {
+    let (environment, seen) = watched(&Environment::memory());
+    let store = create(&environment, &[]);
+    put(&*store, 0).unwrap();
+    let mut zeroed: Vec<(u64, u64)> = Vec::new();
+    let mut met = 0;
+    seen.take();
+    steps(&*store);
+    zeroed.extend(
+        seen.take()
+            .iter()
+            .map(|(offset, length, _)| (*offset, offset + length)),
+    );
+    for key in 1..200 {
+        put(&*store, key).unwrap();
+        for (offset, length, zeros) in seen.take() {
+            assert!(!zeros, "zeros by a writer");
+            let end = offset + length;
+            let covered = |at: u64| zeroed.iter().any(|&(from, to)| from <= at && at < to);
+            let within = (offset..end).step_by(BLOCK as usize).all(covered);
+            met += u32::from(within);
+        }
+        steps(&*store);
+        let written = seen.take();
+        assert!(written.iter().all(|(_, _, zeros)| *zeros), "{written:?}");
+        zeroed.extend(
+            written
+                .iter()
+                .map(|(offset, length, _)| (*offset, offset + length)),
+        );
+        // Bounded: no more than the window is ahead, to a piece.
+        let behind_entries = 8192 + u64::from(key + 1) * 3 * BLOCK;
+        let last = zeroed.last().map_or(0, |(_, to)| *to);
+        assert!(last <= behind_entries + (66 << 10), "{key}: {last}");
+    }
+    assert!(met > 190, "{met} of 199 synced writes went to zeroed space");
+    let zeros = store.stats().unwrap().number("zeroed_ahead_bytes").unwrap();
+    assert!(zeros > 200 << 10, "{zeros}");
+}
+
+#[test]
+fn nothing_is_zeroed_where_that_is_of_no_use() {
+    let cases: [&[(&str, &str)]; 4] = [
+        &[("zero_ahead_bytes", "0")],
+        &[("direct", "off")],
+        &[("discard_bytes", "1MiB")],
+        // Large groups, and those that nobody waits for, ask for none.
+        &[("coalesce_bytes", "4096")],
+    ];
+    for pairs in cases {
+        let (environment, seen) = watched(&Environment::memory());
+        let store = create(&environment, pairs);
+        for key in 0..50 {
+            let durability = match pairs[0].0 {
+                "coalesce_bytes" => Durability::Written,
+                _ => Durability::Synced,
+            };
+            let key = [key];
+            store.put(&key, &[7; 1_200], durability).unwrap();
+            steps(&*store);
+        }
+        let written = seen.take();
+        assert!(written.iter().all(|(_, _, zeros)| !zeros), "{pairs:?}");
+        assert_eq!(store.stats().unwrap().number("zeroed_ahead_bytes"), Some(0));
+    }
+    let disk = SimulatedDisk::new(1);
+    disk.add_device(Path::new("/device"), 1 << 20, 512);
+    let environment = Environment::simulated(&disk, 1);
+    let options = OptionValues::from([("device", "/device"), ("zero_ahead_bytes", "64KiB")]);
+    let store = Alphard
+        .create(&environment, Path::new(PATH), &options)
+        .unwrap();
+    (0..50).for_each(|key| put(&*store, key).unwrap());
+    steps(&*store);
+    assert_eq!(store.stats().unwrap().number("zeroed_ahead_bytes"), Some(0));
+}
+
+/// Zeros are on their way while entries are written all around them: true if all entries
+/// are there afterwards, and after a crash.
+fn entries_survive_zeros(bug: &[(&str, &str)]) -> bool {
+    let disk = SimulatedDisk::new(1);
+    let (environment, seen) = watched(&Environment::simulated(&disk, 1));
+    let store = create(&environment, bug);
+    put(&*store, 0).unwrap();
+    let (begun, has_begun) = channel();
+    let (go_on, may_go_on) = channel();
+    *seen.stop.lock().unwrap() = Some((begun, may_go_on));
+    let mut model = contents(&*store);
+    std::thread::scope(|scope| {
+        let step = scope.spawn(|| store.step(1 << 20));
+        let (offset, length, _) = has_begun.recv().unwrap();
+        for key in 1..40 {
+            put(&*store, key).unwrap();
+            model.insert(key.to_be_bytes().to_vec(), vec![key as u8 | 1; 1_200]);
+        }
+        let last = seen.take().last().map(|&(offset, _, _)| offset);
+        assert!(
+            last > Some(offset + length),
+            "entries have passed the zeros"
+        );
+        go_on.send(()).unwrap();
+        assert_eq!(step.join().unwrap().unwrap(), StepOutcome::Again);
+    });
+    let is_there =
+        |store: &dyn Engine| store.check(&()).unwrap().is_sound() && contents(store) == model;
+    let crashed = disk.crash(CrashStyle::Everything, 1);
+    let environment = Environment::simulated(&crashed, 1);
+    let opened = Alphard.open(&environment, Path::new(PATH), &OptionValues::default(), &());
+    is_there(&*store) && opened.is_ok_and(|store| is_there(&*store))
+}
+
+#[test]
+fn zeros_never_come_over_an_entry() {
+    assert!(entries_survive_zeros(&[]));
+    let found =
+        std::panic::catch_unwind(|| entries_survive_zeros(&[("seeded_bug", "zeroes_freed")]));
+    assert!(!found.unwrap_or(false), "the seeded bug was not found");
+}
+
+#[test]
+fn who_finds_no_other_space_waits_for_the_zeros() {
+    let (environment, seen) = watched(&Environment::memory());
+    // One piece is nearly half of the store.
+    let store = create(
+        &environment,
+        &[("size", "131072"), ("zero_ahead_bytes", "1600KiB")],
+    );
+    put(&*store, 0).unwrap();
+    let (begun, has_begun) = channel();
+    let (go_on, may_go_on) = channel();
+    *seen.stop.lock().unwrap() = Some((begun, may_go_on));
+    std::thread::scope(|scope| {
+        let step = scope.spawn(|| store.step(1 << 20));
+        has_begun.recv().unwrap();
+        let large = scope.spawn(|| store.put(b"large", &[3; 90_000], Durability::Synced));
+        go_on.send(()).unwrap();
+        large.join().unwrap().unwrap();
+        step.join().unwrap().unwrap();
+    });
+    assert_eq!(store.get(b"large").unwrap().unwrap(), [3; 90_000]);
+}
+
+#[test]
+fn a_close_waits_for_zeros_under_way() {
+    let (environment, seen) = watched(&Environment::memory());
+    let store = create(&environment, &[]);
+    put(&*store, 0).unwrap();
+    let (begun, has_begun) = channel();
+    let (go_on, may_go_on) = channel();
+    *seen.stop.lock().unwrap() = Some((begun, may_go_on));
+    std::thread::scope(|scope| {
+        let step = scope.spawn(|| store.step(1 << 20));
+        has_begun.recv().unwrap();
+        let close = scope.spawn(|| {
+            store.close().unwrap();
+            seen.take().iter().any(|(_, _, zeros)| *zeros)
+        });
+        go_on.send(()).unwrap();
+        assert!(close.join().unwrap(), "closed while zeros were under way");
+        step.join().unwrap().unwrap();
+    });
+}
