@@ -35,6 +35,11 @@ impl Tree {
         self.view.load().active.bytes()
     }
 
+    /// True if memtables are sealed and not flushed yet.
+    pub fn has_sealed(&self) -> bool {
+        !self.view.load().sealed.is_empty()
+    }
+
     /// True if the active memtable is as large as it should get.
     pub fn seal_due(&self) -> bool {
         self.memtable_bytes() >= self.context.options.memtable_bytes

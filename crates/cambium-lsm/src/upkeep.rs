@@ -231,14 +231,24 @@ impl Tree {
         }
     }
 
-    /// Flushes all sealed memtables on this thread.
+    /// Flushes the memtables that are sealed now, on this thread. Those that are sealed
+    /// meanwhile it leaves: whoever seals again and again would keep it for ever.
     ///
     /// # Errors
     /// As [`Tree::step`].
     pub fn flush(&self) -> Result<()> {
+        // The oldest goes first, so all of them are gone when the newest is.
+        let newest = self.view.load().sealed.first().cloned();
+        let is_flushed = || {
+            let view = self.view.load();
+            let mut sealed = view.sealed.iter();
+            newest
+                .as_ref()
+                .is_none_or(|newest| !sealed.any(|other| Arc::ptr_eq(other, newest)))
+        };
         loop {
             self.check_writable()?;
-            if self.view.load().sealed.is_empty() {
+            if is_flushed() {
                 return Ok(());
             }
             match self.take_flush() {

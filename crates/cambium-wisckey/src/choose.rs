@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 
 use crate::collect::Collector;
 use crate::core::Core;
-use crate::format::SegmentKind;
+use crate::format::{self, SegmentKind};
 use crate::ledger::{Account, LedgerState};
 use crate::options::Policy;
 use crate::segment::Segment;
@@ -34,25 +34,40 @@ impl Core {
         collector
             .dropping
             .retain(|number| state.segments.contains_key(number));
-        // What no table holds yet takes space as well.
-        let unflushed = self.unflushed_bytes(&state);
-        let kept = || {
-            let segments = state.segments.iter();
-            segments.filter(|(number, _)| !collector.dropping.contains(number))
-        };
-        // One that nothing leads into any more costs nothing to drop.
+        let worth_it = self.least_garbage(collector, &state)?;
         let head = state.head.segment;
-        let may_go = |number, account| self.may_go(collector, head, number, account);
-        let empty =
-            kept().find(|&(&number, account)| account.live_bytes() == 0 && may_go(number, account));
-        if let Some((&number, _)) = empty {
-            return Some(number);
+        let kept = kept_segments(collector, &state);
+        let candidates =
+            kept.filter(|&(&number, account)| self.may_go(collector, head, number, account));
+        match self.tuning.policy {
+            Policy::Tail => candidates.map(|(&number, _)| number).min(),
+            _ => candidates
+                .map(|(&number, account)| (number, self.record_bytes(&state, number), account))
+                .filter(|(_, bytes, account)| garbage_share(*bytes, account) > worth_it)
+                .max_by_key(|&(number, bytes, account)| {
+                    (garbage_share(bytes, account), u32::MAX - number)
+                })
+                .map(|(number, _, _)| number),
         }
-        let (total, told_live) = kept().fold((0u64, 0u64), |(total, live), (&number, account)| {
-            let bytes = state.kept_bytes(number, account);
+    }
+
+    /// Finds out anew how near the limit space is, while a run is under way.
+    pub fn look_at_space(&self, collector: &Collector) {
+        let state = self.ledger.state();
+        _ = self.least_garbage(collector, &state);
+    }
+
+    /// The share of garbage, in a million parts, that a segment has to have to be worth a
+    /// collection; `None` where space calls for none. Says how near the limit is.
+    fn least_garbage(&self, collector: &Collector, state: &LedgerState) -> Option<u64> {
+        // What no table holds yet takes space as well.
+        let unflushed = self.unflushed_bytes(state);
+        let kept = kept_segments(collector, state);
+        let (total, told_live) = kept.fold((0u64, 0u64), |(total, live), (&number, account)| {
+            let bytes = self.record_bytes(state, number);
             (total + bytes, live + account.live_bytes())
         });
-        let hidden = self.hidden_bytes(&state, told_live, unflushed);
+        let hidden = self.hidden_bytes(state, told_live, unflushed);
         let live = (told_live + unflushed).saturating_sub(hidden);
         let garbage = (total + unflushed).saturating_sub(live);
         if garbage < self.segment_target(told_live) || !self.presses(garbage, live) {
@@ -60,18 +75,31 @@ impl Core {
             return None;
         }
         // What is hidden still is found out by the tree, not by moving all the rest.
-        let worth_it = garbage_share_of(total + unflushed, garbage) / 4;
-        let candidates = kept().filter(|&(&number, account)| may_go(number, account));
-        match self.tuning.policy {
-            Policy::Tail => candidates.map(|(&number, _)| number).min(),
-            _ => candidates
-                .map(|(&number, account)| (number, state.kept_bytes(number, account), account))
-                .filter(|(_, bytes, account)| garbage_share(*bytes, account) > worth_it)
-                .max_by_key(|&(number, bytes, account)| {
-                    (garbage_share(bytes, account), u32::MAX - number)
-                })
-                .map(|(number, _, _)| number),
+        Some(garbage_share_of(total + unflushed, garbage) / 4)
+    }
+
+    /// Bytes of a segment's records, what went back of them left out. Its header is none
+    /// of them: no collection frees it, another segment has one as well.
+    fn record_bytes(&self, state: &LedgerState, number: u32) -> u64 {
+        let header = format::geometry(&self.shape, &self.tuning).first_offset;
+        let account = state.segments.get(&number);
+        account.map_or(0, |account| {
+            state.kept_bytes(number, account).saturating_sub(header)
+        })
+    }
+
+    /// Segments that nothing leads into any more, and that cost nothing to drop.
+    pub fn empty_segments(&self, collector: &Collector) -> Vec<u32> {
+        if self.tuning.policy == Policy::Off {
+            return Vec::new();
         }
+        let state = self.ledger.state();
+        let head = state.head.segment;
+        let segments = state.segments.iter();
+        let empty = segments.filter(|&(&number, account)| {
+            account.live_bytes() == 0 && self.may_go(collector, head, number, account)
+        });
+        empty.map(|(&number, _)| number).collect()
     }
 
     /// Bytes that were logged and are in no table.
@@ -129,6 +157,15 @@ impl Core {
             && (account.kind == SegmentKind::Moved || number < head)
             && self.segment(number).is_some_and(is_settled)
     }
+}
+
+/// Segments that are not collected yet.
+fn kept_segments<'s>(
+    collector: &'s Collector,
+    state: &'s LedgerState,
+) -> impl Iterator<Item = (&'s u32, &'s Account)> {
+    let segments = state.segments.iter();
+    segments.filter(|(number, _)| !collector.dropping.contains(number))
 }
 
 /// Garbage of a segment in a million parts of its bytes, everything that no table

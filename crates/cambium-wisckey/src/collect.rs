@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use cambium_base::Result;
 use cambium_io::{Advice, StepOutcome};
-use cambium_lsm::Seen;
+use cambium_lsm::{Seen, WritePressure};
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 
 use crate::choose::FULL_PRESSURE;
@@ -47,6 +47,10 @@ use crate::window::{WINDOW_BYTES, Window};
 
 /// A step of a writer that has nobody else to collect, bytes.
 const STEP_BYTES: u64 = 1 << 20;
+/// Of collection with a limited rate.
+const PAUSES_A_SECOND: u64 = 8;
+/// The least that a step reads, bytes.
+const LEAST_STEP_BYTES: u64 = 64 << 10;
 /// Segments without a name that may wait for somebody who closes them.
 const MOST_GONE: usize = 4;
 
@@ -120,7 +124,23 @@ impl Core {
         let mut collector = lock(&self.collection);
         let now = self.environment.clock.monotonic();
         let mut work = Work::default();
-        if collector.run.is_none() {
+        let mut empty = self.empty_segments(&collector);
+        if let Some(run) = &collector.run {
+            // It goes when the run ends.
+            empty.retain(|&number| number != run.victim.number);
+        }
+        if !empty.is_empty() {
+            self.begin_session()?;
+            return self.drop_empty(&empty).map(|()| StepOutcome::Again);
+        }
+        // Where the tree cannot get on for lack of space, what is collected may give some.
+        if !is_stuck && self.waits_for_tree() {
+            return Ok(StepOutcome::Idle);
+        }
+        if collector.run.is_some() {
+            // It may have paused for long, and writers have gone on.
+            self.look_at_space(&collector);
+        } else {
             let Some(number) = self.choose(&mut collector) else {
                 if collector.undropped > 0 {
                     // Nothing else will make the flush that drops them.
@@ -141,6 +161,11 @@ impl Core {
         if now < collector.not_before && pressure < FULL_PRESSURE {
             return Ok(StepOutcome::Idle);
         }
+        let budget = match self.tuning.collection_rate {
+            0 => budget,
+            // Short pauses, each after a little.
+            rate => budget.min((rate / PAUSES_A_SECOND).max(LEAST_STEP_BYTES)),
+        };
         self.advance(&mut collector, budget, &mut work)?;
         if self.tuning.collection_rate > 0 {
             let moved = (work.bytes_read + work.bytes_written) as f64;
@@ -161,10 +186,7 @@ impl Core {
             return Ok(());
         };
         if account.live_bytes() == 0 {
-            // No table points into it: nothing is to be read.
-            self.tree
-                .commit_note(&note::encode(&[NoteItem::Dropped(number)]))?;
-            return self.count_freed(account.end);
+            return self.drop_empty(&[number]);
         }
         let position = victim.log.geometry().first_offset;
         collector.window.clear();
@@ -183,11 +205,33 @@ impl Core {
         Ok(())
     }
 
-    fn count_freed(&self, bytes: u64) -> Result<()> {
+    /// Drops segments that no table points into: nothing is to be read.
+    fn drop_empty(&self, numbers: &[u32]) -> Result<()> {
+        let bytes: u64 = {
+            let state = self.ledger.state();
+            let accounts = numbers
+                .iter()
+                .filter_map(|number| state.segments.get(number));
+            accounts.map(|account| account.end).sum()
+        };
+        let items: Vec<_> = numbers.iter().copied().map(NoteItem::Dropped).collect();
+        self.tree.commit_note(&note::encode(&items))?;
         self.counters
             .freed_bytes
             .fetch_add(bytes, Ordering::Relaxed);
         self.remove_dropped()
+    }
+
+    /// True while the tree has more to flush than writers may add to: so do collections,
+    /// each of which seals a write buffer in its turn.
+    fn waits_for_tree(&self) -> bool {
+        let stopped = || matches!(self.tree.write_pressure(), WritePressure::Stop);
+        if !stopped() {
+            return false;
+        }
+        self.collection_waits.store(true, Ordering::SeqCst);
+        // The last flush may have ended since.
+        stopped()
     }
 
     /// Goes on with the run, by about `budget` bytes.

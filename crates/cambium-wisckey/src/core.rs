@@ -52,6 +52,8 @@ pub(crate) struct Core {
     /// Namespaces by name.
     pub names: RwLock<BTreeMap<String, u16>>,
     pub collection: Mutex<Collector>,
+    /// Who collects waits until the tree has flushed.
+    pub collection_waits: AtomicBool,
     pub maintenance: Mutex<Maintenance>,
     /// For syncs of several segments; made when it is first needed.
     pub syncing: Mutex<Option<Box<dyn WriteQueue>>>,

@@ -335,6 +335,7 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
         syncing: Mutex::default(),
         health: Health::default(),
         stuck: Mutex::new(None),
+        collection_waits: AtomicBool::new(false),
         session_begun: AtomicBool::new(false),
         cancelled: AtomicBool::new(false),
         counters: Counters {

@@ -166,7 +166,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "percent of live bytes, 110 to 1000",
         "200",
         false,
-        "The value log is kept within this share of what is live in it: collection begins half way from 100, since tables hide some garbage, and writers are slowed from there on, the more the nearer the limit is. Smaller saves space and moves more values.",
+        "The value log is kept within this share of what is live in it: collection begins half way from 100, since tables hide some garbage, and writers are slowed from there on, the more the nearer the limit is. Smaller saves space and moves more values. Less garbage than one segment of a small store takes, 4MiB or segment_bytes, is let be.",
     ),
     spec(
         "direct",
@@ -194,7 +194,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "bytes a second, 0 = no limit",
         "0",
         false,
-        "Most that background garbage collection reads and writes, while space is within its limit.",
+        "Most that background garbage collection reads and writes, while space is within its limit; beyond it, collection hurries, and writers are slowed.",
     ),
 ];
 

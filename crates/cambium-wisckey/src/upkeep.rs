@@ -166,6 +166,10 @@ impl Core {
         }
         let outcome = self.tree.step(budget);
         self.note_outcome(outcome.as_ref().err());
+        let may_go_on = !matches!(self.tree.write_pressure(), WritePressure::Stop);
+        if may_go_on && self.collection_waits.swap(false, Ordering::SeqCst) {
+            self.notify_background();
+        }
         outcome
     }
 
@@ -286,6 +290,9 @@ impl Core {
                 self.commit_alone(note)?;
             }
             _ => self.tree.flush()?,
+        }
+        while self.tree.has_sealed() {
+            self.tree.flush()?;
         }
         self.remove_dropped()?;
         while self.punch_holes() {}

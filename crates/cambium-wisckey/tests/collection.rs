@@ -12,7 +12,7 @@ use cambium_api::{
     CompactOptions, Direction, Durability, Engine, EngineKind, Error, FindingKind, KeyRange,
     OptionValues, WriteBatch,
 };
-use cambium_io::simulated::SimulatedDisk;
+use cambium_io::simulated::{Generator, SimulatedDisk};
 use cambium_io::{Environment, OpenOptions, StepOutcome};
 use cambium_testkit::golden::contents;
 use cambium_wisckey::Wisckey;
@@ -404,4 +404,72 @@ fn repair_makes_a_damaged_marker_anew() {
         );
         store.close().unwrap();
     }
+}
+
+#[test]
+fn segments_full_of_what_is_live_are_left_alone() {
+    // Of such short segments the header is much, and no collection frees it.
+    let environment = Environment::simulated(&SimulatedDisk::new(1), 1);
+    let mut options = small();
+    options.set("segment_bytes", "4096");
+    options.set("space_limit", "110");
+    let store = Wisckey.create(&environment, Path::new(FOLDER), &options);
+    let store = store.unwrap();
+    let mut state = State::new();
+    fill(&*store, &mut state, 300, 0);
+    for round in 1..4 {
+        for number in (0..300).filter(|number| number % 3 == 0) {
+            let (key, value) = (key(number), value(number, round));
+            store.put(&key, &value, Durability::Written).unwrap();
+            state.insert(key, value);
+        }
+        work_until_idle(&*store);
+    }
+    is_same(&*store, &state);
+    let moved = || {
+        store
+            .stats()
+            .unwrap()
+            .number("collection_bytes_written")
+            .unwrap()
+    };
+    let before = moved();
+    // Somebody seals a write buffer now and then, and nothing becomes garbage.
+    for number in 0..40 {
+        let key = format!("new {number}");
+        store.put(key.as_bytes(), b"", Durability::Synced).unwrap();
+        work_until_idle(&*store);
+    }
+    let live: u64 = state.values().map(|value| value.len() as u64 + 64).sum();
+    assert!(
+        moved() - before < live,
+        "{} bytes of {live} were moved",
+        moved() - before
+    );
+    assert!(before > 0, "nothing was collected at all");
+}
+
+#[test]
+fn a_rate_that_is_too_low_does_not_let_space_grow() {
+    let environment = Environment::simulated(&SimulatedDisk::new(1), 1);
+    let mut options = small();
+    // A byte a second, and the clock stands still: what goes on is beyond the limit.
+    options.set("collection_rate", "1");
+    let store = Wisckey.create(&environment, Path::new(FOLDER), &options);
+    let store = store.unwrap();
+    let mut state = State::new();
+    fill(&*store, &mut state, 300, 0);
+    let mut random = Generator::new(1);
+    for round in 1..40 {
+        for _ in 0..100 {
+            let number = random.below(300);
+            let (key, value) = (key(number), value(number, round));
+            store.put(&key, &value, Durability::Written).unwrap();
+            state.insert(key, value);
+        }
+        work_until_idle(&*store);
+    }
+    is_same(&*store, &state);
+    let amplification = ratio(&*store, "space_amplification");
+    assert!(amplification <= 2.2, "{amplification}");
 }
