@@ -150,6 +150,10 @@ impl OptionValues {
             return Ok(());
         };
         let hint = match nearest(&name, specs) {
+            _ if specs.is_empty() => "it has none".to_string(),
+            Some(near) if near == name => {
+                "it is one of creating or opening a store, not of this call".to_string()
+            }
             Some(near) => format!("did you mean {near}?"),
             None => format!("`cambium options --engine {engine}` lists those that it has"),
         };
@@ -168,7 +172,7 @@ fn nearest(name: &str, specs: &[OptionSpec]) -> Option<&'static str> {
         let shared = theirs
             .filter(|word| word.len() > 1 && words.contains(word))
             .count();
-        let is_typo = letters <= (name.len() / 3).max(1);
+        let is_typo = letters <= name.len().div_ceil(3);
         let is_worth = is_typo || shared > 0;
         is_worth.then_some((!is_typo, usize::MAX - shared, letters, spec.name))
     });
@@ -242,6 +246,8 @@ mod tests {
             ("slots-bytes", "did you mean slot_bytes?"),
             ("bytes_of_each_slot", "did you mean slot_bytes?"),
             ("bach", "did you mean batch?"),
+            // It was there, and nobody took it.
+            ("batch", "it is one of creating or opening"),
             // Nothing is like it, however short it is.
             ("io", "`cambium options --engine zdb` lists"),
         ] {

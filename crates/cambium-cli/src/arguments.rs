@@ -95,7 +95,8 @@ exported from (JSON lines: \"namespace\"), else to that of --namespace.
 An import is puts: doing it again gives the same store. It syncs every 10,000
 entries or 64 MiB and says up to where; after an interruption, --resume goes on
 behind that place. A broken line ends it with file, line and what was expected;
-everything before it is in.
+everything before it is in. A store that is full ends it too, and it says how many
+entries are in: up to 999 before the first one that had no room are not.
 
 Examples:
   cambium import trees --from files:/usr/share/doc
@@ -176,8 +177,9 @@ Examples:
     /// Rewrite what is live and give space back
     #[command(after_help = "\
 What is live goes into new files beside the old ones, which takes as much free
-space (`cambium stats` says how much under compaction_needs_bytes; with less, it
-is refused). An interruption at any moment leaves the store whole.
+space. Of engine forest `cambium stats` says how much under compaction_needs_bytes,
+and with less it is refused; engine wisckey gives space back as it goes, and stops
+where there is none. An interruption at any moment leaves the store whole.
 
 Options of engine forest that suit --set (`cambium options --engine forest`):
 sort, coalesce_bytes, overlap, compaction_memory_bytes, compaction_rate_bytes,

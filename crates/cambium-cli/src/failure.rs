@@ -50,6 +50,14 @@ impl Failure {
         }
     }
 
+    /// Another message for an error, with its status.
+    pub fn from_status_of(error: &Error, message: String) -> Self {
+        Failure::Stop {
+            status: status_of(error),
+            message,
+        }
+    }
+
     /// Writing standard output failed.
     pub fn output(error: io::Error) -> Self {
         match error.kind() {

@@ -435,3 +435,27 @@ fn a_missing_input_is_named() {
     fs::create_dir(place.path("folder")).unwrap();
     import(&place, "tsv:folder").refused(3, &["folder", "files:DIR"]);
 }
+
+#[test]
+fn an_import_that_finds_a_store_full_says_what_is_in() {
+    let place = Place::empty();
+    let create = ["create", "s", "--engine", "alphard", "--set", "size=1MiB"];
+    place.run(create).done();
+    let lines: String = (0..9000)
+        .map(|number| format!("{number}\t{}\n", "x".repeat(400)))
+        .collect();
+    std::fs::write(place.path("all.tsv"), lines).unwrap();
+    let import = ["import", "s", "--from", "tsv:all.tsv"];
+    let run = place.run(import);
+    assert_eq!(run.status, Some(3), "{}", run.talk);
+    let said = run.talk.lines().last().unwrap_or_default();
+    let stats = place.run(["stats", "s", "--json"]).done();
+    let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+    let entries = stats["entries"].as_u64().unwrap();
+    assert!(entries > 0, "{stats}");
+    let expected = format!("{entries} entries of this import are in");
+    assert!(
+        said.contains("no space") && said.contains(&expected),
+        "{said}"
+    );
+}

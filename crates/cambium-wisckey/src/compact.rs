@@ -15,7 +15,7 @@ use cambium_io::ReadBackend;
 
 use crate::collect::Work;
 use crate::core::Core;
-use crate::options::{ENGINE, OPTIONS};
+use crate::options::ENGINE;
 
 impl Core {
     /// Compacts now.
@@ -25,7 +25,10 @@ impl Core {
         progress: &dyn ProgressSink,
     ) -> Result<CompactReport> {
         self.check_writable()?;
-        options.settings.clone().finish(ENGINE, OPTIONS)?;
+        options
+            .settings
+            .clone()
+            .finish("wisckey (of a compaction)", &[])?;
         refuse_what_is_not_chosen(options)?;
         self.cancelled.store(false, Ordering::Release);
         self.begin_session()?;

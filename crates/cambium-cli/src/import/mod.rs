@@ -23,7 +23,7 @@ mod source;
 
 use std::sync::Arc;
 
-use cambium::{Durability, ErrorClass, KeyKind, Operation, Store, WriteBatch};
+use cambium::{Durability, Error, ErrorClass, KeyKind, Operation, Store, WriteBatch};
 use serde::{Deserialize, Serialize};
 
 use crate::arguments::ImportArguments;
@@ -60,6 +60,7 @@ pub fn run(arguments: &ImportArguments) -> Result<Status, Failure> {
         namespace: arguments.namespace.as_deref().map(Into::into),
         done: Amount::default(),
         synced: Amount::default(),
+        written: 0,
     };
     if arguments.resume {
         import.resume(source.as_mut())?;
@@ -105,6 +106,8 @@ struct Import<'a> {
     done: Amount,
     /// Of that, what is on the device.
     synced: Amount,
+    /// Entries that this run has put.
+    written: u64,
 }
 
 impl Import<'_> {
@@ -186,17 +189,38 @@ impl Import<'_> {
             return Ok(());
         }
         let batch = std::mem::take(&mut self.batch);
+        let entries = batch.len() as u64;
         // An engine may refuse an integer that lies far from all others, and
         // with it the batch; written one by one, what came before it is kept
         // and it is named. Keys of bytes were checked already: no copy.
         let copy = (self.store.capabilities().keys == KeyKind::Integer).then(|| batch.clone());
         match (self.store.write(batch, Durability::Buffered), copy) {
-            (Ok(_), _) => Ok(()),
+            (Ok(_), _) => {
+                self.written += entries;
+                Ok(())
+            }
             (Err(error), Some(copy)) if error.class() == ErrorClass::Usage => {
                 self.write_singly(copy)
             }
+            (Err(error), _) if error.is_no_space() => Err(self.full(&error)),
             (Err(error), _) => Err(error.into()),
         }
+    }
+
+    /// What is said where the store has no room for a batch: how much is in without it.
+    fn full(&self, error: &Error) -> Failure {
+        let durable = match self.store.sync() {
+            Ok(()) => "durable",
+            Err(_) => "not all of them durable",
+        };
+        Failure::from_status_of(
+            error,
+            format!(
+                "{error}; {} entries of this import are in, {durable}: make room, and --resume \
+                 goes on",
+                self.written
+            ),
+        )
     }
 
     fn write_singly(&mut self, batch: WriteBatch) -> Result<(), Failure> {

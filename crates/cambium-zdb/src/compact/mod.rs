@@ -235,7 +235,10 @@ fn refuse_unsupported(options: &CompactOptions) -> Result<()> {
         .backend
         .is_some_and(|backend| backend != ReadBackend::Sync);
     if !asynchronous && !options.direct && options.batch.is_none_or(|batch| batch == 1) {
-        return options.settings.clone().finish(ENGINE, &[]);
+        return options
+            .settings
+            .clone()
+            .finish("zdb (of a compaction)", &[]);
     }
     Err(Error::Unsupported {
         engine: ENGINE,
