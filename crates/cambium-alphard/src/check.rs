@@ -60,8 +60,10 @@ pub(crate) fn check(
         volume,
         superblock,
         members,
+        mut locks,
         ..
     } = attached;
+    locks.push(held);
     let loaded = load(environment, path, (&volume, &superblock), &tuning, progress);
     let recovered = match loaded {
         Ok(recovered) => recovered,
@@ -103,7 +105,7 @@ pub(crate) fn check(
         tuning,
         (volume, superblock, members),
         recovered,
-        Some(held),
+        locks,
     );
     let settled = lock(&core.writer).marked;
     check_entries(&core.pin()?, &mut report, progress, settled)?;

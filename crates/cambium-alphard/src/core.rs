@@ -97,7 +97,8 @@ pub(crate) struct Core {
     pub health: Health,
     pub cancelled: AtomicBool,
     pub counters: Counters,
-    pub lock: Mutex<Option<Box<dyn FileLock>>>,
+    /// Of the folder, and of members that are files.
+    pub locks: Mutex<Vec<Box<dyn FileLock>>>,
     /// Notifies who writes zeros ahead, where that is of use and tasks run.
     pub zeros: OnceLock<Box<dyn BackgroundTask>>,
     /// Notifies the background task, where one runs.

@@ -38,9 +38,11 @@ pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write
         volume,
         superblock,
         members,
+        mut locks,
         unsound,
         ..
     } = attached;
+    locks.push(held);
     let recovered = load(environment, path, (&volume, &superblock), &tuning, &())?;
     let how = if recovered.from_image {
         "index image"
@@ -55,7 +57,7 @@ pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write
         tuning,
         (volume, superblock, members),
         recovered,
-        Some(held),
+        locks,
     );
     dump(&core, to)?;
     let mut text = format!("read by           {how}\n");

@@ -408,8 +408,18 @@ fn back_up(
         ("size", size.to_string().as_str()),
         ("block_bytes", core.block_bytes.to_string().as_str()),
     ]);
-    let copy = Alphard.create(&core.environment, destination, &options)?;
-    copy_entries(&mut cursor, &*copy, &mut 0, progress)?;
-    copy.sync()?;
-    copy.close()
+    // Before it has its marker it is no store: a copy is whole, or none.
+    let unfinished = crate::open::make(&core.environment, destination, &options)?;
+    let copy = run(unfinished.core.clone());
+    let copied = copy_entries(&mut cursor, &*copy, &mut 0, progress)
+        .and_then(|_| copy.sync())
+        .and_then(|()| copy.close());
+    drop(copy);
+    match copied {
+        Ok(()) => unfinished.finish(),
+        Err(error) => {
+            unfinished.give_back();
+            Err(error)
+        }
+    }
 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use cambium_base::checksum::crc32c;
 use cambium_base::{Error, Result};
-use cambium_io::{File, FileKind, FileSystem, OpenOptions};
+use cambium_io::{File, FileKind, FileLock, FileSystem, LockMode, OpenOptions};
 use cambium_storage::marker::Marker;
 
 use crate::core::{Core, Writer};
@@ -152,6 +152,8 @@ pub(crate) struct Attached {
     pub missing: Vec<(usize, Error)>,
     /// A member that was behind, taken as it is: a blank one stands where all was.
     pub behind: Option<usize>,
+    /// Of members that are files: another folder may name them too.
+    pub locks: Vec<Box<dyn FileLock>>,
 }
 
 /// What became of opening a member.
@@ -183,6 +185,11 @@ pub(crate) fn attach(
         other => other?,
     };
     let paths: Vec<PathBuf> = members.paths.iter().map(|path| folder.join(path)).collect();
+    let mode = match access.write {
+        true => LockMode::Alone,
+        false => LockMode::Shared,
+    };
+    let locks = lock_files(file_system, paths.iter().map(PathBuf::as_path), mode)?;
     let mut unsound = Vec::new();
     let mut found = Vec::with_capacity(paths.len());
     for (member, path) in paths.iter().enumerate() {
@@ -279,7 +286,25 @@ pub(crate) fn attach(
         unsound,
         missing,
         behind,
+        locks,
     })
+}
+
+/// Locks those of some members that are files. Devices are opened alone, which the kernel
+/// sees to.
+pub(crate) fn lock_files<'a>(
+    file_system: &dyn FileSystem,
+    paths: impl Iterator<Item = &'a Path>,
+    mode: LockMode,
+) -> Result<Vec<Box<dyn FileLock>>> {
+    let mut locks = Vec::new();
+    for path in paths {
+        let found = file_system.metadata(path).ok().flatten();
+        if found.is_some_and(|found| found.kind == FileKind::File) {
+            locks.push(file_system.lock(path, mode)?);
+        }
+    }
+    Ok(locks)
 }
 
 /// Where the entries of a store of one member lie, and writes that down again: where its

@@ -52,6 +52,43 @@ pub(crate) fn create(
     path: &Path,
     options: &OptionValues,
 ) -> Result<Arc<Core>> {
+    let unfinished = make(environment, path, options)?;
+    let core = unfinished.core.clone();
+    unfinished.finish().map(|()| core)
+}
+
+/// A store that is none yet: its marker is missing.
+pub(crate) struct Unfinished {
+    pub core: Arc<Core>,
+    made: Vec<PathBuf>,
+}
+
+impl Unfinished {
+    /// Makes it a store, durably.
+    pub fn finish(self) -> Result<()> {
+        let marker = Marker {
+            engine: ENGINE.to_string(),
+            format_version: FORMAT_VERSION,
+            store: lock(&self.core.writer).superblock.store,
+        };
+        let file_system = &*self.core.environment.file_system;
+        let written = marker::write_marker(file_system, &self.core.path, &marker);
+        written.inspect_err(|_| self.give_back())
+    }
+
+    /// It is to be none.
+    pub fn give_back(&self) {
+        let file_system = &*self.core.environment.file_system;
+        give_back(file_system, &self.core.path, &self.made);
+    }
+}
+
+/// Makes everything of a store but its marker, durable when it returns.
+pub(crate) fn make(
+    environment: &Environment,
+    path: &Path,
+    options: &OptionValues,
+) -> Result<Unfinished> {
     let mut options = options.clone();
     let creation = options::creation(&mut options)?;
     let tuning = options::tuning(options)?;
@@ -59,31 +96,26 @@ pub(crate) fn create(
     marker::prepare_folder(file_system, path, is_ours)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
     let made = files_made(file_system, path, &creation)?;
-    let formatted = format_members(environment, path, &creation, &tuning).and_then(|formatted| {
-        file_system.sync_directory(path)?;
-        let marker = Marker {
-            engine: ENGINE.to_string(),
-            format_version: FORMAT_VERSION,
-            store: formatted.1.store,
-        };
-        marker::write_marker(file_system, path, &marker).map(|()| formatted)
-    });
-    let (volume, superblock, members) = match formatted {
+    let formatted = format_members(environment, path, &creation, &tuning)
+        .and_then(|formatted| file_system.sync_directory(path).map(|()| formatted));
+    let (volume, superblock, members, mut locks) = match formatted {
         Ok(formatted) => formatted,
         Err(error) => {
             give_back(file_system, path, &made);
             return Err(error);
         }
     };
+    locks.push(held);
     let recovered = Recovered::empty(&superblock);
-    Ok(assemble(
+    let core = assemble(
         environment,
         path,
         tuning,
         (volume, superblock, members),
         recovered,
-        Some(held),
-    ))
+        locks,
+    );
+    Ok(Unfinished { core, made })
 }
 
 /// The files that making a store makes: nobody would know of what a failure leaves.
@@ -131,10 +163,15 @@ fn format_members(
     folder: &Path,
     creation: &Creation,
     tuning: &Tuning,
-) -> Result<(Volume, Superblock, Members)> {
+) -> Result<(Volume, Superblock, Members, Vec<Box<dyn FileLock>>)> {
     let file_system = &*environment.file_system;
     let mut given = vec![creation.device.clone().unwrap_or(DATA_NAME.into())];
     given.extend(creation.mirror.clone());
+    if let [one, other] = &given[..] {
+        if folder.join(one) == folder.join(other) {
+            return Err(twice(&folder.join(one)));
+        }
+    }
     let mut places = Vec::with_capacity(given.len());
     for (member, path) in given.iter().enumerate() {
         let named = member > 0 || creation.device.is_some();
@@ -146,6 +183,8 @@ fn format_members(
             tuning,
         )?);
     }
+    let paths = places.iter().map(|place| place.path.as_path());
+    let locks = members::lock_files(file_system, paths, LockMode::Alone)?;
     let alignments = places
         .iter()
         .map(|place| place.file.alignment().offset as u32);
@@ -193,7 +232,7 @@ fn format_members(
         ));
     }
     members.write(file_system, folder)?;
-    Ok((volume, superblock, members))
+    Ok((volume, superblock, members, locks))
 }
 
 /// Opens what is to hold entries; what the user named must be fit for it.
@@ -254,13 +293,17 @@ fn check_apart(places: &[Place]) -> Result<()> {
     for (member, place) in places.iter().enumerate() {
         let (found, _) = volume::read_superblock(&*place.file)?;
         if found.is_none_or(|found| found.member as usize != member) {
-            return Err(Error::InvalidArgument(format!(
-                "option mirror: {} is the store's first member as well",
-                place.path.display()
-            )));
+            return Err(twice(&place.path));
         }
     }
     Ok(())
+}
+
+fn twice(path: &Path) -> Error {
+    Error::InvalidArgument(format!(
+        "option mirror: {} is the store's first member as well",
+        path.display()
+    ))
 }
 
 fn new_superblock(environment: &Environment, block_bytes: u32, total_blocks: u32) -> Superblock {
@@ -383,8 +426,10 @@ pub(crate) fn open(
         volume,
         mut superblock,
         members,
+        mut locks,
         ..
     } = attached;
+    locks.push(held);
     let load = || load(environment, path, (&volume, &superblock), &tuning, progress);
     let mut recovered = mirror::load_alike(&volume, &superblock, &tuning, false, load)?;
     if let Some(damage) = recovered.damage() {
@@ -400,7 +445,7 @@ pub(crate) fn open(
         tuning,
         (volume, superblock, members),
         recovered,
-        Some(held),
+        locks,
     );
     if scanned {
         // What is read from now on must be there after the next crash: a member that
@@ -466,7 +511,7 @@ pub(crate) fn assemble(
     tuning: Tuning,
     (volume, superblock, members): (Volume, Superblock, Members),
     recovered: Recovered,
-    held: Option<Box<dyn FileLock>>,
+    locks: Vec<Box<dyn FileLock>>,
 ) -> Arc<Core> {
     let block_bytes = superblock.block_bytes;
     let secret = recovered.state.secret();
@@ -516,7 +561,7 @@ pub(crate) fn assemble(
         health: Health::default(),
         cancelled: AtomicBool::new(false),
         counters: Counters::default(),
-        lock: Mutex::new(held),
+        locks: Mutex::new(locks),
         zeros: OnceLock::new(),
         background: OnceLock::new(),
         tuning,

@@ -45,9 +45,11 @@ pub(crate) fn repair(
         superblock,
         members,
         missing,
+        mut locks,
         behind,
         ..
     } = attached;
+    locks.push(held);
     let scan = || recovery::recover(environment, &volume, &superblock, &tuning, progress);
     let recovered = mirror::load_alike(&volume, &superblock, &tuning, true, scan)?;
     let mut report = CheckReport {
@@ -75,7 +77,7 @@ pub(crate) fn repair(
         tuning,
         (volume, superblock, members),
         recovered,
-        Some(held),
+        locks,
     );
     let lost = find_lost(&core, &mut report, progress)?;
     if !report.findings.is_empty() {

@@ -176,7 +176,7 @@ impl Core {
         };
         writer.outgoing = Outgoing::default();
         write(&self.pending).clear();
-        *lock(&self.lock) = None;
+        lock(&self.locks).clear();
         outcome
     }
 

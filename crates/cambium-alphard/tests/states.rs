@@ -6,9 +6,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cambium_alphard::Alphard;
-use cambium_api::{CompactOptions, Durability, Engine, EngineKind, Error, OptionValues};
+use cambium_api::{
+    CompactOptions, Durability, Engine, EngineKind, Error, OptionValues, Progress, ProgressSink,
+};
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
 use cambium_io::{Environment, FileSystem, OpenOptions};
 
@@ -326,6 +329,71 @@ fn repair_finds_the_entries_again_where_the_file_that_names_them_is_damaged() {
             assert_eq!(open(&disk).get(b"oak").unwrap().unwrap(), b"kept");
         }
     }
+}
+
+#[test]
+fn two_folders_that_name_one_file_do_not_have_it_open_at_once() {
+    for named in ["device", "mirror"] {
+        let disk = SimulatedDisk::new(1);
+        let environment = Environment::simulated(&disk, 1);
+        let files = &environment.file_system;
+        let entries = Path::new("/entries");
+        files.open(entries, OpenOptions::CREATE).unwrap();
+        let store = create(&disk, &[("size", "65536"), (named, "/entries")]);
+        store.put(b"oak", b"one", Durability::Synced).unwrap();
+        store.close().unwrap();
+        // The folder, copied.
+        let copy = Path::new("/copy");
+        files.create_directory(copy).unwrap();
+        for entry in files.list(Path::new(PATH)).unwrap() {
+            let from = files.open(&Path::new(PATH).join(&entry.name), OpenOptions::READ);
+            let from = from.unwrap();
+            let bytes = from
+                .read_vec_at(0, from.length().unwrap() as usize)
+                .unwrap();
+            let to = files
+                .open(&copy.join(&entry.name), OpenOptions::CREATE)
+                .unwrap();
+            to.write_at(&bytes, 0).unwrap();
+        }
+        let open_copy = || Alphard.open(&environment, copy, &OptionValues::default(), &());
+        let store = open(&disk);
+        let refused = open_copy().err().unwrap();
+        assert!(matches!(refused, Error::Locked { .. }), "{refused}");
+        assert!(Alphard.repair(&environment, copy, &()).is_err());
+        store.put(b"oak", b"two", Durability::Synced).unwrap();
+        store.close().unwrap();
+        let store = open_copy().unwrap();
+        assert_eq!(store.get(b"oak").unwrap().unwrap(), b"two", "{named}");
+        assert!(try_open(&disk).is_err());
+    }
+}
+
+/// Looks, whenever it is told of progress, whether a folder is a store already.
+struct Looks(Environment, AtomicUsize);
+
+impl ProgressSink for Looks {
+    fn report(&self, _progress: Progress) {
+        let marker = self.0.file_system.metadata(Path::new("/copy/CAMBIUM"));
+        assert!(marker.unwrap().is_none(), "a store before it is whole");
+        self.1.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_backup_is_a_store_once_it_is_whole() {
+    let disk = SimulatedDisk::new(1);
+    let store = create(&disk, &[("size", "1MiB")]);
+    for key in 0..50u8 {
+        store.put(&[key], &[key; 700], Durability::Written).unwrap();
+    }
+    let looks = Looks(Environment::simulated(&disk, 1), AtomicUsize::new(0));
+    let copy = Path::new("/copy");
+    store.backup(copy, &looks).unwrap();
+    assert!(looks.1.into_inner() > 0);
+    let environment = Environment::simulated(&disk, 1);
+    let opened = Alphard.open(&environment, copy, &OptionValues::default(), &());
+    assert_eq!(contents(&*opened.unwrap()), contents(&*store));
 }
 
 #[test]

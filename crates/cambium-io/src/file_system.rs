@@ -171,6 +171,8 @@ pub enum LockMode {
     Shared,
     /// Alone.
     Exclusive,
+    /// Alone, of a file that holds data: no process id is written into it.
+    Alone,
 }
 
 /// A lock that is held until it is dropped (or the process ends).

@@ -273,6 +273,7 @@ impl FileSystem for RecordingFileSystem {
         let operation = match mode {
             LockMode::Shared => "lock-shared",
             LockMode::Exclusive => "lock",
+            LockMode::Alone => "lock-alone",
         };
         self.done(self.inner.lock(path, mode), operation, path)
     }

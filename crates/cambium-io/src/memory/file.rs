@@ -48,10 +48,10 @@ impl Holders {
     /// Takes the lock, or answers false.
     pub(crate) fn take(&mut self, mode: LockMode) -> bool {
         match mode {
-            LockMode::Exclusive if self.exclusive || self.shared > 0 => return false,
             LockMode::Shared if self.exclusive => return false,
-            LockMode::Exclusive => self.exclusive = true,
             LockMode::Shared => self.shared += 1,
+            _ if self.exclusive || self.shared > 0 => return false,
+            LockMode::Exclusive | LockMode::Alone => self.exclusive = true,
         }
         true
     }
@@ -59,7 +59,7 @@ impl Holders {
     /// Gives the lock back.
     pub(crate) fn release(&mut self, mode: LockMode) {
         match mode {
-            LockMode::Exclusive => self.exclusive = false,
+            LockMode::Exclusive | LockMode::Alone => self.exclusive = false,
             LockMode::Shared => self.shared = self.shared.saturating_sub(1),
         }
     }

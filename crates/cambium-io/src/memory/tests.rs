@@ -150,8 +150,17 @@ fn a_lock_is_exclusive_or_shared_and_names_its_owner() {
         let one = lock(LockMode::Shared).unwrap();
         let other = lock(LockMode::Shared).unwrap();
         assert!(lock(LockMode::Exclusive).is_err());
+        assert!(lock(LockMode::Alone).is_err());
         drop((one, other));
         lock(LockMode::Exclusive).unwrap();
+        let file = files.open(path("/data"), OpenOptions::CREATE).unwrap();
+        file.write_at(b"entries", 0).unwrap();
+        let alone = files.lock(path("/data"), LockMode::Alone).unwrap();
+        assert!(files.lock(path("/data"), LockMode::Alone).is_err());
+        assert!(files.lock(path("/data"), LockMode::Shared).is_err());
+        drop(alone);
+        files.lock(path("/data"), LockMode::Shared).unwrap();
+        assert_eq!(file.read_vec_at(0, 20).unwrap(), b"entries");
     });
 }
 

@@ -45,7 +45,7 @@ impl RealLock {
         let descriptor = open_lock_file(path, mode).map_err(failed)?;
         let operation = match mode {
             LockMode::Shared => FlockOperation::NonBlockingLockShared,
-            LockMode::Exclusive => FlockOperation::NonBlockingLockExclusive,
+            LockMode::Exclusive | LockMode::Alone => FlockOperation::NonBlockingLockExclusive,
         };
         match retry_on_intr(|| rustix::fs::flock(&descriptor, operation)) {
             Ok(()) => {}
@@ -87,7 +87,7 @@ impl Drop for RealLock {
 
 fn open_lock_file(path: &Path, mode: LockMode) -> rustix::io::Result<OwnedFd> {
     let access = match mode {
-        LockMode::Shared => OFlags::RDONLY,
+        LockMode::Shared | LockMode::Alone => OFlags::RDONLY,
         LockMode::Exclusive => OFlags::RDWR,
     };
     let flags = access | OFlags::CREATE | OFlags::CLOEXEC;
@@ -143,6 +143,21 @@ mod tests {
         drop(lock);
         drop(take().unwrap());
         drop(copy);
+    }
+
+    #[test]
+    fn a_file_of_data_is_locked_and_left_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        std::fs::write(&path, b"entries").unwrap();
+        let take = |mode| RealLock::acquire(&path, mode);
+        let lock = take(LockMode::Alone).unwrap();
+        for mode in [LockMode::Alone, LockMode::Shared] {
+            assert!(matches!(take(mode), Err(Error::Locked { owner: None, .. })));
+        }
+        drop(lock);
+        take(LockMode::Shared).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"entries");
     }
 
     #[test]
