@@ -18,7 +18,7 @@ use cambium_io::{Environment, StepOutcome};
 
 use crate::core::{Core, Pin, lock};
 use crate::cursor::HashCursor;
-use crate::format::FORMAT_VERSION;
+use crate::format::{FORMAT_VERSION, IMAGE_NAME, MEMBERS_NAME};
 use crate::options::{ENGINE, OPTIONS};
 use crate::write::WriteRequest;
 
@@ -45,6 +45,10 @@ impl EngineKind for Alphard {
 
     fn format_version(&self) -> u32 {
         FORMAT_VERSION
+    }
+
+    fn owns_file(&self, name: &str) -> bool {
+        [MEMBERS_NAME, IMAGE_NAME].contains(&name)
     }
 
     fn summary(&self) -> &'static str {

@@ -316,6 +316,26 @@ fn found_again(
     marker: &Marker,
     tuning: &Tuning,
 ) -> Result<Option<Members>> {
+    for (path, superblock) in superblocks_named(file_system, folder, tuning)? {
+        if superblock.store == marker.store && superblock.members == 1 {
+            let members = Members {
+                paths: vec![path],
+                current: 1,
+            };
+            members.write(file_system, folder)?;
+            return Ok(Some(members));
+        }
+    }
+    Ok(None)
+}
+
+/// The superblocks in places that the file `members` names, damaged or not, and in the
+/// store's own file.
+pub(crate) fn superblocks_named(
+    file_system: &dyn FileSystem,
+    folder: &Path,
+    tuning: &Tuning,
+) -> Result<Vec<(PathBuf, Superblock)>> {
     let mut candidates = Vec::new();
     let path = folder.join(MEMBERS_NAME);
     if file_system.metadata(&path)?.is_some() {
@@ -327,6 +347,7 @@ fn found_again(
         candidates.extend(named.map(PathBuf::from));
     }
     candidates.push(DATA_NAME.into());
+    let mut superblocks = Vec::new();
     for candidate in candidates {
         let place = folder.join(&candidate);
         let found = file_system.metadata(&place).ok().flatten();
@@ -336,16 +357,9 @@ fn found_again(
         }
         let file = volume::open_file(file_system, &place, OpenOptions::READ, tuning.access)?;
         let (superblock, _) = volume::read_superblock(&*file)?;
-        if superblock.is_some_and(|found| found.store == marker.store && found.members == 1) {
-            let members = Members {
-                paths: vec![candidate],
-                current: 1,
-            };
-            members.write(file_system, folder)?;
-            return Ok(Some(members));
-        }
+        superblocks.extend(superblock.map(|superblock| (candidate, superblock)));
     }
-    Ok(None)
+    Ok(superblocks)
 }
 
 /// Opens one member. Errors that speak of the machine as it is now (no handles

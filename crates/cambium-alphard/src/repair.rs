@@ -18,14 +18,14 @@ use std::path::Path;
 use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, ProgressSink};
 use cambium_base::{Error, Extent, Result};
 use cambium_index::cuckoo::SlotKey;
-use cambium_io::{Environment, LockMode, StepOutcome};
-use cambium_storage::marker;
+use cambium_io::{Environment, FileSystem, LockMode, StepOutcome};
+use cambium_storage::marker::{self, Marker};
 
 use crate::core::{Core, lock, write};
 use crate::format::{self, FORMAT_VERSION, LOCK_NAME};
-use crate::members::{Attached, attach};
+use crate::members::{Attached, attach, superblocks_named};
 use crate::open::{DEVICE, assemble};
-use crate::options::{self, ENGINE};
+use crate::options::{self, ENGINE, Tuning};
 use crate::volume::MemberState;
 use crate::{mirror, recovery, upkeep};
 
@@ -36,9 +36,12 @@ pub(crate) fn repair(
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
     let file_system = &*environment.file_system;
-    let marker = marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION)?;
-    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
     let tuning = options::tuning(OptionValues::default())?;
+    let (marker, damage) = known_marker(file_system, path, &tuning)?;
+    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    if damage.is_some() {
+        marker::write_marker(file_system, path, &marker)?;
+    }
     let attached = attach(file_system, path, &marker, &tuning, DEVICE, true)?;
     let Attached {
         volume,
@@ -61,6 +64,9 @@ pub(crate) fn repair(
     report
         .findings
         .retain(|finding| finding.kind == FindingKind::Damage);
+    if let Some(damage) = damage {
+        report.note_mended(damage, "it is made anew")?;
+    }
     if let Some(member) = behind {
         let what = "this member is stale, and stands for the store now that a blank one is in place of the one that had every entry: what was written without it is lost";
         report.findings.push(Finding {
@@ -80,7 +86,7 @@ pub(crate) fn repair(
         locks,
     );
     let lost = find_lost(&core, &mut report, progress)?;
-    if !report.findings.is_empty() {
+    if !report.is_sound() {
         keep_the_rest(&core, &lost, erase)?;
     }
     core.mend()?;
@@ -96,6 +102,35 @@ pub(crate) fn repair(
     core.keep_members(&mut lock(&core.writer))?;
     note_missing(&core, &missing, &mut report);
     Ok(report)
+}
+
+/// The marker; where it is damaged, what it must have said, and the damage: superblocks
+/// name the store too.
+fn known_marker(
+    file_system: &dyn FileSystem,
+    path: &Path,
+    tuning: &Tuning,
+) -> Result<(Marker, Option<Error>)> {
+    let damage = match marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION) {
+        Ok(marker) => return Ok((marker, None)),
+        Err(damage @ Error::Corruption { .. }) => damage,
+        Err(error) => return Err(error),
+    };
+    let superblocks = superblocks_named(file_system, path, tuning)?;
+    let mut stores = superblocks.iter().map(|(_, superblock)| superblock.store);
+    let first = stores.next();
+    // Of several stores nobody knows which is meant.
+    match first.filter(|first| stores.all(|other| other == *first)) {
+        Some(store) => {
+            let marker = Marker {
+                engine: ENGINE.to_string(),
+                format_version: FORMAT_VERSION,
+                store,
+            };
+            Ok((marker, Some(damage)))
+        }
+        None => Err(damage),
+    }
 }
 
 /// Says which members could not be made whole, and why.

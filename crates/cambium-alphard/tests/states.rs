@@ -298,7 +298,7 @@ fn a_file_that_was_cut_off_keeps_what_lies_before_the_cut() {
 }
 
 #[test]
-fn repair_finds_the_entries_again_where_the_file_that_names_them_is_damaged() {
+fn repair_finds_the_entries_again_where_what_names_them_is_damaged() {
     let members = Path::new("/store/members");
     let disk = SimulatedDisk::new(1);
     disk.add_device(Path::new("/device"), 1 << 20, 512);
@@ -306,7 +306,7 @@ fn repair_finds_the_entries_again_where_the_file_that_names_them_is_damaged() {
         &[("size", "65536")][..],
         &[("device", "/device"), ("force", "on")],
     ] {
-        for damaged in 0..3 {
+        for damaged in 0..4 {
             let disk = disk.fork();
             let store = create(&disk, pairs);
             store.put(b"oak", b"kept", Durability::Synced).unwrap();
@@ -317,11 +317,12 @@ fn repair_finds_the_entries_again_where_the_file_that_names_them_is_damaged() {
             match damaged {
                 0 => assert!(disk.flip_bit(members, 20, 0)),
                 1 => assert!(disk.flip_bit(members, 45, 0)),
+                2 => assert!(disk.flip_bit(Path::new("/store/CAMBIUM"), 40, 0)),
                 _ => environment.file_system.remove(members).unwrap(),
             }
             assert!(try_open(&disk).is_err());
             let repaired = Alphard.repair(&environment, Path::new(PATH), &());
-            if on_device && damaged == 2 {
+            if on_device && damaged == 3 {
                 assert!(repaired.is_err(), "nothing says where the device is");
                 continue;
             }
@@ -383,9 +384,9 @@ impl ProgressSink for Looks {
 #[test]
 fn a_backup_is_a_store_once_it_is_whole() {
     let disk = SimulatedDisk::new(1);
-    let store = create(&disk, &[("size", "1MiB")]);
+    let store = create(&disk, &[("size", "16MiB")]);
     for key in 0..50u8 {
-        store.put(&[key], &[key; 700], Durability::Written).unwrap();
+        store.put(&[key], &[key; 200_000], Durability::Written).unwrap();
     }
     let looks = Looks(Environment::simulated(&disk, 1), AtomicUsize::new(0));
     let copy = Path::new("/copy");

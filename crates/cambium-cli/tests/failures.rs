@@ -147,14 +147,15 @@ fn a_damaged_marker_is_a_finding_and_refuses_to_open() {
 
 #[test]
 fn a_damaged_marker_is_made_anew_by_a_repair() {
-    for engine in ["forest", "wisckey", "zdb"] {
+    for engine in ["alphard", "forest", "wisckey", "zdb"] {
         let place = Place::empty();
-        let string_keys: &[&str] = match engine {
+        let options: &[&str] = match engine {
             "zdb" => &["--set", "keys=string"],
+            "alphard" => &["--set", "size=1MiB"],
             _ => &[],
         };
         let create = ["create", "s", "--engine", engine];
-        place.run(create.iter().chain(string_keys).copied()).done();
+        place.run(create.iter().chain(options).copied()).done();
         place.run(["put", "s", "oak", "Quercus"]).done();
         fs::write(place.path("s/CAMBIUM"), "cambium store\nengine zd").unwrap();
         let repair = place.run(["repair", "s"]);
