@@ -33,7 +33,7 @@ use cambium_base::checksum::ChecksumSeed;
 use cambium_base::{Error, Extent, Result};
 use cambium_index::cuckoo::SlotKey;
 use cambium_io::step::BackgroundTask;
-use cambium_io::{AlignedBuffer, Environment, FileLock};
+use cambium_io::{AlignedBuffer, Environment};
 use cambium_storage::allocator::Allocator;
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::health::{Health, found_no_space};
@@ -42,7 +42,7 @@ use crate::ahead::Ahead;
 use crate::discard::Discards;
 use crate::flights::Flights;
 use crate::format::Superblock;
-use crate::members::Members;
+use crate::members::{Locks, Members};
 use crate::mirror::Mirroring;
 use crate::options::Tuning;
 use crate::outgoing::{Outgoing, PendingEntry, SyncQueue};
@@ -98,7 +98,7 @@ pub(crate) struct Core {
     pub cancelled: AtomicBool,
     pub counters: Counters,
     /// Of the folder, and of members that are files.
-    pub locks: Mutex<Vec<Box<dyn FileLock>>>,
+    pub locks: Mutex<Locks>,
     /// Notifies who writes zeros ahead, where that is of use and tasks run.
     pub zeros: OnceLock<Box<dyn BackgroundTask>>,
     /// Notifies the background task, where one runs.

@@ -45,6 +45,9 @@ pub(crate) struct Members {
     pub current: u32,
 }
 
+/// What keeps others out for as long as it is held.
+pub(crate) type Locks = Vec<Box<dyn FileLock>>;
+
 /// A bit for each of so many members.
 pub(crate) fn all_of(count: usize) -> u32 {
     (1 << count) - 1
@@ -153,7 +156,7 @@ pub(crate) struct Attached {
     /// A member that was behind, taken as it is: a blank one stands where all was.
     pub behind: Option<usize>,
     /// Of members that are files: another folder may name them too.
-    pub locks: Vec<Box<dyn FileLock>>,
+    pub locks: Locks,
 }
 
 /// What became of opening a member.
@@ -296,7 +299,7 @@ pub(crate) fn lock_files<'a>(
     file_system: &dyn FileSystem,
     paths: impl Iterator<Item = &'a Path>,
     mode: LockMode,
-) -> Result<Vec<Box<dyn FileLock>>> {
+) -> Result<Locks> {
     let mut locks = Vec::new();
     for path in paths {
         let found = file_system.metadata(path).ok().flatten();

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use cambium_api::{OptionValues, ProgressSink};
 use cambium_base::{Error, Result, StoreId};
-use cambium_io::{Environment, File, FileKind, FileLock, FileSystem, LockMode, OpenOptions};
+use cambium_io::{Environment, File, FileKind, FileSystem, LockMode, OpenOptions};
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::health::Health;
 use cambium_storage::marker::{self, MARKER_NAME, Marker};
@@ -24,7 +24,7 @@ use crate::format::{
     DATA_NAME, FORMAT_VERSION, IMAGE_NAME, LOCK_NAME, MEMBERS_NAME, NEW_MEMBERS_NAME,
     SUPERBLOCK_BYTES, Superblock,
 };
-use crate::members::{self, Attached, Members, attach};
+use crate::members::{self, Attached, Locks, Members, attach};
 use crate::options::{self, Creation, ENGINE, OPTIONS, Tuning};
 use crate::outgoing::Outgoing;
 use crate::recovery::{self, Recovered};
@@ -163,7 +163,7 @@ fn format_members(
     folder: &Path,
     creation: &Creation,
     tuning: &Tuning,
-) -> Result<(Volume, Superblock, Members, Vec<Box<dyn FileLock>>)> {
+) -> Result<(Volume, Superblock, Members, Locks)> {
     let file_system = &*environment.file_system;
     let mut given = vec![creation.device.clone().unwrap_or(DATA_NAME.into())];
     given.extend(creation.mirror.clone());
@@ -511,7 +511,7 @@ pub(crate) fn assemble(
     tuning: Tuning,
     (volume, superblock, members): (Volume, Superblock, Members),
     recovered: Recovered,
-    locks: Vec<Box<dyn FileLock>>,
+    locks: Locks,
 ) -> Arc<Core> {
     let block_bytes = superblock.block_bytes;
     let secret = recovered.state.secret();

@@ -386,7 +386,9 @@ fn a_backup_is_a_store_once_it_is_whole() {
     let disk = SimulatedDisk::new(1);
     let store = create(&disk, &[("size", "16MiB")]);
     for key in 0..50u8 {
-        store.put(&[key], &[key; 200_000], Durability::Written).unwrap();
+        store
+            .put(&[key], &[key; 200_000], Durability::Written)
+            .unwrap();
     }
     let looks = Looks(Environment::simulated(&disk, 1), AtomicUsize::new(0));
     let copy = Path::new("/copy");

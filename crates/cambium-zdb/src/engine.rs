@@ -57,9 +57,11 @@ impl EngineKind for Zdb {
     }
 
     fn owns_file(&self, name: &str) -> bool {
-        crate::open::OWN_PREFIXES
+        // A number in hexadecimal follows; alphard has an `index-image`.
+        let mut rests = crate::open::OWN_PREFIXES
             .iter()
-            .any(|prefix| name.starts_with(prefix))
+            .filter_map(|prefix| name.strip_prefix(prefix));
+        rests.any(|rest| rest.starts_with(|digit: char| digit.is_ascii_hexdigit()))
     }
 
     fn options(&self) -> &'static [OptionSpec] {
