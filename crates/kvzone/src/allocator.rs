@@ -17,10 +17,19 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use mimalloc::MiMalloc;
 
 /// The variable of the environment that asks for the C library's allocator.
-pub const FRUGAL: &CStr = c"KVZONE_FRUGAL_ALLOCATOR";
+const FRUGAL: &CStr = c"KVZONE_FRUGAL_ALLOCATOR";
 
 /// What tells that allocator to have one arena for all threads.
-pub const ONE_ARENA: (&str, &str) = ("MALLOC_ARENA_MAX", "1");
+const ONE_ARENA: (&str, &str) = ("MALLOC_ARENA_MAX", "1");
+
+/// The environment of a process that shall keep the least for later: where memory is
+/// limited, that would count against the store that freed it, and whole huge pages would
+/// count of which a part is in use.
+pub fn frugal(is_memory_limited: bool) -> impl Iterator<Item = (String, &'static str)> {
+    let name = FRUGAL.to_string_lossy().into_owned();
+    let all = [(name, "1"), (ONE_ARENA.0.to_string(), ONE_ARENA.1)];
+    all.into_iter().filter(move |_| is_memory_limited)
+}
 
 const UNDECIDED: u8 = 0;
 const FAST: u8 = 1;

@@ -298,18 +298,14 @@ struct Worker {
 }
 
 impl Worker {
-    /// Where memory is limited, the worker has the allocator that keeps least for
-    /// later: that would count against the store that freed it.
     fn start(is_memory_limited: bool) -> Result<Worker> {
         let program = std::env::current_exe()
             .map_err(|error| Error::machine("find", "kvzone's own program", error))?;
-        let name = allocator::FRUGAL.to_string_lossy();
-        let frugal = [(&*name, "1"), allocator::ONE_ARENA];
         let mut child = Command::new(&program)
             .arg("worker")
             // A Ctrl-C is for us, who end it in order.
             .process_group(0)
-            .envs(frugal.into_iter().filter(|_| is_memory_limited))
+            .envs(allocator::frugal(is_memory_limited))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
