@@ -60,8 +60,8 @@ pub struct CompactionTuning {
     pub threshold: u64,
     /// Bytes below which a file is left alone.
     pub least_bytes: u64,
-    /// Reads under way at once.
-    pub batch: usize,
+    /// Reads under way at once; `None`: as many as suit.
+    pub batch: Option<usize>,
     /// Bytes of memory for documents on their way.
     pub memory_bytes: u64,
     /// Bytes of the largest read of several documents; 0: each its own.
@@ -103,11 +103,19 @@ impl CompactionTuning {
                 return Err(invalid_option("compaction_snapshots", other, expected));
             }
         };
+        let batch = match options.get("compaction_batch") {
+            Some("auto") => {
+                _ = options.take("compaction_batch");
+                None
+            }
+            Some(_) => Some(options.take_ranged("compaction_batch", 1, 1, 1024)? as usize),
+            None => before.batch,
+        };
         let mut ranged = |name, before, least, most| options.take_ranged(name, before, least, most);
         Ok(CompactionTuning {
             threshold: ranged("compaction_threshold", before.threshold, 1, 100)?,
             least_bytes: ranged("compaction_least_bytes", before.least_bytes, 0, most)?,
-            batch: ranged("compaction_batch", before.batch as u64, 1, 1024)? as usize,
+            batch,
             memory_bytes: ranged(
                 "compaction_memory_bytes",
                 before.memory_bytes,
@@ -129,7 +137,7 @@ impl Default for CompactionTuning {
         CompactionTuning {
             threshold: 30,
             least_bytes: 16 << 20,
-            batch: 128,
+            batch: None,
             memory_bytes: 64 << 20,
             coalesce_bytes: 256 << 10,
             sort: SortRule::Auto,
@@ -156,6 +164,12 @@ pub(crate) struct Settings {
     pub background: bool,
 }
 
+/// Reads under way at once where somebody waits for the compaction.
+const BATCH_OF_CALL: usize = 128;
+/// And where it began by itself: whoever reads a document beside it waits behind all that
+/// are under way, and a quarter of them keeps the device nearly as busy.
+const BATCH_BY_ITSELF: usize = 32;
+
 impl Settings {
     /// Those of a compaction that begins by itself.
     pub fn of_background(tuning: &Tuning) -> Self {
@@ -163,7 +177,7 @@ impl Settings {
             tuning: tuning.compaction,
             reading: BatchOptions {
                 backend: tuning.backend,
-                depth: tuning.compaction.batch,
+                depth: tuning.compaction.batch.unwrap_or(BATCH_BY_ITSELF),
             },
             direct: false,
             background: true,
@@ -189,7 +203,7 @@ impl Settings {
         settings.finish(ENGINE, OPTIONS)?;
         let reading = BatchOptions {
             backend: options.backend.or(backend).unwrap_or(tuning.backend),
-            depth: options.batch.unwrap_or(compaction.batch),
+            depth: options.batch.or(compaction.batch).unwrap_or(BATCH_OF_CALL),
         };
         reading.validate()?;
         Ok(Settings {

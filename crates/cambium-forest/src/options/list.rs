@@ -111,10 +111,10 @@ pub const OPTIONS: &[OptionSpec] = &[
     ),
     spec(
         "compaction_batch",
-        "reads, 1 to 1024",
-        "128",
+        "auto, or reads, 1 to 1024",
+        "auto",
         false,
-        "Reads of a compaction under way at once. Larger keeps more of the device busy, and readers beside it wait longer.",
+        "Reads of a compaction under way at once; auto: 128 of one that is called, 32 of one that begins by itself. Larger keeps more of the device busy, and readers beside it wait longer.",
     ),
     spec(
         "compaction_memory_bytes",
