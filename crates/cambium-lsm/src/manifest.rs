@@ -192,6 +192,7 @@ fn decode_table(decoder: &mut Decoder<'_>) -> Option<TableMetadata> {
         largest_sequence,
         range: KeyRange { smallest, upper },
         sole: false,
+        has_versions: false,
     })
 }
 
@@ -446,6 +447,7 @@ mod tests {
                 upper,
             },
             sole: false,
+            has_versions: false,
         };
         let edit = Edit {
             base: true,

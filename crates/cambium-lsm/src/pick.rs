@@ -61,6 +61,26 @@ impl Tree {
         levels
             .into_iter()
             .find_map(|(_, level)| self.pick_at(&version, level, jobs))
+            .or_else(|| self.pick_versions(&version, jobs))
+    }
+
+    /// A compaction of a table alone, for versions of its keys that readers saw when it was
+    /// written, and that nobody can ask for any more. Nothing else might ever come by where
+    /// keys are not written again.
+    fn pick_versions(&self, version: &Arc<Version>, jobs: &Jobs) -> Option<(Plan, Claim)> {
+        let below = version.files().filter(|&(level, _)| level > 0);
+        let mut held = below
+            .filter(|(_, file)| file.metadata.has_versions)
+            .peekable();
+        held.peek()?;
+        // Whoever reads from now on sees the newest entry of each of its keys.
+        let oldest = self.owner.protected_moments().into_iter().min()?;
+        held.filter(|(_, file)| file.metadata.largest_sequence <= oldest)
+            .find_map(|(level, file)| {
+                let plan = plan(version, level, level, vec![file.clone()], true)?;
+                let claim = claim_of(&plan);
+                jobs.admits(&claim).then_some((plan, claim))
+            })
     }
 
     fn pick_at(&self, version: &Arc<Version>, level: usize, jobs: &Jobs) -> Option<(Plan, Claim)> {

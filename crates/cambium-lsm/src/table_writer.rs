@@ -284,6 +284,7 @@ impl TableWriter {
             largest_sequence: self.properties.largest_sequence,
             range: self.range(tombstones),
             sole: self.sole,
+            has_versions: !self.sole,
         })
     }
 

@@ -8,9 +8,11 @@ use cambium_base::{Error, Result};
 use cambium_io::StepOutcome;
 
 use crate::compact::{CompactionJob, Plan};
+use crate::entry::Source;
 use crate::flush::FlushJob;
 use crate::format::{LEVELS, table_name};
 use crate::job::Slot;
+use crate::level_source::{LevelSource, Tables};
 use crate::manifest::Edit;
 use crate::pick::{claim_of, plan};
 use crate::table_writer::TableWriter;
@@ -278,13 +280,44 @@ impl Tree {
             self.compact_some(level, level + 1, cancelled, |_| true)?;
         }
         let bottom = deepest(self).unwrap_or(1);
-        self.compact_some(bottom, bottom, cancelled, |file| {
-            file.metadata.deletes + file.metadata.range_tombstones > 0
-        })?;
+        // What lay there already was merged with nothing.
+        self.compact_some(bottom, bottom, cancelled, |file| self.may_hide(file))?;
         while !self.context.graveyard.is_empty() {
             self.remove_obsolete()?;
         }
         Ok(())
+    }
+
+    /// True if a compaction of the table alone may drop something: tombstones, or versions
+    /// of a key that a reader saw when the table was written. Reads it, where that is not
+    /// known.
+    fn may_hide(&self, file: &Arc<TableFile>) -> bool {
+        let known = &file.metadata;
+        let has_tombstones = known.deletes + known.range_tombstones > 0;
+        if has_tombstones || known.has_versions || known.sole {
+            return has_tombstones || known.has_versions;
+        }
+        // The compaction meets an error of reading again.
+        self.has_versions(file).unwrap_or(true)
+    }
+
+    fn has_versions(&self, file: &Arc<TableFile>) -> Result<bool> {
+        let tables = Tables::Listed(vec![file.clone()]);
+        let mut source = LevelSource::new(&self.context, tables, true);
+        source.seek_first()?;
+        let mut last: Option<Vec<u8>> = None;
+        while let Some(entry) = source.entry() {
+            match &mut last {
+                Some(last) if last == entry.key => return Ok(true),
+                Some(last) => {
+                    last.clear();
+                    last.extend_from_slice(entry.key);
+                }
+                None => last = Some(entry.key.to_vec()),
+            }
+            source.next()?;
+        }
+        Ok(false)
     }
 
     /// Compacts the tables of a level that are there now and are wanted: those
@@ -294,7 +327,7 @@ impl Tree {
         level: usize,
         output_level: usize,
         cancelled: &dyn Fn() -> bool,
-        wanted: impl Fn(&TableFile) -> bool,
+        wanted: impl Fn(&Arc<TableFile>) -> bool,
     ) -> Result<()> {
         let mut left: Vec<u64> = self.view.load().version.levels[level]
             .iter()

@@ -120,6 +120,8 @@ pub(crate) struct TableMetadata {
     /// No key has two entries in it. Known of tables that this opening wrote alone: the
     /// manifest does not say.
     pub sole: bool,
+    /// Some key has two entries in it, or more; known likewise.
+    pub has_versions: bool,
 }
 
 impl TableMetadata {
@@ -373,6 +375,7 @@ mod tests {
                 largest_sequence: 1,
                 range,
                 sole: false,
+                has_versions: false,
             };
             TableFile::new(metadata, &graveyard)
         };
@@ -414,6 +417,7 @@ mod tests {
             largest_sequence: 0,
             range: range("a", UpperBound::None),
             sole: false,
+            has_versions: false,
         };
         let file = TableFile::new(metadata, &graveyard);
         let held = file.clone();

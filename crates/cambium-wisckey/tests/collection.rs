@@ -473,3 +473,36 @@ fn a_rate_that_is_too_low_does_not_let_space_grow() {
     let amplification = ratio(&*store, "space_amplification");
     assert!(amplification <= 2.2, "{amplification}");
 }
+
+#[test]
+fn what_only_closed_snapshots_saw_gives_its_space_back() {
+    let environment = Environment::simulated(&SimulatedDisk::new(1), 1);
+    for compacts in [true, false] {
+        let folder = format!("{FOLDER}-{compacts}");
+        let store = Wisckey.create(&environment, Path::new(&folder), &small());
+        let store = store.unwrap();
+        let mut state = State::new();
+        let mut snapshots = Vec::new();
+        for round in 0..100 {
+            fill(&*store, &mut state, 20, round);
+            snapshots.push((store.snapshot().unwrap(), round));
+        }
+        store.compact(&CompactOptions::default(), &()).unwrap();
+        for (snapshot, round) in snapshots.drain(..) {
+            let found = snapshot.get(&key(7)).unwrap().unwrap();
+            assert_eq!(*found, *value(7, round));
+        }
+        match compacts {
+            true => _ = store.compact(&CompactOptions::default(), &()).unwrap(),
+            false => work_until_idle(&*store),
+        }
+        is_same(&*store, &state);
+        let stats = store.stats().unwrap();
+        assert_eq!(stats.number("tree_entries"), Some(20));
+        let live = stats.number("value_log_live_bytes").unwrap();
+        assert!(live < 20 * 400, "{live} bytes live");
+        // Garbage of less than a segment or two is let be.
+        let used = stats.number("value_log_bytes").unwrap();
+        assert!(used < 6 * 16384, "{used} bytes on disk");
+    }
+}

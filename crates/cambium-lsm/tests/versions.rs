@@ -1,0 +1,93 @@
+//! Versions of a key that a snapshot held go once it is gone, though nobody writes the key
+//! again.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+mod support;
+
+use cambium_io::StepOutcome;
+use cambium_io::simulated::{Generator, SimulatedDisk};
+
+use support::{World, tiny_options};
+
+const KEYS: u8 = 5;
+const ROUNDS: u64 = 6;
+
+fn entries(world: &World) -> u64 {
+    let levels = world.tree.statistics().levels;
+    levels.iter().map(|level| level.entries).sum()
+}
+
+/// A tree in whose lowest level each key has a version for each round, held by moments.
+fn with_versions() -> (World, Vec<u64>) {
+    let mut generator = Generator::new(1);
+    let mut world = World::create(SimulatedDisk::new(1), tiny_options(0));
+    let mut moments = Vec::new();
+    for _ in 0..ROUNDS {
+        for key in 0..KEYS {
+            world.put(&[b'k', key], &mut generator);
+        }
+        moments.push(world.pin());
+        world.seal();
+        world.tree.flush().unwrap();
+    }
+    world.tree.compact(&|| false).unwrap();
+    assert_eq!(entries(&world), u64::from(KEYS) * ROUNDS);
+    (world, moments)
+}
+
+fn keys() -> Vec<Vec<u8>> {
+    (0..KEYS).map(|key| vec![b'k', key]).collect()
+}
+
+#[test]
+fn a_compaction_drops_what_only_closed_snapshots_saw() {
+    let (world, moments) = with_versions();
+    let (last, others) = moments.split_last().unwrap();
+    // All but one in the middle.
+    for moment in others.iter().filter(|&&moment| moment != others[2]) {
+        world.unpin(*moment);
+    }
+    world.tree.compact(&|| false).unwrap();
+    assert_eq!(entries(&world), u64::from(KEYS) * 2);
+    world.check_reads(others[2], &keys()).unwrap();
+    world.unpin(others[2]);
+    world.unpin(*last);
+    world.tree.compact(&|| false).unwrap();
+    assert_eq!(entries(&world), u64::from(KEYS));
+    world.check_reads(u64::MAX, &keys()).unwrap();
+}
+
+#[test]
+fn a_compaction_after_an_opening_drops_them_too() {
+    let (world, _) = with_versions();
+    let (disk, options, log) = (world.disk.clone(), world.options.clone(), world.log.clone());
+    world.tree.close().unwrap();
+    drop(world);
+    let world = World::open(disk, options, &log).unwrap();
+    world.tree.compact(&|| false).unwrap();
+    assert_eq!(entries(&world), u64::from(KEYS));
+    world.check_reads(u64::MAX, &keys()).unwrap();
+}
+
+#[test]
+fn background_work_drops_them_and_ends() {
+    let (world, moments) = with_versions();
+    let work = || {
+        for _ in 0..1000 {
+            if world.tree.step(1 << 20).unwrap() != StepOutcome::Again {
+                return;
+            }
+        }
+        panic!("background work does not end");
+    };
+    work();
+    assert_eq!(entries(&world), u64::from(KEYS) * ROUNDS, "all are held");
+    for &moment in &moments {
+        world.check_reads(moment, &keys()).unwrap();
+        world.unpin(moment);
+    }
+    work();
+    assert_eq!(entries(&world), u64::from(KEYS));
+    world.check_reads(u64::MAX, &keys()).unwrap();
+}
