@@ -121,7 +121,10 @@ impl Base {
                 fs::copy(&from, &to).map_err(failed)?;
             }
         }
-        Ok(())
+        // What the copy has left in the page cache, and the removal of the last run's
+        // store to the device, would be written while the next run is measured.
+        let folder = fs::File::open(path).map_err(failed)?;
+        rustix::fs::syncfs(&folder).map_err(|error| failed(error.into()))
     }
 }
 
