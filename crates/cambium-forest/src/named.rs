@@ -107,7 +107,7 @@ impl Core {
         let mut snapshots = maintenance.header.snapshots.clone();
         snapshots.retain(|snapshot| snapshot.name != name);
         self.publish_snapshots(&mut maintenance, snapshots)?;
-        self.forget_kept();
+        self.note_less_kept();
         Ok(())
     }
 

@@ -128,7 +128,7 @@ impl Core {
         request.dropped_namespace = Some(name.to_string());
         self.write_request(request)?;
         // What it took is stale now.
-        self.forget_kept();
+        self.note_less_kept();
         Ok(())
     }
 

@@ -168,3 +168,66 @@ fn what_snapshots_share_is_read_and_written_once() {
         assert!((0..8).all(|other| there(9000 + other) == (other < round)));
     }
 }
+
+#[test]
+fn a_store_that_is_empty_but_for_a_snapshot_comes_to_rest() {
+    let environment = Environment::memory();
+    let options = OptionValues::from([
+        ("write_buffer_entries", "64"),
+        ("preallocate_bytes", "65536"),
+        ("compaction_least_bytes", "65536"),
+    ]);
+    let store = Forest
+        .create(&environment, Path::new("/s"), &options)
+        .unwrap();
+    let gone = store.namespace("gone").unwrap();
+    for round in 0..5u32 {
+        for key in 0..256u32 {
+            let value = vec![round as u8; 8 << 10];
+            gone.put(&key.to_be_bytes(), &value, Durability::Written)
+                .unwrap();
+        }
+    }
+    store.create_named_snapshot("full").unwrap();
+    drop(gone);
+    store.drop_namespace("gone").unwrap();
+    // Nothing is live, and a fifth is kept: looked at once, and compacted once.
+    let again = |_: &u32| store.step(MIB).unwrap() == StepOutcome::Again;
+    let steps = (0..20_000u32).take_while(again).count();
+    assert!(steps < 20_000, "it never comes to rest");
+    for _ in 0..20 {
+        // A compaction nobody writes beside goes at its own pace.
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        (0..20_000u32).take_while(again).count();
+    }
+    assert_eq!(number(&*store, "compactions"), 1);
+    assert!(number(&*store, "file_bytes") < 3 * MIB);
+}
+
+#[test]
+fn snapshots_that_come_and_go_do_not_keep_compactions_from_beginning() {
+    let environment = Environment::memory();
+    let options = OptionValues::from([
+        ("write_buffer_entries", "64"),
+        ("preallocate_bytes", "65536"),
+        ("compaction_least_bytes", "65536"),
+    ]);
+    let store = Forest
+        .create(&environment, Path::new("/s"), &options)
+        .unwrap();
+    store.create_named_snapshot("0").unwrap();
+    // Between any two steps of the background one is dropped.
+    for round in 1..1500u32 {
+        for key in 0..8u32 {
+            let key = (round * 8 + key) % 1024;
+            store
+                .put(&key.to_be_bytes(), &[7; 4096], Durability::Written)
+                .unwrap();
+        }
+        store.create_named_snapshot(&round.to_string()).unwrap();
+        store.drop_named_snapshot(&(round - 1).to_string()).unwrap();
+        store.step(MIB).unwrap();
+    }
+    assert!(number(&*store, "compactions") > 0);
+    assert!(number(&*store, "file_bytes") < 40 * MIB);
+}

@@ -139,12 +139,13 @@ impl Core {
             self.end_of_writes(compaction, &writer)?
         };
         let until = self.pass_stops(compaction, end)?;
+        if until <= compaction.caught_up && until < end {
+            compaction.round.restart();
+            return Ok(Next::Held);
+        }
         if until < end {
             compaction.round.begin(compaction.caught_up, until);
-            return Ok(match until > compaction.caught_up {
-                true => Next::Round,
-                false => Next::Held,
-            });
+            return Ok(Next::Round);
         }
         let left = until - compaction.caught_up;
         if left > LAST_ROUND_BYTES {

@@ -337,7 +337,10 @@ impl Core {
             moved,
         )?;
         tree.placed.add_places_of(&plan.shared);
-        compaction.total_documents -= plan.shared.documents;
+        let left = compaction
+            .total_documents
+            .saturating_sub(plan.shared.documents);
+        compaction.total_documents = left;
         compaction.pace.leave_out(plan.shared.bytes);
         copying.next_window += u32::from(!plan.documents.is_empty());
         compaction.report.phases.tree_search += search;

@@ -182,13 +182,19 @@ impl Core {
             compaction.kept = 0;
         }
         let find = |one: &NamedSnapshot| {
-            if let Some(kept) = carried.iter().find(|kept| same(one, kept)) {
-                return Some(kept.clone());
-            }
-            let mut passed = compaction.passed.iter();
-            let passed = passed.find(|passed| passed.sequence == one.sequence)?;
+            // One that was dropped and made again may lack a namespace by now.
+            let kept = carried.iter().find(|kept| same(one, kept));
+            let kept = kept.map(|kept| kept.namespaces.iter().copied().collect());
+            let roots: BTreeMap<u16, NamespaceRoot> = match kept {
+                Some(roots) => roots,
+                None => {
+                    let mut passed = compaction.passed.iter();
+                    let passed = passed.find(|passed| passed.sequence == one.sequence)?;
+                    passed.roots.clone()
+                }
+            };
             let root = |&(number, _): &(u16, NamespaceRoot)| {
-                let root = passed.roots.get(&number);
+                let root = roots.get(&number);
                 (number, root.copied().unwrap_or_default())
             };
             Some(NamedSnapshot {

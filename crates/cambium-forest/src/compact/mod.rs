@@ -154,7 +154,10 @@ impl Core {
         };
         if running.is_none() {
             match self.is_compaction_due() {
-                Due::No => return Ok(StepOutcome::Asleep),
+                Due::No => {
+                    self.kept.let_survey_go();
+                    return Ok(StepOutcome::Asleep);
+                }
                 Due::Later => return Ok(StepOutcome::Idle),
                 Due::AfterFlush => {
                     drop(running);
@@ -163,7 +166,8 @@ impl Core {
                 }
                 Due::Now => {}
             }
-            if self.survey_kept()? {
+            // With what it finds out it is asked again, before anything can change it.
+            if self.survey_kept()? || self.is_compaction_due() != Due::Now {
                 return Ok(StepOutcome::Again);
             }
             let Some(turn) = self.environment.background.begin() else {
@@ -200,6 +204,7 @@ impl Core {
         let settings = Settings::of_call(&self.tuning, options)?;
         self.cancelled.store(false, Ordering::Release);
         let mut running = lock(&self.compaction);
+        self.kept.let_survey_go();
         // One begun in the background began with other options.
         self.abandon(running.take());
         let outcome = self.compact_whole(&mut running, settings, progress);
@@ -266,7 +271,10 @@ impl Core {
             self.hold_writers_to(compaction);
             return Ok(None);
         }
-        let report = self.switch(compaction)?;
+        let Some(report) = self.switch(compaction)? else {
+            // There is more to catch up with first.
+            return Ok(None);
+        };
         *running = None;
         Ok(Some(report))
     }

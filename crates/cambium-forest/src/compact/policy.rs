@@ -29,7 +29,7 @@ const RETRY: Duration = Duration::from_secs(5);
 /// How often it is looked whether one is due while all that is live is written
 /// once more, and what is written in between at least.
 const LOOKS: u64 = 40;
-const LEAST_APART: u64 = 1 << 20;
+pub(super) const LEAST_APART: u64 = 1 << 20;
 
 /// Whether a compaction should begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,10 +217,16 @@ impl Core {
         self.kept.note(bytes, end);
     }
 
-    /// A named snapshot went, or the newest state is another: how much is kept is
-    /// not known any more, and it is worth a look.
+    /// The newest state is another: how much is kept is not known any more, and it is
+    /// worth a look.
     pub fn forget_kept(&self) {
         self.kept.forget();
+        self.notify_background();
+    }
+
+    /// A named snapshot or a namespace went: less is kept, and it is worth a look.
+    pub fn note_less_kept(&self) {
+        self.kept.note_less();
         self.notify_background();
     }
 

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use cambium_base::{Error, Result};
 use cambium_index::{Node, NodeAddress, NodeReader};
 
+use super::policy::LEAST_APART;
 use super::proof::mix;
 use crate::core::{Core, lock};
 use crate::format::DatabaseHeader;
@@ -106,7 +107,20 @@ impl Kept {
         state.survey = None;
     }
 
-    /// Nothing is known any more.
+    /// Less is kept than was seen. A walk that is going on is not begun anew, or one that
+    /// comes and goes would keep compactions from beginning: what it answers is no less.
+    pub(super) fn note_less(&self) {
+        let mut state = lock(&self.0);
+        (state.bytes, state.seen_at) = (0, None);
+    }
+
+    /// Nobody waits for a walk that is going on: it would keep a moment of the store.
+    pub(super) fn let_survey_go(&self) {
+        let survey = lock(&self.0).survey.take();
+        drop(survey);
+    }
+
+    /// Nothing is known any more: the newest state is another, or the store is let go.
     pub(super) fn forget(&self) {
         let mut state = lock(&self.0);
         *state = KeptState {
@@ -150,29 +164,35 @@ impl Core {
                 None => return Ok(false),
             },
         };
-        let is_done = survey.walk(self).unwrap_or(true);
+        // Writers are not slowed for this: how long it takes is not in their hands.
+        self.hold_nobody();
+        let walked = survey.walk(self);
+        let end = survey.pin.view.database.log.end();
         let mut state = lock(&self.kept.0);
         if state.generation != survey.generation {
             // What it has seen is not there any more.
             return Ok(true);
         }
-        if !is_done {
-            state.survey = Some(survey);
-            return Ok(true);
+        match walked {
+            Ok(true) => {
+                let documents = self.filled_bytes(survey.documents.kept_bytes());
+                state.bytes = documents.saturating_add(survey.nodes.kept_bytes());
+                state.seen_at = Some(end);
+            }
+            Ok(false) => state.survey = Some(survey),
+            // What was known stays.
+            Err(_) => state.seen_at = Some(end),
         }
-        let documents = self.filled_bytes(survey.documents.kept_bytes());
-        state.bytes = documents.saturating_add(survey.nodes.kept_bytes());
-        state.seen_at = Some(survey.pin.view.database.log.end());
-        Ok(true)
+        Ok(state.survey.is_some())
     }
 
     fn begin_survey(self: &Arc<Self>) -> Result<Option<Survey>> {
-        let (generation, seen_at) = {
+        let (generation, seen_at, kept) = {
             let state = lock(&self.kept.0);
-            (state.generation, state.seen_at)
+            (state.generation, state.seen_at, state.bytes)
         };
         let view = self.view.load();
-        let apart = self.live_bytes(&view) / 8;
+        let apart = ((self.live_bytes(&view) + kept) / 8).max(LEAST_APART);
         let end = view.database.log.end();
         // So that where all that is overwritten is kept it does not walk all the time.
         if seen_at.is_some_and(|seen_at| end < seen_at.saturating_add(apart)) {

@@ -19,13 +19,23 @@ use crate::format::{DatabaseHeader, header_record};
 use crate::seeded_bug::SeededBug;
 use crate::view::{Roots, View};
 
+/// What is caught up with while writers wait, at most.
+const MOST_AT_SWITCH: u64 = 8 << 20;
+
 impl Core {
-    /// Makes the new file the store's.
-    pub(super) fn switch(self: &Arc<Self>, compaction: &mut Compaction) -> Result<CompactReport> {
+    /// Makes the new file the store's; `None` where writers have added so much while it
+    /// waited for a flush or a snapshot that they would have to wait for it.
+    pub(super) fn switch(
+        self: &Arc<Self>,
+        compaction: &mut Compaction,
+    ) -> Result<Option<CompactReport>> {
         let began = self.environment.clock.monotonic();
         let mut maintenance = lock(&self.maintenance);
         let mut writer = lock(&self.writer);
         let until = self.end_of_writes(compaction, &writer)?;
+        if until - compaction.caught_up > MOST_AT_SWITCH {
+            return Ok(None);
+        }
         self.catch_up_to(compaction, until)?;
         self.apply_pending(compaction)?;
         self.check_last_write(compaction, &writer)?;
@@ -101,7 +111,7 @@ impl Core {
         let spent = self.environment.clock.monotonic() - began;
         report.phases.flush_and_commit += spent.as_secs_f64();
         self.counters.note_compaction(report);
-        Ok(report.clone())
+        Ok(Some(report.clone()))
     }
 
     /// Every write that was given a number is in the new file.
