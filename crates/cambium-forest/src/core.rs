@@ -6,13 +6,13 @@
 //! | `compaction` | the compaction that is going on | yes, by background work |
 //! | `maintenance` | superblock, newest header, the sealed buffer's way into the tries | yes, by background work |
 //! | `writer` | numbering and the end of the log | yes, by writers |
+//! | `kept`, `meanwhile` | what snapshots keep; places at which a compaction stops for some | no |
 //! | `watches` | who gathers the keys of ranges | no |
 //! | `pins` | moments that readers hold | no |
 //! | a buffer's `order` | the order of its keys | no |
 //! | a buffer's `table` | its keys and versions | no |
 //!
-//! They are taken in this order, from the top. Readers take the last three
-//! only,
+//! They are taken in this order, from the top. Readers take the last three only,
 //! and the view, which is swapped whole.
 
 use std::collections::BTreeMap;

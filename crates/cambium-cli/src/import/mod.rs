@@ -232,12 +232,16 @@ impl Import<'_> {
             let mut single = WriteBatch::new();
             single.push(namespace, operation);
             if let Err(error) = self.store.write(single, Durability::Buffered) {
+                if error.is_no_space() {
+                    return Err(self.full(&error));
+                }
                 self.store.sync()?;
                 let key = shown_key(KeyKind::Integer, &key);
                 return Err(Failure::failed(format!(
                     "the entry of key {key} was refused: {error}; everything before it is in"
                 )));
             }
+            self.written += 1;
         }
         Ok(())
     }
