@@ -18,6 +18,7 @@
 //! behind could not know that it was. Two members that both were written to without
 //! the other are refused: nobody can tell which to keep.
 
+use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -233,26 +234,40 @@ pub(crate) fn attach(
         0 => return Err(left_behind(&paths[superblock.member as usize])),
         current => current,
     };
-    for (member, found) in found.iter_mut().enumerate() {
+    let mut short = Vec::new();
+    for (member, found) in found.iter().enumerate() {
         let Found::Sound(file, _) = found else {
             continue;
         };
-        let Err(error) = check_length(&**file, &superblock) else {
+        if let Err(error) = check_length(&**file, &superblock) {
+            short.push((member, file.clone(), error));
+        }
+    }
+    // The longest first: one that is long enough counts for more than one that is not,
+    // should this end half way.
+    short.sort_by_key(|(_, file, _)| Reverse(file.length().unwrap_or(0)));
+    let is_short = short
+        .iter()
+        .fold(0, |bits, (member, ..)| bits | 1 << member);
+    let all_short = current & !is_short == 0;
+    if !all_short {
+        // Cut off: what lay there is gone, another one has it.
+        current &= !is_short;
+    }
+    let mut longest = all_short;
+    for (member, file, error) in short {
+        let is_current = current >> member & 1 == 1;
+        if adopt && lengthen(&*file, &superblock) {
+            // Where all were cut off, what lay behind is lost; the rest is not, and each
+            // may have some of it.
+            longest &= !is_current;
             continue;
-        };
-        let others = current & !(1 << member);
-        if others == 0 {
-            // What lay there is lost; the rest is not.
-            if adopt && lengthen(&**file, &superblock) {
-                continue;
-            }
+        }
+        if longest && is_current {
             return Err(error);
         }
-        // Cut off: what lay there is gone, the other one has it.
-        current = others;
-        if !(adopt && lengthen(&**file, &superblock)) {
-            *found = Found::Missing(error);
-        }
+        current &= !(1 << member);
+        found[member] = Found::Missing(error);
     }
     let mut missing = Vec::new();
     let mut open = Vec::with_capacity(paths.len());

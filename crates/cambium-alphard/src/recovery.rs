@@ -43,6 +43,8 @@ pub(crate) struct Recovered {
     pub marked: u64,
     /// Headers behind the cut, sorted: to be erased.
     pub dead: Vec<u32>,
+    /// Headers that were found, of whatever is live or not.
+    pub headers: usize,
     /// What is odd, or damaged.
     pub findings: Vec<Finding>,
     /// It comes from an index image; nothing was scanned.
@@ -66,6 +68,7 @@ impl Recovered {
             sequence: superblock.sequence,
             marked: superblock.synced_through,
             dead: Vec::new(),
+            headers: 0,
             findings: Vec::new(),
             from_image: false,
             bytes: 0,
@@ -89,7 +92,8 @@ impl Recovered {
 /// Scans the device and decides what is live. Writes nothing.
 ///
 /// Of two members both are read and compared. The headers of the first are believed
-/// if the proof holds for them, else those of the second if it holds there.
+/// if the proof holds for them, else those of the second if it holds there; if it holds
+/// for neither, those of the member that has lost fewer of them.
 pub(crate) fn recover(
     environment: &Environment,
     volume: &Volume,
@@ -97,7 +101,7 @@ pub(crate) fn recover(
     tuning: &Tuning,
     progress: &dyn ProgressSink,
 ) -> Result<Recovered> {
-    let mut first = None;
+    let mut best: Option<Recovered> = None;
     for believed in 0..volume.member_count() {
         // A member that cannot be read is lost, and what it answered forgotten.
         while volume.readable().any(|member| member == believed) {
@@ -113,11 +117,16 @@ pub(crate) fn recover(
             if recovered.damage().is_none() {
                 return Ok(recovered);
             }
-            first = first.or(Some(recovered));
+            if best
+                .as_ref()
+                .is_none_or(|best| recovered.headers > best.headers)
+            {
+                best = Some(recovered);
+            }
             break;
         }
     }
-    first.ok_or_else(|| Error::corruption(volume.path(), 0, "no member can be read"))
+    best.ok_or_else(|| Error::corruption(volume.path(), 0, "no member can be read"))
 }
 
 /// Where the writes that are kept end.
@@ -220,7 +229,8 @@ fn settle(mut scan: Scan<'_>, environment: &Environment, cut: Cut) -> Result<Rec
     recovered.believed = scan.believed;
     recovered.differing = scan.differing();
     let found = std::mem::take(&mut scan.found);
-    let parts = scan.parts(found.iter().map(Vec::len).sum());
+    recovered.headers = found.iter().map(Vec::len).sum();
+    let parts = scan.parts(recovered.headers);
     let sequence = cut.sequence;
     let decide = move |(number, found)| settle_part(&parts, number, found, sequence);
     let threads = crew_for(scan.bytes);

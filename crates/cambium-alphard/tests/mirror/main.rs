@@ -575,6 +575,46 @@ fn a_member_that_was_cut_off_is_missed_and_repair_makes_it_whole() {
 }
 
 #[test]
+fn repair_of_a_pair_of_which_both_were_cut_off_keeps_what_either_has() {
+    for lengths in [[32_768, 12_288], [12_288, 32_768], [20_480, 20_480]] {
+        let disk = SimulatedDisk::new(1);
+        let model = pair_of_files(&disk);
+        let environment = Environment::simulated(&disk, 1);
+        for (member, length) in ["/store/data", "/mirror"].into_iter().zip(lengths) {
+            let file = environment
+                .file_system
+                .open(Path::new(member), cambium_io::OpenOptions::WRITE);
+            file.unwrap().set_length(length).unwrap();
+        }
+        assert!(open(&disk).is_err(), "an opening takes what is whole");
+        // What the longer one alone has: all that lies before its end.
+        let expected = {
+            let alone = disk.fork();
+            let files = &Environment::simulated(&alone, 1).file_system;
+            let longer = usize::from(lengths[1] > lengths[0]);
+            let other = ["/mirror", "/store/data"][longer];
+            files.remove(Path::new(other)).unwrap();
+            Alphard
+                .repair(&Environment::simulated(&alone, 1), path(), &())
+                .unwrap();
+            contents(&*open(&alone).unwrap())
+        };
+        assert!(expected.len() > 3 && expected.len() < model.len());
+        let report = Alphard.repair(&environment, path(), &()).unwrap();
+        assert!(!report.is_sound() && !report.is_degraded(), "{report:?}");
+        let store = open(&disk).unwrap();
+        assert_eq!(number(&*store, "members_current"), 2);
+        assert_eq!(contents(&*store), expected, "{lengths:?}");
+        drop(store);
+        for away in ["/store/data", "/mirror"] {
+            let alone = without(&Environment::simulated(&disk.fork(), 1), Path::new(away), 0);
+            let store = open_in(&alone).unwrap();
+            assert_eq!(contents(&*store), expected, "{lengths:?} without {away}");
+        }
+    }
+}
+
+#[test]
 fn repair_says_which_member_it_could_not_take_and_takes_a_damaged_one_of_the_store() {
     let disk = disk(1, 512);
     let store = create(&disk);
