@@ -124,13 +124,16 @@ fn files_made(
     folder: &Path,
     creation: &Creation,
 ) -> Result<Vec<PathBuf>> {
-    let mut made = vec![folder.join(MEMBERS_NAME)];
+    let mut places = vec![folder.join(MEMBERS_NAME)];
     if creation.device.is_none() {
-        made.push(folder.join(DATA_NAME));
+        places.push(folder.join(DATA_NAME));
     }
-    if let Some(mirror) = creation.mirror.as_ref().map(|mirror| folder.join(mirror)) {
-        if file_system.metadata(&mirror)?.is_none() {
-            made.push(mirror);
+    places.extend(creation.mirror.as_ref().map(|mirror| folder.join(mirror)));
+    let mut made = Vec::with_capacity(places.len());
+    for place in places {
+        // What was there is somebody's, perhaps another store's.
+        if file_system.metadata(&place)?.is_none() {
+            made.push(place);
         }
     }
     Ok(made)

@@ -426,6 +426,31 @@ fn a_store_that_could_not_be_made_leaves_no_file() {
 }
 
 #[test]
+fn a_store_that_could_not_be_made_removes_no_file_that_was_there() {
+    let disk = SimulatedDisk::new(1);
+    let environment = Environment::simulated(&disk, 1);
+    let files = &environment.file_system;
+    // The entries of another store, which is open.
+    files.create_directory(Path::new(PATH)).unwrap();
+    let data = Path::new(PATH).join("data");
+    files.open(&data, OpenOptions::CREATE).unwrap();
+    let pairs = options(&[("size", "65536"), ("device", "/store/data")]);
+    let other = Path::new("/other");
+    let store = Alphard.create(&environment, other, &pairs).unwrap();
+    store.put(b"oak", b"kept", Durability::Synced).unwrap();
+    let made = Alphard.create(
+        &environment,
+        Path::new(PATH),
+        &options(&[("size", "65536")]),
+    );
+    assert!(matches!(made.err().unwrap(), Error::Locked { .. }));
+    store.close().unwrap();
+    drop(store);
+    let store = Alphard.open(&environment, other, &OptionValues::default(), &());
+    assert_eq!(store.unwrap().get(b"oak").unwrap().unwrap(), b"kept");
+}
+
+#[test]
 fn a_full_store_can_be_extended_and_stays_so() {
     let disk = SimulatedDisk::new(1);
     let store = create(&disk, &[("size", "65536"), ("block_bytes", "512")]);
