@@ -84,13 +84,14 @@ impl RealFile {
     /// Refuses what cannot be there: else all that is free would be taken first, and others
     /// that write meanwhile would find a full disk.
     fn check_room(&self, needed: u64) -> Result<()> {
-        match rustix::fs::fstatvfs(&self.descriptor) {
-            Ok(found) if found.f_bfree.saturating_mul(found.f_frsize) < needed => {
-                Err(self.failed("allocate", Errno::NOSPC))
-            }
-            // Who does not know refuses nothing.
-            _ => Ok(()),
+        let Ok(found) = rustix::fs::fstatvfs(&self.descriptor) else {
+            return Ok(());
+        };
+        // Who does not know how much there is (no blocks at all) refuses nothing.
+        if found.f_blocks > 0 && found.f_bfree.saturating_mul(found.f_frsize) < needed {
+            return Err(self.failed("allocate", Errno::NOSPC));
         }
+        Ok(())
     }
 
     /// Where holes cannot be punched, the range must still read as zeros.
