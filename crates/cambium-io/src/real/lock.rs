@@ -86,12 +86,20 @@ impl Drop for RealLock {
 }
 
 fn open_lock_file(path: &Path, mode: LockMode) -> rustix::io::Result<OwnedFd> {
-    let access = match mode {
-        LockMode::Shared | LockMode::Alone => OFlags::RDONLY,
-        LockMode::Exclusive => OFlags::RDWR,
+    let open = |flags: OFlags| {
+        let flags = flags | OFlags::CLOEXEC;
+        retry_on_intr(|| rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)))
     };
-    let flags = access | OFlags::CREATE | OFlags::CLOEXEC;
-    retry_on_intr(|| rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)))
+    match mode {
+        LockMode::Shared => open(OFlags::RDONLY | OFlags::CREATE),
+        LockMode::Exclusive => open(OFlags::RDWR | OFlags::CREATE),
+        // Over NFS only who may write can have it alone. A file of data that is gone is not
+        // made anew.
+        LockMode::Alone => match open(OFlags::RDWR) {
+            Err(Errno::ROFS | Errno::ACCESS) => open(OFlags::RDONLY),
+            other => other,
+        },
+    }
 }
 
 fn write_owner(descriptor: &OwnedFd) -> rustix::io::Result<()> {
@@ -158,6 +166,9 @@ mod tests {
         drop(lock);
         take(LockMode::Shared).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"entries");
+        std::fs::remove_file(&path).unwrap();
+        assert!(matches!(take(LockMode::Alone), Err(Error::Io { .. })));
+        assert!(!path.exists(), "made anew");
     }
 
     #[test]
