@@ -309,17 +309,31 @@ pub(crate) fn attach(
 }
 
 /// Locks those of some members that are files. Devices are opened alone, which the kernel
-/// sees to.
+/// sees to. One that is gone is locked by nobody: whether it can be missed is not said here.
 pub(crate) fn lock_files<'a>(
     file_system: &dyn FileSystem,
     paths: impl Iterator<Item = &'a Path>,
     mode: LockMode,
 ) -> Result<Locks> {
-    let mut locks = Vec::new();
+    let mut locks = Locks::new();
     for path in paths {
         let found = file_system.metadata(path).ok().flatten();
-        if found.is_some_and(|found| found.kind == FileKind::File) {
-            locks.push(file_system.lock(path, mode)?);
+        if found.is_none_or(|found| found.kind != FileKind::File) {
+            continue;
+        }
+        match file_system.lock(path, mode) {
+            Ok(lock) => locks.push(lock),
+            Err(error) if is_gone(&error) => {}
+            Err(error @ Error::Locked { .. }) if !locks.is_empty() => {
+                // By ourselves, if it is free without our locks.
+                locks.clear();
+                file_system.lock(path, mode).map_err(|_| error)?;
+                return Err(Error::InvalidArgument(format!(
+                    "{}: this is another member of the store as well: one is there twice; attach them under the names that `members` has",
+                    path.display()
+                )));
+            }
+            Err(error) => return Err(error),
         }
     }
     Ok(locks)

@@ -11,10 +11,11 @@ use std::sync::Arc;
 
 use away::{Forsaken, MEMBERS, without};
 use cambium_alphard::Alphard;
-use cambium_api::{Durability, Engine, EngineKind, FindingKind, OptionValues, Result};
+use cambium_api::{Durability, Engine, EngineKind, Error, FindingKind, OptionValues, Result};
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
-use cambium_io::{Environment, StepOutcome};
+use cambium_io::{Environment, File, FileLock, FileSystem, LockMode, OpenOptions, StepOutcome};
 use cambium_testkit::crash::{FAULTS, POWER_CUTS};
+use cambium_testkit::layer::{FileSystemLayer, Layered};
 use cambium_testkit::{Conformance, CrashSuite, DamageSuite, each_bug_is_found};
 
 const PATH: &str = "/store";
@@ -572,6 +573,65 @@ fn a_member_that_was_cut_off_is_missed_and_repair_makes_it_whole() {
         expected.insert(b"since".to_vec(), b"then".to_vec());
         assert_eq!(contents(&*store), expected, "{cut}");
     }
+}
+
+/// A file system in which one file is there and fails whatever is asked of it.
+#[derive(Debug)]
+struct Fails(Arc<dyn FileSystem>, &'static str);
+
+impl Fails {
+    fn on(&self, path: &Path) -> Result<&dyn FileSystem> {
+        match path == Path::new(self.1) {
+            true => Err(Error::io("use", path, std::io::Error::from_raw_os_error(5))),
+            false => Ok(&*self.0),
+        }
+    }
+}
+
+impl FileSystemLayer for Fails {
+    fn below(&self) -> &dyn FileSystem {
+        &*self.0
+    }
+    fn open(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn File>> {
+        self.on(path)?.open(path, options)
+    }
+    fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
+        self.on(path)?.lock(path, mode)
+    }
+}
+
+#[test]
+fn a_member_of_which_the_file_fails_is_missed() {
+    for failing in ["/store/data", "/mirror"] {
+        let disk = SimulatedDisk::new(1);
+        let model = pair_of_files(&disk);
+        let environment = Environment::simulated(&disk, 1);
+        let file_system = Arc::new(Layered(Fails(environment.file_system.clone(), failing)));
+        let store = open_in(&Environment {
+            file_system,
+            ..environment
+        });
+        let store = store.unwrap();
+        assert_eq!(number(&*store, "members_current"), 1);
+        assert_eq!(contents(&*store), model, "{failing}");
+    }
+}
+
+#[test]
+fn a_member_that_is_there_under_two_names_is_said_to_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let environment = Environment::real();
+    let store = folder.path().join("store");
+    let mirror = folder.path().join("mirror");
+    let pair = options(&[("size", "65536"), ("mirror", mirror.to_str().unwrap())]);
+    let made = Alphard.create(&environment, &store, &pair).unwrap();
+    made.close().unwrap();
+    drop(made);
+    std::fs::remove_file(&mirror).unwrap();
+    std::fs::hard_link(store.join("data"), &mirror).unwrap();
+    let open = || Alphard.open(&environment, &store, &OptionValues::default(), &());
+    let refused = open().err().unwrap().to_string();
+    assert!(refused.contains("twice"), "{refused}");
 }
 
 #[test]
