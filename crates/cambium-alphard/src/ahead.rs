@@ -33,7 +33,7 @@ use cambium_storage::allocator::Allocator;
 use crate::core::{Core, Writer, lock};
 use crate::options::Tuning;
 use crate::seeded_bug::SeededBug;
-use crate::volume::{Volume, buffer};
+use crate::volume::Volume;
 
 /// Most bytes of one write of zeros, and how many pieces a window has at least.
 const MOST_PIECE_BYTES: u32 = 1 << 20;
@@ -232,7 +232,7 @@ impl Core {
         let writing = lock(&self.zeros_under_way);
         drop(guard);
         let bytes = piece.blocks as usize * self.block_bytes as usize;
-        let written = self.volume.write(piece.block, &buffer(bytes));
+        let written = self.volume.write_zeros(piece.block, bytes);
         drop(writing);
         let mut writer = lock(&self.writer);
         writer.free_zeroed();

@@ -279,6 +279,25 @@ impl Volume {
         self.on_all(|_, file| file.write_at(bytes, offset))
     }
 
+    /// Writes zeros over blocks that nobody uses. Where one member has no room for them,
+    /// that is the answer: it lacks no entry, and is not given up.
+    pub fn write_zeros(&self, block: u32, bytes: usize) -> Result<()> {
+        let (offset, zeros) = (self.offset(block), buffer(bytes));
+        let mut answers = Vec::new();
+        for (number, member) in self.members.iter().enumerate() {
+            let there = member.state() != MemberState::Lost;
+            let Some(file) = member.file.as_ref().filter(|_| there) else {
+                continue;
+            };
+            let answer = file.write_at(&zeros, offset);
+            if answer.as_ref().is_err_and(Error::is_no_space) {
+                return answer;
+            }
+            answers.push((number, answer));
+        }
+        self.settle(answers, false)
+    }
+
     /// Makes files longer, with the space; devices must be long enough. Durable
     /// with the next sync. Where one member has no room, all are as long as before: it has
     /// every entry, and is not given up for what is not there yet.

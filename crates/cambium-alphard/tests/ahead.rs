@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use cambium_alphard::Alphard;
-use cambium_api::{Durability, Engine, EngineKind, OptionValues, Result};
+use cambium_api::{Durability, Engine, EngineKind, Error, OptionValues, Result};
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
 use cambium_io::{Environment, File, FileSystem, OpenOptions, StepOutcome};
 use cambium_testkit::layer::{FileLayer, FileSystemLayer, Layered};
@@ -32,6 +33,8 @@ struct Seen {
     writes: Mutex<Vec<Write>>,
     /// Told of the next write of zeros before it is done; it goes on when told to.
     stop: Mutex<Option<(Sender<Write>, Receiver<()>)>>,
+    /// There is no room for zeros.
+    full: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -67,6 +70,12 @@ impl FileLayer for WatchedFile {
             go_on.recv().unwrap();
         }
         self.seen.writes.lock().unwrap().push(write);
+        if zeros && self.seen.full.load(Ordering::Relaxed) {
+            return Err(Error::NoSpace {
+                path: self.inner.path().to_path_buf(),
+                what: "write".to_string(),
+            });
+        }
         self.inner.write_at(buffer, offset)
     }
 }
@@ -289,4 +298,20 @@ fn a_close_waits_for_zeros_under_way() {
         assert!(close.join().unwrap(), "closed while zeros were under way");
         step.join().unwrap().unwrap();
     });
+}
+
+#[test]
+fn a_member_that_has_no_room_for_zeros_is_not_given_up() {
+    let (environment, seen) = watched(&Environment::memory());
+    let store = create(&environment, &[("mirror", "/mirror")]);
+    put(&*store, 0).unwrap();
+    seen.full.store(true, Ordering::Relaxed);
+    seen.take();
+    steps(&*store);
+    let zeros = seen.take().iter().filter(|(_, _, zeros)| *zeros).count();
+    assert_eq!(zeros, 1, "zeros go on, or were never begun");
+    put(&*store, 1).unwrap();
+    let stats = store.stats().unwrap();
+    let current = stats.number("members_current");
+    assert_eq!(current, Some(2));
 }
