@@ -16,6 +16,7 @@ use std::sync::{Arc, MutexGuard, TryLockError};
 
 use cambium_api::{Durability, Operation, Precondition};
 use cambium_base::{Error, Extent, Result, SequenceNumber, Value};
+use cambium_io::StepOutcome;
 
 use crate::core::{Core, Writer, lock, read, write};
 use crate::flights::Departed;
@@ -33,6 +34,8 @@ const MOST_PENDING: usize = 4;
 
 /// What is erased at once to make room for a write.
 const ROOM_BYTES: u64 = 1 << 20;
+/// After so many steps a write waits only for those that let tombstones go.
+const MOST_STEPS: u32 = 1024;
 
 /// What a writer asks for.
 #[derive(Debug)]
@@ -222,6 +225,7 @@ impl Core {
         mut writer: MutexGuard<'a, Writer>,
         request: &WriteRequest,
     ) -> (MutexGuard<'a, Writer>, Result<u64>) {
+        let mut steps = 0;
         loop {
             let planned = self
                 .check_writable()
@@ -232,13 +236,20 @@ impl Core {
             };
             let before = writer.tombstones.len();
             // Only what is said to be durable can be erased.
-            if self.settle(&mut writer).is_err() {
-                return (writer, Err(error));
-            }
+            let settled = self.settle(&mut writer);
             drop(writer);
-            let stepped = self.step(ROOM_BYTES);
+            let stepped = settled.and_then(|()| self.step(ROOM_BYTES));
             writer = self.lock_to_lead();
-            if stepped.is_err() || writer.tombstones.len() >= before {
+            steps += 1;
+            let goes_on = match stepped {
+                _ if writer.tombstones.len() < before => true,
+                // One may erase headers without the last that a tombstone waits for, or
+                // copy to a mirror first.
+                Ok(outcome) => outcome == StepOutcome::Again && steps < MOST_STEPS,
+                Err(failed) if failed.is_no_space() => false,
+                Err(failed) => return (writer, Err(failed)),
+            };
+            if !goes_on {
                 return (writer, Err(error));
             }
         }

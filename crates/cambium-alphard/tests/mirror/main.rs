@@ -539,6 +539,28 @@ fn a_member_with_no_room_to_be_extended_is_as_good_as_before() {
 }
 
 #[test]
+fn a_full_pair_makes_room_though_a_member_is_copied_first() {
+    let disk = SimulatedDisk::new(1);
+    pair_of_files(&disk);
+    let away = without(&Environment::simulated(&disk, 1), Path::new("/mirror"), 0);
+    let store = open_in(&away).unwrap();
+    store.put(b"since", b"then", Durability::Synced).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let store = open(&disk).unwrap();
+    assert_eq!(number(&*store, "members_current"), 1);
+    for round in 0..600u32 {
+        let key = (1_000 + round % 7).to_be_bytes();
+        // No step is taken in between.
+        let put = store.put(&key, &[round as u8; 700], Durability::Written);
+        assert!(put.is_ok(), "{round}: {put:?}");
+        store.delete(&key, Durability::Written).unwrap();
+    }
+    assert_eq!(number(&*store, "members_current"), 2);
+    assert_eq!(contents(&*store).len(), 21);
+}
+
+#[test]
 fn a_member_that_was_cut_off_is_missed_and_repair_makes_it_whole() {
     for cut in ["/store/data", "/mirror"] {
         let disk = SimulatedDisk::new(1);
