@@ -1,0 +1,269 @@
+//! Pairs of which the members are files: too short, too full, failing, damaged, the same
+//! one twice; and what a repair takes of them.
+
+use super::*;
+
+/// A pair of files of 64 KiB with some entries, closed.
+fn pair_of_files(disk: &SimulatedDisk) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let environment = Environment::simulated(disk, 1);
+    let pair = options(&[("size", "65536"), ("mirror", "/mirror")]);
+    let store = Alphard.create(&environment, path(), &pair).unwrap();
+    for key in 0..20u8 {
+        let value = vec![key; 1_500];
+        store.put(&[key], &value, Durability::Synced).unwrap();
+    }
+    let written = contents(&*store);
+    store.close().unwrap();
+    written
+}
+
+#[test]
+fn a_member_with_no_room_to_be_extended_is_as_good_as_before() {
+    let disk = SimulatedDisk::new(1);
+    let model = pair_of_files(&disk);
+    let environment = Environment::simulated(&disk, 1);
+    let lengths = || {
+        ["/store/data", "/mirror"].map(|path| {
+            let found = environment.file_system.metadata(Path::new(path)).unwrap();
+            found.unwrap().length
+        })
+    };
+    // Room for the one, and not for the other.
+    disk.set_capacity(Some(512 << 10));
+    let store = open(&disk).unwrap();
+    let mut extended = cambium_api::CompactOptions::default();
+    extended.settings.set("size", "327680");
+    let error = store.compact(&extended, &()).unwrap_err();
+    assert!(error.is_no_space(), "{error}");
+    assert_eq!(lengths(), [65_536; 2]);
+    assert_eq!(number(&*store, "members_current"), 2);
+    assert_eq!(number(&*store, "size_bytes"), 65_536);
+    disk.set_capacity(None);
+    store.compact(&extended, &()).unwrap();
+    assert_eq!(number(&*store, "size_bytes"), 327_680);
+    drop(store);
+    let store = open(&disk.crash(CrashStyle::NothingUnsynced, 1)).unwrap();
+    assert_eq!(number(&*store, "members_current"), 2);
+    assert_eq!(contents(&*store), model);
+}
+
+#[test]
+fn a_full_pair_makes_room_though_a_member_is_copied_first() {
+    let disk = SimulatedDisk::new(1);
+    pair_of_files(&disk);
+    let away = without(&Environment::simulated(&disk, 1), Path::new("/mirror"), 0);
+    let store = open_in(&away).unwrap();
+    store.put(b"since", b"then", Durability::Synced).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let store = open(&disk).unwrap();
+    assert_eq!(number(&*store, "members_current"), 1);
+    for round in 0..600u32 {
+        let key = (1_000 + round % 7).to_be_bytes();
+        // No step is taken in between.
+        let put = store.put(&key, &[round as u8; 700], Durability::Written);
+        assert!(put.is_ok(), "{round}: {put:?}");
+        store.delete(&key, Durability::Written).unwrap();
+    }
+    assert_eq!(number(&*store, "members_current"), 2);
+    assert_eq!(contents(&*store).len(), 21);
+}
+
+#[test]
+fn a_member_that_was_cut_off_is_missed_and_repair_makes_it_whole() {
+    for cut in ["/store/data", "/mirror"] {
+        let disk = SimulatedDisk::new(1);
+        let model = pair_of_files(&disk);
+        let environment = Environment::simulated(&disk, 1);
+        let file = environment
+            .file_system
+            .open(Path::new(cut), cambium_io::OpenOptions::WRITE);
+        file.unwrap().set_length(20_480).unwrap();
+        let store = open(&disk).unwrap();
+        assert_eq!(contents(&*store), model, "{cut}");
+        store.put(b"since", b"then", Durability::Synced).unwrap();
+        assert_eq!(number(&*store, "members_current"), 1);
+        store.close().unwrap();
+        drop(store);
+        let report = Alphard.check(&environment, path(), &()).unwrap();
+        assert!(report.is_degraded(), "{report:?}");
+        let report = Alphard.repair(&environment, path(), &()).unwrap();
+        assert!(report.is_sound(), "{report:?}");
+        let store = open(&disk).unwrap();
+        assert_eq!(number(&*store, "members_current"), 2);
+        // The other one is lost, and nothing with it.
+        let other = if cut == "/mirror" {
+            "/store/data"
+        } else {
+            "/mirror"
+        };
+        drop(store);
+        let alone = without(&environment, Path::new(other), 0);
+        let store = open_in(&alone).unwrap();
+        let mut expected = model.clone();
+        expected.insert(b"since".to_vec(), b"then".to_vec());
+        assert_eq!(contents(&*store), expected, "{cut}");
+    }
+}
+
+/// A file system in which one file is there and fails whatever is asked of it.
+#[derive(Debug)]
+struct Fails(Arc<dyn FileSystem>, &'static str);
+
+impl Fails {
+    fn on(&self, path: &Path) -> Result<&dyn FileSystem> {
+        match path == Path::new(self.1) {
+            true => Err(Error::io("use", path, std::io::Error::from_raw_os_error(5))),
+            false => Ok(&*self.0),
+        }
+    }
+}
+
+impl FileSystemLayer for Fails {
+    fn below(&self) -> &dyn FileSystem {
+        &*self.0
+    }
+    fn open(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn File>> {
+        self.on(path)?.open(path, options)
+    }
+    fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
+        self.on(path)?.lock(path, mode)
+    }
+}
+
+#[test]
+fn a_member_of_which_the_file_fails_is_missed() {
+    for failing in ["/store/data", "/mirror"] {
+        let disk = SimulatedDisk::new(1);
+        let model = pair_of_files(&disk);
+        let environment = Environment::simulated(&disk, 1);
+        let file_system = Arc::new(Layered(Fails(environment.file_system.clone(), failing)));
+        let store = open_in(&Environment {
+            file_system,
+            ..environment
+        });
+        let store = store.unwrap();
+        assert_eq!(number(&*store, "members_current"), 1);
+        assert_eq!(contents(&*store), model, "{failing}");
+    }
+}
+
+#[test]
+fn a_member_that_is_there_under_two_names_is_said_to_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let environment = Environment::real();
+    let store = folder.path().join("store");
+    let mirror = folder.path().join("mirror");
+    let pair = options(&[("size", "65536"), ("mirror", mirror.to_str().unwrap())]);
+    let made = Alphard.create(&environment, &store, &pair).unwrap();
+    made.close().unwrap();
+    drop(made);
+    std::fs::remove_file(&mirror).unwrap();
+    std::fs::hard_link(store.join("data"), &mirror).unwrap();
+    let open = || Alphard.open(&environment, &store, &OptionValues::default(), &());
+    let refused = open().err().unwrap().to_string();
+    assert!(refused.contains("twice"), "{refused}");
+}
+
+#[test]
+fn repair_of_a_pair_of_which_both_were_cut_off_keeps_what_either_has() {
+    for lengths in [[32_768, 12_288], [12_288, 32_768], [20_480, 20_480]] {
+        let disk = SimulatedDisk::new(1);
+        let model = pair_of_files(&disk);
+        let environment = Environment::simulated(&disk, 1);
+        for (member, length) in ["/store/data", "/mirror"].into_iter().zip(lengths) {
+            let file = environment
+                .file_system
+                .open(Path::new(member), cambium_io::OpenOptions::WRITE);
+            file.unwrap().set_length(length).unwrap();
+        }
+        assert!(open(&disk).is_err(), "an opening takes what is whole");
+        // What the longer one alone has: all that lies before its end.
+        let expected = {
+            let alone = disk.fork();
+            let files = &Environment::simulated(&alone, 1).file_system;
+            let longer = usize::from(lengths[1] > lengths[0]);
+            let other = ["/mirror", "/store/data"][longer];
+            files.remove(Path::new(other)).unwrap();
+            Alphard
+                .repair(&Environment::simulated(&alone, 1), path(), &())
+                .unwrap();
+            contents(&*open(&alone).unwrap())
+        };
+        assert!(expected.len() > 3 && expected.len() < model.len());
+        let report = Alphard.repair(&environment, path(), &()).unwrap();
+        assert!(!report.is_sound() && !report.is_degraded(), "{report:?}");
+        let store = open(&disk).unwrap();
+        assert_eq!(number(&*store, "members_current"), 2);
+        assert_eq!(contents(&*store), expected, "{lengths:?}");
+        drop(store);
+        for away in ["/store/data", "/mirror"] {
+            let alone = without(&Environment::simulated(&disk.fork(), 1), Path::new(away), 0);
+            let store = open_in(&alone).unwrap();
+            assert_eq!(contents(&*store), expected, "{lengths:?} without {away}");
+        }
+    }
+}
+
+#[test]
+fn repair_says_which_member_it_could_not_take_and_takes_a_damaged_one_of_the_store() {
+    let disk = disk(1, 512);
+    let store = create(&disk);
+    store.put(b"oak", &[7; 5_000], Durability::Synced).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let environment = Environment::simulated(&disk, 3);
+    let member = Path::new(MEMBERS[1]);
+    let sound = disk.contents(member).unwrap();
+    // Somebody else's data: not for us to overwrite.
+    assert!(disk.replace_contents(member, &vec![9; 128 << 10]));
+    let report = Alphard.repair(&environment, path(), &()).unwrap();
+    assert!(report.is_sound() && report.is_degraded(), "{report:?}");
+    assert!(report.findings[0].what.contains("blank"), "{report:?}");
+    assert_eq!(disk.contents(member).unwrap(), vec![9; 128 << 10]);
+    // Ours, with both superblocks damaged.
+    assert!(disk.replace_contents(member, &sound));
+    assert!(disk.flip_bit(member, 60, 1) && disk.flip_bit(member, 4_156, 1));
+    assert_eq!(number(&*open(&disk).unwrap(), "members_current"), 1);
+    let report = Alphard.repair(&environment, path(), &()).unwrap();
+    assert_eq!(report.findings, []);
+    let store = open_without(&disk, 0).unwrap();
+    assert_eq!(store.get(b"oak").unwrap().unwrap(), [7; 5_000]);
+}
+
+#[test]
+fn a_stale_member_stands_for_the_store_only_once_a_blank_one_is_put_in_place_of_the_other() {
+    let disk = disk(1, 512);
+    let store = create(&disk);
+    store.put(b"oak", b"both", Durability::Synced).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let store = open_without(&disk, 1).unwrap();
+    store.put(b"elm", b"one", Durability::Synced).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let environment = Environment::simulated(&disk, 3);
+    let repair = || Alphard.repair(&environment, path(), &());
+    let member = Path::new(MEMBERS[0]);
+    // Damaged is not gone: nothing of it is overwritten.
+    assert!(disk.flip_bit(member, 60, 1) && disk.flip_bit(member, 4_156, 1));
+    let damaged = disk.contents(member).unwrap();
+    let refused = repair().unwrap_err().to_string();
+    assert!(
+        refused.contains("put a blank one in its place"),
+        "{refused}"
+    );
+    assert_eq!(disk.contents(member).unwrap(), damaged);
+    assert!(disk.replace_contents(member, &vec![0; 128 << 10]));
+    assert!(open(&disk).is_err(), "an opening takes no blank one");
+    let report = repair().unwrap();
+    assert!(!report.is_sound() && !report.is_degraded(), "{report:?}");
+    assert!(report.findings[0].what.contains("is lost"), "{report:?}");
+    for away in [0, 1] {
+        let store = open_without(&disk.fork(), away).unwrap();
+        let expected = BTreeMap::from([(b"oak".to_vec(), b"both".to_vec())]);
+        assert_eq!(contents(&*store), expected, "without {away}");
+    }
+    let store = open(&disk).unwrap();
+    assert_eq!(number(&*store, "members_current"), 2);
+}
