@@ -1,9 +1,9 @@
 //! A store that says "synced" and has written nothing yet, to show that this is found.
 //!
-//! `forgetful` is a map in memory and a file that every change is appended to: at each
-//! sync, and where [`HELD_BACK`] changes wait. In between it acknowledges what the file
-//! does not have, so a kill loses up to that many. As [`super::broken`]'s it is in no
-//! list, and `--stores` knows it.
+//! `forgetful` is a map in memory and a file that every change is appended to: all of
+//! them at each sync, and where [`HELD_BACK`] changes wait the older half. So whenever it
+//! is killed it has acknowledged changes that the file does not have: half as many at
+//! least. As [`super::broken`]'s it is in no list, and `--stores` knows it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -70,6 +70,7 @@ impl Adapter for Forgetful {
         let inside = Inside {
             log: log.map_err(|error| Error::store(NAME, "open", error))?,
             entries,
+            older: Vec::new(),
             waiting: Vec::new(),
             changes: 0,
         };
@@ -108,7 +109,8 @@ fn read(path: &Path) -> std::io::Result<HashMap<Vec<u8>, Vec<u8>>> {
 struct Inside {
     log: File,
     entries: HashMap<Vec<u8>, Vec<u8>>,
-    /// Changes that the file does not have.
+    /// Changes that the file does not have, and behind them those that `changes` counts.
+    older: Vec<u8>,
     waiting: Vec<u8>,
     changes: usize,
 }
@@ -126,16 +128,22 @@ impl Inside {
             None => self.entries.remove(key),
         };
         self.changes += 1;
-        match self.changes {
-            HELD_BACK => self.write(),
-            _ => Ok(()),
+        if self.changes < HELD_BACK / 2 {
+            return Ok(());
         }
+        self.write_older()
+    }
+
+    fn write_older(&mut self) -> Result<()> {
+        let written = self.log.write_all(&self.older);
+        self.older = std::mem::take(&mut self.waiting);
+        self.changes = 0;
+        written.map_err(|error| Error::store(NAME, "write", error))
     }
 
     fn write(&mut self) -> Result<()> {
-        let written = self.log.write_all(&self.waiting);
-        (self.changes, self.waiting) = (0, Vec::new());
-        written.map_err(|error| Error::store(NAME, "write", error))
+        self.write_older()?;
+        self.write_older()
     }
 }
 
