@@ -12,14 +12,18 @@ use cambium_io::{Environment, StepOutcome};
 
 const MIB: u64 = 1 << 20;
 
-fn store() -> Arc<dyn Engine> {
-    let options = OptionValues::from([
+fn options(threshold: &str) -> OptionValues {
+    OptionValues::from([
         // So that the index knows soon what was deleted.
         ("write_buffer_entries", "64"),
         ("preallocate_bytes", "65536"),
-        ("compaction_threshold", "50"),
+        ("compaction_threshold", threshold),
         ("compaction_least_bytes", "65536"),
-    ]);
+    ])
+}
+
+fn store() -> Arc<dyn Engine> {
+    let options = options("50");
     let environment = Environment::memory();
     let store = Forest
         .create(&environment, Path::new("/s"), &options)
@@ -95,12 +99,7 @@ fn two_snapshots_of_the_same_state_count_once() {
 
 #[test]
 fn what_is_overwritten_under_a_snapshot_starts_no_compaction_in_this_opening_or_the_next() {
-    let options = OptionValues::from([
-        ("write_buffer_entries", "64"),
-        ("preallocate_bytes", "65536"),
-        ("compaction_threshold", "30"),
-        ("compaction_least_bytes", "65536"),
-    ]);
+    let options = options("30");
     let environment = Environment::memory();
     let path = Path::new("/s");
     let mut store = Forest.create(&environment, path, &options).unwrap();
@@ -130,11 +129,7 @@ fn what_is_overwritten_under_a_snapshot_starts_no_compaction_in_this_opening_or_
 #[test]
 fn what_snapshots_share_is_read_and_written_once() {
     let environment = Environment::memory();
-    let options = OptionValues::from([
-        ("write_buffer_entries", "64"),
-        ("preallocate_bytes", "65536"),
-        ("compaction_threshold", "100"),
-    ]);
+    let options = options("100");
     let store = Forest
         .create(&environment, Path::new("/s"), &options)
         .unwrap();
@@ -172,11 +167,7 @@ fn what_snapshots_share_is_read_and_written_once() {
 #[test]
 fn a_store_that_is_empty_but_for_a_snapshot_comes_to_rest() {
     let environment = Environment::memory();
-    let options = OptionValues::from([
-        ("write_buffer_entries", "64"),
-        ("preallocate_bytes", "65536"),
-        ("compaction_least_bytes", "65536"),
-    ]);
+    let options = options("30");
     let store = Forest
         .create(&environment, Path::new("/s"), &options)
         .unwrap();
@@ -207,11 +198,7 @@ fn a_store_that_is_empty_but_for_a_snapshot_comes_to_rest() {
 #[test]
 fn snapshots_that_come_and_go_do_not_keep_compactions_from_beginning() {
     let environment = Environment::memory();
-    let options = OptionValues::from([
-        ("write_buffer_entries", "64"),
-        ("preallocate_bytes", "65536"),
-        ("compaction_least_bytes", "65536"),
-    ]);
+    let options = options("30");
     let store = Forest
         .create(&environment, Path::new("/s"), &options)
         .unwrap();

@@ -52,7 +52,11 @@ impl RealLock {
             Err(Errno::WOULDBLOCK) => {
                 return Err(Error::Locked {
                     path: path.to_path_buf(),
-                    owner: find_owner(&descriptor),
+                    owner: match mode {
+                        // What is in a file of data is no process id.
+                        LockMode::Alone => None,
+                        _ => find_owner(&descriptor),
+                    },
                 });
             }
             Err(errno) => return Err(failed(errno)),
