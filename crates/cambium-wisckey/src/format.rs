@@ -297,7 +297,8 @@ pub fn geometry(shape: &Shape, tuning: &Tuning) -> LogGeometry {
         // Small stores stay small, large ones allocate rarely.
         least_growth: (block * 16).min(tuning.preallocate_bytes),
         most_growth: tuning.preallocate_bytes,
-        window: block * 64,
+        // To unmap one interrupts every processor that the process runs on.
+        window: block * 256,
     }
 }
 

@@ -71,6 +71,8 @@ pub struct LogFile {
     cuts: AtomicU64,
 }
 
+/// Larger writes are cheaper by system calls than through a window, bytes.
+const SMALL_WRITE: u64 = 16 << 10;
 /// After so many blocks of small flushes without a sync a window is opened.
 const SMALL_BLOCKS: u64 = 2;
 
@@ -293,8 +295,7 @@ impl LogFile {
                 self.written_end.store(tail.start, Ordering::Release);
                 return Ok(());
             }
-            // Large writes are cheaper by system calls.
-            let small = (tail.bytes.len() as u64) < self.geometry.window / 16;
+            let small = (tail.bytes.len() as u64) < SMALL_WRITE.min(self.geometry.window);
             tail.window = None;
             tail.small_bytes = if small {
                 tail.small_bytes + tail.bytes.len() as u64
