@@ -27,12 +27,13 @@ const PASSES: u64 = 10;
 /// Passes before the samples that count.
 const WARM_PASSES: u64 = 2;
 /// `collection=off` first: others are compared with it.
-const ROWS: [&[(&str, &str)]; 5] = [
+const ROWS: [&[(&str, &str)]; 6] = [
     &[("collection", "off")],
     &[("space_limit", "200")],
     &[("space_limit", "180")],
     &[("space_limit", "160")],
     &[("space_limit", "140")],
+    &[("space_limit", "130")],
 ];
 
 /// A well-spread number for each number.

@@ -29,6 +29,7 @@ use cambium_io::File;
 use crate::core::Core;
 use crate::format::ValuePointer;
 use crate::kept::{KeptStretch, LARGEST_KEPT, UNIT_BYTES};
+use crate::open_files::Walk;
 use crate::read::Wanted;
 use crate::segment::{Segment, Segments};
 
@@ -36,6 +37,8 @@ use crate::segment::{Segment, Segments};
 const FIRST_STRETCH: usize = 4 << 10;
 /// Most bytes of a stretch, but for the end of its last unit.
 const LARGEST_STRETCH: usize = 2 * UNIT_BYTES as usize;
+/// Whoever walked so many bytes has the operating system read ahead.
+const LONG_WALK: u64 = 512 << 10;
 /// Most that a value keeps alive.
 const ROOM_BYTES: usize = 64 << 10;
 
@@ -57,6 +60,10 @@ pub(crate) struct AtHand {
     bytes: Option<Arc<[u8]>>,
     /// Bytes of the next stretch.
     next_bytes: usize,
+    /// Bytes of stretches since the cursor went elsewhere.
+    walked_bytes: u64,
+    /// Once they are many: of the segment that they lie in.
+    walk: Option<Walk>,
     /// For values that lie alone.
     alone: Vec<u8>,
 }
@@ -66,6 +73,8 @@ impl AtHand {
     pub fn clear(&mut self) {
         self.kept = None;
         self.next_bytes = FIRST_STRETCH;
+        self.walked_bytes = 0;
+        self.walk = None;
     }
 
     /// A value, if it lies in the stretch, or in the kept one.
@@ -158,6 +167,12 @@ impl AtHand {
     ) {
         let length = self.next_bytes.max(FIRST_STRETCH).max(bytes);
         self.next_bytes = (length * 2).max(UNIT_BYTES as usize).min(LARGEST_STRETCH);
+        self.walked_bytes += length as u64;
+        if self.walked_bytes >= LONG_WALK
+            && !self.walk.as_ref().is_some_and(|at| at.is_in(&segment.file))
+        {
+            self.walk = Some(Walk::begin(&segment.file));
+        }
         let cuts = segment.log.cuts();
         let range = match direction {
             Direction::Forward => {

@@ -13,12 +13,15 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arc_swap::ArcSwapOption;
 use cambium_base::Result;
 use cambium_io::{Advice, Alignment, AppendWindow, DirectFile, File, FileSystem, OpenOptions};
+
+/// More than a file has, bytes.
+const WHOLE: u64 = u64::MAX >> 1;
 
 /// The hand, and what it passes.
 #[derive(Debug)]
@@ -109,10 +112,43 @@ pub(crate) struct SegmentFile {
     used: AtomicBool,
     /// It is not closed.
     kept: Mutex<bool>,
+    /// Who goes through it in order.
+    walks: AtomicU32,
+}
+
+/// While this is there the operating system reads ahead in a segment's file.
+#[derive(Debug)]
+pub(crate) struct Walk(Arc<SegmentFile>);
+
+impl Walk {
+    /// Somebody goes through a good part of a file in order. Costs a system call where
+    /// nobody else does.
+    pub fn begin(file: &Arc<SegmentFile>) -> Walk {
+        if file.walks.fetch_add(1, Ordering::AcqRel) == 0 {
+            file.advise_if_open(Advice::Normal);
+        }
+        Walk(file.clone())
+    }
+
+    /// True of the file that it is in.
+    pub fn is_in(&self, file: &Arc<SegmentFile>) -> bool {
+        Arc::ptr_eq(&self.0, file)
+    }
+}
+
+impl Drop for Walk {
+    fn drop(&mut self) {
+        // Two who come and go at once may leave the other's advice: it is advice.
+        if self.0.walks.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.advise_if_open(Advice::Random);
+        }
+    }
 }
 
 fn open(file_system: &dyn FileSystem, path: &Path, options: OpenOptions) -> Result<Handles> {
     let opened = file_system.open(path, options)?;
+    // Most reads are of one value each; who wants more asks for more.
+    opened.advise(0, WHOLE, Advice::Random);
     Ok(match options.direct {
         false => Handles {
             batched: opened.clone(),
@@ -148,6 +184,7 @@ impl SegmentFile {
             handles: ArcSwapOption::from_pointee(handles),
             used: AtomicBool::new(false),
             kept: Mutex::new(options.create_new),
+            walks: AtomicU32::new(0),
         });
         files.add(&file);
         Ok(file)
@@ -203,6 +240,13 @@ impl SegmentFile {
     pub fn release(&self) {
         *self.kept() = false;
         self.files.close_some();
+    }
+
+    /// How all of it will be read. Once it is closed and opened again it is not known.
+    fn advise_if_open(&self, advice: Advice) {
+        if let Some(handles) = self.handles.load_full() {
+            handles.file.advise(0, WHOLE, advice);
+        }
     }
 
     fn kept(&self) -> MutexGuard<'_, bool> {
@@ -280,7 +324,7 @@ impl File for SegmentFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cambium_io::Environment;
+    use cambium_io::{Environment, RecordingFileSystem};
 
     fn files(most: usize, count: usize) -> (Arc<OpenFiles>, Vec<Arc<SegmentFile>>) {
         let table = OpenFiles::new(most);
@@ -326,6 +370,36 @@ mod tests {
         }
         assert_eq!(first_byte(&made[0]), 0);
         assert!(table.count() <= 3, "{} are open", table.count());
+    }
+
+    #[test]
+    fn the_system_reads_ahead_while_somebody_walks() {
+        let inner = Environment::memory().file_system;
+        let (file_system, recorder) = RecordingFileSystem::new(inner, Path::new("/"));
+        let file_system: Arc<dyn FileSystem> = Arc::new(file_system);
+        let table = OpenFiles::new(8);
+        let path = PathBuf::from("/segment");
+        let file = SegmentFile::open(&table, &file_system, path, OpenOptions::CREATE_NEW).unwrap();
+        let advised = || {
+            let taken = recorder.take();
+            let advice = taken
+                .lines()
+                .filter_map(|line| line.strip_prefix("advise-"));
+            let first_word = |line: &str| line.split(' ').next().map(str::to_string);
+            advice.filter_map(first_word).collect::<Vec<_>>()
+        };
+        assert_eq!(advised(), ["random"], "as it is opened");
+        let first = Walk::begin(&file);
+        let second = Walk::begin(&file);
+        assert_eq!(advised(), ["normal"]);
+        drop(first);
+        assert!(advised().is_empty(), "another walks on");
+        drop(second);
+        assert_eq!(advised(), ["random"]);
+        *file.kept() = false;
+        file.handles.store(None);
+        drop(Walk::begin(&file));
+        assert!(advised().is_empty(), "it is not opened for advice");
     }
 
     #[test]

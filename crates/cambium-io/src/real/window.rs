@@ -18,7 +18,7 @@
 //! - it is opened only on file systems that write in place (ext4, XFS, tmpfs).
 //!   Where a changed block needs new space (btrfs, bcachefs, ZFS, network file
 //!   systems), there is no window and the caller writes as usual;
-//! - windows are short (the log opens one of some hundred KiB for a run of small
+//! - windows are short (the log opens one of a MiB at most for a run of small
 //!   writes, and lets it go at the next sync), so a page is rarely written back,
 //!   thrown out of the cache and stored to again. Only then would it be read
 //!   from the device, and only a device that fails that read raises the signal;
