@@ -131,6 +131,50 @@ impl OptionValues {
         }
     }
 
+    /// Takes out what is fixed when a store is created: for opening one that is there,
+    /// which may be told its own values again ([`OptionValues::check_fixed`]).
+    #[must_use]
+    pub fn take_fixed(&mut self, specs: &[OptionSpec]) -> OptionValues {
+        let fixed = specs.iter().filter(|option| option.at_creation);
+        let mut taken = OptionValues::default();
+        for option in fixed {
+            if let Some(text) = self.take(option.name) {
+                taken.set(option.name, &text);
+            }
+        }
+        taken
+    }
+
+    /// Refuses an option whose value is not the one that the store was created with.
+    ///
+    /// ```
+    /// use cambium_api::OptionValues;
+    /// let stored = OptionValues::from([("block_bytes", "4096")]);
+    /// assert!(OptionValues::from([("block_bytes", "4KiB")]).check_fixed(&stored).is_ok());
+    /// assert!(OptionValues::from([("block_bytes", "512")]).check_fixed(&stored).is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument`, with both values.
+    pub fn check_fixed(&self, stored: &OptionValues) -> Result<()> {
+        let number = |text: &str| parse_bytes(text);
+        let is_same = |asked: &str, has: &str| match (number(asked), number(has)) {
+            (Some(asked), Some(has)) => asked == has,
+            _ => asked == has,
+        };
+        for (name, asked) in &self.values {
+            let has = stored.get(name);
+            if !has.is_some_and(|has| is_same(asked, has)) {
+                let has = has.unwrap_or("another value");
+                return Err(Error::InvalidArgument(format!(
+                    "option {name}={asked}: it is fixed when a store is created, and this one \
+                     has {has}; create a new store to change it"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Takes a yes or no out.
     pub fn take_bool(&mut self, name: &str) -> Result<Option<bool>> {
         self.take(name)

@@ -8,7 +8,7 @@ use cambium::{
     CheckReport, CompactOptions, CompactReport, FindingKind, Options, StatisticValue, Statistics,
     Store,
 };
-use cambium_io::FileKind;
+use cambium_io::{FileKind, FileSystem};
 use serde_json::{Map, Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -204,17 +204,7 @@ fn inspect_json(options: &Options, path: &Path) -> Result<Value, Failure> {
     options.inspect(path, &mut text)?;
     let file_system = &options.environment_used().file_system;
     let mut files = Vec::new();
-    for entry in file_system.list(path)? {
-        let metadata = file_system.metadata(&path.join(&entry.name))?;
-        let Some(metadata) = metadata.filter(|metadata| metadata.kind == FileKind::File) else {
-            continue;
-        };
-        files.push(json!({
-            "name": entry.name.to_string_lossy(),
-            "length": metadata.length,
-            "allocated": metadata.allocated,
-        }));
-    }
+    list_files(&**file_system, path, "", &mut files)?;
     Ok(json!({
         "path": path.to_string_lossy(),
         "engine": marker.engine,
@@ -223,6 +213,33 @@ fn inspect_json(options: &Options, path: &Path) -> Result<Value, Failure> {
         "files": files,
         "structure": String::from_utf8_lossy(&text).lines().collect::<Vec<_>>(),
     }))
+}
+
+/// Adds the files of a folder and of those in it, named from the store's on.
+fn list_files(
+    file_system: &dyn FileSystem,
+    folder: &Path,
+    before: &str,
+    files: &mut Vec<Value>,
+) -> Result<(), Failure> {
+    for entry in file_system.list(folder)? {
+        let name = format!("{before}{}", entry.name.to_string_lossy());
+        let path = folder.join(&entry.name);
+        if entry.kind == FileKind::Directory {
+            list_files(file_system, &path, &format!("{name}/"), files)?;
+            continue;
+        }
+        let metadata = file_system.metadata(&path)?;
+        let Some(metadata) = metadata.filter(|metadata| metadata.kind == FileKind::File) else {
+            continue;
+        };
+        files.push(json!({
+            "name": name,
+            "length": metadata.length,
+            "allocated": metadata.allocated,
+        }));
+    }
+    Ok(())
 }
 
 /// Draws a store's index.

@@ -230,6 +230,28 @@ fn stats_check_and_inspect_answer_in_json() {
 }
 
 #[test]
+fn inspect_lists_the_files_of_folders_in_a_store_too() {
+    let place = Place::empty();
+    place.run(["create", "s", "--engine", "wisckey"]).done();
+    place.run(["put", "s", "oak", "Quercus"]).done();
+    let text = place.run(["inspect", "s", "--json"]).done();
+    let inspect: Value = serde_json::from_str(&text).unwrap();
+    let files = inspect["files"].as_array().unwrap();
+    let names: Vec<&str> = files
+        .iter()
+        .filter_map(|file| file["name"].as_str())
+        .collect();
+    assert!(
+        names.iter().any(|name| name.ends_with(".values")),
+        "{names:?}"
+    );
+    assert!(
+        names.iter().any(|name| name.starts_with("keys/manifest-")),
+        "{names:?}"
+    );
+}
+
+#[test]
 fn stats_check_and_inspect_answer_people() {
     let place = Place::with_store();
     place.run(["put", "s", "oak", "Quercus"]).done();

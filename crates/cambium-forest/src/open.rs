@@ -139,13 +139,13 @@ fn begin_file(home: &Home, file: FileRef, shape: &Shape, tuning: &Tuning) -> Res
     })
 }
 
-/// What an opening is told; options that are fixed at creation are refused.
-fn tuning_of(options: &OptionValues) -> Result<Tuning> {
+/// What an opening is told, and apart from it what was fixed at creation.
+fn tuning_of(options: &OptionValues) -> Result<(Tuning, OptionValues)> {
     let mut options = options.clone();
     let tuning = Tuning::take(&mut options)?;
-    options.refuse_fixed(OPTIONS)?;
+    let fixed = options.take_fixed(OPTIONS);
     options.finish(ENGINE, OPTIONS)?;
-    Ok(tuning)
+    Ok((tuning, fixed))
 }
 
 /// Opens a store, recovering it where it was not closed.
@@ -155,11 +155,12 @@ pub(crate) fn open(
     options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<Arc<Core>> {
-    let tuning = tuning_of(options)?;
+    let (tuning, fixed) = tuning_of(options)?;
     let file_system = &*environment.file_system;
     let marker = read_marker(file_system, path)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
     let core = attach(environment, path, marker.store, tuning, (held, true))?;
+    fixed.check_fixed(&core.shape.as_options())?;
     let clean = lock(&core.maintenance).root.clean;
     if !clean {
         core.confirm_superblock()?;
@@ -204,11 +205,12 @@ pub(crate) fn open_read_only(
     options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<Arc<Core>> {
-    let tuning = tuning_of(options)?;
+    let (tuning, fixed) = tuning_of(options)?;
     let file_system = &*environment.file_system;
     let marker = read_marker(file_system, path)?;
     let held = lock_for_reading(file_system, path)?;
     let core = attach(environment, path, marker.store, tuning, (held, false))?;
+    fixed.check_fixed(&core.shape.as_options())?;
     let maintenance = lock(&core.maintenance);
     if maintenance.root.clean {
         drop(maintenance);

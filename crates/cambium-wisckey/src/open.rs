@@ -127,12 +127,13 @@ pub(crate) fn open(
 ) -> Result<Arc<Core>> {
     let mut options = options.clone();
     let tuning = Tuning::take(&mut options)?;
-    options.refuse_fixed(OPTIONS)?;
+    let fixed = options.take_fixed(OPTIONS);
     options.finish(ENGINE, OPTIONS)?;
     let file_system = &*environment.file_system;
     let marker = read_marker(file_system, path)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
     let core = attach(environment, path, marker.store, tuning, (held, true), None)?;
+    fixed.check_fixed(&core.shape.as_options())?;
     let clean = lock(&core.maintenance).root.clean;
     if clean {
         core.go_on_where_closed()?;

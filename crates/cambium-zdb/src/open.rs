@@ -119,12 +119,13 @@ pub(crate) fn open(
 ) -> Result<Arc<Core>> {
     let mut options = options.clone();
     let tuning = Tuning::take(&mut options)?;
-    options.refuse_fixed(OPTIONS)?;
+    let fixed = options.take_fixed(OPTIONS);
     options.finish(ENGINE, OPTIONS)?;
     let file_system = &*environment.file_system;
     let marker = read_marker(file_system, path)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
     let core = attach(environment, path, marker.store, tuning, (held, true))?;
+    fixed.check_fixed(&core.shape.as_options(core.shape.buckets))?;
     let clean = crate::core::lock(&core.maintenance).catalog.clean;
     if !clean {
         core.confirm_superblock()?;

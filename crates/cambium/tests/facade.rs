@@ -199,6 +199,28 @@ fn options_that_do_not_exist_or_cannot_change_are_refused() {
 }
 
 #[test]
+fn what_a_store_was_created_with_may_be_said_again_and_not_changed() {
+    for (engine, name, given, same, other) in [
+        ("forest", "chunk_bytes", "4", "4", "8"),
+        ("wisckey", "block_bytes", "8192", "8KiB", "4096"),
+        ("zdb", "keys", "integer", "integer", "string"),
+        ("zdb", "piece_bytes", "32KiB", "32768", "64KiB"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let with = |value: &str| Options::new().set(name, value);
+        let store = with(given).create(folder.path(), engine).unwrap();
+        store.close().unwrap();
+        with(same).open(folder.path()).unwrap().close().unwrap();
+        let error = with(other).open(folder.path()).unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
+        let message = error.to_string();
+        assert!(message.contains(&format!("{name}={other}")), "{message}");
+        assert!(message.contains("this one has "), "{message}");
+        Options::new().open(folder.path()).unwrap();
+    }
+}
+
+#[test]
 fn an_ordered_engine_scans_ranges_both_ways_and_seeks() {
     let options = Options::new()
         .environment(Environment::memory())
