@@ -229,6 +229,25 @@ impl KeptStretches {
     /// Keeps what is asked for a second time of `bytes`, which were read from `start`
     /// on, where a record begins. `cuts`: what the log answered before that.
     pub fn offer(&self, log: &LogFile, start: u64, bytes: &[u8], cuts: u64) {
+        let is_wanted = |unit| self.keeper.mark(self.segment, unit);
+        self.keep_wanted(log, start, bytes, cuts, is_wanted);
+    }
+
+    /// Keeps the unit that `start` lies in, which was asked for often enough; otherwise as
+    /// [`KeptStretches::offer`].
+    pub fn keep_first(&self, log: &LogFile, start: u64, bytes: &[u8], cuts: u64) {
+        let first = start / UNIT_BYTES;
+        self.keep_wanted(log, start, bytes, cuts, |unit| unit == first);
+    }
+
+    fn keep_wanted(
+        &self,
+        log: &LogFile,
+        start: u64,
+        bytes: &[u8],
+        cuts: u64,
+        is_wanted: impl Fn(u64) -> bool,
+    ) {
         if self.cached.is_off() {
             return;
         }
@@ -241,7 +260,7 @@ impl KeptStretches {
                 // Only begun: its turn comes with the next read.
                 return;
             }
-            let wanted = self.keeper.mark(self.segment, unit);
+            let wanted = is_wanted(unit);
             let from = position;
             let mut directory = Vec::new();
             while position < unit_end && position < end {

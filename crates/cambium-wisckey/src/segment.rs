@@ -13,7 +13,7 @@ use cambium_storage::log::LogFile;
 use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader};
 
 use crate::format::{self, FORMAT_VERSION, MAGIC, SegmentKind, ValuePointer, kind};
-use crate::kept::{Keeper, KeptStretches, UNIT_BYTES};
+use crate::kept::{Keeper, KeptStretches, LARGEST_KEPT, UNIT_BYTES};
 use crate::open_files::{OpenFiles, SegmentFile};
 use crate::options::{Shape, Tuning};
 
@@ -266,15 +266,15 @@ impl Segment {
 
     /// Keeps the records of a unit from one on, if the system has them in memory.
     fn keep_unit(&self, record: Range<u64>) {
-        let bytes = record.end - record.start;
-        let end = (record.start + 1).next_multiple_of(UNIT_BYTES) + bytes;
+        // The last record of the unit may end in the next.
+        let end = (record.start + 1).next_multiple_of(UNIT_BYTES) + LARGEST_KEPT as u64;
         let end = end.min(self.log.written_end());
         let cuts = self.log.cuts();
         let mut memory = vec![0; end.saturating_sub(record.start) as usize];
         let count = self.file.read_cached_at(&mut memory, record.start);
         self.file.count_read(count as u64);
         self.kept
-            .offer(&self.log, record.start, &memory[..count], cuts);
+            .keep_first(&self.log, record.start, &memory[..count], cuts);
     }
 
     /// Where the value lies in bytes that were read from the pointer's offset on.

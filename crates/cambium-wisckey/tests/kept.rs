@@ -103,6 +103,27 @@ fn what_is_asked_for_again_and_again_is_read_no_more() {
 }
 
 #[test]
+fn what_lookups_ask_for_again_is_read_no_more_where_there_is_room_for_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, state) = filled(&folder.path().join("store"), "32MiB");
+    // Out of the log's buffer, and its window.
+    store.sync().unwrap();
+    let look_up_all = || {
+        let before = value_reads(&*store);
+        for (key, value) in &state {
+            assert_eq!(&store.get(key).unwrap().unwrap(), value);
+        }
+        value_reads(&*store) - before
+    };
+    let first = look_up_all();
+    assert!(first > KEYS / 4, "{first}");
+    // A read that comes to an earlier record of a unit makes what is kept of it longer.
+    (0..30).for_each(|_| _ = look_up_all());
+    let last = look_up_all();
+    assert!(last < KEYS / 100, "{last} of {first}");
+}
+
+#[test]
 fn a_check_reads_the_log_whatever_is_kept_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
