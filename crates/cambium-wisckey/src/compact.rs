@@ -4,18 +4,25 @@
 //! drops every entry that is hidden: from then on the ledger knows all garbage.
 //! Values that lie scattered are brought into the order of their keys
 //! ([`crate::sorting`]). Then every segment in which there is garbage is collected.
-//! Readers and writers go on.
+//! Readers and writers go on. On a full disk it takes the reserve ([`crate::reserve`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use cambium_api::{CompactOptions, CompactReport, PhaseSeconds, Progress, ProgressSink};
 use cambium_base::{Error, Result};
 use cambium_io::ReadBackend;
+use cambium_storage::health::found_no_space;
 
 use crate::collect::Work;
 use crate::core::Core;
 use crate::options::ENGINE;
+use crate::reserve::Part;
+
+/// On a full disk, rounds that free nothing until collection gives up.
+const MOST_FRUITLESS: u32 = 5;
+const PATIENCE: Duration = Duration::from_millis(10);
 
 impl Core {
     /// Compacts now.
@@ -32,18 +39,24 @@ impl Core {
         refuse_what_is_not_chosen(options)?;
         self.cancelled.store(false, Ordering::Release);
         self.begin_session()?;
+        self.reserve.begin_compaction();
+        let report = self.compact_now(progress);
+        self.reserve.end_compaction();
+        self.after_making_room();
+        report
+    }
+
+    fn compact_now(self: &Arc<Self>, progress: &dyn ProgressSink) -> Result<CompactReport> {
         let clock = &self.environment.clock;
         let started = clock.monotonic();
         let mut work = Work::default();
-        self.seal_now()?;
-        self.tree.flush()?;
+        self.flush_now()?;
         progress.report(Progress {
             phase: "tree",
             done: 0,
             total: None,
         });
-        self.tree
-            .compact(&|| self.cancelled.load(Ordering::Acquire))?;
+        self.compact_tree()?;
         let tree_done = clock.monotonic();
         let sorted = self.sort_values(&mut work, |done, total| {
             self.refuse_cancelled()?;
@@ -56,26 +69,15 @@ impl Core {
         })?;
         if sorted {
             let started = clock.monotonic();
-            self.seal_now()?;
-            self.tree.flush()?;
+            self.flush_now()?;
             // What the old pointers led to is garbage when they are gone.
-            self.tree
-                .compact(&|| self.cancelled.load(Ordering::Acquire))?;
+            self.compact_tree()?;
             work.flush += self.since(started);
         }
-        self.collect_all(&mut work, |done, total| {
-            self.refuse_cancelled()?;
-            progress.report(Progress {
-                phase: "collect",
-                done,
-                total: Some(total),
-            });
-            Ok(())
-        })?;
+        self.collect_within_room(&mut work, progress)?;
         self.refuse_cancelled()?;
         let collected = clock.monotonic();
-        self.seal_now()?;
-        self.tree.flush()?;
+        self.flush_now()?;
         self.remove_dropped()?;
         while self.punch_holes() {}
         let ended = clock.monotonic();
@@ -97,6 +99,59 @@ impl Core {
             batch: 1,
             direct: false,
         })
+    }
+
+    /// Brings what was written so far into tables.
+    fn flush_now(&self) -> Result<()> {
+        self.with_reserve(Part::All, || {
+            self.seal_now()?;
+            self.tree.flush()
+        })
+    }
+
+    fn compact_tree(&self) -> Result<()> {
+        let is_cancelled = || self.cancelled.load(Ordering::Acquire);
+        self.with_reserve(Part::All, || self.tree.compact(&is_cancelled))
+    }
+
+    /// Collects all there is. On a full disk, the segments that were emptied so far go in
+    /// between: their room is what the next ones are moved into.
+    fn collect_within_room(
+        self: &Arc<Self>,
+        work: &mut Work,
+        progress: &dyn ProgressSink,
+    ) -> Result<()> {
+        let mut fruitless = 0;
+        loop {
+            let freed = self.traffic().freed_bytes;
+            let collected = self.with_reserve(Part::Most, || {
+                self.collect_all(work, |done, total| {
+                    self.refuse_cancelled()?;
+                    progress.report(Progress {
+                        phase: "collect",
+                        done,
+                        total: Some(total),
+                    });
+                    Ok(())
+                })
+            });
+            match collected {
+                Err(full) if found_no_space(&full) => {
+                    self.flush_now()?;
+                    self.remove_dropped()?;
+                    fruitless = match self.traffic().freed_bytes == freed {
+                        true => fruitless + 1,
+                        false => 0,
+                    };
+                    if fruitless > MOST_FRUITLESS {
+                        return Err(full);
+                    }
+                    // Background work may have the room for a moment.
+                    self.pause(PATIENCE * fruitless);
+                }
+                other => return other,
+            }
+        }
     }
 
     fn refuse_cancelled(&self) -> Result<()> {

@@ -7,6 +7,7 @@
 //! | `maintenance` | the superblock | yes |
 //! | `syncing` | the queue by which a flush syncs what it points to | yes, by background work |
 //! | `writer` | numbering, the end of the log, what the next note will say | yes, by writers |
+//! | `reserve` | the space held back for a full disk | yes |
 //! | `gone` | segments whose files are to be closed | no |
 //! | the ledger's | what the manifest says of segments; pinned moments | no |
 //!
@@ -31,6 +32,7 @@ use crate::collect::Collector;
 use crate::format::Root;
 use crate::ledger::Ledger;
 use crate::options::{Shape, Tuning};
+use crate::reserve::{Part, Reserve};
 use crate::seeded_bug::SeededBug;
 use crate::segment::{Home, Segment, Segments};
 use crate::stats::Counters;
@@ -62,6 +64,8 @@ pub(crate) struct Core {
     /// Segments that no reader can be led to any more, to be closed.
     pub gone: Mutex<Vec<Arc<Segment>>>,
     pub health: Health,
+    /// Space held back for a full disk.
+    pub reserve: Reserve,
     /// Why background work did not get on, while it does not.
     pub stuck: Mutex<Option<Error>>,
     /// This opening has written its session to the superblock.
@@ -167,11 +171,13 @@ impl Core {
         self.check_open()?;
         if let Some(cut) = &maintenance.cut {
             // Its session is in the superblock already.
-            self.commit_cut(cut)?;
+            self.with_reserve(Part::All, || self.commit_cut(cut))?;
             maintenance.cut = None;
             self.session_begun.store(true, Ordering::Release);
             return Ok(());
         }
+        // Its name is made durable with those below.
+        self.keep_reserve();
         let before = maintenance.root;
         maintenance
             .superblock

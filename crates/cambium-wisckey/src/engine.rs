@@ -129,7 +129,9 @@ fn run(core: Arc<Core>) -> Arc<dyn Engine> {
         spawn("wisckey tree", |core| {
             core.tree_or_log_step(TREE_STEP_BYTES)
         }),
-        spawn("wisckey collect", |core| core.collection_step(STEP_BYTES)),
+        spawn("wisckey collect", |core| {
+            core.background_collection(STEP_BYTES)
+        }),
     ];
     _ = core.background.set(tasks);
     Arc::new(WisckeyStore { core, namespace: 0 })

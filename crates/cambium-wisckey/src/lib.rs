@@ -59,6 +59,7 @@ mod pin;
 mod read;
 mod recovery;
 mod repair;
+mod reserve;
 pub mod seeded_bug;
 mod segment;
 mod sorting;

@@ -29,6 +29,7 @@ use crate::format::{self, FORMAT_VERSION, KEYS_FOLDER, Root, SegmentKind};
 use crate::ledger::{Ledger, LedgerState};
 use crate::note::{Head, Traffic};
 use crate::options::{ENGINE, OPTIONS, Shape, Tuning};
+use crate::reserve::{RESERVE_NAME, Reserve};
 use crate::segment::{Home, Segment, Segments};
 use crate::stats::Counters;
 use crate::value_log::Writer;
@@ -134,6 +135,7 @@ pub(crate) fn open(
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
     let core = attach(environment, path, marker.store, tuning, (held, true), None)?;
     fixed.check_fixed(&core.shape.as_options())?;
+    core.find_reserve()?;
     let clean = lock(&core.maintenance).root.clean;
     if clean {
         core.go_on_where_closed()?;
@@ -268,6 +270,7 @@ pub(crate) fn read_marker(file_system: &dyn FileSystem, path: &Path) -> Result<M
 /// True for names that a `wisckey` store gives to its files.
 pub(crate) fn is_ours(name: &str) -> bool {
     name == LOCK_NAME
+        || name == RESERVE_NAME
         || name == KEYS_FOLDER
         || name.starts_with("superblock-")
         || format::segment_number(name).is_some()
@@ -335,6 +338,7 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
         gone: Mutex::default(),
         syncing: Mutex::default(),
         health: Health::default(),
+        reserve: Reserve::default(),
         stuck: Mutex::new(None),
         collection_waits: AtomicBool::new(false),
         session_begun: AtomicBool::new(false),

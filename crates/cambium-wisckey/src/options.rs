@@ -190,6 +190,13 @@ pub const OPTIONS: &[OptionSpec] = &[
         "Freed values that fill so many bytes of whole blocks side by side give their space back at once, though their segment stays: by holes in its file, where the file system can. It spares moving what is live around them. Sensible from 16KiB on for stores of values as large, or where whole ranges are deleted; smaller ones make many holes, and files in many pieces.",
     ),
     spec(
+        "reserve_bytes",
+        "bytes, 0 = none",
+        "64MiB",
+        false,
+        "Most space held back in a file of the store, so that a full disk still takes deletes and what makes room after them; puts then answer that there is no room. 256KiB are held while an eighth of the disk is free; below that as much as rewriting the tree and a segment takes, at most this and an eighth of the disk. Smaller leaves that space to values, and a full store may need room from elsewhere.",
+    ),
+    spec(
         "collection_rate",
         "bytes a second, 0 = no limit",
         "0",
@@ -314,6 +321,8 @@ pub struct Tuning {
     pub open_files: usize,
     /// Least bytes of a hole; 0 for none.
     pub hole_bytes: u64,
+    /// Most space held back for a full disk; 0 for none.
+    pub reserve_bytes: u64,
     /// A defect, in tests.
     pub seeded_bug: Option<SeededBug>,
 }
@@ -356,6 +365,7 @@ impl Tuning {
             direct: options.take_bool("direct")?.unwrap_or(false),
             open_files: options.take_ranged("open_files", 512, 1, 1 << 20)? as usize,
             hole_bytes: options.take_ranged("hole_bytes", 0, 0, 1 << 30)?,
+            reserve_bytes: options.take_ranged("reserve_bytes", 64 << 20, 0, 1 << 40)?,
             seeded_bug: crate::seeded_bug::take(options)?,
         })
     }

@@ -39,6 +39,7 @@ use cambium_storage::scan::{LogScanner, ScanFault, Scanned, ScannedRecord, Sessi
 
 use crate::core::{Core, Cut, lock};
 use crate::format::{self, ALIGNMENT, SegmentKind, kind};
+use crate::reserve::Part;
 use crate::seeded_bug::SeededBug;
 use crate::segment::Segment;
 use crate::write::TreeEntry;
@@ -399,7 +400,7 @@ impl Core {
         self.ledger.visible.store(base, Ordering::Release);
         let sealed = self.tree.seal(note.clone());
         let cut = Cut { note, sealed };
-        match self.commit_cut(&cut) {
+        match self.with_reserve(Part::All, || self.commit_cut(&cut)) {
             Ok(()) => self.session_begun.store(true, Ordering::Release),
             // Everything can be read; the first write tries again.
             Err(full) if full.is_no_space() => lock(&self.maintenance).cut = Some(cut),

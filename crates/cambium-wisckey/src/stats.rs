@@ -136,6 +136,16 @@ impl Core {
                 "the segment with the most garbage",
             );
         }
+        all.bytes(
+            "reserve_bytes",
+            self.reserve.bytes(),
+            "space held back for a full disk",
+        );
+        all.count(
+            "reserve_opened",
+            self.reserve.times(),
+            "times that deletes, or what makes room, had to have the reserve since the store was opened",
+        );
         all.ratio(
             "space_amplification",
             total,

@@ -10,6 +10,7 @@ use cambium_lsm::WritePressure;
 
 use crate::core::{Core, lock};
 use crate::format::segment_path;
+use crate::reserve::Part;
 use crate::value_log::{Writer, segment_item};
 
 /// Bytes a step of a writer that waits for room may move.
@@ -41,6 +42,7 @@ impl Core {
 
     /// Tells those who flush that there is something, without the writer lock.
     pub fn after_seal(&self, sealed: Option<Sealed>) {
+        self.keep_reserve_where_due();
         let Some(Sealed(alone)) = sealed else {
             return;
         };
@@ -164,13 +166,41 @@ impl Core {
             // From the first edit on the store is not as it was closed.
             self.begin_session()?;
         }
-        let outcome = self.tree.step(budget);
+        let outcome = match self.reserve.is_shared_out() {
+            true => self.tree.step(budget),
+            false => self.step_with_reserve(budget),
+        };
         self.note_outcome(outcome.as_ref().err());
         let may_go_on = !matches!(self.tree.write_pressure(), WritePressure::Stop);
         if may_go_on && self.collection_waits.swap(false, Ordering::SeqCst) {
             self.notify_background();
         }
         outcome
+    }
+
+    /// A piece of collection, unless a compaction on request shares out the last room.
+    pub fn background_collection(self: &Arc<Self>, budget: u64) -> Result<StepOutcome> {
+        match self.reserve.is_broken() && self.reserve.is_shared_out() {
+            true => Ok(StepOutcome::Idle),
+            false => self.collection_step(budget),
+        }
+    }
+
+    fn step_with_reserve(&self, budget: u64) -> Result<StepOutcome> {
+        let mut is_first = true;
+        self.with_reserve(Part::All, || {
+            if std::mem::take(&mut is_first) {
+                return self.tree.step(budget);
+            }
+            // To the end of what there is: a step leaves its job half done, and what it had
+            // of the reserve would be held again.
+            loop {
+                match self.tree.step(u64::MAX)? {
+                    StepOutcome::Again => {}
+                    other => return Ok(other),
+                }
+            }
+        })
     }
 
     /// Remembers why background work does not get on.
@@ -285,14 +315,11 @@ impl Core {
             }
         };
         match note {
-            Some(note) if !self.tree.seal(note.clone()) => {
-                self.tree.flush()?;
-                self.commit_alone(note)?;
-            }
-            _ => self.tree.flush()?,
+            Some(note) if !self.tree.seal(note.clone()) => self.commit_alone(note)?,
+            _ => self.with_reserve(Part::All, || self.tree.flush())?,
         }
         while self.tree.has_sealed() {
-            self.tree.flush()?;
+            self.with_reserve(Part::All, || self.tree.flush())?;
         }
         self.remove_dropped()?;
         while self.punch_holes() {}

@@ -24,6 +24,7 @@ use crate::format::{ALIGNMENT, LARGEST_SEGMENT, SegmentKind, kind};
 use crate::moving::MovedUnsynced;
 use crate::note::{self, Head, NoteItem, SegmentNote};
 use crate::pace::Pace;
+use crate::reserve::Part;
 use crate::seeded_bug::SeededBug;
 use crate::segment::Segment;
 
@@ -122,7 +123,8 @@ pub(crate) struct Appended {
 
 impl Core {
     /// Brings records to the device as the durability asks, and numbers them. A
-    /// failure for lack of space changes nothing; any other stops all writes.
+    /// failure for lack of space changes nothing; any other stops all writes. Deletes may
+    /// have the reserve.
     pub fn append(
         &self,
         writer: &mut Writer,
@@ -130,10 +132,36 @@ impl Core {
         durability: Durability,
     ) -> Result<Appended> {
         self.check_sound()?;
+        let makes_room =
+            |entry: &LogEntry<'_>| matches!(entry.kind, kind::DELETE | kind::DELETE_RANGE);
+        if entries.iter().all(makes_room) {
+            return self.with_reserve(Part::Most, || self.append_now(writer, entries, durability));
+        }
+        self.mend_reserve()?;
+        self.append_now(writer, entries, durability)
+    }
+
+    fn append_now(
+        &self,
+        writer: &mut Writer,
+        entries: &[LogEntry<'_>],
+        durability: Durability,
+    ) -> Result<Appended> {
         let bytes: u64 = entries.iter().map(LogEntry::record_bytes).sum();
+        if self.reserve.is_broken() {
+            let block = u64::from(self.shape.block_bytes);
+            self.admit_deletes(match durability {
+                Durability::Synced => bytes.next_multiple_of(block),
+                _ => bytes,
+            })?;
+        }
         let segment = self.active_segment(writer, bytes)?;
         if bytes > 0 {
-            let most = self.segment_target(writer.pace.live() + writer.logged);
+            // Nothing ahead where it would be the reserve.
+            let most = match self.reserve.is_broken() {
+                true => 0,
+                false => self.segment_target(writer.pace.live() + writer.logged),
+            };
             segment.log.reserve_within(bytes, most)?;
         }
         let first = writer.next_sequence;
@@ -390,6 +418,7 @@ impl Core {
         }
         writer.active_unsynced = true;
         writer.names_unsynced = true;
+        self.reserve.look_again();
         self.change_segments(|segments| {
             segments.insert(next.number, next);
         });
@@ -487,10 +516,11 @@ impl Core {
     /// Brings a note to the manifest that no flush carries, behind the flushes of
     /// what was sealed before: what it says must be true of the tables.
     pub fn commit_alone(&self, note: Vec<u8>) -> Result<()> {
-        let committed = self
-            .sync_sealed_log()
-            .and_then(|()| self.tree.flush())
-            .and_then(|()| self.tree.commit_note(&note));
+        let committed = self.with_reserve(Part::All, || {
+            self.sync_sealed_log()?;
+            self.tree.flush()?;
+            self.tree.commit_note(&note)
+        });
         if committed.is_err() {
             let mut writer = lock(&self.writer);
             let later = std::mem::replace(&mut writer.unsaid, note);

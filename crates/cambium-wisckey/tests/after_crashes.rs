@@ -26,6 +26,8 @@ fn small() -> OptionValues {
         ("inline_bytes", "8"),
         ("table_bytes", "4096"),
         ("level_base_bytes", "8192"),
+        // What is done without one; `tests/reserve.rs` has one.
+        ("reserve_bytes", "0"),
     ])
 }
 

@@ -269,7 +269,10 @@ fn reads_beside_collection_by_threads_never_fail() {
 fn a_full_disk_stops_collection_and_loses_nothing() {
     let disk = SimulatedDisk::new(1);
     let environment = Environment::simulated(&disk, 1);
-    let store = create(&environment);
+    let mut options = small();
+    options.set("reserve_bytes", "0");
+    let store = Wisckey.create(&environment, Path::new(FOLDER), &options);
+    let store = store.unwrap();
     let mut state = State::new();
     for round in 0..4 {
         fill(&*store, &mut state, 150, round);

@@ -1,0 +1,373 @@
+//! Space held back for a full disk, so that room can be made on it.
+//!
+//! To give space back a store has to write: deletes go to the log, tables are written
+//! anew without what was deleted, and the manifest says so before a file goes. On a disk
+//! that is full to its last block none of that can begin. So a file of the store,
+//! `reserve`, holds space that nothing is in.
+//!
+//! ```text
+//!  a delete, a flush, a compaction finds no room
+//!     └─▶ the reserve is opened, and it goes on; what it leaves is held again
+//!  a put finds that the reserve is not whole
+//!     └─▶ it is made whole first: without room for that, the put answers NoSpace
+//! ```
+//!
+//! A part is opened for tables alone: deletes and moved values fill what they get, and
+//! make no room until a flush has brought them into tables. A small reserve is held
+//! always. Once the disk is nearly full it is as much as rewriting the
+//! tree takes, and a segment of values beside it.
+//!
+//! Nothing reads the file, and a crash can take no more of it than its length.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cambium_base::{Error, Result};
+use cambium_io::{File, OpenOptions};
+use cambium_storage::health::found_no_space;
+
+use crate::core::Core;
+
+/// The file's name.
+pub(crate) const RESERVE_NAME: &str = "reserve";
+/// Held while there is much room: tables of a few thousand keys, the manifest, and the
+/// block that each new file begins with. A larger one grows by as much.
+const LEAST_BYTES: u64 = 256 << 10;
+/// The reserve is no larger than this share of the disk, and a disk is nearly full when
+/// less than this share of it is free.
+const SHARE_OF_DISK: u64 = 8;
+/// Deletes get this share of what is opened, and so do tables alone.
+const SHARE: u64 = 4;
+const BLOCK_BYTES: u64 = 4096;
+
+/// How much of the reserve some work may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// What leaves enough for a flush.
+    Most,
+    All,
+}
+
+/// The space held back.
+#[derive(Debug, Default)]
+pub(crate) struct Reserve {
+    held: Mutex<Held>,
+    /// It was opened, and is not whole again.
+    is_broken: AtomicBool,
+    /// Bytes of log that deletes may still take of what was opened.
+    for_deletes: AtomicU64,
+    /// The log has begun a segment since it was looked at.
+    is_due: AtomicBool,
+    /// Compactions on request, which share it out: background work gets none meanwhile,
+    /// since what that opens for tables would be filled with moved values.
+    compactions: AtomicUsize,
+    bytes: AtomicU64,
+    times: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    file: Option<Arc<dyn File>>,
+    bytes: u64,
+    /// Who works with what was opened.
+    users: usize,
+    /// Opened for tables alone.
+    last: u64,
+}
+
+impl Reserve {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes held now.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// How often it was opened since the store was.
+    pub fn times(&self) -> u64 {
+        self.times.load(Ordering::Relaxed)
+    }
+
+    /// True while what was held is for those alone who make room.
+    pub fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Acquire)
+    }
+
+    /// True while a compaction on request shares it out.
+    pub fn is_shared_out(&self) -> bool {
+        self.compactions.load(Ordering::Acquire) > 0
+    }
+
+    /// A compaction on request begins.
+    pub fn begin_compaction(&self) {
+        self.compactions.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A compaction on request has ended.
+    pub fn end_compaction(&self) {
+        self.compactions.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Tells that the log has taken space.
+    pub fn look_again(&self) {
+        self.is_due.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes the bytes of a group of deletes; false if what is left is for tables. One
+    /// group at a time: under the writer lock.
+    fn take_for_deletes(&self, bytes: u64) -> bool {
+        let left = self.for_deletes.load(Ordering::Relaxed);
+        if bytes <= left {
+            self.for_deletes.store(left - bytes, Ordering::Relaxed);
+        }
+        bytes <= left
+    }
+
+    fn set_broken(&self, bytes: u64) {
+        let share = bytes / SHARE;
+        self.for_deletes.store(share, Ordering::Relaxed);
+        self.is_broken.store(true, Ordering::Release);
+    }
+
+    fn set_held(&self, held: &mut Held, bytes: u64) {
+        held.bytes = bytes;
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Opens it; false if there is nothing to open.
+    fn open(&self, part: Part) -> bool {
+        let mut held = self.held();
+        if !self.is_broken() {
+            held.last = held.bytes / SHARE / BLOCK_BYTES * BLOCK_BYTES;
+        }
+        let stays = match part {
+            Part::Most => held.last,
+            Part::All => 0,
+        };
+        if held.bytes <= stays {
+            // Somebody else has opened it, and holds again what both leave.
+            held.users += usize::from(held.users > 0);
+            return held.users > 0;
+        }
+        let emptied = held.file.as_ref().map(|file| file.set_length(stays));
+        if !matches!(emptied, Some(Ok(()))) {
+            return false;
+        }
+        if !self.is_broken() {
+            self.set_broken(held.bytes);
+            self.times.fetch_add(1, Ordering::Relaxed);
+        }
+        self.set_held(&mut held, stays);
+        held.users += 1;
+        true
+    }
+
+    /// Gives back what is held beyond so many bytes.
+    fn let_go_beyond(&self, wanted: u64) {
+        let mut held = self.held();
+        let Some(file) = held.file.as_ref().filter(|_| held.bytes > wanted) else {
+            return;
+        };
+        if file.set_length(wanted).is_ok() {
+            self.set_held(&mut held, wanted);
+        }
+    }
+}
+
+impl Core {
+    /// Finds what an earlier opening holds.
+    pub fn find_reserve(&self) -> Result<()> {
+        let path = self.path.join(RESERVE_NAME);
+        let file_system = &self.environment.file_system;
+        let Some(found) = file_system.metadata(&path)? else {
+            return Ok(());
+        };
+        if self.tuning.reserve_bytes == 0 {
+            return file_system.remove(&path);
+        }
+        {
+            let mut held = self.reserve.held();
+            held.file = Some(file_system.open(&path, OpenOptions::WRITE)?);
+            self.reserve.set_held(&mut held, found.length);
+        }
+        if found.length < self.least_reserve() {
+            self.set_broken_by_space();
+        }
+        Ok(())
+    }
+
+    /// Holds as much as should be held now, if there is room: a store without it works
+    /// until the disk is full.
+    pub fn keep_reserve(&self) {
+        if self.tuning.reserve_bytes > 0 && !self.reserve.is_broken() {
+            let wanted = self.wanted_reserve();
+            _ = self.hold(&mut self.reserve.held(), wanted);
+            self.reserve.let_go_beyond(wanted);
+        }
+    }
+
+    /// Does [`Core::keep_reserve`] where the log has taken space since. Takes locks of the
+    /// tree: not under the writer's.
+    pub fn keep_reserve_where_due(&self) {
+        if self.reserve.is_due.load(Ordering::Relaxed) {
+            self.reserve.is_due.store(false, Ordering::Relaxed);
+            self.keep_reserve();
+        }
+    }
+
+    /// Makes the reserve whole where it was opened.
+    ///
+    /// # Errors
+    /// `NoSpace`, where there is no room yet.
+    pub fn mend_reserve(&self) -> Result<()> {
+        if !self.reserve.is_broken() {
+            return Ok(());
+        }
+        let wanted = self.wanted_reserve();
+        let mut held = self.reserve.held();
+        if held.users > 0 {
+            return Err(self.no_space("room is being made with the reserve"));
+        }
+        self.hold(&mut held, wanted)?;
+        self.reserve.is_broken.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Does work that makes room on a full disk, or has to be done before any is made: the
+    /// reserve is opened for it, and it is done again, to its end: then what it has left is
+    /// held again.
+    pub fn with_reserve<T>(&self, part: Part, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+        match work() {
+            Err(full) if found_no_space(&full) => {
+                if self.check_sound().is_err() || !self.reserve.open(part) {
+                    return Err(full);
+                }
+                let result = work();
+                self.close_reserve();
+                result
+            }
+            other => other,
+        }
+    }
+
+    /// Holds again what the work has left, so that nobody else gets it.
+    fn close_reserve(&self) {
+        let wanted = self.wanted_reserve();
+        let mut held = self.reserve.held();
+        held.users -= 1;
+        if held.users > 0 {
+            return;
+        }
+        let mut part = wanted;
+        while part >= BLOCK_BYTES && self.hold(&mut held, part).is_err() {
+            // What is free need not be to be had.
+            part = (part / 2).min(self.available()) / BLOCK_BYTES * BLOCK_BYTES;
+        }
+        if held.bytes >= wanted {
+            self.reserve.is_broken.store(false, Ordering::Release);
+        }
+    }
+
+    /// Lets a group of deletes into the log while the reserve is not whole.
+    ///
+    /// # Errors
+    /// `NoSpace`: what is left is for bringing those before into tables.
+    pub fn admit_deletes(&self, bytes: u64) -> Result<()> {
+        let admitted = !self.reserve.is_broken() || self.reserve.take_for_deletes(bytes);
+        if admitted || self.mend_reserve().is_ok() {
+            return Ok(());
+        }
+        Err(self.no_space(
+            "what is left of the reserve is for a compaction, which makes room of what was deleted",
+        ))
+    }
+
+    /// Makes the reserve whole where there is room by now, or looks what there is for
+    /// deletes.
+    pub fn after_making_room(&self) {
+        if self.mend_reserve().is_err() {
+            self.set_broken_by_space();
+        }
+    }
+
+    /// It is not whole: what is free and what is held are to be shared.
+    fn set_broken_by_space(&self) {
+        let found = self.reserve.bytes() + self.available();
+        self.reserve.held().last = found / SHARE / BLOCK_BYTES * BLOCK_BYTES;
+        self.reserve.set_broken(found);
+    }
+
+    fn no_space(&self, what: &str) -> Error {
+        Error::NoSpace {
+            path: self.path.join(RESERVE_NAME),
+            what: what.to_string(),
+        }
+    }
+
+    fn available(&self) -> u64 {
+        let space = self.environment.file_system.space(&self.path);
+        space.map_or(0, |space| space.available)
+    }
+
+    fn least_reserve(&self) -> u64 {
+        let space = self.environment.file_system.space(&self.path);
+        let share = space.map_or(u64::MAX, |space| space.total / SHARE_OF_DISK);
+        LEAST_BYTES.min(self.tuning.reserve_bytes).min(share) / BLOCK_BYTES * BLOCK_BYTES
+    }
+
+    /// Bytes to hold: little while there is much room.
+    fn wanted_reserve(&self) -> u64 {
+        let least = self.least_reserve();
+        let Ok(space) = self.environment.file_system.space(&self.path) else {
+            return least;
+        };
+        let most = self.tuning.reserve_bytes;
+        let share = space.total / SHARE_OF_DISK;
+        if space.available + self.reserve.bytes() >= share.max(2 * most) {
+            return least;
+        }
+        let tree = self.tree.statistics();
+        let buffers = tree.memtable_bytes + tree.sealed_bytes;
+        let (total, live) = self.ledger.state().total_and_live();
+        let segment = self.segment_target(live).min(total);
+        let needed = (tree.table_bytes() + buffers + segment).next_multiple_of(LEAST_BYTES);
+        let wanted = (needed + LEAST_BYTES).min(most).min(share);
+        (wanted / BLOCK_BYTES * BLOCK_BYTES).max(least)
+    }
+
+    /// Holds at least so many bytes, and makes that durable; what is held already stays.
+    fn hold(&self, held: &mut Held, wanted: u64) -> Result<()> {
+        if wanted <= held.bytes {
+            return Ok(());
+        }
+        let file = match &held.file {
+            Some(file) => {
+                file.allocate(held.bytes, wanted - held.bytes)?;
+                file.clone()
+            }
+            None => self.make_reserve(&self.path.join(RESERVE_NAME), wanted)?,
+        };
+        held.file = Some(file.clone());
+        // Space that a power cut takes back others would have. Nothing is lost where this
+        // fails, and what is written is synced apart.
+        _ = file.sync_data();
+        self.reserve.set_held(held, wanted);
+        Ok(())
+    }
+
+    /// The file, with its first space: an empty one would count as opened.
+    fn make_reserve(&self, path: &Path, wanted: u64) -> Result<Arc<dyn File>> {
+        let file_system = &self.environment.file_system;
+        let file = file_system.open(path, OpenOptions::CREATE)?;
+        if let Err(error) = file.allocate(0, wanted) {
+            drop(file);
+            _ = file_system.remove(path);
+            return Err(error);
+        }
+        Ok(file)
+    }
+}
