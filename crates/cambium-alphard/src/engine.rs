@@ -420,7 +420,7 @@ fn back_up(
         .and_then(|()| copy.close());
     drop(copy);
     match copied {
-        Ok(()) => unfinished.finish(),
+        Ok(()) => unfinished.finish_closed(),
         Err(error) => {
             unfinished.give_back();
             Err(error)

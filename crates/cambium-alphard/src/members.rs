@@ -19,6 +19,7 @@
 //! the other are refused: nobody can tell which to keep.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ use cambium_io::{File, FileKind, FileLock, FileSystem, LockMode, OpenOptions};
 use cambium_storage::marker::Marker;
 
 use crate::core::{Core, Writer};
-use crate::format::{DATA_NAME, MEMBERS_NAME, NEW_MEMBERS_NAME, Superblock};
+use crate::format::{DATA_NAME, MEMBERS_NAME, NEW_MEMBERS_NAME, SUPERBLOCK_BYTES, Superblock};
 use crate::options::Tuning;
 use crate::seeded_bug::SeededBug;
 use crate::volume::{self, MemberState, OpenMember, Volume};
@@ -182,7 +183,7 @@ pub(crate) fn attach(
     access: OpenOptions,
     adopt: bool,
 ) -> Result<Attached> {
-    let members = match Members::read(file_system, folder) {
+    let mut members = match Members::read(file_system, folder) {
         Err(error) if adopt && error.is_corruption() => {
             found_again(file_system, folder, marker, tuning)?.ok_or(error)?
         }
@@ -254,6 +255,16 @@ pub(crate) fn attach(
         // Cut off: what lay there is gone, another one has it.
         current &= !is_short;
     }
+    if adopt && !short.is_empty() {
+        // Before a length makes a member look whole again: should this end half way, the
+        // next opening must not believe it.
+        let kept = open_files(&found, current);
+        volume::write_superblock_of(&kept, &mut superblock, current)?;
+        if paths.len() > 1 && members.current != current {
+            members.current = current;
+            members.write(file_system, folder)?;
+        }
+    }
     let mut longest = all_short;
     for (member, file, error) in short {
         let is_current = current >> member & 1 == 1;
@@ -308,6 +319,17 @@ pub(crate) fn attach(
     })
 }
 
+/// Those of some members that are there.
+fn open_files(found: &[Found], some: u32) -> Vec<(usize, Arc<dyn File>)> {
+    let of_some = found.iter().enumerate();
+    of_some
+        .filter_map(|(member, found)| match found {
+            Found::Sound(file, _) if some >> member & 1 == 1 => Some((member, file.clone())),
+            _ => None,
+        })
+        .collect()
+}
+
 /// Locks those of some members that are files. Devices are opened alone, which the kernel
 /// sees to. One that is gone is locked by nobody: whether it can be missed is not said here.
 pub(crate) fn lock_files<'a>(
@@ -339,30 +361,41 @@ pub(crate) fn lock_files<'a>(
     Ok(locks)
 }
 
-/// Where the entries of a store of one member lie, and writes that down again: where its
-/// damaged file says so, or in the store's folder; believed if a superblock there names the
-/// store. Of a pair the file also says who is current, which nobody else may know.
+/// Where the entries of a store lie, and writes that down again: where its damaged file says
+/// so, or in the store's folder; believed if a superblock there names the store. Of a pair
+/// both must be found: which one is current the newest superblock says, but of one alone
+/// only the file could tell.
 fn found_again(
     file_system: &dyn FileSystem,
     folder: &Path,
     marker: &Marker,
     tuning: &Tuning,
 ) -> Result<Option<Members>> {
-    for (path, superblock) in superblocks_named(file_system, folder, tuning)? {
-        if superblock.store == marker.store && superblock.members == 1 {
-            let members = Members {
-                paths: vec![path],
-                current: 1,
-            };
-            members.write(file_system, folder)?;
-            return Ok(Some(members));
-        }
+    let mut own = superblocks_named(file_system, folder, tuning)?;
+    own.retain(|(_, superblock)| superblock.store == marker.store);
+    own.sort_by_key(|(_, superblock)| superblock.member);
+    let Some(newest) = own
+        .iter()
+        .map(|(_, found)| found)
+        .max_by_key(|found| found.generation)
+    else {
+        return Ok(None);
+    };
+    // Each of them, and none twice.
+    let numbers = own.iter().map(|(_, found)| found.member);
+    if !numbers.eq(0..newest.members) {
+        return Ok(None);
     }
-    Ok(None)
+    let members = Members {
+        current: newest.current,
+        paths: own.into_iter().map(|(path, _)| path).collect(),
+    };
+    members.write(file_system, folder)?;
+    Ok(Some(members))
 }
 
 /// The superblocks in places that the file `members` names, damaged or not, and in the
-/// store's own file.
+/// files of the store's folder.
 pub(crate) fn superblocks_named(
     file_system: &dyn FileSystem,
     folder: &Path,
@@ -379,15 +412,25 @@ pub(crate) fn superblocks_named(
         candidates.extend(named.map(PathBuf::from));
     }
     candidates.push(DATA_NAME.into());
+    let files = file_system.list(folder)?.into_iter();
+    candidates.extend(files.map(|entry| PathBuf::from(entry.name)));
+    let mut known = HashSet::new();
+    candidates.retain(|candidate| known.insert(folder.join(candidate)));
     let mut superblocks = Vec::new();
     for candidate in candidates {
         let place = folder.join(&candidate);
         let found = file_system.metadata(&place).ok().flatten();
         let kinds = [FileKind::File, FileKind::BlockDevice];
-        if !found.is_some_and(|found| kinds.contains(&found.kind)) {
+        let Some(found) = found.filter(|found| kinds.contains(&found.kind)) else {
+            continue;
+        };
+        if found.kind == FileKind::File && found.length < 2 * SUPERBLOCK_BYTES {
             continue;
         }
-        let file = volume::open_file(file_system, &place, OpenOptions::READ, tuning.access)?;
+        let file = match volume::open_file(file_system, &place, OpenOptions::READ, tuning.access) {
+            Err(error) if is_gone(&error) => continue,
+            opened => opened?,
+        };
         let (superblock, _) = volume::read_superblock(&*file)?;
         superblocks.extend(superblock.map(|superblock| (candidate, superblock)));
     }

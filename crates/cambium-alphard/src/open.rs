@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use cambium_api::{OptionValues, ProgressSink};
 use cambium_base::{Error, Result, StoreId};
-use cambium_io::{Environment, File, FileKind, FileSystem, LockMode, OpenOptions};
+use cambium_io::{Environment, File, FileKind, FileLock, FileSystem, LockMode, OpenOptions};
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::health::Health;
 use cambium_storage::marker::{self, MARKER_NAME, Marker};
@@ -22,7 +22,7 @@ use crate::discard::Discards;
 use crate::flights::Flights;
 use crate::format::{
     DATA_NAME, FORMAT_VERSION, IMAGE_NAME, LOCK_NAME, MEMBERS_NAME, NEW_MEMBERS_NAME,
-    SUPERBLOCK_BYTES, Superblock,
+    SUPERBLOCK_BYTES, Superblock, UNFINISHED_NAME,
 };
 use crate::members::{self, Attached, Locks, Members, attach};
 use crate::options::{self, Creation, ENGINE, OPTIONS, Tuning};
@@ -73,13 +73,33 @@ impl Unfinished {
         };
         let file_system = &*self.core.environment.file_system;
         let written = marker::write_marker(file_system, &self.core.path, &marker);
-        written.inspect_err(|_| self.give_back())
+        written.inspect_err(|_| self.give_back())?;
+        // Counts only where there is no marker; an opening removes what stays.
+        _ = file_system.remove(&self.core.path.join(UNFINISHED_NAME));
+        Ok(())
     }
 
     /// It is to be none.
     pub fn give_back(&self) {
         let file_system = &*self.core.environment.file_system;
         give_back(file_system, &self.core.path, &self.made);
+    }
+
+    /// As [`Unfinished::finish`], where what was made has been closed, and the lock given
+    /// back: somebody may have made another store of the folder since.
+    pub fn finish_closed(self) -> Result<()> {
+        let file_system = &*self.core.environment.file_system;
+        let path = &self.core.path;
+        let _held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+        let own = lock(&self.core.writer).superblock.store;
+        let superblocks = members::superblocks_named(file_system, path, &self.core.tuning)?;
+        if !superblocks.iter().any(|(_, found)| found.store == own) {
+            return Err(Error::AlreadyExists {
+                path: path.clone(),
+                what: "another store was made here meanwhile".to_string(),
+            });
+        }
+        self.finish()
     }
 }
 
@@ -93,15 +113,20 @@ pub(crate) fn make(
     let creation = options::creation(&mut options)?;
     let tuning = options::tuning(options)?;
     let file_system = &*environment.file_system;
-    marker::prepare_folder(file_system, path, is_ours)?;
-    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
-    let made = files_made(file_system, path, &creation)?;
-    let formatted = format_members(environment, path, &creation, &tuning)
-        .and_then(|formatted| file_system.sync_directory(path).map(|()| formatted));
+    let prepared = marker::prepare_folder(file_system, path, is_ours)?;
+    let (held, made, formatted) = match begin_making(environment, path, &creation, &tuning) {
+        Ok(begun) => begun,
+        Err(error) => {
+            prepared.give_back(file_system, path, is_ours);
+            return Err(error);
+        }
+    };
     let (volume, superblock, members, mut locks) = match formatted {
         Ok(formatted) => formatted,
         Err(error) => {
             give_back(file_system, path, &made);
+            drop(held);
+            prepared.give_back(file_system, path, is_ours);
             return Err(error);
         }
     };
@@ -118,13 +143,43 @@ pub(crate) fn make(
     Ok(Unfinished { core, made })
 }
 
+/// The lock of a store to be made, what files are made for it, and what became of that.
+type Begun = (
+    Box<dyn FileLock>,
+    Vec<PathBuf>,
+    Result<(Volume, Superblock, Members, Locks)>,
+);
+
+/// Makes the files of a store, or takes the devices.
+fn begin_making(
+    environment: &Environment,
+    path: &Path,
+    creation: &Creation,
+    tuning: &Tuning,
+) -> Result<Begun> {
+    let file_system = &*environment.file_system;
+    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    let made = files_made(file_system, path, creation)?;
+    let formatted = mark_unfinished(file_system, path)
+        .and_then(|()| format_members(environment, path, creation, tuning))
+        .and_then(|formatted| file_system.sync_directory(path).map(|()| formatted));
+    Ok((held, made, formatted))
+}
+
+/// Says, durably, that what lies in the folder is not to be taken for a store that has lost
+/// its marker.
+fn mark_unfinished(file_system: &dyn FileSystem, folder: &Path) -> Result<()> {
+    file_system.open(&folder.join(UNFINISHED_NAME), OpenOptions::CREATE)?;
+    file_system.sync_directory(folder)
+}
+
 /// The files that making a store makes: nobody would know of what a failure leaves.
 fn files_made(
     file_system: &dyn FileSystem,
     folder: &Path,
     creation: &Creation,
 ) -> Result<Vec<PathBuf>> {
-    let mut places = vec![folder.join(MEMBERS_NAME)];
+    let mut places = vec![folder.join(MEMBERS_NAME), folder.join(UNFINISHED_NAME)];
     if creation.device.is_none() {
         places.push(folder.join(DATA_NAME));
     }
@@ -424,6 +479,11 @@ pub(crate) fn open(
     let file_system = &*environment.file_system;
     let marker = marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    let unfinished = path.join(UNFINISHED_NAME);
+    if file_system.metadata(&unfinished)?.is_some() {
+        // It is a store: its marker is there.
+        file_system.remove(&unfinished)?;
+    }
     let attached = attach(file_system, path, &marker, &tuning, DEVICE, false)?;
     let Attached {
         volume,
@@ -503,6 +563,7 @@ pub(crate) fn is_ours(name: &str) -> bool {
         MEMBERS_NAME,
         NEW_MEMBERS_NAME,
         IMAGE_NAME,
+        UNFINISHED_NAME,
         LOCK_NAME,
     ]
     .contains(&name)

@@ -19,10 +19,10 @@ use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, Pro
 use cambium_base::{Error, Extent, Result};
 use cambium_index::cuckoo::SlotKey;
 use cambium_io::{Environment, FileSystem, LockMode, StepOutcome};
-use cambium_storage::marker::{self, Marker};
+use cambium_storage::marker::{self, MARKER_NAME, Marker};
 
 use crate::core::{Core, lock, write};
-use crate::format::{self, FORMAT_VERSION, LOCK_NAME};
+use crate::format::{self, FORMAT_VERSION, LOCK_NAME, UNFINISHED_NAME};
 use crate::members::{Attached, attach, superblocks_named};
 use crate::open::{DEVICE, assemble};
 use crate::options::{self, ENGINE, Tuning};
@@ -104,8 +104,8 @@ pub(crate) fn repair(
     Ok(report)
 }
 
-/// The marker; where it is damaged, what it must have said, and the damage: superblocks
-/// name the store too.
+/// The marker; where it is damaged or missing, what it must have said, and the damage:
+/// superblocks name the store too.
 fn known_marker(
     file_system: &dyn FileSystem,
     path: &Path,
@@ -114,6 +114,17 @@ fn known_marker(
     let damage = match marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION) {
         Ok(marker) => return Ok((marker, None)),
         Err(damage @ Error::Corruption { .. }) => damage,
+        Err(error) if is_missing(file_system, path)? => {
+            if file_system.metadata(&path.join(UNFINISHED_NAME))?.is_some() {
+                return Err(unfinished(path));
+            }
+            match error {
+                Error::NotAStore { .. } => {
+                    Error::corruption(path.join(MARKER_NAME), 0, "the store's marker is missing")
+                }
+                error => return Err(error),
+            }
+        }
         Err(error) => return Err(error),
     };
     let superblocks = superblocks_named(file_system, path, tuning)?;
@@ -130,6 +141,20 @@ fn known_marker(
             Ok((marker, Some(damage)))
         }
         None => Err(damage),
+    }
+}
+
+/// True if a folder is there, and has no marker.
+fn is_missing(file_system: &dyn FileSystem, path: &Path) -> Result<bool> {
+    Ok(file_system.metadata(path)?.is_some()
+        && file_system.metadata(&path.join(MARKER_NAME))?.is_none())
+}
+
+/// Whatever lies there need not be all of it.
+fn unfinished(path: &Path) -> Error {
+    Error::NotAStore {
+        path: path.to_path_buf(),
+        what: "making it, or a backup into it, did not come to its end: nothing was promised of it; remove the folder, or make it again there".to_string(),
     }
 }
 

@@ -428,18 +428,46 @@ impl Volume {
 
     /// Writes a copy of a superblock to some members, durably.
     fn write_copy(&self, superblock: &Superblock, some: u32, spare: bool) -> Result<()> {
-        let copy = (superblock.generation + 1) % 2;
         self.on(some, spare, |member, file| {
-            let own = Superblock {
-                member: member as u32,
-                ..*superblock
-            };
-            let mut bytes = buffer(SUPERBLOCK_BYTES as usize);
-            bytes.copy_from_slice(&own.encode());
-            file.write_at(&bytes, copy * SUPERBLOCK_BYTES)
+            write_to(member, &**file, superblock)
         })?;
         self.on(some, spare, |_, file| file.sync_data())
     }
+}
+
+/// Writes a superblock to members that no volume is made of yet: both copies, one after the
+/// other, each synced. It is that of a store that was not closed, so that its entries are
+/// looked for.
+pub(crate) fn write_superblock_of(
+    members: &[(usize, Arc<dyn File>)],
+    superblock: &mut Superblock,
+    current: u32,
+) -> Result<()> {
+    superblock.current = current;
+    superblock.clean = false;
+    superblock.image_id = 0;
+    for _ in 0..2 {
+        superblock.generation += 1;
+        for (member, file) in members {
+            write_to(*member, &**file, superblock)?;
+        }
+        for (_, file) in members {
+            file.sync_data()?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the copy of a superblock whose turn it is.
+fn write_to(member: usize, file: &dyn File, superblock: &Superblock) -> Result<()> {
+    let own = Superblock {
+        member: member as u32,
+        ..*superblock
+    };
+    let mut bytes = buffer(SUPERBLOCK_BYTES as usize);
+    bytes.copy_from_slice(&own.encode());
+    let copy = (superblock.generation + 1) % 2;
+    file.write_at(&bytes, copy * SUPERBLOCK_BYTES)
 }
 
 /// The newest sound superblock, and where copies are not sound.

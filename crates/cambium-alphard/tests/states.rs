@@ -15,6 +15,12 @@ use cambium_api::{
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
 use cambium_io::{Environment, FileSystem, OpenOptions};
 
+#[path = "ending/mod.rs"]
+mod ending;
+
+use cambium_testkit::layer::Layered;
+use ending::EndsAfter;
+
 const PATH: &str = "/store";
 const DATA: &str = "/store/data";
 
@@ -306,7 +312,7 @@ fn repair_finds_the_entries_again_where_what_names_them_is_damaged() {
         &[("size", "65536")][..],
         &[("device", "/device"), ("force", "on")],
     ] {
-        for damaged in 0..4 {
+        for damaged in 0..5 {
             let disk = disk.fork();
             let store = create(&disk, pairs);
             store.put(b"oak", b"kept", Durability::Synced).unwrap();
@@ -318,6 +324,10 @@ fn repair_finds_the_entries_again_where_what_names_them_is_damaged() {
                 0 => assert!(disk.flip_bit(members, 20, 0)),
                 1 => assert!(disk.flip_bit(members, 45, 0)),
                 2 => assert!(disk.flip_bit(Path::new("/store/CAMBIUM"), 40, 0)),
+                4 => {
+                    let marker = Path::new("/store/CAMBIUM");
+                    environment.file_system.remove(marker).unwrap();
+                }
                 _ => environment.file_system.remove(members).unwrap(),
             }
             assert!(try_open(&disk).is_err());
@@ -326,10 +336,62 @@ fn repair_finds_the_entries_again_where_what_names_them_is_damaged() {
                 assert!(repaired.is_err(), "nothing says where the device is");
                 continue;
             }
-            assert!(repaired.unwrap().is_sound());
+            assert!(repaired.unwrap().is_sound(), "{damaged}");
             assert_eq!(open(&disk).get(b"oak").unwrap().unwrap(), b"kept");
         }
     }
+}
+
+/// Wherever a backup ends half way, it is no store, and no repair makes one of it; another
+/// backup into the same folder does.
+#[test]
+fn what_an_interrupted_backup_left_is_not_repaired_and_made_anew() {
+    let copy = Path::new("/copy");
+    let source = SimulatedDisk::new(1);
+    let store = create(&source, &[("size", "65536")]);
+    for key in 0..20u8 {
+        store.put(&[key], &[key; 700], Durability::Synced).unwrap();
+    }
+    let whole = contents(&*store);
+    store.close().unwrap();
+    drop(store);
+    let mut interrupted = 0;
+    for left in (0..).step_by(3) {
+        let disk = source.fork();
+        let environment = Environment::simulated(&disk, 3);
+        let file_system = Arc::new(Layered(EndsAfter::operations(&environment, left)));
+        let ending = Environment {
+            file_system,
+            ..environment.clone()
+        };
+        let ended = Alphard
+            .open(&ending, Path::new(PATH), &OptionValues::default(), &())
+            .and_then(|store| store.backup(copy, &()));
+        for style in [CrashStyle::NothingUnsynced, CrashStyle::Everything] {
+            let disk = disk.crash(style, left);
+            let environment = Environment::simulated(&disk, 4);
+            let found = || {
+                let store = Alphard.open(&environment, copy, &OptionValues::default(), &());
+                store.map(|store| contents(&*store))
+            };
+            if let Ok(found) = found() {
+                assert!(found == whole, "{left}");
+                continue;
+            }
+            assert!(ended.is_err(), "{left}: a backup that was done is lost");
+            interrupted += 1;
+            if let Ok(report) = Alphard.repair(&environment, copy, &()) {
+                // Before anything was copied: of a store that was never promised.
+                panic!("{left}: repaired: {report:?}");
+            }
+            open(&disk).backup(copy, &()).unwrap();
+            assert!(found().unwrap() == whole, "{left}");
+        }
+        if ended.is_ok() {
+            break;
+        }
+    }
+    assert!(interrupted > 20, "{interrupted}");
 }
 
 #[test]
@@ -400,7 +462,7 @@ fn a_backup_is_a_store_once_it_is_whole() {
 }
 
 #[test]
-fn a_store_that_could_not_be_made_leaves_no_file() {
+fn a_store_that_could_not_be_made_leaves_nothing() {
     let refused: [&[(&str, &str)]; 3] = [
         &[("size", "1048576")],
         &[("size", "65536"), ("mirror", "data")],
@@ -413,11 +475,7 @@ fn a_store_that_could_not_be_made_leaves_no_file() {
         let files = &environment.file_system;
         let made = Alphard.create(&environment, Path::new(PATH), &options(pairs));
         assert!(made.is_err(), "{pairs:?}");
-        let left = files.list(Path::new(PATH)).unwrap();
-        assert!(
-            left.iter().all(|entry| entry.name == Path::new("LOCK")),
-            "{left:?}"
-        );
+        assert!(files.metadata(Path::new(PATH)).unwrap().is_none());
         assert!(files.metadata(Path::new("/mirror")).unwrap().is_none());
         // And is no hindrance.
         drop(create(&disk, &[("size", "65536")]));

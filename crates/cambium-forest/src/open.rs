@@ -51,7 +51,14 @@ pub(crate) fn create(
     let tuning = Tuning::take(&mut options)?;
     options.finish(ENGINE, OPTIONS)?;
     let file_system = &*environment.file_system;
-    marker::prepare_folder(file_system, path, is_ours)?;
+    let prepared = marker::prepare_folder(file_system, path, is_ours)?;
+    fill(environment, path, shape, tuning)
+        .inspect_err(|_| prepared.give_back(file_system, path, is_ours))
+}
+
+/// Makes everything that belongs into the folder of a new store, and opens it.
+fn fill(environment: &Environment, path: &Path, shape: Shape, tuning: Tuning) -> Result<Arc<Core>> {
+    let file_system = &*environment.file_system;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
     let mut id = [0; 16];
     environment.randomness.fill(&mut id);

@@ -19,13 +19,15 @@ use std::path::{Path, PathBuf};
 
 use cambium_base::checksum::crc32c;
 use cambium_base::{Error, Result, StoreId, hexdump};
-use cambium_io::{FileKind, FileSystem, OpenOptions};
+use cambium_io::{FileKind, FileSystem, LockMode, OpenOptions};
 
 use crate::file_header::FileHeader;
 use crate::superblock;
 
 /// The marker's name in the store's folder.
 pub const MARKER_NAME: &str = "CAMBIUM";
+/// The lock's name in every engine's folder.
+const LOCK_NAME: &str = "LOCK";
 const TEMPORARY_NAME: &str = "CAMBIUM.new";
 const FIRST_LINE: &str = "cambium store";
 /// Longer than any marker; bounds what is read.
@@ -191,12 +193,12 @@ pub fn known_marker(
 
 /// Checks that a folder can become a store: it is not there, or empty but for
 /// what a crash while making a store left behind (`leftover` says whether a
-/// name can be that). Makes the folder if needed.
+/// name can be that). Makes the folder if needed; the answer takes that back.
 pub fn prepare_folder(
     file_system: &dyn FileSystem,
     path: &Path,
     leftover: impl Fn(&str) -> bool,
-) -> Result<()> {
+) -> Result<Prepared> {
     match file_system.metadata(path)? {
         None => {
             file_system.create_directory(path)?;
@@ -204,7 +206,8 @@ pub fn prepare_folder(
                 Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
                 _ => PathBuf::from("."),
             };
-            return file_system.sync_directory(&parent);
+            file_system.sync_directory(&parent)?;
+            return Ok(Prepared { is_new: true });
         }
         Some(metadata) if metadata.kind != cambium_io::FileKind::Directory => {
             return Err(Error::AlreadyExists {
@@ -231,7 +234,61 @@ pub fn prepare_folder(
             });
         }
     }
-    Ok(())
+    Ok(Prepared { is_new: false })
+}
+
+/// A folder that is to become a store.
+#[derive(Debug)]
+pub struct Prepared {
+    /// It was not there before.
+    is_new: bool,
+}
+
+impl Prepared {
+    /// Removes the folder again, if it was made for a store that was refused, with the files
+    /// that making it left there (`leftover`, as of [`prepare_folder`]). What is somebody
+    /// else's stays, and the folder with it; so does a store, and what somebody else is
+    /// making here by now. Takes the lock for that, so the caller has let it go. What fails
+    /// here is not told, the refusal is.
+    pub fn give_back(
+        &self,
+        file_system: &dyn FileSystem,
+        path: &Path,
+        leftover: impl Fn(&str) -> bool,
+    ) {
+        if !self.is_new {
+            return;
+        }
+        let Ok(_held) = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive) else {
+            return;
+        };
+        let is_store = !matches!(file_system.metadata(&path.join(MARKER_NAME)), Ok(None));
+        if is_store {
+            return;
+        }
+        let Ok(entries) = file_system.list(path) else {
+            return;
+        };
+        for entry in entries {
+            let name = entry.name.to_string_lossy();
+            if name == TEMPORARY_NAME || leftover(&name) {
+                remove_tree(file_system, &path.join(&entry.name), entry.kind);
+            }
+        }
+        _ = file_system.remove_directory(path);
+    }
+}
+
+/// Removes a file, or a folder with all that is in it, as far as that goes.
+fn remove_tree(file_system: &dyn FileSystem, path: &Path, kind: FileKind) {
+    if kind != FileKind::Directory {
+        _ = file_system.remove(path);
+        return;
+    }
+    for entry in file_system.list(path).unwrap_or_default() {
+        remove_tree(file_system, &path.join(&entry.name), entry.kind);
+    }
+    _ = file_system.remove_directory(path);
 }
 
 fn not_a_store(path: &Path, what: &str) -> Error {

@@ -302,6 +302,11 @@ impl Options {
         let kind = match self.kind_of(path) {
             Ok((kind, _)) => kind,
             Err(damage @ Error::Corruption { .. }) => self.kind_by_files(path)?.ok_or(damage)?,
+            // Its marker may be what is missing.
+            Err(missing @ Error::NotAStore { .. }) => {
+                let kind = self.kind_by_files(path).ok().flatten();
+                kind.ok_or(missing)?
+            }
             Err(error) => return Err(error),
         };
         kind.repair(&self.environment, path, &*self.progress)
@@ -329,7 +334,7 @@ impl Options {
         &self.engines
     }
 
-    /// The engine whose files lie in a folder with a damaged marker.
+    /// The engine whose files lie in a folder with a damaged marker, or none.
     fn kind_by_files(&self, path: &Path) -> Result<Option<Arc<dyn EngineKind>>> {
         let entries = self.environment.file_system.list(path)?;
         let owner = self.engines.iter().find(|kind| {

@@ -267,3 +267,105 @@ fn a_stale_member_stands_for_the_store_only_once_a_blank_one_is_put_in_place_of_
     let store = open(&disk).unwrap();
     assert_eq!(number(&*store, "members_current"), 2);
 }
+
+#[test]
+fn repair_finds_both_members_again_where_what_names_them_is_damaged() {
+    let members = Path::new("/store/members");
+    for damage in ["checksum", "current", "both, one stale", "missing"] {
+        let disk = SimulatedDisk::new(1);
+        let mut model = pair_of_files(&disk);
+        let environment = Environment::simulated(&disk, 1);
+        if damage == "both, one stale" {
+            let away = without(&environment, Path::new("/mirror"), 0);
+            let store = open_in(&away).unwrap();
+            store.put(b"since", b"then", Durability::Synced).unwrap();
+            model.insert(b"since".to_vec(), b"then".to_vec());
+            store.close().unwrap();
+        }
+        let text = disk.contents(members).unwrap();
+        let at = |mark: &str| {
+            let text = String::from_utf8_lossy(&text);
+            text.find(mark).unwrap() as u64
+        };
+        match damage {
+            "checksum" => assert!(disk.flip_bit(members, at("checksum") + 12, 0)),
+            "missing" => environment.file_system.remove(members).unwrap(),
+            _ => assert!(disk.flip_bit(members, at("current") + 8, 0)),
+        }
+        assert!(open(&disk).is_err(), "{damage}");
+        let repaired = Alphard.repair(&environment, path(), &());
+        if damage == "missing" {
+            assert!(repaired.is_err(), "nothing says where the mirror is");
+            // A person who knows writes it down; repair looks whether it is so.
+            let file = environment.file_system.open(members, OpenOptions::CREATE);
+            file.unwrap().write_at(b"member /mirror\n", 0).unwrap();
+            let repaired = Alphard.repair(&environment, path(), &());
+            assert_eq!(repaired.unwrap().findings, [], "{damage}");
+        } else {
+            assert_eq!(repaired.unwrap().findings, [], "{damage}");
+        }
+        assert_eq!(number(&*open(&disk).unwrap(), "members_current"), 2);
+        for away in ["/mirror", "/store/data"] {
+            let alone = without(&environment, Path::new(away), 0);
+            let store = open_in(&alone);
+            if away == "/mirror" || store.is_ok() {
+                assert_eq!(contents(&*store.unwrap()), model, "{damage}");
+            }
+        }
+    }
+}
+
+/// A repair that ends at any of its changes leaves what an opening takes whole, or refuses,
+/// and what another repair mends.
+#[test]
+fn a_repair_that_ends_half_way_is_done_by_the_next_one() {
+    for (cut, lengths) in [("one", [65_536, 20_480]), ("both", [20_480, 12_288])] {
+        let source = SimulatedDisk::new(1);
+        let model = pair_of_files(&source);
+        let files = Environment::simulated(&source, 1).file_system;
+        for (member, length) in ["/store/data", "/mirror"].into_iter().zip(lengths) {
+            let file = files.open(Path::new(member), OpenOptions::WRITE).unwrap();
+            file.set_length(length).unwrap();
+            file.sync_data().unwrap();
+        }
+        let expected = {
+            let disk = source.fork();
+            Alphard
+                .repair(&Environment::simulated(&disk, 1), path(), &())
+                .unwrap();
+            contents(&*open(&disk).unwrap())
+        };
+        assert_eq!(expected == model, cut == "one");
+        for left in 0.. {
+            let disk = source.fork();
+            let environment = Environment::simulated(&disk, 1);
+            let ending = Environment {
+                file_system: Arc::new(Layered(EndsAfter::operations(&environment, left))),
+                ..environment
+            };
+            let ended = Alphard.repair(&ending, path(), &()).is_ok();
+            for style in [CrashStyle::NothingUnsynced, CrashStyle::Everything] {
+                let disk = disk.crash(style, left);
+                let environment = Environment::simulated(&disk, 2);
+                // Whoever opens it now, with both or with one, has what is there, or is
+                // told.
+                for away in ["", "/mirror", "/store/data"] {
+                    let disk = disk.fork();
+                    let environment = Environment::simulated(&disk, 2);
+                    let alone = without(&environment, Path::new(away), 0);
+                    let opened = open_in(&alone).map(|store| contents(&*store));
+                    if let Ok(found) = opened {
+                        assert!(found == expected, "{cut} {left} {away:?}");
+                    }
+                }
+                _ = Alphard.repair(&environment, path(), &()).unwrap();
+                let store = open(&disk).unwrap();
+                assert_eq!(number(&*store, "members_current"), 2, "{cut} {left}");
+                assert!(contents(&*store) == expected, "{cut} {left}");
+            }
+            if ended {
+                break;
+            }
+        }
+    }
+}

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 mod away;
+#[path = "../ending/mod.rs"]
+mod ending;
 mod files;
 
 use std::collections::BTreeMap;
@@ -18,6 +20,7 @@ use cambium_io::{Environment, File, FileLock, FileSystem, LockMode, OpenOptions,
 use cambium_testkit::crash::{FAULTS, POWER_CUTS};
 use cambium_testkit::layer::{FileSystemLayer, Layered};
 use cambium_testkit::{Conformance, CrashSuite, DamageSuite, each_bug_is_found};
+use ending::EndsAfter;
 
 const PATH: &str = "/store";
 
