@@ -16,7 +16,8 @@
 //!   table 1 64 KB.
 //! - So many threads issue operations, each waiting for its own: that is how
 //!   many are in flight. A rate is an open loop over all of them, in which
-//!   waiting for a thread counts as latency; `peak` is as fast as it goes.
+//!   waiting for a thread counts as latency; `peak` is as fast as it goes, and `70 %` an
+//!   open loop at so much of what each store had at its own peak, in the same run.
 //! - Alphard on a raw device needs one, whose contents are lost:
 //!   `kvzone reproduce alphard/fig3 --device /dev/...`; without, it is left
 //!   out, and said so.
@@ -78,6 +79,17 @@ pub(super) struct Point {
     pub(super) value_bytes: u64,
     /// Operations a second over all threads; none: as fast as it goes.
     pub(super) rate: Option<f64>,
+    /// In place of a rate: so much of what each store had at another point.
+    pub(super) share: Option<Share>,
+}
+
+/// A part of each store's own rate at a point that was measured before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    /// That point.
+    pub(super) of: &'static str,
+    /// From 0 to 1.
+    pub(super) part: f64,
 }
 
 impl chosen::Contestant for Contestant {
@@ -170,6 +182,7 @@ const fn rate(label: &'static str, rate: f64, extra: bool) -> Point {
         extra,
         value_bytes: 4 << 10,
         rate: Some(rate),
+        share: None,
     }
 }
 
@@ -179,6 +192,15 @@ const fn size(label: &'static str, kib: u64, extra: bool) -> Point {
         extra,
         value_bytes: kib << 10,
         rate: None,
+        share: None,
+    }
+}
+
+/// 70 % of each store's own peak, which is a point before.
+const fn share(label: &'static str, kib: u64, of: &'static str) -> Point {
+    Point {
+        share: Some(Share { of, part: 0.7 }),
+        ..size(label, kib, true)
     }
 }
 
@@ -194,10 +216,15 @@ const POINTS: &[Point] = &[
     rate("16000/s", 16_000.0, false),
     rate("24000/s", 24_000.0, true),
     size("1 KB peak", 1, true),
+    share("1 KB 70 %", 1, "1 KB peak"),
     size("4 KB peak", 4, false),
+    share("4 KB 70 %", 4, "4 KB peak"),
     size("16 KB peak", 16, true),
+    share("16 KB 70 %", 16, "16 KB peak"),
     size("64 KB peak", 64, true),
+    share("64 KB 70 %", 64, "64 KB peak"),
     size("256 KB peak", 256, false),
+    share("256 KB 70 %", 256, "256 KB peak"),
 ];
 
 /// All of them.
@@ -272,6 +299,15 @@ mod tests {
             unique(figure.points.iter().map(|point| point.label).collect());
             assert!(kvzone_core::workload::find(figure.workload).is_ok());
             assert!(figure.points.iter().any(|point| !point.extra));
+            for (number, point) in figure.points.iter().enumerate() {
+                let Some(share) = point.share else {
+                    continue;
+                };
+                let before = figure.points[..number].iter();
+                let peak = before.rev().find(|before| before.label == share.of);
+                let peak = peak.expect("a share is of a point before it");
+                assert_eq!(peak.value_bytes, point.value_bytes);
+            }
         }
     }
 }

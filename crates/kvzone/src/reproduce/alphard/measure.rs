@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use kvzone_core::adapter::{Availability, DurabilityName, Profile};
-use kvzone_core::error::Result;
+use kvzone_core::error::{Error, Result};
 use kvzone_core::job::{Load, SizeChoice, Until};
 use kvzone_core::record::{LatencySummary, Phase, Report, Run, SCHEMA, Status};
 use kvzone_core::report::summary::different_answers;
@@ -141,12 +141,23 @@ impl Measured {
     }
 
     fn take(&mut self, point: &'static Point, campaign: &Campaign, mut report: Report) {
-        self.points.push(PointUsed {
-            point,
-            keys: campaign.loads[0].keys,
-            memory_limit_bytes: campaign.memory_limit_bytes.unwrap_or(0),
-        });
-        for one in &self.contestants {
+        // Stores with rates of their own come one after the other.
+        if self
+            .points
+            .last()
+            .is_none_or(|last| last.point.label != point.label)
+        {
+            self.points.push(PointUsed {
+                point,
+                keys: campaign.loads[0].keys,
+                memory_limit_bytes: campaign.memory_limit_bytes.unwrap_or(0),
+            });
+        }
+        let took_part = |label| {
+            let mut contenders = campaign.contenders.iter();
+            contenders.any(|contender| contender.variant.as_deref() == Some(label))
+        };
+        for one in self.contestants.iter().filter(|one| took_part(one.label)) {
             self.cells.push(cell_of(point, one.label, &report));
         }
         let all: Vec<&Run> = report.runs.iter().collect();
@@ -199,16 +210,51 @@ pub(super) fn measure(figure: &'static Figure, arguments: &ReproduceArguments) -
     }
     let mut stage = Stage::new()?;
     for point in points {
-        let campaign = campaign((figure, point), &measured, arguments);
-        let outcome = campaign.run(&mut stage)?.whole()?;
-        measured.take(point, &campaign, outcome.report);
-        let warnings = outcome.warnings.into_iter();
-        measured
-            .warnings
-            .extend(warnings.map(|warning| format!("{}: {warning}", point.label)));
+        for campaign in campaigns((figure, point), &measured, arguments)? {
+            let outcome = campaign.run(&mut stage)?.whole()?;
+            measured.take(point, &campaign, outcome.report);
+            let warnings = outcome.warnings.into_iter();
+            measured
+                .warnings
+                .extend(warnings.map(|warning| format!("{}: {warning}", point.label)));
+        }
     }
     stage.close();
     Ok(measured)
+}
+
+/// One for all stores, or one for each where each has a rate of its own.
+fn campaigns(
+    (figure, point): (&Figure, &Point),
+    measured: &Measured,
+    arguments: &ReproduceArguments,
+) -> Result<Vec<Campaign>> {
+    let common = || campaign((figure, point), measured, arguments);
+    let Some(share) = point.share else {
+        return Ok(vec![common()]);
+    };
+    if !measured
+        .points
+        .iter()
+        .any(|used| used.point.label == share.of)
+    {
+        return Err(Error::Usage(format!(
+            "point {:?} is a part of what each store has at {:?}: name that one too",
+            point.label, share.of
+        )));
+    }
+    let own = |one: &Contestant| {
+        // Who has no peak is not asked for a part of it.
+        let peak = measured.cell(share.of, one.label)?.figure(Column::Rate)?;
+        let mut own = common();
+        own.contenders
+            .retain(|contender| contender.variant.as_deref() == Some(one.label));
+        own.loads
+            .iter_mut()
+            .for_each(|load| load.rate = Some((peak * share.part).max(1.0)));
+        Some(own)
+    };
+    Ok(measured.contestants.iter().filter_map(own).collect())
 }
 
 /// A device is given to be written over, or there is none: nothing is missing
