@@ -413,7 +413,7 @@ pub(crate) fn superblocks_named(
     }
     candidates.push(DATA_NAME.into());
     let files = file_system.list(folder)?.into_iter();
-    candidates.extend(files.map(|entry| PathBuf::from(entry.name)));
+    candidates.extend(files.map(|entry| entry.name));
     let mut known = HashSet::new();
     candidates.retain(|candidate| known.insert(folder.join(candidate)));
     let mut superblocks = Vec::new();
