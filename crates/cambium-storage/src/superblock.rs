@@ -209,13 +209,11 @@ pub fn read(
                     });
                 }
             }
-            // Neither a newer version nor a failing disk is a damaged copy.
-            Err(error @ Error::UnsupportedVersion { .. }) => return Err(error),
-            Err(
-                error @ Error::Io {
-                    operation: "read", ..
-                },
-            ) => return Err(error),
+            // Neither a newer version, a failing disk nor a lack of handles is a damaged copy:
+            // the other one may be older.
+            Err(error @ (Error::UnsupportedVersion { .. } | Error::Io { .. })) => {
+                return Err(error);
+            }
             Err(error) => failure = Some(error),
         }
     }
