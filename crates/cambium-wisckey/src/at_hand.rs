@@ -39,6 +39,8 @@ const FIRST_STRETCH: usize = 4 << 10;
 const LARGEST_STRETCH: usize = 2 * UNIT_BYTES as usize;
 /// Whoever walked so many bytes has the operating system read ahead.
 const LONG_WALK: u64 = 512 << 10;
+/// Between two stretches of a walk: what was read ahead past this ([`crate::ahead`]).
+const LONGEST_GAP: u64 = 4 << 20;
 /// Most that a value keeps alive.
 const ROOM_BYTES: usize = 64 << 10;
 
@@ -167,6 +169,9 @@ impl AtHand {
     ) {
         let length = self.next_bytes.max(FIRST_STRETCH).max(bytes);
         self.next_bytes = (length * 2).max(UNIT_BYTES as usize).min(LARGEST_STRETCH);
+        if !self.goes_on(segment, offset, bytes, direction) {
+            (self.walked_bytes, self.walk) = (0, None);
+        }
         self.walked_bytes += length as u64;
         if self.walked_bytes >= LONG_WALK
             && !self.walk.as_ref().is_some_and(|at| at.is_in(&segment.file))
@@ -215,6 +220,21 @@ impl AtHand {
         self.bytes = memory;
         self.range = range.start..range.start + count as u64;
         self.segment = Some(segment.clone());
+    }
+
+    /// True if a record lies about where the last stretch ended, or where a walk comes into
+    /// the next segment.
+    fn goes_on(&self, segment: &Segment, offset: u64, bytes: usize, direction: Direction) -> bool {
+        let near = |from: u64, to: u64| from.abs_diff(to) <= LONGEST_GAP;
+        let same = |last: &Arc<Segment>| last.number == segment.number;
+        let is_same = self.segment.as_ref().is_some_and(same);
+        let end = offset + bytes as u64;
+        match direction {
+            Direction::Forward if is_same => near(offset, self.range.end),
+            Direction::Forward => near(offset, segment.log.geometry().first_offset),
+            Direction::Reverse if is_same => near(end, self.range.start),
+            Direction::Reverse => near(end, segment.log.written_end()),
+        }
     }
 
     fn read_alone(

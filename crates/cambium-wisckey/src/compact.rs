@@ -39,9 +39,10 @@ impl Core {
         refuse_what_is_not_chosen(options)?;
         self.cancelled.store(false, Ordering::Release);
         self.begin_session()?;
-        self.reserve.begin_compaction();
+        let shared_out = self.reserve.begin_compaction();
         let report = self.compact_now(progress);
-        self.reserve.end_compaction();
+        drop(shared_out);
+        while self.close_one_gone() {}
         self.after_making_room();
         report
     }
@@ -139,6 +140,7 @@ impl Core {
                 Err(full) if found_no_space(&full) => {
                     self.flush_now()?;
                     self.remove_dropped()?;
+                    while self.close_one_gone() {}
                     fruitless = match self.traffic().freed_bytes == freed {
                         true => fruitless + 1,
                         false => 0,

@@ -194,7 +194,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "bytes, 0 = none",
         "64MiB",
         false,
-        "Most space held back in a file of the store, so that a full disk still takes deletes and what makes room after them; puts then answer that there is no room. 256KiB are held while an eighth of the disk is free; below that as much as rewriting the tree and a segment takes, at most this and an eighth of the disk. Smaller leaves that space to values, and a full store may need room from elsewhere.",
+        "Most space held back in a file of the store, so that a full disk still takes deletes and what makes room after them; puts then answer that there is no room. 256KiB are held while an eighth of the disk, and three times this, is free; below that as much as rewriting the tree and a segment takes, at most this and an eighth of the disk. Smaller leaves that space to values, and a full store may need room from elsewhere.",
     ),
     spec(
         "collection_rate",
@@ -365,7 +365,9 @@ impl Tuning {
             direct: options.take_bool("direct")?.unwrap_or(false),
             open_files: options.take_ranged("open_files", 512, 1, 1 << 20)? as usize,
             hole_bytes: options.take_ranged("hole_bytes", 0, 0, 1 << 30)?,
-            reserve_bytes: options.take_ranged("reserve_bytes", 64 << 20, 0, 1 << 40)?,
+            reserve_bytes: options
+                .take_ranged("reserve_bytes", 64 << 20, 0, 1 << 40)?
+                .next_multiple_of(4096),
             seeded_bug: crate::seeded_bug::take(options)?,
         })
     }

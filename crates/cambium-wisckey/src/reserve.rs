@@ -63,6 +63,8 @@ pub(crate) struct Reserve {
     /// Compactions on request, which share it out: background work gets none meanwhile,
     /// since what that opens for tables would be filled with moved values.
     compactions: AtomicUsize,
+    /// What there was when background work found all of it too little.
+    too_little: Mutex<Option<(u64, u64)>>,
     bytes: AtomicU64,
     times: AtomicU64,
 }
@@ -80,6 +82,11 @@ struct Held {
 impl Reserve {
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn too_little(&self) -> MutexGuard<'_, Option<(u64, u64)>> {
+        let found = self.too_little.lock();
+        found.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Bytes held now.
@@ -102,14 +109,10 @@ impl Reserve {
         self.compactions.load(Ordering::Acquire) > 0
     }
 
-    /// A compaction on request begins.
-    pub fn begin_compaction(&self) {
+    /// A compaction on request begins; it ends with what this answers.
+    pub fn begin_compaction(&self) -> SharedOut<'_> {
         self.compactions.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// A compaction on request has ended.
-    pub fn end_compaction(&self) {
-        self.compactions.fetch_sub(1, Ordering::AcqRel);
+        SharedOut(self)
     }
 
     /// Tells that the log has taken space.
@@ -138,7 +141,8 @@ impl Reserve {
         self.bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Opens it; false if there is nothing to open.
+    /// Opens half of it, since others may take what is open; false if there is nothing to
+    /// open.
     fn open(&self, part: Part) -> bool {
         let mut held = self.held();
         if !self.is_broken() {
@@ -153,28 +157,56 @@ impl Reserve {
             held.users += usize::from(held.users > 0);
             return held.users > 0;
         }
-        let emptied = held.file.as_ref().map(|file| file.set_length(stays));
-        if !matches!(emptied, Some(Ok(()))) {
+        let before = held.bytes;
+        let half = (before / 2).next_multiple_of(BLOCK_BYTES);
+        if !self.let_go_beyond(&mut held, half.max(stays)) {
             return false;
         }
         if !self.is_broken() {
-            self.set_broken(held.bytes);
-            self.times.fetch_add(1, Ordering::Relaxed);
+            self.set_broken(before);
         }
-        self.set_held(&mut held, stays);
+        self.times.fetch_add(1, Ordering::Relaxed);
         held.users += 1;
         true
     }
 
-    /// Gives back what is held beyond so many bytes.
-    fn let_go_beyond(&self, wanted: u64) {
+    /// Opens the rest for somebody who had half of it; false if there is none.
+    fn open_rest(&self, part: Part) -> bool {
         let mut held = self.held();
-        let Some(file) = held.file.as_ref().filter(|_| held.bytes > wanted) else {
-            return;
+        let stays = match part {
+            Part::Most => held.last,
+            Part::All => 0,
         };
-        if file.set_length(wanted).is_ok() {
-            self.set_held(&mut held, wanted);
+        self.let_go_beyond(&mut held, stays)
+    }
+
+    /// Gives back what is held beyond so many bytes; false if that is nothing.
+    fn let_go_beyond(&self, held: &mut Held, wanted: u64) -> bool {
+        let file = held.file.as_ref().filter(|_| held.bytes > wanted);
+        let done = file.is_some_and(|file| file.set_length(wanted).is_ok());
+        if done {
+            self.set_held(held, wanted);
         }
+        done
+    }
+}
+
+/// Work with what was opened; however it ends, what it has left is held again.
+struct Opened<'c>(&'c Core);
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        self.0.close_reserve();
+    }
+}
+
+/// A compaction on request, until it ends.
+#[derive(Debug)]
+pub(crate) struct SharedOut<'r>(&'r Reserve);
+
+impl Drop for SharedOut<'_> {
+    fn drop(&mut self) {
+        self.0.compactions.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -191,8 +223,13 @@ impl Core {
         }
         {
             let mut held = self.reserve.held();
-            held.file = Some(file_system.open(&path, OpenOptions::WRITE)?);
-            self.reserve.set_held(&mut held, found.length);
+            let file = file_system.open(&path, OpenOptions::WRITE)?;
+            let mut bytes = space_of(&*file, found.length);
+            if bytes < found.length && file.set_length(bytes).is_err() {
+                bytes = 0;
+            }
+            self.reserve.set_held(&mut held, bytes);
+            held.file = Some(file);
         }
         if found.length < self.least_reserve() {
             self.set_broken_by_space();
@@ -203,10 +240,15 @@ impl Core {
     /// Holds as much as should be held now, if there is room: a store without it works
     /// until the disk is full.
     pub fn keep_reserve(&self) {
-        if self.tuning.reserve_bytes > 0 && !self.reserve.is_broken() {
-            let wanted = self.wanted_reserve();
-            _ = self.hold(&mut self.reserve.held(), wanted);
-            self.reserve.let_go_beyond(wanted);
+        if self.tuning.reserve_bytes == 0 {
+            return;
+        }
+        let wanted = self.wanted_reserve();
+        let mut held = self.reserve.held();
+        // Who has opened it holds it again; nobody takes it from under him.
+        if held.users == 0 && !self.reserve.is_broken() {
+            self.hold_what_there_is(&mut held, wanted);
+            self.reserve.let_go_beyond(&mut held, wanted);
         }
     }
 
@@ -246,9 +288,11 @@ impl Core {
                 if self.check_sound().is_err() || !self.reserve.open(part) {
                     return Err(full);
                 }
-                let result = work();
-                self.close_reserve();
-                result
+                let _opened = Opened(self);
+                match work() {
+                    Err(full) if found_no_space(&full) && self.reserve.open_rest(part) => work(),
+                    other => other,
+                }
             }
             other => other,
         }
@@ -262,14 +306,33 @@ impl Core {
         if held.users > 0 {
             return;
         }
-        let mut part = wanted;
-        while part >= BLOCK_BYTES && self.hold(&mut held, part).is_err() {
-            // What is free need not be to be had.
-            part = (part / 2).min(self.available()) / BLOCK_BYTES * BLOCK_BYTES;
-        }
+        self.hold_what_there_is(&mut held, wanted);
         if held.bytes >= wanted {
             self.reserve.is_broken.store(false, Ordering::Release);
         }
+    }
+
+    /// What background work has to go by on a full disk: bytes free or held, and bytes that
+    /// wait to be flushed.
+    fn room_and_work(&self) -> (u64, u64) {
+        let sealed = self.tree.statistics().sealed_bytes;
+        (self.reserve.bytes() + self.available(), sealed)
+    }
+
+    /// True where background work had all of it in vain, and nothing has come since: it
+    /// need not be opened again.
+    pub fn is_known_too_little(&self) -> bool {
+        let before = *self.reserve.too_little();
+        before.is_some_and(|(room, sealed)| {
+            let now = self.room_and_work();
+            now.0 <= room && now.1 == sealed
+        })
+    }
+
+    /// Remembers whether background work had enough.
+    pub fn note_background_room(&self, found_too_little: bool) {
+        let now = found_too_little.then(|| self.room_and_work());
+        *self.reserve.too_little() = now;
     }
 
     /// Lets a group of deletes into the log while the reserve is not whole.
@@ -296,9 +359,13 @@ impl Core {
 
     /// It is not whole: what is free and what is held are to be shared.
     fn set_broken_by_space(&self) {
-        let found = self.reserve.bytes() + self.available();
-        self.reserve.held().last = found / SHARE / BLOCK_BYTES * BLOCK_BYTES;
-        self.reserve.set_broken(found);
+        let free = self.available();
+        let mut held = self.reserve.held();
+        if held.users == 0 {
+            let found = held.bytes + free;
+            held.last = found / SHARE / BLOCK_BYTES * BLOCK_BYTES;
+            self.reserve.set_broken(found);
+        }
     }
 
     fn no_space(&self, what: &str) -> Error {
@@ -327,7 +394,7 @@ impl Core {
         };
         let most = self.tuning.reserve_bytes;
         let share = space.total / SHARE_OF_DISK;
-        if space.available + self.reserve.bytes() >= share.max(2 * most) {
+        if space.available + self.reserve.bytes() >= share.max(3 * most) {
             return least;
         }
         let tree = self.tree.statistics();
@@ -337,6 +404,17 @@ impl Core {
         let needed = (tree.table_bytes() + buffers + segment).next_multiple_of(LEAST_BYTES);
         let wanted = (needed + LEAST_BYTES).min(most).min(share);
         (wanted / BLOCK_BYTES * BLOCK_BYTES).max(least)
+    }
+
+    /// Holds so many bytes, or as many as there are: free space need not be to be had, some
+    /// of it is the file system's own.
+    fn hold_what_there_is(&self, held: &mut Held, wanted: u64) {
+        let free = (held.bytes + self.available()) / BLOCK_BYTES * BLOCK_BYTES;
+        let mut part = wanted.min(free);
+        while part > held.bytes && self.hold(held, part).is_err() {
+            let more = (part - held.bytes) * 7 / 8;
+            part = held.bytes + more / BLOCK_BYTES * BLOCK_BYTES;
+        }
     }
 
     /// Holds at least so many bytes, and makes that durable; what is held already stays.
@@ -355,19 +433,32 @@ impl Core {
         // Space that a power cut takes back others would have. Nothing is lost where this
         // fails, and what is written is synced apart.
         _ = file.sync_data();
-        self.reserve.set_held(held, wanted);
+        self.reserve.set_held(held, space_of(&*file, wanted));
         Ok(())
     }
 
     /// The file, with its first space: an empty one would count as opened.
     fn make_reserve(&self, path: &Path, wanted: u64) -> Result<Arc<dyn File>> {
         let file_system = &self.environment.file_system;
+        let was_there = file_system.metadata(path)?.is_some();
         let file = file_system.open(path, OpenOptions::CREATE)?;
         if let Err(error) = file.allocate(0, wanted) {
             drop(file);
-            _ = file_system.remove(path);
+            if !was_there {
+                _ = file_system.remove(path);
+            }
             return Err(error);
+        }
+        if was_there {
+            file.set_length(wanted)?;
         }
         Ok(file)
     }
+}
+
+/// Bytes of a file of so many that have space on the device: a copy may have left them out,
+/// and not every file system takes space ahead.
+fn space_of(file: &dyn File, length: u64) -> u64 {
+    let there = file.allocated_bytes().unwrap_or(0);
+    length.min(there / BLOCK_BYTES * BLOCK_BYTES)
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use cambium_base::{Error, Result};
 use cambium_io::StepOutcome;
 use cambium_lsm::WritePressure;
+use cambium_storage::health::found_no_space;
 
 use crate::core::{Core, lock};
 use crate::format::segment_path;
@@ -181,16 +182,23 @@ impl Core {
     /// A piece of collection, unless a compaction on request shares out the last room.
     pub fn background_collection(self: &Arc<Self>, budget: u64) -> Result<StepOutcome> {
         match self.reserve.is_broken() && self.reserve.is_shared_out() {
-            true => Ok(StepOutcome::Idle),
+            // The room of segments that went is what the compaction waits for.
+            true => Ok(match self.close_one_gone() {
+                true => StepOutcome::Again,
+                false => StepOutcome::Idle,
+            }),
             false => self.collection_step(budget),
         }
     }
 
     fn step_with_reserve(&self, budget: u64) -> Result<StepOutcome> {
-        let mut is_first = true;
-        self.with_reserve(Part::All, || {
-            if std::mem::take(&mut is_first) {
-                return self.tree.step(budget);
+        let mut found_full = match self.tree.step(budget) {
+            Err(full) if found_no_space(&full) && !self.is_known_too_little() => Some(full),
+            other => return other,
+        };
+        let stepped = self.with_reserve(Part::All, || {
+            if let Some(full) = found_full.take() {
+                return Err(full);
             }
             // To the end of what there is: a step leaves its job half done, and what it had
             // of the reserve would be held again.
@@ -200,7 +208,9 @@ impl Core {
                     other => return Ok(other),
                 }
             }
-        })
+        });
+        self.note_background_room(stepped.as_ref().is_err_and(found_no_space));
+        stepped
     }
 
     /// Remembers why background work does not get on.

@@ -135,10 +135,25 @@ impl Core {
         let makes_room =
             |entry: &LogEntry<'_>| matches!(entry.kind, kind::DELETE | kind::DELETE_RANGE);
         if entries.iter().all(makes_room) {
+            // Who is refused here has no use for what the reserve still holds.
+            self.admit_if_broken(entries, durability)?;
             return self.with_reserve(Part::Most, || self.append_now(writer, entries, durability));
         }
         self.mend_reserve()?;
         self.append_now(writer, entries, durability)
+    }
+
+    /// Lets a group of deletes in where the reserve is not whole; one that opens it itself
+    /// is the first that has a part of it.
+    fn admit_if_broken(&self, entries: &[LogEntry<'_>], durability: Durability) -> Result<()> {
+        if !self.reserve.is_broken() {
+            return Ok(());
+        }
+        let bytes: u64 = entries.iter().map(LogEntry::record_bytes).sum();
+        self.admit_deletes(match durability {
+            Durability::Synced => bytes.next_multiple_of(u64::from(self.shape.block_bytes)),
+            _ => bytes,
+        })
     }
 
     fn append_now(
@@ -148,13 +163,6 @@ impl Core {
         durability: Durability,
     ) -> Result<Appended> {
         let bytes: u64 = entries.iter().map(LogEntry::record_bytes).sum();
-        if self.reserve.is_broken() {
-            let block = u64::from(self.shape.block_bytes);
-            self.admit_deletes(match durability {
-                Durability::Synced => bytes.next_multiple_of(block),
-                _ => bytes,
-            })?;
-        }
         let segment = self.active_segment(writer, bytes)?;
         if bytes > 0 {
             // Nothing ahead where it would be the reserve.

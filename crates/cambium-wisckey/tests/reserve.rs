@@ -185,7 +185,7 @@ fn without_a_reserve_a_full_disk_takes_no_delete() {
 
 #[test]
 fn puts_do_not_get_what_was_opened_for_making_room() {
-    let (_disk, _environment, store, mut state) = full(2);
+    let (_disk, environment, store, mut state) = full(2);
     let before = number(&*store, "reserve_opened");
     let mut deleted = 0;
     while number(&*store, "reserve_opened") == before {
@@ -193,6 +193,9 @@ fn puts_do_not_get_what_was_opened_for_making_room() {
         state.remove(&key(deleted));
         deleted += 1;
     }
+    // What that left is held again, all of it.
+    let space = environment.file_system.space(Path::new(FOLDER)).unwrap();
+    assert!(space.available < 16 << 10, "{}", space.available);
     for number in 0..3 {
         let refused = store.put(
             &key(number),
@@ -262,6 +265,30 @@ fn power_may_fail_at_any_point_while_room_is_made() {
 }
 
 #[test]
+fn a_reserve_that_a_copy_has_left_out_is_no_reserve() {
+    let disk = SimulatedDisk::new(6);
+    let environment = Environment::simulated(&disk, 6);
+    let store = Wisckey.create(&environment, Path::new(FOLDER), &small());
+    let store = store.unwrap();
+    store.put(b"oak", b"acorn", Durability::Synced).unwrap();
+    let held = number(&*store, "reserve_bytes");
+    assert!(held > 0);
+    store.close().unwrap();
+    drop(store);
+    let path = Path::new(FOLDER).join("reserve");
+    let file = environment.file_system.open(&path, OpenOptions::WRITE);
+    let file = file.unwrap();
+    file.set_length(0).unwrap();
+    file.set_length(held).unwrap();
+    let store = open(&environment);
+    assert_eq!(number(&*store, "reserve_bytes"), 0, "it has a length only");
+    store.put(b"elm", b"samara", Durability::Synced).unwrap();
+    assert_eq!(number(&*store, "reserve_bytes"), held, "it is held anew");
+    let file = environment.file_system.open(&path, OpenOptions::READ);
+    assert!(file.unwrap().allocated_bytes().unwrap() >= held);
+}
+
+#[test]
 fn a_full_store_flushes_by_itself_where_deletes_fill_write_buffers() {
     let (disk, _environment, store, mut state) = full(5);
     let doomed: Vec<Vec<u8>> = state.keys().step_by(3).cloned().collect();
@@ -326,6 +353,34 @@ fn run(command: &mut Command) -> std::result::Result<(), String> {
 
 #[test]
 fn a_real_disk_that_is_full_has_room_again_too() {
+    // While background work has the reserve open, the filler would have it.
+    fill_a_real_disk(&Environment {
+        executor: Arc::new(IdleExecutor),
+        ..Environment::real()
+    });
+}
+
+#[test]
+fn a_real_disk_has_room_again_with_background_work_too() {
+    fill_a_real_disk(&Environment::real());
+}
+
+/// Waits until nothing takes or gives space, so that the reserve is held.
+fn wait_for_quiet(environment: &Environment, path: &Path) {
+    let mut same = 0;
+    let mut before = 0;
+    for _ in 0..400 {
+        let now = environment.file_system.space(path).unwrap().available;
+        same = if now == before { same + 1 } else { 0 };
+        before = now;
+        if same == 25 {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+fn fill_a_real_disk(environment: &Environment) {
     let disk = match SmallDisk::new() {
         Ok(disk) => disk,
         Err(reason) => {
@@ -333,21 +388,18 @@ fn a_real_disk_that_is_full_has_room_again_too() {
             return;
         }
     };
-    // No background work: while it has the reserve open, the filler would have it.
-    let environment = Environment {
-        executor: Arc::new(IdleExecutor),
-        ..Environment::real()
-    };
     let path = disk.mount.join("store");
-    let store = Wisckey.create(&environment, &path, &small()).unwrap();
+    let store = Wisckey.create(environment, &path, &small()).unwrap();
     let mut state = State::new();
     fill_with_puts(&*store, &mut state);
-    take_the_rest(&environment, &disk.mount.join("filler"));
+    wait_for_quiet(environment, &disk.mount);
+    take_the_rest(environment, &disk.mount.join("filler"));
     make_room(&*store, &mut state);
-    take_the_rest(&environment, &disk.mount.join("filler"));
+    wait_for_quiet(environment, &disk.mount);
+    take_the_rest(environment, &disk.mount.join("filler"));
     store.close().unwrap();
     drop(store);
-    let store = Wisckey.open(&environment, &path, &small(), &()).unwrap();
+    let store = Wisckey.open(environment, &path, &small(), &()).unwrap();
     make_room(&*store, &mut state);
     for number in 0..5_000 {
         let key = key(number);
@@ -359,6 +411,6 @@ fn a_real_disk_that_is_full_has_room_again_too() {
     assert_same(&*store, &state);
     store.close().unwrap();
     drop(store);
-    let report = Wisckey.check(&environment, &path, &()).unwrap();
+    let report = Wisckey.check(environment, &path, &()).unwrap();
     assert!(report.is_sound(), "{report:?}");
 }
