@@ -422,7 +422,7 @@ fn back_up(
     match copied {
         Ok(()) => unfinished.finish_closed(),
         Err(error) => {
-            unfinished.give_back();
+            unfinished.give_back_closed();
             Err(error)
         }
     }

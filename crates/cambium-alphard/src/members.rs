@@ -107,7 +107,7 @@ impl Members {
         let path = folder.join(MEMBERS_NAME);
         let new = match file_system.metadata(&path)? {
             Some(_) => folder.join(NEW_MEMBERS_NAME),
-            // A store in the making: its marker is not there yet.
+            // A store in the making, or one that has lost it: there is none to spoil.
             None => path.clone(),
         };
         let options = OpenOptions {
@@ -119,9 +119,8 @@ impl Members {
         file.sync_data()?;
         if new != path {
             file_system.rename(&new, &path)?;
-            file_system.sync_directory(folder)?;
         }
-        Ok(())
+        file_system.sync_directory(folder)
     }
 
     /// Reads the file.
@@ -411,9 +410,8 @@ pub(crate) fn superblocks_named(
         let named = text.lines().filter_map(|line| line.strip_prefix("member "));
         candidates.extend(named.map(PathBuf::from));
     }
+    // No other file of the folder: it may be somebody's older copy of a member.
     candidates.push(DATA_NAME.into());
-    let files = file_system.list(folder)?.into_iter();
-    candidates.extend(files.map(|entry| entry.name));
     let mut known = HashSet::new();
     candidates.retain(|candidate| known.insert(folder.join(candidate)));
     let mut superblocks = Vec::new();

@@ -75,8 +75,32 @@ impl Unfinished {
         let written = marker::write_marker(file_system, &self.core.path, &marker);
         written.inspect_err(|_| self.give_back())?;
         // Counts only where there is no marker; an opening removes what stays.
-        _ = file_system.remove(&self.core.path.join(UNFINISHED_NAME));
+        let removed = file_system.remove(&self.core.path.join(UNFINISHED_NAME));
+        if removed.is_ok() {
+            _ = file_system.sync_directory(&self.core.path);
+        }
         Ok(())
+    }
+
+    /// As [`Unfinished::give_back`], where what was made has been closed, and the lock given
+    /// back.
+    pub fn give_back_closed(&self) {
+        let file_system = &*self.core.environment.file_system;
+        let path = &self.core.path;
+        let Ok(_held) = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive) else {
+            return;
+        };
+        if matches!(self.is_still_there(), Ok(true)) {
+            self.give_back();
+        }
+    }
+
+    /// True if nobody has made another store of the folder.
+    fn is_still_there(&self) -> Result<bool> {
+        let file_system = &*self.core.environment.file_system;
+        let own = lock(&self.core.writer).superblock.store;
+        let found = members::superblocks_named(file_system, &self.core.path, &self.core.tuning)?;
+        Ok(found.iter().any(|(_, found)| found.store == own))
     }
 
     /// It is to be none.
@@ -91,9 +115,7 @@ impl Unfinished {
         let file_system = &*self.core.environment.file_system;
         let path = &self.core.path;
         let _held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
-        let own = lock(&self.core.writer).superblock.store;
-        let superblocks = members::superblocks_named(file_system, path, &self.core.tuning)?;
-        if !superblocks.iter().any(|(_, found)| found.store == own) {
+        if !self.is_still_there()? {
             return Err(Error::AlreadyExists {
                 path: path.clone(),
                 what: "another store was made here meanwhile".to_string(),
@@ -159,11 +181,32 @@ fn begin_making(
 ) -> Result<Begun> {
     let file_system = &*environment.file_system;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    refuse_what_lost_its_marker(file_system, path, creation, tuning)?;
     let made = files_made(file_system, path, creation)?;
     let formatted = mark_unfinished(file_system, path)
         .and_then(|()| format_members(environment, path, creation, tuning))
         .and_then(|formatted| file_system.sync_directory(path).map(|()| formatted));
     Ok((held, made, formatted))
+}
+
+/// Refuses a folder in which a store lies that a repair brings back.
+fn refuse_what_lost_its_marker(
+    file_system: &dyn FileSystem,
+    path: &Path,
+    creation: &Creation,
+    tuning: &Tuning,
+) -> Result<()> {
+    let is_unfinished = file_system.metadata(&path.join(UNFINISHED_NAME))?.is_some();
+    if is_unfinished || creation.force {
+        return Ok(());
+    }
+    match members::superblocks_named(file_system, path, tuning)?.is_empty() {
+        true => Ok(()),
+        false => Err(Error::AlreadyExists {
+            path: path.to_path_buf(),
+            what: "a store lies here that has lost its marker: repair makes that anew; set force=on to lose all of it".to_string(),
+        }),
+    }
 }
 
 /// Says, durably, that what lies in the folder is not to be taken for a store that has lost
@@ -179,11 +222,13 @@ fn files_made(
     folder: &Path,
     creation: &Creation,
 ) -> Result<Vec<PathBuf>> {
-    let mut places = vec![folder.join(MEMBERS_NAME), folder.join(UNFINISHED_NAME)];
+    let mut places = vec![folder.join(MEMBERS_NAME)];
     if creation.device.is_none() {
         places.push(folder.join(DATA_NAME));
     }
     places.extend(creation.mirror.as_ref().map(|mirror| folder.join(mirror)));
+    // The last to be given back: while it is there nothing beside it is a store.
+    places.push(folder.join(UNFINISHED_NAME));
     let mut made = Vec::with_capacity(places.len());
     for place in places {
         // What was there is somebody's, perhaps another store's.
@@ -202,8 +247,16 @@ fn give_back(file_system: &dyn FileSystem, folder: &Path, made: &[PathBuf]) {
         return;
     }
     for path in made {
-        if matches!(file_system.metadata(path), Ok(Some(_))) {
-            _ = file_system.remove(path);
+        let is_last = path.ends_with(UNFINISHED_NAME);
+        if is_last && file_system.sync_directory(folder).is_err() {
+            return;
+        }
+        let gone = match file_system.metadata(path) {
+            Ok(Some(_)) => file_system.remove(path).is_ok(),
+            found => found.is_ok(),
+        };
+        if !gone {
+            return;
         }
     }
 }
@@ -482,7 +535,7 @@ pub(crate) fn open(
     let unfinished = path.join(UNFINISHED_NAME);
     if file_system.metadata(&unfinished)?.is_some() {
         // It is a store: its marker is there.
-        file_system.remove(&unfinished)?;
+        _ = file_system.remove(&unfinished);
     }
     let attached = attach(file_system, path, &marker, &tuning, DEVICE, false)?;
     let Attached {

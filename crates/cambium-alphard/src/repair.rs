@@ -39,6 +39,11 @@ pub(crate) fn repair(
     let tuning = options::tuning(OptionValues::default())?;
     let (marker, damage) = known_marker(file_system, path, &tuning)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    // Somebody may have made another store of the folder before the lock was taken.
+    let (marker, damage) = match damage {
+        Some(_) => known_marker(file_system, path, &tuning)?,
+        None => (marker, None),
+    };
     if damage.is_some() {
         marker::write_marker(file_system, path, &marker)?;
     }

@@ -496,16 +496,37 @@ fn a_store_that_could_not_be_made_removes_no_file_that_was_there() {
     let other = Path::new("/other");
     let store = Alphard.create(&environment, other, &pairs).unwrap();
     store.put(b"oak", b"kept", Durability::Synced).unwrap();
+    let make = |pairs| Alphard.create(&environment, Path::new(PATH), &options(pairs));
+    let made = make(&[("size", "65536")]).err().unwrap();
+    assert!(matches!(made, Error::AlreadyExists { .. }), "{made}");
+    let made = make(&[("size", "65536"), ("force", "on")]).err().unwrap();
+    assert!(matches!(made, Error::Locked { .. }), "{made}");
+    store.close().unwrap();
+    drop(store);
+    let store = Alphard.open(&environment, other, &OptionValues::default(), &());
+    assert_eq!(store.unwrap().get(b"oak").unwrap().unwrap(), b"kept");
+}
+
+#[test]
+fn a_store_that_has_lost_its_marker_is_not_made_anew() {
+    let disk = SimulatedDisk::new(1);
+    let store = create(&disk, &[("size", "65536")]);
+    store.put(b"oak", b"kept", Durability::Synced).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let environment = Environment::simulated(&disk, 1);
+    let marker = Path::new(PATH).join("CAMBIUM");
+    environment.file_system.remove(&marker).unwrap();
     let made = Alphard.create(
         &environment,
         Path::new(PATH),
         &options(&[("size", "65536")]),
     );
-    assert!(matches!(made.err().unwrap(), Error::Locked { .. }));
-    store.close().unwrap();
-    drop(store);
-    let store = Alphard.open(&environment, other, &OptionValues::default(), &());
-    assert_eq!(store.unwrap().get(b"oak").unwrap().unwrap(), b"kept");
+    let refused = made.err().unwrap();
+    assert!(matches!(refused, Error::AlreadyExists { .. }), "{refused}");
+    Alphard.repair(&environment, Path::new(PATH), &()).unwrap();
+    let store = open(&disk);
+    assert_eq!(store.get(b"oak").unwrap().unwrap(), b"kept");
 }
 
 #[test]

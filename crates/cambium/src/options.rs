@@ -5,7 +5,7 @@
 //! lists them with unit, default and effect, and so does
 //! [`EngineKind::options`].
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -303,10 +303,13 @@ impl Options {
             Ok((kind, _)) => kind,
             Err(damage @ Error::Corruption { .. }) => self.kind_by_files(path)?.ok_or(damage)?,
             // Its marker may be what is missing.
-            Err(missing @ Error::NotAStore { .. }) => {
-                let kind = self.kind_by_files(path).ok().flatten();
-                kind.ok_or(missing)?
-            }
+            Err(missing @ Error::NotAStore { .. }) => match self.kind_by_files(path) {
+                Ok(kind) => kind.ok_or(missing)?,
+                Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                    return Err(missing);
+                }
+                Err(error) => return Err(error),
+            },
             Err(error) => return Err(error),
         };
         kind.repair(&self.environment, path, &*self.progress)

@@ -109,7 +109,18 @@ fn an_opening_without_handles_or_locks_is_told_so_and_damages_nothing() {
             let environment = Environment::simulated(&disk, 1);
             let path = Path::new(PATH);
             let store = kind.create(&environment, path, &known(&**kind)).unwrap();
-            store.put(b"oak", b"kept", Durability::Synced).unwrap();
+            for round in 0..3 {
+                let value = format!("kept {round}");
+                let opened = kind.open(&environment, path, &OptionValues::default(), &());
+                let store = match round {
+                    0 => store.clone(),
+                    _ => opened.unwrap(),
+                };
+                store
+                    .put(b"oak", value.as_bytes(), Durability::Synced)
+                    .unwrap();
+                store.close().unwrap();
+            }
             drop(store);
             let mut told = 0;
             for left in 0.. {
@@ -125,7 +136,11 @@ fn an_opening_without_handles_or_locks_is_told_so_and_damages_nothing() {
                 let opened = kind.open(&exhausted, path, &OptionValues::default(), &());
                 match opened {
                     // An engine may do without some files.
-                    Ok(store) => drop(store),
+                    Ok(store) => match store.get(b"oak") {
+                        Ok(found) => assert_eq!(found.unwrap(), b"kept 2", "{name}, {left}"),
+                        Err(Error::Io { .. }) => {}
+                        Err(other) => panic!("{name}, {left}: {other}"),
+                    },
                     Err(Error::Io { source, .. }) => {
                         assert_eq!(source.raw_os_error(), Some(code), "{name}, {left}");
                         told += 1;
@@ -138,7 +153,7 @@ fn an_opening_without_handles_or_locks_is_told_so_and_damages_nothing() {
                 assert!(!report.is_degraded(), "{name}, {left}: {report:?}");
                 let store = kind.open(&environment, path, &OptionValues::default(), &());
                 let store = store.unwrap();
-                assert_eq!(store.get(b"oak").unwrap().unwrap(), b"kept", "{name}");
+                assert_eq!(store.get(b"oak").unwrap().unwrap(), b"kept 2", "{name}");
                 // Below zero once it has failed.
                 if left_over.load(Ordering::Relaxed) <= left {
                     break;

@@ -27,6 +27,9 @@ use crate::file_system::{FileLock, LockMode};
 const LOOKS: u32 = 10;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
+/// How often a lock file that goes while it is being locked is opened anew.
+const MOST_TRIES: u32 = 10;
+
 /// A held lock.
 #[derive(Debug)]
 pub(super) struct RealLock {
@@ -41,6 +44,30 @@ impl FileLock for RealLock {}
 impl RealLock {
     /// Takes the lock without waiting.
     pub(super) fn acquire(path: &Path, mode: LockMode) -> Result<Self> {
+        for _ in 0..MOST_TRIES {
+            let held = Self::acquire_once(path, mode)?;
+            if held.is_of(path) {
+                return Ok(held);
+            }
+        }
+        Err(Error::Locked {
+            path: path.to_path_buf(),
+            owner: None,
+        })
+    }
+
+    /// True if the path still leads to what is locked: who gives a folder back removes the
+    /// file, and somebody else may have made it anew.
+    fn is_of(&self, path: &Path) -> bool {
+        match (rustix::fs::fstat(&self.descriptor), rustix::fs::stat(path)) {
+            (Ok(held), Ok(there)) => (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino),
+            (_, Err(Errno::NOENT)) => false,
+            // Where that cannot be told it is taken for the same.
+            _ => true,
+        }
+    }
+
+    fn acquire_once(path: &Path, mode: LockMode) -> Result<Self> {
         let failed = |errno: Errno| Error::io("lock", path, errno.into());
         let descriptor = open_lock_file(path, mode).map_err(failed)?;
         let operation = match mode {
