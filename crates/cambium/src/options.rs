@@ -305,7 +305,12 @@ impl Options {
             // Its marker may be what is missing.
             Err(missing @ Error::NotAStore { .. }) => match self.kind_by_files(path) {
                 Ok(kind) => kind.ok_or(missing)?,
-                Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                Err(Error::Io { source, .. })
+                    if matches!(
+                        source.kind(),
+                        ErrorKind::NotFound | ErrorKind::NotADirectory
+                    ) =>
+                {
                     return Err(missing);
                 }
                 Err(error) => return Err(error),
