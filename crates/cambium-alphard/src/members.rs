@@ -361,7 +361,7 @@ pub(crate) fn lock_files<'a>(
 }
 
 /// Where the entries of a store lie, and writes that down again: where its damaged file says
-/// so, or in the store's folder; believed if a superblock there names the store. Of a pair
+/// so, or in the store's own file; believed if a superblock there names the store. Of a pair
 /// both must be found: which one is current the newest superblock says, but of one alone
 /// only the file could tell.
 fn found_again(
@@ -394,7 +394,7 @@ fn found_again(
 }
 
 /// The superblocks in places that the file `members` names, damaged or not, and in the
-/// files of the store's folder.
+/// store's own file.
 pub(crate) fn superblocks_named(
     file_system: &dyn FileSystem,
     folder: &Path,

@@ -7,7 +7,8 @@
 //!
 //! ```text
 //!  a delete, a flush, a compaction finds no room
-//!     └─▶ the reserve is opened, and it goes on; what it leaves is held again
+//!     └─▶ half of the reserve is opened, and it goes on; all, if that is too little;
+//!         what it leaves is held again
 //!  a put finds that the reserve is not whole
 //!     └─▶ it is made whole first: without room for that, the put answers NoSpace
 //! ```
@@ -280,8 +281,8 @@ impl Core {
     }
 
     /// Does work that makes room on a full disk, or has to be done before any is made: the
-    /// reserve is opened for it, and it is done again, to its end: then what it has left is
-    /// held again.
+    /// reserve is opened for it, half of it first, and it is done again, to its end: then what
+    /// it has left is held again.
     pub fn with_reserve<T>(&self, part: Part, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         match work() {
             Err(full) if found_no_space(&full) => {
