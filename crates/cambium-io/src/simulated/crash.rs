@@ -137,7 +137,7 @@ fn surviving_names(
         other => other,
     };
     match style {
-        CrashStyle::NothingUnsynced => (*state.durable_names).clone(),
+        CrashStyle::NothingUnsynced => some_names(state, |_| false),
         CrashStyle::Names => {
             let events = &state.events;
             some_names(state, |_| {

@@ -121,6 +121,11 @@ fn names_survive_in_any_subset_and_a_rename_replaces_atomically() {
         folder_lost += u32::from(!folder);
     }
     assert!((20..80).contains(&folder_lost));
+    // Syncing what is in a folder does not make the folder's own name durable.
+    disk.sync_directory(path("/d")).unwrap();
+    let crashed = disk.crash(CrashStyle::NothingUnsynced, 0);
+    assert!(crashed.metadata(path("/d")).unwrap().is_none());
+    assert!(crashed.contents(path("/d/x")).is_none());
 }
 
 #[test]
