@@ -48,7 +48,7 @@ fn writes_past_the_page_cache_survive_crashes() {
     let test = "writes_past_the_page_cache_survive_crashes";
     let report = direct(test).states(20_000).run();
     report.met(&POWER_CUTS);
-    let report = direct(test).states(5_000).run_faults();
+    let report = direct(test).states(10_000).run_faults();
     report.met(&FAULTS);
 }
 

@@ -7,7 +7,8 @@
 //! without anyone waiting for it, and what came during that is left to the
 //! switch.
 //!
-//! Writes are numbered without a gap, so the numbers prove that none was missed.
+//! Writes are numbered without a gap, so the numbers prove that none was missed. Where a
+//! store was recovered numbers are left out, and the header there says which.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use super::copy::append_moved;
 use crate::buffer::CHANGE_BYTES;
 use crate::core::{Core, Writer, lock};
 use crate::document::DOCUMENT_ALIGNMENT;
-use crate::format::{kind, namespace_and_key};
+use crate::format::{FLAG_RECOVERED, kind, namespace_and_key};
 use crate::index::Change;
 use crate::seeded_bug::SeededBug;
 
@@ -272,7 +273,7 @@ impl Core {
                 }
                 kind::PUT | kind::DELETE | kind::NAMESPACE | kind::NAMESPACE_DROPPED => {
                     let sequence = record.header.sequence.0;
-                    // Numbers are left out only where a store was opened.
+                    // What a flush carried may end at numbers that a recovery left out.
                     let expected = match compaction.met_writes {
                         true => sequence == compaction.caught_up_sequence + 1,
                         false => sequence > compaction.caught_up_sequence,
@@ -305,6 +306,14 @@ impl Core {
                         .entry(namespace)
                         .or_default()
                         .insert(key.to_vec(), version);
+                }
+                kind::HEADER if record.header.flags & FLAG_RECOVERED != 0 => {
+                    let (cut, base) = (record.header.synced_through.0, record.header.sequence.0);
+                    let met = compaction.caught_up_sequence;
+                    // The second copy of the same header says nothing new.
+                    if met == cut || !compaction.met_writes && met < cut {
+                        compaction.caught_up_sequence = base;
+                    }
                 }
                 _ => {}
             }
