@@ -3,7 +3,12 @@
 //!
 //! ```text
 //! cargo run --release -p cambium-alphard --example mirror_latency ALONE DEVICE MIRROR [VALUE_BYTES] [ROUNDS] [MILLISECONDS]
+//! cargo run --release -p cambium-alphard --example mirror_latency model MICROSECONDS - [VALUE_BYTES] [ROUNDS] [MILLISECONDS]
 //! ```
+//!
+//! The second form has devices in this program's memory that answer each write after so many
+//! microseconds ([`model`]): there a write takes time and next to no processor, as with flash,
+//! where the system's own devices in memory take nothing but processor.
 //!
 //! WHATEVER THE THREE DEVICES HOLD IS LOST. The paper's devices are not what limits; here
 //! those are that lie in memory, such as three of `zram`, or loop devices over files of a
@@ -14,6 +19,7 @@
 
 #![allow(clippy::unwrap_used)] // a measurement that cannot go on says where
 
+use std::path::PathBuf;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -21,6 +27,8 @@ use std::time::{Duration, Instant};
 use cambium_alphard::Alphard;
 use cambium_api::{Durability, Engine, EngineKind, OptionValues, Request};
 use cambium_io::Environment;
+
+mod model;
 
 /// Requests under way when the peak is looked for.
 const IN_FLIGHT: usize = 32;
@@ -45,8 +53,22 @@ fn main() {
     let millis: u64 = arguments.next().map_or(400, |text| text.parse().unwrap());
     let limit = Duration::from_millis(millis);
 
-    let alone = Store::create(&alone, None, value);
-    let pair = Store::create(&device, Some(&mirror), value);
+    let (alone, pair) = match &*alone {
+        "model" => {
+            let micros = device.parse().expect("microseconds");
+            let environment = model::environment(Duration::from_micros(micros));
+            let create = |device, mirror| Store::create(&environment, device, mirror, value);
+            (
+                create("/device-0", None),
+                create("/device-1", Some("/device-2")),
+            )
+        }
+        _ => {
+            let environment = Environment::real();
+            let create = |device, mirror| Store::create(&environment, device, mirror, value);
+            (create(&alone, None), create(&device, Some(&mirror)))
+        }
+    };
     let mut peaks: Vec<f64> = (0..3).map(|_| peak(&*alone.open, value, limit)).collect();
     let peak_pair = median((0..3).map(|_| peak(&*pair.open, value, limit)).collect());
     peaks.sort_by(f64::total_cmp);
@@ -136,7 +158,7 @@ fn put(number: usize, value: &[u8]) -> Request {
 /// An open store in a folder that goes with it.
 struct Store {
     open: Arc<dyn Engine>,
-    folder: std::path::PathBuf,
+    folder: PathBuf,
 }
 
 impl Drop for Store {
@@ -148,7 +170,7 @@ impl Drop for Store {
 
 impl Store {
     /// Makes a store that has all keys.
-    fn create(device: &str, mirror: Option<&str>, value: usize) -> Self {
+    fn create(environment: &Environment, device: &str, mirror: Option<&str>, value: usize) -> Self {
         let members = 1 + usize::from(mirror.is_some());
         let name = format!("mirror-latency-{}-{members}", std::process::id());
         let folder = std::env::temp_dir().join(name);
@@ -163,8 +185,7 @@ impl Store {
         if let Some(mirror) = mirror {
             options.set("mirror", mirror);
         }
-        let environment = Environment::real();
-        let open = Alphard.create(&environment, &folder, &options).unwrap();
+        let open = Alphard.create(environment, &folder, &options).unwrap();
         let bytes = noise(value);
         for key in 0..DATA_BYTES / value {
             let key = (key as u64).to_be_bytes();
