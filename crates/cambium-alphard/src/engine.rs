@@ -65,7 +65,7 @@ impl EngineKind for Alphard {
         path: &Path,
         options: &OptionValues,
     ) -> Result<Arc<dyn Engine>> {
-        Ok(run(crate::open::create(environment, path, options)?))
+        Ok(run(crate::create::create(environment, path, options)?))
     }
 
     fn open(
@@ -413,17 +413,11 @@ fn back_up(
         ("block_bytes", core.block_bytes.to_string().as_str()),
     ]);
     // Before it has its marker it is no store: a copy is whole, or none.
-    let unfinished = crate::open::make(&core.environment, destination, &options)?;
-    let copy = run(unfinished.core.clone());
-    let copied = copy_entries(&mut cursor, &*copy, &mut 0, progress)
-        .and_then(|_| copy.sync())
-        .and_then(|()| copy.close());
-    drop(copy);
-    match copied {
-        Ok(()) => unfinished.finish_closed(),
-        Err(error) => {
-            unfinished.give_back_closed();
-            Err(error)
-        }
-    }
+    let (creation, filled) = crate::create::make(&core.environment, destination, &options)?;
+    creation.conclude_closed(filled.and_then(|filled| {
+        let copy = run(filled);
+        copy_entries(&mut cursor, &*copy, &mut 0, progress)?;
+        copy.sync()?;
+        copy.close()
+    }))
 }

@@ -47,9 +47,6 @@ pub const MEMBERS_NAME: &str = "members";
 pub const NEW_MEMBERS_NAME: &str = "members-new";
 /// Name of the index image.
 pub const IMAGE_NAME: &str = "index-image";
-/// Name of a file that is there while a store is made, or copied into: without it, a
-/// folder that lost its marker is a store.
-pub const UNFINISHED_NAME: &str = "unfinished";
 /// Name of the lock.
 pub const LOCK_NAME: &str = "LOCK";
 

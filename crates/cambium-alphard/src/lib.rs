@@ -38,6 +38,7 @@
 mod ahead;
 mod check;
 mod core;
+mod create;
 mod cursor;
 mod discard;
 mod dump;

@@ -19,10 +19,10 @@ use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, Pro
 use cambium_base::{Error, Extent, Result};
 use cambium_index::cuckoo::SlotKey;
 use cambium_io::{Environment, FileSystem, LockMode, StepOutcome};
-use cambium_storage::marker::{self, MARKER_NAME, Marker};
+use cambium_storage::marker::{self, Marker};
 
 use crate::core::{Core, lock, write};
-use crate::format::{self, FORMAT_VERSION, LOCK_NAME, UNFINISHED_NAME};
+use crate::format::{self, FORMAT_VERSION, LOCK_NAME};
 use crate::members::{Attached, attach, superblocks_named};
 use crate::open::{DEVICE, assemble};
 use crate::options::{self, ENGINE, Tuning};
@@ -116,51 +116,14 @@ fn known_marker(
     path: &Path,
     tuning: &Tuning,
 ) -> Result<(Marker, Option<Error>)> {
-    let damage = match marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION) {
-        Ok(marker) => return Ok((marker, None)),
-        Err(damage @ Error::Corruption { .. }) => damage,
-        Err(error) if is_missing(file_system, path)? => {
-            if file_system.metadata(&path.join(UNFINISHED_NAME))?.is_some() {
-                return Err(unfinished(path));
-            }
-            match error {
-                Error::NotAStore { .. } => {
-                    Error::corruption(path.join(MARKER_NAME), 0, "the store's marker is missing")
-                }
-                error => return Err(error),
-            }
-        }
-        Err(error) => return Err(error),
-    };
-    let superblocks = superblocks_named(file_system, path, tuning)?;
-    let mut stores = superblocks.iter().map(|(_, superblock)| superblock.store);
-    let first = stores.next();
-    // Of several stores nobody knows which is meant.
-    match first.filter(|first| stores.all(|other| other == *first)) {
-        Some(store) => {
-            let marker = Marker {
-                engine: ENGINE.to_string(),
-                format_version: FORMAT_VERSION,
-                store,
-            };
-            Ok((marker, Some(damage)))
-        }
-        None => Err(damage),
-    }
-}
-
-/// True if a folder is there, and has no marker.
-fn is_missing(file_system: &dyn FileSystem, path: &Path) -> Result<bool> {
-    Ok(file_system.metadata(path)?.is_some()
-        && file_system.metadata(&path.join(MARKER_NAME))?.is_none())
-}
-
-/// Whatever lies there need not be all of it.
-fn unfinished(path: &Path) -> Error {
-    Error::NotAStore {
-        path: path.to_path_buf(),
-        what: "making it, or a backup into it, did not come to its end: nothing was promised of it; remove the folder, or make it again there".to_string(),
-    }
+    marker::marker_or_owner(file_system, path, ENGINE, FORMAT_VERSION, || {
+        let superblocks = superblocks_named(file_system, path, tuning)?;
+        let mut stores = superblocks.iter().map(|(_, superblock)| superblock.store);
+        let first = stores.next();
+        // Of several stores nobody knows which is meant.
+        let only = first.filter(|first| stores.all(|other| other == *first));
+        Ok(only.map(|store| (store, FORMAT_VERSION)))
+    })
 }
 
 /// Says which members could not be made whole, and why.

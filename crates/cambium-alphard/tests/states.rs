@@ -6,20 +6,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cambium_alphard::Alphard;
-use cambium_api::{
-    CompactOptions, Durability, Engine, EngineKind, Error, OptionValues, Progress, ProgressSink,
-};
+use cambium_api::{CompactOptions, Durability, Engine, EngineKind, Error, OptionValues};
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
 use cambium_io::{Environment, FileSystem, OpenOptions};
-
-#[path = "ending/mod.rs"]
-mod ending;
-
-use cambium_testkit::layer::Layered;
-use ending::EndsAfter;
 
 const PATH: &str = "/store";
 const DATA: &str = "/store/data";
@@ -342,58 +333,6 @@ fn repair_finds_the_entries_again_where_what_names_them_is_damaged() {
     }
 }
 
-/// Wherever a backup ends half way, it is no store, and no repair makes one of it; another
-/// backup into the same folder does.
-#[test]
-fn what_an_interrupted_backup_left_is_not_repaired_and_made_anew() {
-    let copy = Path::new("/copy");
-    let source = SimulatedDisk::new(1);
-    let store = create(&source, &[("size", "65536")]);
-    for key in 0..20u8 {
-        store.put(&[key], &[key; 700], Durability::Synced).unwrap();
-    }
-    let whole = contents(&*store);
-    store.close().unwrap();
-    drop(store);
-    let mut interrupted = 0;
-    for left in (0..).step_by(3) {
-        let disk = source.fork();
-        let environment = Environment::simulated(&disk, 3);
-        let file_system = Arc::new(Layered(EndsAfter::operations(&environment, left)));
-        let ending = Environment {
-            file_system,
-            ..environment.clone()
-        };
-        let ended = Alphard
-            .open(&ending, Path::new(PATH), &OptionValues::default(), &())
-            .and_then(|store| store.backup(copy, &()));
-        for style in [CrashStyle::NothingUnsynced, CrashStyle::Everything] {
-            let disk = disk.crash(style, left);
-            let environment = Environment::simulated(&disk, 4);
-            let found = || {
-                let store = Alphard.open(&environment, copy, &OptionValues::default(), &());
-                store.map(|store| contents(&*store))
-            };
-            if let Ok(found) = found() {
-                assert!(found == whole, "{left}");
-                continue;
-            }
-            assert!(ended.is_err(), "{left}: a backup that was done is lost");
-            interrupted += 1;
-            if let Ok(report) = Alphard.repair(&environment, copy, &()) {
-                // Before anything was copied: of a store that was never promised.
-                panic!("{left}: repaired: {report:?}");
-            }
-            open(&disk).backup(copy, &()).unwrap();
-            assert!(found().unwrap() == whole, "{left}");
-        }
-        if ended.is_ok() {
-            break;
-        }
-    }
-    assert!(interrupted > 20, "{interrupted}");
-}
-
 #[test]
 fn two_folders_that_name_one_file_do_not_have_it_open_at_once() {
     for named in ["device", "mirror"] {
@@ -430,35 +369,6 @@ fn two_folders_that_name_one_file_do_not_have_it_open_at_once() {
         assert_eq!(store.get(b"oak").unwrap().unwrap(), b"two", "{named}");
         assert!(try_open(&disk).is_err());
     }
-}
-
-/// Looks, whenever it is told of progress, whether a folder is a store already.
-struct Looks(Environment, AtomicUsize);
-
-impl ProgressSink for Looks {
-    fn report(&self, _progress: Progress) {
-        let marker = self.0.file_system.metadata(Path::new("/copy/CAMBIUM"));
-        assert!(marker.unwrap().is_none(), "a store before it is whole");
-        self.1.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-#[test]
-fn a_backup_is_a_store_once_it_is_whole() {
-    let disk = SimulatedDisk::new(1);
-    let store = create(&disk, &[("size", "16MiB")]);
-    for key in 0..50u8 {
-        store
-            .put(&[key], &[key; 200_000], Durability::Written)
-            .unwrap();
-    }
-    let looks = Looks(Environment::simulated(&disk, 1), AtomicUsize::new(0));
-    let copy = Path::new("/copy");
-    store.backup(copy, &looks).unwrap();
-    assert!(looks.1.into_inner() > 0);
-    let environment = Environment::simulated(&disk, 1);
-    let opened = Alphard.open(&environment, copy, &OptionValues::default(), &());
-    assert_eq!(contents(&*opened.unwrap()), contents(&*store));
 }
 
 #[test]
@@ -505,28 +415,6 @@ fn a_store_that_could_not_be_made_removes_no_file_that_was_there() {
     drop(store);
     let store = Alphard.open(&environment, other, &OptionValues::default(), &());
     assert_eq!(store.unwrap().get(b"oak").unwrap().unwrap(), b"kept");
-}
-
-#[test]
-fn a_store_that_has_lost_its_marker_is_not_made_anew() {
-    let disk = SimulatedDisk::new(1);
-    let store = create(&disk, &[("size", "65536")]);
-    store.put(b"oak", b"kept", Durability::Synced).unwrap();
-    store.close().unwrap();
-    drop(store);
-    let environment = Environment::simulated(&disk, 1);
-    let marker = Path::new(PATH).join("CAMBIUM");
-    environment.file_system.remove(&marker).unwrap();
-    let made = Alphard.create(
-        &environment,
-        Path::new(PATH),
-        &options(&[("size", "65536")]),
-    );
-    let refused = made.err().unwrap();
-    assert!(matches!(refused, Error::AlreadyExists { .. }), "{refused}");
-    Alphard.repair(&environment, Path::new(PATH), &()).unwrap();
-    let store = open(&disk);
-    assert_eq!(store.get(b"oak").unwrap().unwrap(), b"kept");
 }
 
 #[test]

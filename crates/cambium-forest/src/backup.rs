@@ -14,16 +14,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::{
-    Direction, Engine, EngineKind, KeyRange, Operation, Progress, ProgressSink, WriteBatch,
-};
+use cambium_api::{Direction, Engine, KeyRange, Operation, Progress, ProgressSink, WriteBatch};
 use cambium_base::{Durability, Result};
 
 use crate::addresses::Known;
 use crate::buffer::Buffer;
 use crate::core::Core;
 use crate::cursor::EntryCursor;
-use crate::engine::Forest;
+use crate::engine::run;
 use crate::format::NamedSnapshot;
 use crate::view::{Names, Pin, Roots, View};
 
@@ -39,21 +37,26 @@ pub(crate) fn back_up(
     let (newest, header) = core.pin_with_header()?;
     let mut snapshots = header.snapshots.clone();
     snapshots.sort_by_key(|snapshot| snapshot.sequence);
-    let copy = Forest.create(&core.environment, destination, &core.shape.as_options())?;
-    let mut backup = Backup {
-        copy: &*copy,
-        before: None,
-        done: 0,
-        progress,
-    };
-    for snapshot in &snapshots {
-        let names = header.names_of(snapshot).into_iter().collect();
-        backup.bring_to(pin_of(core, &newest, snapshot, names)?)?;
-        copy.create_named_snapshot(&snapshot.name)?;
-    }
-    backup.bring_to(newest)?;
-    copy.sync()?;
-    copy.close()
+    let options = core.shape.as_options();
+    // Before it has its marker it is no store: a copy is whole, or none.
+    let (creation, filled) = crate::open::make(&core.environment, destination, &options)?;
+    creation.conclude_closed(filled.and_then(|filled| {
+        let copy = run(filled);
+        let mut backup = Backup {
+            copy: &*copy,
+            before: None,
+            done: 0,
+            progress,
+        };
+        for snapshot in &snapshots {
+            let names = header.names_of(snapshot).into_iter().collect();
+            backup.bring_to(pin_of(core, &newest, snapshot, names)?)?;
+            copy.create_named_snapshot(&snapshot.name)?;
+        }
+        backup.bring_to(newest)?;
+        copy.sync()?;
+        copy.close()
+    }))
 }
 
 /// The moment that a named snapshot keeps.

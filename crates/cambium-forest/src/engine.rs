@@ -134,7 +134,7 @@ impl EngineKind for Forest {
 /// Bytes a background step may move before it looks around again.
 const STEP_BYTES: u64 = 4 << 20;
 
-fn run(core: Arc<Core>) -> Arc<dyn Engine> {
+pub(crate) fn run(core: Arc<Core>) -> Arc<dyn Engine> {
     let core = Owner::letting_go(core, Core::forget_compaction);
     // A failure has poisoned the store, or will come again; either way the next
     // write or close tells the user.

@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`marker`] | the file `CAMBIUM` that names a store's engine and format |
+//! | [`creation`] | from an empty folder to a store, and back where that fails |
 //! | [`file_header`] | the first bytes of every file: magic, version, feature bits, identity |
 //! | [`record`] | checksummed records that identify themselves |
 //! | [`log`] | an append-only file of records: buffer, preallocation, padding |
@@ -18,6 +19,7 @@
 
 pub mod allocator;
 pub mod commit_queue;
+pub mod creation;
 pub mod file_header;
 pub mod health;
 pub mod log;

@@ -10,25 +10,27 @@
 //! checksum 0badcafe
 //! ```
 //!
-//! The checksum is CRC-32C over the lines before it. The marker is written
-//! last when a store is made: to another name, synced, renamed, and the folder
-//! synced. A folder without it is no store, whatever else lies there, so a
-//! crash while a store is being made leaves none.
+//! The checksum is CRC-32C over the lines before it. While a store is being made its
+//! marker lies in `CAMBIUM.new`; the last step renames it ([`crate::creation`]). A folder
+//! without it is no store, whatever else lies there, so a crash while a store is being made
+//! leaves none.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cambium_base::checksum::crc32c;
 use cambium_base::{Error, Result, StoreId, hexdump};
-use cambium_io::{FileKind, FileSystem, LockMode, OpenOptions};
+use cambium_io::{Environment, File, FileKind, FileSystem, OpenOptions};
 
 use crate::file_header::FileHeader;
 use crate::superblock;
 
 /// The marker's name in the store's folder.
 pub const MARKER_NAME: &str = "CAMBIUM";
-/// The lock's name in every engine's folder.
-const LOCK_NAME: &str = "LOCK";
-const TEMPORARY_NAME: &str = "CAMBIUM.new";
+/// The marker of a store that is being made, and of no store yet.
+pub const UNFINISHED_NAME: &str = "CAMBIUM.new";
+/// A marker that is being written anew. Another name than that of a store being made: a
+/// crash must not make a store look like one.
+const REWRITTEN_NAME: &str = "CAMBIUM.repaired";
 const FIRST_LINE: &str = "cambium store";
 /// Longer than any marker; bounds what is read.
 const MAX_BYTES: usize = 4096;
@@ -45,6 +47,17 @@ pub struct Marker {
 }
 
 impl Marker {
+    /// The marker of a store that is to be made, with an id of its own.
+    pub fn of_new(environment: &Environment, engine: &str, format_version: u32) -> Marker {
+        let mut id = [0; 16];
+        environment.randomness.fill(&mut id);
+        Marker {
+            engine: engine.to_string(),
+            format_version,
+            store: StoreId(id),
+        }
+    }
+
     fn encode(&self) -> String {
         let mut text = format!(
             "{FIRST_LINE}\nengine {}\nformat {}\nid {}\n",
@@ -75,18 +88,49 @@ impl Marker {
     }
 }
 
-/// Makes a folder a store, durably. The caller has synced everything else.
+/// Writes the marker of a store anew, durably; the old one is replaced in one step.
+///
+/// # Errors
+/// Those of the file system; the old marker is then still there.
 pub fn write_marker(file_system: &dyn FileSystem, path: &Path, marker: &Marker) -> Result<()> {
-    let temporary = path.join(TEMPORARY_NAME);
+    let temporary = path.join(REWRITTEN_NAME);
+    write_synced(file_system, &temporary, marker)?;
+    file_system.rename(&temporary, &path.join(MARKER_NAME))?;
+    file_system.sync_directory(path)
+}
+
+/// Writes what the marker of a store that is being made will say. The folder is not synced.
+pub(crate) fn write_unfinished(
+    file_system: &dyn FileSystem,
+    path: &Path,
+    marker: &Marker,
+) -> Result<()> {
+    write_synced(file_system, &path.join(UNFINISHED_NAME), marker)
+}
+
+/// What the marker of a store that is being made will say; nothing where there is none, or
+/// none that can be read.
+pub(crate) fn read_unfinished(file_system: &dyn FileSystem, path: &Path) -> Option<Marker> {
+    let file = file_system.open(&path.join(UNFINISHED_NAME), OpenOptions::READ);
+    read(&*file.ok()?).ok()?
+}
+
+fn write_synced(file_system: &dyn FileSystem, path: &Path, marker: &Marker) -> Result<()> {
     let options = OpenOptions {
         truncate: true,
         ..OpenOptions::CREATE
     };
-    let file = file_system.open(&temporary, options)?;
+    let file = file_system.open(path, options)?;
     file.write_at(marker.encode().as_bytes(), 0)?;
-    file.sync_data()?;
-    file_system.rename(&temporary, &path.join(MARKER_NAME))?;
-    file_system.sync_directory(path)
+    file.sync_data()
+}
+
+/// The marker that a file holds, or none.
+fn read(file: &dyn File) -> Result<Option<Marker>> {
+    let mut bytes = vec![0; MAX_BYTES];
+    let count = file.read_at(&mut bytes, 0)?;
+    let text = std::str::from_utf8(&bytes[..count]).ok();
+    Ok(text.and_then(Marker::decode))
 }
 
 /// Reads what a folder says it is. `NotAStore` where there is no marker,
@@ -97,24 +141,31 @@ pub fn read_marker(file_system: &dyn FileSystem, path: &Path) -> Result<Marker> 
         return Err(not_a_store(path, "there is nothing at this path"));
     }
     if file_system.metadata(&marker_path)?.is_none() {
-        return Err(not_a_store(
-            path,
-            "it holds no file CAMBIUM; `cambium create` makes a store",
-        ));
+        let what = match is_unfinished(file_system, path)? {
+            true => {
+                "making it, or a backup into it, did not come to its end: nothing was promised of it; make it again there, or remove the folder"
+            }
+            false => {
+                "it holds no file CAMBIUM; `cambium create` makes a store, `cambium repair` makes the file anew for one that has lost it"
+            }
+        };
+        return Err(not_a_store(path, what));
     }
     let file = file_system.open(&marker_path, OpenOptions::READ)?;
-    let mut bytes = vec![0; MAX_BYTES];
-    let count = file.read_at(&mut bytes, 0)?;
-    std::str::from_utf8(&bytes[..count])
-        .ok()
-        .and_then(Marker::decode)
-        .ok_or_else(|| {
-            Error::corruption(
-                marker_path,
-                0,
-                "the store's marker does not match its checksum; expected five lines of text that begin with `cambium store`",
-            )
-        })
+    read(&*file)?.ok_or_else(|| {
+        Error::corruption(
+            marker_path,
+            0,
+            "the store's marker does not match its checksum; expected five lines of text that begin with `cambium store`",
+        )
+    })
+}
+
+/// True if a store is being made in a folder that has no marker, or making it did not come
+/// to its end.
+fn is_unfinished(file_system: &dyn FileSystem, path: &Path) -> Result<bool> {
+    let unfinished = file_system.metadata(&path.join(UNFINISHED_NAME))?;
+    Ok(unfinished.is_some())
 }
 
 /// Reads the marker of a store of one engine, of a format version that this
@@ -146,12 +197,13 @@ pub fn read_marker_of(
     Ok(marker)
 }
 
-/// The marker of a store of one engine; where it is damaged, what it must have said, and
-/// the damage: the store's id is in its superblock too, and in the first block of each of
-/// the engine's files, which begin with one of `magics`. For repairs, which write it anew.
+/// The marker of a store of one engine; where it is damaged or missing, what it must have
+/// said, and the damage: the store's id is in its superblock too, and in the first block of
+/// each of the engine's files, which begin with one of `magics`. For repairs, which write it
+/// anew.
 ///
 /// # Errors
-/// As [`read_marker_of`]; `Corruption` of the marker if no other file says whose it is.
+/// As [`read_marker_of`], also where no other file says whose it is.
 pub fn known_marker(
     file_system: &dyn FileSystem,
     path: &Path,
@@ -159,29 +211,47 @@ pub fn known_marker(
     newest: u32,
     magics: &[[u8; 8]],
 ) -> Result<(Marker, Option<Error>)> {
-    let damage = match read_marker_of(file_system, path, engine, newest) {
+    marker_or_owner(file_system, path, engine, newest, || {
+        let owner = superblock::owner(file_system, path)?;
+        match owner {
+            Some(owner) => Ok(Some(owner)),
+            None => owner_of_files(file_system, path, newest, magics),
+        }
+    })
+}
+
+/// As [`known_marker`], where `owner` finds out what else says the store's id, and the
+/// version of its format.
+///
+/// # Errors
+/// As there, and those of `owner`.
+pub fn marker_or_owner(
+    file_system: &dyn FileSystem,
+    path: &Path,
+    engine: &str,
+    newest: u32,
+    owner: impl FnOnce() -> Result<Option<(StoreId, u32)>>,
+) -> Result<(Marker, Option<Error>)> {
+    let refused = match read_marker_of(file_system, path, engine, newest) {
         Ok(marker) => return Ok((marker, None)),
-        Err(damage @ Error::Corruption { .. }) => damage,
-        Err(error) => return Err(error),
+        Err(error) => error,
     };
-    let mut owner = superblock::owner(file_system, path)?;
-    for entry in file_system.list(path)? {
-        if owner.is_some() {
-            break;
-        }
-        if entry.kind != FileKind::File {
-            continue;
-        }
-        let file = file_system.open(&path.join(&entry.name), OpenOptions::READ)?;
-        let mut headers = magics.iter().map(|magic| {
-            // A file that is too short is none of them.
-            FileHeader::read(&*file, *magic, newest).ok()
-        });
-        let header = headers.find_map(|header| header);
-        owner = header.map(|header| (header.identity.store, header.format_version));
+    let marker_path = path.join(MARKER_NAME);
+    let is_lost = || -> Result<bool> {
+        Ok(file_system.metadata(path)?.is_some()
+            && file_system.metadata(&marker_path)?.is_none()
+            && !is_unfinished(file_system, path)?)
+    };
+    let is_damaged = matches!(refused, Error::Corruption { .. });
+    if !is_damaged && !is_lost()? {
+        return Err(refused);
     }
-    let Some((store, format_version)) = owner.filter(|&(_, version)| version <= newest) else {
-        return Err(damage);
+    let Some((store, format_version)) = owner()?.filter(|&(_, version)| version <= newest) else {
+        return Err(refused);
+    };
+    let damage = match is_damaged {
+        true => refused,
+        false => Error::corruption(marker_path, 0, "the store's marker is missing"),
     };
     let marker = Marker {
         engine: engine.to_string(),
@@ -191,104 +261,27 @@ pub fn known_marker(
     Ok((marker, Some(damage)))
 }
 
-/// Checks that a folder can become a store: it is not there, or empty but for
-/// what a crash while making a store left behind (`leftover` says whether a
-/// name can be that). Makes the folder if needed; the answer takes that back.
-pub fn prepare_folder(
+/// What the first blocks of an engine's files say.
+fn owner_of_files(
     file_system: &dyn FileSystem,
     path: &Path,
-    leftover: impl Fn(&str) -> bool,
-) -> Result<Prepared> {
-    match file_system.metadata(path)? {
-        None => {
-            file_system.create_directory(path)?;
-            let parent: PathBuf = match path.parent() {
-                Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
-                _ => PathBuf::from("."),
-            };
-            file_system.sync_directory(&parent)?;
-            return Ok(Prepared { is_new: true });
-        }
-        Some(metadata) if metadata.kind != cambium_io::FileKind::Directory => {
-            return Err(Error::AlreadyExists {
-                path: path.to_path_buf(),
-                what: "a file, not a folder, is in the way".to_string(),
-            });
-        }
-        Some(_) => {}
-    }
-    if file_system.metadata(&path.join(MARKER_NAME))?.is_some() {
-        return Err(Error::AlreadyExists {
-            path: path.to_path_buf(),
-            what: "it is a store already; open it, or choose another path".to_string(),
-        });
-    }
+    newest: u32,
+    magics: &[[u8; 8]],
+) -> Result<Option<(StoreId, u32)>> {
     for entry in file_system.list(path)? {
-        let name = entry.name.to_string_lossy().into_owned();
-        if name != TEMPORARY_NAME && !leftover(&name) {
-            return Err(Error::AlreadyExists {
-                path: path.to_path_buf(),
-                what: format!(
-                    "the folder is not empty, it holds {name:?}; a store needs a folder of its own"
-                ),
-            });
+        if entry.kind != FileKind::File {
+            continue;
+        }
+        let file = file_system.open(&path.join(&entry.name), OpenOptions::READ)?;
+        // A file that is too short is none of them.
+        let mut headers = magics
+            .iter()
+            .filter_map(|magic| FileHeader::read(&*file, *magic, newest).ok());
+        if let Some(header) = headers.next() {
+            return Ok(Some((header.identity.store, header.format_version)));
         }
     }
-    Ok(Prepared { is_new: false })
-}
-
-/// A folder that is to become a store.
-#[derive(Debug)]
-pub struct Prepared {
-    /// It was not there before.
-    is_new: bool,
-}
-
-impl Prepared {
-    /// Removes the folder again, if it was made for a store that was refused, with the files
-    /// that making it left there (`leftover`, as of [`prepare_folder`]). What is somebody
-    /// else's stays, and the folder with it; so does a store, and what somebody else is
-    /// making here by now. Takes the lock for that, so the caller has let it go. What fails
-    /// here is not told, the refusal is.
-    pub fn give_back(
-        &self,
-        file_system: &dyn FileSystem,
-        path: &Path,
-        leftover: impl Fn(&str) -> bool,
-    ) {
-        if !self.is_new {
-            return;
-        }
-        let Ok(_held) = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive) else {
-            return;
-        };
-        let is_store = !matches!(file_system.metadata(&path.join(MARKER_NAME)), Ok(None));
-        if is_store {
-            return;
-        }
-        let Ok(entries) = file_system.list(path) else {
-            return;
-        };
-        for entry in entries {
-            let name = entry.name.to_string_lossy();
-            if name == TEMPORARY_NAME || leftover(&name) {
-                remove_tree(file_system, &path.join(&entry.name), entry.kind);
-            }
-        }
-        _ = file_system.remove_directory(path);
-    }
-}
-
-/// Removes a file, or a folder with all that is in it, as far as that goes.
-fn remove_tree(file_system: &dyn FileSystem, path: &Path, kind: FileKind) {
-    if kind != FileKind::Directory {
-        _ = file_system.remove(path);
-        return;
-    }
-    for entry in file_system.list(path).unwrap_or_default() {
-        remove_tree(file_system, &path.join(&entry.name), entry.kind);
-    }
-    _ = file_system.remove_directory(path);
+    Ok(None)
 }
 
 fn not_a_store(path: &Path, what: &str) -> Error {

@@ -9,6 +9,7 @@
 //! | [`damage`] | a cut at every byte, a flip of every byte |
 //! | [`seeded`] | bugs that are switched on, to be found |
 //! | [`broken`] | file systems that break their contract, which the suites must notice |
+//! | [`ending`] | a file system that ends, as after a kill |
 //! | [`layer`] | file systems that hand every call on, but for those a test is about |
 //! | [`golden`] | golden files, traces of operations, fixtures of earlier formats |
 //! | [`counted`] | what reaches the device |
@@ -22,6 +23,7 @@ pub mod conformance;
 pub mod counted;
 pub mod crash;
 pub mod damage;
+pub mod ending;
 pub mod golden;
 mod history;
 mod holding;

@@ -398,14 +398,19 @@ impl Engine for WisckeyStore {
 /// Writes the state of now, all namespaces, into a new store of the same shape.
 fn back_up(core: &Arc<Core>, destination: &Path, progress: &dyn ProgressSink) -> Result<()> {
     let pin = core.pin()?;
-    let copy = Wisckey.create(&core.environment, destination, &core.shape.as_options())?;
-    let mut done = 0;
-    for (name, number) in core.namespaces() {
-        let into = copy.namespace(&name)?;
-        let range = KeyRange::all();
-        let mut cursor = EntryCursor::new(pin.again()?, number, &range, Direction::Forward);
-        copy_entries(&mut cursor, &*into, &mut done, progress)?;
-    }
-    copy.sync()?;
-    copy.close()
+    let options = core.shape.as_options();
+    // Before it has its marker it is no store: a copy is whole, or none.
+    let (creation, filled) = crate::open::make(&core.environment, destination, &options)?;
+    creation.conclude_closed(filled.and_then(|filled| {
+        let copy = run(filled);
+        let mut done = 0;
+        for (name, number) in core.namespaces() {
+            let into = copy.namespace(&name)?;
+            let range = KeyRange::all();
+            let mut cursor = EntryCursor::new(pin.again()?, number, &range, Direction::Forward);
+            copy_entries(&mut cursor, &*into, &mut done, progress)?;
+        }
+        copy.sync()?;
+        copy.close()
+    }))
 }

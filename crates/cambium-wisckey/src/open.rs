@@ -2,7 +2,7 @@
 //!
 //! A store is made from the inside out: the tree, the superblock, the folder
 //! synced, and the marker last. A crash before that leaves a folder that is no
-//! store, which `create` takes over. The first segment comes with the first write.
+//! store, which `create` takes over ([`cambium_storage::creation`]). The first segment comes with the first write.
 //!
 //! Opening reads the marker, the superblock, the manifest of the tree with its
 //! notes, and the header of each segment. After a clean close that is all, however
@@ -16,9 +16,10 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use arc_swap::ArcSwap;
 use cambium_api::{OptionValues, ProgressSink};
 use cambium_base::{Error, Result, StoreId};
-use cambium_io::{Environment, FileKind, FileLock, FileSystem, LockMode};
+use cambium_io::{Environment, FileLock, FileSystem, LockMode};
 use cambium_lsm::Tree;
 use cambium_storage::commit_queue::CommitQueue;
+use cambium_storage::creation::Creation;
 use cambium_storage::health::Health;
 use cambium_storage::marker::{self, Marker};
 use cambium_storage::superblock::{self, Superblock};
@@ -43,27 +44,41 @@ pub(crate) fn create(
     path: &Path,
     options: &OptionValues,
 ) -> Result<Arc<Core>> {
+    let (creation, filled) = make(environment, path, options)?;
+    creation.conclude(filled)
+}
+
+/// Makes everything of a store but its marker, durable when it returns, and opens it. It is
+/// for the creation to make it a store.
+pub(crate) fn make(
+    environment: &Environment,
+    path: &Path,
+    options: &OptionValues,
+) -> Result<(Creation, Result<Arc<Core>>)> {
     let mut options = options.clone();
     let shape = Shape::take(&mut options)?;
     let tuning = Tuning::take(&mut options)?;
     options.finish(ENGINE, OPTIONS)?;
-    let file_system = &*environment.file_system;
-    let prepared = marker::prepare_folder(file_system, path, is_ours)?;
-    fill(environment, path, shape, tuning)
-        .inspect_err(|_| prepared.give_back(file_system, path, is_ours))
+    let marker = Marker::of_new(environment, ENGINE, FORMAT_VERSION);
+    let store = marker.store;
+    let file_system = &environment.file_system;
+    let (creation, held) = Creation::begin(file_system, path, marker, is_ours)?;
+    let filled = fill(environment, path, shape, tuning, (store, held));
+    Ok((creation, filled))
 }
 
 /// Makes everything that belongs into the folder of a new store, and opens it.
-fn fill(environment: &Environment, path: &Path, shape: Shape, tuning: Tuning) -> Result<Arc<Core>> {
-    let file_system = &*environment.file_system;
-    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+fn fill(
+    environment: &Environment,
+    path: &Path,
+    shape: Shape,
+    tuning: Tuning,
+    (store, held): (StoreId, Box<dyn FileLock>),
+) -> Result<Arc<Core>> {
     let keys = path.join(KEYS_FOLDER);
-    remove_leftover_tree(file_system, &keys)?;
-    let mut id = [0; 16];
-    environment.randomness.fill(&mut id);
     let tree_options = tuning.tree_options(environment);
     let cache = &tree_options.block_cache;
-    let home = Home::new(&environment.file_system, path, StoreId(id), &tuning, cache);
+    let home = Home::new(&environment.file_system, path, store, &tuning, cache);
     let first = LedgerState {
         head: Head {
             segment: 1,
@@ -89,13 +104,6 @@ fn fill(environment: &Environment, path: &Path, shape: Shape, tuning: Tuning) ->
         FORMAT_VERSION,
         &shape_and_root(&shape, &root),
     )?;
-    file_system.sync_directory(path)?;
-    let marker = Marker {
-        engine: ENGINE.to_string(),
-        format_version: FORMAT_VERSION,
-        store: home.store,
-    };
-    marker::write_marker(file_system, path, &marker)?;
     let parts = Parts {
         home,
         shape,
@@ -111,19 +119,6 @@ fn fill(environment: &Environment, path: &Path, shape: Shape, tuning: Tuning) ->
         held,
     };
     Ok(assemble(environment, parts))
-}
-
-/// What a crash while a store was being made left of a tree.
-pub(crate) fn remove_leftover_tree(file_system: &dyn FileSystem, keys: &Path) -> Result<()> {
-    if file_system.metadata(keys)?.is_none() {
-        return Ok(());
-    }
-    for entry in file_system.list(keys)? {
-        if entry.kind == FileKind::File {
-            file_system.remove(&keys.join(&entry.name))?;
-        }
-    }
-    Ok(())
 }
 
 /// Opens a store, recovering it where it was not closed.

@@ -15,7 +15,7 @@ use cambium_api::{
     CheckReport, Direction, Finding, FindingKind, KeyRange, OptionValues, Progress, ProgressSink,
 };
 use cambium_base::{Durability, Error, Result, StoreId};
-use cambium_io::{Environment, FileLock, LockMode};
+use cambium_io::{Environment, FileKind, FileLock, FileSystem, LockMode};
 use cambium_lsm::Tree;
 use cambium_storage::marker::{self, Marker};
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
@@ -26,7 +26,7 @@ use crate::cursor::EntryCursor;
 use crate::format::{self, FORMAT_VERSION, KEYS_FOLDER, Root, ValuePointer, kind, namespace_end};
 use crate::ledger::{Ledger, LedgerState};
 use crate::note::{self, Head, NoteItem, SegmentNote};
-use crate::open::{LOCK_NAME, decode_root, open_damaged, remove_leftover_tree};
+use crate::open::{LOCK_NAME, decode_root, open_damaged};
 use crate::options::{ENGINE, Shape, Tuning};
 use crate::segment::{Home, Segment};
 use crate::write::WriteRequest;
@@ -403,6 +403,19 @@ impl Gathered {
     }
 }
 
+/// Removes the files of the damaged tree.
+fn remove_tree(file_system: &dyn FileSystem, keys: &Path) -> Result<()> {
+    if file_system.metadata(keys)?.is_none() {
+        return Ok(());
+    }
+    for entry in file_system.list(keys)? {
+        if entry.kind == FileKind::File {
+            file_system.remove(&keys.join(&entry.name))?;
+        }
+    }
+    Ok(())
+}
+
 /// Writes a new tree, its ledger, and a superblock that says the store is closed.
 fn write_tree(
     environment: &Environment,
@@ -414,7 +427,7 @@ fn write_tree(
 ) -> Result<()> {
     gathered.settle();
     let keys = home.folder.join(KEYS_FOLDER);
-    remove_leftover_tree(&*home.file_system, &keys)?;
+    remove_tree(&*home.file_system, &keys)?;
     let rule = tuning.hole_rule(shape);
     let ledger = Ledger::new(keys.clone(), LedgerState::default(), rule);
     let options = tuning.tree_options(environment);

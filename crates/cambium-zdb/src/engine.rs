@@ -385,7 +385,11 @@ fn back_up(
     // What is in this store already is welcome in its copy.
     options.set("sparse_tables", "16777216");
     options.set("max_tables", "16777216");
-    let copy = Zdb.create(&core.environment, destination, &options)?;
-    copy_entries(&mut *cursor, &*copy, &mut 0, progress)?;
-    copy.close()
+    // Before it has its marker it is no store: a copy is whole, or none.
+    let (creation, filled) = crate::open::make(&core.environment, destination, &options)?;
+    creation.conclude_closed(filled.and_then(|filled| {
+        let copy = ZdbStore::run(filled);
+        copy_entries(&mut *cursor, &*copy, &mut 0, progress)?;
+        copy.close()
+    }))
 }

@@ -2,7 +2,7 @@
 //!
 //! A store is made from the inside out: commit logs, superblock, folder synced,
 //! and the marker last. A crash before that leaves a folder that is no store,
-//! which `create` takes over.
+//! which `create` takes over ([`cambium_storage::creation`]).
 //!
 //! Opening reads the marker, the superblock and the headers of the commit
 //! logs. After a clean close that is all: tables are opened when they are asked
@@ -18,6 +18,7 @@ use cambium_api::{OptionValues, ProgressSink};
 use cambium_base::{Error, FileIdentity, Result, StoreId};
 use cambium_io::{Environment, FileLock, FileSystem, LockMode};
 use cambium_storage::commit_queue::CommitQueue;
+use cambium_storage::creation::Creation;
 use cambium_storage::file_header::{FileHeader, HEADER_BYTES};
 use cambium_storage::health::Health;
 use cambium_storage::log::LogFile;
@@ -43,23 +44,38 @@ pub(crate) fn create(
     path: &Path,
     options: &OptionValues,
 ) -> Result<Arc<Core>> {
+    let (creation, filled) = make(environment, path, options)?;
+    creation.conclude(filled)
+}
+
+/// Makes everything of a store but its marker, durable when it returns, and opens it. It is
+/// for the creation to make it a store.
+pub(crate) fn make(
+    environment: &Environment,
+    path: &Path,
+    options: &OptionValues,
+) -> Result<(Creation, Result<Arc<Core>>)> {
     let mut options = options.clone();
     let shape = Shape::take(&mut options)?;
     let tuning = Tuning::take(&mut options)?;
     options.finish(ENGINE, OPTIONS)?;
-    let file_system = &*environment.file_system;
-    let prepared = marker::prepare_folder(file_system, path, is_ours)?;
-    fill(environment, path, shape, tuning)
-        .inspect_err(|_| prepared.give_back(file_system, path, is_ours))
+    let marker = Marker::of_new(environment, ENGINE, FORMAT_VERSION);
+    let store = marker.store;
+    let file_system = &environment.file_system;
+    let (creation, held) = Creation::begin(file_system, path, marker, is_ours)?;
+    let filled = fill(environment, path, shape, tuning, (store, held));
+    Ok((creation, filled))
 }
 
 /// Makes everything that belongs into the folder of a new store, and opens it.
-fn fill(environment: &Environment, path: &Path, shape: Shape, tuning: Tuning) -> Result<Arc<Core>> {
+fn fill(
+    environment: &Environment,
+    path: &Path,
+    shape: Shape,
+    tuning: Tuning,
+    (store, held): (StoreId, Box<dyn FileLock>),
+) -> Result<Arc<Core>> {
     let file_system = &*environment.file_system;
-    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
-    let mut id = [0; 16];
-    environment.randomness.fill(&mut id);
-    let store = StoreId(id);
     let mut catalog = Catalog {
         shape,
         clean: true,
@@ -102,13 +118,6 @@ fn fill(environment: &Environment, path: &Path, shape: Shape, tuning: Tuning) ->
         FORMAT_VERSION,
         &catalog.encode(),
     )?;
-    file_system.sync_directory(path)?;
-    let marker = Marker {
-        engine: ENGINE.to_string(),
-        format_version: FORMAT_VERSION,
-        store,
-    };
-    marker::write_marker(file_system, path, &marker)?;
     let maintenance = Maintenance {
         catalog,
         superblock,

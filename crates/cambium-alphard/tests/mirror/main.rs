@@ -4,8 +4,6 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 mod away;
-#[path = "../ending/mod.rs"]
-mod ending;
 mod files;
 
 use std::collections::BTreeMap;
@@ -18,9 +16,9 @@ use cambium_api::{Durability, Engine, EngineKind, Error, FindingKind, OptionValu
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
 use cambium_io::{Environment, File, FileLock, FileSystem, LockMode, OpenOptions, StepOutcome};
 use cambium_testkit::crash::{FAULTS, POWER_CUTS};
+use cambium_testkit::ending::EndsAfter;
 use cambium_testkit::layer::{FileSystemLayer, Layered};
 use cambium_testkit::{Conformance, CrashSuite, DamageSuite, each_bug_is_found};
-use ending::EndsAfter;
 
 const PATH: &str = "/store";
 

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::layer::{FileLayer, FileSystemLayer, Layered};
 use cambium_api::{Error, Result};
 use cambium_io::{Environment, File, FileSystem, OpenOptions};
-use cambium_testkit::layer::{FileLayer, FileSystemLayer, Layered};
 
 /// The file system; changes and syncs count.
 #[derive(Debug)]

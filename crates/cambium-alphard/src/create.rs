@@ -1,0 +1,355 @@
+//! Making a store: its folder, its members, and their first superblocks.
+//!
+//! A member is a device, a file that the user names, or the file `data` in the folder. One
+//! that carries anything is refused unless that is to be lost (`force`). What makes the
+//! folder a store comes last ([`creation`]).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cambium_api::OptionValues;
+use cambium_base::{Error, Result, StoreId};
+use cambium_io::{Environment, File, FileKind, FileLock, FileSystem, LockMode, OpenOptions};
+use cambium_storage::creation;
+use cambium_storage::marker::Marker;
+
+use crate::core::Core;
+use crate::format::{
+    DATA_NAME, FORMAT_VERSION, IMAGE_NAME, MEMBERS_NAME, NEW_MEMBERS_NAME, SUPERBLOCK_BYTES,
+    Superblock,
+};
+use crate::members::{self, Locks, Members};
+use crate::open::{DEVICE, assemble};
+use crate::options::{self, Creation, ENGINE, Tuning};
+use crate::recovery::Recovered;
+use crate::volume::{self, MemberState, OpenMember, Volume};
+
+/// Size of a file where nothing is said: 1 GiB.
+const DEFAULT_SIZE: u64 = 1 << 30;
+/// Bytes of a device that are looked at before it is formatted.
+const LOOK_BYTES: u64 = 128 << 10;
+
+/// Makes a store, durable when it returns, and opens it.
+pub(crate) fn create(
+    environment: &Environment,
+    path: &Path,
+    options: &OptionValues,
+) -> Result<Arc<Core>> {
+    let (creation, filled) = make(environment, path, options)?;
+    creation.conclude(filled)
+}
+
+/// Makes everything of a store but its marker, durable when it returns, and opens it. It is
+/// for the creation to make it a store.
+pub(crate) fn make(
+    environment: &Environment,
+    path: &Path,
+    options: &OptionValues,
+) -> Result<(creation::Creation, Result<Arc<Core>>)> {
+    let mut options = options.clone();
+    let wanted = options::creation(&mut options)?;
+    let tuning = options::tuning(options)?;
+    let marker = Marker::of_new(environment, ENGINE, FORMAT_VERSION);
+    let mirror = wanted.mirror.clone();
+    let (mut creation, held) = creation::Creation::begin_over(
+        &environment.file_system,
+        path,
+        marker,
+        wanted.force,
+        move |name| is_ours(name) || mirror.as_deref() == Some(Path::new(name)),
+    )?;
+    let filled = fill(environment, path, (&wanted, tuning), &mut creation, held);
+    Ok((creation, filled))
+}
+
+/// Makes the members of a new store, and opens it.
+fn fill(
+    environment: &Environment,
+    path: &Path,
+    (wanted, tuning): (&Creation, Tuning),
+    creation: &mut creation::Creation,
+    held: Box<dyn FileLock>,
+) -> Result<Arc<Core>> {
+    if let Some(mirror) = &wanted.mirror {
+        creation.will_make(&path.join(mirror))?;
+    }
+    let formatted = format_members(environment, path, wanted, &tuning, creation.store())?;
+    let (volume, superblock, members, mut locks) = formatted;
+    locks.push(held);
+    let recovered = Recovered::empty(&superblock);
+    Ok(assemble(
+        environment,
+        path,
+        tuning,
+        (volume, superblock, members),
+        recovered,
+        locks,
+    ))
+}
+
+/// True for names that an `alphard` store gives to its files.
+fn is_ours(name: &str) -> bool {
+    [DATA_NAME, MEMBERS_NAME, NEW_MEMBERS_NAME, IMAGE_NAME].contains(&name)
+}
+
+/// A member to be formatted.
+struct Place {
+    path: PathBuf,
+    file: Arc<dyn File>,
+    is_device: bool,
+}
+
+/// Makes files or takes devices, and writes the superblocks.
+fn format_members(
+    environment: &Environment,
+    folder: &Path,
+    creation: &Creation,
+    tuning: &Tuning,
+    store: StoreId,
+) -> Result<(Volume, Superblock, Members, Locks)> {
+    let file_system = &*environment.file_system;
+    let mut given = vec![creation.device.clone().unwrap_or(DATA_NAME.into())];
+    given.extend(creation.mirror.clone());
+    if let [one, other] = &given[..] {
+        if folder.join(one) == folder.join(other) {
+            return Err(twice(&folder.join(one)));
+        }
+    }
+    let mut places = Vec::with_capacity(given.len());
+    for (member, path) in given.iter().enumerate() {
+        let named = member > 0 || creation.device.is_some();
+        places.push(take_place(
+            file_system,
+            folder,
+            (path, named),
+            creation,
+            tuning,
+        )?);
+    }
+    let paths = places.iter().map(|place| place.path.as_path());
+    let locks = members::lock_files(file_system, paths, LockMode::Alone)?;
+    let alignments = places
+        .iter()
+        .map(|place| place.file.alignment().offset as u32);
+    let smallest = alignments.max().unwrap_or(0).max(512);
+    let block_bytes = creation.block_bytes.unwrap_or(smallest);
+    let size = common_size(&places, creation.size)?;
+    let open = places.iter().map(|place| OpenMember {
+        path: place.path.clone(),
+        file: Some(place.file.clone()),
+        state: MemberState::Current,
+    });
+    let volume = Volume::new(open.collect(), block_bytes)?;
+    let blocks = size / u64::from(block_bytes);
+    let Some(total_blocks) = u32::try_from(blocks)
+        .ok()
+        .filter(|&blocks| blocks < u32::MAX)
+    else {
+        return Err(Error::InvalidArgument(format!(
+            "option size={size}: a store has fewer than 2^32 blocks of {block_bytes} bytes"
+        )));
+    };
+    let length = u64::from(total_blocks) * u64::from(block_bytes);
+    for place in places.iter().filter(|place| !place.is_device) {
+        if place.file.length()? > length {
+            place.file.set_length(length)?;
+        }
+        // Before the length: where there is too little room, nothing is taken.
+        place.file.allocate(0, length)?;
+    }
+    let mut superblock = new_superblock(environment, store, (block_bytes, total_blocks));
+    superblock.members = places.len() as u32;
+    superblock.current = volume.current();
+    superblock.high_water = superblock.first_block();
+    volume.write_superblock(&mut superblock)?;
+    if volume.is_mirrored() {
+        check_apart(&places)?;
+    }
+    let members = Members {
+        paths: given,
+        current: superblock.current,
+    };
+    if superblock.current != members::all_of(places.len()) {
+        return Err(Error::InvalidArgument(
+            "a member failed while the store was made".to_string(),
+        ));
+    }
+    members.write(file_system, folder)?;
+    Ok((volume, superblock, members, locks))
+}
+
+/// Opens what is to hold entries; what the user named must be fit for it.
+fn take_place(
+    file_system: &dyn FileSystem,
+    folder: &Path,
+    (path, named): (&Path, bool),
+    creation: &Creation,
+    tuning: &Tuning,
+) -> Result<Place> {
+    let place = folder.join(path);
+    let is_there = file_system.metadata(&place)?.is_some();
+    let is_mirror = creation.mirror.as_deref() == Some(path);
+    if named && (is_there || !is_mirror) {
+        check_device(file_system, &place, creation.force)?;
+    }
+    let is_device = is_there && is_block_device(file_system, &place)?;
+    let access = if is_device {
+        DEVICE
+    } else {
+        OpenOptions::CREATE
+    };
+    let file = volume::open_file(file_system, &place, access, tuning.access)?;
+    if let Some(parent) = place
+        .parent()
+        .filter(|&parent| !is_there && parent != folder)
+    {
+        file_system.sync_directory(parent)?;
+    }
+    Ok(Place {
+        path: place,
+        file,
+        is_device,
+    })
+}
+
+/// The size of each member: what was asked for, or what the devices have.
+fn common_size(places: &[Place], asked: Option<u64>) -> Result<u64> {
+    let mut size = None;
+    for place in places.iter().filter(|place| place.is_device) {
+        let own = device_size(&place.path, place.file.length()?, asked)?;
+        match size {
+            Some(other) if other != own => {
+                return Err(Error::InvalidArgument(format!(
+                    "the members have {other} and {own} bytes: set size to what both have"
+                )));
+            }
+            _ => size = Some(own),
+        }
+    }
+    Ok(size
+        .or(asked.filter(|&size| size > 0))
+        .unwrap_or(DEFAULT_SIZE))
+}
+
+/// Refuses one device under two names: its superblock is that of the last member.
+fn check_apart(places: &[Place]) -> Result<()> {
+    for (member, place) in places.iter().enumerate() {
+        let (found, _) = volume::read_superblock(&*place.file)?;
+        if found.is_none_or(|found| found.member as usize != member) {
+            return Err(twice(&place.path));
+        }
+    }
+    Ok(())
+}
+
+fn twice(path: &Path) -> Error {
+    Error::InvalidArgument(format!(
+        "option mirror: {} is the store's first member as well",
+        path.display()
+    ))
+}
+
+fn new_superblock(
+    environment: &Environment,
+    store: StoreId,
+    (block_bytes, total_blocks): (u32, u32),
+) -> Superblock {
+    let random = || environment.randomness.next_u64();
+    Superblock {
+        block_bytes,
+        generation: 0,
+        store,
+        salt: random(),
+        hash_secret: [random(), random()],
+        image_id: 0,
+        sequence: 0,
+        synced_through: 0,
+        live_digest: 0,
+        live_entries: 0,
+        epoch: 0,
+        clean: false,
+        total_blocks,
+        high_water: 0,
+        member: 0,
+        members: 1,
+        current: 1,
+    }
+}
+
+fn is_block_device(file_system: &dyn FileSystem, path: &Path) -> Result<bool> {
+    let found = file_system.metadata(path)?;
+    Ok(found.is_some_and(|found| found.kind == FileKind::BlockDevice))
+}
+
+fn device_size(path: &Path, length: u64, asked: Option<u64>) -> Result<u64> {
+    match asked.filter(|&size| size > 0) {
+        Some(size) if size > length => Err(Error::InvalidArgument(format!(
+            "option size={size}: {} has {length} bytes",
+            path.display()
+        ))),
+        Some(size) => Ok(size),
+        None if length < options::LEAST_SIZE => Err(Error::InvalidArgument(format!(
+            "{} has {length} bytes; a store needs {} or more",
+            path.display(),
+            options::LEAST_SIZE
+        ))),
+        None => Ok(length),
+    }
+}
+
+/// Marks of what a device may carry: bytes from its start, the mark, its name.
+const SIGNATURES: [(usize, &[u8], &str); 12] = [
+    (0, b"CMBMalph", "an alphard store"),
+    (SUPERBLOCK_BYTES as usize, b"CMBMalph", "an alphard store"),
+    (1080, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),
+    (0, b"XFSB", "an XFS file system"),
+    (65_600, b"_BHRfS_M", "a btrfs file system"),
+    (512, b"EFI PART", "a partition table"),
+    (4096, b"EFI PART", "a partition table"),
+    (510, &[0x55, 0xaa], "a partition table or a FAT file system"),
+    (4086, b"SWAPSPACE2", "swap space"),
+    (0, b"LUKS\xba\xbe", "an encrypted volume"),
+    (512, b"LABELONE", "an LVM volume"),
+    (
+        4096,
+        &[0xfc, 0x4e, 0x2b, 0xa9],
+        "a member of a software RAID",
+    ),
+];
+
+/// Refuses a device that carries anything, unless forced.
+fn check_device(file_system: &dyn FileSystem, path: &Path, force: bool) -> Result<()> {
+    let Some(found) = file_system.metadata(path)? else {
+        return Err(Error::InvalidArgument(format!(
+            "option device={}: there is nothing at this path",
+            path.display()
+        )));
+    };
+    if !matches!(found.kind, FileKind::BlockDevice | FileKind::File) {
+        return Err(Error::InvalidArgument(format!(
+            "option device={}: expected a block device or a file",
+            path.display()
+        )));
+    }
+    if force {
+        return Ok(());
+    }
+    let file = file_system.open(path, OpenOptions::READ)?;
+    let mut bytes = vec![0; LOOK_BYTES.min(found.length) as usize];
+    let count = file.read_at(&mut bytes, 0)?;
+    bytes.truncate(count);
+    let known = SIGNATURES
+        .iter()
+        .find(|(at, mark, _)| bytes.get(*at..at + mark.len()) == Some(*mark));
+    let what = match known {
+        Some((_, _, name)) => *name,
+        None if bytes.iter().any(|&byte| byte != 0) => "data",
+        None => return Ok(()),
+    };
+    Err(Error::AlreadyExists {
+        path: path.to_path_buf(),
+        what: format!(
+            "it carries {what}; set force=on to lose all of that, or erase its first 128 KiB"
+        ),
+    })
+}
