@@ -49,6 +49,7 @@ mod observer;
 mod phase;
 mod plan;
 mod recorder;
+mod refusals;
 mod replay;
 mod result;
 mod stream;
@@ -61,7 +62,8 @@ use cambium_io::Environment;
 use serde_json::json;
 
 pub use observer::Observer;
-pub use plan::{Plan, mix, open_request};
+pub use plan::{Plan, open_request};
+pub use refusals::mix;
 pub use result::PhaseResult;
 
 use self::clock::Clock;

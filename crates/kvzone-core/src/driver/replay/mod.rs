@@ -260,11 +260,11 @@ impl<'a> Replay<'a> {
 }
 
 fn check(load: &Load, trace: &Replayed) -> Result<()> {
-    let refused = if load.threads == 0 || load.threads > super::plan::MOST_THREADS {
+    let refused = if load.threads == 0 || load.threads > super::refusals::MOST_THREADS {
         format!(
             "threads {}: from 1 to {}",
             load.threads,
-            super::plan::MOST_THREADS
+            super::refusals::MOST_THREADS
         )
     } else if trace
         .speed
