@@ -10,7 +10,7 @@ use std::sync::Arc;
 use cambium_api::OptionValues;
 use cambium_base::{Error, Result, StoreId};
 use cambium_io::{Environment, File, FileKind, FileLock, FileSystem, LockMode, OpenOptions};
-use cambium_storage::creation;
+use cambium_storage::creation::{self, Making};
 use cambium_storage::marker::Marker;
 
 use crate::core::Core;
@@ -29,23 +29,12 @@ const DEFAULT_SIZE: u64 = 1 << 30;
 /// Bytes of a device that are looked at before it is formatted.
 const LOOK_BYTES: u64 = 128 << 10;
 
-/// Makes a store, durable when it returns, and opens it.
-pub(crate) fn create(
-    environment: &Environment,
-    path: &Path,
-    options: &OptionValues,
-) -> Result<Arc<Core>> {
-    let (creation, filled) = make(environment, path, options)?;
-    creation.conclude(filled)
-}
-
-/// Makes everything of a store but its marker, durable when it returns, and opens it. It is
-/// for the creation to make it a store.
+/// Makes everything of a store but its marker, durable when it returns, and opens it.
 pub(crate) fn make(
     environment: &Environment,
     path: &Path,
     options: &OptionValues,
-) -> Result<(creation::Creation, Result<Arc<Core>>)> {
+) -> Result<Making<Arc<Core>>> {
     let mut options = options.clone();
     let wanted = options::creation(&mut options)?;
     let tuning = options::tuning(options)?;
@@ -59,7 +48,7 @@ pub(crate) fn make(
         move |name| is_ours(name) || mirror.as_deref() == Some(Path::new(name)),
     )?;
     let filled = fill(environment, path, (&wanted, tuning), &mut creation, held);
-    Ok((creation, filled))
+    Ok(Making { creation, filled })
 }
 
 /// Makes the members of a new store, and opens it.

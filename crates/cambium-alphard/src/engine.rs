@@ -65,7 +65,9 @@ impl EngineKind for Alphard {
         path: &Path,
         options: &OptionValues,
     ) -> Result<Arc<dyn Engine>> {
-        Ok(run(crate::create::create(environment, path, options)?))
+        Ok(run(
+            crate::create::make(environment, path, options)?.conclude()?
+        ))
     }
 
     fn open(
@@ -413,11 +415,11 @@ fn back_up(
         ("block_bytes", core.block_bytes.to_string().as_str()),
     ]);
     // Before it has its marker it is no store: a copy is whole, or none.
-    let (creation, filled) = crate::create::make(&core.environment, destination, &options)?;
-    creation.conclude_closed(filled.and_then(|filled| {
+    let making = crate::create::make(&core.environment, destination, &options)?;
+    making.conclude_closed(|filled| {
         let copy = run(filled);
         copy_entries(&mut cursor, &*copy, &mut 0, progress)?;
         copy.sync()?;
         copy.close()
-    }))
+    })
 }

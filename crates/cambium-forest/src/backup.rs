@@ -39,8 +39,8 @@ pub(crate) fn back_up(
     snapshots.sort_by_key(|snapshot| snapshot.sequence);
     let options = core.shape.as_options();
     // Before it has its marker it is no store: a copy is whole, or none.
-    let (creation, filled) = crate::open::make(&core.environment, destination, &options)?;
-    creation.conclude_closed(filled.and_then(|filled| {
+    let making = crate::open::make(&core.environment, destination, &options)?;
+    making.conclude_closed(|filled| {
         let copy = run(filled);
         let mut backup = Backup {
             copy: &*copy,
@@ -56,7 +56,7 @@ pub(crate) fn back_up(
         backup.bring_to(newest)?;
         copy.sync()?;
         copy.close()
-    }))
+    })
 }
 
 /// The moment that a named snapshot keeps.

@@ -268,6 +268,7 @@ mod tests {
     #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
     use super::*;
+    use cambium_storage::creation::Making;
 
     /// A compaction puts file and named snapshots into another file under the
     /// maintenance lock: who took the one before it and the other behind it
@@ -276,7 +277,8 @@ mod tests {
     fn a_check_takes_file_and_snapshots_at_one_moment() {
         let environment = Environment::memory();
         let none = OptionValues::default();
-        let core = crate::open::create(&environment, Path::new("/store"), &none).unwrap();
+        let making = crate::open::make(&environment, Path::new("/store"), &none);
+        let core = making.and_then(Making::conclude).unwrap();
         let (began, begun) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             let maintenance = lock(&core.maintenance);

@@ -71,7 +71,9 @@ impl EngineKind for Forest {
         path: &Path,
         options: &OptionValues,
     ) -> Result<Arc<dyn Engine>> {
-        Ok(run(crate::open::create(environment, path, options)?))
+        Ok(run(
+            crate::open::make(environment, path, options)?.conclude()?
+        ))
     }
 
     fn open(

@@ -250,6 +250,7 @@ mod tests {
     use cambium_api::OptionValues;
     use cambium_base::Durability;
     use cambium_io::Environment;
+    use cambium_storage::creation::Making;
 
     use crate::write::WriteRequest;
 
@@ -357,7 +358,8 @@ mod tests {
             ("write_buffer_entries", "16"),
             ("preallocate_bytes", "4096"),
         ]);
-        crate::open::create(&Environment::memory(), Path::new("/s"), &options).unwrap()
+        let making = crate::open::make(&Environment::memory(), Path::new("/s"), &options);
+        making.and_then(Making::conclude).unwrap()
     }
 
     fn write(core: &Arc<Core>, operations: Vec<(u16, Operation)>) {

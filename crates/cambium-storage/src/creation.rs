@@ -57,6 +57,54 @@ impl std::fmt::Debug for Creation {
     }
 }
 
+/// A store that is made but for its marker, or what made that fail.
+#[derive(Debug)]
+#[must_use = "neither made a store, nor taken back"]
+pub struct Making<T> {
+    /// The folder that it is in.
+    pub creation: Creation,
+    /// The store, open, with the folder's lock.
+    pub filled: Result<T>,
+}
+
+impl<T> Making<T> {
+    /// Makes it a store, durably; or, where that fails or making it has failed, takes back what
+    /// was made.
+    ///
+    /// # Errors
+    /// What making it failed with, and those of the file system.
+    pub fn conclude(self) -> Result<T> {
+        let creation = self.creation;
+        let ended = self
+            .filled
+            .and_then(|filled| creation.finish().map(|()| filled));
+        ended.inspect_err(|_| creation.give_back())
+    }
+
+    /// As [`Making::conclude`] of a store that `fill` is to write into and close first: it is
+    /// a store once all of that is there. The lock is given back in between, so somebody may
+    /// have made another store of the folder since.
+    ///
+    /// # Errors
+    /// As there, and those of `fill`; `AlreadyExists` where somebody has made another store,
+    /// `Locked` where somebody is about to.
+    pub fn conclude_closed(self, fill: impl FnOnce(T) -> Result<()>) -> Result<()> {
+        let creation = self.creation;
+        let ended = self.filled.and_then(fill).and_then(|()| {
+            let lock = creation.folder.join(LOCK_NAME);
+            let _held = creation.file_system.lock(&lock, LockMode::Exclusive)?;
+            match creation.is_still_there() {
+                true => creation.finish(),
+                false => Err(Error::AlreadyExists {
+                    path: creation.folder.clone(),
+                    what: "another store was made here meanwhile".to_string(),
+                }),
+            }
+        });
+        ended.inspect_err(|_| creation.give_back())
+    }
+}
+
 impl Creation {
     /// Takes a folder for a new store, durably, and its lock. The folder is not there, or
     /// empty, or holds what an unfinished creation left (`is_ours` says whether a name can be
@@ -126,36 +174,6 @@ impl Creation {
             self.others.push(path.to_path_buf());
         }
         Ok(())
-    }
-
-    /// Makes a store of what `filled` answers, or, if that is an error, takes back what was
-    /// made. Whoever filled the folder holds its lock as long as `filled` is there.
-    ///
-    /// # Errors
-    /// That of `filled`, and those of the file system.
-    pub fn conclude<T>(self, filled: Result<T>) -> Result<T> {
-        let ended = filled.and_then(|filled| self.finish().map(|()| filled));
-        ended.inspect_err(|_| self.give_back())
-    }
-
-    /// As [`Creation::conclude`], where what was filled has been closed and the lock given
-    /// back: somebody may have made another store of the folder since.
-    ///
-    /// # Errors
-    /// As there; `AlreadyExists` where somebody has, `Locked` where somebody is about to.
-    pub fn conclude_closed(self, filled: Result<()>) -> Result<()> {
-        let ended = filled.and_then(|()| {
-            let lock = self.folder.join(LOCK_NAME);
-            let _held = self.file_system.lock(&lock, LockMode::Exclusive)?;
-            match self.is_still_there() {
-                true => self.finish(),
-                false => Err(Error::AlreadyExists {
-                    path: self.folder.clone(),
-                    what: "another store was made here meanwhile".to_string(),
-                }),
-            }
-        });
-        ended.inspect_err(|_| self.give_back())
     }
 
     /// Looks whether the folder may become a store, and takes its lock.

@@ -68,7 +68,9 @@ impl EngineKind for Wisckey {
         path: &Path,
         options: &OptionValues,
     ) -> Result<Arc<dyn Engine>> {
-        Ok(run(crate::open::create(environment, path, options)?))
+        Ok(run(
+            crate::open::make(environment, path, options)?.conclude()?
+        ))
     }
 
     fn open(
@@ -400,8 +402,8 @@ fn back_up(core: &Arc<Core>, destination: &Path, progress: &dyn ProgressSink) ->
     let pin = core.pin()?;
     let options = core.shape.as_options();
     // Before it has its marker it is no store: a copy is whole, or none.
-    let (creation, filled) = crate::open::make(&core.environment, destination, &options)?;
-    creation.conclude_closed(filled.and_then(|filled| {
+    let making = crate::open::make(&core.environment, destination, &options)?;
+    making.conclude_closed(|filled| {
         let copy = run(filled);
         let mut done = 0;
         for (name, number) in core.namespaces() {
@@ -412,5 +414,5 @@ fn back_up(core: &Arc<Core>, destination: &Path, progress: &dyn ProgressSink) ->
         }
         copy.sync()?;
         copy.close()
-    }))
+    })
 }

@@ -19,7 +19,7 @@ use cambium_base::{Error, Result, StoreId};
 use cambium_io::{Environment, FileLock, FileSystem, LockMode};
 use cambium_lsm::Tree;
 use cambium_storage::commit_queue::CommitQueue;
-use cambium_storage::creation::Creation;
+use cambium_storage::creation::{Creation, Making};
 use cambium_storage::health::Health;
 use cambium_storage::marker::{self, Marker};
 use cambium_storage::superblock::{self, Superblock};
@@ -38,23 +38,12 @@ use crate::value_log::Writer;
 /// The lock file's name.
 pub(crate) const LOCK_NAME: &str = "LOCK";
 
-/// Makes a store, durable when it returns, and opens it.
-pub(crate) fn create(
-    environment: &Environment,
-    path: &Path,
-    options: &OptionValues,
-) -> Result<Arc<Core>> {
-    let (creation, filled) = make(environment, path, options)?;
-    creation.conclude(filled)
-}
-
-/// Makes everything of a store but its marker, durable when it returns, and opens it. It is
-/// for the creation to make it a store.
+/// Makes everything of a store but its marker, durable when it returns, and opens it.
 pub(crate) fn make(
     environment: &Environment,
     path: &Path,
     options: &OptionValues,
-) -> Result<(Creation, Result<Arc<Core>>)> {
+) -> Result<Making<Arc<Core>>> {
     let mut options = options.clone();
     let shape = Shape::take(&mut options)?;
     let tuning = Tuning::take(&mut options)?;
@@ -64,7 +53,7 @@ pub(crate) fn make(
     let file_system = &environment.file_system;
     let (creation, held) = Creation::begin(file_system, path, marker, is_ours)?;
     let filled = fill(environment, path, shape, tuning, (store, held));
-    Ok((creation, filled))
+    Ok(Making { creation, filled })
 }
 
 /// Makes everything that belongs into the folder of a new store, and opens it.

@@ -74,7 +74,7 @@ impl EngineKind for Zdb {
         path: &Path,
         options: &OptionValues,
     ) -> Result<Arc<dyn Engine>> {
-        let core = crate::open::create(environment, path, options)?;
+        let core = crate::open::make(environment, path, options)?.conclude()?;
         Ok(ZdbStore::run(core))
     }
 
@@ -386,10 +386,10 @@ fn back_up(
     options.set("sparse_tables", "16777216");
     options.set("max_tables", "16777216");
     // Before it has its marker it is no store: a copy is whole, or none.
-    let (creation, filled) = crate::open::make(&core.environment, destination, &options)?;
-    creation.conclude_closed(filled.and_then(|filled| {
+    let making = crate::open::make(&core.environment, destination, &options)?;
+    making.conclude_closed(|filled| {
         let copy = ZdbStore::run(filled);
         copy_entries(&mut *cursor, &*copy, &mut 0, progress)?;
         copy.close()
-    }))
+    })
 }

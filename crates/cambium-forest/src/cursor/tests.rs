@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use cambium_api::{Operation, OptionValues};
 use cambium_base::Durability;
 use cambium_io::Environment;
+use cambium_storage::creation::Making;
 
 use crate::core::Core;
 use crate::write::WriteRequest;
@@ -23,7 +24,8 @@ fn store(buffer_entries: &'static str) -> Arc<Core> {
         ("compaction_threshold", "100"),
     ]);
     let path = Path::new("/s");
-    let core = crate::open::create(&Environment::memory(), path, &options).unwrap();
+    let making = crate::open::make(&Environment::memory(), path, &options);
+    let core = making.and_then(Making::conclude).unwrap();
     for number in 0..24u8 {
         let (key, value) = (vec![number; 20], vec![number; LARGE]);
         let put = (0, Operation::Put { key, value });
