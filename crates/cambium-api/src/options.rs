@@ -116,6 +116,17 @@ impl OptionValues {
         ))
     }
 
+    /// Takes out the option `cache_bytes`: the store's own cache, or `None` for the
+    /// environment's, which stores share.
+    pub fn take_cache_bytes(&mut self) -> Result<Option<u64>> {
+        const MOST: u64 = 1 << 50;
+        if self.get("cache_bytes").is_none_or(|text| text == "shared") {
+            _ = self.take("cache_bytes");
+            return Ok(None);
+        }
+        self.take_ranged("cache_bytes", 0, 0, MOST).map(Some)
+    }
+
     /// Refuses options that are fixed when a store is created: for opening one
     /// that is there.
     pub fn refuse_fixed(&self, specs: &[OptionSpec]) -> Result<()> {

@@ -1,7 +1,9 @@
 //! One cache of verified or raw blocks for all stores of an environment.
 //!
-//! What is cached never changes: files that are written once and then only
-//! read. So a block is never wrong, only pushed out.
+//! What is cached mostly never changes: files that are written once and then only
+//! read. So a block is never wrong, only pushed out. Where a place gets other bytes
+//! later, whoever gives it those removes the block, and who has read the old bytes
+//! meanwhile is refused when he offers them ([`CachedFile::offer`]).
 //!
 //! Most lookups of a store that fits end here, and what they cost is memory that
 //! is not in the processor's caches. So the cache is a table of small *sets*, each
@@ -19,7 +21,7 @@
 //! never found. It counts its own hits and misses.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::counter::StripedCounter;
@@ -57,7 +59,14 @@ struct Set {
     blocks: [Option<Block>; WAYS],
     /// 0 while a block is new.
     uses: [AtomicU8; WAYS],
+    /// How often somebody said that a place of this set has other bytes now.
+    removals: u64,
 }
+
+/// When a place was looked at: a block that is read afterwards may be offered for it
+/// as long as nobody has removed the place's block since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment(u64);
 
 impl Set {
     fn way_of(&self, key: u64) -> Option<usize> {
@@ -101,6 +110,8 @@ impl Place {
 /// ```
 pub struct BlockCache {
     capacity: u64,
+    /// Of a block, commonly.
+    block_bytes: u64,
     /// Of it, what others use: see [`BlockCache::reserve`].
     reserved: AtomicU64,
     /// Made at first use.
@@ -130,8 +141,15 @@ fn weight(block: &Block) -> u64 {
 impl BlockCache {
     /// An empty cache of so many bytes; 0 keeps nothing.
     pub fn new(capacity: u64) -> Arc<Self> {
+        BlockCache::of_blocks(capacity, COMMON_BLOCK_BYTES)
+    }
+
+    /// As [`BlockCache::new`], with a table for blocks of about so many bytes. Of
+    /// smaller ones fewer find a place than would find room.
+    pub fn of_blocks(capacity: u64, block_bytes: u64) -> Arc<Self> {
         Arc::new(BlockCache {
             capacity,
+            block_bytes: block_bytes.max(OVERHEAD_BYTES),
             reserved: AtomicU64::new(0),
             sets: OnceLock::new(),
             bytes: AtomicU64::new(0),
@@ -241,7 +259,7 @@ impl BlockCache {
     fn sets(&self) -> &[Place] {
         self.sets.get_or_init(|| {
             // Half as many ways again as blocks, so that few sets overflow.
-            let blocks = self.capacity / (COMMON_BLOCK_BYTES + OVERHEAD_BYTES) + 1;
+            let blocks = self.capacity / (self.block_bytes + OVERHEAD_BYTES) + 1;
             let sets = (blocks * 3 / 2).div_ceil(WAYS as u64).max(4);
             (0..sets).map(|_| Place::default()).collect()
         })
@@ -254,10 +272,12 @@ impl BlockCache {
         &sets[((u128::from(hash) * sets.len() as u128) >> 64) as usize]
     }
 
-    fn with<R>(&self, key: u64, look: impl FnOnce(&Block) -> R) -> Option<R> {
+    fn with<R>(&self, key: u64, look: impl FnOnce(&Block) -> R) -> Result<R, Moment> {
         let set = self.place(key).read();
-        let way = set.way_of(key)?;
-        let block = set.blocks[way].as_ref()?;
+        let way = set.way_of(key);
+        let Some((way, block)) = way.and_then(|way| Some((way, set.blocks[way].as_ref()?))) else {
+            return Err(Moment(set.removals));
+        };
         // Under this lock nobody but other readers changes it.
         let uses = &set.uses[way];
         let seen = uses.load(Ordering::Relaxed);
@@ -268,17 +288,22 @@ impl BlockCache {
                 self.kept_bytes.fetch_add(weight(block), Ordering::Relaxed);
             }
         }
-        Some(look(block))
+        Ok(look(block))
     }
 
-    fn put(&self, key: u64, block: &Block) {
+    /// Puts a block in, unless one was removed since a moment; false if it was not.
+    fn put(&self, key: u64, block: &Block, since: Option<Moment>) -> bool {
         let bytes = weight(block);
         if bytes > self.room() {
-            return;
+            return false;
         }
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.make_room();
         let mut set = self.place(key).write();
+        if since.is_some_and(|Moment(removals)| removals != set.removals) {
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            return false;
+        }
         let (way, uses) = match set.way_of(key) {
             Some(way) => (way, set.uses[way].load(Ordering::Relaxed)),
             None => (set.way_for_new(), 0),
@@ -290,6 +315,7 @@ impl BlockCache {
         set.keys[way] = key;
         set.blocks[way] = Some(block.clone());
         set.uses[way] = AtomicU8::new(uses);
+        true
     }
 
     /// Empties a way.
@@ -342,11 +368,14 @@ impl BlockCache {
         }
     }
 
-    fn remove(&self, key: u64) {
+    fn remove(&self, key: u64) -> bool {
         let mut set = self.place(key).write();
-        if let Some(way) = set.way_of(key) {
+        let way = set.way_of(key);
+        if let Some(way) = way {
             self.take(&mut set, way);
         }
+        set.removals += 1;
+        way.is_some()
     }
 
     /// Takes out all blocks of a file.
@@ -419,12 +448,45 @@ impl CachedFile {
         if self.is_off() {
             return None;
         }
-        let found = self.key(place).and_then(|key| self.cache.with(key, look));
+        let found = self.key(place).map(|key| self.cache.with(key, look));
+        let found = found.and_then(Result::ok);
         match found {
             Some(_) => self.hits.add(1),
             None => self.misses.add(1),
         }
         found
+    }
+
+    /// As [`CachedFile::get`] for a place whose bytes may change; without a block, the
+    /// moment of the look, to be had before the bytes are read. `None` where nothing is
+    /// kept.
+    ///
+    /// ```
+    /// let file = cambium_io::cache::BlockCache::new(1 << 20).file();
+    /// let before = file.look(7).unwrap().unwrap_err();
+    /// file.remove(7); // the place has other bytes now
+    /// assert!(!file.offer(7, &b"old"[..].into(), before));
+    /// let moment = file.look(7).unwrap().unwrap_err();
+    /// assert!(file.offer(7, &b"new"[..].into(), moment));
+    /// assert_eq!(file.look(7).unwrap().unwrap()[..], *b"new");
+    /// ```
+    pub fn look(&self, place: u64) -> Option<Result<Block, Moment>> {
+        if self.is_off() {
+            return None;
+        }
+        let found = self.cache.with(self.key(place)?, Block::clone);
+        match found {
+            Ok(_) => self.hits.add(1),
+            Err(_) => self.misses.add(1),
+        }
+        Some(found)
+    }
+
+    /// Offers a block of bytes that were read after a moment. False, and not put in, if
+    /// [`CachedFile::remove`] was called for the place since, or, rarely, for another.
+    pub fn offer(&self, place: u64, block: &Block, since: Moment) -> bool {
+        let key = self.key(place);
+        key.is_some_and(|key| self.cache.put(key, block, Some(since)))
     }
 
     /// A block with these bytes, not in the cache yet. It takes the memory of one
@@ -453,20 +515,70 @@ impl CachedFile {
     /// Offers a block.
     pub fn put(&self, place: u64, block: &Block) {
         if let Some(key) = self.key(place) {
-            self.cache.put(key, block);
+            self.cache.put(key, block, None);
         }
     }
 
-    /// Takes a block out that nobody will ask for again.
-    pub fn remove(&self, place: u64) {
-        if let Some(key) = self.key(place) {
-            self.cache.remove(key);
-        }
+    /// Takes a block out that nobody will ask for again, or whose place has other bytes
+    /// now; true if there was one.
+    pub fn remove(&self, place: u64) -> bool {
+        let key = self.key(place);
+        key.is_some_and(|key| self.cache.remove(key))
     }
 
     /// How often [`CachedFile::get`] has found a block, and how often not.
     pub fn hits_and_misses(&self) -> (u64, u64) {
         (self.hits.sum(), self.misses.sum())
+    }
+}
+
+/// Which places were asked for lately: what is asked for once need not be kept, and costs
+/// a mark in place of a copy.
+///
+/// Marks share their places; one that is asked for rarely gives way to others, and a wrong
+/// one says too early that it is enough.
+///
+/// ```
+/// let marks = cambium_io::cache::Marks::new(1024);
+/// let asked: Vec<bool> = (0..3).map(|_| marks.count(7, 3)).collect();
+/// assert_eq!(asked, [false, false, true]);
+/// ```
+#[derive(Debug)]
+pub struct Marks {
+    /// Of a place with this one's hash, how often it was asked for.
+    marks: Box<[AtomicU32]>,
+}
+
+/// Bits of a mark that count; the others tell places apart.
+const COUNT: u32 = 7;
+/// Most marks: 4 MiB.
+const MOST_MARKS: u64 = 1 << 20;
+
+impl Marks {
+    /// About so many marks, of 4 bytes each.
+    pub fn new(marks: u64) -> Self {
+        let marks = marks.min(MOST_MARKS).next_power_of_two();
+        Marks {
+            marks: (0..marks).map(|_| AtomicU32::new(0)).collect(),
+        }
+    }
+
+    /// Counts that a place was asked for; true, and it begins again, at so many times, 2
+    /// to 7.
+    pub fn count(&self, place: u64, enough: u32) -> bool {
+        let hash = place.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mark = hash as u32 & !COUNT;
+        let slot = &self.marks[(hash >> 40) as usize % self.marks.len()];
+        let before = slot.load(Ordering::Relaxed);
+        let (after, is_enough) = match (before & !COUNT == mark, before & COUNT) {
+            (true, count) if count + 1 >= enough => (mark, true),
+            (true, _) => (before + 1, false),
+            (false, 0 | 1) => (mark | 1, false),
+            (false, _) => (before - 1, false),
+        };
+        // Two that mark at once count as one.
+        slot.store(after, Ordering::Relaxed);
+        is_enough
     }
 }
 
@@ -556,7 +668,7 @@ mod tests {
                         random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
                         let place = (random >> 33) % 100;
                         match random >> 60 {
-                            0 => file.remove(place),
+                            0 => _ = file.remove(place),
                             1..=5 => file.put(place, &block(place as u8)),
                             _ => {
                                 let byte = file.with(place, |block| block[7]);

@@ -27,11 +27,11 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cambium_base::coding::{u32_at, u64_at};
 use cambium_io::BlockCache;
-use cambium_io::cache::{Block, CachedFile};
+use cambium_io::cache::{Block, CachedFile, Marks};
 use cambium_storage::log::LogFile;
 use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader};
 
@@ -48,8 +48,6 @@ const ASKED: u32 = 2;
 const ASKED_WHERE_FULL: u32 = 6;
 /// Places of marks for each unit that finds room.
 const MARKS_A_UNIT: u64 = 4;
-/// Bits of a mark that count; the others tell units apart.
-const COUNT: u32 = 7;
 
 /// In front: where the first record lies, how often the log had been cut back, and how
 /// many records there are.
@@ -62,8 +60,7 @@ const ENTRY_BYTES: usize = 24;
 #[derive(Debug)]
 pub(crate) struct Keeper {
     cache: Arc<BlockCache>,
-    /// Of a unit with the place's hash, how often it was asked for.
-    marks: Box<[AtomicU32]>,
+    marks: Marks,
     /// The cache has room for all of the log.
     has_room: AtomicBool,
 }
@@ -71,11 +68,10 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// Keeps units in a cache.
     pub fn new(cache: Arc<BlockCache>) -> Arc<Self> {
-        let units = cache.capacity() / UNIT_BYTES * MARKS_A_UNIT;
-        let units = units.min(1 << 20).next_power_of_two() as usize;
+        let marks = Marks::new(cache.capacity() / UNIT_BYTES * MARKS_A_UNIT);
         Arc::new(Keeper {
             cache,
-            marks: (0..units).map(|_| AtomicU32::new(0)).collect(),
+            marks,
             has_room: AtomicBool::new(false),
         })
     }
@@ -88,23 +84,10 @@ impl Keeper {
 
     /// Counts that a unit was asked for; true if that is often enough.
     fn mark(&self, segment: u32, unit: u64) -> bool {
-        let place = u64::from(segment) << 32 | unit;
-        let hash = (place + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mark = hash as u32 & !COUNT;
-        let slot = &self.marks[(hash >> 40) as usize % self.marks.len()];
-        let before = slot.load(Ordering::Relaxed);
         let is_full = self.cache.bytes() + 2 * UNIT_BYTES > self.cache.capacity();
         let enough = if is_full { ASKED_WHERE_FULL } else { ASKED };
-        let (after, is_enough) = match (before & !COUNT == mark, before & COUNT) {
-            // Once it is pushed out, it begins again.
-            (true, count) if count + 1 >= enough => (mark, true),
-            (true, _) => (before + 1, false),
-            (false, 0 | 1) => (mark | 1, false),
-            (false, _) => (before - 1, false),
-        };
-        // Two that mark at once count as one.
-        slot.store(after, Ordering::Relaxed);
-        is_enough
+        // Once it is pushed out, it begins again.
+        self.marks.count(u64::from(segment) << 32 | unit, enough)
     }
 }
 

@@ -346,7 +346,7 @@ impl Tuning {
             inline_bytes: options.take_ranged("inline_bytes", 64, 0, 512)? as usize,
             buffer_bytes: options.take_ranged("buffer_bytes", 1 << 20, 0, 1 << 30)? as usize,
             preallocate_bytes: options.take_ranged("preallocate_bytes", 64 << 20, 0, 1 << 40)?,
-            cache_bytes: take_cache(options, MOST)?,
+            cache_bytes: options.take_cache_bytes()?,
             filter_bits: take_filter(options)?,
             compression: take_compression(options)?,
             table_bytes: options.take_ranged("table_bytes", 16 << 20, 256, 1 << 40)?,
@@ -429,17 +429,6 @@ fn take_compression(options: &mut OptionValues) -> Result<Compression> {
         Some("lz4") => Ok(Compression::Lz4),
         Some("zstd") => Ok(Compression::Zstd),
         Some(other) => Err(invalid_option("compression", other, "none, lz4 or zstd")),
-    }
-}
-
-fn take_cache(options: &mut OptionValues, most: u64) -> Result<Option<u64>> {
-    match options.take("cache_bytes") {
-        None => Ok(None),
-        Some(text) if text == "shared" => Ok(None),
-        Some(text) => {
-            options.set("cache_bytes", &text);
-            options.take_ranged("cache_bytes", 0, 0, most).map(Some)
-        }
     }
 }
 

@@ -251,7 +251,7 @@ impl Tuning {
                 most,
             )?,
             flush_bytes: options.take_ranged("flush_bytes", flush_bytes, 1, most)?,
-            cache_bytes: take_cache(options, most)?,
+            cache_bytes: options.take_cache_bytes()?,
             read_ahead: options.take_ranged("read_ahead", 32, 1, 1024)? as usize,
             buffer_bytes: options.take_ranged("buffer_bytes", 1 << 20, 0, 1 << 30)? as usize,
             preallocate_bytes: options.take_ranged("preallocate_bytes", 16 << 20, 0, 1 << 40)?,
@@ -267,17 +267,6 @@ impl Tuning {
 
 /// What a flush works in by itself, however small the write buffer is.
 const LEAST_FLUSH_BYTES: u64 = 256 << 10;
-
-fn take_cache(options: &mut OptionValues, most: u64) -> Result<Option<u64>> {
-    match options.take("cache_bytes") {
-        None => Ok(None),
-        Some(text) if text == "shared" => Ok(None),
-        Some(text) => {
-            options.set("cache_bytes", &text);
-            options.take_ranged("cache_bytes", 0, 0, most).map(Some)
-        }
-    }
-}
 
 fn power_of_two(options: &mut OptionValues, name: &str) -> Result<u32> {
     let value = options.take_ranged(name, 4096, 512, 64 << 10)?;
