@@ -417,7 +417,11 @@ pub(crate) fn superblocks_named(
     let mut superblocks = Vec::new();
     for candidate in candidates {
         let place = folder.join(&candidate);
-        let found = file_system.metadata(&place).ok().flatten();
+        // Of what is there and fails nobody knows whether it is the store's.
+        let found = match file_system.metadata(&place) {
+            Err(error) if is_absent(&error) => None,
+            found => found?,
+        };
         let kinds = [FileKind::File, FileKind::BlockDevice];
         let Some(found) = found.filter(|found| kinds.contains(&found.kind)) else {
             continue;
@@ -426,7 +430,7 @@ pub(crate) fn superblocks_named(
             continue;
         }
         let file = match volume::open_file(file_system, &place, OpenOptions::READ, tuning.access) {
-            Err(error) if is_gone(&error) => continue,
+            Err(error) if is_absent(&error) => continue,
             opened => opened?,
         };
         let (superblock, _) = volume::read_superblock(&*file)?;
@@ -476,20 +480,23 @@ fn find(
     }
 }
 
-/// True for errors of a device that is not there, or fails.
+/// True for errors of a member that another one can do without: it is not there, or fails.
+/// What is said of it names which.
 fn is_gone(error: &Error) -> bool {
-    // ENXIO and ENODEV: the node is there, the device is not. EIO: it fails.
-    const GONE: [i32; 3] = [6, 19, 5];
-    match error {
-        Error::Io { source, .. } => {
-            source.kind() == std::io::ErrorKind::NotFound
-                || source
-                    .raw_os_error()
-                    .is_some_and(|code| GONE.contains(&code))
-        }
-        Error::Corruption { .. } => true,
-        _ => false,
-    }
+    // EIO: it is there, and fails.
+    let fails = matches!(error, Error::Io { source, .. } if source.raw_os_error() == Some(5));
+    fails || is_absent(error) || matches!(error, Error::Corruption { .. })
+}
+
+/// True for errors of what is not there.
+fn is_absent(error: &Error) -> bool {
+    // ENXIO and ENODEV: the node is there, the device is not.
+    const ABSENT: [i32; 2] = [6, 19];
+    let Error::Io { source, .. } = error else {
+        return false;
+    };
+    let code = source.raw_os_error();
+    source.kind() == std::io::ErrorKind::NotFound || code.is_some_and(|code| ABSENT.contains(&code))
 }
 
 /// True if zeros stand where the superblocks and the first entries should be.

@@ -9,8 +9,8 @@
 //! | [`damage`] | a cut at every byte, a flip of every byte |
 //! | [`seeded`] | bugs that are switched on, to be found |
 //! | [`broken`] | file systems that break their contract, which the suites must notice |
-//! | [`ending`] | a file system that ends, as after a kill |
 //! | [`layer`] | file systems that hand every call on, but for those a test is about |
+//! | [`ending`] | file systems that fail after so many operations |
 //! | [`golden`] | golden files, traces of operations, fixtures of earlier formats |
 //! | [`counted`] | what reaches the device |
 //! | [`c_programs`] | C and C++ programs that use the shared libraries, under AddressSanitizer too |

@@ -15,8 +15,7 @@ use cambium_api::{
 use cambium_io::simulated::{
     CrashStyle, ErrorNumber, Fault, FaultRule, OperationClass, SimulatedDisk,
 };
-use cambium_testkit::ending::EndsAfter;
-use cambium_testkit::layer::Layered;
+use cambium_testkit::ending::after_changes;
 
 const STORE: &str = "/store";
 const COPY: &str = "/copy";
@@ -69,11 +68,7 @@ fn twenty(kind: &dyn EngineKind) -> SimulatedDisk {
 
 /// The same disk, seen through a file system that ends after so many changes.
 fn ending(disk: &SimulatedDisk, left: u64) -> Environment {
-    let environment = Environment::simulated(disk, 5);
-    Environment {
-        file_system: Arc::new(Layered(EndsAfter::operations(&environment, left))),
-        ..environment
-    }
+    after_changes(&Environment::simulated(disk, 5), left)
 }
 
 #[test]

@@ -1,116 +1,16 @@
-//! File systems below a store in which one of its members is away, or fails from
-//! some moment on; and the engine, opened so that it often is.
+//! The engine, opened so that one of its members is often away, or fails from some moment on.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use cambium_alphard::Alphard;
 use cambium_alphard::format::Superblock;
 use cambium_api::{
-    CheckReport, Engine, EngineKind, Error, OptionSpec, OptionValues, ProgressSink, Result,
+    CheckReport, Engine, EngineKind, OptionSpec, OptionValues, ProgressSink, Result,
 };
-use cambium_io::{Environment, File, FileSystem, Metadata, OpenOptions};
-use cambium_testkit::layer::{FileLayer, FileSystemLayer, Layered};
-
-/// A file system in which one path fails after some operations on it.
-#[derive(Debug)]
-pub struct Away {
-    below: Arc<dyn FileSystem>,
-    path: PathBuf,
-    left: Arc<AtomicU64>,
-}
-
-/// A world in which `path` fails after `operations` on it; at once is not there.
-pub fn without(environment: &Environment, path: &Path, operations: u64) -> Environment {
-    Environment {
-        file_system: Arc::new(Layered(Away {
-            below: environment.file_system.clone(),
-            path: path.to_path_buf(),
-            left: Arc::new(AtomicU64::new(operations)),
-        })),
-        ..environment.clone()
-    }
-}
-
-/// Counts an operation; fails when none is left.
-fn spend(left: &AtomicU64, path: &Path) -> Result<()> {
-    let spent = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-        left.checked_sub(1)
-    });
-    match spent {
-        Ok(_) => Ok(()),
-        Err(_) => Err(Error::io("use", path, std::io::Error::from_raw_os_error(5))),
-    }
-}
-
-impl FileSystemLayer for Away {
-    fn below(&self) -> &dyn FileSystem {
-        &*self.below
-    }
-
-    fn open(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn File>> {
-        if path != self.path {
-            return self.below.open(path, options);
-        }
-        spend(&self.left, path)?;
-        Ok(Arc::new(Layered(AwayFile {
-            below: self.below.open(path, options)?,
-            left: self.left.clone(),
-        })))
-    }
-
-    fn metadata(&self, path: &Path) -> Result<Option<Metadata>> {
-        if path == self.path && self.left.load(Ordering::Relaxed) == 0 {
-            return Ok(None);
-        }
-        self.below.metadata(path)
-    }
-}
-
-#[derive(Debug)]
-struct AwayFile {
-    below: Arc<dyn File>,
-    left: Arc<AtomicU64>,
-}
-
-impl AwayFile {
-    fn spend(&self) -> Result<&dyn File> {
-        spend(&self.left, self.below.path())?;
-        Ok(&*self.below)
-    }
-}
-
-impl FileLayer for AwayFile {
-    fn below(&self) -> &dyn File {
-        &*self.below
-    }
-
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.spend()?.read_at(buffer, offset)
-    }
-
-    fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
-        self.spend()?.write_at(buffer, offset)
-    }
-
-    fn sync_data(&self) -> Result<()> {
-        self.spend()?.sync_data()
-    }
-
-    fn set_length(&self, length: u64) -> Result<()> {
-        self.spend()?.set_length(length)
-    }
-
-    fn allocate(&self, offset: u64, length: u64) -> Result<()> {
-        self.spend()?.allocate(offset, length)
-    }
-
-    fn punch_hole(&self, offset: u64, length: u64) -> Result<()> {
-        self.spend()?.punch_hole(offset, length)
-    }
-}
+use cambium_io::{Environment, FileSystem, OpenOptions};
+use cambium_testkit::ending::without;
 
 /// The engine over `/one` and `/two`; about every second opening is without one of
 /// them, where the store can do without: both have everything, or this one has not.

@@ -339,10 +339,7 @@ fn a_repair_that_ends_half_way_is_done_by_the_next_one() {
         for left in 0.. {
             let disk = source.fork();
             let environment = Environment::simulated(&disk, 1);
-            let ending = Environment {
-                file_system: Arc::new(Layered(EndsAfter::operations(&environment, left))),
-                ..environment
-            };
+            let ending = ending::after_changes(&environment, left);
             let ended = Alphard.repair(&ending, path(), &()).is_ok();
             for style in [CrashStyle::NothingUnsynced, CrashStyle::Everything] {
                 let disk = disk.crash(style, left);
@@ -368,4 +365,33 @@ fn a_repair_that_ends_half_way_is_done_by_the_next_one() {
             }
         }
     }
+}
+
+#[test]
+fn a_member_that_fails_is_not_taken_for_one_that_is_not_there() {
+    let disk = SimulatedDisk::new(1);
+    let model = pair_of_files(&disk);
+    let environment = Environment::simulated(&disk, 2);
+    let failing = |disk: &SimulatedDisk| {
+        ending::with_failing(&Environment::simulated(disk, 2), Path::new("/mirror"))
+    };
+    // While the other one has every entry the store goes on, and repair names the failure.
+    let beside = disk.fork();
+    let report = Alphard.repair(&failing(&beside), path(), &()).unwrap();
+    let named = report.findings.iter().map(|finding| &finding.what);
+    assert!(
+        named.clone().any(|what| what.contains("os error 5")),
+        "{report:?}"
+    );
+    let store = open_in(&failing(&beside)).unwrap();
+    assert_eq!(contents(&*store), model);
+    // Where only superblocks could say what the store is, nothing is made of half of them.
+    let file_system = &environment.file_system;
+    file_system.remove(Path::new("/store/CAMBIUM")).unwrap();
+    let error = Alphard.repair(&failing(&disk), path(), &()).unwrap_err();
+    assert!(matches!(error, Error::Io { .. }), "{error}");
+    assert!(error.to_string().contains("mirror"), "{error}");
+    // The member works again: nothing was lost by having asked.
+    assert!(Alphard.repair(&environment, path(), &()).is_ok());
+    assert_eq!(contents(&*open(&disk).unwrap()), model);
 }

@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use away::{Forsaken, MEMBERS, without};
+use away::{Forsaken, MEMBERS};
 use cambium_alphard::Alphard;
 use cambium_api::{Durability, Engine, EngineKind, Error, FindingKind, OptionValues, Result};
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
 use cambium_io::{Environment, File, FileLock, FileSystem, LockMode, OpenOptions, StepOutcome};
 use cambium_testkit::crash::{FAULTS, POWER_CUTS};
-use cambium_testkit::ending::EndsAfter;
+use cambium_testkit::ending::{self, without};
 use cambium_testkit::layer::{FileSystemLayer, Layered};
 use cambium_testkit::{Conformance, CrashSuite, DamageSuite, each_bug_is_found};
 
@@ -40,7 +40,9 @@ fn disk(seed: u64, sector_bytes: u32) -> SimulatedDisk {
 }
 
 fn create(disk: &SimulatedDisk) -> Arc<dyn Engine> {
-    let pair = options(&[("device", MEMBERS[0]), ("mirror", MEMBERS[1])]);
+    // Lookups ask the members.
+    let uncached = ("cache_bytes", "0");
+    let pair = options(&[("device", MEMBERS[0]), ("mirror", MEMBERS[1]), uncached]);
     let environment = Environment::simulated(disk, 1);
     Alphard.create(&environment, path(), &pair).unwrap()
 }
