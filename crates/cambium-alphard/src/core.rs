@@ -25,7 +25,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
@@ -42,6 +42,7 @@ use crate::ahead::Ahead;
 use crate::discard::Discards;
 use crate::flights::Flights;
 use crate::format::Superblock;
+use crate::kept::Kept;
 use crate::members::{Locks, Members};
 use crate::mirror::Mirroring;
 use crate::options::Tuning;
@@ -78,6 +79,8 @@ pub(crate) struct Core {
     pub flights: Flights,
     /// Entries that are not on the device yet, by their first block.
     pub pending: RwLock<BTreeMap<u32, PendingEntry>>,
+    /// Entries in memory.
+    pub kept: Kept,
     pub unpinned: Mutex<Vec<(u64, Extent)>>,
     /// Bringing a stale member up to date: only who holds `maintenance` takes it.
     pub mirroring: Mutex<Mirroring>,
@@ -96,6 +99,8 @@ pub(crate) struct Core {
     pub queues: ReadQueues,
     pub health: Health,
     pub cancelled: AtomicBool,
+    /// The next write, when the background last looked: nobody writes if it is the same.
+    pub seen_idle: AtomicU64,
     pub counters: Counters,
     /// Of the folder, and of members that are files.
     pub locks: Mutex<Locks>,

@@ -115,7 +115,10 @@ fn run(core: Arc<Core>) -> Arc<dyn Engine> {
     let core = Owner::new(core);
     // A failure has poisoned the store, or will come again; either way the next
     // write or close tells the user.
-    let step = core.task(|core| core.step(STEP_BYTES).unwrap_or(StepOutcome::Idle));
+    let step = core.task(|core| {
+        core.step_in_background(STEP_BYTES)
+            .unwrap_or(StepOutcome::Idle)
+    });
     let task = core.environment.executor.spawn(ENGINE, step);
     if core.volume.stale().is_some() {
         task.notify();

@@ -46,6 +46,7 @@ mod engine;
 mod flights;
 pub mod format;
 mod image;
+mod kept;
 mod members;
 mod mirror;
 mod open;

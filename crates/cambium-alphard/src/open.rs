@@ -6,7 +6,7 @@
 //! made, so a crash before leaves none.
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use cambium_api::{OptionValues, ProgressSink};
@@ -21,6 +21,7 @@ use crate::core::{Core, KEY_CHECK_BYTES, KeyChecks, Writer, lock};
 use crate::discard::Discards;
 use crate::flights::Flights;
 use crate::format::{FORMAT_VERSION, LOCK_NAME, Superblock};
+use crate::kept::Kept;
 use crate::members::{Attached, Locks, Members, attach};
 use crate::options::{self, ENGINE, OPTIONS, Tuning};
 use crate::outgoing::Outgoing;
@@ -167,6 +168,7 @@ pub(crate) fn assemble(
         flights: Flights::default(),
         state: RwLock::new(recovered.state),
         pending: RwLock::default(),
+        kept: Kept::new(tuning.cache_of(environment)),
         unpinned: Mutex::default(),
         mirroring: Mutex::default(),
         unsound: Mutex::default(),
@@ -178,6 +180,7 @@ pub(crate) fn assemble(
         queues: Default::default(),
         health: Health::default(),
         cancelled: AtomicBool::new(false),
+        seen_idle: AtomicU64::default(),
         counters: Counters::default(),
         locks: Mutex::new(locks),
         zeros: OnceLock::new(),

@@ -1,11 +1,12 @@
 //! Options of engine `alphard`.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use cambium_api::options::invalid_option;
 use cambium_api::{OptionSpec, OptionValues};
 use cambium_base::Result;
-use cambium_io::{BatchOptions, ReadBackend};
+use cambium_io::{BatchOptions, BlockCache, Environment, ReadBackend};
 
 use crate::format::DATA_START;
 use crate::seeded_bug::{self, SeededBug};
@@ -101,6 +102,13 @@ pub const OPTIONS: &[OptionSpec] = &[
         at_creation: false,
     },
     OptionSpec {
+        name: "cache_bytes",
+        unit: "bytes, 0 to 1024TiB, or shared",
+        default: "shared",
+        effect: "Cache of values that lookups have read: those are answered from memory, without an access to the device. shared: one for all stores of the environment (64 MiB, unless it was given another). A size: the store's own; 0 switches it off. The memory is taken as it fills; values of more than a sixteenth of it are not kept.",
+        at_creation: false,
+    },
+    OptionSpec {
         name: "discard_bytes",
         unit: "bytes",
         default: "0",
@@ -143,12 +151,22 @@ pub(crate) struct Tuning {
     pub read_queue: BatchOptions,
     pub queues: usize,
     pub key_cache_bytes: u64,
+    /// The store's own cache of values; `None` for the environment's.
+    pub cache_bytes: Option<u64>,
     pub snapshot_limit: u64,
     /// 0 where nothing is discarded.
     pub discard_bytes: u64,
     /// 0 where no zeros are written.
     pub zero_ahead_bytes: u64,
     pub seeded_bug: Option<SeededBug>,
+}
+
+impl Tuning {
+    /// The cache of a store that is opened with these.
+    pub fn cache_of(&self, environment: &Environment) -> Arc<BlockCache> {
+        self.cache_bytes
+            .map_or_else(|| environment.cache.clone(), crate::kept::own_cache)
+    }
 }
 
 /// Smallest store: two superblocks and a little.
@@ -200,6 +218,7 @@ pub(crate) fn tuning(mut options: OptionValues) -> Result<Tuning> {
         read_queue,
         queues: options.take_ranged("queues", 2, 1, 64)? as usize,
         key_cache_bytes: options.take_ranged("key_cache_bytes", 16 << 20, 0, 1 << 40)?,
+        cache_bytes: options.take_cache_bytes()?,
         discard_bytes: options.take_ranged("discard_bytes", 0, 0, 1 << 40)?,
         zero_ahead_bytes: options.take_ranged("zero_ahead_bytes", 32 << 20, 0, 1 << 40)?,
         snapshot_limit: options.take_ranged("snapshot_limit", 1_000_000, 1, u64::MAX)?,

@@ -3,6 +3,7 @@
 //! No lock is held across the read, so what the index said may be gone by then:
 //! overwritten, freed and written over. A reader that finds something else than it
 //! came for looks again as a snapshot does: what that sees stays where it is.
+//! Lookups find in memory what others have read lately ([`crate::kept`]).
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -10,10 +11,12 @@ use std::sync::{Arc, Mutex};
 use cambium_base::{Extent, Result, Value};
 use cambium_index::cuckoo::SlotKey;
 use cambium_io::batch::read_all;
+use cambium_io::cache::Moment;
 use cambium_io::{AlignedBuffer, ReadQueue, ReadRequest};
 
 use crate::core::{Core, lock, read, write};
 use crate::format::{self, EntryKind};
+use crate::kept::Known;
 use crate::seeded_bug::SeededBug;
 use crate::state::KeyName;
 use crate::volume::buffer;
@@ -24,6 +27,9 @@ pub(crate) struct StoredEntry {
     pub key: Value,
     pub value: Value,
 }
+
+/// Where a key's entry can be, and what is kept of that.
+type Candidate = (Extent, Known);
 
 /// Read queues between two uses: making one costs system calls.
 #[derive(Debug, Default)]
@@ -42,7 +48,7 @@ impl Core {
         if candidates.is_empty() {
             return Ok(None);
         }
-        let outcome = self.search(key, name, &candidates);
+        let outcome = self.search(key, name, candidates);
         if let Ok(Some(_)) = outcome {
             return outcome;
         }
@@ -53,33 +59,59 @@ impl Core {
         outcome
     }
 
-    fn candidates(&self, key: &[u8]) -> (KeyName, Vec<Extent>) {
+    fn candidates(&self, key: &[u8]) -> (KeyName, Vec<Candidate>) {
         let state = read(&self.state);
         let name = state.name(key);
-        (name, state.index.find(name.slot).collect())
+        let extents = state.index.find(name.slot);
+        (
+            name,
+            extents.map(|extent| self.candidate(extent, key)).collect(),
+        )
+    }
+
+    /// An extent with what is kept of it: only who has the lock on the state looks, so that
+    /// both are of one moment.
+    fn candidate(&self, extent: Extent, key: &[u8]) -> Candidate {
+        (extent, self.kept.find(extent, key))
     }
 
     /// The value that a key had at a moment that is held.
     pub fn get_at(&self, key: &[u8], moment: u64) -> Result<Option<Value>> {
         let (name, candidates) = self.candidates_at(key, moment);
-        self.search(key, name, &candidates)
+        self.search(key, name, candidates)
     }
 
-    fn candidates_at(&self, key: &[u8], moment: u64) -> (KeyName, Vec<Extent>) {
+    fn candidates_at(&self, key: &[u8], moment: u64) -> (KeyName, Vec<Candidate>) {
         let state = read(&self.state);
         let name = state.name(key);
-        let candidates = match state.at(key, name.slot, moment) {
+        let extents: Vec<Extent> = match state.at(key, name.slot, moment) {
             Ok(seen) => seen.into_iter().collect(),
             Err(candidates) => candidates,
         };
-        (name, candidates)
+        let candidates = extents.into_iter();
+        (
+            name,
+            candidates
+                .map(|extent| self.candidate(extent, key))
+                .collect(),
+        )
     }
 
     /// Looks for a key at the extents that can be its.
-    fn search(&self, key: &[u8], name: KeyName, candidates: &[Extent]) -> Result<Option<Value>> {
-        for &extent in candidates {
+    fn search(
+        &self,
+        key: &[u8],
+        name: KeyName,
+        candidates: Vec<Candidate>,
+    ) -> Result<Option<Value>> {
+        for (extent, known) in candidates {
+            let since = match known {
+                Known::Value(value) => return Ok(Some(value)),
+                Known::Nothing(since) => since,
+            };
             let entry = self.open_read(self.read_extent(extent), extent, name.slot)?;
             if entry.key == key {
+                self.keep_read(extent, &entry, since);
                 return Ok(Some(entry.value));
             }
         }
@@ -90,23 +122,35 @@ impl Core {
     /// device together.
     pub fn multi_get_at(&self, keys: &[&[u8]], moment: u64) -> Result<Vec<Option<Value>>> {
         let mut wanted = Vec::with_capacity(keys.len());
+        let mut values = vec![None; keys.len()];
         for (number, key) in keys.iter().enumerate() {
             let (name, candidates) = self.candidates_at(key, moment);
-            wanted.extend(
-                candidates
-                    .into_iter()
-                    .map(|extent| (number, name.slot, extent)),
-            );
+            for (extent, known) in candidates {
+                match known {
+                    Known::Value(value) => values[number] = Some(value),
+                    Known::Nothing(since) => wanted.push((number, name.slot, extent, since)),
+                }
+            }
         }
-        let extents: Vec<Extent> = wanted.iter().map(|(_, _, extent)| *extent).collect();
-        let mut values = vec![None; keys.len()];
-        for ((number, slot, extent), bytes) in wanted.into_iter().zip(self.read_many(&extents)?) {
+        let extents: Vec<Extent> = wanted.iter().map(|wanted| wanted.2).collect();
+        let answers = self.read_many(&extents)?;
+        for ((number, slot, extent, since), bytes) in wanted.into_iter().zip(answers) {
             let entry = self.open_read(bytes, extent, slot)?;
             if entry.key == keys[number] {
+                self.keep_read(extent, &entry, since);
                 values[number] = Some(entry.value);
             }
         }
         Ok(values)
+    }
+
+    /// Offers the cache what was read at an extent after a moment.
+    fn keep_read(&self, extent: Extent, entry: &StoredEntry, since: Option<Moment>) {
+        let since = match self.has_bug(SeededBug::CacheTakesLateReads) {
+            true => self.kept.moment(extent),
+            false => since,
+        };
+        self.kept.take_read(extent, &entry.key, &entry.value, since);
     }
 
     /// Reads extents that stay where they are, together.

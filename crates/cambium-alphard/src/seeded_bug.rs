@@ -45,11 +45,15 @@ pub enum SeededBug {
     LossUnsaid,
     /// Zeros are written ahead to blocks that others may take meanwhile.
     ZeroesFreed,
+    /// What the cache holds of an extent stays there when another entry is written to it.
+    CacheServesOverwritten,
+    /// The cache takes what was read before another entry was written there.
+    CacheTakesLateReads,
 }
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 17] = [
+    pub const ALL: [(SeededBug, &'static str); 19] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -67,6 +71,11 @@ impl SeededBug {
         (SeededBug::StaleBelieved, "stale_believed"),
         (SeededBug::LossUnsaid, "loss_unsaid"),
         (SeededBug::ZeroesFreed, "zeroes_freed"),
+        (
+            SeededBug::CacheServesOverwritten,
+            "cache_serves_overwritten",
+        ),
+        (SeededBug::CacheTakesLateReads, "cache_takes_late_reads"),
     ];
 }
 

@@ -8,6 +8,7 @@
 //! they come back.)
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use cambium_base::Extent;
 
@@ -81,10 +82,18 @@ impl StaleHeaders {
         self.by_sequence.first().map(|(sequence, _)| *sequence)
     }
 
-    /// The oldest ones made obsolete up to a write, that nothing was written over.
-    pub fn up_to(&self, sequence: u64) -> impl Iterator<Item = (u64, u32)> + '_ {
+    /// The oldest ones made obsolete up to a write, that nothing was written over; those
+    /// behind one, if there is one.
+    pub fn between(
+        &self,
+        behind: Option<(u64, u32)>,
+        sequence: u64,
+    ) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let last = (sequence, u32::MAX);
+        let behind = behind.map(|behind| behind.min(last));
+        let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
         self.by_sequence
-            .range(..=(sequence, u32::MAX))
+            .range((from, Bound::Included(last)))
             .copied()
             .filter(|(freed, block)| self.by_block.get(block) == Some(freed))
     }
@@ -118,7 +127,8 @@ mod tests {
             7,
         );
         assert_eq!(stale.oldest(), Some(3));
-        assert_eq!(stale.up_to(9).collect::<Vec<_>>(), [(5, 20)]);
+        assert_eq!(stale.between(None, 9).collect::<Vec<_>>(), [(5, 20)]);
+        assert_eq!(stale.between(Some((5, 20)), 9).count(), 0);
         stale.settle(6);
         assert_eq!(stale.oldest(), Some(3));
         stale.settle(7);

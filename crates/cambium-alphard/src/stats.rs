@@ -153,6 +153,28 @@ impl Core {
             of(&counters.reads),
             "reads of entries since opening",
         );
+        let (hits, misses) = self.kept.hits_and_misses();
+        statistics.bytes(
+            "cache_bytes",
+            self.kept.bytes(),
+            "memory of cached values; of all stores that share the cache",
+        );
+        statistics.count(
+            "cache_hits",
+            hits,
+            "lookups that the cache answered since opening",
+        );
+        statistics.count(
+            "cache_misses",
+            misses,
+            "lookups of what is there that it did not answer",
+        );
+        statistics.ratio(
+            "value_cache_hit_share",
+            hits,
+            hits + misses,
+            "share of lookups that the cache answered",
+        );
         statistics.count(
             "syncs",
             of(&counters.syncs),

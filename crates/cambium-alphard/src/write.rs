@@ -277,6 +277,7 @@ impl Core {
         self.begin_session(writer)?;
         self.collect_unpinned(writer);
         self.allocate(writer, &mut planned)?;
+        self.forget_kept(&planned);
         Ok(self.apply(writer, &planned))
     }
 
@@ -469,7 +470,36 @@ impl Core {
         writer.stating = writer.synced_through;
         // Before the index is let go: who finds an extent there must find its bytes.
         write(&self.pending).extend(encoded);
+        drop(state);
+        self.keep_written(planned);
         writer.next_sequence - 1
+    }
+
+    /// Whatever is kept of the places that entries will take is no more. Nobody finds
+    /// these in the index now, and who did has looked what is kept of them before.
+    fn forget_kept(&self, planned: &[Planned<'_>]) {
+        if !self.has_bug(SeededBug::CacheServesOverwritten) {
+            for entry in planned {
+                self.kept.remove(entry.extent.block);
+            }
+        }
+    }
+
+    /// Offers the cache what was written, and lets go what that replaces: readers of the
+    /// index need not wait for it, and no other entry comes to these places meanwhile.
+    fn keep_written(&self, planned: &[Planned<'_>]) {
+        if self.has_bug(SeededBug::CacheServesOverwritten) {
+            return;
+        }
+        for entry in planned {
+            // Snapshots that see it read it again; for all others it would be garbage.
+            let replaced = |before: Extent| self.kept.remove(before.block);
+            let replaced = entry.before.is_some_and(replaced);
+            if let Some(value) = entry.value {
+                self.kept
+                    .take_written(entry.extent, entry.key, value, replaced);
+            }
+        }
     }
 
     /// What an entry takes on the device.

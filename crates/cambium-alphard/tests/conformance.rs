@@ -15,6 +15,8 @@ fn small() -> Conformance {
         .opening("coalesce_bytes", "4096")
         .opening("extend_bytes", "65536")
         .opening("batch", "2")
+        // So that values are pushed out all the time.
+        .opening("cache_bytes", "16384")
         .opening("io", "sync")
 }
 

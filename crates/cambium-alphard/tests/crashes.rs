@@ -17,6 +17,8 @@ fn suite(test: &'static str) -> CrashSuite {
         .opening("coalesce_bytes", "4096")
         .opening("extend_bytes", "16384")
         .opening("io", "sync")
+        // So that values are pushed out all the time.
+        .opening("cache_bytes", "4096")
 }
 
 #[test]
@@ -113,14 +115,17 @@ fn failing_operations_lose_nothing() {
 }
 
 /// Crashes damage no live byte: `damage.rs` finds the first. The second takes a
-/// device with little room to spare: `states.rs`; the last, two threads: `ahead.rs`.
-const FOUND_ELSEWHERE: [SeededBug; 6] = [
+/// device with little room to spare: `states.rs`; zeros take two threads: `ahead.rs`; the
+/// cache, lookups between few keys' writes: `kept.rs`.
+const FOUND_ELSEWHERE: [SeededBug; 8] = [
     SeededBug::NoChecksum,
     SeededBug::ReleasedUnmarked,
     SeededBug::MembersDiffer,
     SeededBug::StaleBelieved,
     SeededBug::LossUnsaid,
     SeededBug::ZeroesFreed,
+    SeededBug::CacheServesOverwritten,
+    SeededBug::CacheTakesLateReads,
 ];
 
 #[test]

@@ -23,6 +23,8 @@ fn small() -> OptionValues {
         ("block_bytes", "512"),
         ("extend_bytes", "16384"),
         ("io", "sync"),
+        // What lookups read is part of the trace.
+        ("cache_bytes", "0"),
     ])
 }
 
