@@ -140,6 +140,31 @@ impl Measured {
         !different && self.report.runs.iter().all(|run| run.status == Status::Ok)
     }
 
+    /// One line for each store that has no rate to take a part of, at a point that is one.
+    fn without_peak(&self, point: &Point) -> Vec<String> {
+        let Some(share) = point.share else {
+            return Vec::new();
+        };
+        let has_none = |one: &&Contestant| self.peak(share.of, one.label).is_none();
+        let told = |one: &Contestant| {
+            let why = self.cell(share.of, one.label);
+            let why = why.and_then(|cell| cell.failure.as_deref());
+            format!(
+                "{}: {} is left out: it has no rate at {:?} to take a part of ({})",
+                point.label,
+                one.label,
+                share.of,
+                why.unwrap_or("not measured")
+            )
+        };
+        self.contestants.iter().filter(has_none).map(told).collect()
+    }
+
+    /// What a store had at a point.
+    fn peak(&self, point: &str, label: &str) -> Option<f64> {
+        self.cell(point, label)?.figure(Column::Rate)
+    }
+
     fn take(&mut self, point: &'static Point, campaign: &Campaign, mut report: Report) {
         // Stores with rates of their own come one after the other.
         if self
@@ -210,7 +235,10 @@ pub(super) fn measure(figure: &'static Figure, arguments: &ReproduceArguments) -
     }
     let mut stage = Stage::new()?;
     for point in points {
-        for campaign in campaigns((figure, point), &measured, arguments)? {
+        let campaigns = campaigns((figure, point), &measured, arguments)?;
+        let left_out = measured.without_peak(point);
+        measured.warnings.extend(left_out);
+        for campaign in campaigns {
             let outcome = campaign.run(&mut stage)?.whole()?;
             measured.take(point, &campaign, outcome.report);
             let warnings = outcome.warnings.into_iter();
@@ -244,8 +272,8 @@ fn campaigns(
         )));
     }
     let own = |one: &Contestant| {
-        // Who has no peak is not asked for a part of it.
-        let peak = measured.cell(share.of, one.label)?.figure(Column::Rate)?;
+        // Who has no peak is not asked for a part of it: `without_peak` tells so.
+        let peak = measured.peak(share.of, one.label)?;
         let mut own = common();
         own.contenders
             .retain(|contender| contender.variant.as_deref() == Some(one.label));
