@@ -436,6 +436,13 @@ pub(crate) fn superblocks_named(
         let (superblock, _) = volume::read_superblock(&*file)?;
         superblocks.extend(superblock.map(|superblock| (candidate, superblock)));
     }
+    // The store's own file may be one that is named, by another name.
+    if let [named @ .., (path, superblock)] = superblocks.as_slice() {
+        let is_known = named.iter().any(|(_, other)| other == superblock);
+        if is_known && path.as_os_str() == DATA_NAME {
+            superblocks.pop();
+        }
+    }
     Ok(superblocks)
 }
 

@@ -395,3 +395,32 @@ fn a_member_that_fails_is_not_taken_for_one_that_is_not_there() {
     assert!(Alphard.repair(&environment, path(), &()).is_ok());
     assert_eq!(contents(&*open(&disk).unwrap()), model);
 }
+
+#[test]
+fn repair_takes_the_stores_own_file_under_another_name_for_one_member() {
+    let folder = tempfile::tempdir().unwrap();
+    let store_at = folder.path().join("store");
+    let environment = Environment::real();
+    let mirror = folder.path().join("two");
+    let pair = options(&[("size", "65536"), ("mirror", mirror.to_str().unwrap())]);
+    let store = Alphard.create(&environment, &store_at, &pair).unwrap();
+    store.put(b"oak", b"Quercus", Durability::Synced).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let members = store_at.join("members");
+    let text = std::fs::read_to_string(&members).unwrap();
+    // Its checksum does not match any more.
+    let renamed = text.replace("member data\n", "member ../store/data\n");
+    assert_ne!(renamed, text);
+    std::fs::write(&members, renamed).unwrap();
+    assert!(
+        Alphard
+            .open(&environment, &store_at, &OptionValues::default(), &())
+            .is_err()
+    );
+    _ = Alphard.repair(&environment, &store_at, &()).unwrap();
+    let store = Alphard.open(&environment, &store_at, &OptionValues::default(), &());
+    let store = store.unwrap();
+    assert_eq!(store.get(b"oak").unwrap().unwrap(), b"Quercus");
+    assert_eq!(number(&*store, "members_current"), 2);
+}
