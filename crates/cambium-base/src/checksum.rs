@@ -17,6 +17,10 @@ pub fn crc32c_append(so_far: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(so_far, bytes)
 }
 
+/// Bytes that begin at a word: those before one would be taken in one by one.
+#[repr(align(8))]
+struct Words([u8; 64]);
+
 /// A file's contribution to its records' checksums: computed once a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChecksumSeed(u32);
@@ -42,12 +46,12 @@ impl ChecksumSeed {
     #[inline]
     pub fn at(&self, offset: u64, bytes: &[u8]) -> u32 {
         // Of little, a copy costs less than a second call.
-        let mut together = [0; 64];
+        let mut together = Words([0; 64]);
         let length = 8 + bytes.len();
-        if length <= together.len() {
-            together[..8].copy_from_slice(&offset.to_le_bytes());
-            together[8..length].copy_from_slice(bytes);
-            return crc32c_append(self.0, &together[..length]);
+        if let Some(room) = together.0.get_mut(..length) {
+            room[..8].copy_from_slice(&offset.to_le_bytes());
+            room[8..].copy_from_slice(bytes);
+            return crc32c_append(self.0, room);
         }
         crc32c_append(crc32c_append(self.0, &offset.to_le_bytes()), bytes)
     }

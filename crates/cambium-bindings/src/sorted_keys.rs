@@ -7,10 +7,10 @@
 //! ```
 //!
 //! A clone is one more count on the spine. What changes afterwards copies the spine
-//! (8 bytes for each chunk) and the chunk it changes (32 bytes for each key), once
+//! (8 bytes for each chunk) and the chunk it changes (40 bytes for each key), once
 //! for each clone; so an iterator or snapshot between two writes costs the second
 //! one some microseconds for each million keys, and the other chunks stay shared.
-//! Keys up to 22 bytes take 32 bytes in a chunk, longer ones about 16 more and
+//! Keys up to 24 bytes take 40 bytes in a chunk, longer ones about 16 more and
 //! their own length; chunks are between half full and full.
 
 use std::cmp::Ordering;
