@@ -21,7 +21,6 @@ use crate::block::{Block, BlockCursor};
 use crate::entry::{EntryRef, Lookup, Moment, compare};
 use crate::format::BlockHandle;
 use crate::read::Search;
-use crate::relocate::Seen;
 use crate::table::{BlockProvider, Table};
 use crate::tree::{Context, Tree, View, lock};
 
@@ -170,24 +169,9 @@ impl Tree {
         keys: &[&[u8]],
         visible: impl Fn() -> Moment,
     ) -> Result<Vec<Lookup>> {
-        self.multi_get_seen(keys, visible)
-            .map(|(answers, _)| answers)
-    }
-
-    /// As [`Tree::multi_get_current`], with what [`Tree::relocate_all`] need not look
-    /// at again.
-    ///
-    /// # Errors
-    /// As [`Tree::multi_get`].
-    pub fn multi_get_seen(
-        &self,
-        keys: &[&[u8]],
-        visible: impl Fn() -> Moment,
-    ) -> Result<(Vec<Lookup>, Seen)> {
         self.check_open()?;
         let (view, moment) = self.current_view(visible);
-        let seen = Seen(Arc::downgrade(&view.active));
-        Ok((self.look_up_many(&view, keys, moment)?, seen))
+        self.look_up_many(&view, keys, moment)
     }
 
     pub(crate) fn look_up_many(

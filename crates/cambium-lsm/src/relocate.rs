@@ -49,7 +49,7 @@ pub struct Replaced<'a> {
     pub new_value: &'a [u8],
 }
 
-/// Up to where lookups have looked: see [`Tree::multi_get_seen`].
+/// Up to where lookups have looked: see [`Tree::newest_pass`].
 #[derive(Clone, Debug)]
 pub struct Seen(pub(crate) Weak<Memtable>);
 

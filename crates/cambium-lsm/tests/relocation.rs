@@ -28,6 +28,17 @@ fn found(world: &World, key: &[u8]) -> Found {
     }
 }
 
+/// What there is of keys, in ascending order, with what relocating them need not look at
+/// again.
+fn looked_up(world: &World, keys: &[&[u8]]) -> (Vec<Lookup>, Seen) {
+    let tree = &world.tree;
+    let (answers, seen) = tree
+        .newest_pass(keys, false, || u64::MAX, |_, _, _| true)
+        .unwrap();
+    assert!(answers.iter().all(|&is_there| is_there), "they were put");
+    (tree.multi_get(keys, u64::MAX).unwrap(), seen)
+}
+
 /// Relocates [`OTHER`] and [`KEY`], which something happened to since they were looked
 /// up; answers what came of [`KEY`] and what the tree has of it before and after.
 fn relocated(in_table: bool, meanwhile: Meanwhile) -> (Relocation, [Found; 2]) {
@@ -40,7 +51,7 @@ fn relocated(in_table: bool, meanwhile: Meanwhile) -> (Relocation, [Found; 2]) {
         world.tree.flush().unwrap();
     }
     let keys = [OTHER, KEY];
-    let (lookups, seen): (_, Seen) = world.tree.multi_get_seen(&keys, || u64::MAX).unwrap();
+    let (lookups, seen) = looked_up(&world, &keys);
     meanwhile(&mut world, &mut generator);
     let before = found(&world, KEY);
     let entries: Vec<Replaced<'_>> = keys
@@ -119,7 +130,7 @@ fn what_came_meanwhile_wins_wherever_it_is_by_now() {
                     world.seal();
                     world.tree.flush().unwrap();
                 }
-                let (lookups, seen) = world.tree.multi_get_seen(&[KEY], || u64::MAX).unwrap();
+                let (lookups, seen) = looked_up(&world, &[KEY]);
                 ahead(&mut world, &mut generator);
                 write(&mut world, &mut generator);
                 behind(&mut world, &mut generator);
