@@ -85,7 +85,7 @@ pub(crate) struct CompactionJob {
     plan: Plan,
     retainer: Retainer,
     observer: Box<dyn DropObserver>,
-    source: Option<MergeSource>,
+    source: Option<MergeSource<Box<dyn Source>>>,
     outputs: Outputs,
     /// Range tombstones of the outputs.
     tombstones: RangeTombstones,

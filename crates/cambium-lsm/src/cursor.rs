@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cambium_base::Result;
 
-use crate::entry::{EntryKind, EntryRef, Moment, Source};
+use crate::entry::{EntryKind, EntryRef, Moment, Source, leading, same_key};
 use crate::level_source::{LevelSource, Tables};
 use crate::merge::MergeSource;
 use crate::run::RunSource;
@@ -28,11 +28,13 @@ pub struct CursorEntry<'a> {
 /// the moment stays readable as long as the caller pins it.
 #[derive(Debug)]
 pub struct Cursor {
-    merged: MergeSource,
+    merged: MergeSource<CursorSource>,
     tombstones: RangeTombstones,
     moment: Moment,
     from: Option<Vec<u8>>,
     to: Option<Vec<u8>>,
+    /// Of `to`.
+    to_leading: u128,
     standing: Standing,
     /// Of the entry, or while going forward of the one before.
     key: Vec<u8>,
@@ -41,6 +43,56 @@ pub struct Cursor {
     value: Vec<u8>,
     /// Keeps its tables from being removed.
     _view: Arc<View>,
+}
+
+/// What a cursor merges.
+#[derive(Debug)]
+enum CursorSource {
+    Run(RunSource),
+    Tables(Box<LevelSource>),
+}
+
+/// Calls a source by what it is: nothing is looked up for each entry.
+macro_rules! of_either {
+    ($source:expr, $inner:ident => $call:expr) => {
+        match $source {
+            CursorSource::Run($inner) => $call,
+            CursorSource::Tables($inner) => $call,
+        }
+    };
+}
+
+impl Source for CursorSource {
+    fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
+        of_either!(self, source => source.seek(key, sequence))
+    }
+
+    fn seek_before(&mut self, key: &[u8], sequence: u64) -> Result<()> {
+        of_either!(self, source => source.seek_before(key, sequence))
+    }
+
+    fn seek_first(&mut self) -> Result<()> {
+        of_either!(self, source => source.seek_first())
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        of_either!(self, source => source.seek_last())
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        of_either!(self, source => source.next())
+    }
+
+    #[inline]
+    fn previous(&mut self) -> Result<()> {
+        of_either!(self, source => source.previous())
+    }
+
+    #[inline]
+    fn entry(&self) -> Option<EntryRef<'_>> {
+        of_either!(self, source => source.entry())
+    }
 }
 
 /// Where the merged sources stand, seen from the cursor's entry.
@@ -66,12 +118,12 @@ impl Tree {
     pub fn cursor(&self, from: Option<&[u8]>, to: Option<&[u8]>, moment: Moment) -> Result<Cursor> {
         self.check_open()?;
         let view = self.view.load_full();
-        let mut sources: Vec<Box<dyn Source>> = Vec::new();
+        let mut sources = Vec::new();
         let mut tombstones = view.active.ranges();
         let sealed = view.sealed.iter().map(|sealed| &sealed.memtable);
         for memtable in std::iter::once(&view.active).chain(sealed) {
             for run in memtable.runs() {
-                sources.push(Box::new(RunSource::new(run)));
+                sources.push(CursorSource::Run(RunSource::new(run)));
             }
         }
         for sealed in &view.sealed {
@@ -79,7 +131,8 @@ impl Tree {
         }
         let version = &view.version;
         let mut add = |tables| {
-            sources.push(Box::new(LevelSource::new(&self.context, tables, false)));
+            let source = LevelSource::new(&self.context, tables, false);
+            sources.push(CursorSource::Tables(Box::new(source)));
         };
         for (level, files) in version.levels.iter().enumerate() {
             // Tables of level 0 overlap, so each is a source of its own.
@@ -112,6 +165,7 @@ impl Tree {
             moment,
             from: from.map(<[u8]>::to_vec),
             to: to.map(<[u8]>::to_vec),
+            to_leading: to.map_or(0, leading),
             standing: Standing::Outside,
             key: Vec::new(),
             sequence: 0,
@@ -223,11 +277,20 @@ impl Cursor {
         while self
             .merged
             .entry()
-            .is_some_and(|entry| entry.key == self.key)
+            .is_some_and(|entry| same_key(entry.key, &self.key))
         {
             self.merged.next()?;
         }
         Ok(())
+    }
+
+    /// True if a key is not before the end of the range.
+    #[inline]
+    fn is_behind_range(&self, key: &[u8]) -> bool {
+        // The numbers mostly tell.
+        self.to
+            .as_deref()
+            .is_some_and(|to| leading(key) >= self.to_leading && key >= to)
     }
 
     /// From where the merged sources stand to the first key with a value.
@@ -237,7 +300,7 @@ impl Cursor {
             let Some(entry) = self.merged.entry() else {
                 return Ok(());
             };
-            if self.to.as_deref().is_some_and(|to| entry.key >= to) {
+            if self.is_behind_range(entry.key) {
                 return Ok(());
             }
             if entry.sequence > self.moment {

@@ -66,6 +66,24 @@ pub(crate) fn compare(one: (&[u8], u64), other: (&[u8], u64)) -> Ordering {
     one.0.cmp(other.0).then_with(|| other.1.cmp(&one.1))
 }
 
+/// The first sixteen bytes of a key as a number, zeros where it is shorter: of two keys
+/// with different numbers, the one with the smaller is the smaller.
+#[inline]
+pub(crate) fn leading(key: &[u8]) -> u128 {
+    if let Some(bytes) = key.first_chunk() {
+        return u128::from_be_bytes(*bytes);
+    }
+    let mut bytes = [0; 16];
+    bytes[..key.len()].copy_from_slice(key);
+    u128::from_be_bytes(bytes)
+}
+
+/// True if two keys are the same: most differ in their last bytes, or not at all.
+#[inline]
+pub(crate) fn same_key(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len() && one.last_chunk::<8>() == other.last_chunk::<8>() && one == other
+}
+
 impl EntryRef<'_> {
     /// Its place in the order.
     pub fn place(&self) -> (&[u8], u64) {
@@ -94,9 +112,54 @@ pub(crate) trait Source: Send + std::fmt::Debug {
     fn entry(&self) -> Option<EntryRef<'_>>;
 }
 
+impl Source for Box<dyn Source> {
+    fn seek(&mut self, key: &[u8], sequence: u64) -> cambium_base::Result<()> {
+        (**self).seek(key, sequence)
+    }
+
+    fn seek_before(&mut self, key: &[u8], sequence: u64) -> cambium_base::Result<()> {
+        (**self).seek_before(key, sequence)
+    }
+
+    fn seek_first(&mut self) -> cambium_base::Result<()> {
+        (**self).seek_first()
+    }
+
+    fn seek_last(&mut self) -> cambium_base::Result<()> {
+        (**self).seek_last()
+    }
+
+    fn next(&mut self) -> cambium_base::Result<()> {
+        (**self).next()
+    }
+
+    fn previous(&mut self) -> cambium_base::Result<()> {
+        (**self).previous()
+    }
+
+    fn entry(&self) -> Option<EntryRef<'_>> {
+        (**self).entry()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn leading_numbers_never_contradict_the_order_of_keys() {
+        let long = [7; 20];
+        let mut keys: Vec<Vec<u8>> = (0..20).map(|length| long[..length].to_vec()).collect();
+        keys.extend([vec![], vec![0], vec![0, 0], vec![255; 17], vec![7, 8]]);
+        keys.push([&[7; 16][..], &[9]].concat());
+        for one in &keys {
+            for other in &keys {
+                let by_number = leading(one).cmp(&leading(other));
+                assert!(by_number.is_eq() || by_number == one.cmp(other));
+                assert_eq!(same_key(one, other), one == other);
+            }
+        }
+    }
 
     #[test]
     fn newer_entries_of_a_key_come_first_and_other_keys_never_between() {

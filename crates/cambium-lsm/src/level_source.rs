@@ -139,6 +139,7 @@ impl Source for LevelSource {
         self.skip_backward()
     }
 
+    #[inline]
     fn next(&mut self) -> Result<()> {
         let Some(cursor) = &mut self.cursor else {
             return Ok(());
@@ -155,6 +156,7 @@ impl Source for LevelSource {
         self.skip_backward()
     }
 
+    #[inline]
     fn entry(&self) -> Option<EntryRef<'_>> {
         self.cursor.as_ref()?.entry()
     }

@@ -9,23 +9,31 @@ use std::cmp::Ordering;
 
 use cambium_base::Result;
 
-use crate::entry::{EntryRef, Source, compare};
+use crate::entry::{EntryRef, Source, compare, leading};
 
 /// The entries of several sources.
 #[derive(Debug)]
-pub(crate) struct MergeSource {
+pub(crate) struct MergeSource<S> {
     /// By rank.
-    sources: Vec<Box<dyn Source>>,
+    sources: Vec<S>,
     /// Sources that stand at an entry; the one that counts first.
     order: Vec<usize>,
     forward: bool,
     /// Where the second of them stands: most moves of the first end before it.
-    second: Option<(Vec<u8>, u64)>,
+    second: Option<Second>,
 }
 
-impl MergeSource {
+/// A place that the first source has not reached.
+#[derive(Debug, Default)]
+struct Second {
+    leading: u128,
+    key: Vec<u8>,
+    sequence: u64,
+}
+
+impl<S: Source> MergeSource<S> {
     /// Merges sources, the newest first.
-    pub fn new(sources: Vec<Box<dyn Source>>) -> Self {
+    pub fn new(sources: Vec<S>) -> Self {
         MergeSource {
             sources,
             order: Vec::new(),
@@ -64,19 +72,23 @@ impl MergeSource {
             self.second = None;
             return;
         };
-        let (key, sequence) = self.second.get_or_insert_default();
-        key.clear();
-        key.extend_from_slice(entry.key);
-        *sequence = entry.sequence;
+        let second = self.second.get_or_insert_default();
+        second.leading = leading(entry.key);
+        second.key.clear();
+        second.key.extend_from_slice(entry.key);
+        second.sequence = entry.sequence;
     }
 
     /// True if the first source still comes before the second.
+    #[inline]
     fn first_stays(&self, entry: &EntryRef<'_>) -> bool {
-        let Some((key, sequence)) = &self.second else {
+        let Some(second) = &self.second else {
             return true;
         };
-        let ordering = compare(entry.place(), (key, *sequence))
-            .then_with(|| self.order[0].cmp(&self.order[1]));
+        let ordering = leading(entry.key).cmp(&second.leading).then_with(|| {
+            compare(entry.place(), (&second.key, second.sequence))
+                .then_with(|| self.order[0].cmp(&self.order[1]))
+        });
         match self.forward {
             true => ordering == Ordering::Less,
             false => ordering == Ordering::Greater,
@@ -84,19 +96,22 @@ impl MergeSource {
     }
 
     /// Puts the first source back in its place after it moved.
+    #[inline]
     fn settle(&mut self) {
         let Some(&first) = self.order.first() else {
             return;
         };
-        match self.sources[first].entry() {
-            // One source alone is the common case once all else is merged.
-            Some(_) if self.order.len() == 1 => return,
-            Some(entry) if self.first_stays(&entry) => return,
-            Some(_) => {}
-            None => {
-                self.order.remove(0);
-                return self.note_second();
-            }
+        // Most moves lead to an entry before all others.
+        let entry = self.sources[first].entry();
+        if !entry.is_some_and(|entry| self.first_stays(&entry)) {
+            self.settle_behind(first);
+        }
+    }
+
+    fn settle_behind(&mut self, first: usize) {
+        if self.sources[first].entry().is_none() {
+            self.order.remove(0);
+            return self.note_second();
         }
         let mut at = 0;
         while at + 1 < self.order.len()
@@ -110,7 +125,7 @@ impl MergeSource {
     }
 }
 
-impl Source for MergeSource {
+impl<S: Source> Source for MergeSource<S> {
     fn seek(&mut self, key: &[u8], sequence: u64) -> Result<()> {
         for source in &mut self.sources {
             source.seek(key, sequence)?;
@@ -143,6 +158,7 @@ impl Source for MergeSource {
         Ok(())
     }
 
+    #[inline]
     fn next(&mut self) -> Result<()> {
         if let Some(&first) = self.order.first() {
             self.sources[first].next()?;
@@ -159,6 +175,7 @@ impl Source for MergeSource {
         Ok(())
     }
 
+    #[inline]
     fn entry(&self) -> Option<EntryRef<'_>> {
         self.sources[*self.order.first()?].entry()
     }
@@ -175,7 +192,7 @@ mod tests {
     /// (key, sequence, rank)
     type Place = (u8, u64, usize);
 
-    fn merged(sources: &[Vec<(u8, u64)>]) -> (MergeSource, Vec<Place>) {
+    fn merged(sources: &[Vec<(u8, u64)>]) -> (MergeSource<Box<dyn Source>>, Vec<Place>) {
         let mut all = Vec::new();
         let mut boxed: Vec<Box<dyn Source>> = Vec::new();
         for (rank, places) in sources.iter().enumerate() {
@@ -201,7 +218,7 @@ mod tests {
         (MergeSource::new(boxed), all)
     }
 
-    fn place(source: &MergeSource) -> Option<Place> {
+    fn place(source: &MergeSource<Box<dyn Source>>) -> Option<Place> {
         let entry = source.entry()?;
         let rank = usize::from(entry.value[0]);
         Some((entry.key[0], entry.sequence, rank))

@@ -234,6 +234,7 @@ impl Source for RunSource {
         Ok(())
     }
 
+    #[inline]
     fn next(&mut self) -> Result<()> {
         self.position = self.position.map(|position| position + 1);
         Ok(())
@@ -244,6 +245,7 @@ impl Source for RunSource {
         Ok(())
     }
 
+    #[inline]
     fn entry(&self) -> Option<EntryRef<'_>> {
         self.run.get(self.position?)
     }
