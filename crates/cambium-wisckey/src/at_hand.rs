@@ -66,8 +66,8 @@ pub(crate) struct AtHand {
     walked_bytes: u64,
     /// Once they are many: of the segment that they lie in.
     walk: Option<Walk>,
-    /// For values that lie alone.
-    alone: Vec<u8>,
+    /// A record that lay alone. Who keeps its value keeps no more than twice its bytes.
+    alone: Option<Arc<[u8]>>,
 }
 
 impl AtHand {
@@ -243,16 +243,20 @@ impl AtHand {
         want: &Wanted,
         bytes: usize,
     ) -> Option<Result<Value>> {
-        if self.alone.len() < bytes {
-            self.alone.resize(bytes, 0);
+        let fits = |room: &mut [u8]| (bytes..=2 * bytes).contains(&room.len());
+        let before = self.alone.as_mut().and_then(Arc::get_mut);
+        if !before.is_some_and(fits) {
+            // Somebody still has the value before, or it was of another size.
+            self.alone = Some(std::iter::repeat_n(0, bytes).collect());
         }
-        let record = &mut self.alone[..bytes];
+        let memory = self.alone.as_mut()?;
+        let record = &mut Arc::get_mut(memory)?[..bytes];
         if segment.file.read_cached_at(record, want.pointer.offset) < bytes {
             return None;
         }
         segment.file.count_read(bytes as u64);
         let within = segment.value_within(want.pointer, &want.full_key, want.sequence, record);
-        Some(within.map(|within| Value::copy_of(&record[within])))
+        Some(within.map(|within| Value::part_of(memory, within)))
     }
 }
 

@@ -236,27 +236,32 @@ impl KeptStretches {
         }
         let end = start + bytes.len() as u64;
         let mut position = start;
-        while position < end {
-            let unit = position / UNIT_BYTES;
-            let unit_end = (unit + 1) * UNIT_BYTES;
+        for unit in start / UNIT_BYTES..end.div_ceil(UNIT_BYTES) {
+            let (begin, unit_end) = (unit * UNIT_BYTES, (unit + 1) * UNIT_BYTES);
             if end < unit_end && end < log.written_end() {
                 // Only begun: its turn comes with the next read.
                 return;
             }
-            let wanted = is_wanted(unit);
+            if !is_wanted(unit) {
+                continue;
+            }
+            let rest = |position: u64| &bytes[(position - start) as usize..];
+            while position < begin.min(end) {
+                let Some(header) = record_at(log, position, rest(position), false) else {
+                    return;
+                };
+                position += header.total_bytes(ALIGNMENT);
+            }
             let from = position;
             let mut directory = Vec::new();
             while position < unit_end && position < end {
-                let rest = &bytes[(position - start) as usize..];
-                let Some(header) = record_at(log, position, rest, wanted) else {
+                let Some(header) = record_at(log, position, rest(position), true) else {
                     return;
                 };
-                if wanted {
-                    put_entry(&mut directory, (position - from) as u32, &header);
-                }
+                put_entry(&mut directory, (position - from) as u32, &header);
                 position += header.total_bytes(ALIGNMENT);
             }
-            if wanted && log.cuts() == cuts {
+            if from < position && log.cuts() == cuts {
                 let records = &bytes[(from - start) as usize..(position - start) as usize];
                 self.keep(unit, (from, cuts), &directory, records);
             }
