@@ -210,7 +210,7 @@ fn check_some(
     let extents: Vec<Extent> = some.iter().map(|(_, extent)| *extent).collect();
     let mut sequences = vec![0; some.len()];
     for (number, member) in core.volume.readable().enumerate() {
-        let read = core.read_many_from(member, &extents)?;
+        let read = core.read_many_from(Some(member), &extents)?;
         for ((&entry, sequence), bytes) in some.iter().zip(&mut sequences).zip(read) {
             if number == 0 {
                 *sequence = sequence_of(core, entry.1, &bytes);

@@ -111,7 +111,7 @@ impl EngineKind for Alphard {
 /// Bytes a background step may erase before it looks around again.
 const STEP_BYTES: u64 = 1 << 20;
 
-fn run(core: Arc<Core>) -> Arc<dyn Engine> {
+pub(crate) fn run(core: Arc<Core>) -> Arc<dyn Engine> {
     let core = Owner::new(core);
     // A failure has poisoned the store, or will come again; either way the next
     // write or close tells the user.

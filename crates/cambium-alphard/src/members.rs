@@ -419,7 +419,7 @@ pub(crate) fn superblocks_named(
         let place = folder.join(&candidate);
         // Of what is there and fails nobody knows whether it is the store's.
         let found = match file_system.metadata(&place) {
-            Err(error) if is_absent(&error) => None,
+            Err(error) if is_absent(&error) || is_no_name(&error) => None,
             found => found?,
         };
         let kinds = [FileKind::File, FileKind::BlockDevice];
@@ -438,12 +438,37 @@ pub(crate) fn superblocks_named(
     }
     // The store's own file may be one that is named, by another name.
     if let [named @ .., (path, superblock)] = superblocks.as_slice() {
-        let is_known = named.iter().any(|(_, other)| other == superblock);
-        if is_known && path.as_os_str() == DATA_NAME {
+        let own = folder.join(path);
+        let mut alike = named.iter().filter(|(_, other)| other == superblock);
+        let is_own = |(path, _): &(PathBuf, _)| is_one_file(file_system, &own, &folder.join(path));
+        if path.as_os_str() == DATA_NAME
+            && alike.try_fold(false, |one, at| Ok(one || is_own(at)?))?
+        {
             superblocks.pop();
         }
     }
     Ok(superblocks)
+}
+
+/// True if two names lead to one file. A copy of a file is another one, whatever is in it.
+fn is_one_file(file_system: &dyn FileSystem, one: &Path, other: &Path) -> Result<bool> {
+    let _held = file_system.lock(one, LockMode::Alone)?;
+    match file_system.lock(other, LockMode::Alone) {
+        Err(Error::Locked { .. }) => Ok(true),
+        locked => locked.map(|_| false),
+    }
+}
+
+/// True for errors of names that no file can have; damage makes such.
+fn is_no_name(error: &Error) -> bool {
+    // ELOOP and ENAMETOOLONG.
+    const NO_NAME: [i32; 2] = [40, 36];
+    let Error::Io { source, .. } = error else {
+        return false;
+    };
+    let code = source.raw_os_error();
+    source.kind() == std::io::ErrorKind::InvalidInput
+        || code.is_some_and(|code| NO_NAME.contains(&code))
 }
 
 /// Opens one member. Errors that speak of the machine as it is now (no handles

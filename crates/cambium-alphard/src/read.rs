@@ -159,13 +159,13 @@ impl Core {
         if extents.len() < 2 {
             return Ok(extents.iter().map(alone).collect());
         }
-        self.read_many_from(self.volume.next_reader(), extents)
+        self.read_many_from(None, extents)
     }
 
-    /// Reads extents from one member, together.
+    /// Reads extents from one member, together: a given one, or any that has every entry.
     pub fn read_many_from(
         &self,
-        member: usize,
+        member: Option<usize>,
         extents: &[Extent],
     ) -> Result<Vec<Result<AlignedBuffer>>> {
         let mut found: Vec<Option<Result<AlignedBuffer>>> = Vec::with_capacity(extents.len());
@@ -184,6 +184,9 @@ impl Core {
         self.counters
             .reads
             .fetch_add(missing.len() as u64, Ordering::Relaxed);
+        // Chosen after the look at what is on its way: a member that lacks what was is lost
+        // before that is let go.
+        let member = member.unwrap_or_else(|| self.volume.next_reader());
         let file = self.volume.file_of(member)?.clone();
         let requests = missing.into_iter().map(|at| ReadRequest {
             file: file.clone(),

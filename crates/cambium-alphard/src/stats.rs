@@ -17,6 +17,8 @@ pub(crate) struct Counters {
     pub reads: AtomicU64,
     pub syncs: AtomicU64,
     pub erased: AtomicU64,
+    /// Bytes of zeros over them, and over what is free between them.
+    pub erased_bytes: AtomicU64,
     pub discarded: AtomicU64,
     pub zeroed: AtomicU64,
     pub blocks_copied: AtomicU64,
@@ -184,6 +186,11 @@ impl Core {
             "headers_erased",
             of(&counters.erased),
             "stale headers erased since opening",
+        );
+        statistics.bytes(
+            "erased_bytes",
+            of(&counters.erased_bytes),
+            "zeros written over stale headers, and over what is free between them, since opening",
         );
         statistics.bytes(
             "discarded_bytes",

@@ -7,6 +7,7 @@
 //! entries that come to their places erase them for nothing, and every sync of the
 //! background makes writers wait.
 
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use cambium_api::{CompactOptions, CompactReport, PhaseSeconds, Progress, ProgressSink};
@@ -26,6 +27,9 @@ const MOST_BETWEEN: u32 = 8 << 10;
 const MOST_TOGETHER: u32 = 256 << 10;
 /// Of so many headers some are done under one hold of the writer lock.
 const A_HOLD: usize = 256;
+/// What is free between headers is left alone where no more is free than so many writes of
+/// zeros are long.
+const PLENTY: u32 = 64;
 /// Tombstones that may wait in the background while others write.
 const MANY_TOMBSTONES: usize = 8192;
 
@@ -42,22 +46,33 @@ impl Core {
         };
         let before = self.seen_idle.swap(sequence, Ordering::Relaxed);
         if before != sequence && may_wait && self.volume.stale().is_none() {
-            let _one_at_a_time = lock(&self.maintenance);
-            self.mend()?;
-            return Ok(StepOutcome::Idle);
+            return match self.begin_upkeep() {
+                Ok(_one_at_a_time) => self.mend().map(|()| StepOutcome::Idle),
+                Err(outcome) => Ok(outcome),
+            };
         }
         self.step(budget)
     }
 
+    /// Keeps other upkeep away, and a close; an outcome where there is nothing to keep up.
+    fn begin_upkeep(&self) -> std::result::Result<MutexGuard<'_, ()>, StepOutcome> {
+        let one_at_a_time = lock(&self.maintenance);
+        // Behind the lock, since a close waits for it: then the members are somebody else's.
+        if self.health.is_closed() {
+            return Err(StepOutcome::Done);
+        }
+        match self.health.failure() {
+            Some(_) => Err(StepOutcome::Idle),
+            None => Ok(one_at_a_time),
+        }
+    }
+
     /// Erases some stale headers that tombstones wait for, and lets tombstones go.
     pub fn step(&self, budget: u64) -> Result<StepOutcome> {
-        if self.health.is_closed() {
-            return Ok(StepOutcome::Done);
-        }
-        if self.health.failure().is_some() {
-            return Ok(StepOutcome::Idle);
-        }
-        let _one_at_a_time = lock(&self.maintenance);
+        let _one_at_a_time = match self.begin_upkeep() {
+            Ok(one_at_a_time) => one_at_a_time,
+            Err(outcome) => return Ok(outcome),
+        };
         self.mend()?;
         if self.bring_up_to_date(budget)? == StepOutcome::Again {
             return Ok(StepOutcome::Again);
@@ -79,7 +94,7 @@ impl Core {
             };
         }
         let runs = self.runs_of(&chosen);
-        let erased = self.erase(&runs, chosen.len());
+        let erased = self.erase(&runs, &chosen);
         for chosen in chosen.chunks(A_HOLD).filter(|_| erased.is_ok()) {
             let mut writer = lock(&self.writer);
             for &(sequence, block) in chosen {
@@ -141,6 +156,11 @@ impl Core {
         let mut runs: Vec<Extent> = Vec::new();
         for blocks in blocks.chunks(A_HOLD) {
             let mut writer = lock(&self.writer);
+            // Writers need room meanwhile.
+            let between = match writer.allocator.free_blocks() < u64::from(PLENTY * most) {
+                true => 0,
+                false => between,
+            };
             for &block in blocks {
                 let last = runs.last_mut().filter(|last| {
                     let gap = Extent {
@@ -160,12 +180,29 @@ impl Core {
         runs
     }
 
-    /// Writes zeros over so many headers, durably.
-    fn erase(&self, runs: &[Extent], headers: usize) -> Result<()> {
-        write_zeros(&self.volume, runs).map_err(|error| self.unless_full(error))?;
+    /// Writes zeros over headers, and what else is in the runs of them, durably.
+    fn erase(&self, runs: &[Extent], headers: &[(u64, u32)]) -> Result<()> {
+        let together = runs.iter().try_for_each(|run| {
+            let bytes = run.blocks as usize * self.block_bytes as usize;
+            self.volume.write_zeros(run.block, bytes)
+        });
+        let written = match together {
+            // There were holes between the headers, and no room is left to fill them.
+            Err(error) if error.is_no_space() => {
+                let mut blocks: Vec<u32> = headers.iter().map(|(_, block)| *block).collect();
+                blocks.sort_unstable();
+                erase_blocks(&self.volume, &blocks)
+            }
+            written => written,
+        };
+        written.map_err(|error| self.unless_full(error))?;
         self.sync_members()?;
         let counters = &self.counters;
-        counters.erased.fetch_add(headers as u64, Ordering::Relaxed);
+        let blocks: u64 = runs.iter().map(|run| u64::from(run.blocks)).sum();
+        let bytes = blocks * u64::from(self.block_bytes);
+        counters.erased_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let headers = headers.len() as u64;
+        counters.erased.fetch_add(headers, Ordering::Relaxed);
         counters.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -199,7 +236,7 @@ impl Core {
         }
         self.cancelled.store(false, Ordering::Release);
         let begin = self.environment.clock.monotonic();
-        let erased_before = self.counters.erased.load(Ordering::Relaxed);
+        let erased_before = self.counters.erased_bytes.load(Ordering::Relaxed);
         {
             let mut writer = lock(&self.writer);
             if writer.session_begun {
@@ -218,11 +255,10 @@ impl Core {
                 total: None,
             });
         }
-        {
-            let _one_at_a_time = lock(&self.maintenance);
+        if let Ok(_one_at_a_time) = self.begin_upkeep() {
             while self.discard_some(true)? == StepOutcome::Again {}
         }
-        let erased = self.counters.erased.load(Ordering::Relaxed) - erased_before;
+        let erased = self.counters.erased_bytes.load(Ordering::Relaxed) - erased_before;
         let seconds = (self.environment.clock.monotonic() - begin).as_secs_f64();
         Ok(CompactReport {
             phases: PhaseSeconds {
@@ -230,7 +266,7 @@ impl Core {
                 ..PhaseSeconds::default()
             },
             total_seconds: seconds,
-            bytes_written: erased * u64::from(self.block_bytes),
+            bytes_written: erased,
             documents: crate::core::read(&self.state).index.len() as u64,
             batch: 1,
             ..CompactReport::default()
@@ -288,15 +324,80 @@ pub(crate) fn erase_blocks(volume: &crate::volume::Volume, blocks: &[u32]) -> Re
             None => runs.push(Extent { block, blocks: 1 }),
         }
     }
-    write_zeros(volume, &runs)
-}
-
-/// Writes zeros over extents, one write each; not synced.
-fn write_zeros(volume: &crate::volume::Volume, runs: &[Extent]) -> Result<()> {
     let longest = runs.iter().map(|run| run.blocks).max().unwrap_or(0);
     let zeros = buffer(longest as usize * volume.block_bytes as usize);
     runs.iter().try_for_each(|run| {
         let bytes = run.blocks as usize * volume.block_bytes as usize;
         volume.write(run.block, &zeros[..bytes])
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use cambium_api::{Durability, Engine, OptionValues, WriteBatch};
+    use cambium_io::Environment;
+    use cambium_io::simulated::SimulatedDisk;
+
+    use super::*;
+    use crate::engine::run;
+
+    /// A store of which entries that were written together have been deleted.
+    fn with_tombstones(disk: &SimulatedDisk) -> (Arc<Core>, Arc<dyn Engine>) {
+        let environment = Environment::simulated(disk, 1);
+        let options = OptionValues::from([("size", "64MiB"), ("cache_bytes", "0")]);
+        let making = crate::create::make(&environment, Path::new("/store"), &options).unwrap();
+        let core = making.conclude().unwrap();
+        let store = run(core.clone());
+        let (mut puts, mut deletes) = (WriteBatch::new(), WriteBatch::new());
+        for key in 0..20u8 {
+            puts.put(&[key], &[key; 2000]);
+            deletes.delete(&[key]);
+        }
+        store.write(puts, Durability::Synced).unwrap();
+        store.write(deletes, Durability::Synced).unwrap();
+        store.put(b"oak", b"Quercus", Durability::Synced).unwrap();
+        store.put(b"ash", b"Fraxinus", Durability::Synced).unwrap();
+        (core, store)
+    }
+
+    fn waiting(core: &Core) -> usize {
+        lock(&core.writer).tombstones.len()
+    }
+
+    #[test]
+    fn few_headers_are_erased_once_nobody_writes_and_in_few_writes() {
+        let disk = SimulatedDisk::new(1);
+        let (core, store) = with_tombstones(&disk);
+        assert_eq!(waiting(&core), 20);
+        let idle = core.step_in_background(1 << 20).unwrap();
+        assert_eq!((idle, waiting(&core)), (StepOutcome::Idle, 20));
+        // Nobody has written since.
+        while core.step_in_background(1 << 20).unwrap() == StepOutcome::Again {}
+        assert!(waiting(&core) <= 1, "{}", waiting(&core));
+        let stats = store.stats().unwrap();
+        let erased = stats.number("headers_erased").unwrap();
+        assert_eq!(erased, 20);
+        // The bodies between them too.
+        assert!(stats.number("erased_bytes").unwrap() > 20 * 2000);
+        assert_eq!(store.get(b"oak").unwrap().unwrap(), b"Quercus");
+        store.close().unwrap();
+    }
+
+    #[test]
+    fn nothing_is_kept_up_in_a_store_that_is_closed() {
+        let disk = SimulatedDisk::new(1);
+        let (core, store) = with_tombstones(&disk);
+        store.close().unwrap();
+        let before = disk.operation_count();
+        for _ in 0..3 {
+            let outcome = core.step_in_background(1 << 20).unwrap();
+            assert_eq!(outcome, StepOutcome::Done);
+        }
+        assert_eq!(disk.operation_count(), before);
+    }
 }

@@ -234,7 +234,7 @@ impl Core {
                 Err(error) if error.is_no_space() && !writer.tombstones.is_empty() => error,
                 other => return (writer, other),
             };
-            let before = writer.tombstones.len();
+            let before = (writer.tombstones.len(), writer.allocator.free_blocks());
             // Only what is said to be durable can be erased.
             let settled = self.settle(&mut writer);
             drop(writer);
@@ -242,7 +242,9 @@ impl Core {
             writer = self.lock_to_lead();
             steps += 1;
             let goes_on = match stepped {
-                _ if writer.tombstones.len() < before => true,
+                _ if writer.tombstones.len() < before.0 => true,
+                // The background may have had some of it to write zeros there.
+                Ok(_) if writer.allocator.free_blocks() > before.1 => steps < MOST_STEPS,
                 // One may erase headers without the last that a tombstone waits for, or
                 // copy to a mirror first.
                 Ok(outcome) => outcome == StepOutcome::Again && steps < MOST_STEPS,

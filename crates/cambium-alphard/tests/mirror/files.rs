@@ -424,3 +424,29 @@ fn repair_takes_the_stores_own_file_under_another_name_for_one_member() {
     assert_eq!(store.get(b"oak").unwrap().unwrap(), b"Quercus");
     assert_eq!(number(&*store, "members_current"), 2);
 }
+
+#[test]
+fn repair_takes_no_copy_for_the_stores_own_file_and_no_name_that_cannot_be() {
+    for (named, is_repaired) in [("member copy\n", false), ("member d\0ta\n", true)] {
+        let folder = tempfile::tempdir().unwrap();
+        let store_at = folder.path().join("store");
+        let environment = Environment::real();
+        let pairs = options(&[("size", "65536")]);
+        let store = Alphard.create(&environment, &store_at, &pairs).unwrap();
+        store.put(b"oak", b"older", Durability::Synced).unwrap();
+        // The superblocks do not change with each write.
+        std::fs::copy(store_at.join("data"), store_at.join("copy")).unwrap();
+        store.put(b"oak", b"newer", Durability::Synced).unwrap();
+        drop(store);
+        let members = store_at.join("members");
+        let text = std::fs::read_to_string(&members).unwrap();
+        std::fs::write(&members, text.replace("member data\n", named)).unwrap();
+        let repaired = Alphard.repair(&environment, &store_at, &());
+        assert_eq!(repaired.is_ok(), is_repaired, "{named:?}: {repaired:?}");
+        if is_repaired {
+            let store = Alphard.open(&environment, &store_at, &OptionValues::default(), &());
+            let found = store.unwrap().get(b"oak").unwrap();
+            assert_eq!(found.unwrap(), b"newer");
+        }
+    }
+}
