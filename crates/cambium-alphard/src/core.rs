@@ -18,10 +18,11 @@
 //! | `pending` | entries on their way to the device | no |
 //! | `unpinned` | extents that snapshots have let go | no |
 //! | `unsound` | entries that are sound on one member only | no |
+//! | a set of the cache of values | a few of them | no |
 //!
-//! They are taken in this order, from the top. Readers take the last four only,
-//! one after the other; a submission queue's, and that of `replies`, are let go before any
-//! other is taken.
+//! They are taken in this order, from the top. Readers take the last five only, one after
+//! the other, but for the cache's: they look there while they have `state`. A submission
+//! queue's, and that of `replies`, are let go before any other is taken.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;

@@ -31,7 +31,7 @@
 //! [`Core::forget_kept`]: crate::core::Core
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use cambium_base::coding::u32_at;
 use cambium_base::{Extent, Value};
@@ -46,6 +46,9 @@ const COMMON_BYTES: u64 = 1024;
 const LARGEST_PART: u64 = 16;
 /// Bytes of the cache for each mark, of 4 bytes.
 const BYTES_A_MARK: u64 = 512;
+/// So many writes without a lookup among them that read the device: nobody asks for what is
+/// written.
+const MOST_UNASKED: u32 = 10_000;
 /// Times that an entry is asked for until it is kept where there is no room.
 const ASKED_WHERE_FULL: u32 = 2;
 
@@ -56,8 +59,8 @@ pub(crate) struct Kept {
     entries: CachedFile,
     /// What was asked for lately and is not kept.
     marks: Marks,
-    /// Somebody looks entries up: what is written may be asked for.
-    is_asked: AtomicBool,
+    /// Writes since a lookup read the device, up to [`MOST_UNASKED`].
+    unasked: AtomicU32,
 }
 
 /// What is known of an extent.
@@ -79,7 +82,7 @@ impl Kept {
         Kept {
             entries: cache.file(),
             marks: Marks::new(cache.capacity() / BYTES_A_MARK),
-            is_asked: AtomicBool::new(false),
+            unasked: AtomicU32::new(MOST_UNASKED),
             cache,
         }
     }
@@ -111,33 +114,37 @@ impl Kept {
         let Some(since) = since else {
             return;
         };
-        if !self.is_asked.load(Ordering::Relaxed) {
-            self.is_asked.store(true, Ordering::Relaxed);
+        if self.unasked.load(Ordering::Relaxed) > 0 {
+            self.unasked.store(0, Ordering::Relaxed);
         }
         let place = u64::from(extent.block);
-        if !self.has_room() && !self.marks.count(place, ASKED_WHERE_FULL) {
+        let has_room = self.entries.has_room(place);
+        if !has_room && !self.marks.count(place, ASKED_WHERE_FULL) {
             return;
         }
         if let Some(block) = self.block_of(extent, key, value) {
-            self.entries.offer(place, &block, since);
+            match has_room {
+                true => self.entries.offer(place, &block, since),
+                false => self.entries.offer_again(place, &block, since),
+            };
         }
     }
 
     /// Offers an entry that is being written, by whoever alone writes there; what it
     /// replaces may have been kept.
     pub fn take_written(&self, extent: Extent, key: &[u8], value: &[u8], replaced: bool) {
-        let is_asked = self.is_asked.load(Ordering::Relaxed);
-        if !is_asked || !replaced && !self.has_room() {
+        let place = u64::from(extent.block);
+        let unasked = self.unasked.load(Ordering::Relaxed);
+        if unasked >= MOST_UNASKED {
+            return;
+        }
+        self.unasked.store(unasked + 1, Ordering::Relaxed);
+        if !replaced && !self.entries.has_room(place) {
             return;
         }
         if let Some(block) = self.block_of(extent, key, value) {
-            self.entries.put(u64::from(extent.block), &block);
+            self.entries.put(place, &block);
         }
-    }
-
-    /// True while the cache pushes nothing out.
-    fn has_room(&self) -> bool {
-        self.cache.bytes() < self.cache.capacity() / 8 * 7
     }
 
     /// An entry as it is kept; `None` for a large one.

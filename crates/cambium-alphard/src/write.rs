@@ -490,9 +490,6 @@ impl Core {
     /// Offers the cache what was written, and lets go what that replaces: readers of the
     /// index need not wait for it, and no other entry comes to these places meanwhile.
     fn keep_written(&self, planned: &[Planned<'_>]) {
-        if self.has_bug(SeededBug::CacheServesOverwritten) {
-            return;
-        }
         for entry in planned {
             // Snapshots that see it read it again; for all others it would be garbage.
             let replaced = |before: Extent| self.kept.remove(before.block);

@@ -1,5 +1,6 @@
 //! What was asked for lately and is not cached.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Which places were asked for lately: what is asked for once need not be kept, and costs
@@ -15,8 +16,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// ```
 #[derive(Debug)]
 pub struct Marks {
-    /// Of a place with this one's hash, how often it was asked for.
-    marks: Box<[AtomicU32]>,
+    /// How many there are.
+    count: u64,
+    /// Of a place with this one's hash, how often it was asked for. Made at first use.
+    marks: OnceLock<Box<[AtomicU32]>>,
 }
 
 /// Bits of a mark that count; the others tell places apart.
@@ -27,9 +30,9 @@ const MOST_MARKS: u64 = 1 << 20;
 impl Marks {
     /// About so many marks, of 4 bytes each.
     pub fn new(marks: u64) -> Self {
-        let marks = marks.min(MOST_MARKS).next_power_of_two();
         Marks {
-            marks: (0..marks).map(|_| AtomicU32::new(0)).collect(),
+            count: marks.min(MOST_MARKS).next_power_of_two(),
+            marks: OnceLock::new(),
         }
     }
 
@@ -38,7 +41,10 @@ impl Marks {
     pub fn count(&self, place: u64, enough: u32) -> bool {
         let hash = place.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mark = hash as u32 & !COUNT;
-        let slot = &self.marks[(hash >> 40) as usize % self.marks.len()];
+        let marks = self
+            .marks
+            .get_or_init(|| (0..self.count).map(|_| AtomicU32::new(0)).collect());
+        let slot = &marks[(hash >> 40) as usize % marks.len()];
         let before = slot.load(Ordering::Relaxed);
         let (after, is_enough) = match (before & !COUNT == mark, before & COUNT) {
             (true, count) if count + 1 >= enough => (mark, true),

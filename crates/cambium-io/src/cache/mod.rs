@@ -13,8 +13,9 @@
 //!
 //! It is bounded in bytes. A block is *new* until it is asked for again, and then
 //! *kept*. New ones are pushed out first, in the order of a hand that goes round;
-//! kept ones age only while they fill more than three quarters. So a scan pushes
-//! out what other scans brought, and nothing else.
+//! kept ones age only while they fill more than three quarters, or all of a set
+//! that gets another. So a scan pushes out what other scans brought, and next to
+//! nothing else.
 //!
 //! A file that takes part has an identity of its own ([`CachedFile`]), given out
 //! anew at each opening, so what an earlier file of the same name left behind is
@@ -77,13 +78,8 @@ impl Set {
         (0..WAYS).find(|&way| self.keys[way] == key && self.blocks[way].is_some())
     }
 
-    /// A free way, or the one that was used least.
-    fn way_for_new(&mut self) -> usize {
-        if let Some(free) = self.blocks.iter().position(Option::is_none) {
-            return free;
-        }
-        let uses = |way: &usize| self.uses[*way].load(Ordering::Relaxed);
-        (0..WAYS).min_by_key(uses).unwrap_or(0)
+    fn free_way(&self) -> Option<usize> {
+        self.blocks.iter().position(Option::is_none)
     }
 }
 
@@ -295,8 +291,9 @@ impl BlockCache {
         Ok(look(block))
     }
 
-    /// Puts a block in, unless one was removed since a moment; false if it was not.
-    fn put(&self, key: u64, block: &Block, since: Option<Moment>) -> bool {
+    /// Puts a block in that counts as used so often, unless one was removed since a moment;
+    /// false if it was not.
+    fn put(&self, key: u64, block: &Block, since: Option<Moment>, used: u8) -> bool {
         let bytes = weight(block);
         if bytes > self.room() {
             return false;
@@ -310,7 +307,7 @@ impl BlockCache {
         }
         let (way, uses) = match set.way_of(key) {
             Some(way) => (way, set.uses[way].load(Ordering::Relaxed)),
-            None => (set.way_for_new(), 0),
+            None => (self.way_for_new(&set), used),
         };
         self.take(&mut set, way);
         if uses > 0 {
@@ -320,6 +317,28 @@ impl BlockCache {
         set.blocks[way] = Some(block.clone());
         set.uses[way] = AtomicU8::new(uses);
         true
+    }
+
+    /// A free way, or the one that was used least. Where all were asked for again, all age:
+    /// with small blocks the sets are full before the bound is met, and nothing else would
+    /// push out what nobody asks for any more.
+    fn way_for_new(&self, set: &Set) -> usize {
+        if let Some(free) = set.free_way() {
+            return free;
+        }
+        let uses = |way: usize| set.uses[way].load(Ordering::Relaxed);
+        let least = (0..WAYS).min_by_key(|&way| uses(way)).unwrap_or(0);
+        if uses(least) > 0 {
+            for way in 0..WAYS {
+                self.age(set, way, uses(way));
+            }
+        }
+        least
+    }
+
+    /// True while a block would push nothing out.
+    fn has_room(&self, key: u64) -> bool {
+        self.bytes() < self.capacity / 8 * 7 && self.place(key).read().free_way().is_some()
     }
 
     /// Empties a way.
@@ -490,7 +509,18 @@ impl CachedFile {
     /// [`CachedFile::remove`] was called for the place since, or, rarely, for another.
     pub fn offer(&self, place: u64, block: &Block, since: Moment) -> bool {
         let key = self.key(place);
-        key.is_some_and(|key| self.cache.put(key, block, Some(since)))
+        key.is_some_and(|key| self.cache.put(key, block, Some(since), 0))
+    }
+
+    /// As [`CachedFile::offer`] of what was asked for before: it is not the next to go.
+    pub fn offer_again(&self, place: u64, block: &Block, since: Moment) -> bool {
+        let key = self.key(place);
+        key.is_some_and(|key| self.cache.put(key, block, Some(since), 1))
+    }
+
+    /// True if a block at this place would push no other out.
+    pub fn has_room(&self, place: u64) -> bool {
+        self.key(place).is_some_and(|key| self.cache.has_room(key))
     }
 
     /// A block with these bytes, not in the cache yet. It takes the memory of one
@@ -519,7 +549,7 @@ impl CachedFile {
     /// Offers a block.
     pub fn put(&self, place: u64, block: &Block) {
         if let Some(key) = self.key(place) {
-            self.cache.put(key, block, None);
+            self.cache.put(key, block, None, 0);
         }
     }
 

@@ -142,3 +142,45 @@ fn nothing_is_kept_by_a_cache_of_nothing() {
     assert_eq!(file.get(1), None);
     assert!(file.is_off());
 }
+
+#[test]
+fn small_blocks_that_nobody_asks_for_any_more_give_way() {
+    // The sets are full long before the bound is met.
+    let cache = BlockCache::of_blocks(1 << 20, 1024);
+    let file = cache.file();
+    let block: Block = [7; 100][..].into();
+    let hot = cache.sets().len() as u64 * WAYS as u64 * 3 / 4;
+    let ask_for = |places: std::ops::Range<u64>| {
+        let mut hits = 0;
+        for place in places {
+            match file.look(place).unwrap() {
+                Ok(_) => hits += 1,
+                Err(moment) => _ = file.offer_again(place, &block, moment),
+            }
+        }
+        hits
+    };
+    for _ in 0..20 {
+        ask_for(0..hot);
+    }
+    assert!(ask_for(0..hot) > hot * 3 / 4);
+    for _ in 0..20 {
+        ask_for(hot..2 * hot);
+    }
+    let hits = ask_for(hot..2 * hot);
+    assert!(hits > hot * 3 / 4, "{hits} of {hot}");
+    assert!(cache.bytes() < cache.capacity() / 2);
+}
+
+#[test]
+fn there_is_room_until_a_set_is_full() {
+    let cache = BlockCache::of_blocks(1 << 20, 1024);
+    let file = cache.file();
+    let block: Block = [7; 100][..].into();
+    let refused = (0..100_000).find(|&place| {
+        let has_room = file.has_room(place);
+        file.put(place, &block);
+        !has_room
+    });
+    assert!(refused.is_some_and(|place| place > 100), "{refused:?}");
+}
