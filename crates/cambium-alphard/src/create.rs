@@ -11,12 +11,12 @@ use cambium_api::OptionValues;
 use cambium_base::{Error, Result, StoreId};
 use cambium_io::{Environment, File, FileKind, FileLock, FileSystem, LockMode, OpenOptions};
 use cambium_storage::creation::{self, Making};
-use cambium_storage::marker::Marker;
+use cambium_storage::marker::{MARKER_NAME, Marker, UNFINISHED_NAME};
 
 use crate::core::Core;
 use crate::format::{
-    DATA_NAME, FORMAT_VERSION, IMAGE_NAME, MEMBERS_NAME, NEW_MEMBERS_NAME, SUPERBLOCK_BYTES,
-    Superblock,
+    DATA_NAME, FORMAT_VERSION, IMAGE_NAME, LOCK_NAME, MEMBERS_NAME, NEW_MEMBERS_NAME,
+    SUPERBLOCK_BYTES, Superblock,
 };
 use crate::members::{self, Locks, Members};
 use crate::open::{DEVICE, assemble};
@@ -39,13 +39,16 @@ pub(crate) fn make(
     let wanted = options::creation(&mut options)?;
     let tuning = options::tuning(options)?;
     let marker = Marker::of_new(environment, ENGINE, FORMAT_VERSION);
-    let mirror = wanted.mirror.clone();
     let (mut creation, held) = creation::Creation::begin_over(
         &environment.file_system,
         path,
         marker,
-        wanted.force,
-        move |name| is_ours(name) || mirror.as_deref() == Some(Path::new(name)),
+        // To force a device says nothing of what lies in the folder.
+        (
+            wanted.force && wanted.device.is_none(),
+            wanted.mirror.clone(),
+        ),
+        is_ours,
     )?;
     let filled = fill(environment, path, (&wanted, tuning), &mut creation, held);
     Ok(Making { creation, filled })
@@ -62,7 +65,8 @@ fn fill(
     if let Some(mirror) = &wanted.mirror {
         creation.will_make(&path.join(mirror))?;
     }
-    let formatted = format_members(environment, path, wanted, &tuning, creation.store())?;
+    let stores = (creation.store(), creation.unfinished());
+    let formatted = format_members(environment, path, wanted, &tuning, stores)?;
     let (volume, superblock, members, mut locks) = formatted;
     locks.push(held);
     let recovered = Recovered::empty(&superblock);
@@ -94,9 +98,10 @@ fn format_members(
     folder: &Path,
     creation: &Creation,
     tuning: &Tuning,
-    store: StoreId,
+    (store, unfinished): (StoreId, Option<StoreId>),
 ) -> Result<(Volume, Superblock, Members, Locks)> {
     let file_system = &*environment.file_system;
+    refuse_own_names(creation)?;
     let mut given = vec![creation.device.clone().unwrap_or(DATA_NAME.into())];
     given.extend(creation.mirror.clone());
     if let [one, other] = &given[..] {
@@ -111,7 +116,7 @@ fn format_members(
             file_system,
             folder,
             (path, named),
-            creation,
+            (creation, unfinished),
             tuning,
         )?);
     }
@@ -172,14 +177,15 @@ fn take_place(
     file_system: &dyn FileSystem,
     folder: &Path,
     (path, named): (&Path, bool),
-    creation: &Creation,
+    (creation, unfinished): (&Creation, Option<StoreId>),
     tuning: &Tuning,
 ) -> Result<Place> {
     let place = folder.join(path);
     let is_there = file_system.metadata(&place)?.is_some();
     let is_mirror = creation.mirror.as_deref() == Some(path);
     if named && (is_there || !is_mirror) {
-        check_device(file_system, &place, creation.force)?;
+        let is_left = is_there && is_of(file_system, &place, unfinished);
+        check_device(file_system, &place, creation.force || is_left)?;
     }
     let is_device = is_there && is_block_device(file_system, &place)?;
     let access = if is_device {
@@ -199,6 +205,37 @@ fn take_place(
         file,
         is_device,
     })
+}
+
+/// True if a place carries the superblock of a store that was never finished.
+fn is_of(file_system: &dyn FileSystem, place: &Path, unfinished: Option<StoreId>) -> bool {
+    let file = file_system.open(place, OpenOptions::READ);
+    let found = file.and_then(|file| volume::read_superblock(&*file));
+    let found = found.ok().and_then(|(found, _)| found);
+    found.is_some_and(|found| Some(found.store) == unfinished)
+}
+
+/// Refuses members under names that other files of the folder have.
+fn refuse_own_names(creation: &Creation) -> Result<()> {
+    let given = creation.device.iter().chain(&creation.mirror);
+    let taken = [
+        MARKER_NAME,
+        UNFINISHED_NAME,
+        LOCK_NAME,
+        MEMBERS_NAME,
+        NEW_MEMBERS_NAME,
+        IMAGE_NAME,
+    ];
+    match given
+        .into_iter()
+        .find(|path| taken.iter().any(|name| path.as_path() == Path::new(name)))
+    {
+        Some(path) => Err(Error::InvalidArgument(format!(
+            "{}: a file of the store has this name; give its member another",
+            path.display()
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// The size of each member: what was asked for, or what the devices have.

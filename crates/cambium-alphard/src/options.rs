@@ -49,7 +49,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         name: "force",
         unit: "on or off",
         default: "off",
-        effect: "Format a device whatever it carries; all of that is lost.",
+        effect: "Format a device or file that is named whatever it carries; all of that is lost. Without a device named: make the store also where one lies that has lost its file CAMBIUM, which is lost too.",
         at_creation: true,
     },
     OptionSpec {

@@ -18,11 +18,11 @@ use std::path::Path;
 use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, ProgressSink};
 use cambium_base::{Error, Extent, Result};
 use cambium_index::cuckoo::SlotKey;
-use cambium_io::{Environment, FileSystem, LockMode, StepOutcome};
+use cambium_io::{Environment, FileSystem, StepOutcome};
 use cambium_storage::marker::{self, Marker};
 
 use crate::core::{Core, lock, write};
-use crate::format::{self, FORMAT_VERSION, LOCK_NAME};
+use crate::format::{self, FORMAT_VERSION};
 use crate::members::{Attached, attach, superblocks_named};
 use crate::open::{DEVICE, assemble};
 use crate::options::{self, ENGINE, Tuning};
@@ -37,16 +37,8 @@ pub(crate) fn repair(
 ) -> Result<CheckReport> {
     let file_system = &*environment.file_system;
     let tuning = options::tuning(OptionValues::default())?;
-    let (marker, damage) = known_marker(file_system, path, &tuning)?;
-    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
-    // Somebody may have made another store of the folder before the lock was taken.
-    let (marker, damage) = match damage {
-        Some(_) => known_marker(file_system, path, &tuning)?,
-        None => (marker, None),
-    };
-    if damage.is_some() {
-        marker::write_marker(file_system, path, &marker)?;
-    }
+    let known = || known_marker(file_system, path, &tuning);
+    let (marker, damage, held) = marker::mend_and_lock(file_system, path, known)?;
     let attached = attach(file_system, path, &marker, &tuning, DEVICE, true)?;
     let Attached {
         volume,

@@ -338,7 +338,7 @@ pub(crate) fn read_marker(file_system: &dyn FileSystem, path: &Path) -> Result<M
 pub(crate) fn is_ours(name: &str) -> bool {
     name == LOCK_NAME
         || name == SCRATCH_NAME
-        || name.starts_with("superblock-")
+        || superblock::is_copy(name)
         || format::is_database_or_scratch(name)
 }
 

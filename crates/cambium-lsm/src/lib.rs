@@ -101,3 +101,11 @@ pub mod decoders {
     pub use crate::manifest::decode_edit_bytes;
     pub use crate::properties::decode_properties_bytes;
 }
+
+/// First bytes of a manifest: what proves that a folder holds a tree.
+pub const MANIFEST_MAGIC: [u8; 8] = format::MANIFEST_MAGIC;
+
+/// True for the names of a tree's tables and manifests.
+pub fn is_file_of_tree(name: &str) -> bool {
+    format::number_in_name(name.as_ref()).is_some()
+}

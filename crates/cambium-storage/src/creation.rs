@@ -24,10 +24,7 @@ use std::sync::Arc;
 use cambium_base::{Error, Result, StoreId};
 use cambium_io::{DirectoryEntry, FileKind, FileLock, FileSystem, LockMode};
 
-use crate::marker::{self, MARKER_NAME, Marker, UNFINISHED_NAME};
-
-/// The lock's name in every engine's folder.
-const LOCK_NAME: &str = "LOCK";
+use crate::marker::{self, LOCK_NAME, MARKER_NAME, Marker, UNFINISHED_NAME};
 
 /// Says of a file's name whether a creation can have made it.
 type IsOurs = Box<dyn Fn(&str) -> bool + Send + Sync>;
@@ -45,6 +42,10 @@ pub struct Creation {
     before: HashSet<PathBuf>,
     /// Files outside the folder's known names that are made for the store.
     others: Vec<PathBuf>,
+    /// A file of another name that may lie in the folder, made for the store.
+    beside: Option<PathBuf>,
+    /// What an unfinished creation of the same engine said of its store.
+    unfinished: Option<Marker>,
 }
 
 impl std::fmt::Debug for Creation {
@@ -107,8 +108,9 @@ impl<T> Making<T> {
 
 impl Creation {
     /// Takes a folder for a new store, durably, and its lock. The folder is not there, or
-    /// empty, or holds what an unfinished creation left (`is_ours` says whether a name can be
-    /// that).
+    /// empty, or holds what an unfinished creation of the same engine left. `is_ours` says
+    /// whether a name can be that; of a folder in it, with the names in that, `folder/name`.
+    /// Links are in the way, and so is any other name.
     ///
     /// # Errors
     /// `AlreadyExists` where something else is in the way, `Locked` where somebody else makes
@@ -119,11 +121,12 @@ impl Creation {
         marker: Marker,
         is_ours: impl Fn(&str) -> bool + Send + Sync + 'static,
     ) -> Result<(Creation, Box<dyn FileLock>)> {
-        Self::begin_over(file_system, folder, marker, false, is_ours)
+        Self::begin_over(file_system, folder, marker, (false, None), is_ours)
     }
 
     /// As [`Creation::begin`]; with `over` also where a store lies that has lost its marker,
-    /// and is lost thereby.
+    /// and is lost thereby. What an unfinished creation left may have a file `beside` the
+    /// others, which stays.
     ///
     /// # Errors
     /// As there.
@@ -131,7 +134,7 @@ impl Creation {
         file_system: &Arc<dyn FileSystem>,
         folder: &Path,
         marker: Marker,
-        over: bool,
+        (over, beside): (bool, Option<PathBuf>),
         is_ours: impl Fn(&str) -> bool + Send + Sync + 'static,
     ) -> Result<(Creation, Box<dyn FileLock>)> {
         let is_new = make_folder(&**file_system, folder)?;
@@ -143,6 +146,8 @@ impl Creation {
             is_new,
             before: HashSet::new(),
             others: Vec::new(),
+            beside,
+            unfinished: None,
         };
         let held = creation.take(over).inspect_err(|_| {
             if is_new {
@@ -162,6 +167,12 @@ impl Creation {
     /// The id of the store to be.
     pub fn store(&self) -> StoreId {
         self.marker.store
+    }
+
+    /// The store that an unfinished creation was about to make here: what bears its id is no
+    /// store's.
+    pub fn unfinished(&self) -> Option<StoreId> {
+        self.unfinished.as_ref().map(|marker| marker.store)
     }
 
     /// Says that a file is about to be made for the store that bears no name of the engine's,
@@ -184,24 +195,28 @@ impl Creation {
         let held = self.file_system.lock(&lock, LockMode::Exclusive)?;
         // Somebody may have made a store until it was taken.
         self.before = self.refuse_what_is_in_the_way(over)?;
+        if self.before.contains(Path::new(UNFINISHED_NAME)) {
+            self.unfinished = self.find_unfinished();
+        }
         if !first.contains(Path::new(LOCK_NAME)) {
             self.before.remove(Path::new(LOCK_NAME));
         }
         Ok(held)
     }
 
-    /// Says durably that what lies in the folder from now on is no store, and removes what
-    /// an unfinished creation left.
+    /// Removes what an unfinished creation left, and says durably that what lies in the
+    /// folder from now on is no store.
     fn announce(&mut self) -> Result<()> {
         let files = &*self.file_system;
-        marker::write_unfinished(files, &self.folder, &self.marker)?;
-        if self.before.contains(Path::new(UNFINISHED_NAME)) {
+        if self.unfinished.is_some() {
             for entry in self.made_here()? {
-                let path = self.folder.join(&entry.name);
-                remove_tree(files, &path, entry.kind)?;
+                self.remove_made(&entry)?;
                 self.before.remove(&entry.name);
             }
+            // What says that it may go is written over only when it has gone.
+            files.sync_directory(&self.folder)?;
         }
+        marker::write_unfinished(files, &self.folder, &self.marker)?;
         files.sync_directory(&self.folder)
     }
 
@@ -216,6 +231,52 @@ impl Creation {
         Ok(entries)
     }
 
+    /// What an unfinished creation of the same engine said. Of another engine's nobody
+    /// here knows which files it made; beside one that cannot be read there are none.
+    fn find_unfinished(&self) -> Option<Marker> {
+        marker::read_unfinished(&*self.file_system, &self.folder)
+            .filter(|unfinished| unfinished.engine == self.marker.engine)
+    }
+
+    /// Removes a file that a creation made, or a folder with such files.
+    fn remove_made(&self, entry: &DirectoryEntry) -> Result<()> {
+        let files = &*self.file_system;
+        let path = self.folder.join(&entry.name);
+        if entry.kind != FileKind::Directory {
+            return remove_file(files, &path);
+        }
+        if let Some(other) = self.foreign_within(entry)? {
+            return Err(self.in_the_way(&other));
+        }
+        for inner in files.list(&path)? {
+            remove_file(files, &path.join(&inner.name))?;
+        }
+        files.remove_directory(&path)
+    }
+
+    /// What lies in a folder of the engine's name that no creation made.
+    fn foreign_within(&self, entry: &DirectoryEntry) -> Result<Option<String>> {
+        let within = self.file_system.list(&self.folder.join(&entry.name))?;
+        let name_of = |inner: &DirectoryEntry| {
+            let inner = inner.name.to_string_lossy();
+            format!("{}/{inner}", entry.name.to_string_lossy())
+        };
+        let mut foreign = within.iter().filter(|inner| {
+            let is_plain = inner.kind == FileKind::File;
+            !(is_plain && (self.is_ours)(&name_of(inner)))
+        });
+        Ok(foreign.next().map(name_of))
+    }
+
+    fn in_the_way(&self, name: &str) -> Error {
+        Error::AlreadyExists {
+            path: self.folder.clone(),
+            what: format!(
+                "the folder is not empty, it holds {name:?}; a store needs a folder of its own"
+            ),
+        }
+    }
+
     /// What the folder holds, if nothing of it is in the way.
     fn refuse_what_is_in_the_way(&self, over: bool) -> Result<HashSet<PathBuf>> {
         let refused = |what: String| {
@@ -224,28 +285,36 @@ impl Creation {
                 what,
             })
         };
-        let entries = self.file_system.list(&self.folder)?;
-        let names: HashSet<_> = entries.into_iter().map(|entry| entry.name).collect();
+        let mut entries = self.file_system.list(&self.folder)?;
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        let names: HashSet<_> = entries.iter().map(|entry| entry.name.clone()).collect();
         if names.contains(Path::new(MARKER_NAME)) {
             return refused("it is a store already; open it, or choose another path".to_string());
         }
-        let is_unfinished = names.contains(Path::new(UNFINISHED_NAME));
-        for name in names.iter().map(|name| name.to_string_lossy()) {
-            if name == LOCK_NAME || name == UNFINISHED_NAME {
+        let mut own = None;
+        for entry in &entries {
+            let name = entry.name.to_string_lossy();
+            let is_link = entry.kind == FileKind::Other;
+            if !is_link && (name == LOCK_NAME || name == UNFINISHED_NAME) {
                 continue;
             }
-            if !(self.is_ours)(&name) {
-                return refused(format!(
-                    "the folder is not empty, it holds {name:?}; a store needs a folder of its own"
-                ));
+            let is_beside = self.beside.as_deref() == Some(&entry.name);
+            if is_link || !is_beside && !(self.is_ours)(&name) {
+                return Err(self.in_the_way(&name));
             }
-            if !is_unfinished && !over {
-                return refused(format!(
-                    "{name:?} lies here, as if of a store that has lost its file CAMBIUM: `cambium repair` makes that anew; remove the folder to lose what is in it"
-                ));
+            if entry.kind == FileKind::Directory {
+                if let Some(other) = self.foreign_within(entry)? {
+                    return Err(self.in_the_way(&other));
+                }
             }
+            own = own.or(Some(name));
         }
-        Ok(names)
+        match own {
+            Some(name) if !over && self.find_unfinished().is_none() => refused(format!(
+                "{name:?} lies here, as if of a store that has lost its file CAMBIUM, which `cambium repair` makes anew; a new store needs a folder of its own"
+            )),
+            _ => Ok(names),
+        }
     }
 
     /// Makes the folder a store, durably. The caller holds its lock.
@@ -283,8 +352,12 @@ impl Creation {
         if !self.is_still_there() {
             return;
         }
-        // While anything is left of it, it must not look like a store without a marker.
-        if self.remove_what_was_made().is_ok() && files.sync_directory(&self.folder).is_ok() {
+        // While anything is left of it, it must not look like a store without a marker; nor
+        // must a store that was to be written over.
+        if self.remove_what_was_made().is_ok()
+            && files.sync_directory(&self.folder).is_ok()
+            && self.made_here().is_ok_and(|left| left.is_empty())
+        {
             self.withdraw();
         }
     }
@@ -296,7 +369,7 @@ impl Creation {
         }
         for entry in self.made_here()? {
             if !self.before.contains(&entry.name) {
-                remove_tree(files, &self.folder.join(&entry.name), entry.kind)?;
+                self.remove_made(&entry)?;
             }
         }
         Ok(())
@@ -340,15 +413,4 @@ fn remove_file(file_system: &dyn FileSystem, path: &Path) -> Result<()> {
         Some(_) => file_system.remove(path),
         None => Ok(()),
     }
-}
-
-/// Removes a file, or a folder with all that is in it.
-fn remove_tree(file_system: &dyn FileSystem, path: &Path, kind: FileKind) -> Result<()> {
-    if kind != FileKind::Directory {
-        return remove_file(file_system, path);
-    }
-    for entry in file_system.list(path)? {
-        remove_tree(file_system, &path.join(&entry.name), entry.kind)?;
-    }
-    file_system.remove_directory(path)
 }

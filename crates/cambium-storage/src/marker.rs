@@ -19,13 +19,15 @@ use std::path::Path;
 
 use cambium_base::checksum::crc32c;
 use cambium_base::{Error, Result, StoreId, hexdump};
-use cambium_io::{Environment, File, FileKind, FileSystem, OpenOptions};
+use cambium_io::{Environment, File, FileKind, FileLock, FileSystem, LockMode, OpenOptions};
 
 use crate::file_header::FileHeader;
 use crate::superblock;
 
 /// The marker's name in the store's folder.
 pub const MARKER_NAME: &str = "CAMBIUM";
+/// The lock's name in every engine's folder.
+pub(crate) const LOCK_NAME: &str = "LOCK";
 /// The marker of a store that is being made, and of no store yet.
 pub const UNFINISHED_NAME: &str = "CAMBIUM.new";
 /// A marker that is being written anew. Another name than that of a store being made: a
@@ -143,7 +145,7 @@ pub fn read_marker(file_system: &dyn FileSystem, path: &Path) -> Result<Marker> 
     if file_system.metadata(&marker_path)?.is_none() {
         let what = match is_unfinished(file_system, path)? {
             true => {
-                "making it, or a backup into it, did not come to its end: nothing was promised of it; make it again there, or remove the folder"
+                "making it, or a backup into it, did not come to its end: nothing was promised of it; make it again there"
             }
             false => {
                 "it holds no file CAMBIUM; `cambium create` makes a store, `cambium repair` makes the file anew for one that has lost it"
@@ -199,25 +201,66 @@ pub fn read_marker_of(
 
 /// The marker of a store of one engine; where it is damaged or missing, what it must have
 /// said, and the damage: the store's id is in its superblock too, and in the first block of
-/// each of the engine's files, which begin with one of `magics`. For repairs, which write it
-/// anew.
+/// each of the engine's files, which begin with one of `magics`, in a folder within the
+/// store's (or in that, `""`). At least one such file must prove that the store is of this
+/// engine. For repairs, which write it anew.
 ///
 /// # Errors
-/// As [`read_marker_of`], also where no other file says whose it is.
+/// As [`read_marker_of`], also where no file proves whose it is; nothing was written then.
 pub fn known_marker(
     file_system: &dyn FileSystem,
     path: &Path,
     engine: &str,
     newest: u32,
-    magics: &[[u8; 8]],
+    magics: &[(&str, [u8; 8])],
 ) -> Result<(Marker, Option<Error>)> {
     marker_or_owner(file_system, path, engine, newest, || {
         let owner = superblock::owner(file_system, path)?;
-        match owner {
-            Some(owner) => Ok(Some(owner)),
-            None => owner_of_files(file_system, path, newest, magics),
-        }
+        let store = owner.map(|(store, _)| store);
+        let proof = owner_of_files(file_system, path, newest, magics, store)?;
+        // A superblock does not say its engine; what is left of a damaged marker may.
+        let is_said = || said_engine(file_system, path).is_some_and(|said| said == engine);
+        Ok(match owner {
+            Some(owner) if proof.is_some() || is_said() => Some(owner),
+            Some(_) => None,
+            None => proof,
+        })
     })
+}
+
+/// What `known` finds out of a store's marker, and the store's lock; a marker that is damaged
+/// or missing is made anew. Nothing is written where `known` fails: it is asked once before
+/// the lock, which leaves a file, and of a damage once more, since somebody may have made
+/// another store of the folder until the lock was taken.
+///
+/// # Errors
+/// Those of `known` and of the file system; `Locked` where somebody has the store open.
+pub fn mend_and_lock(
+    file_system: &dyn FileSystem,
+    path: &Path,
+    known: impl Fn() -> Result<(Marker, Option<Error>)>,
+) -> Result<(Marker, Option<Error>, Box<dyn FileLock>)> {
+    let first = known()?;
+    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    let (marker, damage) = match first {
+        (_, Some(_)) => known()?,
+        sound => sound,
+    };
+    if damage.is_some() {
+        write_marker(file_system, path, &marker)?;
+    }
+    Ok((marker, damage, held))
+}
+
+/// The engine that a damaged marker names.
+fn said_engine(file_system: &dyn FileSystem, path: &Path) -> Option<String> {
+    let file = file_system.open(&path.join(MARKER_NAME), OpenOptions::READ);
+    let mut bytes = vec![0; MAX_BYTES];
+    let count = file.ok()?.read_at(&mut bytes, 0).ok()?;
+    let text = String::from_utf8_lossy(&bytes[..count]);
+    let mut lines = text.lines();
+    let said = lines.find_map(|line| line.strip_prefix("engine "))?;
+    Some(said.to_string())
 }
 
 /// As [`known_marker`], where `owner` finds out what else says the store's id, and the
@@ -238,9 +281,10 @@ pub fn marker_or_owner(
     };
     let marker_path = path.join(MARKER_NAME);
     let is_lost = || -> Result<bool> {
+        // In this order: who makes a store renames the one to the other.
         Ok(file_system.metadata(path)?.is_some()
-            && file_system.metadata(&marker_path)?.is_none()
-            && !is_unfinished(file_system, path)?)
+            && !is_unfinished(file_system, path)?
+            && file_system.metadata(&marker_path)?.is_none())
     };
     let is_damaged = matches!(refused, Error::Corruption { .. });
     if !is_damaged && !is_lost()? {
@@ -261,24 +305,32 @@ pub fn marker_or_owner(
     Ok((marker, Some(damage)))
 }
 
-/// What the first blocks of an engine's files say.
+/// What the first blocks of an engine's files say; of one store's, where that is given.
 fn owner_of_files(
     file_system: &dyn FileSystem,
     path: &Path,
     newest: u32,
-    magics: &[[u8; 8]],
+    magics: &[(&str, [u8; 8])],
+    store: Option<StoreId>,
 ) -> Result<Option<(StoreId, u32)>> {
-    for entry in file_system.list(path)? {
-        if entry.kind != FileKind::File {
+    for (within, magic) in magics {
+        let folder = path.join(within);
+        let found = file_system.metadata(&folder)?;
+        if found.is_none_or(|found| found.kind != FileKind::Directory) {
             continue;
         }
-        let file = file_system.open(&path.join(&entry.name), OpenOptions::READ)?;
-        // A file that is too short is none of them.
-        let mut headers = magics
-            .iter()
-            .filter_map(|magic| FileHeader::read(&*file, *magic, newest).ok());
-        if let Some(header) = headers.next() {
-            return Ok(Some((header.identity.store, header.format_version)));
+        for entry in file_system.list(&folder)? {
+            if entry.kind != FileKind::File {
+                continue;
+            }
+            let file = file_system.open(&folder.join(&entry.name), OpenOptions::READ)?;
+            // A file that is too short is none of them.
+            let Ok(header) = FileHeader::read(&*file, *magic, newest) else {
+                continue;
+            };
+            if store.is_none_or(|store| store == header.identity.store) {
+                return Ok(Some((header.identity.store, header.format_version)));
+            }
         }
     }
     Ok(None)

@@ -231,6 +231,11 @@ pub fn read(
     }
 }
 
+/// True for the names of the two copies.
+pub fn is_copy(name: &str) -> bool {
+    (0..2).any(|copy| copy_path(Path::new(""), copy) == Path::new(name))
+}
+
 /// Whose superblock lies in a folder, and its format version, from whichever copy has a
 /// sound header: for a repair that cannot learn it from the store's marker.
 ///

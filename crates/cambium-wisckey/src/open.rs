@@ -263,8 +263,17 @@ pub(crate) fn is_ours(name: &str) -> bool {
     name == LOCK_NAME
         || name == RESERVE_NAME
         || name == KEYS_FOLDER
-        || name.starts_with("superblock-")
+        || superblock::is_copy(name)
+        || is_file_of_tree(name)
         || format::segment_number(name).is_some()
+}
+
+/// True for files in the folder of the tree.
+fn is_file_of_tree(name: &str) -> bool {
+    let within = name
+        .strip_prefix(KEYS_FOLDER)
+        .and_then(|name| name.strip_prefix('/'));
+    within.is_some_and(|name| superblock::is_copy(name) || cambium_lsm::is_file_of_tree(name))
 }
 
 struct Parts {

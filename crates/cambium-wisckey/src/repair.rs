@@ -38,12 +38,12 @@ pub(crate) fn repair(
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
     let file_system = &*environment.file_system;
-    let (marker, damage) =
-        marker::known_marker(file_system, path, ENGINE, FORMAT_VERSION, &[format::MAGIC])?;
-    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
-    if damage.is_some() {
-        marker::write_marker(file_system, path, &marker)?;
-    }
+    let magics = [
+        ("", format::MAGIC),
+        (KEYS_FOLDER, cambium_lsm::MANIFEST_MAGIC),
+    ];
+    let known = || marker::known_marker(file_system, path, ENGINE, FORMAT_VERSION, &magics);
+    let (marker, damage, held) = marker::mend_and_lock(file_system, path, known)?;
     let mut report = repair_contents(environment, path, &marker, held, progress)?;
     if let Some(damage) = damage {
         report.note_mended(damage, "it is made anew")?;

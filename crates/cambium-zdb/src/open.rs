@@ -199,8 +199,15 @@ pub(crate) fn read_marker(file_system: &dyn FileSystem, path: &Path) -> Result<M
 
 /// True for names that a `zdb` store gives to its files.
 pub(crate) fn is_ours(name: &str) -> bool {
-    let mut prefixes = OWN_PREFIXES.iter().chain(&["superblock-"]);
-    name == LOCK_NAME || prefixes.any(|prefix| name.starts_with(prefix))
+    let mut rests = OWN_PREFIXES
+        .iter()
+        .filter_map(|prefix| name.strip_prefix(prefix));
+    let is_numbered = |rest: &str| {
+        let mut digits = rest.bytes().filter(|&byte| byte != b'-');
+        !rest.is_empty()
+            && digits.all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+    };
+    name == LOCK_NAME || superblock::is_copy(name) || rests.any(is_numbered)
 }
 
 /// How names of files begin that no other engine has.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, ProgressSink};
 use cambium_base::{Error, Result};
-use cambium_io::{Environment, LockMode, OpenOptions};
+use cambium_io::{Environment, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::marker::{self, Marker};
 use cambium_storage::record::RecordHeader;
@@ -24,7 +24,6 @@ use crate::catalog::{Catalog, DataEntry, TableEntry, Traffic};
 use crate::core::Core;
 use crate::data_file::{DataFile, Home};
 use crate::format::{self, DATA_MAGIC, FORMAT_VERSION, FileRef};
-use crate::open::LOCK_NAME;
 use crate::options::ENGINE;
 use crate::rebuild::{FileContent, read_content};
 
@@ -38,13 +37,9 @@ pub(crate) fn repair(
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
     let file_system = &*environment.file_system;
-    let magics = [DATA_MAGIC, format::INDEX_MAGIC, format::COMMIT_MAGIC];
-    let (marker, damage) =
-        marker::known_marker(file_system, path, ENGINE, FORMAT_VERSION, &magics)?;
-    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
-    if damage.is_some() {
-        marker::write_marker(file_system, path, &marker)?;
-    }
+    let magics = [DATA_MAGIC, format::INDEX_MAGIC, format::COMMIT_MAGIC].map(|magic| ("", magic));
+    let known = || marker::known_marker(file_system, path, ENGINE, FORMAT_VERSION, &magics);
+    let (marker, damage, held) = marker::mend_and_lock(file_system, path, known)?;
     let mut repair = Repair {
         environment,
         path,

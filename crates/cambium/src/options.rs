@@ -13,7 +13,7 @@ use cambium_api::{
     CheckReport, EngineKind, Error, Finding, FindingKind, OptionValues, ProgressSink, Result,
 };
 use cambium_io::Environment;
-use cambium_storage::marker::{Marker, read_marker};
+use cambium_storage::marker::{MARKER_NAME, Marker, read_marker};
 
 use crate::engines::{Engines, engines};
 use crate::store::Store;
@@ -299,25 +299,32 @@ impl Options {
     /// As of [`Options::open`].
     pub fn repair(&self, path: impl AsRef<Path>) -> Result<CheckReport> {
         let path = path.as_ref();
-        let kind = match self.kind_of(path) {
-            Ok((kind, _)) => kind,
-            Err(damage @ Error::Corruption { .. }) => self.kind_by_files(path)?.ok_or(damage)?,
+        let unknown = match self.kind_of(path) {
+            Ok((kind, _)) => return kind.repair(&self.environment, path, &*self.progress),
             // Its marker may be what is missing.
-            Err(missing @ Error::NotAStore { .. }) => match self.kind_by_files(path) {
-                Ok(kind) => kind.ok_or(missing)?,
-                Err(Error::Io { source, .. })
-                    if matches!(
-                        source.kind(),
-                        ErrorKind::NotFound | ErrorKind::NotADirectory
-                    ) =>
-                {
-                    return Err(missing);
-                }
-                Err(error) => return Err(error),
-            },
+            Err(error @ (Error::Corruption { .. } | Error::NotAStore { .. })) => error,
             Err(error) => return Err(error),
         };
-        kind.repair(&self.environment, path, &*self.progress)
+        let kinds = match self.kinds_by_files(path) {
+            Err(Error::Io { source, .. })
+                if matches!(
+                    source.kind(),
+                    ErrorKind::NotFound | ErrorKind::NotADirectory
+                ) =>
+            {
+                return Err(unknown);
+            }
+            kinds => kinds?,
+        };
+        for kind in kinds {
+            match kind.repair(&self.environment, path, &*self.progress) {
+                // Nothing proves that it is of this engine, which has written nothing.
+                Err(Error::NotAStore { .. }) => {}
+                Err(Error::Corruption { file, .. }) if file.ends_with(MARKER_NAME) => {}
+                repaired => return repaired,
+            }
+        }
+        Err(unknown)
     }
 
     /// Opens a store, copies its state into `destination` (a folder that is
@@ -342,14 +349,15 @@ impl Options {
         &self.engines
     }
 
-    /// The engine whose files lie in a folder with a damaged marker, or none.
-    fn kind_by_files(&self, path: &Path) -> Result<Option<Arc<dyn EngineKind>>> {
+    /// The engines that give such names to files as lie in a folder without a marker that
+    /// can be read.
+    fn kinds_by_files(&self, path: &Path) -> Result<Vec<Arc<dyn EngineKind>>> {
         let entries = self.environment.file_system.list(path)?;
-        let owner = self.engines.iter().find(|kind| {
+        let owners = self.engines.iter().filter(|kind| {
             let mut names = entries.iter().map(|entry| entry.name.to_string_lossy());
             names.any(|name| kind.owns_file(&name))
         });
-        Ok(owner.cloned())
+        Ok(owners.cloned().collect())
     }
 
     fn kind_of(&self, path: &Path) -> Result<(Arc<dyn EngineKind>, Marker)> {

@@ -313,6 +313,8 @@ impl Core {
                     // The second copy of the same header says nothing new.
                     if met == cut || !compaction.met_writes && met < cut {
                         compaction.caught_up_sequence = base;
+                        // The next one follows it at once.
+                        compaction.met_writes = true;
                     }
                 }
                 _ => {}

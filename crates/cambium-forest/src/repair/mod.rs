@@ -37,9 +37,9 @@ use std::sync::Arc;
 
 use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, ProgressSink};
 use cambium_base::{Error, FileNumber, Result};
-use cambium_io::{Environment, FileLock, LockMode, OpenOptions};
+use cambium_io::{Environment, FileLock, OpenOptions};
 use cambium_storage::file_header::FileHeader;
-use cambium_storage::marker::{Marker, known_marker, write_marker};
+use cambium_storage::marker::{Marker, known_marker, mend_and_lock};
 use cambium_storage::superblock::{self, Superblock};
 
 use self::rewrite::Rewrite;
@@ -53,7 +53,7 @@ use crate::flush::Copies;
 use crate::format::{
     self, DatabaseHeader, FORMAT_VERSION, FileRef, MAGIC, NamespaceRoot, Root, header_record,
 };
-use crate::open::{LOCK_NAME, Unlocked, assemble, attach};
+use crate::open::{Unlocked, assemble, attach};
 use crate::options::{ENGINE, Tuning};
 use crate::recovery::header_at;
 use crate::view::{Roots, View};
@@ -71,16 +71,16 @@ pub(crate) fn repair(
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
     let file_system = &*environment.file_system;
-    let (marker, damage) = known_marker(file_system, path, ENGINE, FORMAT_VERSION, &[MAGIC])?;
-    let marker_damage = damage.and_then(|damage| finding(FindingKind::Note, damage));
+    let known = || known_marker(file_system, path, ENGINE, FORMAT_VERSION, &[("", MAGIC)]);
+    let (marker, damage) = known()?;
     let checked = crate::check::check_store(environment, path, marker.store, progress);
     let sound = checked.as_ref().is_ok_and(CheckReport::is_sound);
-    if sound && marker_damage.is_none() {
+    if sound && damage.is_none() {
         return checked;
     }
-    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    let (marker, damage, held) = mend_and_lock(file_system, path, known)?;
+    let marker_damage = damage.and_then(|damage| finding(FindingKind::Note, damage));
     if let Some(mut note) = marker_damage {
-        write_marker(file_system, path, &marker)?;
         note.what += "; it is made anew";
         if sound {
             let mut report = checked?;
