@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cambium_api::{CompactOptions, Durability, Engine, EngineKind, Progress, ProgressSink};
 use cambium_forest::Forest;
-use cambium_io::Environment;
 use cambium_io::simulated::{CrashStyle, Moment, ProbePoints, SimulatedDisk};
+use cambium_io::{Environment, SystemClock};
 use support::{Model, contents, options};
 
 /// So small that a compaction is many steps.
@@ -169,7 +169,12 @@ fn a_compaction_that_passes_a_snapshot_is_found() {
 
 #[test]
 fn a_writer_that_keeps_states_beside_compactions_finds_them() {
-    let store = create(&Environment::memory(), &[]);
+    // Two threads: time passes for both, so that the one can be slowed for the other.
+    let environment = Environment {
+        clock: Arc::new(SystemClock),
+        ..Environment::memory()
+    };
+    let store = create(&environment, &[]);
     let (is_done, compactions) = (AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|scope| {
         let compacting = scope.spawn(|| {

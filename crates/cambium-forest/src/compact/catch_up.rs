@@ -44,11 +44,11 @@ enum Next {
 /// What is being caught up with.
 #[derive(Debug, Default)]
 pub(super) struct Round {
-    /// Where it ends; `None` between two.
-    until: Option<u64>,
-    /// Bytes of this one and of the one before it.
+    /// Where it ends; `None` between two. Snapshots stop it on the way.
+    end: Option<u64>,
+    /// What is read before the next stop.
+    until: u64,
     bytes: u64,
-    before: Option<u64>,
     slower: u32,
 }
 
@@ -59,18 +59,23 @@ impl Round {
     }
 
     /// What comes next is not measured by what came before.
-    pub fn restart(&mut self) {
-        self.until = None;
+    fn restart(&mut self) {
+        self.end = None;
     }
 
-    /// A round begins.
-    fn begin(&mut self, from: u64, until: u64) {
-        self.before = self.until.is_some().then_some(self.bytes);
-        self.bytes = until.saturating_sub(from);
-        self.until = Some(until);
-        if self.before.is_some_and(|before| self.bytes > before / 2) {
+    /// What lies before the next stop is read; a round ends where the log ended when it
+    /// began, however many stops there are.
+    fn go_on(&mut self, from: u64, until: u64, end: u64) {
+        self.until = until;
+        if self.end.is_some_and(|end| from < end) {
+            return;
+        }
+        let bytes = end.saturating_sub(from);
+        if self.end.is_some() && bytes > self.bytes / 2 {
             self.slower = (self.slower + 1).min(MOST_HALVES);
         }
+        self.bytes = bytes;
+        self.end = Some(end);
     }
 }
 
@@ -117,12 +122,11 @@ impl Core {
         let began_at = compaction.caught_up;
         // As many stops as the budget lets pass: they might come as fast as steps.
         while compaction.caught_up - began_at < budget.max(1) {
-            if let Some(until) = compaction.round.until {
-                if compaction.caught_up < until {
-                    let slice = compaction.settings.slice_bytes().min(budget.max(1));
-                    self.catch_up_slice(compaction, until, slice)?;
-                    continue;
-                }
+            let until = compaction.round.until;
+            if compaction.caught_up < until {
+                let slice = compaction.settings.slice_bytes().min(budget.max(1));
+                self.catch_up_slice(compaction, until, slice)?;
+                continue;
             }
             match self.next_round(compaction)? {
                 Next::Round => {}
@@ -145,12 +149,12 @@ impl Core {
             return Ok(Next::Held);
         }
         if until < end {
-            compaction.round.begin(compaction.caught_up, until);
+            compaction.round.go_on(compaction.caught_up, until, end);
             return Ok(Next::Round);
         }
         let left = until - compaction.caught_up;
         if left > LAST_ROUND_BYTES {
-            compaction.round.begin(compaction.caught_up, until);
+            compaction.round.go_on(compaction.caught_up, until, end);
             return Ok(Next::Round);
         }
         self.apply_pending(compaction)?;

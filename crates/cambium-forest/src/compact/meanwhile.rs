@@ -151,7 +151,6 @@ impl Core {
 
     fn note_stop(&self, compaction: &mut Compaction, sequence: u64) -> Result<()> {
         self.apply_pending(compaction)?;
-        compaction.round.restart();
         compaction.passed.push(Passed {
             sequence,
             roots: compaction.roots.clone(),
