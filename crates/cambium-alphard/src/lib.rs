@@ -36,6 +36,7 @@
 #![allow(rustdoc::private_intra_doc_links)] // the essays of private modules are for readers of the code
 
 mod ahead;
+mod apply;
 mod check;
 mod core;
 mod create;
@@ -52,6 +53,7 @@ mod mirror;
 mod open;
 pub mod options;
 mod outgoing;
+mod plan;
 mod read;
 mod recovery;
 mod repair;
