@@ -359,3 +359,79 @@ fn contender(contestant: &Contestant, device: Option<&Path>) -> Contender {
         ..Contender::of(contestant.store)
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::figures::{BERKELEY_DB, FIGURES, SQLITE};
+    use super::*;
+
+    /// A report of one round at a point, in which these stores ended so.
+    fn report(ended: &[(&'static str, Status, f64)]) -> Report {
+        let run = |&(label, status, rate): &(&str, Status, f64)| {
+            let job = kvzone_core::job::Job {
+                store: label.to_string(),
+                repeat: 0,
+                folder: std::path::PathBuf::new(),
+                durability: DurabilityName::Synced,
+                cache_bytes: 0,
+                memory_limit_bytes: None,
+                profile: Profile::Equal,
+                overrides: Default::default(),
+                cold: false,
+                warm: false,
+                reopen: None,
+                after_kill: false,
+                compact: false,
+                record: None,
+                variant: Some(label.to_string()),
+                load: Load::default(),
+            };
+            let mut run = Run::blank(&job, Phase::Run);
+            run.extra.insert("variant".to_string(), label.into());
+            run.status = status;
+            run.ops_per_second = rate;
+            run
+        };
+        Report {
+            schema: SCHEMA.to_string(),
+            machine: serde_json::Value::Null,
+            seed: 1,
+            runs: ended.iter().map(run).collect(),
+        }
+    }
+
+    #[test]
+    fn a_store_without_a_peak_is_asked_for_no_part_of_it_and_that_is_told() {
+        let figure = FIGURES.iter().find(|figure| figure.name == "alphard/fig3");
+        let point = |label: &str| {
+            let mut points = figure.unwrap().points.iter();
+            points.find(|point| point.label == label).unwrap()
+        };
+        let (peak, part) = (point("1 KB peak"), point("1 KB 70 %"));
+        let ended = report(&[
+            (SQLITE, Status::Ok, 5_000.0),
+            (BERKELEY_DB, Status::Hung, 0.0),
+        ]);
+        let named = [SQLITE, BERKELEY_DB].map(String::from);
+        let measured = Measured {
+            points: Vec::new(),
+            contestants: chosen::contestants(CONTESTANTS, &named).unwrap(),
+            cells: [SQLITE, BERKELEY_DB]
+                .map(|label| cell_of(peak, label, &ended))
+                .to_vec(),
+            warnings: Vec::new(),
+            report: ended,
+            repeat: 1,
+            scale: 1.0,
+        };
+        assert_eq!(measured.peak(peak.label, SQLITE), Some(5_000.0));
+        let told = measured.without_peak(part);
+        let expected = format!(
+            "1 KB 70 %: berkeleydb is left out: it has no rate at \"1 KB peak\" to take a part of ({})",
+            Status::Hung.name()
+        );
+        assert_eq!(told, [expected]);
+        assert!(measured.without_peak(peak).is_empty(), "a part of nothing");
+    }
+}
