@@ -10,13 +10,13 @@ use std::sync::Arc;
 use cambium_api::OptionValues;
 use cambium_base::{Error, Result, StoreId};
 use cambium_io::{Environment, File, FileKind, FileLock, FileSystem, LockMode, OpenOptions};
-use cambium_storage::creation::{self, Making};
-use cambium_storage::marker::{MARKER_NAME, Marker, UNFINISHED_NAME};
+use cambium_storage::creation::{self, Around, Making, clean};
+use cambium_storage::marker::{Marker, RESERVED_NAMES};
 
 use crate::core::Core;
 use crate::format::{
-    DATA_NAME, FORMAT_VERSION, IMAGE_NAME, LOCK_NAME, MEMBERS_NAME, NEW_MEMBERS_NAME,
-    SUPERBLOCK_BYTES, Superblock,
+    DATA_NAME, FORMAT_VERSION, IMAGE_NAME, MEMBERS_NAME, NEW_MEMBERS_NAME, SUPERBLOCK_BYTES,
+    Superblock,
 };
 use crate::members::{self, Locks, Members};
 use crate::open::{DEVICE, assemble};
@@ -39,17 +39,27 @@ pub(crate) fn make(
     let wanted = options::creation(&mut options)?;
     let tuning = options::tuning(options)?;
     let marker = Marker::of_new(environment, ENGINE, FORMAT_VERSION);
-    let (mut creation, held) = creation::Creation::begin_over(
-        &environment.file_system,
-        path,
-        marker,
+    refuse_own_names(path, &wanted)?;
+    let named: Vec<PathBuf> = wanted
+        .device
+        .iter()
+        .chain(&wanted.mirror)
+        .cloned()
+        .collect();
+    let folder = path.to_path_buf();
+    let around = Around {
         // To force a device says nothing of what lies in the folder.
-        (
-            wanted.force && wanted.device.is_none(),
-            wanted.mirror.clone(),
-        ),
-        is_ours,
-    )?;
+        over: wanted.force && wanted.device.is_none(),
+        beside: wanted.mirror.clone(),
+        clear: Some(Box::new(move |file_system, unfinished| {
+            let places = named.iter().map(|named| folder.join(named));
+            places
+                .into_iter()
+                .try_for_each(|place| blank(file_system, &place, unfinished))
+        })),
+    };
+    let (mut creation, held) =
+        creation::Creation::begin_among(&environment.file_system, path, marker, around, is_ours)?;
     let filled = fill(environment, path, (&wanted, tuning), &mut creation, held);
     Ok(Making { creation, filled })
 }
@@ -62,11 +72,7 @@ fn fill(
     creation: &mut creation::Creation,
     held: Box<dyn FileLock>,
 ) -> Result<Arc<Core>> {
-    if let Some(mirror) = &wanted.mirror {
-        creation.will_make(&path.join(mirror))?;
-    }
-    let stores = (creation.store(), creation.unfinished());
-    let formatted = format_members(environment, path, wanted, &tuning, stores)?;
+    let formatted = format_members(environment, path, wanted, &tuning, creation)?;
     let (volume, superblock, members, mut locks) = formatted;
     locks.push(held);
     let recovered = Recovered::empty(&superblock);
@@ -96,28 +102,28 @@ struct Place {
 fn format_members(
     environment: &Environment,
     folder: &Path,
-    creation: &Creation,
+    wanted: &Creation,
     tuning: &Tuning,
-    (store, unfinished): (StoreId, Option<StoreId>),
+    creation: &mut creation::Creation,
 ) -> Result<(Volume, Superblock, Members, Locks)> {
     let file_system = &*environment.file_system;
-    refuse_own_names(creation)?;
-    let mut given = vec![creation.device.clone().unwrap_or(DATA_NAME.into())];
-    given.extend(creation.mirror.clone());
+    let store = creation.store();
+    let mut given = vec![wanted.device.clone().unwrap_or(DATA_NAME.into())];
+    given.extend(wanted.mirror.clone());
     if let [one, other] = &given[..] {
-        if folder.join(one) == folder.join(other) {
+        if clean(&folder.join(one)) == clean(&folder.join(other)) {
             return Err(twice(&folder.join(one)));
         }
     }
     let mut places = Vec::with_capacity(given.len());
     for (member, path) in given.iter().enumerate() {
-        let named = member > 0 || creation.device.is_some();
+        let named = member > 0 || wanted.device.is_some();
         places.push(take_place(
             file_system,
             folder,
             (path, named),
-            (creation, unfinished),
-            tuning,
+            (wanted, tuning),
+            creation,
         )?);
     }
     let paths = places.iter().map(|place| place.path.as_path());
@@ -126,8 +132,8 @@ fn format_members(
         .iter()
         .map(|place| place.file.alignment().offset as u32);
     let smallest = alignments.max().unwrap_or(0).max(512);
-    let block_bytes = creation.block_bytes.unwrap_or(smallest);
-    let size = common_size(&places, creation.size)?;
+    let block_bytes = wanted.block_bytes.unwrap_or(smallest);
+    let size = common_size(&places, wanted.size)?;
     let open = places.iter().map(|place| OpenMember {
         path: place.path.clone(),
         file: Some(place.file.clone()),
@@ -144,6 +150,7 @@ fn format_members(
         )));
     };
     let length = u64::from(total_blocks) * u64::from(block_bytes);
+    creation.will_overwrite();
     for place in places.iter().filter(|place| !place.is_device) {
         if place.file.length()? > length {
             place.file.set_length(length)?;
@@ -177,27 +184,36 @@ fn take_place(
     file_system: &dyn FileSystem,
     folder: &Path,
     (path, named): (&Path, bool),
-    (creation, unfinished): (&Creation, Option<StoreId>),
-    tuning: &Tuning,
+    (wanted, tuning): (&Creation, &Tuning),
+    creation: &mut creation::Creation,
 ) -> Result<Place> {
     let place = folder.join(path);
     let is_there = file_system.metadata(&place)?.is_some();
-    let is_mirror = creation.mirror.as_deref() == Some(path);
+    let is_mirror = wanted.mirror.as_deref() == Some(path);
     if named && (is_there || !is_mirror) {
-        let is_left = is_there && is_of(file_system, &place, unfinished);
-        check_device(file_system, &place, creation.force || is_left)?;
+        check_device(file_system, &place, wanted.force)?;
     }
     let is_device = is_there && is_block_device(file_system, &place)?;
-    let access = if is_device {
-        DEVICE
-    } else {
-        OpenOptions::CREATE
+    let access = match is_device {
+        true => DEVICE,
+        // Nobody else's: whoever is refused takes back what it made.
+        false if named && !is_there => OpenOptions::CREATE_NEW,
+        false => OpenOptions::CREATE,
     };
-    let file = volume::open_file(file_system, &place, access, tuning.access)?;
+    let file = volume::open_file(file_system, &place, access, tuning.access)
+        .map_err(|error| not_made(error, &place, access))?;
+    if named {
+        let (own, store) = (place.clone(), creation.store());
+        creation.take_back(move |file_system| match is_there {
+            true => blank(file_system, &own, store),
+            false => remove_own(file_system, &own, store),
+        });
+    }
     if let Some(parent) = place
         .parent()
-        .filter(|&parent| !is_there && parent != folder)
+        .filter(|&parent| !is_device && parent != folder)
     {
+        // Somebody who did not come to this may have made it.
         file_system.sync_directory(parent)?;
     }
     Ok(Place {
@@ -207,29 +223,76 @@ fn take_place(
     })
 }
 
-/// True if a place carries the superblock of a store that was never finished.
-fn is_of(file_system: &dyn FileSystem, place: &Path, unfinished: Option<StoreId>) -> bool {
-    let file = file_system.open(place, OpenOptions::READ);
-    let found = file.and_then(|file| volume::read_superblock(&*file));
-    let found = found.ok().and_then(|(found, _)| found);
-    found.is_some_and(|found| Some(found.store) == unfinished)
+/// Says more of a file that could not be made.
+fn not_made(error: Error, place: &Path, access: OpenOptions) -> Error {
+    match error {
+        Error::Io { source, .. }
+            if access.create_new && source.kind() == std::io::ErrorKind::AlreadyExists =>
+        {
+            Error::AlreadyExists {
+                path: place.to_path_buf(),
+                what: "it is a link to nothing, or somebody has made it just now".to_string(),
+            }
+        }
+        error => error,
+    }
+}
+
+/// Takes the superblocks of a store that never came to be from a place, if they are there.
+fn blank(file_system: &dyn FileSystem, place: &Path, store: StoreId) -> Result<()> {
+    let kind = match file_system.metadata(place)? {
+        Some(found) => found.kind,
+        None => return Ok(()),
+    };
+    let (access, _held) = match kind {
+        FileKind::BlockDevice => (DEVICE, None),
+        FileKind::File => {
+            let held = file_system.lock(place, LockMode::Alone)?;
+            (OpenOptions::WRITE, Some(held))
+        }
+        _ => return Ok(()),
+    };
+    let found = superblock_at(file_system, place)?;
+    // One that was written to is somebody's, who had come to the end of making it.
+    if !found.is_some_and(|found| found.store == store && found.epoch == 0) {
+        return Ok(());
+    }
+    let file = file_system.open(place, access)?;
+    file.write_at(&vec![0; 2 * SUPERBLOCK_BYTES as usize], 0)?;
+    file.sync_data()
+}
+
+/// Removes a file that was made for a store which never came to be, unless somebody else
+/// has taken it since.
+fn remove_own(file_system: &dyn FileSystem, place: &Path, store: StoreId) -> Result<()> {
+    if file_system.metadata(place)?.is_none() {
+        return Ok(());
+    }
+    let _held = match file_system.lock(place, LockMode::Alone) {
+        Err(Error::Locked { .. }) => return Ok(()),
+        held => held?,
+    };
+    match superblock_at(file_system, place)? {
+        Some(found) if found.store != store => Ok(()),
+        _ => file_system.remove(place),
+    }
+}
+
+fn superblock_at(file_system: &dyn FileSystem, place: &Path) -> Result<Option<Superblock>> {
+    let file = file_system.open(place, OpenOptions::READ)?;
+    let (found, _) = volume::read_superblock(&*file)?;
+    Ok(found)
 }
 
 /// Refuses members under names that other files of the folder have.
-fn refuse_own_names(creation: &Creation) -> Result<()> {
-    let given = creation.device.iter().chain(&creation.mirror);
-    let taken = [
-        MARKER_NAME,
-        UNFINISHED_NAME,
-        LOCK_NAME,
-        MEMBERS_NAME,
-        NEW_MEMBERS_NAME,
-        IMAGE_NAME,
-    ];
-    match given
-        .into_iter()
-        .find(|path| taken.iter().any(|name| path.as_path() == Path::new(name)))
-    {
+fn refuse_own_names(folder: &Path, wanted: &Creation) -> Result<()> {
+    let own = [MEMBERS_NAME, NEW_MEMBERS_NAME, IMAGE_NAME];
+    let is_taken = |path: &&PathBuf| {
+        let place = clean(&folder.join(path));
+        let mut taken = RESERVED_NAMES.iter().chain(&own);
+        taken.any(|name| place == clean(&folder.join(name)))
+    };
+    match wanted.device.iter().chain(&wanted.mirror).find(is_taken) {
         Some(path) => Err(Error::InvalidArgument(format!(
             "{}: a file of the store has this name; give its member another",
             path.display()

@@ -18,7 +18,7 @@ use cambium_io::{Environment, StepOutcome};
 
 use crate::core::{Core, Pin, lock};
 use crate::cursor::HashCursor;
-use crate::format::{FORMAT_VERSION, IMAGE_NAME, MEMBERS_NAME};
+use crate::format::{DATA_NAME, FORMAT_VERSION, IMAGE_NAME, MEMBERS_NAME};
 use crate::options::{ENGINE, OPTIONS};
 use crate::write::WriteRequest;
 
@@ -48,7 +48,7 @@ impl EngineKind for Alphard {
     }
 
     fn owns_file(&self, name: &str) -> bool {
-        [MEMBERS_NAME, IMAGE_NAME].contains(&name)
+        [DATA_NAME, MEMBERS_NAME, IMAGE_NAME].contains(&name)
     }
 
     fn summary(&self) -> &'static str {

@@ -13,6 +13,7 @@ use cambium_api::{OptionValues, ProgressSink};
 use cambium_base::Result;
 use cambium_io::{Environment, LockMode, OpenOptions};
 use cambium_storage::commit_queue::CommitQueue;
+use cambium_storage::creation;
 use cambium_storage::health::Health;
 use cambium_storage::marker;
 
@@ -52,6 +53,7 @@ pub(crate) fn open(
     let file_system = &*environment.file_system;
     let marker = marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    creation::settle(file_system, path)?;
     let attached = attach(file_system, path, &marker, &tuning, DEVICE, false)?;
     let Attached {
         volume,

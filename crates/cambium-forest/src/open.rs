@@ -19,7 +19,7 @@ use cambium_api::{OptionValues, ProgressSink};
 use cambium_base::{Error, FileNumber, Result, StoreId};
 use cambium_io::{Environment, FileLock, FileSystem, LockMode};
 use cambium_storage::commit_queue::CommitQueue;
-use cambium_storage::creation::{Creation, Making};
+use cambium_storage::creation::{self, Creation, Making};
 use cambium_storage::health::Health;
 use cambium_storage::marker::{self, Marker};
 use cambium_storage::superblock::{self, Superblock};
@@ -164,6 +164,7 @@ pub(crate) fn open(
     let file_system = &*environment.file_system;
     let marker = read_marker(file_system, path)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    creation::settle(file_system, path)?;
     let core = attach(environment, path, marker.store, tuning, (held, true))?;
     fixed.check_fixed(&core.shape.as_options())?;
     let clean = lock(&core.maintenance).root.clean;

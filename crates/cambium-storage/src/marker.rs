@@ -11,10 +11,11 @@
 //! ```
 //!
 //! The checksum is CRC-32C over the lines before it. While a store is being made its
-//! marker lies in `CAMBIUM.new`; the last step renames it ([`crate::creation`]). A folder
-//! without it is no store, whatever else lies there, so a crash while a store is being made
-//! leaves none.
+//! marker lies in `CAMBIUM.new`; the last step renames it ([`crate::creation`]). So a crash
+//! while a store is being made leaves none. A folder without either, in which files of a
+//! store lie, has lost its marker: it is not opened before a repair has made that anew.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use cambium_base::checksum::crc32c;
@@ -26,10 +27,20 @@ use crate::superblock;
 
 /// The marker's name in the store's folder.
 pub const MARKER_NAME: &str = "CAMBIUM";
+/// Names that an engine gives to nothing else.
+pub const RESERVED_NAMES: [&str; 5] = [
+    MARKER_NAME,
+    UNFINISHED_NAME,
+    DRAFT_NAME,
+    REWRITTEN_NAME,
+    LOCK_NAME,
+];
 /// The lock's name in every engine's folder.
 pub(crate) const LOCK_NAME: &str = "LOCK";
 /// The marker of a store that is being made, and of no store yet.
 pub const UNFINISHED_NAME: &str = "CAMBIUM.new";
+/// What will be that, while it is written.
+pub(crate) const DRAFT_NAME: &str = "CAMBIUM.draft";
 /// A marker that is being written anew. Another name than that of a store being made: a
 /// crash must not make a store look like one.
 const REWRITTEN_NAME: &str = "CAMBIUM.repaired";
@@ -101,28 +112,41 @@ pub fn write_marker(file_system: &dyn FileSystem, path: &Path, marker: &Marker) 
     file_system.sync_directory(path)
 }
 
-/// Writes what the marker of a store that is being made will say. The folder is not synced.
+/// Writes what the marker of a store that is being made will say, durably, in one step.
 pub(crate) fn write_unfinished(
     file_system: &dyn FileSystem,
     path: &Path,
     marker: &Marker,
 ) -> Result<()> {
-    write_synced(file_system, &path.join(UNFINISHED_NAME), marker)
+    let draft = path.join(DRAFT_NAME);
+    write_synced(file_system, &draft, marker)?;
+    file_system.rename(&draft, &path.join(UNFINISHED_NAME))?;
+    file_system.sync_directory(path)
 }
 
-/// What the marker of a store that is being made will say; nothing where there is none, or
-/// none that can be read.
-pub(crate) fn read_unfinished(file_system: &dyn FileSystem, path: &Path) -> Option<Marker> {
-    let file = file_system.open(&path.join(UNFINISHED_NAME), OpenOptions::READ);
-    read(&*file.ok()?).ok()?
+/// What the marker of a store that is being made will say; nothing where there is none.
+pub(crate) fn read_unfinished(file_system: &dyn FileSystem, path: &Path) -> Result<Option<Marker>> {
+    let path = path.join(UNFINISHED_NAME);
+    if file_system.metadata(&path)?.is_none() {
+        return Ok(None);
+    }
+    let file = file_system.open(&path, OpenOptions::READ)?;
+    let said = read(&*file)?.ok_or_else(|| {
+        Error::corruption(
+            path,
+            0,
+            "a creation or a backup that was cut off says here which store it was to be, and it does not match its checksum: empty the folder to use it",
+        )
+    })?;
+    Ok(Some(said))
 }
 
+/// Makes a file anew; through a link of its name nothing is written.
 fn write_synced(file_system: &dyn FileSystem, path: &Path, marker: &Marker) -> Result<()> {
-    let options = OpenOptions {
-        truncate: true,
-        ..OpenOptions::CREATE
-    };
-    let file = file_system.open(path, options)?;
+    if file_system.metadata(path)?.is_some() {
+        file_system.remove(path)?;
+    }
+    let file = file_system.open(path, OpenOptions::CREATE_NEW)?;
     file.write_at(marker.encode().as_bytes(), 0)?;
     file.sync_data()
 }
@@ -199,11 +223,20 @@ pub fn read_marker_of(
     Ok(marker)
 }
 
+/// How an engine's files are told from others.
+#[derive(Clone, Copy, Debug)]
+pub struct FilesOfEngine<'a> {
+    /// The first bytes of those in a folder within the store's, or in that itself (`""`).
+    pub magics: &'a [(&'a str, [u8; 8])],
+    /// True for names of its files; of those in a folder, `folder/name`.
+    pub has_name: fn(&str) -> bool,
+}
+
 /// The marker of a store of one engine; where it is damaged or missing, what it must have
 /// said, and the damage: the store's id is in its superblock too, and in the first block of
-/// each of the engine's files, which begin with one of `magics`, in a folder within the
-/// store's (or in that, `""`). At least one such file must prove that the store is of this
-/// engine. For repairs, which write it anew.
+/// each of the engine's files. At least one such file must prove that the store is of this
+/// engine; where files of several stores lie, and no superblock, the damaged marker must
+/// still tell which is meant. For repairs, which write it anew.
 ///
 /// # Errors
 /// As [`read_marker_of`], also where no file proves whose it is; nothing was written then.
@@ -212,18 +245,25 @@ pub fn known_marker(
     path: &Path,
     engine: &str,
     newest: u32,
-    magics: &[(&str, [u8; 8])],
+    files: FilesOfEngine<'_>,
 ) -> Result<(Marker, Option<Error>)> {
     marker_or_owner(file_system, path, engine, newest, || {
-        let owner = superblock::owner(file_system, path)?;
-        let store = owner.map(|(store, _)| store);
-        let proof = owner_of_files(file_system, path, newest, magics, store)?;
-        // A superblock does not say its engine; what is left of a damaged marker may.
-        let is_said = || said_engine(file_system, path).is_some_and(|said| said == engine);
-        Ok(match owner {
-            Some(owner) if proof.is_some() || is_said() => Some(owner),
-            Some(_) => None,
-            None => proof,
+        let owners = owners_of_files(file_system, path, newest, files)?;
+        let said = Said::by(file_system, path);
+        Ok(match superblock::owner(file_system, path)? {
+            // A superblock does not say its engine; what is left of a damaged marker may.
+            Some((store, version)) => {
+                let is_proven =
+                    owners.contains_key(&store) || said.engine.is_some_and(|said| said == engine);
+                is_proven.then_some((store, version))
+            }
+            None => {
+                let store = match owners.len() {
+                    1 => owners.keys().next().copied(),
+                    _ => said.store,
+                };
+                store.and_then(|store| Some((store, *owners.get(&store)?)))
+            }
         })
     })
 }
@@ -252,15 +292,28 @@ pub fn mend_and_lock(
     Ok((marker, damage, held))
 }
 
-/// The engine that a damaged marker names.
-fn said_engine(file_system: &dyn FileSystem, path: &Path) -> Option<String> {
-    let file = file_system.open(&path.join(MARKER_NAME), OpenOptions::READ);
-    let mut bytes = vec![0; MAX_BYTES];
-    let count = file.ok()?.read_at(&mut bytes, 0).ok()?;
-    let text = String::from_utf8_lossy(&bytes[..count]);
-    let mut lines = text.lines();
-    let said = lines.find_map(|line| line.strip_prefix("engine "))?;
-    Some(said.to_string())
+/// What can still be read of a damaged marker.
+#[derive(Default)]
+struct Said {
+    engine: Option<String>,
+    store: Option<StoreId>,
+}
+
+impl Said {
+    fn by(file_system: &dyn FileSystem, path: &Path) -> Said {
+        let mut bytes = vec![0; MAX_BYTES];
+        let file = file_system.open(&path.join(MARKER_NAME), OpenOptions::READ);
+        let Ok(count) = file.and_then(|file| file.read_at(&mut bytes, 0)) else {
+            return Said::default();
+        };
+        let text = String::from_utf8_lossy(&bytes[..count]);
+        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+        let store = field("id ").and_then(|id| hexdump::from_hex(id)?.try_into().ok());
+        Said {
+            engine: field("engine ").map(str::to_string),
+            store: store.map(StoreId),
+        }
+    }
 }
 
 /// As [`known_marker`], where `owner` finds out what else says the store's id, and the
@@ -305,35 +358,33 @@ pub fn marker_or_owner(
     Ok((marker, Some(damage)))
 }
 
-/// What the first blocks of an engine's files say; of one store's, where that is given.
-fn owner_of_files(
+/// The stores that the first blocks of an engine's files name, with their format versions.
+fn owners_of_files(
     file_system: &dyn FileSystem,
     path: &Path,
     newest: u32,
-    magics: &[(&str, [u8; 8])],
-    store: Option<StoreId>,
-) -> Result<Option<(StoreId, u32)>> {
-    for (within, magic) in magics {
+    files: FilesOfEngine<'_>,
+) -> Result<HashMap<StoreId, u32>> {
+    let mut owners = HashMap::new();
+    for (within, magic) in files.magics {
         let folder = path.join(within);
         let found = file_system.metadata(&folder)?;
         if found.is_none_or(|found| found.kind != FileKind::Directory) {
             continue;
         }
         for entry in file_system.list(&folder)? {
-            if entry.kind != FileKind::File {
+            let name = Path::new(within).join(&entry.name);
+            if entry.kind != FileKind::File || !(files.has_name)(&name.to_string_lossy()) {
                 continue;
             }
             let file = file_system.open(&folder.join(&entry.name), OpenOptions::READ)?;
             // A file that is too short is none of them.
-            let Ok(header) = FileHeader::read(&*file, *magic, newest) else {
-                continue;
-            };
-            if store.is_none_or(|store| store == header.identity.store) {
-                return Ok(Some((header.identity.store, header.format_version)));
+            if let Ok(header) = FileHeader::read(&*file, *magic, newest) {
+                owners.insert(header.identity.store, header.format_version);
             }
         }
     }
-    Ok(None)
+    Ok(owners)
 }
 
 fn not_a_store(path: &Path, what: &str) -> Error {

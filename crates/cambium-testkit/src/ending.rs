@@ -102,7 +102,8 @@ impl FileSystemLayer for Ending {
     }
 
     fn open(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn File>> {
-        self.left.spend(path, options.create || options.truncate)?;
+        let is_change = options.create || options.create_new || options.truncate;
+        self.left.spend(path, is_change)?;
         let below = self.below.open(path, options)?;
         if !self.left.is_about(path) {
             return Ok(below);

@@ -17,7 +17,7 @@ use cambium_api::{
 use cambium_base::{Durability, Error, Result, StoreId};
 use cambium_io::{Environment, FileKind, FileLock, FileSystem, LockMode};
 use cambium_lsm::Tree;
-use cambium_storage::marker::{self, Marker};
+use cambium_storage::marker::{self, FilesOfEngine, Marker};
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 use cambium_storage::superblock::{self, Superblock};
 
@@ -42,7 +42,11 @@ pub(crate) fn repair(
         ("", format::MAGIC),
         (KEYS_FOLDER, cambium_lsm::MANIFEST_MAGIC),
     ];
-    let known = || marker::known_marker(file_system, path, ENGINE, FORMAT_VERSION, &magics);
+    let files = FilesOfEngine {
+        magics: &magics,
+        has_name: crate::open::is_ours,
+    };
+    let known = || marker::known_marker(file_system, path, ENGINE, FORMAT_VERSION, files);
     let (marker, damage, held) = marker::mend_and_lock(file_system, path, known)?;
     let mut report = repair_contents(environment, path, &marker, held, progress)?;
     if let Some(damage) = damage {

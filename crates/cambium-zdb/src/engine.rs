@@ -57,11 +57,7 @@ impl EngineKind for Zdb {
     }
 
     fn owns_file(&self, name: &str) -> bool {
-        // A number in hexadecimal follows; alphard has an `index-image`.
-        let mut rests = crate::open::OWN_PREFIXES
-            .iter()
-            .filter_map(|prefix| name.strip_prefix(prefix));
-        rests.any(|rest| rest.starts_with(|digit: char| digit.is_ascii_hexdigit()))
+        crate::open::is_of_zdb_alone(name)
     }
 
     fn options(&self) -> &'static [OptionSpec] {

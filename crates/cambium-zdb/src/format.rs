@@ -123,6 +123,32 @@ pub fn commit_path(folder: &Path, log: usize) -> PathBuf {
     folder.join(format!("commit-{log}"))
 }
 
+/// True for names of data and index files, as they are written.
+pub fn is_data_or_index(name: &str) -> bool {
+    let mut numbers = name
+        .split('-')
+        .skip(1)
+        .map(|digits| u64::from_str_radix(digits, 16));
+    let mut number = || numbers.next()?.ok();
+    let path = match (name.starts_with("data-"), number(), number(), number()) {
+        (true, Some(table), Some(place), Some(file)) => u32::try_from(place)
+            .ok()
+            .map(|place| data_path(Path::new(""), table, place, FileNumber(file))),
+        (false, Some(table), Some(file), None) => {
+            Some(index_path(Path::new(""), table, FileNumber(file)))
+        }
+        _ => None,
+    };
+    path.is_some_and(|path| path == Path::new(name))
+}
+
+/// True for names of commit logs, as they are written.
+pub fn is_commit(name: &str) -> bool {
+    let number = name.strip_prefix("commit-").map(str::parse);
+    let is_it = |log| commit_path(Path::new(""), log) == Path::new(name);
+    number.and_then(|number| number.ok()).is_some_and(is_it)
+}
+
 /// Behind a commit log's header: length, checksum, shape and hash seed, so that
 /// a store whose superblock is lost can be repaired.
 pub fn encode_shape(shape: &Shape, hash_seed: u32) -> Vec<u8> {

@@ -18,7 +18,7 @@ use cambium_api::{OptionValues, ProgressSink};
 use cambium_base::{Error, FileIdentity, Result, StoreId};
 use cambium_io::{Environment, FileLock, FileSystem, LockMode};
 use cambium_storage::commit_queue::CommitQueue;
-use cambium_storage::creation::{Creation, Making};
+use cambium_storage::creation::{self, Creation, Making};
 use cambium_storage::file_header::{FileHeader, HEADER_BYTES};
 use cambium_storage::health::Health;
 use cambium_storage::log::LogFile;
@@ -129,6 +129,7 @@ pub(crate) fn open(
     let file_system = &*environment.file_system;
     let marker = read_marker(file_system, path)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    creation::settle(file_system, path)?;
     let core = attach(environment, path, marker.store, tuning, (held, true))?;
     fixed.check_fixed(&core.shape.as_options(core.shape.buckets))?;
     let clean = crate::core::lock(&core.maintenance).catalog.clean;
@@ -199,19 +200,13 @@ pub(crate) fn read_marker(file_system: &dyn FileSystem, path: &Path) -> Result<M
 
 /// True for names that a `zdb` store gives to its files.
 pub(crate) fn is_ours(name: &str) -> bool {
-    let mut rests = OWN_PREFIXES
-        .iter()
-        .filter_map(|prefix| name.strip_prefix(prefix));
-    let is_numbered = |rest: &str| {
-        let mut digits = rest.bytes().filter(|&byte| byte != b'-');
-        !rest.is_empty()
-            && digits.all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
-    };
-    name == LOCK_NAME || superblock::is_copy(name) || rests.any(is_numbered)
+    name == LOCK_NAME || superblock::is_copy(name) || is_of_zdb_alone(name)
 }
 
-/// How names of files begin that no other engine has.
-pub(crate) const OWN_PREFIXES: [&str; 3] = ["data-", "index-", "commit-"];
+/// True for those that no other engine gives.
+pub(crate) fn is_of_zdb_alone(name: &str) -> bool {
+    format::is_data_or_index(name) || format::is_commit(name)
+}
 
 fn assemble(
     environment: &Environment,
@@ -306,8 +301,7 @@ impl Core {
         let mut leftovers = Vec::new();
         for entry in self.environment.file_system.list(&self.path)? {
             let name = entry.name.to_string_lossy();
-            let can_be_left = name.starts_with("data-") || name.starts_with("index-");
-            if can_be_left && !named.contains(&*name) {
+            if format::is_data_or_index(&name) && !named.contains(&*name) {
                 leftovers.push(self.path.join(&entry.name));
             }
         }

@@ -16,7 +16,7 @@ use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, Pro
 use cambium_base::{Error, Result};
 use cambium_io::{Environment, OpenOptions};
 use cambium_storage::file_header::FileHeader;
-use cambium_storage::marker::{self, Marker};
+use cambium_storage::marker::{self, FilesOfEngine, Marker};
 use cambium_storage::record::RecordHeader;
 use cambium_storage::superblock::{self, Superblock, SuperblockContent};
 
@@ -38,7 +38,11 @@ pub(crate) fn repair(
 ) -> Result<CheckReport> {
     let file_system = &*environment.file_system;
     let magics = [DATA_MAGIC, format::INDEX_MAGIC, format::COMMIT_MAGIC].map(|magic| ("", magic));
-    let known = || marker::known_marker(file_system, path, ENGINE, FORMAT_VERSION, &magics);
+    let files = FilesOfEngine {
+        magics: &magics,
+        has_name: crate::open::is_of_zdb_alone,
+    };
+    let known = || marker::known_marker(file_system, path, ENGINE, FORMAT_VERSION, files);
     let (marker, damage, held) = marker::mend_and_lock(file_system, path, known)?;
     let mut repair = Repair {
         environment,
@@ -152,7 +156,7 @@ impl Repair<'_> {
                 .next()
                 .and_then(|text| u64::from_str_radix(text, 16).ok());
             catalog.next_file = catalog.next_file.max(number.unwrap_or(0) + 1);
-            if !name.starts_with("data-") {
+            if !name.starts_with("data-") || !format::is_data_or_index(&name) {
                 continue;
             }
             let file = file_system.open(&path, OpenOptions::READ)?;

@@ -147,8 +147,9 @@ pub fn is_database_or_scratch(name: &str) -> bool {
 
 fn number_before(name: &str, suffix: &str) -> Option<FileNumber> {
     let digits = name.strip_suffix(suffix)?;
-    let number = digits.parse().ok().map(FileNumber)?;
-    (digits.len() >= 6).then_some(number)
+    let number = digits.parse().ok()?;
+    // Digits alone would be many names for one number.
+    (format!("{number:06}") == digits).then_some(FileNumber(number))
 }
 
 /// The units of a database file.

@@ -39,7 +39,7 @@ use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, ProgressSink}
 use cambium_base::{Error, FileNumber, Result};
 use cambium_io::{Environment, FileLock, OpenOptions};
 use cambium_storage::file_header::FileHeader;
-use cambium_storage::marker::{Marker, known_marker, mend_and_lock};
+use cambium_storage::marker::{FilesOfEngine, Marker, known_marker, mend_and_lock};
 use cambium_storage::superblock::{self, Superblock};
 
 use self::rewrite::Rewrite;
@@ -71,7 +71,11 @@ pub(crate) fn repair(
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
     let file_system = &*environment.file_system;
-    let known = || known_marker(file_system, path, ENGINE, FORMAT_VERSION, &[("", MAGIC)]);
+    let files = FilesOfEngine {
+        magics: &[("", MAGIC)],
+        has_name: format::is_database_or_scratch,
+    };
+    let known = || known_marker(file_system, path, ENGINE, FORMAT_VERSION, files);
     let (marker, damage) = known()?;
     let checked = crate::check::check_store(environment, path, marker.store, progress);
     let sound = checked.as_ref().is_ok_and(CheckReport::is_sound);

@@ -3,6 +3,10 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
+mod durable;
+mod members;
+mod others;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +16,6 @@ use cambium_api::{
     Durability, Engine, EngineKind, Error, IterationOrder, OptionValues, Progress, ProgressSink,
     Result,
 };
-use cambium_io::OpenOptions;
 use cambium_io::simulated::{
     CrashStyle, ErrorNumber, Fault, FaultRule, OperationClass, SimulatedDisk,
 };
@@ -146,111 +149,6 @@ fn a_creation_that_ends_half_way_is_no_store_and_can_be_made_again() {
 }
 
 #[test]
-fn a_creation_with_a_mirror_elsewhere_can_be_made_again() {
-    let engines = engines();
-    let alphard = engines.iter().find(|kind| kind.name() == "alphard");
-    let alphard = alphard.unwrap();
-    let elsewhere = OptionValues::from([("size", "262144"), ("mirror", "/elsewhere/second")]);
-    let mut was_made = 0;
-    for left in 0.. {
-        let source = SimulatedDisk::new(1);
-        let files = Environment::simulated(&source, 1).file_system;
-        files.create_directory(Path::new("/elsewhere")).unwrap();
-        files.sync_directory(Path::new("/")).unwrap();
-        let made = alphard.create(&ending(&source, left), Path::new(STORE), &elsewhere);
-        let is_made = made.map(|_| ()).is_ok();
-        for style in STYLES {
-            let disk = source.crash(style, left);
-            let environment = Environment::simulated(&disk, 2);
-            let files = &environment.file_system;
-            let marker = files.metadata(&Path::new(STORE).join("CAMBIUM")).unwrap();
-            if marker.is_some() {
-                continue;
-            }
-            let second = files.metadata(Path::new("/elsewhere/second")).unwrap();
-            was_made += usize::from(second.is_some());
-            let store = alphard.create(&environment, Path::new(STORE), &elsewhere);
-            let store = store.unwrap_or_else(|error| panic!("{left}, {style:?}: {error}"));
-            store.put(b"oak", b"kept", Durability::Synced).unwrap();
-        }
-        if is_made {
-            break;
-        }
-    }
-    assert!(was_made > 5, "{was_made}");
-}
-
-#[test]
-fn a_member_of_a_store_is_not_taken_for_what_a_creation_left() {
-    let engines = engines();
-    let alphard = engines.iter().find(|kind| kind.name() == "alphard");
-    let alphard = alphard.unwrap();
-    let elsewhere = OptionValues::from([("size", "262144"), ("mirror", "/elsewhere")]);
-    for left in 0..40 {
-        let disk = SimulatedDisk::new(1);
-        let environment = Environment::simulated(&disk, 1);
-        let other = alphard.create(&environment, Path::new("/other"), &elsewhere);
-        let other = other.unwrap();
-        other.put(b"oak", b"kept", Durability::Synced).unwrap();
-        other.close().unwrap();
-        for environment in [ending(&disk, left), Environment::simulated(&disk, 2)] {
-            let refused = alphard.create(&environment, Path::new(STORE), &elsewhere);
-            assert!(refused.is_err(), "{left}: taken from another store");
-        }
-        let other = open(&**alphard, &disk, "/other").unwrap();
-        assert_eq!(contents(&*other), [(b"oak".to_vec(), b"kept".to_vec())]);
-    }
-}
-
-#[test]
-fn a_store_that_is_written_over_in_vain_is_none() {
-    let engines = engines();
-    let alphard = engines.iter().find(|kind| kind.name() == "alphard");
-    let alphard = alphard.unwrap();
-    let mut options = small(&**alphard);
-    options.set("force", "on");
-    let (mut refused, mut spared) = (0, 0);
-    // Some steps may fail; a creation has fewer than these.
-    for nth in 1..80 {
-        let disk = twenty(&**alphard);
-        let whole = contents(&*open(&**alphard, &disk.fork(), STORE).unwrap());
-        let environment = Environment::simulated(&disk, 2);
-        let files = &environment.file_system;
-        files.remove(&Path::new(STORE).join("CAMBIUM")).unwrap();
-        disk.inject(FaultRule {
-            class: OperationClass::Any,
-            nth,
-            forever: false,
-            fault: Fault::Error(ErrorNumber::InputOutput),
-        });
-        let made = alphard.create(&environment, Path::new(STORE), &options);
-        disk.clear_faults();
-        let Err(_) = made.map(|store| store.close().unwrap()) else {
-            assert!(contents(&*open(&**alphard, &disk, STORE).unwrap()).is_empty());
-            continue;
-        };
-        refused += 1;
-        match repair(&disk, STORE) {
-            // Untouched, so it has all that it had.
-            Ok(_) => {
-                let store = open(&**alphard, &disk, STORE).unwrap();
-                assert!(contents(&*store) == whole, "{nth}");
-                spared += 1;
-            }
-            Err(error) => {
-                let is_told = matches!(error, Error::NotAStore { .. });
-                assert!(is_told, "{nth}: {error}");
-                create(&**alphard, &disk).unwrap().close().unwrap();
-            }
-        }
-    }
-    assert!(
-        refused < 79 && refused > spared + 5 && spared > 0,
-        "{refused}, {spared}"
-    );
-}
-
-#[test]
 fn a_creation_of_which_one_step_fails_leaves_nothing() {
     for kind in engines().iter() {
         let mut refused = 0;
@@ -357,100 +255,5 @@ fn a_backup_is_a_store_once_it_is_whole() {
         assert!(looks.1.into_inner() > 0, "{}", kind.name());
         let copy = open(&**kind, &disk, COPY).unwrap();
         assert!(contents(&*copy) == contents(&*store), "{}", kind.name());
-    }
-}
-
-/// Names of which each engine has some, with somebody's bytes.
-const STRAYS: [&str; 5] = [
-    "keys",
-    "members-old",
-    "data-backup",
-    "00000007.values",
-    "000007.forest",
-];
-
-#[test]
-fn strays_of_another_engines_names_decide_nothing() {
-    for kind in engines().iter() {
-        for stray in STRAYS.into_iter().chain(["keys/"]) {
-            if kind.owns_file(stray) {
-                // Its own to remove.
-                continue;
-            }
-            let disk = twenty(&**kind);
-            let whole = contents(&*open(&**kind, &disk.fork(), STORE).unwrap());
-            let files = Environment::simulated(&disk, 1).file_system;
-            let folder = Path::new(STORE);
-            files.remove(&folder.join("CAMBIUM")).unwrap();
-            let mine = match stray.strip_suffix('/') {
-                Some(stray) => {
-                    let made = files.create_directory(&folder.join(stray));
-                    // A store of this engine has one.
-                    assert!(made.is_ok() || kind.name() == "wisckey");
-                    folder.join(stray).join("mine")
-                }
-                None if files.metadata(&folder.join(stray)).unwrap().is_some() => continue,
-                None => folder.join(stray),
-            };
-            let file = files.open(&mine, OpenOptions::CREATE).unwrap();
-            file.write_at(b"mine", 0).unwrap();
-            let at = format!("{}, {stray}", kind.name());
-            // An engine may refuse what it cannot tell apart; it must not write.
-            match repair(&disk, STORE) {
-                Ok(_) => {
-                    let store = open(&**kind, &disk, STORE).unwrap();
-                    assert!(contents(&*store) == whole, "{at}");
-                }
-                Err(error) => {
-                    files.remove(&mine).unwrap();
-                    repair(&disk, STORE).unwrap();
-                    let store = open(&**kind, &disk, STORE).unwrap();
-                    assert!(contents(&*store) == whole, "{at}: {error}");
-                    continue;
-                }
-            }
-            let bytes = disk.contents(&mine);
-            assert_eq!(bytes.as_deref(), Some(&b"mine"[..]), "{at}");
-        }
-    }
-}
-
-#[test]
-fn what_is_somebody_elses_in_the_folder_of_an_unfinished_creation_stays() {
-    let somebodys = [
-        "keys/mine",
-        "keys/sub/mine",
-        "data-2024.csv",
-        "index-of-photos",
-        "second",
-        "superblock-old",
-    ];
-    for kind in engines().iter() {
-        for name in somebodys {
-            // Ended when it had said that it makes a store.
-            for left in [4, 8, 1_000] {
-                let disk = SimulatedDisk::new(1);
-                let files = Environment::simulated(&disk, 1).file_system;
-                _ = kind.create(&ending(&disk, left), Path::new(STORE), &small(&**kind));
-                let folder = Path::new(STORE);
-                let marker = files.metadata(&folder.join("CAMBIUM")).unwrap();
-                let mine = folder.join(name);
-                if marker.is_some() || files.metadata(&mine).unwrap().is_some() {
-                    continue;
-                }
-                for parent in [
-                    mine.parent().unwrap().parent().unwrap(),
-                    mine.parent().unwrap(),
-                ] {
-                    _ = files.create_directory(parent);
-                }
-                let file = files.open(&mine, OpenOptions::CREATE).unwrap();
-                file.write_at(b"mine", 0).unwrap();
-                let made = create(&**kind, &disk);
-                let at = format!("{}, {name}, {left}", kind.name());
-                assert!(made.is_err(), "{at}");
-                assert_eq!(disk.contents(&mine).as_deref(), Some(&b"mine"[..]), "{at}");
-            }
-        }
     }
 }

@@ -3,8 +3,10 @@
 //!
 //! ```text
 //! the folder, and LOCK in it, taken
-//! CAMBIUM.new, synced             what the marker will say
-//!   the folder, synced
+//! CAMBIUM.draft, synced           what the marker will say
+//! CAMBIUM.draft renamed to CAMBIUM.new, in place of an unfinished creation's
+//! the folder, synced
+//!   … what that one left is removed …
 //!   … the engine's own files, each synced …
 //!   the folder, synced
 //! CAMBIUM.new renamed to CAMBIUM  what was being made is a store
@@ -16,15 +18,22 @@
 //! was promised of it, and making a store there takes the place of what is left. Where other
 //! files of an engine lie without it, they were a store, which lost its marker: making a
 //! store there is refused, a repair makes the marker anew.
+//!
+//! Whoever ends between the last two steps leaves a store of which a crash could still
+//! take the name; so whoever opens one to write syncs its folder first ([`settle`]).
+
+mod way;
 
 use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cambium_base::{Error, Result, StoreId};
 use cambium_io::{DirectoryEntry, FileKind, FileLock, FileSystem, LockMode};
 
-use crate::marker::{self, LOCK_NAME, MARKER_NAME, Marker, UNFINISHED_NAME};
+pub use self::way::clean;
+use crate::marker::{self, DRAFT_NAME, LOCK_NAME, MARKER_NAME, Marker, UNFINISHED_NAME};
 
 /// Says of a file's name whether a creation can have made it.
 type IsOurs = Box<dyn Fn(&str) -> bool + Send + Sync>;
@@ -40,12 +49,31 @@ pub struct Creation {
     is_new: bool,
     /// What lay in the folder before.
     before: HashSet<PathBuf>,
-    /// Files outside the folder's known names that are made for the store.
-    others: Vec<PathBuf>,
-    /// A file of another name that may lie in the folder, made for the store.
-    beside: Option<PathBuf>,
+    /// How what was done outside the folder's known names is taken back.
+    elsewhere: Vec<TakeBack>,
+    around: Around,
     /// What an unfinished creation of the same engine said of its store.
     unfinished: Option<Marker>,
+    /// Something that was there before is no longer what it was.
+    overwrote: bool,
+}
+
+/// Takes back one thing that was done for a store which is not made.
+type TakeBack = Box<dyn Fn(&dyn FileSystem) -> Result<()> + Send + Sync>;
+
+/// Clears what an unfinished creation of a store left outside the folder's known names.
+pub type Clear = Box<dyn Fn(&dyn FileSystem, StoreId) -> Result<()> + Send + Sync>;
+
+/// What is allowed to be there already where a store is made, beside an empty folder and
+/// what an unfinished creation left.
+#[derive(Default)]
+pub struct Around {
+    /// A store that has lost its marker, and is lost thereby.
+    pub over: bool,
+    /// A file of another name in the folder; it stays.
+    pub beside: Option<PathBuf>,
+    /// To be done before what says of an unfinished creation is written over.
+    pub clear: Option<Clear>,
 }
 
 impl std::fmt::Debug for Creation {
@@ -94,7 +122,7 @@ impl<T> Making<T> {
         let ended = self.filled.and_then(fill).and_then(|()| {
             let lock = creation.folder.join(LOCK_NAME);
             let _held = creation.file_system.lock(&lock, LockMode::Exclusive)?;
-            match creation.is_still_there() {
+            match creation.is_still_there()? {
                 true => creation.finish(),
                 false => Err(Error::AlreadyExists {
                     path: creation.folder.clone(),
@@ -114,27 +142,26 @@ impl Creation {
     ///
     /// # Errors
     /// `AlreadyExists` where something else is in the way, `Locked` where somebody else makes
-    /// a store there; those of the file system. The folder is then as it was.
+    /// a store there; those of the file system. Nothing is in the folder then that was not
+    /// there before; of what an unfinished creation left some may have gone.
     pub fn begin(
         file_system: &Arc<dyn FileSystem>,
         folder: &Path,
         marker: Marker,
         is_ours: impl Fn(&str) -> bool + Send + Sync + 'static,
     ) -> Result<(Creation, Box<dyn FileLock>)> {
-        Self::begin_over(file_system, folder, marker, (false, None), is_ours)
+        Self::begin_among(file_system, folder, marker, Around::default(), is_ours)
     }
 
-    /// As [`Creation::begin`]; with `over` also where a store lies that has lost its marker,
-    /// and is lost thereby. What an unfinished creation left may have a file `beside` the
-    /// others, which stays.
+    /// As [`Creation::begin`], where more may be there already.
     ///
     /// # Errors
     /// As there.
-    pub fn begin_over(
+    pub fn begin_among(
         file_system: &Arc<dyn FileSystem>,
         folder: &Path,
         marker: Marker,
-        (over, beside): (bool, Option<PathBuf>),
+        around: Around,
         is_ours: impl Fn(&str) -> bool + Send + Sync + 'static,
     ) -> Result<(Creation, Box<dyn FileLock>)> {
         let is_new = make_folder(&**file_system, folder)?;
@@ -145,11 +172,12 @@ impl Creation {
             is_ours: Box::new(is_ours),
             is_new,
             before: HashSet::new(),
-            others: Vec::new(),
-            beside,
+            elsewhere: Vec::new(),
+            around,
             unfinished: None,
+            overwrote: false,
         };
-        let held = creation.take(over).inspect_err(|_| {
+        let held = creation.take().inspect_err(|_| {
             if is_new {
                 // Goes only if it is empty.
                 _ = file_system.remove_directory(folder);
@@ -169,55 +197,62 @@ impl Creation {
         self.marker.store
     }
 
-    /// The store that an unfinished creation was about to make here: what bears its id is no
-    /// store's.
-    pub fn unfinished(&self) -> Option<StoreId> {
-        self.unfinished.as_ref().map(|marker| marker.store)
+    /// Has something be done where the store is not made in the end: what was made or
+    /// changed for it elsewhere, or under a name that is not the engine's, is taken back.
+    pub fn take_back(
+        &mut self,
+        how: impl Fn(&dyn FileSystem) -> Result<()> + Send + Sync + 'static,
+    ) {
+        self.elsewhere.push(Box::new(how));
     }
 
-    /// Says that a file is about to be made for the store that bears no name of the engine's,
-    /// or lies elsewhere: it is removed with the rest, unless it was there before.
-    ///
-    /// # Errors
-    /// Those of the file system.
-    pub fn will_make(&mut self, path: &Path) -> Result<()> {
-        if self.file_system.metadata(path)?.is_none() {
-            self.others.push(path.to_path_buf());
-        }
-        Ok(())
+    /// Says that files of the engine's names are about to be written: where some were there
+    /// before, what lies there is no store from now on.
+    pub fn will_overwrite(&mut self) {
+        let mut before = self.before.iter().map(|name| name.to_string_lossy());
+        self.overwrote = before.any(|name| name != LOCK_NAME && (self.is_ours)(&name));
     }
 
     /// Looks whether the folder may become a store, and takes its lock.
-    fn take(&mut self, over: bool) -> Result<Box<dyn FileLock>> {
+    fn take(&mut self) -> Result<Box<dyn FileLock>> {
         // Before the lock, which would leave a file in somebody's folder.
-        let first = self.refuse_what_is_in_the_way(over)?;
+        let first = self.refuse_what_is_in_the_way()?.names;
         let lock = self.folder.join(LOCK_NAME);
         let held = self.file_system.lock(&lock, LockMode::Exclusive)?;
+        let is_ours = !first.contains(Path::new(LOCK_NAME));
         // Somebody may have made a store until it was taken.
-        self.before = self.refuse_what_is_in_the_way(over)?;
-        if self.before.contains(Path::new(UNFINISHED_NAME)) {
-            self.unfinished = self.find_unfinished();
-        }
-        if !first.contains(Path::new(LOCK_NAME)) {
+        let found = self.refuse_what_is_in_the_way().inspect_err(|_| {
+            if is_ours {
+                _ = self.file_system.remove(&lock);
+            }
+        })?;
+        self.before = found.names;
+        self.unfinished = found.unfinished;
+        if is_ours {
             self.before.remove(Path::new(LOCK_NAME));
         }
         Ok(held)
     }
 
-    /// Removes what an unfinished creation left, and says durably that what lies in the
-    /// folder from now on is no store.
+    /// Says durably that what lies in the folder from now on is no store, and removes what
+    /// an unfinished creation left.
     fn announce(&mut self) -> Result<()> {
         let files = &*self.file_system;
-        if self.unfinished.is_some() {
+        let unfinished = self.unfinished.take();
+        if let (Some(unfinished), Some(clear)) = (&unfinished, &self.around.clear) {
+            clear(files, unfinished.store)?;
+        }
+        // In one step, and before anything goes: whoever was about to finish that one sees
+        // that it is no more.
+        marker::write_unfinished(files, &self.folder, &self.marker)?;
+        if unfinished.is_some_and(|unfinished| unfinished.engine == self.marker.engine) {
             for entry in self.made_here()? {
                 self.remove_made(&entry)?;
                 self.before.remove(&entry.name);
             }
-            // What says that it may go is written over only when it has gone.
             files.sync_directory(&self.folder)?;
         }
-        marker::write_unfinished(files, &self.folder, &self.marker)?;
-        files.sync_directory(&self.folder)
+        Ok(())
     }
 
     /// What lies in the folder that a creation can have made, but for what says that one is
@@ -226,16 +261,9 @@ impl Creation {
         let mut entries = self.file_system.list(&self.folder)?;
         entries.retain(|entry| {
             let name = entry.name.to_string_lossy();
-            name != LOCK_NAME && name != UNFINISHED_NAME && (self.is_ours)(&name)
+            name != LOCK_NAME && (self.is_ours)(&name)
         });
         Ok(entries)
-    }
-
-    /// What an unfinished creation of the same engine said. Of another engine's nobody
-    /// here knows which files it made; beside one that cannot be read there are none.
-    fn find_unfinished(&self) -> Option<Marker> {
-        marker::read_unfinished(&*self.file_system, &self.folder)
-            .filter(|unfinished| unfinished.engine == self.marker.engine)
     }
 
     /// Removes a file that a creation made, or a folder with such files.
@@ -254,69 +282,6 @@ impl Creation {
         files.remove_directory(&path)
     }
 
-    /// What lies in a folder of the engine's name that no creation made.
-    fn foreign_within(&self, entry: &DirectoryEntry) -> Result<Option<String>> {
-        let within = self.file_system.list(&self.folder.join(&entry.name))?;
-        let name_of = |inner: &DirectoryEntry| {
-            let inner = inner.name.to_string_lossy();
-            format!("{}/{inner}", entry.name.to_string_lossy())
-        };
-        let mut foreign = within.iter().filter(|inner| {
-            let is_plain = inner.kind == FileKind::File;
-            !(is_plain && (self.is_ours)(&name_of(inner)))
-        });
-        Ok(foreign.next().map(name_of))
-    }
-
-    fn in_the_way(&self, name: &str) -> Error {
-        Error::AlreadyExists {
-            path: self.folder.clone(),
-            what: format!(
-                "the folder is not empty, it holds {name:?}; a store needs a folder of its own"
-            ),
-        }
-    }
-
-    /// What the folder holds, if nothing of it is in the way.
-    fn refuse_what_is_in_the_way(&self, over: bool) -> Result<HashSet<PathBuf>> {
-        let refused = |what: String| {
-            Err(Error::AlreadyExists {
-                path: self.folder.clone(),
-                what,
-            })
-        };
-        let mut entries = self.file_system.list(&self.folder)?;
-        entries.sort_by(|one, other| one.name.cmp(&other.name));
-        let names: HashSet<_> = entries.iter().map(|entry| entry.name.clone()).collect();
-        if names.contains(Path::new(MARKER_NAME)) {
-            return refused("it is a store already; open it, or choose another path".to_string());
-        }
-        let mut own = None;
-        for entry in &entries {
-            let name = entry.name.to_string_lossy();
-            let is_link = entry.kind == FileKind::Other;
-            if !is_link && (name == LOCK_NAME || name == UNFINISHED_NAME) {
-                continue;
-            }
-            let is_beside = self.beside.as_deref() == Some(&entry.name);
-            if is_link || !is_beside && !(self.is_ours)(&name) {
-                return Err(self.in_the_way(&name));
-            }
-            if entry.kind == FileKind::Directory {
-                if let Some(other) = self.foreign_within(entry)? {
-                    return Err(self.in_the_way(&other));
-                }
-            }
-            own = own.or(Some(name));
-        }
-        match own {
-            Some(name) if !over && self.find_unfinished().is_none() => refused(format!(
-                "{name:?} lies here, as if of a store that has lost its file CAMBIUM, which `cambium repair` makes anew; a new store needs a folder of its own"
-            )),
-            _ => Ok(names),
-        }
-    }
-
     /// Makes the folder a store, durably. The caller holds its lock.
     fn finish(&self) -> Result<()> {
         let (from, to) = (
@@ -333,10 +298,13 @@ impl Creation {
     }
 
     /// True if nobody has made another store of the folder.
-    fn is_still_there(&self) -> bool {
-        let unmarked = self.file_system.metadata(&self.folder.join(MARKER_NAME));
-        let said = marker::read_unfinished(&*self.file_system, &self.folder);
-        matches!(unmarked, Ok(None)) && said.is_some_and(|said| said.store == self.marker.store)
+    fn is_still_there(&self) -> Result<bool> {
+        let marker = self.folder.join(MARKER_NAME);
+        if self.file_system.metadata(&marker)?.is_some() {
+            return Ok(false);
+        }
+        let said = marker::read_unfinished(&*self.file_system, &self.folder)?;
+        Ok(said.is_some_and(|said| said.store == self.marker.store))
     }
 
     /// Removes what was made, and the folder if it was. What is somebody else's stays, and
@@ -348,24 +316,20 @@ impl Creation {
         let Ok(_held) = self.file_system.lock(&lock, LockMode::Exclusive) else {
             return;
         };
-        let files = &*self.file_system;
-        if !self.is_still_there() {
+        if !matches!(self.is_still_there(), Ok(true)) {
             return;
         }
         // While anything is left of it, it must not look like a store without a marker; nor
-        // must a store that was to be written over.
-        if self.remove_what_was_made().is_ok()
-            && files.sync_directory(&self.folder).is_ok()
-            && self.made_here().is_ok_and(|left| left.is_empty())
-        {
+        // must what was one and was written over.
+        let is_gone = self.remove_what_was_made().is_ok();
+        if is_gone && self.file_system.sync_directory(&self.folder).is_ok() && !self.overwrote {
             self.withdraw();
         }
     }
 
     fn remove_what_was_made(&self) -> Result<()> {
-        let files = &*self.file_system;
-        for path in &self.others {
-            remove_file(files, path)?;
+        for take_back in &self.elsewhere {
+            take_back(&*self.file_system)?;
         }
         for entry in self.made_here()? {
             if !self.before.contains(&entry.name) {
@@ -378,7 +342,7 @@ impl Creation {
     /// Removes what says that a store is being made here, and the folder if that was made
     /// for it. The lock is held.
     fn withdraw(&self) {
-        for name in [UNFINISHED_NAME, LOCK_NAME] {
+        for name in [DRAFT_NAME, UNFINISHED_NAME, LOCK_NAME] {
             if !self.before.contains(Path::new(name)) {
                 _ = self.file_system.remove(&self.folder.join(name));
             }
@@ -389,22 +353,47 @@ impl Creation {
     }
 }
 
-/// Makes the folder of a store, durably, unless it is there. Says whether it did.
+/// Makes sure that a store which is about to be written to stays one: whoever made it may
+/// have ended before its name was durable.
+///
+/// # Errors
+/// Those of the file system.
+pub fn settle(file_system: &dyn FileSystem, folder: &Path) -> Result<()> {
+    file_system.sync_directory(folder)
+}
+
+/// Makes the folder of a store unless it is there. Says whether it did; it is durable
+/// either way.
 fn make_folder(file_system: &dyn FileSystem, folder: &Path) -> Result<bool> {
-    match file_system.metadata(folder)? {
-        Some(found) if found.kind == FileKind::Directory => return Ok(false),
+    let is_new = match file_system.metadata(folder)? {
+        Some(found) if found.kind == FileKind::Directory => false,
         Some(_) => {
             return Err(Error::AlreadyExists {
                 path: folder.to_path_buf(),
                 what: "a file, not a folder, is in the way".to_string(),
             });
         }
-        None => file_system.create_directory(folder)?,
-    }
+        None => {
+            file_system.create_directory(folder)?;
+            true
+        }
+    };
     let parent = folder.parent().filter(|parent| *parent != Path::new(""));
-    let synced = file_system.sync_directory(parent.unwrap_or(Path::new(".")));
-    synced.inspect_err(|_| _ = file_system.remove_directory(folder))?;
-    Ok(true)
+    match file_system.sync_directory(parent.unwrap_or(Path::new("."))) {
+        // Somebody else's, who has made the folder for us.
+        Err(Error::Io { source, .. })
+            if !is_new && source.kind() == ErrorKind::PermissionDenied =>
+        {
+            Ok(false)
+        }
+        Err(error) => {
+            if is_new {
+                _ = file_system.remove_directory(folder);
+            }
+            Err(error)
+        }
+        Ok(()) => Ok(is_new),
+    }
 }
 
 /// Removes a file, if it is there.
