@@ -149,7 +149,7 @@ struct BrokenFile {
 impl BrokenFile {
     fn is_to_be_renamed(&self) -> bool {
         let name = self.below.path().to_string_lossy();
-        [".new", ".tmp", ".next", "-new", "-tmp"]
+        [".new", ".draft", ".tmp", ".next", "-new", "-tmp"]
             .iter()
             .any(|ending| name.ends_with(ending))
     }
