@@ -59,7 +59,8 @@ impl Creation {
             if self.is_beside(entry) {
                 continue;
             }
-            if entry.kind == FileKind::Other || !(self.is_ours)(&name) {
+            let is_plain = entry.kind != FileKind::Other && name != LOCK_NAME;
+            if !is_plain || !(self.is_ours)(&name) {
                 return Err(self.in_the_way(&name));
             }
             if entry.kind == FileKind::Directory {

@@ -122,7 +122,12 @@ fn a_lock_that_is_somebody_elses_is_in_the_way() {
         files.create_directory(Path::new(STORE)).unwrap();
         let lock = Path::new(STORE).join("LOCK");
         write_mine(&disk, &lock);
-        assert!(create(&**kind, &disk).is_err(), "{}", kind.name());
+        let refused = create(&**kind, &disk).err().unwrap().to_string();
+        assert!(
+            refused.contains("it holds \"LOCK\""),
+            "{}: {refused}",
+            kind.name()
+        );
         assert_eq!(disk.contents(&lock).as_deref(), Some(&b"mine"[..]));
     }
 }
