@@ -378,8 +378,9 @@ fn make_folder(file_system: &dyn FileSystem, folder: &Path) -> Result<bool> {
             true
         }
     };
-    let parent = folder.parent().filter(|parent| *parent != Path::new(""));
-    match file_system.sync_directory(parent.unwrap_or(Path::new("."))) {
+    // Of `.` too, which has none as it is written.
+    let whole = clean(folder);
+    match file_system.sync_directory(whole.parent().unwrap_or(&whole)) {
         // Somebody else's, who has made the folder for us.
         Err(Error::Io { source, .. })
             if !is_new && source.kind() == ErrorKind::PermissionDenied =>
