@@ -378,9 +378,7 @@ fn make_folder(file_system: &dyn FileSystem, folder: &Path) -> Result<bool> {
             true
         }
     };
-    // Of `.` too, which has none as it is written.
-    let whole = clean(folder);
-    match file_system.sync_directory(whole.parent().unwrap_or(&whole)) {
+    match file_system.sync_directory(&parent_of(folder)) {
         // Somebody else's, who has made the folder for us.
         Err(Error::Io { source, .. })
             if !is_new && source.kind() == ErrorKind::PermissionDenied =>
@@ -394,6 +392,19 @@ fn make_folder(file_system: &dyn FileSystem, folder: &Path) -> Result<bool> {
             Err(error)
         }
         Ok(()) => Ok(is_new),
+    }
+}
+
+/// The folder that names this one.
+fn parent_of(folder: &Path) -> PathBuf {
+    match (folder.file_name(), folder.parent()) {
+        (Some(_), Some(parent)) if parent != Path::new("") => parent.to_path_buf(),
+        (Some(_), _) => PathBuf::from("."),
+        // `.` and `..` name no parent as they are written.
+        (None, _) => {
+            let whole = clean(folder);
+            whole.parent().unwrap_or(&whole).to_path_buf()
+        }
     }
 }
 
