@@ -1,9 +1,11 @@
 //! Entries on their way to the device: several writes under way at once, to every
 //! member, while the next entries are encoded.
 //!
-//! What waits together is laid into one write as far as it lies together. Entries of a
-//! batch are encoded side by side in one buffer to begin with; a large one, and a large
-//! entry, is a write of its own, started as soon as it is encoded and never copied.
+//! What waits together goes into one write as far as it lies together. Entries of a batch
+//! are encoded side by side in one buffer to begin with; small ones of several are copied
+//! into one, large ones are never copied: a write takes several buffers. So a write is
+//! started when enough waits for it, not for each large entry: in space of a file that was
+//! never written, the file system has one write at a time, whatever its length.
 //! Nothing counts before [`Core::flush`] has waited for all of it. What is under way when
 //! the writer lock is let go is a flight ([`crate::flights`]).
 
@@ -20,8 +22,7 @@ use crate::seeded_bug::SeededBug;
 use crate::volume::{MemberState, buffer};
 use crate::write::Written;
 
-/// Pieces of so many bytes are written alone: copying them would cost more than
-/// another write.
+/// Pieces of so many bytes are not copied to others: a write takes them as they are.
 pub(crate) const LARGE_BYTES: usize = 64 << 10;
 /// So many bytes that wait are started before the rest of a group is encoded. No
 /// buffer of several entries is longer.
@@ -135,12 +136,12 @@ impl Core {
         let mut rest = pieces.as_slice();
         while !rest.is_empty() {
             let (run, others) = rest.split_at(self.adjacent(rest));
-            let bytes = self.lay_together(run);
+            let buffers = self.lay_together(run);
             for (member, file) in &files {
                 queue.submit(WriteRequest {
                     file: file.clone(),
                     offset: self.volume.offset(run[0].block),
-                    bytes: bytes.clone(),
+                    buffers: buffers.clone(),
                 });
                 writer.outgoing.under_way.push(*member);
             }
@@ -223,10 +224,10 @@ impl Core {
             .map(|run| (self.volume.offset(run[0].block), self.lay_together(run)))
             .collect();
         let requests = files.iter().flat_map(|(_, file)| {
-            writes.iter().map(|(offset, bytes)| WriteRequest {
+            writes.iter().map(|(offset, buffers)| WriteRequest {
                 file: file.clone(),
                 offset: *offset,
-                bytes: bytes.clone(),
+                buffers: buffers.clone(),
             })
         });
         let answers = queue.write_synced(requests.collect());
@@ -253,21 +254,19 @@ impl Core {
     /// How many of the first pieces lie together and go into one write.
     fn adjacent(&self, pieces: &[Piece]) -> usize {
         let mut bytes = pieces[0].bytes.len();
-        let is_large = |piece: &Piece| piece.bytes.len() >= LARGE_BYTES;
         let pairs = pieces.windows(2);
         1 + pairs
             .take_while(|pair| {
                 let end = self.volume.offset(pair[0].block) + pair[0].bytes.len() as u64;
                 bytes += pair[1].bytes.len();
-                end == self.volume.offset(pair[1].block)
-                    && bytes <= self.tuning.coalesce_bytes
-                    && !pair.iter().any(is_large)
+                end == self.volume.offset(pair[1].block) && bytes <= self.tuning.coalesce_bytes
             })
             .count()
     }
 
-    /// One buffer of pieces that lie together.
-    fn lay_together(&self, run: &[Piece]) -> Arc<AlignedBuffer> {
+    /// The buffers of a write of pieces that lie together: large ones as they are, small
+    /// neighbours in one.
+    fn lay_together(&self, run: &[Piece]) -> Vec<Arc<AlignedBuffer>> {
         let counters = &self.counters;
         let bytes: usize = run.iter().map(|piece| piece.bytes.len()).sum();
         counters.writes.fetch_add(1, Ordering::Relaxed);
@@ -277,16 +276,10 @@ impl Core {
             .fetch_add(entries, Ordering::Relaxed);
         let written = &counters.bytes_written;
         written.fetch_add(bytes as u64, Ordering::Relaxed);
-        if let [alone] = run {
-            return alone.bytes.clone();
-        }
-        let mut together = buffer(bytes);
-        let mut at = 0;
-        for piece in run {
-            together[at..at + piece.bytes.len()].copy_from_slice(&piece.bytes);
-            at += piece.bytes.len();
-        }
-        Arc::new(together)
+        let is_small = |piece: &Piece| piece.bytes.len() < LARGE_BYTES;
+        run.chunk_by(|one, next| is_small(one) && is_small(next))
+            .map(copied_together)
+            .collect()
     }
 
     /// Hands all entries that wait to the operating system.
@@ -374,6 +367,20 @@ impl Core {
         self.volume
             .settle(members.into_iter().zip(answers).collect(), false)
     }
+}
+
+/// One buffer of pieces that lie together.
+fn copied_together(pieces: &[Piece]) -> Arc<AlignedBuffer> {
+    if let [alone] = pieces {
+        return alone.bytes.clone();
+    }
+    let mut together = buffer(pieces.iter().map(|piece| piece.bytes.len()).sum());
+    let mut at = 0;
+    for piece in pieces {
+        together[at..at + piece.bytes.len()].copy_from_slice(&piece.bytes);
+        at += piece.bytes.len();
+    }
+    Arc::new(together)
 }
 
 /// What each member has come to: its first failure, or success.

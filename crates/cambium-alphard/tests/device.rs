@@ -109,6 +109,41 @@ fn a_batch_is_one_write_and_buffered_writes_share_one() {
 }
 
 #[test]
+fn large_entries_that_lie_together_share_a_write_with_small_ones() {
+    let device = Counted::new();
+    let environment = &device.environment;
+    let store = create(environment);
+    store.put(b"first", b"", Durability::Written).unwrap();
+    let value = |number: u8| match number % 5 {
+        0 | 1 => vec![number; 70_000 + usize::from(number)],
+        _ => vec![number; 300],
+    };
+    let put = |number: u8| {
+        store
+            .put(&[number], &value(number), Durability::Buffered)
+            .unwrap();
+    };
+    let written = device.during(|| {
+        (0..10).for_each(put);
+        store.sync().unwrap();
+    });
+    assert_eq!(accesses(&written), (0, 1, 1));
+    // One that is too long for a write with others (`coalesce_bytes`) has its own.
+    let written = device.during(|| {
+        put(10);
+        let long = vec![7; (1 << 20) - 1000];
+        store.put(b"long", &long, Durability::Buffered).unwrap();
+        store.sync().unwrap();
+    });
+    assert_eq!(accesses(&written), (0, 2, 1));
+    store.close().unwrap();
+    let store = open(environment);
+    for number in 0..=10 {
+        assert_eq!(store.get(&[number]).unwrap().unwrap(), value(number));
+    }
+}
+
+#[test]
 fn an_open_after_a_clean_close_reads_the_image_and_not_the_device() {
     let device = Counted::new();
     let environment = &device.environment;

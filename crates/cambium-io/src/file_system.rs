@@ -265,12 +265,13 @@ pub trait File: Send + Sync + fmt::Debug {
         self.sync_data()
     }
 
-    /// [`File::write_at`], durable as by [`File::sync_ranges`] of what it wrote when it
-    /// answers; where a file can do that with fewer requests to its device, it does. A
+    /// [`File::write_vectored_at`], durable as by [`File::sync_ranges`] of what it wrote when
+    /// it answers; where a file can do that with fewer requests to its device, it does. A
     /// failure may be that of the sync, and is as final.
-    fn write_synced_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
-        self.write_at(buffer, offset)?;
-        let range = offset..offset.saturating_add(buffer.len() as u64);
+    fn write_synced_at(&self, buffers: &[&[u8]], offset: u64) -> Result<()> {
+        write_buffers(self, buffers, offset)?;
+        let length: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let range = offset..offset.saturating_add(length as u64);
         self.sync_ranges(std::slice::from_ref(&range))
     }
 
@@ -362,6 +363,18 @@ pub trait File: Send + Sync + fmt::Debug {
                 buffer.len()
             ),
         ))
+    }
+}
+
+/// Writes several buffers one after the other, one alone as such.
+pub(crate) fn write_buffers<F: File + ?Sized>(
+    file: &F,
+    buffers: &[&[u8]],
+    offset: u64,
+) -> Result<()> {
+    match buffers {
+        [alone] => file.write_at(alone, offset),
+        several => file.write_vectored_at(several, offset),
     }
 }
 

@@ -9,23 +9,77 @@
 //! answer, also when the queue is dropped, which waits for what is under way.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use cambium_base::Result;
 
 use crate::batch::ReadBackend;
 use crate::buffer::AlignedBuffer;
-use crate::file_system::File;
+use crate::file_system::{File, write_buffers};
 
-/// One write. It shares its buffer, which nobody can change meanwhile.
+/// One write. It shares its buffers, which nobody can change meanwhile.
 #[derive(Clone, Debug)]
 pub struct WriteRequest {
     /// Where to.
     pub file: Arc<dyn File>,
     /// Offset in the file, bytes.
     pub offset: u64,
-    /// All of it is written.
-    pub bytes: Arc<AlignedBuffer>,
+    /// All of them are written, each right behind the one before it.
+    pub buffers: Vec<Arc<AlignedBuffer>>,
+}
+
+impl WriteRequest {
+    /// A write of one buffer.
+    pub fn of(file: Arc<dyn File>, offset: u64, bytes: Arc<AlignedBuffer>) -> Self {
+        WriteRequest {
+            file,
+            offset,
+            buffers: vec![bytes],
+        }
+    }
+
+    /// Bytes of all buffers.
+    pub fn byte_count(&self) -> usize {
+        self.buffers.iter().map(|buffer| buffer.len()).sum()
+    }
+
+    /// Bytes of the file that are written.
+    pub fn range(&self) -> Range<u64> {
+        self.offset..self.offset.saturating_add(self.byte_count() as u64)
+    }
+
+    /// Writes all of it by a plain call.
+    ///
+    /// # Errors
+    /// Of [`File::write_vectored_at`].
+    pub fn write(&self) -> Result<()> {
+        self.write_rest(0)
+    }
+
+    /// Writes what lies behind the first `done` bytes by a plain call.
+    pub(crate) fn write_rest(&self, done: usize) -> Result<()> {
+        let offset = self.offset.saturating_add(done as u64);
+        write_buffers(&*self.file, &self.rest(done), offset)
+    }
+
+    /// Writes all of it, durably, by a plain call.
+    pub(crate) fn write_synced(&self) -> Result<()> {
+        self.file.write_synced_at(&self.rest(0), self.offset)
+    }
+
+    /// The buffers without the first `done` bytes.
+    fn rest(&self, mut done: usize) -> Vec<&[u8]> {
+        let mut rest = Vec::with_capacity(self.buffers.len());
+        for buffer in &self.buffers {
+            let skipped = done.min(buffer.len());
+            done -= skipped;
+            if skipped < buffer.len() {
+                rest.push(&buffer[skipped..]);
+            }
+        }
+        rest
+    }
 }
 
 /// Keeps writes under way. Used by one thread at a time.
@@ -54,12 +108,8 @@ pub trait WriteQueue: Send + fmt::Debug {
 pub(crate) fn write_and_sync(requests: &[WriteRequest]) -> Vec<Result<()>> {
     let mut answers = Vec::with_capacity(requests.len());
     for of_file in requests.chunk_by(|one, next| Arc::ptr_eq(&one.file, &next.file)) {
-        let write = |request: &WriteRequest| request.file.write_at(&request.bytes, request.offset);
-        let written: Vec<_> = of_file.iter().map(write).collect();
-        let range = |request: &WriteRequest| {
-            request.offset..request.offset.saturating_add(request.bytes.len() as u64)
-        };
-        let ranges: Vec<_> = of_file.iter().map(range).collect();
+        let written: Vec<_> = of_file.iter().map(WriteRequest::write).collect();
+        let ranges: Vec<_> = of_file.iter().map(WriteRequest::range).collect();
         let synced = match written.iter().all(Result::is_ok) {
             true => of_file[0].file.sync_ranges(&ranges),
             false => Ok(()),
@@ -79,7 +129,7 @@ pub(crate) fn write_and_sync(requests: &[WriteRequest]) -> Vec<Result<()>> {
 /// let mut queue = environment.file_system.write_queue(Default::default())?;
 /// for block in 0..4 {
 ///     let bytes = std::sync::Arc::new(AlignedBuffer::new(512, 512));
-///     queue.submit(WriteRequest { file: file.clone(), offset: block * 512, bytes });
+///     queue.submit(WriteRequest::of(file.clone(), block * 512, bytes));
 /// }
 /// assert!(queue.wait_all().iter().all(Result::is_ok));
 /// assert_eq!(file.length()?, 2048);
@@ -96,8 +146,7 @@ impl WriteQueue for SyncWriteQueue {
     }
 
     fn submit(&mut self, request: WriteRequest) {
-        let answer = request.file.write_at(&request.bytes, request.offset);
-        self.answers.push(answer);
+        self.answers.push(request.write());
     }
 
     fn wait_all(&mut self) -> Vec<Result<()>> {

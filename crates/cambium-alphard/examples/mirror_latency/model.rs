@@ -137,8 +137,12 @@ impl WriteQueue for Queue {
 
     fn submit(&mut self, request: WriteRequest) {
         let begun = Instant::now();
-        let below = request.file.wrapped().unwrap_or(&request.file);
-        let written = below.write_at(&request.bytes, request.offset);
+        let below = request.file.wrapped().unwrap_or(&request.file).clone();
+        let written = WriteRequest {
+            file: below,
+            ..request
+        }
+        .write();
         self.under_way.push(written);
         self.last = Some(begun + self.answers_after);
     }

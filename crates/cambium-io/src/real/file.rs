@@ -20,7 +20,7 @@ use super::{alignment, window};
 use crate::file_system::{Advice, Alignment, AppendWindow, File, OpenOptions};
 
 /// Most buffers one `pwritev` takes (`IOV_MAX`).
-const VECTOR_LIMIT: usize = 1024;
+pub(super) const VECTOR_LIMIT: usize = 1024;
 
 /// What ranges are filled with by hand: always there, so that it costs neither
 /// an allocation nor a page fault, and aligned for direct I/O.
@@ -90,6 +90,36 @@ impl RealFile {
         // Who does not know how much there is (no blocks at all) refuses nothing.
         if found.f_blocks > 0 && found.f_bfree.saturating_mul(found.f_frsize) < needed {
             return Err(self.failed("allocate", Errno::NOSPC));
+        }
+        Ok(())
+    }
+
+    /// Writes all buffers by calls that each take some of them and say how far they came.
+    fn write_slices(
+        &self,
+        operation: &'static str,
+        buffers: &[&[u8]],
+        offset: u64,
+        mut write: impl FnMut(&[IoSlice<'_>], u64) -> rustix::io::Result<usize>,
+    ) -> Result<()> {
+        let mut slices: Vec<IoSlice<'_>> = buffers
+            .iter()
+            .filter(|buffer| !buffer.is_empty())
+            .map(|buffer| IoSlice::new(buffer))
+            .collect();
+        let mut rest = slices.as_mut_slice();
+        let mut position = offset;
+        while !rest.is_empty() {
+            let now = &rest[..rest.len().min(VECTOR_LIMIT)];
+            match write(now, position) {
+                Ok(0) => return Err(no_progress(&self.path)),
+                Ok(count) => {
+                    position += count as u64;
+                    IoSlice::advance_slices(&mut rest, count);
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(self.failed(operation, errno)),
+            }
         }
         Ok(())
     }
@@ -171,48 +201,26 @@ impl File for RealFile {
         Ok(())
     }
 
-    fn write_synced_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
-        let mut done = 0;
-        while done < buffer.len() {
-            let rest = [IoSlice::new(&buffer[done..])];
-            let position = offset + done as u64;
+    fn write_synced_at(&self, buffers: &[&[u8]], offset: u64) -> Result<()> {
+        let mut is_unknown = false;
+        let answer = self.write_slices("write and sync", buffers, offset, |now, position| {
             let flags = ReadWriteFlags::DSYNC;
-            match rustix::io::pwritev2(&self.descriptor, &rest, position, flags) {
-                Ok(0) => return Err(no_progress(&self.path)),
-                Ok(count) => done += count,
-                Err(Errno::INTR) => {}
-                // A file system that does not know the flag has done nothing.
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-                    self.write_at(&buffer[done..], position)?;
-                    return self.sync_data();
-                }
-                Err(errno) => return Err(self.failed("write and sync", errno)),
-            }
+            let written = rustix::io::pwritev2(&self.descriptor, now, position, flags);
+            is_unknown = matches!(written, Err(Errno::OPNOTSUPP | Errno::NOSYS));
+            written
+        });
+        if !is_unknown {
+            return answer;
         }
-        Ok(())
+        // A file system that does not know the flag has done nothing.
+        self.write_vectored_at(buffers, offset)?;
+        self.sync_data()
     }
 
     fn write_vectored_at(&self, buffers: &[&[u8]], offset: u64) -> Result<()> {
-        let mut slices: Vec<IoSlice<'_>> = buffers
-            .iter()
-            .filter(|buffer| !buffer.is_empty())
-            .map(|buffer| IoSlice::new(buffer))
-            .collect();
-        let mut rest = slices.as_mut_slice();
-        let mut position = offset;
-        while !rest.is_empty() {
-            let now = &rest[..rest.len().min(VECTOR_LIMIT)];
-            match rustix::io::pwritev(&self.descriptor, now, position) {
-                Ok(0) => return Err(no_progress(&self.path)),
-                Ok(count) => {
-                    position += count as u64;
-                    IoSlice::advance_slices(&mut rest, count);
-                }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(self.failed("write", errno)),
-            }
-        }
-        Ok(())
+        self.write_slices("write", buffers, offset, |now, position| {
+            rustix::io::pwritev(&self.descriptor, now, position)
+        })
     }
 
     fn sync_data(&self) -> Result<()> {

@@ -230,11 +230,8 @@ fn a_synced_write_makes_no_other_write_durable() {
     let mut bytes = AlignedBuffer::new(512, 512);
     bytes.fill(4);
     let mut queue = disk.write_queue(BatchOptions::default()).unwrap();
-    let answers = queue.write_synced(vec![WriteRequest {
-        file: file.clone(),
-        offset: 1024,
-        bytes: Arc::new(bytes),
-    }]);
+    let request = WriteRequest::of(file.clone(), 1024, Arc::new(bytes));
+    let answers = queue.write_synced(vec![request]);
     assert!(answers.iter().all(Result::is_ok));
     let firsts = |bytes: &[u8]| [bytes[512], bytes[1024], bytes[1536], bytes[3072]];
     let nothing = after(&disk, CrashStyle::NothingUnsynced, 1).unwrap();

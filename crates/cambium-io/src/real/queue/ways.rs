@@ -53,7 +53,7 @@ impl Shape {
     pub fn of_writes(requests: &[WriteRequest]) -> Self {
         let of_files = requests.chunk_by(|one, next| Arc::ptr_eq(&one.file, &next.file));
         let files = of_files.count();
-        let bytes: usize = requests.iter().map(|request| request.bytes.len()).sum();
+        let bytes: usize = requests.iter().map(WriteRequest::byte_count).sum();
         Shape {
             files,
             writes: (requests.len() / files.max(1))

@@ -20,11 +20,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cambium_base::{Error, Result};
-use io_uring::{IoUring, Probe, opcode, types};
+use io_uring::{IoUring, Probe, opcode, squeue, types};
 
+use super::super::file::VECTOR_LIMIT;
 use super::LONGEST_READ;
 use super::ways::{Chooser, Shape, Way};
 use crate::batch::ReadBackend;
+use crate::buffer::AlignedBuffer;
 use crate::file_system::File;
 use crate::write_queue::{WriteQueue, WriteRequest, write_and_sync};
 
@@ -34,10 +36,21 @@ const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
 /// What the kernel works on; kept until it has answered.
 enum Work {
-    Write(WriteRequest),
-    WriteSynced(WriteRequest),
+    Write(Handed),
+    WriteSynced(Handed),
     Sync(Arc<dyn File>),
 }
+
+/// A write that the kernel has.
+struct Handed {
+    request: WriteRequest,
+    /// Where its buffers lie, if they are several: the kernel's to read.
+    _vectors: Vec<libc::iovec>,
+}
+
+// SAFETY: nobody writes through these addresses; they are those of buffers which the request
+// shares, and which any thread may read and let go.
+unsafe impl Send for Handed {}
 
 enum Slot {
     Under(Work),
@@ -66,7 +79,11 @@ impl UringWriteQueue {
         };
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
-        let needed = [opcode::Write::CODE, opcode::Fsync::CODE];
+        let needed = [
+            opcode::Write::CODE,
+            opcode::Writev::CODE,
+            opcode::Fsync::CODE,
+        ];
         if needed.iter().any(|&code| !probe.is_supported(code)) {
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
@@ -81,13 +98,13 @@ impl UringWriteQueue {
     }
 
     /// Hands an operation to the kernel; `work` is what it works on.
-    fn start(&mut self, entry: io_uring::squeue::Entry, work: Work) {
+    fn start(&mut self, entry: squeue::Entry, work: Work) {
         self.add(entry, work);
         self.enter(0);
     }
 
     /// Adds an operation, which the next [`UringWriteQueue::enter`] hands to the kernel.
-    fn add(&mut self, entry: io_uring::squeue::Entry, work: Work) {
+    fn add(&mut self, entry: squeue::Entry, work: Work) {
         while self.in_kernel >= self.depth && self.failure.is_none() {
             self.enter(1);
         }
@@ -151,9 +168,9 @@ impl UringWriteQueue {
             .map(|request| request.file.clone())
             .collect();
         for request in requests {
-            match write_entry(&request) {
-                Some(entry) => self.add(entry.build(), Work::Write(request)),
-                None => self.submit(request),
+            match write_entry(request, 0) {
+                Ok((entry, write)) => self.add(entry, Work::Write(write)),
+                Err(request) => self.submit(request),
             }
         }
         let mut answers = self.answers_from(first);
@@ -178,15 +195,16 @@ impl UringWriteQueue {
         let first = self.slots.len();
         let in_ring = requests.len() - usize::from(last_by_call);
         for (number, request) in requests.into_iter().enumerate() {
-            match write_entry(&request).filter(|_| number < in_ring) {
-                Some(entry) => {
-                    let entry = entry.rw_flags(libc::RWF_DSYNC).build();
-                    self.add(entry, Work::WriteSynced(request));
-                }
-                None => {
+            let entry = match number < in_ring {
+                true => write_entry(request, libc::RWF_DSYNC),
+                false => Err(request),
+            };
+            match entry {
+                Ok((entry, write)) => self.add(entry, Work::WriteSynced(write)),
+                Err(request) => {
                     // What was added begins first.
                     self.enter(0);
-                    self.slots.push(Slot::Answered(write_synced(&request)));
+                    self.slots.push(Slot::Answered(request.write_synced()));
                 }
             }
         }
@@ -220,17 +238,17 @@ fn finish(work: &Work, result: i32) -> Result<()> {
     };
     let done = usize::try_from(result).unwrap_or(0);
     match work {
-        Work::Write(request) if result >= 0 || again => match request.bytes.get(done..) {
-            Some(rest) if !rest.is_empty() => {
-                request.file.write_at(rest, request.offset + done as u64)
-            }
-            _ => Ok(()),
+        Work::Write(Handed { request, .. }) => match done < request.byte_count() {
+            true if result >= 0 || again => request.write_rest(done),
+            true => failed("write", &request.file),
+            false => Ok(()),
         },
-        Work::Write(request) => failed("write", &request.file),
-        Work::WriteSynced(request) if done == request.bytes.len() => Ok(()),
-        // A part is as good as nothing.
-        Work::WriteSynced(request) if result >= 0 || again => write_synced(request),
-        Work::WriteSynced(request) => failed("sync of a write", &request.file),
+        Work::WriteSynced(Handed { request, .. }) => match done == request.byte_count() {
+            true => Ok(()),
+            // A part is as good as nothing.
+            false if result >= 0 || again => request.write_synced(),
+            false => failed("sync of a write", &request.file),
+        },
         // Broken off before it was done: nothing is lost by doing it.
         Work::Sync(file) if again => file.sync_data(),
         Work::Sync(_) if result >= 0 => Ok(()),
@@ -238,19 +256,36 @@ fn finish(work: &Work, result: i32) -> Result<()> {
     }
 }
 
-/// A write as an operation of the ring, where it can be one.
-fn write_entry(request: &WriteRequest) -> Option<opcode::Write> {
-    let length = request.bytes.len();
-    let fits = length > 0 && length <= LONGEST_READ;
-    let descriptor = request.file.raw_descriptor().filter(|_| fits)?;
-    let memory = request.bytes.as_ptr();
-    let entry = opcode::Write::new(types::Fd(descriptor), memory, length as u32);
-    Some(entry.offset(request.offset))
-}
-
-/// One write and its sync, by a plain call.
-fn write_synced(request: &WriteRequest) -> Result<()> {
-    request.file.write_synced_at(&request.bytes, request.offset)
+/// A write as an operation of the ring, and what must stay meanwhile; the request itself
+/// where it cannot be one.
+fn write_entry(
+    request: WriteRequest,
+    flags: i32,
+) -> std::result::Result<(squeue::Entry, Handed), WriteRequest> {
+    let length = request.byte_count();
+    let fits = length > 0 && length <= LONGEST_READ && request.buffers.len() <= VECTOR_LIMIT;
+    let Some(descriptor) = request.file.raw_descriptor().filter(|_| fits) else {
+        return Err(request);
+    };
+    let descriptor = types::Fd(descriptor);
+    let handed = |request, vectors| Handed {
+        request,
+        _vectors: vectors,
+    };
+    if let [bytes] = &request.buffers[..] {
+        let entry = opcode::Write::new(descriptor, bytes.as_ptr(), length as u32);
+        let entry = entry.offset(request.offset).rw_flags(flags).build();
+        return Ok((entry, handed(request, Vec::new())));
+    }
+    let vector = |bytes: &Arc<AlignedBuffer>| libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    let vectors: Vec<_> = request.buffers.iter().map(vector).collect();
+    let count = request.buffers.len() as u32;
+    let entry = opcode::Writev::new(descriptor, vectors.as_ptr(), count);
+    let entry = entry.offset(request.offset).rw_flags(flags).build();
+    Ok((entry, handed(request, vectors)))
 }
 
 fn queue_failure(error: io::Error) -> Error {
@@ -263,12 +298,9 @@ impl WriteQueue for UringWriteQueue {
     }
 
     fn submit(&mut self, request: WriteRequest) {
-        match write_entry(&request) {
-            Some(entry) => self.start(entry.build(), Work::Write(request)),
-            None => {
-                let answer = request.file.write_at(&request.bytes, request.offset);
-                self.slots.push(Slot::Answered(answer));
-            }
+        match write_entry(request, 0) {
+            Ok((entry, write)) => self.start(entry, Work::Write(write)),
+            Err(request) => self.slots.push(Slot::Answered(request.write())),
         }
     }
 
@@ -307,7 +339,7 @@ impl WriteQueue for UringWriteQueue {
         let begin = Instant::now();
         let answers = match way {
             Way::Calls => write_and_sync(&requests),
-            Way::SyncedCalls => requests.iter().map(write_synced).collect(),
+            Way::SyncedCalls => requests.iter().map(WriteRequest::write_synced).collect(),
             Way::Ring => self.write_each_synced(requests, false),
             Way::RingAndCall => self.write_each_synced(requests, true),
             Way::RingThenSync => self.write_then_sync(requests),
@@ -342,151 +374,4 @@ impl fmt::Debug for UringWriteQueue {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-    use crate::buffer::AlignedBuffer;
-    use crate::file_system::{FileSystem, OpenOptions};
-    use crate::real::RealFileSystem;
-
-    fn block(byte: u8) -> Arc<AlignedBuffer> {
-        let mut bytes = AlignedBuffer::new(4096, 4096);
-        bytes.fill(byte);
-        Arc::new(bytes)
-    }
-
-    #[test]
-    fn more_writes_than_the_queue_is_deep_reach_two_files() {
-        let folder = tempfile::tempdir().unwrap();
-        let open = |name: &str| {
-            let path = folder.path().join(name);
-            RealFileSystem.open(&path, OpenOptions::CREATE).unwrap()
-        };
-        let files = [open("one"), open("two")];
-        let Ok(mut queue) = UringWriteQueue::new(4) else {
-            println!("SKIPPED: the kernel refuses io_uring");
-            return;
-        };
-        for round in 0..3u8 {
-            for number in 0..20u8 {
-                for file in &files {
-                    queue.submit(WriteRequest {
-                        file: file.clone(),
-                        offset: u64::from(number) * 4096,
-                        bytes: block(number + round),
-                    });
-                }
-            }
-            let answers = queue.wait_all();
-            assert_eq!(answers.len(), 40);
-            assert!(answers.iter().all(Result::is_ok));
-            assert!(queue.sync_all(&files).iter().all(Result::is_ok));
-            let synced = files.iter().flat_map(|file| {
-                [20, 21].map(|at| WriteRequest {
-                    file: file.clone(),
-                    offset: u64::from(at) * 4096,
-                    bytes: block(at + round),
-                })
-            });
-            let answers = queue.write_synced(synced.collect());
-            assert!(answers.len() == 4 && answers.iter().all(Result::is_ok));
-            for file in &files {
-                let mut found = vec![0; 22 * 4096];
-                file.read_exact_at(&mut found, 0).unwrap();
-                for (number, bytes) in (0u8..).zip(found.chunks(4096)) {
-                    assert!(bytes.iter().all(|&byte| byte == number + round));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_write_that_fails_is_answered_in_its_place() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("file");
-        let file = RealFileSystem.open(&path, OpenOptions::CREATE).unwrap();
-        let read_only = RealFileSystem.open(&path, OpenOptions::READ).unwrap();
-        let Ok(mut queue) = UringWriteQueue::new(8) else {
-            println!("SKIPPED: the kernel refuses io_uring");
-            return;
-        };
-        for number in 0..6 {
-            let file = if number == 3 { &read_only } else { &file };
-            queue.submit(WriteRequest {
-                file: file.clone(),
-                offset: number * 4096,
-                bytes: block(1),
-            });
-        }
-        let failed: Vec<bool> = queue.wait_all().iter().map(Result::is_err).collect();
-        assert_eq!(failed, [false, false, false, true, false, false]);
-        assert_eq!(file.length().unwrap(), 6 * 4096);
-        // What is dropped without being waited for is written all the same.
-        queue.submit(WriteRequest {
-            file: file.clone(),
-            offset: 6 * 4096,
-            bytes: block(2),
-        });
-        drop(queue);
-        assert_eq!(file.length().unwrap(), 7 * 4096);
-    }
-
-    /// Has so many writes to each file made durable, until every way was taken; says which
-    /// ways those were and what each answered.
-    fn by_every_way(files: &[Arc<dyn File>], writes: u64) -> Vec<(Way, Vec<bool>)> {
-        let Ok(mut queue) = UringWriteQueue::new(4) else {
-            println!("SKIPPED: the kernel refuses io_uring");
-            return Vec::new();
-        };
-        let mut answered: Vec<(Way, Vec<bool>)> = Vec::new();
-        for round in 1..6u8 {
-            let requests = files.iter().flat_map(|file| {
-                (0..writes).map(|at| WriteRequest {
-                    file: file.clone(),
-                    offset: at * 4096,
-                    bytes: block(round),
-                })
-            });
-            let requests: Vec<_> = requests.collect();
-            let shape = Shape::of_writes(&requests);
-            let way = queue.chooser.next(shape);
-            if answered.iter().any(|(taken, _)| *taken == way) {
-                break;
-            }
-            let written = queue.write_synced(requests);
-            answered.push((way, written.iter().map(Result::is_ok).collect()));
-            let mut found = vec![0; writes as usize * 4096];
-            files[0].read_exact_at(&mut found, 0).unwrap();
-            assert!(found.iter().all(|&byte| byte == round), "{way:?}");
-        }
-        answered
-    }
-
-    #[test]
-    fn every_way_writes_all_and_blames_only_the_file_that_failed() {
-        let folder = tempfile::tempdir().unwrap();
-        let open = |name: &str, options| {
-            let path = folder.path().join(name);
-            RealFileSystem.open(&path, options).unwrap()
-        };
-        let files = [
-            open("one", OpenOptions::CREATE),
-            open("two", OpenOptions::CREATE),
-        ];
-        let halves = [files[0].clone(), open("two", OpenOptions::READ)];
-        for (writes, ways) in [(1, [3, 4]), (2, [3, 3])] {
-            for count in [1, 2] {
-                let answered = by_every_way(&files[..count], writes);
-                if answered.is_empty() {
-                    return;
-                }
-                assert_eq!(answered.len(), ways[count - 1], "{answered:?}");
-                assert!(answered.iter().all(|(_, all)| all.iter().all(|&ok| ok)));
-            }
-            for (way, answers) in by_every_way(&halves, writes) {
-                let (first, second) = answers.split_at(writes as usize);
-                assert!(first.iter().all(|&ok| ok), "{way:?}");
-                assert!(second.iter().all(|&ok| !ok), "{way:?}");
-            }
-        }
-    }
-}
+mod tests;
