@@ -13,6 +13,9 @@
 //!              └─────── window ────────┘
 //! ```
 //!
+//! Large groups go to such space as they are, but in longer writes
+//! ([`Ahead::meets_fresh_space`]).
+//!
 //! - *Where*: in free blocks only, behind all that were in use or given out since the
 //!   opening. A piece is taken out of the allocator while it is written, so nobody else
 //!   writes there; who finds no other space waits for it ([`Core::take_zeroed_back`]).
@@ -104,6 +107,13 @@ impl Ahead {
             self.fresh |= end > self.zeroed;
             self.touched = end;
         }
+    }
+
+    /// True if the present group has space of a file that nothing was written to, as far as
+    /// is known. Unless a write lies on the file system's own blocks there, it has them for
+    /// itself: another one waits.
+    pub fn meets_fresh_space(&self) -> bool {
+        self.fresh && self.window > 0
     }
 
     /// A group that was synced, or is on its way, has its space. True if zeros should be
@@ -316,16 +326,24 @@ mod tests {
         for _ in 0..10 {
             let given = allocator.alloc(4);
             given.into_iter().for_each(|extent| ahead.gave(extent));
+            assert!(ahead.meets_fresh_space());
             assert!(!ahead.group(false));
+            assert!(!ahead.meets_fresh_space(), "the next group may not");
         }
         ahead.gave(Extent {
             block: 16,
             blocks: 4,
         });
+        assert!(!ahead.meets_fresh_space());
         assert!(!ahead.group(true));
         assert_eq!(ahead.next(&mut allocator), Next::Nothing);
         let mut off = Ahead::default();
         assert!(!put(&mut off, &mut allocator));
+        off.gave(Extent {
+            block: 900,
+            blocks: 4,
+        });
+        assert!(!off.meets_fresh_space(), "a device has none");
         assert_eq!(off.next(&mut allocator), Next::Nothing);
     }
 

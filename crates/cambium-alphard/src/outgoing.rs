@@ -5,7 +5,8 @@
 //! are encoded side by side in one buffer to begin with; small ones of several are copied
 //! into one, large ones are never copied: a write takes several buffers. So a write is
 //! started when enough waits for it, not for each large entry: in space of a file that was
-//! never written, the file system has one write at a time, whatever its length.
+//! never written ([`crate::ahead`]) the file system does one write at a time, whatever its
+//! length.
 //! Nothing counts before [`Core::flush`] has waited for all of it. What is under way when
 //! the writer lock is let go is a flight ([`crate::flights`]).
 
@@ -27,6 +28,9 @@ pub(crate) const LARGE_BYTES: usize = 64 << 10;
 /// So many bytes that wait are started before the rest of a group is encoded. No
 /// buffer of several entries is longer.
 pub(crate) const START_BYTES: usize = 256 << 10;
+/// The same in space of a file that was never written: few writes, as each waits there for
+/// the one before it.
+const FRESH_START_BYTES: usize = 512 << 10;
 
 /// So many writes are each done and synced at once; of more, the writes go ahead.
 const MOST_SYNCED: usize = 16;
@@ -110,7 +114,11 @@ impl Outgoing {
 impl Core {
     /// Starts writing, if enough waits for it to be worth a write.
     pub fn start_early(&self, writer: &mut Writer) -> Result<()> {
-        if writer.outgoing.waiting_bytes < START_BYTES.min(self.tuning.coalesce_bytes) {
+        let enough = match writer.ahead.meets_fresh_space() {
+            true => FRESH_START_BYTES,
+            false => START_BYTES,
+        };
+        if writer.outgoing.waiting_bytes < enough.min(self.tuning.coalesce_bytes) {
             return Ok(());
         }
         self.start(writer)

@@ -60,6 +60,57 @@ fn requests_that_gathered_share_one_write_and_one_sync() {
 }
 
 #[test]
+fn large_values_of_a_group_go_to_new_space_in_longer_writes() {
+    // Who writes no zeros ahead does not watch what is new: writes of 256 KiB and more.
+    for (zero_ahead, writes) in [("32MiB", 2), ("0", 4)] {
+        let device = Counted::new();
+        let hand = ByHand::default();
+        let environment = Environment {
+            executor: Arc::new(hand.clone()),
+            ..device.environment.clone()
+        };
+        let options = [
+            ("size", "16MiB"),
+            ("queues", "1"),
+            ("zero_ahead_bytes", zero_ahead),
+        ];
+        let store = Alphard
+            .create(
+                &environment,
+                Path::new("/store"),
+                &OptionValues::from(options),
+            )
+            .unwrap();
+        store.put(b"first", b"", Durability::Synced).unwrap();
+        let answers = Arc::new(AtomicUsize::new(0));
+        for number in 0..8u32 {
+            let request = Request::Put {
+                key: number.to_be_bytes().to_vec(),
+                value: vec![number as u8; 150_000],
+                durability: Durability::Synced,
+            };
+            let count = answers.clone();
+            let completion = Box::new(move |answer: Result<Response>| {
+                answer.unwrap();
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+            store.submit(request, completion);
+        }
+        // The group's writes begin, and another task waits for them.
+        let done = device.during(|| {
+            hand.run();
+            hand.run();
+        });
+        assert_eq!(answers.load(Ordering::Relaxed), 8);
+        assert_eq!((done.reads, done.writes, done.syncs), (0, writes, 1));
+        for number in 0..8u32 {
+            let found = store.get(&number.to_be_bytes()).unwrap().unwrap();
+            assert!(found.len() == 150_000 && found.iter().all(|&byte| byte == number as u8));
+        }
+    }
+}
+
+#[test]
 fn order_holds_per_key_and_barriers_see_everything_before_them() {
     let hand = ByHand::default();
     let environment = Environment {
