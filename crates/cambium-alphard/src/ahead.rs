@@ -24,7 +24,8 @@
 //!   then, or in large groups, is spared. Writers who come up with the zeros are faster than
 //!   they are: then it ends, and takes more groups to begin again.
 //! - *Not* on devices, which have no journal; not in files that are not written past the
-//!   operating system's cache, nor where holes are punched again (`discard_bytes`).
+//!   operating system's cache, that were filled when they were made (`fill`), nor where
+//!   holes are punched again (`discard_bytes`).
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -193,6 +194,9 @@ impl Core {
             return false;
         }
         let mut writer = lock(&self.writer);
+        if writer.superblock.filled {
+            return false;
+        }
         let touched = writer.allocator.taken_end();
         writer.ahead = Ahead::new(self.tuning.zero_ahead_bytes, self.block_bytes, touched);
         true

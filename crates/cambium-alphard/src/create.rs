@@ -157,11 +157,15 @@ fn format_members(
         }
         // Before the length: where there is too little room, nothing is taken.
         place.file.allocate(0, length)?;
+        if wanted.fill {
+            volume::fill_with_zeros(&*place.file, 0..length)?;
+        }
     }
     let mut superblock = new_superblock(environment, store, (block_bytes, total_blocks));
     superblock.members = places.len() as u32;
     superblock.current = volume.current();
     superblock.high_water = superblock.first_block();
+    superblock.filled = wanted.fill;
     volume.write_superblock(&mut superblock)?;
     if volume.is_mirrored() {
         check_apart(&places)?;
@@ -362,6 +366,7 @@ fn new_superblock(
         member: 0,
         members: 1,
         current: 1,
+        filled: false,
     }
 }
 

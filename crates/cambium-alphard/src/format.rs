@@ -113,7 +113,7 @@ pub const SUPERBLOCK_LAYOUT: Layout = Layout {
         field(120, 4, "member", "which member this is, from 0"),
         field(124, 4, "members", "how many members there are: 1, or 2 that mirror one another"),
         field(128, 4, "current", "a bit for each member that has every entry; the superblock of the highest generation counts"),
-        field(132, 4, "zero", "zero"),
+        field(132, 4, "filled", "1 if zeros were written to all of each file when it was made, so that none of its space is new to the file system"),
         field(136, 4, "checksum", "CRC-32C of bytes 0 to 135"),
     ],
     size: SUPERBLOCK_FIELDS_BYTES,
@@ -157,6 +157,8 @@ pub struct Superblock {
     pub members: u32,
     /// A bit for each member that has all entries.
     pub current: u32,
+    /// Something was written to all space of its files.
+    pub filled: bool,
 }
 
 impl Superblock {
@@ -189,7 +191,7 @@ impl Superblock {
             self.member,
             self.members,
             self.current,
-            0,
+            u32::from(self.filled),
         ] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
@@ -242,6 +244,7 @@ impl Superblock {
             member: u32_at(bytes, 120),
             members: u32_at(bytes, 124),
             current: u32_at(bytes, 128),
+            filled: u32_at(bytes, 132) == 1,
         };
         Ok(superblock.is_sane().then_some(superblock))
     }

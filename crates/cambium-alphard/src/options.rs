@@ -46,6 +46,13 @@ pub const OPTIONS: &[OptionSpec] = &[
         at_creation: true,
     },
     OptionSpec {
+        name: "fill",
+        unit: "on or off",
+        default: "off",
+        effect: "Write zeros to all of a file when it is made, and to what `compact --set size=...` adds, where else the space is only reserved. That takes as long as writing so much; afterwards no write waits for the file system to take note of new space, whatever its size. Nothing is done on devices.",
+        at_creation: true,
+    },
+    OptionSpec {
         name: "force",
         unit: "on or off",
         default: "off",
@@ -119,7 +126,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         name: "zero_ahead_bytes",
         unit: "bytes",
         default: "32MiB",
-        effect: "How much of a file zeros are written to in the background, ahead of small synced writes: the first write to a place makes the file system commit its journal with the sync. 0 is never; nothing is done on devices, with direct=off, or with discard_bytes.",
+        effect: "How much of a file zeros are written to in the background, ahead of small synced writes: the first write to a place makes the file system commit its journal with the sync. 0 is never; nothing is done on devices, with direct=off, with discard_bytes, or in a store made with fill=on.",
         at_creation: false,
     },
     OptionSpec {
@@ -139,6 +146,8 @@ pub(crate) struct Creation {
     /// Bytes; `None` where nothing was said.
     pub size: Option<u64>,
     pub block_bytes: Option<u32>,
+    /// Zeros are written to all of a file.
+    pub fill: bool,
     pub force: bool,
 }
 
@@ -195,6 +204,7 @@ pub(crate) fn creation(options: &mut OptionValues) -> Result<Creation> {
         mirror: mirror.map(PathBuf::from),
         size,
         block_bytes,
+        fill: options.take_bool("fill")?.unwrap_or(false),
         force: options.take_bool("force")?.unwrap_or(false),
     })
 }

@@ -10,6 +10,7 @@
 //! acknowledged ([`Volume::current`] differs from what the superblock says). Where
 //! all fail, none is lost: the caller gets the error.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,6 +24,9 @@ use crate::members::all_of;
 
 /// Alignment of every buffer in memory: enough for any device.
 const MEMORY_ALIGNMENT: usize = 4096;
+
+/// Zeros of one write, where a file is filled with them.
+const FILL_BYTES: usize = 1 << 20;
 
 /// What a member is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +94,18 @@ pub(crate) enum Access {
 /// Zeroed memory for direct transfers.
 pub(crate) fn buffer(bytes: usize) -> AlignedBuffer {
     AlignedBuffer::new(bytes, MEMORY_ALIGNMENT)
+}
+
+/// Writes zeros to a range of whole blocks.
+pub(crate) fn fill_with_zeros(file: &dyn File, range: Range<u64>) -> Result<()> {
+    let zeros = buffer(FILL_BYTES);
+    let mut at = range.start;
+    while at < range.end {
+        let count = (range.end - at).min(FILL_BYTES as u64);
+        file.write_at(&zeros[..count as usize], at)?;
+        at += count;
+    }
+    Ok(())
 }
 
 /// Opens a device or file as asked.
@@ -300,8 +316,9 @@ impl Volume {
 
     /// Makes files longer, with the space; devices must be long enough. Durable
     /// with the next sync. Where one member has no room, all are as long as before: it has
-    /// every entry, and is not given up for what is not there yet.
-    pub fn extend(&self, length: u64) -> Result<()> {
+    /// every entry, and is not given up for what is not there yet. With `fill` zeros are
+    /// written to all of it.
+    pub fn extend(&self, length: u64, fill: bool) -> Result<()> {
         let mut longer: Vec<(&Arc<dyn File>, u64)> = Vec::new();
         let mut answers = Vec::new();
         for (number, member) in self.members.iter().enumerate() {
@@ -313,6 +330,9 @@ impl Volume {
                 if now < length {
                     file.allocate(now, length - now)?;
                     longer.push((file, now));
+                    if fill {
+                        fill_with_zeros(&**file, now..length)?;
+                    }
                 }
                 Ok(())
             });

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use cambium_alphard::Alphard;
-use cambium_api::{Durability, Engine, EngineKind, Error, OptionValues, Result};
+use cambium_api::{CompactOptions, Durability, Engine, EngineKind, Error, OptionValues, Result};
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
 use cambium_io::{Environment, File, FileSystem, OpenOptions, StepOutcome};
 use cambium_testkit::layer::{FileLayer, FileSystemLayer, Layered};
@@ -212,6 +212,60 @@ fn nothing_is_zeroed_where_that_is_of_no_use() {
     (0..50).for_each(|key| put(&*store, key).unwrap());
     steps(&*store);
     assert_eq!(store.stats().unwrap().number("zeroed_ahead_bytes"), Some(0));
+}
+
+/// Bytes of a range that zeros were written to.
+fn zeroed(writes: &[Write], range: std::ops::Range<u64>) -> u64 {
+    let mut zeros: Vec<_> = writes.iter().filter(|write| write.2).collect();
+    zeros.sort_unstable();
+    let mut at = range.start;
+    for (offset, length, _) in zeros {
+        if *offset <= at && offset + length > at {
+            at = (offset + length).min(range.end);
+        }
+    }
+    at - range.start
+}
+
+#[test]
+fn a_file_that_is_filled_has_no_new_space_after_an_opening_and_an_extension_either() {
+    const MIB: u64 = 1 << 20;
+    let (environment, seen) = watched(&Environment::memory());
+    let nothing_is_zeroed = |store: &dyn Engine| {
+        seen.take();
+        (0..50).for_each(|key| put(store, key).unwrap());
+        steps(store);
+        assert!(seen.take().iter().all(|(_, _, zeros)| !zeros));
+    };
+    let store = create(&environment, &[("fill", "on")]);
+    assert_eq!(zeroed(&seen.take(), 0..MIB), MIB);
+    nothing_is_zeroed(&*store);
+    store.close().unwrap();
+    drop(store);
+    let options = OptionValues::from([("zero_ahead_bytes", "64KiB")]);
+    let store = Alphard
+        .open(&environment, Path::new(PATH), &options, &())
+        .unwrap();
+    nothing_is_zeroed(&*store);
+    let mut larger = CompactOptions::default();
+    larger.settings.set("size", "2500000");
+    store.compact(&larger, &()).unwrap();
+    let added = MIB..2_500_000 / BLOCK * BLOCK;
+    assert_eq!(zeroed(&seen.take(), added.clone()), added.end - added.start);
+    nothing_is_zeroed(&*store);
+    store.close().unwrap();
+    drop(store);
+
+    let (environment, seen) = watched(&Environment::memory());
+    let store = create(&environment, &[]);
+    assert_eq!(
+        zeroed(&seen.take(), 0..MIB),
+        0,
+        "who asks for nothing waits for nothing"
+    );
+    (0..50).for_each(|key| put(&*store, key).unwrap());
+    steps(&*store);
+    assert!(seen.take().iter().any(|(_, _, zeros)| *zeros));
 }
 
 /// Zeros are on their way while entries are written all around them: true if all entries

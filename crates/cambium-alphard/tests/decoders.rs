@@ -43,6 +43,7 @@ fn superblock() -> Superblock {
         member: 0,
         members: 1,
         current: 1,
+        filled: true,
     }
 }
 

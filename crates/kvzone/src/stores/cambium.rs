@@ -12,8 +12,9 @@
 //! | all others | the engine's default |
 //!
 //! `alphard-file` and `alphard-raw` are engine `alphard` in a file and on a block device,
-//! as the paper measures both: the device is what `KVZONE_DEVICE`
-//! names. **All that it carries is lost.**
+//! as the paper measures both. The file is written to its end when it is made (`fill=on`),
+//! where `alphard` by its defaults only reserves the space; the device is what
+//! `KVZONE_DEVICE` names. **All that it carries is lost.**
 //!
 //! Durability is an argument of every write, and means exactly what
 //! [`cambium::Durability`] says; compression there is none. Sessions are clones
@@ -45,6 +46,9 @@ const STEP_BYTES: u64 = 4 << 20;
 const IDLE_LOOKS: u32 = 10;
 const IDLE_PAUSE: Duration = Duration::from_millis(1);
 
+/// Engine `alphard` in a file that is written to its end when it is made.
+const FILLED: &str = "alphard-file";
+
 /// Where a block device to measure on may be named.
 const DEVICE_VARIABLE: &str = "KVZONE_DEVICE";
 
@@ -59,7 +63,7 @@ pub(super) fn adapters() -> Vec<Box<dyn Adapter>> {
         };
         add(kind.name(), false);
         if kind.name() == "alphard" {
-            add("alphard-file", false);
+            add(FILLED, false);
             add("alphard-raw", true);
         }
     }
@@ -107,6 +111,9 @@ impl Cambium {
             }
         } else if self.has("size") {
             chosen.insert("size".to_string(), size_for(request).to_string());
+            if self.name == FILLED {
+                chosen.insert("fill".to_string(), "on".to_string());
+            }
         }
         chosen.extend(request.overrides.clone());
         self.refuse_unknown(&chosen)?;
