@@ -22,6 +22,7 @@ use crate::members::{self, Locks, Members};
 use crate::open::{DEVICE, assemble};
 use crate::options::{self, Creation, ENGINE, Tuning};
 use crate::recovery::Recovered;
+use crate::superblocks;
 use crate::volume::{self, MemberState, OpenMember, Volume};
 
 /// Size of a file where nothing is said: 1 GiB.
@@ -284,7 +285,7 @@ fn remove_own(file_system: &dyn FileSystem, place: &Path, store: StoreId) -> Res
 
 fn superblock_at(file_system: &dyn FileSystem, place: &Path) -> Result<Option<Superblock>> {
     let file = file_system.open(place, OpenOptions::READ)?;
-    let (found, _) = volume::read_superblock(&*file)?;
+    let (found, _) = superblocks::read_superblock(&*file)?;
     Ok(found)
 }
 
@@ -327,7 +328,7 @@ fn common_size(places: &[Place], asked: Option<u64>) -> Result<u64> {
 /// Refuses one device under two names: its superblock is that of the last member.
 fn check_apart(places: &[Place]) -> Result<()> {
     for (member, place) in places.iter().enumerate() {
-        let (found, _) = volume::read_superblock(&*place.file)?;
+        let (found, _) = superblocks::read_superblock(&*place.file)?;
         if found.is_none_or(|found| found.member as usize != member) {
             return Err(twice(&place.path));
         }

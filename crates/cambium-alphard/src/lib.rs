@@ -65,6 +65,7 @@ mod stale;
 mod state;
 mod stats;
 mod submit;
+mod superblocks;
 mod upkeep;
 mod volume;
 mod write;

@@ -12,6 +12,7 @@ use super::found_again::found_again;
 use super::{Locks, Members, all_of, is_gone, lock_files};
 use crate::format::Superblock;
 use crate::options::Tuning;
+use crate::superblocks;
 use crate::volume::{self, MemberState, OpenMember, Volume};
 
 /// A store's members, open, with what their superblocks say.
@@ -213,7 +214,7 @@ impl Attaching {
     /// again: should that end half way, the next opening must not believe it.
     fn say_who_is_current(&mut self, file_system: &dyn FileSystem, folder: &Path) -> Result<()> {
         let kept = open_files(&self.found, self.current);
-        volume::write_superblock_of(&kept, &mut self.superblock, self.current)?;
+        superblocks::write_superblock_of(&kept, &mut self.superblock, self.current)?;
         if self.paths.len() > 1 && self.members.current != self.current {
             self.members.current = self.current;
             self.members.write(file_system, folder)?;
@@ -288,7 +289,7 @@ fn find(
         Ok(Some(_)) => volume::open_file(file_system, path, access, tuning.access),
         Err(error) => Err(error),
     };
-    let read = opened.and_then(|file| Ok((volume::read_superblock(&*file)?, file)));
+    let read = opened.and_then(|file| Ok((superblocks::read_superblock(&*file)?, file)));
     match read {
         Ok(((Some(superblock), offsets), file)) => {
             unsound.extend(offsets);
@@ -301,7 +302,7 @@ fn find(
                 return Ok(Found::Blank(file, error));
             }
             unsound.extend(offsets);
-            Ok(match volume::is_of_store(&*file, marker.store)? {
+            Ok(match superblocks::is_of_store(&*file, marker.store)? {
                 true => Found::Damaged(file, error),
                 false => Found::Missing(error),
             })

@@ -10,6 +10,7 @@ use cambium_storage::marker::Marker;
 use super::{MOST_BYTES, Members, is_absent};
 use crate::format::{DATA_NAME, MEMBERS_NAME, SUPERBLOCK_BYTES, Superblock};
 use crate::options::Tuning;
+use crate::superblocks;
 use crate::volume;
 
 /// Where the entries of a store lie, and writes that down again: where its damaged file says
@@ -85,7 +86,7 @@ pub(crate) fn superblocks_named(
             Err(error) if is_absent(&error) => continue,
             opened => opened?,
         };
-        let (superblock, _) = volume::read_superblock(&*file)?;
+        let (superblock, _) = superblocks::read_superblock(&*file)?;
         superblocks.extend(superblock.map(|superblock| (candidate, superblock)));
     }
     // The store's own file may be one that is named, by another name.
