@@ -20,7 +20,7 @@ use crate::format::{
 };
 use crate::members::{self, Locks, Members};
 use crate::open::{DEVICE, assemble};
-use crate::options::{self, Creation, ENGINE, Tuning};
+use crate::options::{self, Creation, ENGINE, LEAST_SIZE, Tuning};
 use crate::recovery::Recovered;
 use crate::superblocks;
 use crate::volume::{self, MemberState, OpenMember, Volume};
@@ -134,7 +134,7 @@ fn format_members(
         .map(|place| place.file.alignment().offset as u32);
     let smallest = alignments.max().unwrap_or(0).max(512);
     let block_bytes = wanted.block_bytes.unwrap_or(smallest);
-    let size = common_size(&places, wanted.size)?;
+    let size = common_size(&places, wanted)?;
     let open = places.iter().map(|place| OpenMember {
         path: place.path.clone(),
         file: Some(place.file.clone()),
@@ -153,7 +153,7 @@ fn format_members(
     let length = u64::from(total_blocks) * u64::from(block_bytes);
     creation.will_overwrite();
     for place in places.iter().filter(|place| !place.is_device) {
-        if place.file.length()? > length {
+        if wanted.force && place.file.length()? > length {
             place.file.set_length(length)?;
         }
         // Before the length: where there is too little room, nothing is taken.
@@ -306,8 +306,10 @@ fn refuse_own_names(folder: &Path, wanted: &Creation) -> Result<()> {
     }
 }
 
-/// The size of each member: what was asked for, or what the devices have.
-fn common_size(places: &[Place], asked: Option<u64>) -> Result<u64> {
+/// The size of each member: what was asked for, or what the devices have, or a file that is
+/// there. Such a file is not cut off without `force`.
+fn common_size(places: &[Place], wanted: &Creation) -> Result<u64> {
+    let asked = wanted.size;
     let mut size = None;
     for place in places.iter().filter(|place| place.is_device) {
         let own = device_size(&place.path, place.file.length()?, asked)?;
@@ -320,9 +322,23 @@ fn common_size(places: &[Place], asked: Option<u64>) -> Result<u64> {
             _ => size = Some(own),
         }
     }
-    Ok(size
+    let mut longest: Option<(u64, &Path)> = None;
+    for place in places.iter().filter(|place| !place.is_device) {
+        let length = place.file.length()?;
+        longest = longest.max((length > 0).then_some((length, &place.path)));
+    }
+    let of_files = longest.map(|(length, _)| length.max(LEAST_SIZE));
+    let size = size
         .or(asked.filter(|&size| size > 0))
-        .unwrap_or(DEFAULT_SIZE))
+        .or(of_files)
+        .unwrap_or(DEFAULT_SIZE);
+    match longest.filter(|&(length, _)| length > size && !wanted.force) {
+        Some((length, path)) => Err(Error::InvalidArgument(format!(
+            "{}: the file has {length} bytes, and the store would cut it off at {size}: set size={length} or more, or force=on if what it holds may be lost",
+            path.display()
+        ))),
+        None => Ok(size),
+    }
 }
 
 /// Refuses one device under two names: its superblock is that of the last member.

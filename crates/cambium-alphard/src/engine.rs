@@ -419,7 +419,7 @@ fn back_up(
     ]);
     // Before it has its marker it is no store: a copy is whole, or none.
     let making = crate::create::make(&core.environment, destination, &options)?;
-    making.conclude_closed(|filled| {
+    making.conclude_closed(&core.path, |filled| {
         let copy = run(filled);
         copy_entries(&mut cursor, &*copy, &mut 0, progress)?;
         copy.sync()?;

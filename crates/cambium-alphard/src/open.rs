@@ -51,8 +51,11 @@ pub(crate) fn open(
     options.refuse_fixed(OPTIONS)?;
     let tuning = options::tuning(options.clone())?;
     let file_system = &*environment.file_system;
-    let marker = marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION)?;
+    // Where no store is, no lock is left; and another store may have come until it is held.
+    let read_marker = || marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION);
+    read_marker()?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    let marker = read_marker()?;
     creation::settle(file_system, path)?;
     let attached = attach(file_system, path, &marker, &tuning, DEVICE, false)?;
     let Attached {

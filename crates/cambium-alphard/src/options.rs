@@ -35,7 +35,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         name: "size",
         unit: "bytes",
         default: "1GiB",
-        effect: "Space for entries, all of it taken at once; of a device, the part that is used (0 is all of it). `compact --set size=...` extends it later.",
+        effect: "Space for entries, all of it taken at once; of a device, the part that is used (0 is all of it). A file that is there is used as far as it goes where nothing is said, and not cut off without `force`. `compact --set size=...` extends it later.",
         at_creation: true,
     },
     OptionSpec {

@@ -22,6 +22,7 @@ use crate::long_keys::{self, Group};
 use crate::order::{self, OrderedKey};
 use crate::properties;
 use crate::reader::Reader;
+use crate::remove::remove;
 use crate::settings::Settings;
 use crate::sorted_keys::SortedKeys;
 use crate::walker::{Bounds, Shape, Walker};
@@ -107,7 +108,14 @@ impl Database {
                 let options = settings.for_engine(&settings.engine);
                 let store = options.create(&path, &settings.engine)?;
                 if wanted != order::BYTEWISE_NAME {
-                    comparator::store_name(file_system, &path, wanted)?;
+                    let named = comparator::store_name(file_system, &path, wanted);
+                    if let Err(error) = named {
+                        // In no order but its own may anybody write into it.
+                        store.close()?;
+                        drop(store);
+                        remove(&options, path.as_ref())?;
+                        return Err(error);
+                    }
                 }
                 store
             }

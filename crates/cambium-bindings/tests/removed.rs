@@ -4,12 +4,37 @@
 
 use std::path::Path;
 
-use cambium::{Durability, Environment, Options};
+use cambium::{Durability, Environment, Options, comparator};
 use cambium_bindings::remove::remove;
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
 use cambium_testkit::ending::after_changes;
 
 const STORE: &str = "/store";
+
+#[test]
+fn a_store_of_which_nothing_could_be_removed_is_one_and_folders_of_others_stay() {
+    let environment = || Environment::memory();
+    for (engine, folder) in [("wisckey", "keys/mine"), ("forest", "keys")] {
+        let world = environment();
+        let options = Options::new().environment(world.clone());
+        let store = options.create(STORE, engine).unwrap();
+        store.put(b"oak", b"kept", Durability::Synced).unwrap();
+        store.close().unwrap();
+        drop(store);
+        let files = &world.file_system;
+        let theirs = Path::new(STORE).join(folder);
+        files.create_directory(&theirs).unwrap();
+        let removed = remove(&options, Path::new(STORE));
+        assert!(removed.is_err(), "the folder is not empty");
+        assert!(files.metadata(&theirs).unwrap().is_some());
+        if engine == "wisckey" {
+            let error = removed.unwrap_err().to_string();
+            assert!(error.contains("no store has this folder"), "{error}");
+            let store = options.open(STORE).unwrap();
+            assert!(store.get(b"oak").unwrap().is_some());
+        }
+    }
+}
 
 #[test]
 fn a_removal_that_ends_half_way_leaves_a_store_or_room_for_one() {
@@ -27,6 +52,8 @@ fn a_removal_that_ends_half_way_leaves_a_store_or_room_for_one() {
             let store = create(&disk).unwrap();
             store.put(b"oak", b"kept", Durability::Synced).unwrap();
             store.close().unwrap();
+            let files = Environment::simulated(&disk, 1).file_system;
+            comparator::store_name(&*files, Path::new(STORE), "by age").unwrap();
             let world = after_changes(&Environment::simulated(&disk, 2), left);
             let removed = remove(&Options::new().environment(world), Path::new(STORE));
             for style in [CrashStyle::NothingUnsynced, CrashStyle::Everything] {
@@ -48,6 +75,14 @@ fn a_removal_that_ends_half_way_leaves_a_store_or_room_for_one() {
             if removed.is_ok() {
                 break;
             }
+            // Asked for again, it goes on.
+            let environment = Environment::simulated(&disk, 4);
+            let files = environment.file_system.clone();
+            let again = Options::new().environment(environment);
+            remove(&again, Path::new(STORE)).unwrap_or_else(|e| panic!("{engine}, {left}: {e}"));
+            let rest = files.metadata(Path::new(STORE)).unwrap();
+            let rest = rest.map(|_| files.list(Path::new(STORE)).unwrap().len());
+            assert!(rest.is_none_or(|count| count <= 1), "{engine}, {left}");
         }
         assert!(whole > 0 && gone > 4, "{engine}: {whole}, {gone}");
     }

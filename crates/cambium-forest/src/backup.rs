@@ -40,7 +40,7 @@ pub(crate) fn back_up(
     let options = core.shape.as_options();
     // Before it has its marker it is no store: a copy is whole, or none.
     let making = crate::open::make(&core.environment, destination, &options)?;
-    making.conclude_closed(|filled| {
+    making.conclude_closed(&core.path, |filled| {
         let copy = run(filled);
         let mut backup = Backup {
             copy: &*copy,

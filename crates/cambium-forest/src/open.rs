@@ -162,8 +162,10 @@ pub(crate) fn open(
 ) -> Result<Arc<Core>> {
     let (tuning, fixed) = tuning_of(options)?;
     let file_system = &*environment.file_system;
-    let marker = read_marker(file_system, path)?;
+    // Where no store is, no lock is left; and another store may have come until it is held.
+    read_marker(file_system, path)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    let marker = read_marker(file_system, path)?;
     creation::settle(file_system, path)?;
     let core = attach(environment, path, marker.store, tuning, (held, true))?;
     fixed.check_fixed(&core.shape.as_options())?;
@@ -213,8 +215,9 @@ pub(crate) fn open_read_only(
 ) -> Result<Arc<Core>> {
     let (tuning, fixed) = tuning_of(options)?;
     let file_system = &*environment.file_system;
-    let marker = read_marker(file_system, path)?;
+    read_marker(file_system, path)?;
     let held = lock_for_reading(file_system, path)?;
+    let marker = read_marker(file_system, path)?;
     let core = attach(environment, path, marker.store, tuning, (held, false))?;
     fixed.check_fixed(&core.shape.as_options())?;
     let maintenance = lock(&core.maintenance);

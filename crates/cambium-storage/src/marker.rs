@@ -25,6 +25,10 @@ use cambium_io::{Environment, File, FileKind, FileLock, FileSystem, LockMode, Op
 use crate::file_header::FileHeader;
 use crate::superblock;
 
+/// The file of a store, and of no engine, that names the comparator of its keys.
+pub const COMPARATOR_NAME: &str = "COMPARATOR";
+/// That file while it is written.
+pub const COMPARATOR_DRAFT_NAME: &str = "COMPARATOR.draft";
 /// The marker's name in the store's folder.
 pub const MARKER_NAME: &str = "CAMBIUM";
 /// Names that an engine gives to nothing else.
@@ -125,7 +129,7 @@ pub(crate) fn write_unfinished(
 }
 
 /// What the marker of a store that is being made will say; nothing where there is none.
-pub(crate) fn read_unfinished(file_system: &dyn FileSystem, path: &Path) -> Result<Option<Marker>> {
+pub fn read_unfinished(file_system: &dyn FileSystem, path: &Path) -> Result<Option<Marker>> {
     let path = path.join(UNFINISHED_NAME);
     if file_system.metadata(&path)?.is_none() {
         return Ok(None);
@@ -270,7 +274,7 @@ pub fn known_marker(
 
 /// What `known` finds out of a store's marker, and the store's lock; a marker that is damaged
 /// or missing is made anew. Nothing is written where `known` fails: it is asked once before
-/// the lock, which leaves a file, and of a damage once more, since somebody may have made
+/// the lock, which leaves a file, and once more under it, since somebody may have made
 /// another store of the folder until the lock was taken.
 ///
 /// # Errors
@@ -280,12 +284,9 @@ pub fn mend_and_lock(
     path: &Path,
     known: impl Fn() -> Result<(Marker, Option<Error>)>,
 ) -> Result<(Marker, Option<Error>, Box<dyn FileLock>)> {
-    let first = known()?;
+    known()?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
-    let (marker, damage) = match first {
-        (_, Some(_)) => known()?,
-        sound => sound,
-    };
+    let (marker, damage) = known()?;
     if damage.is_some() {
         write_marker(file_system, path, &marker)?;
     }

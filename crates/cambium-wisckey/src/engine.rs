@@ -403,7 +403,7 @@ fn back_up(core: &Arc<Core>, destination: &Path, progress: &dyn ProgressSink) ->
     let options = core.shape.as_options();
     // Before it has its marker it is no store: a copy is whole, or none.
     let making = crate::open::make(&core.environment, destination, &options)?;
-    making.conclude_closed(|filled| {
+    making.conclude_closed(&core.path, |filled| {
         let copy = run(filled);
         let mut done = 0;
         for (name, number) in core.namespaces() {

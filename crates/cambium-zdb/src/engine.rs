@@ -383,7 +383,7 @@ fn back_up(
     options.set("max_tables", "16777216");
     // Before it has its marker it is no store: a copy is whole, or none.
     let making = crate::open::make(&core.environment, destination, &options)?;
-    making.conclude_closed(|filled| {
+    making.conclude_closed(&core.path, |filled| {
         let copy = ZdbStore::run(filled);
         copy_entries(&mut *cursor, &*copy, &mut 0, progress)?;
         copy.close()

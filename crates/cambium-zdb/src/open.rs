@@ -127,8 +127,10 @@ pub(crate) fn open(
     let fixed = options.take_fixed(OPTIONS);
     options.finish(ENGINE, OPTIONS)?;
     let file_system = &*environment.file_system;
-    let marker = read_marker(file_system, path)?;
+    // Where no store is, no lock is left; and another store may have come until it is held.
+    read_marker(file_system, path)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
+    let marker = read_marker(file_system, path)?;
     creation::settle(file_system, path)?;
     let core = attach(environment, path, marker.store, tuning, (held, true))?;
     fixed.check_fixed(&core.shape.as_options(core.shape.buckets))?;

@@ -9,9 +9,10 @@ use std::path::Path;
 
 use cambium_api::{Error, Result};
 use cambium_io::{FileSystem, OpenOptions};
+use cambium_storage::marker::COMPARATOR_DRAFT_NAME;
 
-/// The file with the comparator's name, in the folder of a store that has one.
-pub const COMPARATOR_NAME: &str = "COMPARATOR";
+pub use cambium_storage::marker::COMPARATOR_NAME;
+
 /// Names are no longer.
 const MAX_NAME_BYTES: usize = 4096;
 
@@ -43,23 +44,31 @@ pub fn stored_name(file_system: &dyn FileSystem, store: &Path) -> Result<Option<
     let mut name = vec![0; MAX_NAME_BYTES];
     let length = file.read_at(&mut name, 0)?;
     name.truncate(length);
-    String::from_utf8(name).map(Some).map_err(|error| {
-        let at = error.utf8_error().valid_up_to() as u64;
-        Error::corruption(&path, at, "expected the name of a comparator in UTF-8")
-    })
+    let damaged = |at| {
+        let what = "expected the name of a comparator in UTF-8; write it there again";
+        Error::corruption(&path, at, what)
+    };
+    match String::from_utf8(name) {
+        Ok(name) if name.is_empty() => Err(damaged(0)),
+        Ok(name) => Ok(Some(name)),
+        Err(error) => Err(damaged(error.utf8_error().valid_up_to() as u64)),
+    }
 }
 
-/// Keeps the name of the comparator that a store is made with, durably.
+/// Keeps the name of the comparator that a store is made with, durably, and whole or not at
+/// all.
 ///
 /// # Errors
 /// Those of [`check_name`], and what the disk says.
 pub fn store_name(file_system: &dyn FileSystem, store: &Path, name: &str) -> Result<()> {
     check_name(name)?;
-    let file = store.join(COMPARATOR_NAME);
-    let file = file_system.open(&file, OpenOptions::CREATE)?;
+    let draft = store.join(COMPARATOR_DRAFT_NAME);
+    let file = file_system.open(&draft, OpenOptions::CREATE)?;
     file.write_at(name.as_bytes(), 0)?;
     file.set_length(name.len() as u64)?;
     file.sync_data()?;
+    drop(file);
+    file_system.rename(&draft, &store.join(COMPARATOR_NAME))?;
     file_system.sync_directory(store)
 }
 
@@ -80,12 +89,4 @@ pub fn check_name(name: &str) -> Result<()> {
         )));
     }
     Ok(())
-}
-
-/// Gives a copy of a store the name that the store has.
-pub(crate) fn copy(file_system: &dyn FileSystem, store: &Path, copy: &Path) -> Result<()> {
-    match stored_name(file_system, store)? {
-        Some(name) => store_name(file_system, copy, &name),
-        None => Ok(()),
-    }
 }

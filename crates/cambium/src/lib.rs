@@ -63,7 +63,7 @@ pub use cambium_api::{
 };
 pub use cambium_base::{StoreId, checksum, error::ErrorClass, hash, hexdump};
 pub use cambium_io::{BackgroundLimits, Environment, ReadBackend};
-pub use cambium_storage::marker::{MARKER_NAME, Marker, UNFINISHED_NAME};
+pub use cambium_storage::marker::{MARKER_NAME, Marker, UNFINISHED_NAME, read_unfinished};
 pub use comparator::COMPARATOR_NAME;
 pub use engines::{DEFAULT_ENGINE, Engines, engines};
 pub use entries::Entries;

@@ -163,7 +163,7 @@ impl Options {
         self.refuse_unlisted(&*kind)?;
         let path = path.as_ref();
         let opened = kind.create(&self.environment, path, &self.values)?;
-        Ok(Store::new(opened, path, &self.environment))
+        Ok(Store::new(opened, path))
     }
 
     /// Opens a store for reading and writing. One that was not closed is
@@ -191,7 +191,7 @@ impl Options {
         let (kind, _) = self.kind_of(path)?;
         self.refuse_unlisted(&*kind)?;
         let opened = kind.open(&self.environment, path, &self.values, &*self.progress)?;
-        Ok(Store::new(opened, path, &self.environment))
+        Ok(Store::new(opened, path))
     }
 
     /// Opens a store for reading alone: its data are not changed, and nothing at
@@ -221,7 +221,7 @@ impl Options {
         let (kind, _) = self.kind_of(path)?;
         self.refuse_unlisted(&*kind)?;
         let opened = kind.open_read_only(&self.environment, path, &self.values, &*self.progress)?;
-        Ok(Store::new(opened, path, &self.environment))
+        Ok(Store::new(opened, path))
     }
 
     /// Refuses options that an engine has for its own tests alone.

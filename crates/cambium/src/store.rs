@@ -13,7 +13,6 @@ use cambium_api::{
     Capabilities, Completion, Direction, Durability, Engine, IterationOrder, KeyRange,
     Precondition, Request, Result, ResumeToken, SequenceNumber, Value, WriteBatch,
 };
-use cambium_io::Environment;
 
 use crate::entries::Entries;
 use crate::snapshot::Snapshot;
@@ -22,7 +21,6 @@ use crate::snapshot::Snapshot;
 pub(crate) struct OpenStore {
     engine: Arc<dyn Engine>,
     path: PathBuf,
-    environment: Environment,
     /// Namespaces do not close what they are part of: they keep it open.
     parent: Option<Arc<OpenStore>>,
 }
@@ -67,12 +65,11 @@ pub struct Store {
 }
 
 impl Store {
-    pub(crate) fn new(engine: Arc<dyn Engine>, path: &Path, environment: &Environment) -> Self {
+    pub(crate) fn new(engine: Arc<dyn Engine>, path: &Path) -> Self {
         Store {
             open: Arc::new(OpenStore {
                 engine,
                 path: path.to_path_buf(),
-                environment: environment.clone(),
                 parent: None,
             }),
         }
@@ -81,10 +78,6 @@ impl Store {
     /// The folder it was opened by.
     pub fn path(&self) -> &Path {
         &self.open.path
-    }
-
-    pub(crate) fn environment(&self) -> &Environment {
-        &self.open.environment
     }
 
     /// The engine itself, for what this handle has no call for.
@@ -376,7 +369,6 @@ impl Store {
             open: Arc::new(OpenStore {
                 engine: self.open.engine.namespace(name)?,
                 path: self.open.path.clone(),
-                environment: self.open.environment.clone(),
                 parent: Some(self.open.clone()),
             }),
         })

@@ -9,7 +9,6 @@ use cambium_api::{
     Statistics,
 };
 
-use crate::comparator;
 use crate::store::Store;
 
 impl Store {
@@ -110,9 +109,7 @@ impl Store {
                 destination.as_ref().display()
             )));
         }
-        self.engine().backup(destination.as_ref(), progress)?;
-        let file_system = &*self.environment().file_system;
-        comparator::copy(file_system, self.path(), destination.as_ref())
+        self.engine().backup(destination.as_ref(), progress)
     }
 
     /// Keeps the state now under a name, through crashes and compaction, where

@@ -406,6 +406,13 @@ fn who_is_current(
         }
     }
     let mut current = newest.current & there;
+    // Each superblock is durable on all members before the next one is written anywhere: who
+    // lacks more than the last was not there, or is a copy of what it was.
+    for found in superblocks.iter().flatten() {
+        if found.generation.saturating_add(1) < newest.generation {
+            current &= !(1 << found.member);
+        }
+    }
     if there != all_of(paths.len()) {
         current &= members.current;
     }

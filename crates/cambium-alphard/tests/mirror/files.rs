@@ -48,6 +48,37 @@ fn a_member_with_no_room_to_be_extended_is_as_good_as_before() {
 }
 
 #[test]
+fn a_member_that_was_put_back_from_a_copy_is_stale_after_a_clean_close_too() {
+    let disk = SimulatedDisk::new(1);
+    pair_of_files(&disk);
+    let environment = Environment::simulated(&disk, 1);
+    let member = |access| environment.file_system.open(Path::new("/mirror"), access);
+    let mut copy = vec![0; 65_536];
+    let reading = member(OpenOptions::READ).unwrap();
+    reading.read_exact_at(&mut copy, 0).unwrap();
+    drop(reading);
+    let store = open(&disk).unwrap();
+    store.put(b"since", b"then", Durability::Synced).unwrap();
+    store.put(&[3], b"new", Durability::Synced).unwrap();
+    let model = contents(&*store);
+    store.close().unwrap();
+    drop(store);
+    let writing = member(OpenOptions::WRITE).unwrap();
+    writing.write_at(&copy, 0).unwrap();
+    writing.sync_data().unwrap();
+    drop(writing);
+    let store = open(&disk).unwrap();
+    assert_eq!(number(&*store, "members_current"), 1);
+    assert_eq!(contents(&*store), model);
+    while store.step(1 << 20).unwrap() == StepOutcome::Again {}
+    assert_eq!(number(&*store, "members_current"), 2);
+    store.close().unwrap();
+    drop(store);
+    let alone = without(&environment, Path::new("/store/data"), 0);
+    assert_eq!(contents(&*open_in(&alone).unwrap()), model);
+}
+
+#[test]
 fn a_full_pair_makes_room_though_a_member_is_copied_first() {
     let disk = SimulatedDisk::new(1);
     pair_of_files(&disk);

@@ -30,10 +30,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cambium_base::{Error, Result, StoreId};
-use cambium_io::{DirectoryEntry, FileKind, FileLock, FileSystem, LockMode};
+use cambium_io::{DirectoryEntry, FileKind, FileLock, FileSystem, LockMode, OpenOptions};
 
 pub use self::way::clean;
-use crate::marker::{self, DRAFT_NAME, LOCK_NAME, MARKER_NAME, Marker, UNFINISHED_NAME};
+use crate::marker::{
+    self, COMPARATOR_DRAFT_NAME, COMPARATOR_NAME, DRAFT_NAME, LOCK_NAME, MARKER_NAME, Marker,
+    UNFINISHED_NAME,
+};
 
 /// Says of a file's name whether a creation can have made it.
 type IsOurs = Box<dyn Fn(&str) -> bool + Send + Sync>;
@@ -110,20 +113,24 @@ impl<T> Making<T> {
         ended.inspect_err(|_| creation.give_back())
     }
 
-    /// As [`Making::conclude`] of a store that `fill` is to write into and close first: it is
-    /// a store once all of that is there. The lock is given back in between, so somebody may
-    /// have made another store of the folder since.
+    /// As [`Making::conclude`] of a copy of the store at `source`, which `fill` is to write
+    /// into and close first: it is a store once all of that is there, with the name of the
+    /// comparator that `source` has. The lock is given back in between, so somebody may have
+    /// made another store of the folder since.
     ///
     /// # Errors
     /// As there, and those of `fill`; `AlreadyExists` where somebody has made another store,
     /// `Locked` where somebody is about to.
-    pub fn conclude_closed(self, fill: impl FnOnce(T) -> Result<()>) -> Result<()> {
+    pub fn conclude_closed(self, source: &Path, fill: impl FnOnce(T) -> Result<()>) -> Result<()> {
         let creation = self.creation;
         let ended = self.filled.and_then(fill).and_then(|()| {
             let lock = creation.folder.join(LOCK_NAME);
             let _held = creation.file_system.lock(&lock, LockMode::Exclusive)?;
             match creation.is_still_there()? {
-                true => creation.finish(),
+                true => {
+                    copy_comparator(&*creation.file_system, source, &creation.folder)?;
+                    creation.finish()
+                }
                 false => Err(Error::AlreadyExists {
                     path: creation.folder.clone(),
                     what: "another store was made here meanwhile".to_string(),
@@ -169,7 +176,7 @@ impl Creation {
             file_system: file_system.clone(),
             folder: folder.to_path_buf(),
             marker,
-            is_ours: Box::new(is_ours),
+            is_ours: Box::new(move |name| is_ours(name) || beside_engines(name)),
             is_new,
             before: HashSet::new(),
             elsewhere: Vec::new(),
@@ -373,18 +380,16 @@ fn make_folder(file_system: &dyn FileSystem, folder: &Path) -> Result<bool> {
                 what: "a file, not a folder, is in the way".to_string(),
             });
         }
-        None => {
-            file_system.create_directory(folder)?;
-            true
-        }
+        None => match file_system.create_directory(folder) {
+            // Somebody has made it just now.
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => false,
+            made => made.map(|()| true)?,
+        },
     };
     match file_system.sync_directory(&parent_of(folder)) {
-        // Somebody else's, who has made the folder for us.
-        Err(Error::Io { source, .. })
-            if !is_new && source.kind() == ErrorKind::PermissionDenied =>
-        {
-            Ok(false)
-        }
+        // Somebody else's, who has made the folder for us; or of a file system that has no
+        // folders to sync.
+        Err(Error::Io { source, .. }) if !is_new && cannot_be_synced(source.kind()) => Ok(false),
         Err(error) => {
             if is_new {
                 _ = file_system.remove_directory(folder);
@@ -393,6 +398,44 @@ fn make_folder(file_system: &dyn FileSystem, folder: &Path) -> Result<bool> {
         }
         Ok(()) => Ok(is_new),
     }
+}
+
+/// More than any name of a comparator has.
+const MOST_COMPARATOR_BYTES: u64 = 64 << 10;
+
+/// True for files of a store that are no engine's.
+fn beside_engines(name: &str) -> bool {
+    [COMPARATOR_NAME, COMPARATOR_DRAFT_NAME].contains(&name)
+}
+
+/// Gives a copy the name of the comparator that the store has, whatever it is.
+fn copy_comparator(file_system: &dyn FileSystem, store: &Path, copy: &Path) -> Result<()> {
+    let from = store.join(COMPARATOR_NAME);
+    if file_system.metadata(&from)?.is_none() {
+        return Ok(());
+    }
+    let from = file_system.open(&from, OpenOptions::READ)?;
+    let length = from.length()?;
+    if length > MOST_COMPARATOR_BYTES {
+        let what = format!("expected a comparator's name, found {length} bytes");
+        return Err(Error::corruption(from.path(), 0, what));
+    }
+    let mut name = vec![0; length as usize];
+    from.read_exact_at(&mut name, 0)?;
+    let to = file_system.open(&copy.join(COMPARATOR_NAME), OpenOptions::CREATE_NEW)?;
+    to.write_at(&name, 0)?;
+    to.sync_data()
+}
+
+/// What is answered where a folder is not ours to sync, or nobody's.
+fn cannot_be_synced(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::PermissionDenied
+            | ErrorKind::InvalidInput
+            | ErrorKind::Unsupported
+            | ErrorKind::ReadOnlyFilesystem
+    )
 }
 
 /// The folder that names this one.

@@ -1,6 +1,7 @@
 //! A store that took a synced write is there after any crash, whoever made it and however
 //! that ended.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,6 +34,55 @@ fn in_a_folder_that_somebody_else_has_made() {
         files.create_directory(Path::new(STORE)).unwrap();
         create(&**kind, &disk).unwrap().close().unwrap();
         survives(&**kind, &disk, STORE, false, kind.name());
+    }
+}
+
+/// Answers so to a sync of the folder above the store's.
+#[derive(Debug)]
+struct Above {
+    inner: Arc<dyn FileSystem>,
+    kind: ErrorKind,
+}
+
+impl FileSystemLayer for Above {
+    fn below(&self) -> &dyn FileSystem {
+        &*self.inner
+    }
+    fn sync_directory(&self, path: &Path) -> Result<()> {
+        match path == Path::new(STORE).parent().unwrap() {
+            true => Err(Error::io("sync folder", path, self.kind.into())),
+            false => self.below().sync_directory(path),
+        }
+    }
+}
+
+#[test]
+fn in_a_folder_of_which_the_one_above_cannot_be_synced_unless_it_fails() {
+    let cases = [
+        (ErrorKind::PermissionDenied, true),
+        (ErrorKind::InvalidInput, true),
+        (ErrorKind::ReadOnlyFilesystem, true),
+        (ErrorKind::Other, false),
+    ];
+    for (kind, works) in cases {
+        for is_there in [true, false] {
+            let plain = Environment::memory();
+            if is_there {
+                plain
+                    .file_system
+                    .create_directory(Path::new(STORE))
+                    .unwrap();
+            }
+            let inner = plain.file_system.clone();
+            let environment = Environment {
+                file_system: Arc::new(Layered(Above { inner, kind })),
+                ..plain
+            };
+            let engine = engines();
+            let engine = engine.iter().find(|kind| kind.name() == "forest").unwrap();
+            let made = engine.create(&environment, Path::new(STORE), &small(&**engine));
+            assert_eq!(made.is_ok(), works && is_there, "{kind:?}, {is_there}");
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cambium::{Environment, Options, engines};
+use cambium::{Environment, Options, comparator, engines};
 use cambium_api::{
     Durability, Engine, EngineKind, Error, IterationOrder, OptionValues, Progress, ProgressSink,
     Result,
@@ -188,6 +188,8 @@ fn a_creation_of_which_one_step_fails_leaves_nothing() {
 fn a_backup_that_ends_half_way_is_no_store_and_can_be_made_again() {
     for kind in engines().iter() {
         let source = twenty(&**kind);
+        let files = Environment::simulated(&source, 1).file_system;
+        comparator::store_name(&*files, Path::new(STORE), "by age").unwrap();
         let whole = contents(&*open(&**kind, &source.fork(), STORE).unwrap());
         let mut interrupted = 0;
         for left in (0..).step_by(3) {
@@ -204,7 +206,13 @@ fn a_backup_that_ends_half_way_is_no_store_and_can_be_made_again() {
             for style in STYLES {
                 let disk = disk.crash(style, left);
                 let at = format!("{}, {left}, {style:?}", kind.name());
-                let found = || open(&**kind, &disk, COPY).map(|store| contents(&*store));
+                let found = || -> cambium_api::Result<_> {
+                    let store = open(&**kind, &disk, COPY)?;
+                    let files = Environment::simulated(&disk, 2).file_system;
+                    let name = comparator::stored_name(&*files, Path::new(COPY))?;
+                    assert_eq!(name.as_deref(), Some("by age"), "{at}");
+                    Ok(contents(&*store))
+                };
                 if let Ok(found) = found() {
                     assert!(found == whole, "{at}");
                     continue;

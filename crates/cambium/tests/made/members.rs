@@ -17,6 +17,41 @@ fn alphard() -> Arc<dyn EngineKind> {
 }
 
 #[test]
+fn a_file_that_is_named_is_not_cut_off_without_force() {
+    let alphard = alphard();
+    let disk = SimulatedDisk::new(1);
+    let environment = Environment::simulated(&disk, 1);
+    let files = &environment.file_system;
+    let path = Path::new("/file");
+    let file = files.open(path, OpenOptions::CREATE_NEW).unwrap();
+    file.write_at(b"somebody's", 300_000).unwrap();
+    drop(file);
+    let length = || files.metadata(path).unwrap().unwrap().length;
+    let create = |pairs: &[(&'static str, &'static str)]| {
+        let mut options = OptionValues::from([("device", "/file")]);
+        for (name, value) in pairs {
+            options.set(name, value);
+        }
+        alphard.create(&environment, Path::new(STORE), &options)
+    };
+    let refused = create(&[("size", "262144")]).map(|_| ());
+    let error = refused.unwrap_err();
+    assert!(error.to_string().contains("size=300010"), "{error}");
+    assert_eq!(length(), 300_010);
+    // As long as the file, in whole blocks, where nothing is said.
+    let store = create(&[]).unwrap();
+    let size = store.stats().unwrap().number("size_bytes").unwrap();
+    assert!(size <= 300_010 && size > 300_010 - 4_096, "{size}");
+    assert_eq!(length(), 300_010);
+    store.close().unwrap();
+    drop(store);
+    files.remove(&Path::new(STORE).join("CAMBIUM")).unwrap();
+    files.remove(&Path::new(STORE).join("members")).unwrap();
+    create(&[("size", "131072"), ("force", "on")]).unwrap();
+    assert_eq!(length(), 131_072);
+}
+
+#[test]
 fn a_creation_with_a_mirror_elsewhere_can_be_made_again() {
     let alphard = alphard();
     let elsewhere = OptionValues::from([("size", "262144"), ("mirror", "/elsewhere/second")]);
