@@ -199,7 +199,9 @@ impl Core {
         self.begin_session_locked(&mut maintenance)
     }
 
+    /// The same; `Closed` where a close came before.
     pub fn begin_session_locked(&self, maintenance: &mut Maintenance) -> Result<()> {
+        self.health.check_open()?;
         if self.session_begun.load(Ordering::Acquire) {
             return Ok(());
         }

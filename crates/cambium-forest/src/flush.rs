@@ -82,9 +82,11 @@ impl Root {
 }
 
 impl Core {
-    /// Carries the active buffer into the tries, if anything is in it.
+    /// Carries the active buffer into the tries, if anything is in it; `Closed` where a close
+    /// came before.
     pub fn flush(&self) -> Result<()> {
         let mut maintenance = lock(&self.maintenance);
+        self.health.check_open()?;
         self.flush_locked(&mut maintenance)
     }
 

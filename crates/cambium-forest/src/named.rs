@@ -139,6 +139,7 @@ impl Core {
         // Held to the end: a compaction that began meanwhile would carry over what
         // is undone.
         let mut running = lock(&self.compaction);
+        self.health.check_open()?;
         self.abandon(running.take());
         let mut maintenance = lock(&self.maintenance);
         find(&maintenance, name)?;

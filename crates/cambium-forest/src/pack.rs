@@ -179,7 +179,10 @@ impl Core {
         }
         // What fails here has poisoned the store or will be tried again; the
         // write itself has succeeded.
-        _ = self.relieve(&mut lock(&self.maintenance));
+        let mut maintenance = lock(&self.maintenance);
+        if !self.health.is_closed() {
+            _ = self.relieve(&mut maintenance);
+        }
     }
 
     /// Both buffers are full: a writer does the work itself, or waits for that which is
@@ -192,6 +195,7 @@ impl Core {
         if !self.is_overfull() {
             return Ok(());
         }
+        self.health.check_open()?;
         self.counters.stalls.fetch_add(1, Ordering::Relaxed);
         self.relieve(&mut maintenance)
     }

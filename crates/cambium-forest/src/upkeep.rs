@@ -20,8 +20,16 @@ impl Core {
         })
     }
 
-    /// The same for a task that is notified: asleep where work is announced.
+    /// The same for a task that is notified: asleep where work is announced; none where a
+    /// close came before.
     pub fn background_step(self: &Arc<Self>, budget: u64) -> Result<StepOutcome> {
+        match self.step_while_open(budget) {
+            Err(Error::Closed) => Ok(StepOutcome::Done),
+            other => other,
+        }
+    }
+
+    fn step_while_open(self: &Arc<Self>, budget: u64) -> Result<StepOutcome> {
         if self.health.is_closed() {
             return Ok(StepOutcome::Done);
         }
@@ -29,7 +37,9 @@ impl Core {
             return Ok(StepOutcome::Idle);
         }
         if self.flush_due.load(Ordering::Acquire) {
-            self.relieve(&mut lock(&self.maintenance))?;
+            let mut maintenance = lock(&self.maintenance);
+            self.health.check_open()?;
+            self.relieve(&mut maintenance)?;
             return Ok(StepOutcome::Again);
         }
         self.compaction_step(budget)
@@ -42,7 +52,11 @@ impl Core {
         }
         self.cancelled.store(true, Ordering::Release);
         self.notify_background();
-        self.abandon_compaction();
+        // Held until the lock is given back: a step that has begun comes to its end before,
+        // and none writes to what may be somebody else's afterwards.
+        let mut running = lock(&self.compaction);
+        self.abandon(running.take());
+        self.kept.forget();
         let result = {
             let mut maintenance = lock(&self.maintenance);
             match self.health.failure() {
@@ -53,6 +67,7 @@ impl Core {
             }
         };
         lock(&self.lock).take();
+        drop(running);
         result
     }
 

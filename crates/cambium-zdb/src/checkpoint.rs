@@ -46,9 +46,10 @@ struct End {
 }
 
 impl Core {
-    /// Runs a checkpoint now.
+    /// Runs a checkpoint now; `Closed` where a close came before.
     pub fn checkpoint(&self) -> Result<()> {
         let mut maintenance = lock(&self.maintenance);
+        self.health.check_open()?;
         self.checkpoint_locked(&mut maintenance, false)
     }
 

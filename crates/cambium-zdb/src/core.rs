@@ -251,6 +251,7 @@ impl Core {
             return Ok(());
         }
         let mut maintenance = lock(&self.maintenance);
+        self.health.check_open()?;
         self.begin_session_locked(&mut maintenance)
     }
 

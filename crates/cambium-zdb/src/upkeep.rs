@@ -8,8 +8,15 @@ use cambium_io::StepOutcome;
 use crate::core::{Core, lock};
 
 impl Core {
-    /// Does a bounded piece of background work.
+    /// Does a bounded piece of background work; none where a close came before.
     pub fn step(&self, budget: u64) -> Result<StepOutcome> {
+        match self.step_while_open(budget) {
+            Err(Error::Closed) => Ok(StepOutcome::Done),
+            other => other,
+        }
+    }
+
+    fn step_while_open(&self, budget: u64) -> Result<StepOutcome> {
         if self.health.is_closed() {
             return Ok(StepOutcome::Done);
         }
@@ -76,7 +83,12 @@ impl Core {
         }
         self.cancelled.store(true, Ordering::Release);
         self.notify_background();
-        self.abandon_compaction();
+        // Held until the lock is given back: a step that has begun comes to its end before,
+        // and none writes to what may be somebody else's afterwards.
+        let mut compaction = lock(&self.compaction);
+        if let Some(begun) = compaction.take() {
+            self.abandon(begun);
+        }
         let result = {
             let mut maintenance = lock(&self.maintenance);
             match self.health.failure() {
@@ -86,6 +98,7 @@ impl Core {
             }
         };
         lock(&self.lock).take();
+        drop(compaction);
         result
     }
 }

@@ -152,6 +152,7 @@ impl Core {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Ok(StepOutcome::WaitIo),
         };
+        self.health.check_open()?;
         if running.is_none() {
             match self.is_compaction_due() {
                 Due::No => {
@@ -204,6 +205,7 @@ impl Core {
         let settings = Settings::of_call(&self.tuning, options)?;
         self.cancelled.store(false, Ordering::Release);
         let mut running = lock(&self.compaction);
+        self.health.check_open()?;
         self.kept.let_survey_go();
         // One begun in the background began with other options.
         self.abandon(running.take());
@@ -289,12 +291,6 @@ impl Core {
     }
 
     /// Lets a compaction go that is not done.
-    pub fn abandon_compaction(&self) {
-        let running = lock(&self.compaction).take();
-        self.abandon(running);
-        self.kept.forget();
-    }
-
     pub fn abandon(&self, running: Option<Compaction>) {
         self.note_ended();
         let Some(mut compaction) = running else {

@@ -121,7 +121,7 @@ impl Kept {
     }
 
     /// Nothing is known any more: the newest state is another, or the store is let go.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         let mut state = lock(&self.0);
         *state = KeptState {
             generation: state.generation + 1,

@@ -84,6 +84,7 @@ impl Core {
                     continue;
                 }
                 let mut current = lock(&self.compaction);
+                self.health.check_open()?;
                 let compaction = match current.take() {
                     // The background began this very file: go on with it.
                     Some(begun) if begun.is_of(number, place) => begun,
@@ -125,6 +126,7 @@ impl Core {
     /// Does a piece of background compaction.
     pub fn compaction_step(&self, budget: u64) -> Result<StepOutcome> {
         let mut current = lock(&self.compaction);
+        self.health.check_open()?;
         let mut compaction = match current.take() {
             Some(compaction) => compaction,
             None => match self.most_stale_file()? {
@@ -209,18 +211,11 @@ impl Core {
     }
 
     /// Lets a compaction go: its file is removed, nothing else has changed.
-    fn abandon(&self, compaction: Compaction) {
+    pub(crate) fn abandon(&self, compaction: Compaction) {
         _ = self
             .environment
             .file_system
             .remove(compaction.new.log.path());
-    }
-
-    /// Abandons the compaction that is going on, before a close.
-    pub fn abandon_compaction(&self) {
-        if let Some(compaction) = lock(&self.compaction).take() {
-            self.abandon(compaction);
-        }
     }
 }
 
