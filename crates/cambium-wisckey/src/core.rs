@@ -71,6 +71,8 @@ pub(crate) struct Core {
     /// This opening has written its session to the superblock.
     pub session_begun: AtomicBool,
     pub cancelled: AtomicBool,
+    /// Read by each background task while it takes a step: a close waits for those.
+    pub stepping: RwLock<()>,
     pub counters: Counters,
     pub lock: Mutex<Option<Box<dyn FileLock>>>,
     /// Threads that read for cursors, where they were asked for.

@@ -123,7 +123,10 @@ fn run(core: Arc<Core>) -> Arc<dyn Engine> {
     let spawn = |name: &str, step: fn(&Arc<Core>) -> Result<StepOutcome>| {
         // A failure has poisoned the store, or will come again; either way the next
         // write or close tells the user.
-        let task = core.task(move |core| step(core).unwrap_or(StepOutcome::Idle));
+        let task = core.task(move |core| {
+            let stepped = core.step_while_open(step);
+            stepped.unwrap_or(StepOutcome::Idle)
+        });
         core.environment.executor.spawn(name, task)
     };
     let tasks = vec![

@@ -346,6 +346,7 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
         collection_waits: AtomicBool::new(false),
         session_begun: AtomicBool::new(false),
         cancelled: AtomicBool::new(false),
+        stepping: RwLock::default(),
         counters: Counters {
             before: Traffic {
                 // A flush notes what was written before itself.

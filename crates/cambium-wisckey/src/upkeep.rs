@@ -121,6 +121,18 @@ impl Core {
         }
     }
 
+    /// A step of a background task; none where a close came before.
+    pub fn step_while_open(
+        self: &Arc<Self>,
+        step: impl FnOnce(&Arc<Self>) -> Result<StepOutcome>,
+    ) -> Result<StepOutcome> {
+        let _under_way = self.stepping.read();
+        match self.health.is_closed() {
+            true => Ok(StepOutcome::Done),
+            false => step(self),
+        }
+    }
+
     /// A piece of the tree's work, or else a sync of full segments.
     pub fn tree_or_log_step(&self, budget: u64) -> Result<StepOutcome> {
         match self.tree_step(budget)? {
@@ -283,6 +295,9 @@ impl Core {
         }
         self.cancelled.store(true, Ordering::Release);
         self.notify_background();
+        // A step that has begun comes to its end, and none begins: none writes to what may be
+        // somebody else's, once the lock is given back.
+        drop(self.stepping.write());
         self.abandon_collection();
         let mut maintenance = lock(&self.maintenance);
         let result = match self.check_sound() {
