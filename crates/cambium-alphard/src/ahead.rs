@@ -27,10 +27,10 @@
 //!   operating system's cache, that were filled when they were made (`fill`), nor where
 //!   holes are punched again (`discard_bytes`).
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cambium_base::Extent;
+use cambium_io::sync::atomic::Ordering;
 use cambium_io::{Environment, FileKind, StepOutcome};
 use cambium_storage::allocator::Allocator;
 

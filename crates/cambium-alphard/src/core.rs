@@ -26,14 +26,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::sync::{RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError};
 
 use cambium_base::checksum::ChecksumSeed;
 use cambium_base::{Error, Extent, Result};
 use cambium_index::cuckoo::SlotKey;
 use cambium_io::step::BackgroundTask;
+use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use cambium_io::sync::{Mutex, MutexGuard, OnceLock, RwLock};
+use cambium_io::sync::{RwLockReadGuard, RwLockWriteGuard};
 use cambium_io::{AlignedBuffer, Environment};
 use cambium_storage::allocator::Allocator;
 use cambium_storage::commit_queue::CommitQueue;

@@ -15,10 +15,9 @@
 //! - *A failure* says nothing of the entries. Discarding ends then until the store
 //!   is opened again; nothing is poisoned.
 
-use std::sync::atomic::Ordering;
-
 use cambium_base::{Extent, Result};
 use cambium_io::StepOutcome;
+use cambium_io::sync::atomic::Ordering;
 
 use crate::core::{Core, Writer, lock};
 

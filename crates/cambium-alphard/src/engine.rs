@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_api::backup::copy_entries;
 use cambium_api::{
@@ -14,6 +13,7 @@ use cambium_api::{
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
 use cambium_io::step::{BackgroundTask, Owner};
+use cambium_io::sync::atomic::Ordering;
 use cambium_io::{Environment, StepOutcome};
 
 use crate::core::{Core, Pin, lock};

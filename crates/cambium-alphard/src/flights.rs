@@ -21,10 +21,11 @@
 //!   writes or syncs by itself goes ahead before that.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 
 use cambium_base::{Error, Result};
+use cambium_io::sync::atomic::{AtomicUsize, Ordering};
+use cambium_io::sync::{Mutex, OnceLock};
 use cambium_io::{AlignedBuffer, WriteQueue};
 
 use crate::core::{Core, Writer, lock, write};

@@ -31,12 +31,12 @@
 //! [`Core::forget_kept`]: crate::core::Core
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use cambium_base::coding::u32_at;
 use cambium_base::{Extent, Value};
 use cambium_io::BlockCache;
 use cambium_io::cache::{Block, CachedFile, Marks, Moment};
+use cambium_io::sync::atomic::{AtomicU32, Ordering};
 
 /// Lengths in front of what is kept.
 const HEADER_BYTES: usize = 8;

@@ -17,10 +17,9 @@
 //! **An entry that does not match its checksum** is read from the other member, and
 //! written over what is damaged in the next step, if it is still the key's.
 
-use std::sync::atomic::Ordering;
-
 use cambium_base::{Error, Extent, Result};
 use cambium_index::cuckoo::SlotKey;
+use cambium_io::sync::atomic::Ordering;
 use cambium_io::{AlignedBuffer, StepOutcome};
 
 use crate::core::{Core, lock, read};

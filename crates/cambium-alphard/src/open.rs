@@ -6,11 +6,12 @@
 //! made, so a crash before leaves none.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::Arc;
 
 use cambium_api::{OptionValues, ProgressSink};
 use cambium_base::Result;
+use cambium_io::sync::atomic::{AtomicBool, AtomicU64};
+use cambium_io::sync::{Mutex, OnceLock, RwLock};
 use cambium_io::{Environment, LockMode, OpenOptions};
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::creation;

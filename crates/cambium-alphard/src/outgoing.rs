@@ -12,9 +12,9 @@
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_base::Result;
+use cambium_io::sync::atomic::Ordering;
 use cambium_io::{AlignedBuffer, File, WriteQueue, WriteRequest};
 
 use crate::core::{Core, Writer, lock, read, write};

@@ -1,11 +1,10 @@
 //! Planning a write: what it replaces, and where its entries go. A request is refused here
 //! or not at all, but for failures of the device.
 
-use std::sync::MutexGuard;
-
 use cambium_api::Operation;
 use cambium_base::{Error, Extent, Result, Value};
 use cambium_io::StepOutcome;
+use cambium_io::sync::MutexGuard;
 
 use crate::core::{Core, Writer, read};
 use crate::format::{self, blocks_for};

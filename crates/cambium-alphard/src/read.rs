@@ -5,13 +5,14 @@
 //! came for looks again as a snapshot does: what that sees stays where it is.
 //! Lookups find in memory what others have read lately ([`crate::kept`]).
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cambium_base::{Extent, Result, Value};
 use cambium_index::cuckoo::SlotKey;
 use cambium_io::batch::read_all;
 use cambium_io::cache::Moment;
+use cambium_io::sync::Mutex;
+use cambium_io::sync::atomic::Ordering;
 use cambium_io::{AlignedBuffer, ReadQueue, ReadRequest};
 
 use crate::core::{Core, lock, read, write};

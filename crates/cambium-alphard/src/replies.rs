@@ -7,11 +7,12 @@
 //! ones gather. Where nothing waits, a worker answers itself.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::ThreadId;
+use std::sync::{Arc, PoisonError};
 
 use cambium_api::{Completion, Response};
 use cambium_base::{Error, Result};
+use cambium_io::sync::thread::ThreadId;
+use cambium_io::sync::{Condvar, Mutex, MutexGuard};
 
 use crate::core::{Core, lock};
 use crate::flights::Departed;
@@ -76,7 +77,7 @@ impl Drop for Replies {
 impl Replies {
     /// True within a completion that this calls.
     pub fn is_here(&self) -> bool {
-        lock(&self.state).answering == Some(std::thread::current().id())
+        lock(&self.state).answering == Some(cambium_io::sync::thread::current().id())
     }
 
     /// No more requests are taken.
@@ -87,7 +88,7 @@ impl Replies {
 
     /// Whoever answers is done.
     fn end(&self, state: &mut RepliesState) {
-        if state.answering == Some(std::thread::current().id()) {
+        if state.answering == Some(cambium_io::sync::thread::current().id()) {
             state.answering = None;
             self.done.notify_all();
         }
@@ -96,7 +97,7 @@ impl Replies {
     /// Waits while many wait to be answered, unless it is this thread that has to, or the
     /// store is being closed.
     fn wait_for_room(&self) -> MutexGuard<'_, RepliesState> {
-        let here = std::thread::current().id();
+        let here = cambium_io::sync::thread::current().id();
         let mut state = lock(&self.state);
         while state.waiting.len() >= MOST_WAITING
             && state.answering.is_some_and(|at| at != here)
@@ -144,7 +145,7 @@ impl Core {
         if state.answering.is_some() || state.waiting.is_empty() {
             return;
         }
-        state.answering = Some(std::thread::current().id());
+        state.answering = Some(cambium_io::sync::thread::current().id());
         let answering = Answering(&self.replies);
         loop {
             let taken = std::mem::take(&mut state.waiting);
@@ -186,7 +187,7 @@ impl Core {
 
     /// Waits until nothing is left to be answered; returns at once from within a completion.
     pub fn answer_rest(&self) {
-        let here = Some(std::thread::current().id());
+        let here = Some(cambium_io::sync::thread::current().id());
         loop {
             self.answer_all();
             let state = lock(&self.replies.state);

@@ -18,13 +18,14 @@
 //! Where the executor runs nothing (a simulation), the caller does its request itself.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::ThreadId;
+use std::sync::{Arc, PoisonError};
 
 use cambium_api::{Completion, Operation, Request, Response, WriteBatch};
 use cambium_base::hash::sip13;
 use cambium_base::{Durability, Error, Result};
+use cambium_io::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use cambium_io::sync::thread::ThreadId;
+use cambium_io::sync::{Condvar, Mutex};
 
 use crate::core::{Core, lock};
 use crate::engine::last_operations;
@@ -155,7 +156,7 @@ impl Queue {
     /// to empty it, or must not wait.
     fn push(&self, waiting: Waiting, may_wait: bool) {
         let mut state = lock(&self.state);
-        let here = std::thread::current().id();
+        let here = cambium_io::sync::thread::current().id();
         let full = |state: &QueueState| may_wait && state.waiting.len() >= QUEUE_LIMIT;
         while full(&state) && state.worker.is_some_and(|at| at != here) {
             let woken = self.taken.wait(state);
@@ -170,7 +171,7 @@ impl Queue {
         if state.worker.is_some() || state.blocked {
             return Taken::Nothing;
         }
-        let here = Some(std::thread::current().id());
+        let here = Some(cambium_io::sync::thread::current().id());
         if let Some(Waiting::All(_)) = state.waiting.front() {
             if let Some(Waiting::All(barrier)) = state.waiting.pop_front() {
                 state.blocked = true;
@@ -374,7 +375,7 @@ impl Core {
     pub fn drain_all(self: &Arc<Self>) {
         self.submissions.closing.store(true, Ordering::Release);
         self.replies.begin_close();
-        let here = Some(std::thread::current().id());
+        let here = Some(cambium_io::sync::thread::current().id());
         loop {
             let mut idle = true;
             for (at, queue) in self.submissions.queues.iter().enumerate() {
@@ -393,7 +394,7 @@ impl Core {
             if idle {
                 return self.answer_rest();
             }
-            std::thread::yield_now();
+            cambium_io::sync::thread::yield_now();
         }
     }
 }

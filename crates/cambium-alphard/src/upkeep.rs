@@ -7,12 +7,11 @@
 //! entries that come to their places erase them for nothing, and every sync of the
 //! background makes writers wait.
 
-use std::sync::MutexGuard;
-use std::sync::atomic::Ordering;
-
 use cambium_api::{CompactOptions, CompactReport, PhaseSeconds, Progress, ProgressSink};
 use cambium_base::{Error, Extent, Result};
 use cambium_io::StepOutcome;
+use cambium_io::sync::MutexGuard;
+use cambium_io::sync::atomic::Ordering;
 
 use crate::core::{Core, Writer, lock, write};
 use crate::outgoing::Outgoing;

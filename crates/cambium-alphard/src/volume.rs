@@ -12,10 +12,11 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cambium_base::{Error, Extent, Result};
+use cambium_io::sync::Mutex;
+use cambium_io::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use cambium_io::{AlignedBuffer, File, FileSystem, OpenOptions};
 
 use crate::core::lock;

@@ -11,11 +11,12 @@
 //!    one sync for the group. While a large group is written and synced the next one is
 //!    led ([`crate::flights`]).
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, TryLockError};
+use std::sync::{Arc, TryLockError};
 
 use cambium_api::{Durability, Operation, Precondition};
 use cambium_base::{Error, Result, SequenceNumber};
+use cambium_io::sync::MutexGuard;
+use cambium_io::sync::atomic::Ordering;
 
 use crate::core::{Core, Writer, lock, read};
 use crate::flights::Departed;

@@ -10,8 +10,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError};
 
 use cambium::{
     CompactOptions, Durability, Error, KeyRange, Operation, Options, Result, Snapshot, Store,
@@ -26,6 +25,8 @@ use crate::remove::remove;
 use crate::settings::Settings;
 use crate::sorted_keys::SortedKeys;
 use crate::walker::{Bounds, Shape, Walker};
+use cambium_io::sync::atomic::{AtomicBool, Ordering};
+use cambium_io::sync::{Mutex, RwLock, RwLockReadGuard};
 
 /// An open database.
 ///

@@ -18,7 +18,9 @@
 //! slot.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
+
+use cambium_io::sync::{Mutex, OnceLock, RwLock};
 
 const KIND_BITS: u32 = 8;
 const SLOT_BITS: u32 = 28;

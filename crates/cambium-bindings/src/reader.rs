@@ -18,10 +18,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use cambium::{Direction, Entry, Error};
 use cambium_io::step::{BackgroundTask, Executor, StepOutcome};
+use cambium_io::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 
 use crate::walker::Walker;
 

@@ -29,10 +29,11 @@
 //! are the block cache's, three eighths of it at most.
 
 use std::hash::{BuildHasher, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cambium_io::cache::{BlockCache, Reservation};
+use cambium_io::sync::Mutex;
+use cambium_io::sync::atomic::{AtomicU64, Ordering};
 use foldhash::fast::FixedState;
 
 use crate::core::lock;

@@ -135,7 +135,7 @@ fn check_tail(
     }
     core.refill(accepted.found);
     core.visible
-        .store(accepted.cut, std::sync::atomic::Ordering::Release);
+        .store(accepted.cut, cambium_io::sync::atomic::Ordering::Release);
     Ok(())
 }
 

@@ -12,9 +12,9 @@
 //! or sync stops all further writes; a full disk takes back what was appended.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_base::{Durability, Error, Result, SequenceNumber};
+use cambium_io::sync::atomic::Ordering;
 use cambium_storage::health::found_no_space;
 use cambium_storage::record::{RecordHeader, record_bytes};
 

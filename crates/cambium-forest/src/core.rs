@@ -17,11 +17,12 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
 use cambium_base::{Error, FileNumber, Result, SequenceNumber};
+use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use cambium_io::sync::{Mutex, MutexGuard, OnceLock};
 use cambium_io::{Environment, FileLock};
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::health::{Health, found_no_space};

@@ -1,9 +1,8 @@
 //! What is counted while a store is open.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use cambium_api::CompactReport;
+use cambium_io::sync::Mutex;
+use cambium_io::sync::atomic::{AtomicU64, Ordering};
 
 use crate::core::lock;
 use crate::format::Traffic;

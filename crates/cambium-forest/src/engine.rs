@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_api::limits::{check_key, check_value};
 use cambium_api::{
@@ -13,6 +12,7 @@ use cambium_api::{
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
 use cambium_io::step::Owner;
+use cambium_io::sync::atomic::Ordering;
 use cambium_io::{Environment, StepOutcome};
 
 use crate::core::Core;

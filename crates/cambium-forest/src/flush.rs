@@ -20,10 +20,10 @@
 //! the sealed buffer where it is, and the flush is tried again later.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_base::{Error, Result};
 use cambium_index::NodeAddress;
+use cambium_io::sync::atomic::Ordering;
 use cambium_storage::health::found_no_space;
 
 use crate::addresses::Known;

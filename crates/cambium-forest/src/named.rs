@@ -10,9 +10,9 @@
 //! that are open keep what they see.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_base::{Error, Result, SequenceNumber};
+use cambium_io::sync::atomic::Ordering;
 
 use crate::addresses::Known;
 use crate::core::{Core, Maintenance, lock};

@@ -10,12 +10,11 @@
 //! The tries of all namespaces go into the same runs one behind the other, so that
 //! thousands of small ones take a node each and not a run each.
 
-use std::sync::atomic::Ordering;
-
 use cambium_base::{Error, Result};
 use cambium_index::btree::NodeView;
 use cambium_index::{Node, NodeAddress, NodeReader, NodeWriter};
 use cambium_io::cache::BLOCK_HEADER_BYTES;
+use cambium_io::sync::atomic::Ordering;
 
 use crate::core::{Core, lock};
 use crate::database::Database;

@@ -19,9 +19,9 @@
 //! buffer where it is, and is tried again later.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_base::Result;
+use cambium_io::sync::atomic::Ordering;
 
 use crate::buffer::Buffer;
 use crate::core::{Core, Maintenance, lock};

@@ -16,10 +16,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use cambium_api::{Cursor, Direction, KeyRange, Operation};
 use cambium_base::Result;
+use cambium_io::sync::Mutex;
 
 use crate::core::{Core, lock};
 use crate::cursor::EntryCursor;

@@ -11,10 +11,10 @@
 //! missing nodes in one batch, then all documents in one batch.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 use cambium_base::{Result, Value};
 use cambium_index::NodeAddress;
+use cambium_io::sync::atomic::Ordering;
 use cambium_io::{AlignedBuffer, BatchOptions, ReadRequest};
 
 use crate::blocks::{BLOCK_BYTES, Missing};

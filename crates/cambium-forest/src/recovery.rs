@@ -30,11 +30,11 @@
 //! copy of its own.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 use cambium_api::{Progress, ProgressSink};
 use cambium_base::{Error, Result};
 use cambium_io::File;
+use cambium_io::sync::atomic::Ordering;
 use cambium_storage::record::RecordHeader;
 use cambium_storage::scan::{LogScanner, ScanFault, Scanned, ScannedRecord, SessionRule};
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_api::{Direction, KeyRange, Statistics};
 use cambium_base::Result;
+use cambium_io::sync::atomic::Ordering;
 
 use crate::buffer::Buffer;
 use crate::core::{Core, lock};

@@ -1,10 +1,10 @@
 //! Background steps, and the close of a store.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_base::{Error, Result};
 use cambium_io::StepOutcome;
+use cambium_io::sync::atomic::Ordering;
 
 use crate::core::{Core, Maintenance, lock};
 use crate::database::Database;

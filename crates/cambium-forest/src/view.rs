@@ -15,9 +15,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_base::{Error, Result};
+use cambium_io::sync::atomic::Ordering;
 
 use crate::addresses::Known;
 use crate::buffer::Buffer;

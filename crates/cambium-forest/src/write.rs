@@ -7,10 +7,10 @@
 //! What a plan's commit does stands in [`crate::commit`].
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_api::{Operation, Precondition};
 use cambium_base::{Durability, Error, Result, SequenceNumber};
+use cambium_io::sync::atomic::Ordering;
 
 use crate::core::{Core, Writer, lock};
 use crate::planned::{Action, Planned, planned};

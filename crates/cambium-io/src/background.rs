@@ -5,9 +5,9 @@
 //! share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::environment::Clock;
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Limits that stores share.
 #[derive(Debug)]

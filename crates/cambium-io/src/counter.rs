@@ -2,7 +2,8 @@
 //! has a stripe, and a reader adds them up.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Stripes, a power of two: threads beyond share them.
 const STRIPES: usize = 8;

@@ -12,12 +12,13 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use cambium_base::{Error, Result};
 
 use crate::step::{BackgroundTask, Executor, StepOutcome};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// How often the one who waits looks whether the threads are alive.
 const LOOK: Duration = Duration::from_millis(200);
@@ -215,7 +216,7 @@ mod tests {
         crew.add(None);
         // Taken by the thread, not by the one who asks.
         while !crew.shared.state().jobs.is_empty() {
-            std::thread::yield_now();
+            crate::sync::thread::yield_now();
         }
         let text = crew.next().unwrap_err().to_string();
         assert!(text.contains("panicked"), "{text}");
@@ -223,17 +224,17 @@ mod tests {
 
     #[test]
     fn a_crew_that_is_dropped_begins_nothing_more() {
-        let begun = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let begun = Arc::new(crate::sync::atomic::AtomicUsize::new(0));
         let counted = begun.clone();
         let crew = Crew::new(
             &*Environment::memory().executor,
             "test",
             1,
-            move |_: u64| counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+            move |_: u64| counted.fetch_add(1, crate::sync::atomic::Ordering::Relaxed),
         );
         (0..5).for_each(|job| crew.add(job));
         crew.next().unwrap();
         drop(crew);
-        assert_eq!(begun.load(std::sync::atomic::Ordering::Relaxed), 1);
+        assert_eq!(begun.load(crate::sync::atomic::Ordering::Relaxed), 1);
     }
 }

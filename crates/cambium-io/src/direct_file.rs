@@ -18,12 +18,13 @@
 
 use std::cell::RefCell;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use cambium_base::Result;
 
 use crate::buffer::AlignedBuffer;
 use crate::file_system::{Advice, Alignment, File};
+use crate::sync::{Mutex, MutexGuard};
 
 /// Bytes that are moved at once.
 const SCRATCH_BYTES: usize = 256 << 10;

@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cambium_base::{Error, Result};
@@ -12,6 +11,7 @@ use crate::background::BackgroundLimits;
 use crate::cache::BlockCache;
 use crate::file_system::FileSystem;
 use crate::step::Executor;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Time. Never used to order writes.
 pub trait Clock: Send + Sync + fmt::Debug {

@@ -21,6 +21,7 @@
 //! | [`read_pool`] | threads that read for queues |
 //! | [`simulated`] | a disk in memory that crashes and fails from a seed |
 //! | [`step`] | background work as steps |
+//! | [`sync`] | locks, atomics and threads |
 //! | [`write_queue`] | several writes at once |
 //! | [`recording`] | a wrapper that writes down and counts every operation |
 //! | [`real`] | the operating system's files, devices, threads and clock |
@@ -43,6 +44,7 @@ pub mod real;
 pub mod recording;
 pub mod simulated;
 pub mod step;
+pub mod sync;
 pub mod write_queue;
 
 pub use background::{BackgroundLimits, BackgroundTurn};

@@ -15,7 +15,7 @@
 //! well, in the order of submission.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use cambium_base::{Error, Result};
 
@@ -24,6 +24,7 @@ use crate::batch::{
 };
 use crate::buffer::AlignedBuffer;
 use crate::step::{BackgroundTask, Executor, StepOutcome};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Threads that read, for any number of queues.
 #[derive(Debug)]

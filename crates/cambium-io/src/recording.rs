@@ -26,8 +26,7 @@
 
 use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use cambium_base::Result;
 
@@ -38,6 +37,8 @@ use crate::file_system::{
     Advice, Alignment, AppendWindow, DirectoryEntry, File, FileLock, FileSystem, LockMode,
     Metadata, OpenOptions, Space,
 };
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 
 /// What has reached the wrapped file system so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,8 +7,10 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
+
+use crate::sync::RwLock;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a step says about the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

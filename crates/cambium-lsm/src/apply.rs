@@ -1,10 +1,11 @@
 //! Writing into memory, sealing, and how much to hold back.
 
-use std::sync::{Arc, PoisonError, RwLockReadGuard};
+use std::sync::{Arc, PoisonError};
 
 use crate::entry::{EntryKind, EntryRef};
 use crate::memtable::Memtable;
 use crate::tree::{Context, Sealed, Tree, View, WritePressure};
+use cambium_io::sync::RwLockReadGuard;
 
 /// Writes into the active memtable; holds off [`Tree::seal`] while it lives.
 /// Nothing here does I/O, fails, or waits for a job.

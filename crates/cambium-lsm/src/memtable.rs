@@ -20,10 +20,11 @@
 //! What an insert and a lookup cost: `cargo run --release -p cambium-lsm --example
 //! lsm_speed`.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError};
 
 use cambium_base::coding::{u32_at, u64_at};
+use cambium_io::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use cambium_io::sync::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::entry::{EntryKind, EntryRef, Moment};
 use crate::run::Run;

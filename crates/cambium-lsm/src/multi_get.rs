@@ -11,10 +11,10 @@
 use std::cmp::Ordering as Order;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_base::{Error, Result};
 use cambium_io::batch::read_all;
+use cambium_io::sync::atomic::Ordering;
 use cambium_io::{AlignedBuffer, ReadRequest};
 
 use crate::block::{Block, BlockCursor};

@@ -16,9 +16,9 @@
 //! Then it is the only entry of its key anywhere.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_base::Result;
+use cambium_io::sync::atomic::Ordering;
 
 use crate::entry::{EntryKind, Lookup, Moment};
 use crate::relocate::Seen;

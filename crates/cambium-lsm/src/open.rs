@@ -1,12 +1,13 @@
 //! Creating, opening, committing edits, closing.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use cambium_base::{Error, Result, StoreId};
 use cambium_io::Environment;
+use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use cambium_io::sync::{Mutex, OnceLock, RwLock};
 
 use crate::format::{LEVELS, number_in_name};
 use crate::job::Jobs;

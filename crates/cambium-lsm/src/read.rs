@@ -6,9 +6,9 @@
 //! than the entry found, the key is deleted.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_base::{Result, Value};
+use cambium_io::sync::atomic::Ordering;
 
 use crate::block::Block;
 use crate::entry::{EntryKind, EntryRef, Lookup, Moment};

@@ -10,10 +10,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_base::checksum::ChecksumSeed;
 use cambium_base::{Error, FileIdentity, FileNumber, Result};
+use cambium_io::sync::atomic::Ordering;
 use cambium_io::{File, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};

@@ -1,9 +1,8 @@
 //! Counters, and what they come to.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crate::format::LEVELS;
 use crate::tree::{Tree, lock};
+use cambium_io::sync::atomic::{AtomicU64, Ordering};
 
 /// Counted since the tree was opened.
 #[derive(Debug, Default)]

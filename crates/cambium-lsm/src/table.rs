@@ -17,7 +17,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_base::checksum::ChecksumSeed;
 use cambium_base::coding::Decoder;
@@ -25,6 +24,7 @@ use cambium_base::varint::{put_varint, put_varint_prefixed};
 use cambium_base::{Error, Result};
 use cambium_index::BlockedBloom;
 use cambium_io::cache::CachedFile;
+use cambium_io::sync::atomic::Ordering;
 use cambium_io::{Advice, File, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 

@@ -7,10 +7,11 @@
 //! it as long as it needs.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use cambium_base::Result;
+use cambium_io::sync::Mutex;
+use cambium_io::sync::atomic::Ordering;
 
 use crate::table::Table;
 use crate::tree::Context;

@@ -13,11 +13,12 @@
 //! Readers take none of them: they load the view.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 
 use arc_swap::ArcSwap;
 use cambium_base::{Error, Result, StoreId};
+use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use cambium_io::sync::{Mutex, MutexGuard, OnceLock, RwLock};
 use cambium_io::{Environment, ReadQueue};
 use cambium_storage::health::found_no_space;
 use xxhash_rust::xxh3::xxh3_64_with_seed;

@@ -1,11 +1,11 @@
 //! Background work as steps, and the same work on demand.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cambium_base::{Error, Result};
 use cambium_io::StepOutcome;
+use cambium_io::sync::atomic::Ordering;
 
 use crate::compact::{CompactionJob, Plan};
 use crate::entry::Source;

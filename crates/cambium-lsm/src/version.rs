@@ -11,11 +11,12 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use cambium_base::{FileIdentity, FileNumber, StoreId};
+use cambium_io::sync::atomic::{AtomicBool, Ordering};
+use cambium_io::sync::{Mutex, MutexGuard};
 
 use crate::format::LEVELS;
 use crate::table::Table;

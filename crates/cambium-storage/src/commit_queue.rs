@@ -7,8 +7,10 @@
 //! one uncontended lock.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::Thread;
+use std::sync::PoisonError;
+
+use cambium_io::sync::thread::Thread;
+use cambium_io::sync::{Mutex, MutexGuard};
 
 /// How often a leader that expects company lets other threads run first. A
 /// sync takes hundreds of microseconds; a yield takes a few.
@@ -70,12 +72,12 @@ impl<T, A> CommitQueue<T, A> {
         state.waiting.push(Waiting {
             ticket,
             request,
-            thread: (!leads).then(std::thread::current),
+            thread: (!leads).then(cambium_io::sync::thread::current),
         });
         if !leads {
             drop(state);
             loop {
-                std::thread::park();
+                cambium_io::sync::thread::park();
                 let mut state = self.state();
                 if let Some(answer) = state.answers.remove(&ticket) {
                     return answer;
@@ -137,7 +139,7 @@ impl<T, A> CommitQueue<T, A> {
                     return;
                 }
             }
-            std::thread::yield_now();
+            cambium_io::sync::thread::yield_now();
         }
     }
 }

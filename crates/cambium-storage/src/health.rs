@@ -16,10 +16,9 @@
 //! # drop(failure);
 //! ```
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use cambium_base::{Error, Result};
+use cambium_io::sync::OnceLock;
+use cambium_io::sync::atomic::{AtomicBool, Ordering};
 
 /// True if a write was refused for lack of space: what was there before is as it was, and
 /// the write can be done again when there is room. A *sync* that says so is no refusal: it

@@ -28,10 +28,10 @@
 use std::collections::VecDeque;
 use std::ops::DerefMut;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_api::Entry;
 use cambium_base::{Error, Result, Value};
+use cambium_io::sync::atomic::Ordering;
 use cambium_io::{
     BatchOptions, KeptQueue, ReadBackend, ReadCompletion, ReadPool, ReadQueue, ReadRequest,
 };

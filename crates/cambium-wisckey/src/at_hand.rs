@@ -20,11 +20,11 @@
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_api::Direction;
 use cambium_base::{Result, Value};
 use cambium_io::File;
+use cambium_io::sync::atomic::Ordering;
 
 use crate::core::Core;
 use crate::format::ValuePointer;

@@ -12,7 +12,6 @@
 //! slowed the more the nearer it is.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::collect::Collector;
 use crate::core::Core;
@@ -20,6 +19,7 @@ use crate::format::{self, SegmentKind};
 use crate::ledger::{Account, LedgerState};
 use crate::options::Policy;
 use crate::segment::Segment;
+use cambium_io::sync::atomic::Ordering;
 
 /// Of [`crate::stats::Counters::space_pressure`]: the limit is reached.
 pub(crate) const FULL_PRESSURE: u64 = 1000;

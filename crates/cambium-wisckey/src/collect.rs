@@ -26,10 +26,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cambium_base::Result;
+use cambium_io::sync::atomic::Ordering;
 use cambium_io::{Advice, StepOutcome};
 use cambium_lsm::{Seen, WritePressure};
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};

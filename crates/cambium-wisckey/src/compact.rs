@@ -7,12 +7,12 @@
 //! Readers and writers go on. On a full disk it takes the reserve ([`crate::reserve`]).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cambium_api::{CompactOptions, CompactReport, PhaseSeconds, Progress, ProgressSink};
 use cambium_base::{Error, Result};
 use cambium_io::ReadBackend;
+use cambium_io::sync::atomic::Ordering;
 use cambium_storage::health::found_no_space;
 
 use crate::collect::Work;

@@ -17,11 +17,12 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 
 use arc_swap::ArcSwap;
 use cambium_base::{Error, Result, SequenceNumber};
+use cambium_io::sync::atomic::{AtomicBool, Ordering};
+use cambium_io::sync::{Mutex, MutexGuard, OnceLock, RwLock};
 use cambium_io::{Environment, FileLock, ReadPool, WriteQueue};
 use cambium_lsm::Tree;
 use cambium_storage::commit_queue::CommitQueue;

@@ -12,10 +12,9 @@
 //! A cursor pins its moment, so it sees the same state however long it lives,
 //! through flushes, compaction and garbage collection.
 
-use std::sync::atomic::Ordering;
-
 use cambium_api::{Cursor, Direction, Entry, KeyRange, ResumeToken};
 use cambium_base::{Error, Result, Value};
+use cambium_io::sync::atomic::Ordering;
 
 use crate::ahead::{Ahead, Candidate, ValuePlace};
 use crate::at_hand::AtHand;

@@ -23,9 +23,9 @@
 //! run is given back once more.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 use cambium_base::Result;
+use cambium_io::sync::atomic::Ordering;
 
 use crate::core::Core;
 use crate::note::NoteItem;

@@ -27,11 +27,11 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use cambium_base::coding::{u32_at, u64_at};
 use cambium_io::BlockCache;
 use cambium_io::cache::{Block, CachedFile, Marks};
+use cambium_io::sync::atomic::{AtomicBool, Ordering};
 use cambium_storage::log::LogFile;
 use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader};
 

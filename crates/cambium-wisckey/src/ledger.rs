@@ -14,10 +14,11 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use cambium_base::{Error, Result};
+use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use cambium_io::sync::{Mutex, MutexGuard, OnceLock};
 use cambium_lsm::{DropObserver, DroppedEntry, EntryKind, JobKind, Owner};
 
 use crate::core::{Core, lock};

@@ -7,9 +7,9 @@
 //! then the old pointer and the old value are what a crash leaves.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_base::{Durability, Result, SequenceNumber};
+use cambium_io::sync::atomic::Ordering;
 use cambium_lsm::{Relocation, Replaced, Seen};
 use cambium_storage::record::RecordHeader;
 

@@ -13,11 +13,12 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use arc_swap::ArcSwapOption;
 use cambium_base::Result;
+use cambium_io::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use cambium_io::sync::{Mutex, MutexGuard};
 use cambium_io::{Advice, Alignment, AppendWindow, DirectFile, File, FileSystem, OpenOptions};
 
 /// More than a file has, bytes.

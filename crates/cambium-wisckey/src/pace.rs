@@ -5,12 +5,11 @@
 //! whether its key was there, and no device is asked. What was hidden, by the samples,
 //! and was not told of yet is garbage all the same ([`crate::choose`]).
 
-use std::sync::atomic::Ordering;
-
 use crate::core::Core;
 use crate::format::kind;
 use crate::options::{Policy, Tuning};
 use crate::value_log::{LogEntry, Writer};
+use cambium_io::sync::atomic::Ordering;
 
 /// A write is sampled where its record runs over a multiple of this.
 const SAMPLE_BYTES: u64 = 32 << 10;

@@ -10,9 +10,8 @@
 //! before the segment went. So does whoever finds damage: a hole may have taken the
 //! place of a value that was overwritten. Whoever holds a moment finds neither.
 
-use std::sync::atomic::Ordering;
-
 use cambium_base::{Error, Result, Value};
+use cambium_io::sync::atomic::Ordering;
 use cambium_io::{AlignedBuffer, File, ReadRequest};
 use cambium_lsm::Lookup;
 

@@ -28,10 +28,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_api::{Progress, ProgressSink};
 use cambium_base::{Error, Result};
+use cambium_io::sync::atomic::Ordering;
 use cambium_io::{Advice, File};
 use cambium_storage::record::RecordHeader;
 use cambium_storage::replay::{whole_batches, without_taken_back, write_again};

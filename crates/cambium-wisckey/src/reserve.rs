@@ -22,10 +22,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use cambium_base::{Error, Result};
+use cambium_io::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use cambium_io::sync::{Mutex, MutexGuard};
 use cambium_io::{File, OpenOptions};
 use cambium_storage::health::found_no_space;
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use cambium_base::{Error, FileIdentity, FileNumber, Result, StoreId, Value};
+use cambium_io::sync::atomic::{AtomicU64, Ordering};
 use cambium_io::{BlockCache, File, FileSystem, OpenOptions};
 use cambium_storage::file_header::{FileHeader, HEADER_BYTES};
 use cambium_storage::log::LogFile;

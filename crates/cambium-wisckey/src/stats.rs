@@ -1,10 +1,10 @@
 //! Counters and what `stats` answers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use cambium_api::{Direction, KeyRange, Statistics};
 use cambium_base::Result;
+use cambium_io::sync::atomic::{AtomicU64, Ordering};
 
 use crate::core::Core;
 use crate::cursor::EntryCursor;

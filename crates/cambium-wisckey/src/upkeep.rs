@@ -1,11 +1,11 @@
 //! Background steps, back-pressure, and the close of a store.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cambium_base::{Error, Result};
 use cambium_io::StepOutcome;
+use cambium_io::sync::atomic::Ordering;
 use cambium_lsm::WritePressure;
 use cambium_storage::health::found_no_space;
 

@@ -12,10 +12,10 @@
 //! ever points to a value that a power cut can lose.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::WriteQueue;
+use cambium_io::sync::atomic::Ordering;
 use cambium_storage::health::found_no_space;
 use cambium_storage::record::{RecordHeader, record_bytes};
 

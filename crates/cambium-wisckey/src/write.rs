@@ -16,10 +16,10 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_api::{Operation, Precondition};
 use cambium_base::{Durability, Error, Result, SequenceNumber};
+use cambium_io::sync::atomic::Ordering;
 
 use crate::core::{Core, lock};
 use crate::format::{self, ValuePointer, full_key, kind, namespace_end};

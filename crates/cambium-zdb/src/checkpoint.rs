@@ -19,9 +19,9 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_base::{FileNumber, Result};
+use cambium_io::sync::atomic::Ordering;
 
 use crate::core::{Core, Maintenance, lock};
 use crate::data_file::DataFile;

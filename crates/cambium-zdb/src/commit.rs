@@ -13,10 +13,10 @@
 //! or sync stops all further writes; a full disk takes back what was appended.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_index::Slot;
+use cambium_io::sync::atomic::Ordering;
 use cambium_storage::health::found_no_space;
 use cambium_storage::log::LogFile;
 use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader, record_bytes};

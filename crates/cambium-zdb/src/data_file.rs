@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cambium_base::coding::{u32_at, u64_at};
 use cambium_base::{Error, FileIdentity, Result, SequenceNumber, StoreId, Value};
+use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_io::{FileSystem, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::log::{LogFile, Record};

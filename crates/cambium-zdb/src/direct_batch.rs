@@ -8,10 +8,10 @@
 //! the ordinary is left to [`crate::commit`], whose order of steps this keeps.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_api::{Operation, WriteBatch};
 use cambium_base::{Durability, Result, SequenceNumber};
+use cambium_io::sync::atomic::Ordering;
 use cambium_storage::record::{RecordHeader, record_bytes};
 
 use crate::core::{Core, Writer, lock};

@@ -3,11 +3,11 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 
 use cambium_api::OptionValues;
 use cambium_base::hexdump::hexdump;
 use cambium_base::{Error, Result};
+use cambium_io::sync::atomic::Ordering;
 use cambium_io::{Environment, LockMode};
 use cambium_storage::file_header::HEADER_BYTES;
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_api::backup::copy_entries;
 use cambium_api::limits::check_value;
@@ -16,6 +15,7 @@ use cambium_api::{
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::step::Owner;
+use cambium_io::sync::atomic::Ordering;
 use cambium_io::{Environment, StepOutcome};
 use foldhash::fast::FixedState;
 

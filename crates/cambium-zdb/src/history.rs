@@ -12,10 +12,11 @@
 //! never get a wrong answer.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use crate::table::Location;
+use cambium_io::sync::atomic::{AtomicU64, Ordering};
+use cambium_io::sync::{Mutex, MutexGuard};
 
 /// Old versions of keys, and the snapshots that need them.
 #[derive(Debug, Default)]

@@ -22,10 +22,11 @@
 //! 1968) and lets go what was not asked for since it last came by. What is read
 //! once, by a scan, is let go in the hand's next round; what is read twice stays.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::PoisonError;
 
 use cambium_base::Value;
+use cambium_io::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use cambium_io::sync::{Mutex, MutexGuard, OnceLock};
 
 /// Lines of a chunk; chunks are allocated when a read first fills a line.
 const LINES_PER_CHUNK: usize = 512;

@@ -10,12 +10,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use cambium_api::{OptionValues, ProgressSink};
 use cambium_base::{Error, FileIdentity, Result, StoreId};
+use cambium_io::sync::atomic::{AtomicBool, AtomicU64};
+use cambium_io::sync::{Mutex, OnceLock, RwLock};
 use cambium_io::{Environment, FileLock, FileSystem, LockMode};
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::creation::{self, Creation, Making};

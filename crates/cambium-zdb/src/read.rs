@@ -6,10 +6,10 @@
 //! the read began, or a snapshot's.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_base::{Result, Value};
 use cambium_index::Slot;
+use cambium_io::sync::atomic::Ordering;
 use cambium_io::{AlignedBuffer, BatchOptions, ReadRequest};
 use cambium_storage::log::Parsed;
 

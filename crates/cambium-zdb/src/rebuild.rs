@@ -7,7 +7,6 @@
 //! environment runs tasks.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::sync::{Arc, PoisonError};
 
@@ -16,6 +15,7 @@ use cambium_base::coding::u64_at;
 use cambium_base::{Error, Result};
 use cambium_index::Slot;
 use cambium_io::StepOutcome;
+use cambium_io::sync::atomic::Ordering;
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 
 use crate::core::{CellState, Core, lock};

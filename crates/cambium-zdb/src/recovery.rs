@@ -23,11 +23,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_api::ProgressSink;
 use cambium_base::{Error, Result, SequenceNumber};
 use cambium_index::Slot;
+use cambium_io::sync::atomic::Ordering;
 use cambium_storage::record::RecordHeader;
 
 use crate::core::{Core, lock};

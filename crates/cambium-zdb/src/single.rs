@@ -7,10 +7,10 @@
 //! whatever is out of the ordinary is left to it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_base::{Durability, Result, SequenceNumber};
 use cambium_index::Slot;
+use cambium_io::sync::atomic::Ordering;
 use cambium_storage::record::{RecordHeader, record_bytes};
 
 use crate::core::{Core, Writer, lock};

@@ -40,10 +40,9 @@
 //! a store costs nothing, and neither do writes of keys that nobody reads. Where
 //! readers have been, writes keep the lines true.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
-
 use cambium_base::Value;
+use cambium_io::sync::OnceLock;
+use cambium_io::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Longer values are not kept here.
 pub(crate) const LONGEST_BYTES: usize = 8;

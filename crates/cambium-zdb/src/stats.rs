@@ -1,9 +1,8 @@
 //! Counters and what `stats` answers.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use cambium_api::Statistics;
 use cambium_base::Result;
+use cambium_io::sync::atomic::{AtomicU64, Ordering};
 use cambium_storage::record::RECORD_HEADER_BYTES;
 
 use crate::catalog::Traffic;

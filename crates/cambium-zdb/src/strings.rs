@@ -11,14 +11,14 @@
 //! does not find its key looks again if a split went on meanwhile.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
 use cambium_api::{Operation, Precondition};
 use cambium_base::coding::Decoder;
 use cambium_base::hash::one_at_a_time;
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
 use cambium_index::BucketMap;
+use cambium_io::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use cambium_io::sync::{Mutex, MutexGuard};
 
 use crate::core::{Core, lock};
 use crate::format::FLAG_SPLIT;

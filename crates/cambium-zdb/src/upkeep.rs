@@ -1,9 +1,8 @@
 //! Background steps, the size of ranges, and the close of a store.
 
-use std::sync::atomic::Ordering;
-
 use cambium_base::{Error, Result};
 use cambium_io::StepOutcome;
+use cambium_io::sync::atomic::Ordering;
 
 use crate::core::{Core, lock};
 

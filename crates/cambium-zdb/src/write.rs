@@ -8,11 +8,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_api::Precondition;
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_index::Slot;
+use cambium_io::sync::atomic::Ordering;
 
 use crate::core::{Core, Writer, lock};
 use crate::data_file::DataFile;

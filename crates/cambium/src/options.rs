@@ -7,12 +7,13 @@
 
 use std::io::{ErrorKind, Write};
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use cambium_api::{
     CheckReport, EngineKind, Error, Finding, FindingKind, OptionValues, ProgressSink, Result,
 };
 use cambium_io::Environment;
+use cambium_io::sync::OnceLock;
 use cambium_storage::marker::{MARKER_NAME, Marker, read_marker};
 
 use crate::engines::{Engines, engines};

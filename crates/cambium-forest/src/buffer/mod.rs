@@ -33,11 +33,12 @@ mod tests;
 mod version;
 
 use std::ops::Bound;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::PoisonError;
 
 use cambium_api::Direction;
+use cambium_io::sync::atomic::AtomicU64;
+use cambium_io::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use cambium_io::sync::{RwLock, RwLockReadGuard};
 
 use order::Order;
 use table::Table;

@@ -10,11 +10,12 @@
 //!                    └────────finish────────────┘
 //! ```
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use cambium_base::{Error, Result};
 use cambium_io::step::BackgroundTask;
+use cambium_io::sync::{Condvar, Mutex};
 use cambium_io::{AlignedBuffer, Environment, File, StepOutcome};
 
 use crate::core::lock;

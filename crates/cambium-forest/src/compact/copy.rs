@@ -8,10 +8,10 @@
 //! first ([`super::deal`]).
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 
 use cambium_base::{Result, SequenceNumber};
 use cambium_io::Advice;
+use cambium_io::sync::atomic::Ordering;
 use cambium_storage::record::{RecordHeader, record_bytes};
 
 use super::Compaction;

@@ -12,11 +12,12 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use cambium_base::{Error, Result};
 use cambium_io::step::BackgroundTask;
+use cambium_io::sync::{Condvar, Mutex};
 use cambium_io::{
     Advice, AlignedBuffer, BatchOptions, Environment, File, OpenOptions, ReadBackend, ReadQueue,
     ReadRequest, StepOutcome,

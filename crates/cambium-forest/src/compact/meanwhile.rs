@@ -15,9 +15,9 @@
 //! maintenance lock, which begin and switch of a compaction take too.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Mutex;
 
 use cambium_base::Result;
+use cambium_io::sync::Mutex;
 
 use super::Compaction;
 use crate::core::{Core, Maintenance, lock};

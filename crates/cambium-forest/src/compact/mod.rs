@@ -67,12 +67,12 @@ mod survey;
 mod switch;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, TryLockError};
 
 use cambium_api::{CompactOptions, CompactReport, Progress, ProgressSink};
 use cambium_base::{Error, Result};
 use cambium_index::hbtrie::Relocated;
+use cambium_io::sync::atomic::Ordering;
 use cambium_io::{BackgroundTurn, StepOutcome};
 
 use crate::addresses::Known;

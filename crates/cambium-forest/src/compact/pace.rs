@@ -24,9 +24,9 @@
 //! Catching up, writers may go at a third of the rate of copying, so that each
 //! round is a third of the one before it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_storage::record::record_bytes;
 
 use super::Compaction;

@@ -23,10 +23,11 @@
 //! were not there.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use cambium_base::Result;
+use cambium_io::sync::atomic::{AtomicBool, Ordering};
+use cambium_io::sync::{Mutex, MutexGuard};
 use cambium_io::{Advice, AlignedBuffer, Alignment, AppendWindow, File};
 
 use super::behind::WriteBehind;

@@ -13,10 +13,10 @@
 //! much of what no flush has seen yet is stale, the last flush tells: as large a
 //! share as of what it carried. A load holds nobody back, since it replaces nothing.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cambium_base::Error;
+use cambium_io::sync::atomic::Ordering;
 
 use super::settings::Settings;
 use crate::core::{Core, lock};

@@ -9,10 +9,11 @@
 //! sample of their union. It is thinned out when it grows too large, which bounds memory.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cambium_base::{Error, Result};
 use cambium_index::{Node, NodeAddress, NodeReader};
+use cambium_io::sync::Mutex;
 
 use super::policy::LEAST_APART;
 use super::proof::mix;

@@ -4,10 +4,10 @@
 //! header, one sync of both, and the two copies of the superblock.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_api::CompactReport;
 use cambium_base::Result;
+use cambium_io::sync::atomic::Ordering;
 use cambium_storage::record::record_bytes;
 
 use super::Compaction;

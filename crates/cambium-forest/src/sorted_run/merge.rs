@@ -1,10 +1,10 @@
 //! How a sorted run is made: of the run before it and changes, both in key order.
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
 
 use cambium_base::Result;
 use cambium_base::coding::common_prefix;
+use cambium_io::sync::OnceLock;
 
 use super::{BLOCK_ENTRIES, BLOCK_OVERHEAD, LEAST_CUT, MadeOf, Part, RunEntry, SortedRun, block};
 use crate::document::DocumentAddress;

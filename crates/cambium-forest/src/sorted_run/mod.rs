@@ -28,10 +28,9 @@ mod merge;
 #[cfg(test)]
 mod tests;
 
-use std::sync::OnceLock;
-
 use cambium_base::Result;
 use cambium_base::coding::common_prefix;
+use cambium_io::sync::OnceLock;
 
 use crate::document::DocumentAddress;
 use block::Step;

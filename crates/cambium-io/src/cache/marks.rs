@@ -1,7 +1,7 @@
 //! What was asked for lately and is not cached.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::OnceLock;
+use crate::sync::atomic::{AtomicU32, Ordering};
 
 /// Which places were asked for lately: what is asked for once need not be kept, and costs
 /// a mark in place of a copy.

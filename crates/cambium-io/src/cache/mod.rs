@@ -25,8 +25,10 @@ mod file;
 mod marks;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError};
+
+use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub use file::CachedFile;
 pub use marks::Marks;
@@ -160,7 +162,7 @@ impl BlockCache {
         })
     }
 
-    fn spares(&self) -> std::sync::MutexGuard<'_, Vec<Block>> {
+    fn spares(&self) -> crate::sync::MutexGuard<'_, Vec<Block>> {
         self.spares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -245,7 +247,7 @@ impl BlockCache {
         CachedFile::new(self.clone(), file)
     }
 
-    fn identities(&self) -> std::sync::MutexGuard<'_, (u64, Vec<u64>)> {
+    fn identities(&self) -> crate::sync::MutexGuard<'_, (u64, Vec<u64>)> {
         self.identities
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

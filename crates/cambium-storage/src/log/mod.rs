@@ -25,12 +25,13 @@ mod read;
 mod tail;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError};
 
 use cambium_base::checksum::ChecksumSeed;
 use cambium_base::coding::round_up;
 use cambium_base::{Error, FileIdentity, Result};
+use cambium_io::sync::atomic::{AtomicU64, Ordering};
+use cambium_io::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use cambium_io::{AppendWindow, File};
 
 use crate::record::{RecordHeader, record_bytes};

@@ -2,9 +2,9 @@
 //! buffered.
 
 use std::cell::RefCell;
-use std::sync::atomic::Ordering;
 
 use cambium_base::{Error, Result, Value};
+use cambium_io::sync::atomic::Ordering;
 
 use super::LogFile;
 use crate::record::{NotARecord, RECORD_HEADER_BYTES, RecordHeader};

@@ -21,10 +21,10 @@ mod switch;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_api::{CompactOptions, CompactReport, Progress, ProgressSink};
 use cambium_base::{Error, Result};
+use cambium_io::sync::atomic::Ordering;
 use cambium_io::{ReadBackend, StepOutcome};
 
 use crate::core::{Core, lock};

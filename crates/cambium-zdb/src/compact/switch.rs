@@ -2,10 +2,10 @@
 //! the only one.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cambium_api::CompactReport;
 use cambium_base::{Error, Result};
+use cambium_io::sync::atomic::Ordering;
 
 use super::Compaction;
 use super::copy::prove_complete;

@@ -10,13 +10,14 @@
 mod pieces;
 mod switch;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError};
 
 use cambium_base::checksum::ChecksumSeed;
 use cambium_base::{Error, Result};
 use cambium_index::{FlatSlots, Slot};
 use cambium_io::File;
+use cambium_io::sync::atomic::{AtomicU64, Ordering};
+use cambium_io::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use cambium_storage::file_header::FileHeader;
 
 use crate::catalog::{DataEntry, TableEntry};
