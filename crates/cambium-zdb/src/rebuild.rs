@@ -7,14 +7,13 @@
 //! environment runs tasks.
 
 use std::collections::HashMap;
-use std::sync::mpsc;
 use std::sync::{Arc, PoisonError};
 
 use cambium_api::{Progress, ProgressSink};
 use cambium_base::coding::u64_at;
 use cambium_base::{Error, Result};
 use cambium_index::Slot;
-use cambium_io::StepOutcome;
+use cambium_io::Crew;
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 
@@ -110,8 +109,8 @@ pub(crate) fn read_content(file: &DataFile, until: u64) -> Result<FileContent> {
     Ok(content)
 }
 
-/// A file, how far to read it, and what came of it.
-type FileResult = (Arc<DataFile>, Result<FileContent>);
+/// Threads that read data files beside the one that fills the index.
+const REBUILDING_THREADS: usize = 4;
 
 impl Core {
     /// Makes an empty index file for a table whose own is missing.
@@ -142,25 +141,18 @@ impl Core {
             }
         }
         let total = work.len() as u64;
-        let (sender, results) = mpsc::channel::<FileResult>();
-        let mut tasks = Vec::new();
-        for file in work {
-            let sender = sender.clone();
-            let task = move || {
-                let until = file.log.end();
-                let content = read_content(&file, until);
-                _ = sender.send((file.clone(), content));
-                StepOutcome::Done
-            };
-            if self.environment.executor.runs_tasks() {
-                tasks.push(self.environment.executor.spawn("rebuild", Box::new(task)));
-            } else {
-                task();
-            }
-        }
-        drop(sender);
+        let crew = Crew::new(
+            &*self.environment.executor,
+            "rebuild",
+            REBUILDING_THREADS,
+            |file: Arc<DataFile>| {
+                let content = read_content(&file, file.log.end());
+                (file, content)
+            },
+        );
+        work.into_iter().for_each(|file| crew.add(file));
         let mut done = 0;
-        for (file, content) in results {
+        while let Some((file, content)) = crew.next()? {
             self.take_content(&file, content?)?;
             done += 1;
             progress.report(Progress {
@@ -168,9 +160,6 @@ impl Core {
                 done,
                 total: Some(total),
             });
-            if done == total {
-                break;
-            }
         }
         Ok(())
     }

@@ -17,11 +17,12 @@
 //! [`BackgroundTask::failure`] says so from then on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::step::{BackgroundTask, Executor, StepOutcome, Task};
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Between steps while reads or writes are under way.
 const WAIT_IO: Duration = Duration::from_micros(500);
@@ -40,10 +41,10 @@ impl Executor for ThreadExecutor {
     fn spawn(&self, name: &str, task: Task) -> Box<dyn BackgroundTask> {
         let shared = Arc::new(Shared::default());
         let for_thread = shared.clone();
-        let thread = std::thread::Builder::new()
+        let started = thread::Builder::new()
             .name(name.to_string())
             .spawn(move || run(&for_thread, task));
-        let thread = match thread {
+        let thread = match started {
             Ok(handle) => Some(handle),
             Err(error) => {
                 shared.state().failure = Some(format!("task {name} has no thread: {error}"));
@@ -98,7 +99,7 @@ fn run(shared: &Shared, mut task: Task) {
             Ok(StepOutcome::Asleep) => shared.wait(ASLEEP),
             Ok(StepOutcome::Done) => return,
             Err(panic) => {
-                let name = std::thread::current().name().unwrap_or("?").to_string();
+                let name = thread::current().name().unwrap_or("?").to_string();
                 let failure = format!("task {name} panicked: {}", panic_text(&*panic));
                 shared.state().failure = Some(failure);
                 return;
@@ -141,7 +142,7 @@ impl Drop for ThreadTask {
         };
         // A task may hold the last reference to its own store, and drop this
         // handle from inside a step: it cannot wait for itself.
-        if thread.thread().id() != std::thread::current().id() {
+        if thread.thread().id() != thread::current().id() {
             // `run` catches the task's panics; there is nothing to pass on.
             let _ = thread.join();
         }

@@ -164,6 +164,7 @@ impl SimulatedDisk {
 
     /// Calls the probe, if it wants this moment.
     pub(super) fn probe(&self, moment: Moment) {
+        crate::sync::point();
         let mut probe = self
             .shared
             .probe

@@ -9,11 +9,13 @@ use super::random::SeededRandomness;
 use crate::cache::{BlockCache, DEFAULT_CACHE_BYTES};
 use crate::environment::{Clock, Environment, MemoryBudget};
 use crate::step::{BackgroundTask, Executor, Task};
+use crate::sync::{scheduled_time, thread};
 
 /// Where simulated wall clocks begin: 1 January 2020, in nanoseconds.
 const FIRST_WALL_NANOSECONDS: u64 = 1_577_836_800_000_000_000;
 
-/// A clock that advances only when somebody sleeps or [`SteppedClock::advance`]s it.
+/// A clock that advances only when a thread sleeps or calls [`SteppedClock::advance`];
+/// on scheduled threads it adds the scheduler's time.
 #[derive(Debug, Default)]
 pub struct SteppedClock {
     nanoseconds: AtomicU64,
@@ -29,15 +31,19 @@ impl SteppedClock {
 
 impl Clock for SteppedClock {
     fn monotonic(&self) -> Duration {
-        Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed))
+        let scheduled = scheduled_time().unwrap_or_default();
+        Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed)) + scheduled
     }
 
     fn wall_nanoseconds(&self) -> u64 {
-        FIRST_WALL_NANOSECONDS + self.nanoseconds.load(Ordering::Relaxed)
+        FIRST_WALL_NANOSECONDS + self.monotonic().as_nanos() as u64
     }
 
     fn sleep(&self, time: Duration) {
-        self.advance(time);
+        match scheduled_time() {
+            Some(_) => thread::sleep(time),
+            None => self.advance(time),
+        }
     }
 }
 

@@ -165,6 +165,7 @@ impl File for SimulatedFile {
         if self.options.direct {
             check_direct(&self.path, buffer, offset, self.alignment())?;
         }
+        crate::sync::point();
         let mut state = self.disk.shared.lock();
         let detail = (offset, buffer.len() as u64);
         state.admit(Event::Read, "read", &self.path, detail)?;

@@ -1,18 +1,50 @@
 //! Locks, atomics and threads, by the names of the standard library.
 //!
-//! Every crate of an engine takes them from here. In a store they *are* the
-//! standard library's: this module re-exports them and costs nothing.
+//! Every crate below the facade takes them from here. Without the feature
+//! `scheduled` they *are* the standard library's: this module re-exports them and
+//! costs nothing. With it (only tests have it, through `cambium-testkit`) each is a
+//! thin wrapper. A thread that `scheduler::run` started calls the scheduler before
+//! every lock, unlock, wait, ordered atomic access and file operation; the scheduler
+//! then decides, from a seed, which thread goes on. Any other thread passes through to
+//! the standard library.
+//!
+//! The wrappers explore interleavings, not weak memory: a scheduled atomic access is
+//! sequentially consistent. ThreadSanitizer covers the rest (`make soak`).
 
-pub use std::sync::{
-    Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard,
-};
+#[cfg(not(feature = "scheduled"))]
+mod plain {
+    pub use std::sync::{
+        Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    };
 
-/// Atomics.
-pub mod atomic {
-    pub use std::sync::atomic::*;
+    /// Atomics.
+    pub mod atomic {
+        pub use std::sync::atomic::*;
+    }
+
+    /// Threads.
+    pub mod thread {
+        pub use std::thread::*;
+    }
+
+    /// A place where another thread may run in a scheduled test; nothing here.
+    #[inline(always)]
+    pub fn point() {}
+
+    /// The time of the scheduled test that this thread belongs to: none here.
+    #[inline(always)]
+    pub fn scheduled_time() -> Option<std::time::Duration> {
+        None
+    }
 }
 
-/// Threads.
-pub mod thread {
-    pub use std::thread::*;
-}
+#[cfg(not(feature = "scheduled"))]
+pub use plain::*;
+
+#[cfg(feature = "scheduled")]
+pub mod schedule;
+#[cfg(feature = "scheduled")]
+mod scheduled;
+
+#[cfg(feature = "scheduled")]
+pub use scheduled::*;

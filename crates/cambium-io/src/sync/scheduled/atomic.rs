@@ -1,0 +1,149 @@
+//! Atomics: every access that orders something is a scheduling point.
+//!
+//! Relaxed accesses are not. In this code they are statistics and marks that may be
+//! wrong; a relaxed access that correctness rests on belongs under
+//! ThreadSanitizer's eyes, not under a scheduler's.
+
+pub use std::sync::atomic::Ordering;
+
+use super::scheduler;
+
+fn point(order: Ordering) {
+    if order != Ordering::Relaxed {
+        scheduler::point();
+    }
+}
+
+/// See [`std::sync::atomic::fence`].
+pub fn fence(order: Ordering) {
+    scheduler::point();
+    std::sync::atomic::fence(order);
+}
+
+/// What all atomics have.
+macro_rules! atomic {
+    ($Atomic:ident, $Value:ty) => {
+        /// The standard library's atomic of this name, scheduled.
+        #[derive(Debug, Default)]
+        #[repr(transparent)]
+        pub struct $Atomic(std::sync::atomic::$Atomic);
+
+        impl $Atomic {
+            /// A new one.
+            pub const fn new(value: $Value) -> Self {
+                $Atomic(std::sync::atomic::$Atomic::new(value))
+            }
+
+            /// Reads.
+            pub fn load(&self, order: Ordering) -> $Value {
+                point(order);
+                self.0.load(order)
+            }
+
+            /// Writes.
+            pub fn store(&self, value: $Value, order: Ordering) {
+                point(order);
+                self.0.store(value, order);
+            }
+
+            /// Writes, and answers what was there.
+            pub fn swap(&self, value: $Value, order: Ordering) -> $Value {
+                point(order);
+                self.0.swap(value, order)
+            }
+
+            /// Writes `new` where `current` is.
+            ///
+            /// # Errors
+            /// What is there, if it is something else.
+            pub fn compare_exchange(
+                &self,
+                current: $Value,
+                new: $Value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$Value, $Value> {
+                point(success);
+                self.0.compare_exchange(current, new, success, failure)
+            }
+
+            /// As `compare_exchange`; may fail without a reason.
+            ///
+            /// # Errors
+            /// What is there.
+            pub fn compare_exchange_weak(
+                &self,
+                current: $Value,
+                new: $Value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$Value, $Value> {
+                point(success);
+                self.0.compare_exchange_weak(current, new, success, failure)
+            }
+
+            /// Replaces the value by what `update` makes of it.
+            ///
+            /// # Errors
+            /// What is there, if `update` answers `None`.
+            pub fn fetch_update(
+                &self,
+                set: Ordering,
+                fetch: Ordering,
+                update: impl FnMut($Value) -> Option<$Value>,
+            ) -> Result<$Value, $Value> {
+                point(set);
+                self.0.fetch_update(set, fetch, update)
+            }
+
+            /// The value, of an atomic that is not shared.
+            pub fn get_mut(&mut self) -> &mut $Value {
+                self.0.get_mut()
+            }
+
+            /// The value.
+            pub fn into_inner(self) -> $Value {
+                self.0.into_inner()
+            }
+        }
+
+        impl From<$Value> for $Atomic {
+            fn from(value: $Value) -> Self {
+                $Atomic::new(value)
+            }
+        }
+    };
+}
+
+/// One call that changes a value and answers the old one.
+macro_rules! change {
+    ($Atomic:ident, $Value:ty: $($call:ident),*) => {
+        impl $Atomic {
+            $(
+                /// As the standard library's call of this name.
+                pub fn $call(&self, value: $Value, order: Ordering) -> $Value {
+                    point(order);
+                    self.0.$call(value, order)
+                }
+            )*
+        }
+    };
+}
+
+macro_rules! number {
+    ($($Atomic:ident, $Value:ty;)*) => { $(
+        atomic!($Atomic, $Value);
+        change!($Atomic, $Value: fetch_add, fetch_sub, fetch_max, fetch_min, fetch_and, fetch_or, fetch_xor);
+    )* };
+}
+
+number! {
+    AtomicU8, u8;
+    AtomicU16, u16;
+    AtomicU32, u32;
+    AtomicU64, u64;
+    AtomicUsize, usize;
+    AtomicI64, i64;
+}
+atomic!(AtomicBool, bool);
+change!(AtomicBool, bool: fetch_and, fetch_or, fetch_xor);

@@ -1,0 +1,43 @@
+//! The wrappers that a scheduler controls.
+
+pub mod atomic;
+mod condvar;
+mod mutex;
+mod once;
+mod rwlock;
+pub mod scheduler;
+pub mod thread;
+
+pub use condvar::Condvar;
+pub use mutex::{Mutex, MutexGuard};
+pub use once::OnceLock;
+pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use scheduler::{is_scheduled, scheduled_time};
+
+/// A place where another thread may run, for what is neither lock nor atomic nor file.
+pub fn point() {
+    scheduler::point();
+}
+
+/// Where an object lies: the name under which threads wait for it.
+fn address<T: ?Sized>(object: &T) -> usize {
+    std::ptr::from_ref(object).cast::<()>() as usize
+}
+
+/// Lets the threads that wait for an object try again, when it is dropped.
+struct Wake(usize);
+
+impl Wake {
+    fn new<T: ?Sized>(object: &T) -> Self {
+        Wake(address(object))
+    }
+}
+
+impl Drop for Wake {
+    fn drop(&mut self) {
+        scheduler::wake(self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,470 @@
+//! A scheduler of threads that follows from a seed.
+//!
+//! One thread runs at a time; all others wait for their turn. At each **point** (see
+//! [`point`]) the running thread asks its [`Schedule`] who goes on. A thread that
+//! waits for an object is *blocked* on the object's address until a thread that
+//! changes the object wakes it, or until its time is over. Time is simulated: each
+//! point takes a little, and when all threads wait, it jumps to the earliest deadline.
+//!
+//! | state | becomes | by |
+//! |---|---|---|
+//! | ready | running | [`Schedule::choose`] |
+//! | running | ready | [`point`], [`yield_now`] |
+//! | running | blocked | [`block`], [`park`], [`Scheduler::wait_for_end`] |
+//! | blocked | ready | [`wake`], [`wake_one`], [`Scheduler::unpark`], its deadline |
+//! | running | ended | the end of [`Scheduler::take_part`] |
+//!
+//! A run fails if a thread panics, if all threads wait for each other, or if it does
+//! not end within its points. The threads of a failed run stay where they are, asleep,
+//! until the process ends: to unwind them would run destructors in an order that the
+//! program never has.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::super::schedule::{Choice, Schedule};
+
+/// Decides for the threads of one run.
+pub struct Scheduler {
+    state: Mutex<State>,
+    /// Signalled when the run has ended or failed.
+    over: Condvar,
+}
+
+struct State {
+    schedule: Schedule,
+    tasks: Vec<Task>,
+    running: usize,
+    now: Duration,
+    points: u64,
+    failure: Option<String>,
+}
+
+struct Task {
+    name: String,
+    /// `None` until the thread was started.
+    thread: Option<std::thread::Thread>,
+    status: Status,
+    /// An unpark that came before its park.
+    token: bool,
+    timed_out: bool,
+}
+
+#[derive(Debug)]
+enum Status {
+    Ready,
+    Blocked(Waiting),
+    Ended,
+}
+
+/// What a thread waits for.
+#[derive(Debug)]
+pub struct Waiting {
+    what: &'static str,
+    address: usize,
+    limit: Option<Duration>,
+}
+
+impl Waiting {
+    /// A wait for an object at an address.
+    pub fn new(what: &'static str, address: usize) -> Self {
+        Waiting {
+            what,
+            address,
+            limit: None,
+        }
+    }
+
+    /// The same, no longer than `limit`.
+    #[must_use]
+    pub fn at_most(self, limit: Option<Duration>) -> Self {
+        Waiting { limit, ..self }
+    }
+}
+
+/// Names for waits that are not for an object: no object lies at these addresses.
+const PARKED: usize = 1;
+const UNTIL_END: usize = 1 << 20;
+
+thread_local! {
+    static SCHEDULED: Cell<bool> = const { Cell::new(false) };
+    static CURRENT: RefCell<Option<(Arc<Scheduler>, usize)>> = const { RefCell::new(None) };
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Run<T> {
+    /// What the program answered, or why it did not end.
+    pub outcome: Result<T, String>,
+    /// The decisions that were taken, for [`Schedule::replay`].
+    pub choices: Vec<Choice>,
+    /// Points that the threads passed.
+    pub points: u64,
+}
+
+/// Runs a program, and the threads that it starts, under a schedule.
+///
+/// The program has a thread of its own, because a run that fails leaves its threads
+/// asleep.
+///
+/// # Panics
+/// If the operating system gives no thread.
+pub fn run<T: Send + 'static>(
+    schedule: Schedule,
+    program: impl FnOnce() -> T + Send + 'static,
+) -> Run<T> {
+    let scheduler = Arc::new(Scheduler {
+        state: Mutex::new(State {
+            schedule,
+            tasks: Vec::new(),
+            running: 0,
+            now: Duration::from_secs(1),
+            points: 0,
+            failure: None,
+        }),
+        over: Condvar::new(),
+    });
+    let main = scheduler.add_task("the program");
+    let (for_thread, answer) = (scheduler.clone(), Arc::new(Mutex::new(None)));
+    let place = answer.clone();
+    let thread = std::thread::Builder::new().spawn(move || {
+        for_thread.take_part(main, || {
+            let answer = program();
+            *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+        });
+    });
+    let thread = thread.expect("a thread for the program");
+    scheduler.has_thread(main, thread.thread().clone());
+    let running = |state: &mut State| state.failure.is_none() && !state.is_over();
+    let state = scheduler.over.wait_while(scheduler.state(), running);
+    let mut state = state.unwrap_or_else(PoisonError::into_inner);
+    let answer = answer.lock().unwrap_or_else(PoisonError::into_inner).take();
+    Run {
+        outcome: match (state.failure.clone(), answer) {
+            (None, Some(answer)) => Ok(answer),
+            (failure, _) => Err(failure.unwrap_or_default()),
+        },
+        choices: state.schedule.take_choices(),
+        points: state.points,
+    }
+}
+
+fn sleep_for_ever() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+fn enter(scheduler: &Arc<Scheduler>, task: usize) {
+    SCHEDULED.set(true);
+    CURRENT.set(Some((scheduler.clone(), task)));
+}
+
+fn leave() {
+    SCHEDULED.set(false);
+    CURRENT.take();
+}
+
+/// True on threads of a run.
+pub fn is_scheduled() -> bool {
+    SCHEDULED.get()
+}
+
+/// The run and the task of this thread.
+pub fn current() -> Option<(Arc<Scheduler>, usize)> {
+    if !is_scheduled() {
+        return None;
+    }
+    CURRENT.with_borrow(Clone::clone)
+}
+
+fn with_current(act: impl FnOnce(&Arc<Scheduler>, usize)) -> bool {
+    let Some((scheduler, task)) = current() else {
+        return false;
+    };
+    act(&scheduler, task);
+    true
+}
+
+/// A place where another thread may run. False on a thread that is not scheduled.
+pub fn point() -> bool {
+    with_current(|scheduler, task| scheduler.pass(task, false))
+}
+
+/// A point at which the thread lets others run first. False where not scheduled.
+pub fn yield_now() -> bool {
+    with_current(|scheduler, task| scheduler.pass(task, true))
+}
+
+/// Simulated time since the run began.
+pub fn scheduled_time() -> Option<Duration> {
+    current().map(|(scheduler, _)| scheduler.state().now)
+}
+
+/// Time for waits of threads that are not scheduled.
+pub(super) fn real_time() -> Duration {
+    static BEGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    #[allow(clippy::disallowed_methods)]
+    BEGIN.get_or_init(std::time::Instant::now).elapsed()
+}
+
+/// Waits until a thread wakes the address, or until the time is over: then true.
+pub fn block(waiting: Waiting) -> bool {
+    let mut timed_out = false;
+    with_current(|scheduler, task| timed_out = scheduler.wait(task, waiting));
+    timed_out
+}
+
+/// Makes all threads ready that wait for an address.
+pub fn wake(address: usize) {
+    with_current(|scheduler, _| scheduler.state().wake(address, usize::MAX));
+}
+
+/// Makes one thread ready that waits for an address.
+pub fn wake_one(address: usize) {
+    with_current(|scheduler, _| scheduler.state().wake(address, 1));
+}
+
+/// Waits for an unpark. False on a thread that is not scheduled.
+pub fn park(limit: Option<Duration>) -> bool {
+    with_current(|scheduler, task| {
+        scheduler.pass(task, false);
+        if !std::mem::take(&mut scheduler.state().tasks[task].token) {
+            let waiting = Waiting::new("an unpark", PARKED + task).at_most(limit);
+            scheduler.wait(task, waiting);
+            scheduler.state().tasks[task].token = false;
+        }
+    })
+}
+
+impl Scheduler {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a task whose thread is about to start.
+    pub fn add_task(&self, name: &str) -> usize {
+        let mut state = self.state();
+        state.tasks.push(Task {
+            name: name.to_string(),
+            thread: None,
+            status: Status::Ready,
+            token: false,
+            timed_out: false,
+        });
+        state.schedule.add_task();
+        state.tasks.len() - 1
+    }
+
+    /// The task's thread was started.
+    pub fn has_thread(&self, task: usize, thread: std::thread::Thread) {
+        self.state().tasks[task].thread = Some(thread);
+    }
+
+    /// Runs a task on this thread, from its first turn to its end.
+    pub fn take_part<T>(self: Arc<Self>, task: usize, run: impl FnOnce() -> T) -> T {
+        enter(&self, task);
+        self.await_turn(task);
+        match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(answer) => {
+                leave();
+                let mut state = self.state();
+                state.end(task);
+                self.hand_over(state, task);
+                answer
+            }
+            Err(panic) => {
+                leave();
+                let mut state = self.state();
+                let name = state.tasks[task].name.clone();
+                state.fail(format!("thread {name} panicked: {}", panic_text(&*panic)));
+                self.hand_over(state, task);
+                sleep_for_ever()
+            }
+        }
+    }
+
+    fn pass(&self, task: usize, gives_way: bool) {
+        let mut state = self.state();
+        state.count_a_point();
+        state.choose(Some(task), gives_way);
+        self.hand_over(state, task);
+        self.await_turn(task);
+    }
+
+    fn wait(&self, task: usize, waiting: Waiting) -> bool {
+        let mut state = self.state();
+        let deadline = waiting.limit.map(|limit| state.now.saturating_add(limit));
+        state.tasks[task].timed_out = false;
+        state.tasks[task].status = Status::Blocked(Waiting {
+            limit: deadline,
+            ..waiting
+        });
+        state.choose(None, false);
+        self.hand_over(state, task);
+        self.await_turn(task);
+        self.state().tasks[task].timed_out
+    }
+
+    /// Wakes the thread whose turn it is, or the caller of [`run`] at the end.
+    fn hand_over(&self, state: MutexGuard<'_, State>, from: usize) {
+        if state.failure.is_some() || state.is_over() {
+            self.over.notify_all();
+            return;
+        }
+        let next = state.running;
+        let thread = (next != from).then(|| state.tasks[next].thread.clone());
+        drop(state);
+        if let Some(thread) = thread.flatten() {
+            thread.unpark();
+        }
+    }
+
+    /// Waits for this task's turn; for ever in a run that failed.
+    fn await_turn(&self, task: usize) {
+        loop {
+            {
+                let state = self.state();
+                if state.failure.is_none() && state.running == task {
+                    return;
+                }
+            }
+            std::thread::park();
+        }
+    }
+
+    /// Blocks this thread until a task has ended.
+    pub fn wait_for_end(&self, task: usize) {
+        let Some((_, here)) = current() else { return };
+        while !self.has_ended(task) {
+            self.wait(here, Waiting::new("the end of a thread", UNTIL_END + task));
+        }
+    }
+
+    /// True if a task has ended.
+    pub fn has_ended(&self, task: usize) -> bool {
+        matches!(self.state().tasks[task].status, Status::Ended)
+    }
+
+    /// Lets a parked task go on, now or at its next park.
+    pub fn unpark(&self, task: usize) {
+        point();
+        let mut state = self.state();
+        state.tasks[task].token = true;
+        state.wake(PARKED + task, 1);
+    }
+}
+
+impl State {
+    fn is_over(&self) -> bool {
+        let ended = |task: &Task| matches!(task.status, Status::Ended);
+        self.tasks.iter().all(ended)
+    }
+
+    fn count_a_point(&mut self) {
+        self.points += 1;
+        self.now += self.schedule.time_of_a_point();
+        if self.points > self.schedule.most_points() {
+            self.fail(format!("no end after {} points", self.points));
+        }
+    }
+
+    fn wake(&mut self, address: usize, most: usize) {
+        let mut waiting: Vec<usize> = Vec::new();
+        for (number, task) in self.tasks.iter().enumerate() {
+            if matches!(&task.status, Status::Blocked(waiting) if waiting.address == address) {
+                waiting.push(number);
+            }
+        }
+        while waiting.len() > most {
+            let kept = self.schedule.pick(waiting.len());
+            waiting.swap_remove(kept);
+        }
+        for number in waiting {
+            self.tasks[number].status = Status::Ready;
+        }
+    }
+
+    fn end(&mut self, task: usize) {
+        self.tasks[task].status = Status::Ended;
+        self.wake(UNTIL_END + task, usize::MAX);
+        self.choose(None, false);
+    }
+
+    /// Chooses who runs next; `here` is the running task if it could go on.
+    fn choose(&mut self, here: Option<usize>, gives_way: bool) {
+        self.end_waits();
+        let ready = |state: &State| -> Vec<usize> {
+            let ready = |task: &Task| matches!(task.status, Status::Ready);
+            let numbers = 0..state.tasks.len();
+            numbers.filter(|&n| ready(&state.tasks[n])).collect()
+        };
+        let mut candidates = ready(self);
+        if candidates.is_empty() {
+            let deadlines = self.tasks.iter().filter_map(Task::deadline);
+            match deadlines.min() {
+                Some(deadline) => self.now = deadline,
+                None if self.is_over() => return,
+                None => {
+                    let waits = self.tasks.iter().map(|t| format!("{t:?}"));
+                    let waits: Vec<String> = waits.collect();
+                    self.fail(format!("all threads wait: {}", waits.join("; ")));
+                    return;
+                }
+            }
+            self.end_waits();
+            candidates = ready(self);
+        }
+        self.running = self.schedule.choose(&candidates, here, gives_way);
+    }
+
+    fn end_waits(&mut self) {
+        for task in &mut self.tasks {
+            if task.deadline().is_some_and(|deadline| deadline <= self.now) {
+                task.status = Status::Ready;
+                task.timed_out = true;
+            }
+        }
+    }
+
+    fn fail(&mut self, what: String) {
+        self.failure.get_or_insert(what);
+    }
+}
+
+impl Task {
+    fn deadline(&self) -> Option<Duration> {
+        match &self.status {
+            Status::Blocked(waiting) => waiting.limit,
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.status {
+            Status::Blocked(waiting) => write!(f, "{} waits for {}", self.name, waiting.what),
+            other => write!(f, "{}: {other:?}", self.name),
+        }
+    }
+}
+
+impl fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Scheduler")
+            .field(&self.state().tasks)
+            .finish()
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
