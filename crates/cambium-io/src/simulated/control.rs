@@ -264,6 +264,23 @@ impl SimulatedDisk {
         reached
     }
 
+    /// Makes the sector that holds `offset` one that cannot be read: reads of it
+    /// answer an I/O error until it is written whole. Crash images keep it so.
+    /// False if the file does not reach so far.
+    pub fn make_unreadable(&self, path: &Path, offset: u64) -> bool {
+        let mut state = self.shared.lock();
+        let Some(number) = file_at(&state, path) else {
+            return false;
+        };
+        let node = state.node_mut(number);
+        let reached = offset < node.cached.length();
+        if reached {
+            let sector = offset / node.tears_at();
+            node.unreadable.insert(sector);
+        }
+        reached
+    }
+
     /// Flips a random bit of a random file that has bytes; answers where.
     pub fn flip_random_bit(&self, seed: u64) -> Option<(PathBuf, u64)> {
         let mut generator = Generator::new(seed);

@@ -95,6 +95,7 @@ impl SimulatedDisk {
                 let image = surviving_image(node, style, cut, &mut generator, &state.events);
                 let mut settled = Node::settled(image);
                 settled.sector_bytes = node.sector_bytes;
+                settled.unreadable = node.unreadable.clone();
                 Arc::new(settled)
             };
             nodes.insert(*number, survivor);

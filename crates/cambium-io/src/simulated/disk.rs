@@ -221,7 +221,7 @@ impl FileSystem for SimulatedDisk {
             }
             match fault {
                 Some(Fault::SyncLies) => state.events.add(Event::SyncLied),
-                Some(Fault::SyncDropsPages(number)) => {
+                Some(Fault::SyncDropsPages(number) | Fault::SyncKeepsPages(number)) => {
                     state.events.add(Event::ErrorInjected);
                     return Err(state.fail("sync folder", &path, number));
                 }

@@ -55,6 +55,10 @@ events! {
     DiskFull,
     /// A failing sync dropped what it should have written.
     SyncDroppedPages,
+    /// A failing sync left in the cache what it should have written, as clean.
+    SyncKeptPages,
+    /// A read met a sector that cannot be read.
+    SectorUnreadable,
     /// A sync reported success and did nothing.
     SyncLied,
     /// A write was acknowledged and never reached the device.

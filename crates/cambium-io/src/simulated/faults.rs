@@ -68,6 +68,10 @@ pub enum Fault {
     /// A sync fails, and what it should have written is gone from the cache;
     /// the next sync succeeds and proves nothing.
     SyncDropsPages(ErrorNumber),
+    /// A sync fails, and what it should have written stays in the cache as if it
+    /// were written, as ext4 and XFS keep it: reads answer it until a power cut,
+    /// and the next sync succeeds without writing it.
+    SyncKeepsPages(ErrorNumber),
     /// A sync reports success and makes nothing durable.
     SyncLies,
     /// A write stands in the cache and is never written to the device.

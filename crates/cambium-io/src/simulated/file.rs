@@ -9,7 +9,7 @@ use cambium_base::Result;
 use super::control::Moment;
 use super::disk::{SimulatedDisk, full};
 use super::events::Event;
-use super::faults::Fault;
+use super::faults::{ErrorNumber, Fault};
 use super::node::{Change, Fate, Node};
 use super::state::State;
 use crate::file_system::{Advice, Alignment, AppendWindow, File, OpenOptions};
@@ -138,6 +138,12 @@ impl SimulatedFile {
                     state.drop_pages(self.node);
                     return Err(state.fail("sync", &self.path, number));
                 }
+                Some(Fault::SyncKeepsPages(number)) => {
+                    state.events.add(Event::ErrorInjected);
+                    state.events.add(Event::SyncKeptPages);
+                    state.keep_pages(self.node);
+                    return Err(state.fail("sync", &self.path, number));
+                }
                 _ => sync(state.node_mut(self.node)),
             }
         }
@@ -172,9 +178,17 @@ impl File for SimulatedFile {
         if state.short_transfers && buffer.len() > 1 {
             state.events.add(Event::ShortTransfer);
         }
-        Ok(state
-            .node(self.node)
-            .map_or(0, |node| node.cached.read(buffer, offset)))
+        let Some(node) = state.node(self.node) else {
+            return Ok(0);
+        };
+        if node.is_unreadable(offset, buffer.len() as u64) {
+            state.events.add(Event::SectorUnreadable);
+            return Err(state.fail("read", &self.path, ErrorNumber::InputOutput));
+        }
+        if self.options.direct && node.diverged {
+            return Ok(node.device_image().read(buffer, offset));
+        }
+        Ok(node.cached.read(buffer, offset))
     }
 
     fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
@@ -185,7 +199,13 @@ impl File for SimulatedFile {
         self.disk.probe(Moment::BeforeOperation);
         let mut state = self.disk.shared.lock();
         let detail = (offset, buffer.len() as u64);
-        match state.admit(Event::Write, "write", &self.path, detail)? {
+        let fault = state.admit(Event::Write, "write", &self.path, detail)?;
+        let node = state.node(self.node);
+        if node.is_some_and(|node| node.needs_unreadable(offset, buffer.len() as u64)) {
+            state.events.add(Event::SectorUnreadable);
+            return Err(state.fail("write", &self.path, ErrorNumber::InputOutput));
+        }
+        match fault {
             None => self.store(&mut state, buffer, offset, Fate::Kept),
             Some(fault) => self.store_faulty(&mut state, buffer, offset, fault),
         }

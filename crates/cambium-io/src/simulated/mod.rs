@@ -17,9 +17,10 @@
 //! crash images; images share their unchanged chunks.
 //!
 //! Faults at run time ([`FaultRule`]) fail the n-th operation of a class, drop
-//! the pages of a failed sync, lie about a sync, lose or misdirect a write;
-//! [`SimulatedDisk::set_capacity`] makes the disk full, and
-//! [`SimulatedDisk::flip_bit`] lets it rot. What was met is counted
+//! the pages of a failed sync or keep them as if they were written, lie about a
+//! sync, lose or misdirect a write; [`SimulatedDisk::set_capacity`] makes the
+//! disk full, [`SimulatedDisk::flip_bit`] lets it rot, and
+//! [`SimulatedDisk::make_unreadable`] makes a sector fail. What was met is counted
 //! ([`Event`]), so that a test can assert that its faults really happened.
 //!
 //! # What it promises

@@ -1,5 +1,6 @@
 //! A file's two images, and the changes that lie between them.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -91,9 +92,12 @@ pub(super) struct Node {
     pub(super) durable: Image,
     pub(super) cached: Image,
     pub(super) pending: Vec<Pending>,
-    /// A write was lost or misdirected: the cache holds what the device never
-    /// will, so a sync goes change by change.
+    /// A write was lost or misdirected, or a failed sync left its pages clean:
+    /// the cache holds what the device never will, so a sync goes change by
+    /// change.
     pub(super) diverged: bool,
+    /// Numbers of sectors that cannot be read until they are written whole.
+    pub(super) unreadable: BTreeSet<u64>,
     /// Bytes that a block device writes whole or not at all; 0 for a file.
     pub(super) sector_bytes: u32,
 }
@@ -106,6 +110,7 @@ impl Node {
             cached: image,
             pending: Vec::new(),
             diverged: false,
+            unreadable: BTreeSet::new(),
             sector_bytes: 0,
         }
     }
@@ -121,6 +126,12 @@ impl Node {
     /// Does a change in the cache.
     pub(super) fn change(&mut self, order: u64, change: Change, fate: Fate) {
         change.apply(&mut self.cached);
+        self.heal(&change);
+        let change = if self.diverged {
+            self.whole_sectors(change)
+        } else {
+            change
+        };
         self.diverged |= fate != Fate::Kept;
         self.pending.push(Pending {
             order,
@@ -129,12 +140,77 @@ impl Node {
         });
     }
 
+    /// A write to a part of a sector makes all of it dirty: what the cache holds
+    /// of the rest goes to the device too, also where the device lacks it.
+    fn whole_sectors(&self, change: Change) -> Change {
+        let Change::Write { offset, bytes } = change else {
+            return change;
+        };
+        let unit = self.tears_at();
+        let end = (offset + bytes.len() as u64).next_multiple_of(unit);
+        let start = offset / unit * unit;
+        let mut whole = vec![0; (end.min(self.cached.length()) - start) as usize];
+        self.cached.read(&mut whole, start);
+        Change::Write {
+            offset: start,
+            bytes: whole.into(),
+        }
+    }
+
+    /// Sectors that are written whole, cut off or given back can be read again.
+    fn heal(&mut self, change: &Change) {
+        if self.unreadable.is_empty() {
+            return;
+        }
+        let unit = self.tears_at();
+        let healed = match change {
+            Change::Write { offset, bytes } => {
+                offset.div_ceil(unit)..(offset + bytes.len() as u64) / unit
+            }
+            Change::SetLength(length) => length.div_ceil(unit)..u64::MAX,
+            Change::Punch { offset, length } => {
+                offset.div_ceil(unit)..offset.saturating_add(*length) / unit
+            }
+            Change::Allocate { .. } => return,
+        };
+        self.unreadable.retain(|sector| !healed.contains(sector));
+    }
+
+    /// True if a range touches a sector that cannot be read.
+    pub(super) fn is_unreadable(&self, offset: u64, length: u64) -> bool {
+        let unit = self.tears_at();
+        let end = offset.saturating_add(length).min(self.cached.length());
+        offset < end
+            && self
+                .unreadable
+                .range(offset / unit..end.div_ceil(unit))
+                .next()
+                .is_some()
+    }
+
+    /// True if a write changes a part of a sector that cannot be read: the rest of
+    /// it would have to be read first.
+    pub(super) fn needs_unreadable(&self, offset: u64, length: u64) -> bool {
+        let unit = self.tears_at();
+        let end = offset.saturating_add(length);
+        let is_partial = |edge: u64| edge % unit != 0 && self.is_unreadable(edge / unit * unit, 1);
+        !self.unreadable.is_empty() && length > 0 && (is_partial(offset) || is_partial(end))
+    }
+
+    /// What a read past the cache sees: it writes dirty pages back first, and does
+    /// not see pages that are clean.
+    pub(super) fn device_image(&self) -> Image {
+        let mut image = self.durable.clone();
+        for pending in &self.pending {
+            pending.reach_device(&mut image);
+        }
+        image
+    }
+
     /// Makes everything durable.
     pub(super) fn sync(&mut self) {
         if self.diverged {
-            for pending in &self.pending {
-                pending.reach_device(&mut self.durable);
-            }
+            self.durable = self.device_image();
         } else {
             self.durable = self.cached.clone();
         }
@@ -168,6 +244,19 @@ impl Node {
         self.pending.clear();
         self.diverged = false;
         if length != self.cached.length() {
+            self.change(order, Change::SetLength(length), Fate::Kept);
+        }
+    }
+
+    /// Takes what a failed sync should have written for written: the cache keeps
+    /// it, no later sync writes it, and a power cut loses it. Lengths and space go
+    /// with the journal, and stay pending.
+    pub(super) fn keep_pages(&mut self, order: u64) {
+        self.pending
+            .retain(|pending| !matches!(pending.change, Change::Write { .. }));
+        self.diverged = true;
+        let length = self.cached.length();
+        if length != self.durable.length() {
             self.change(order, Change::SetLength(length), Fate::Kept);
         }
     }

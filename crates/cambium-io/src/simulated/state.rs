@@ -140,6 +140,12 @@ impl State {
         self.node_mut(node).drop_pages(order);
     }
 
+    /// A failed sync leaves what it should have written clean in the cache.
+    pub(super) fn keep_pages(&mut self, node: u64) {
+        let order = self.order();
+        self.node_mut(node).keep_pages(order);
+    }
+
     /// Makes a file, in the cache.
     pub(super) fn link(&mut self, path: &Path) -> u64 {
         let node = self.next_node;

@@ -223,6 +223,57 @@ fn a_failed_sync_drops_pages_and_a_lying_one_keeps_nothing() {
 }
 
 #[test]
+fn a_failed_sync_can_keep_pages_that_no_later_sync_writes() {
+    let (disk, file) = disk_with(&[1; 2048]);
+    file.write_at(&[2; 1024], 512).unwrap();
+    file.write_at(&[2; 100], 2048).unwrap();
+    disk.inject(FaultRule {
+        class: OperationClass::Sync,
+        nth: 1,
+        forever: false,
+        fault: Fault::SyncKeepsPages(ErrorNumber::InputOutput),
+    });
+    assert!(file.sync_data().is_err());
+    file.sync_data().unwrap();
+    let kept = disk.process_crash();
+    let seen = kept.contents(path("/a")).unwrap();
+    assert_eq!((seen[512], seen[1024], seen[2048]), (2, 2, 2));
+    // A read past the cache sees what the device has.
+    let direct = kept.open(path("/a"), OpenOptions::READ.direct()).unwrap();
+    let mut buffer = AlignedBuffer::new(512, 512);
+    assert_eq!(direct.read_at(&mut buffer, 512).unwrap(), 512);
+    assert_eq!(buffer[0], 1);
+    // Writing to a part of a sector takes the rest of it along, and no other.
+    let again = kept.open(path("/a"), OpenOptions::WRITE).unwrap();
+    again.write_at(b"x", 600).unwrap();
+    again.sync_data().unwrap();
+    let durable = after(&kept, CrashStyle::NothingUnsynced, 1).unwrap();
+    assert_eq!(durable.len(), 2148, "the journal keeps the length");
+    assert_eq!((durable[512], durable[600], durable[1023]), (2, b'x', 2));
+    assert_eq!((durable[1024], durable[2048]), (1, 0));
+    assert_eq!(disk.event_count(Event::SyncKeptPages), 1);
+}
+
+#[test]
+fn a_sector_that_cannot_be_read_stays_so_until_it_is_written_whole() {
+    let (disk, file) = disk_with(&[1; 2048]);
+    assert!(disk.make_unreadable(path("/a"), 700));
+    assert!(!disk.make_unreadable(path("/a"), 2048));
+    let mut buffer = [0; 512];
+    assert!(file.read_at(&mut buffer, 100).is_err());
+    assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 512);
+    assert_eq!(file.read_at(&mut buffer, 1024).unwrap(), 512);
+    let after = disk.crash(CrashStyle::Everything, 1);
+    let again = after.open(path("/a"), OpenOptions::WRITE).unwrap();
+    assert!(again.read_at(&mut buffer, 1000).is_err());
+    assert!(again.write_at(b"part", 600).is_err());
+    again.write_at(&[3; 512], 512).unwrap();
+    assert_eq!(again.read_at(&mut buffer, 512).unwrap(), 512);
+    assert_eq!(buffer, [3; 512]);
+    assert!(disk.event_count(Event::SectorUnreadable) >= 3);
+}
+
+#[test]
 fn a_synced_write_makes_no_other_write_durable() {
     let (disk, file) = disk_with(&[1; 4096]);
     file.write_at(&[2; 1536], 512).unwrap();
