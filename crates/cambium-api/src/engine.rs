@@ -16,9 +16,9 @@
 //! `Error::Corruption`, is never returned as data, and never panics.
 //!
 //! **I/O errors.** After a failed write or sync the store is poisoned: writes
-//! answer the original error, reads go on. A full disk answers
-//! `Error::NoSpace`, loses nothing and does not poison, unless it was a sync
-//! that failed.
+//! answer the original error, reads go on. A write to a full disk is taken back and
+//! answers `Error::NoSpace`, without poisoning. A failed sync, also one that failed for
+//! lack of space, answers `Error::SyncFailed` and poisons.
 //!
 //! **Close.** After `close` every call answers `Error::Closed`.
 

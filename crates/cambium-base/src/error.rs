@@ -38,7 +38,24 @@ pub enum Error {
         /// What the operating system said.
         source: Arc<std::io::Error>,
     },
-    /// The file system, the device or a quota is full. Nothing was lost.
+    /// A sync failed, for lack of space or any other reason. Nobody knows which of the
+    /// writes since the last sync are on the device, and a second sync would prove
+    /// nothing, so the store takes no more writes.
+    #[error(
+        "{operation} {}: {source}; writes since the last sync may be lost, and the store takes no more: mend the disk, then reopen the store",
+        path.display()
+    )]
+    SyncFailed {
+        /// The operation that failed: `sync`, `sync folder` and so on.
+        operation: &'static str,
+        /// The file or folder that was synced.
+        path: PathBuf,
+        /// What the operating system said.
+        source: Arc<std::io::Error>,
+    },
+    /// The file system, the device or a quota is full. The write was refused or taken
+    /// back: the store is as it was before, and takes writes again when there is room.
+    /// A sync that fails for lack of space answers [`Error::SyncFailed`].
     #[error("no space left for {}: {what}", path.display())]
     NoSpace {
         /// The file that could not grow.
@@ -196,6 +213,23 @@ impl Error {
         }
     }
 
+    /// Wraps what the operating system said of a sync, or of a write that must be durable
+    /// when it answers. Lack of space is no exception: the bytes were accepted before.
+    ///
+    /// ```
+    /// use cambium_base::Error;
+    /// let full = std::io::Error::from_raw_os_error(28);
+    /// let error = Error::sync("sync", "/data/a.log", full);
+    /// assert!(matches!(error, Error::SyncFailed { .. }) && !error.is_no_space());
+    /// ```
+    pub fn sync(operation: &'static str, path: impl AsRef<Path>, source: std::io::Error) -> Self {
+        Error::SyncFailed {
+            operation,
+            path: path.as_ref().to_path_buf(),
+            source: Arc::new(source),
+        }
+    }
+
     /// Damage at a place, with what was found and expected.
     pub fn corruption(file: impl AsRef<Path>, offset: u64, what: impl Into<String>) -> Self {
         Error::Corruption {
@@ -218,9 +252,10 @@ impl Error {
     /// Who has to act.
     pub fn class(&self) -> ErrorClass {
         match self {
-            Error::Io { .. } | Error::NoSpace { .. } | Error::Poisoned { .. } => {
-                ErrorClass::Machine
-            }
+            Error::Io { .. }
+            | Error::SyncFailed { .. }
+            | Error::NoSpace { .. }
+            | Error::Poisoned { .. } => ErrorClass::Machine,
             Error::Corruption { .. } => ErrorClass::Damage,
             Error::Locked { .. } | Error::Cancelled | Error::SnapshotLimit { .. } => {
                 ErrorClass::Retry
@@ -234,7 +269,15 @@ impl Error {
         matches!(self, Error::Corruption { .. })
     }
 
-    /// True if a disk or quota was full.
+    /// What the operating system said, where the error wraps it whole.
+    pub fn os_error(&self) -> Option<&std::io::Error> {
+        match self {
+            Error::Io { source, .. } | Error::SyncFailed { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+
+    /// True if a disk or quota was full, and the store is as it was before.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Error::NoSpace { .. })
     }
@@ -257,7 +300,7 @@ mod tests {
     fn each_class_names_who_must_act() {
         assert_eq!(Error::Closed.class(), ErrorClass::Usage);
         assert_eq!(Error::corruption("f", 0, "x").class(), ErrorClass::Damage);
-        let io = Error::io("sync", "f", std::io::Error::from_raw_os_error(5));
-        assert_eq!(io.class(), ErrorClass::Machine);
+        let failed = Error::sync("sync", "f", std::io::Error::from_raw_os_error(5));
+        assert_eq!(failed.class(), ErrorClass::Machine);
     }
 }

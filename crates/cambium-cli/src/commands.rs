@@ -75,7 +75,7 @@ pub fn open_for_reading_with(options: &Options, path: &Path) -> cambium::Result<
 }
 
 fn is_unwritable(error: &Error) -> bool {
-    let Error::Io { source, .. } = error else {
+    let Some(source) = error.os_error() else {
         return false;
     };
     matches!(

@@ -75,7 +75,7 @@ typedef enum {
   CAMBIUM_CORRUPTION = 11,
   // The operating system failed.
   CAMBIUM_IO = 12,
-  // The disk, or a quota, is full.
+  // The disk, or a quota, is full; the store is as it was before.
   CAMBIUM_NO_SPACE = 13,
   // An earlier write failed; the store takes no more.
   CAMBIUM_POISONED = 14,
@@ -85,6 +85,8 @@ typedef enum {
   CAMBIUM_CANCELLED = 16,
   // Anything else; the message says what.
   CAMBIUM_OTHER = 17,
+  // A sync failed: writes since the last one may be lost, and the store takes no more.
+  CAMBIUM_SYNC_FAILED = 18,
 } cambium_code;
 
 // Changes that are made together.

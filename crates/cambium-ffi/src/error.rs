@@ -36,7 +36,7 @@ pub enum cambium_code {
     CAMBIUM_CORRUPTION = 11,
     /// The operating system failed.
     CAMBIUM_IO = 12,
-    /// The disk, or a quota, is full.
+    /// The disk, or a quota, is full; the store is as it was before.
     CAMBIUM_NO_SPACE = 13,
     /// An earlier write failed; the store takes no more.
     CAMBIUM_POISONED = 14,
@@ -46,6 +46,8 @@ pub enum cambium_code {
     CAMBIUM_CANCELLED = 16,
     /// Anything else; the message says what.
     CAMBIUM_OTHER = 17,
+    /// A sync failed: writes since the last one may be lost, and the store takes no more.
+    CAMBIUM_SYNC_FAILED = 18,
 }
 
 thread_local! {
@@ -56,6 +58,7 @@ thread_local! {
 pub fn code_of(error: &Error) -> cambium_code {
     match error {
         Error::Io { .. } => cambium_code::CAMBIUM_IO,
+        Error::SyncFailed { .. } => cambium_code::CAMBIUM_SYNC_FAILED,
         Error::NoSpace { .. } => cambium_code::CAMBIUM_NO_SPACE,
         Error::Corruption { .. } => cambium_code::CAMBIUM_CORRUPTION,
         Error::Locked { .. } => cambium_code::CAMBIUM_LOCKED,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::health::found_no_space;
-use cambium_storage::record::{RecordHeader, record_bytes};
+use cambium_storage::record::{RecordHeader, next_attempt, record_bytes};
 
 use crate::core::{Core, Mark, Writer};
 use crate::database::Database;
@@ -181,7 +181,10 @@ impl Core {
             return self.poisoned(error);
         }
         // What may be left of the entries must not be mixed with what follows.
-        writer.attempt = writer.attempt.wrapping_add(1);
+        writer.attempt = match next_attempt(writer.attempt) {
+            Ok(next) => next,
+            Err(exhausted) => return self.poisoned(exhausted),
+        };
         match database.log.cut_back(end) {
             Ok(()) => error,
             Err(failure) => self.poisoned(failure),

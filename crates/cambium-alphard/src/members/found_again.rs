@@ -116,7 +116,7 @@ fn is_one_file(file_system: &dyn FileSystem, one: &Path, other: &Path) -> Result
 fn is_no_name(error: &Error) -> bool {
     // ELOOP and ENAMETOOLONG.
     const NO_NAME: [i32; 2] = [40, 36];
-    let Error::Io { source, .. } = error else {
+    let Some(source) = error.os_error() else {
         return false;
     };
     let code = source.raw_os_error();

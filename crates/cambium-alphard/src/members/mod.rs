@@ -183,7 +183,7 @@ pub(crate) fn lock_files<'a>(
 /// What is said of it names which.
 fn is_gone(error: &Error) -> bool {
     // EIO: it is there, and fails.
-    let fails = matches!(error, Error::Io { source, .. } if source.raw_os_error() == Some(5));
+    let fails = error.os_error().is_some_and(|source| source.raw_os_error() == Some(5));
     fails || is_absent(error) || matches!(error, Error::Corruption { .. })
 }
 
@@ -191,7 +191,7 @@ fn is_gone(error: &Error) -> bool {
 fn is_absent(error: &Error) -> bool {
     // ENXIO and ENODEV: the node is there, the device is not.
     const ABSENT: [i32; 2] = [6, 19];
-    let Error::Io { source, .. } = error else {
+    let Some(source) = error.os_error() else {
         return false;
     };
     let code = source.raw_os_error();

@@ -97,11 +97,10 @@ impl RealFile {
     /// Writes all buffers by calls that each take some of them and say how far they came.
     fn write_slices(
         &self,
-        operation: &'static str,
         buffers: &[&[u8]],
         offset: u64,
         mut write: impl FnMut(&[IoSlice<'_>], u64) -> rustix::io::Result<usize>,
-    ) -> Result<()> {
+    ) -> rustix::io::Result<()> {
         let mut slices: Vec<IoSlice<'_>> = buffers
             .iter()
             .filter(|buffer| !buffer.is_empty())
@@ -112,13 +111,14 @@ impl RealFile {
         while !rest.is_empty() {
             let now = &rest[..rest.len().min(VECTOR_LIMIT)];
             match write(now, position) {
-                Ok(0) => return Err(no_progress(&self.path)),
+                // The device took nothing and gave no reason.
+                Ok(0) => return Err(Errno::IO),
                 Ok(count) => {
                     position += count as u64;
                     IoSlice::advance_slices(&mut rest, count);
                 }
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(self.failed(operation, errno)),
+                Err(errno) => return Err(errno),
             }
         }
         Ok(())
@@ -202,32 +202,33 @@ impl File for RealFile {
     }
 
     fn write_synced_at(&self, buffers: &[&[u8]], offset: u64) -> Result<()> {
-        let mut is_unknown = false;
-        let answer = self.write_slices("write and sync", buffers, offset, |now, position| {
-            let flags = ReadWriteFlags::DSYNC;
-            let written = rustix::io::pwritev2(&self.descriptor, now, position, flags);
-            is_unknown = matches!(written, Err(Errno::OPNOTSUPP | Errno::NOSYS));
-            written
+        let answer = self.write_slices(buffers, offset, |now, position| {
+            rustix::io::pwritev2(&self.descriptor, now, position, ReadWriteFlags::DSYNC)
         });
-        if !is_unknown {
-            return answer;
+        match answer {
+            // A file system that does not know the flag has done nothing.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                self.write_vectored_at(buffers, offset)?;
+                self.sync_data()
+            }
+            // The call does not say whether the write or its sync has failed.
+            answer => answer
+                .map_err(|errno| Error::sync("write and sync", &self.path, errno.into())),
         }
-        // A file system that does not know the flag has done nothing.
-        self.write_vectored_at(buffers, offset)?;
-        self.sync_data()
     }
 
     fn write_vectored_at(&self, buffers: &[&[u8]], offset: u64) -> Result<()> {
-        self.write_slices("write", buffers, offset, |now, position| {
+        self.write_slices(buffers, offset, |now, position| {
             rustix::io::pwritev(&self.descriptor, now, position)
         })
+        .map_err(|errno| self.failed("write", errno))
     }
 
     fn sync_data(&self) -> Result<()> {
         // EINTR says that the wait was broken off, not that pages were lost;
         // every other failure is final.
         retry_on_intr(|| rustix::fs::fdatasync(&self.descriptor))
-            .map_err(|errno| self.failed("sync", errno))
+            .map_err(|errno| Error::sync("sync", &self.path, errno.into()))
     }
 
     fn length(&self) -> Result<u64> {

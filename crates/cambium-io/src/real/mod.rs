@@ -126,9 +126,10 @@ impl FileSystem for RealFileSystem {
 
     fn sync_directory(&self, path: &Path) -> Result<()> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))
-            .and_then(|folder| retry_on_intr(|| rustix::fs::fsync(&folder)))
-            .map_err(|errno| Error::io("sync folder", path, errno.into()))
+        let folder = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))
+            .map_err(|errno| Error::io("open folder", path, errno.into()))?;
+        retry_on_intr(|| rustix::fs::fsync(&folder))
+            .map_err(|errno| Error::sync("sync folder", path, errno.into()))
     }
 
     fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {

@@ -223,7 +223,7 @@ impl FileSystem for SimulatedDisk {
                 Some(Fault::SyncLies) => state.events.add(Event::SyncLied),
                 Some(Fault::SyncDropsPages(number) | Fault::SyncKeepsPages(number)) => {
                     state.events.add(Event::ErrorInjected);
-                    return Err(state.fail("sync folder", &path, number));
+                    return Err(state.fail_sync("sync folder", &path, number));
                 }
                 _ => state.sync_names(&path),
             }

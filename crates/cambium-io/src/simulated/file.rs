@@ -136,7 +136,7 @@ impl SimulatedFile {
                     state.events.add(Event::ErrorInjected);
                     state.events.add(Event::SyncDroppedPages);
                     state.drop_pages(self.node);
-                    return Err(state.fail("sync", &self.path, number));
+                    return Err(state.fail_sync("sync", &self.path, number));
                 }
                 Some(Fault::SyncKeepsPages(number)) => {
                     state.events.add(Event::ErrorInjected);

@@ -89,7 +89,10 @@ impl State {
         match met {
             Some(Fault::Error(number)) => {
                 self.events.add(Event::ErrorInjected);
-                Err(self.fail(operation, path, number))
+                Err(match class {
+                    OperationClass::Sync => self.fail_sync(operation, path, number),
+                    _ => self.fail(operation, path, number),
+                })
             }
             other => Ok(other),
         }
@@ -104,6 +107,17 @@ impl State {
     ) -> Error {
         self.note(|| format!("  fails: {number:?}"));
         Error::io(operation, path, number.to_error())
+    }
+
+    /// The same of a sync.
+    pub(super) fn fail_sync(
+        &mut self,
+        operation: &'static str,
+        path: &Path,
+        number: ErrorNumber,
+    ) -> Error {
+        self.note(|| format!("  fails: {number:?}"));
+        Error::sync(operation, path, number.to_error())
     }
 
     /// Adds a line to the trace, if there is one.

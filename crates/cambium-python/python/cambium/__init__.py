@@ -17,6 +17,9 @@ from ._exceptions import (
     IOError,
     IteratorInvalidError,
     LockedError,
+    NoSpaceError,
+    PoisonedError,
+    SyncFailedError,
     UnsupportedError,
 )
 from ._native import (
@@ -44,6 +47,9 @@ __all__ = [
     "Iterator",
     "IteratorInvalidError",
     "LockedError",
+    "NoSpaceError",
+    "PoisonedError",
+    "SyncFailedError",
     "Namespace",
     "PrefixedDB",
     "RawIterator",

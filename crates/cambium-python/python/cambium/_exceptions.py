@@ -15,6 +15,20 @@ class LockedError(IOError):
     """Another process, or another DB of this one, has the database open."""
 
 
+class NoSpaceError(IOError):
+    """The disk, or a quota, is full; the database is as it was before."""
+
+
+class SyncFailedError(IOError):
+    """A sync failed: writes since the last one may be lost, and the database
+    takes no more writes until it is opened again."""
+
+
+class PoisonedError(IOError):
+    """An earlier write or sync failed; the database takes no more writes until
+    it is opened again."""
+
+
 class CorruptionError(Error):
     """Bytes on the disk are not what was written."""
 

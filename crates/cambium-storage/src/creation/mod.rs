@@ -389,7 +389,11 @@ fn make_folder(file_system: &dyn FileSystem, folder: &Path) -> Result<bool> {
     match file_system.sync_directory(&parent_of(folder)) {
         // Somebody else's, who has made the folder for us; or of a file system that has no
         // folders to sync.
-        Err(Error::Io { source, .. }) if !is_new && cannot_be_synced(source.kind()) => Ok(false),
+        Err(error)
+            if !is_new && error.os_error().is_some_and(|source| cannot_be_synced(source.kind())) =>
+        {
+            Ok(false)
+        }
         Err(error) => {
             if is_new {
                 _ = file_system.remove_directory(folder);

@@ -50,7 +50,7 @@ impl FileSystemLayer for Above {
     }
     fn sync_directory(&self, path: &Path) -> Result<()> {
         match path == Path::new(STORE).parent().unwrap() {
-            true => Err(Error::io("sync folder", path, self.kind.into())),
+            true => Err(Error::sync("sync folder", path, self.kind.into())),
             false => self.below().sync_directory(path),
         }
     }

@@ -232,27 +232,25 @@ impl UringWriteQueue {
 fn finish(work: &Work, result: i32) -> Result<()> {
     let broken_off = [libc::EAGAIN, libc::EINTR, libc::ECANCELED, libc::EFAULT];
     let again = broken_off.contains(&-result);
-    let failed = |operation, file: &Arc<dyn File>| {
-        let error = io::Error::from_raw_os_error(-result);
-        Err(Error::io(operation, file.path(), error))
-    };
+    let error = || io::Error::from_raw_os_error(-result);
     let done = usize::try_from(result).unwrap_or(0);
     match work {
         Work::Write(Handed { request, .. }) => match done < request.byte_count() {
             true if result >= 0 || again => request.write_rest(done),
-            true => failed("write", &request.file),
+            true => Err(Error::io("write", request.file.path(), error())),
             false => Ok(()),
         },
         Work::WriteSynced(Handed { request, .. }) => match done == request.byte_count() {
             true => Ok(()),
             // A part is as good as nothing.
             false if result >= 0 || again => request.write_synced(),
-            false => failed("sync of a write", &request.file),
+            // The kernel does not say whether the write or its sync has failed.
+            false => Err(Error::sync("write and sync", request.file.path(), error())),
         },
         // Broken off before it was done: nothing is lost by doing it.
         Work::Sync(file) if again => file.sync_data(),
         Work::Sync(_) if result >= 0 => Ok(()),
-        Work::Sync(file) => failed("sync", file),
+        Work::Sync(file) => Err(Error::sync("sync", file.path(), error())),
     }
 }
 
