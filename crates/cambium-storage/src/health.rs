@@ -56,10 +56,14 @@ impl Health {
         self.check_sound()
     }
 
-    /// Stops all further writes; answers the error.
+    /// Stops all further writes; answers the error. Lack of space that stops writes is
+    /// answered as [`Error::Poisoned`], since `NoSpace` says that nothing changed.
     pub fn poison(&self, error: Error) -> Error {
         _ = self.failure.set(error.clone());
-        error
+        match error.is_no_space() {
+            true => Error::poisoned_by(&error),
+            false => error,
+        }
     }
 
     /// The first failure.
