@@ -31,8 +31,7 @@ pub fn raised(py: Python<'_>, error: &Error) -> PyErr {
         Error::NoSpace { .. } => "NoSpaceError",
         Error::SyncFailed { .. } => "SyncFailedError",
         Error::Poisoned { .. } => "PoisonedError",
-        Error::Io { .. }
-        | Error::NotAStore { .. } => "IOError",
+        Error::Io { .. } | Error::NotAStore { .. } => "IOError",
         _ => "Error",
     };
     exception(py, class, error.to_string())

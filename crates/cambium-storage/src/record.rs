@@ -17,10 +17,10 @@
 //! promised. `batch_index` and `batch_remaining` let it see a batch whole or
 //! drop it whole, wherever its records lie.
 
-use cambium_base::{Error, Result, SequenceNumber};
 use cambium_base::checksum::ChecksumSeed;
 use cambium_base::coding::{round_up, u16_at, u32_at, u64_at};
 use cambium_base::layout::{Field, Layout};
+use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::{crc32c, crc32c_append};
 
 /// Bytes of an encoded record header.

@@ -183,7 +183,9 @@ pub(crate) fn lock_files<'a>(
 /// What is said of it names which.
 fn is_gone(error: &Error) -> bool {
     // EIO: it is there, and fails.
-    let fails = error.os_error().is_some_and(|source| source.raw_os_error() == Some(5));
+    let fails = error
+        .os_error()
+        .is_some_and(|source| source.raw_os_error() == Some(5));
     fails || is_absent(error) || matches!(error, Error::Corruption { .. })
 }
 

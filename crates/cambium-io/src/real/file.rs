@@ -212,8 +212,9 @@ impl File for RealFile {
                 self.sync_data()
             }
             // The call does not say whether the write or its sync has failed.
-            answer => answer
-                .map_err(|errno| Error::sync("write and sync", &self.path, errno.into())),
+            answer => {
+                answer.map_err(|errno| Error::sync("write and sync", &self.path, errno.into()))
+            }
         }
     }
 

@@ -390,7 +390,10 @@ fn make_folder(file_system: &dyn FileSystem, folder: &Path) -> Result<bool> {
         // Somebody else's, who has made the folder for us; or of a file system that has no
         // folders to sync.
         Err(error)
-            if !is_new && error.os_error().is_some_and(|source| cannot_be_synced(source.kind())) =>
+            if !is_new
+                && error
+                    .os_error()
+                    .is_some_and(|source| cannot_be_synced(source.kind())) =>
         {
             Ok(false)
         }
