@@ -43,7 +43,7 @@ use crate::moving::LiveValue;
 use crate::note::{self, NoteItem};
 use crate::seeded_bug::SeededBug;
 use crate::segment::Segment;
-use crate::window::{WINDOW_BYTES, Window};
+use crate::window::{LOOKED_UP_AT_ONCE, WINDOW_BYTES, Window};
 
 /// A step of a writer that has nobody else to collect, bytes.
 const STEP_BYTES: u64 = 1 << 20;
@@ -343,7 +343,7 @@ impl Core {
         now.saturating_sub(started)
     }
 
-    /// Asks the tree which records of the window it leads to, moves those, and empties
+    /// Looks up which records of the window the tree leads to, moves those, and empties
     /// the window.
     fn move_live(
         self: &Arc<Self>,
@@ -357,52 +357,71 @@ impl Core {
         window.sort();
         work.sort += self.since(started);
         let started = self.environment.clock.monotonic();
-        let all = self.has_bug(SeededBug::CollectionReinserts);
-        let mut first_seen = None;
-        let mut live: Vec<LiveValue<'_>> = Vec::new();
-        for values in window.parts() {
-            let (is_live, seen) = self.ask_tree(run, &values)?;
-            first_seen.get_or_insert(seen);
-            let found = values.iter().zip(is_live);
-            let found = found.filter(|&(_, is_live)| all || is_live);
-            live.extend(found.map(|(value, _)| value));
-        }
+        let (live, seen) = self.live_values(run, window)?;
         run.live_bytes += live.iter().map(LiveValue::record_bytes).sum::<u64>();
         work.search += self.since(started);
-        self.move_window(collector, &live, first_seen.as_ref(), work)?;
+        self.move_window(collector, &live, seen.as_ref(), work)?;
         window.clear();
         Ok(())
     }
 
-    /// Which values the tree leads to, in the order of their keys; and what came with
-    /// that.
-    fn ask_tree(&self, run: &mut Run, values: &[LiveValue<'_>]) -> Result<(Vec<bool>, Seen)> {
-        let keys: Vec<&[u8]> = values.iter().map(|value| value.full_key).collect();
-        let leads = |place: usize, sequence: u64, stored: &[u8]| {
-            let value: &LiveValue<'_> = &values[place];
-            sequence == value.sequence
-                && Stored::decode(stored) == Some(Stored::Pointer(value.pointer))
-        };
-        let visible = || self.ledger.visible();
-        let unproven = self.has_bug(SeededBug::DeadUnproven);
-        let all_there = run.all_dead_known || unproven;
-        let (mut answers, seen) = self.tree.newest_pass(&keys, all_there, visible, leads)?;
-        // What jobs dropped meanwhile: the tree may have been asked after them.
+    /// The values of a window that the tree leads to, in the order of their keys, and the
+    /// proof that the first lookup brought.
+    ///
+    /// Jobs drop entries during the lookups. [`Tree::newest_pass`] may therefore answer true
+    /// for any value of the window whose entry a job has dropped, in whichever part of the
+    /// window it lies. So the dead places are taken once, behind the last lookup, and
+    /// compared with the whole window.
+    fn live_values<'w>(
+        &self,
+        run: &mut Run,
+        window: &'w Window,
+    ) -> Result<(Vec<LiveValue<'w>>, Option<Seen>)> {
+        let (mut live, mut seen) = self.look_up_window(run, window)?;
         let later = lock(&self.ledger.dead).take(run.victim.number);
         run.dead.add(&later);
-        if unproven {
-            return Ok((answers, seen));
-        }
         if run.all_dead_known && later.is_lossy() {
+            // Some dead places were forgotten: only full lookups are proof from here on.
             run.all_dead_known = false;
-            return self.tree.newest_pass(&keys, false, visible, leads);
+            (live, seen) = self.look_up_window(run, window)?;
         }
-        if later.len() > 0 {
-            for (value, is_live) in values.iter().zip(&mut answers) {
-                *is_live &= !later.has(value.pointer.offset);
+        if later.len() > 0 && !self.has_bug(SeededBug::DeadUnproven) {
+            live.retain(|value| !later.has(value.pointer.offset));
+        }
+        Ok((live, seen))
+    }
+
+    /// Looks up all values of a window, part by part.
+    fn look_up_window<'w>(
+        &self,
+        run: &Run,
+        window: &'w Window,
+    ) -> Result<(Vec<LiveValue<'w>>, Option<Seen>)> {
+        let all = self.has_bug(SeededBug::CollectionReinserts);
+        let all_there = run.all_dead_known || self.has_bug(SeededBug::DeadUnproven);
+        let by_part = self.has_bug(SeededBug::DeadTakenByPart);
+        let visible = || self.ledger.visible();
+        let (mut live, mut first_seen) = (Vec::new(), None);
+        for values in window.parts(if by_part { 1 } else { LOOKED_UP_AT_ONCE }) {
+            let keys: Vec<&[u8]> = values.iter().map(|value| value.full_key).collect();
+            let leads = |place: usize, sequence: u64, stored: &[u8]| {
+                let value: &LiveValue<'_> = &values[place];
+                sequence == value.sequence
+                    && Stored::decode(stored) == Some(Stored::Pointer(value.pointer))
+            };
+            let (is_live, seen) = self.tree.newest_pass(&keys, all_there, visible, leads)?;
+            first_seen.get_or_insert(seen);
+            let found = values.iter().zip(is_live);
+            let found = found.filter(|&(_, is_live)| all || is_live);
+            let found = found.map(|(value, _)| *value);
+            if by_part {
+                let later = lock(&self.ledger.dead).take(run.victim.number);
+                live.extend(found.filter(|value| !later.has(value.pointer.offset)));
+            } else {
+                live.extend(found);
             }
         }
-        Ok((answers, seen))
+        Ok((live, first_seen))
     }
 
     /// Everything live has been moved: the segment goes with the next flush.

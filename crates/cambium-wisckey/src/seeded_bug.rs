@@ -35,6 +35,9 @@ pub enum SeededBug {
     DeadNeighbour,
     /// A collection takes what no job told of for alive, as if all had been told.
     DeadUnproven,
+    /// A collection compares the records that died during its lookups with one part of its
+    /// window alone.
+    DeadTakenByPart,
     /// A hole takes the blocks that it shares with its neighbours.
     HoleTooWide,
     /// Holes are made where a cursor or snapshot from before may be led to.
@@ -43,7 +46,7 @@ pub enum SeededBug {
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 15] = [
+    pub const ALL: [(SeededBug, &'static str); 16] = [
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
         (SeededBug::CommitUnsynced, "commit_unsynced"),
@@ -57,6 +60,7 @@ impl SeededBug {
         (SeededBug::SegmentRemovedEarly, "segment_removed_early"),
         (SeededBug::DeadNeighbour, "dead_neighbour"),
         (SeededBug::DeadUnproven, "dead_unproven"),
+        (SeededBug::DeadTakenByPart, "dead_taken_by_part"),
         (SeededBug::HoleTooWide, "hole_too_wide"),
         (SeededBug::HoleUnderPin, "hole_under_pin"),
     ];

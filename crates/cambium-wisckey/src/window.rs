@@ -10,8 +10,8 @@ use crate::moving::LiveValue;
 pub(crate) const WINDOW_BYTES: u64 = 16 << 20;
 /// Most values of a window.
 const MOST_VALUES: usize = 128 << 10;
-/// Values that the tree is asked about at once: it may hold a block for each.
-const ASKED_AT_ONCE: usize = 4096;
+/// Values that are looked up in the tree at once: each may hold a block in memory.
+pub(crate) const LOOKED_UP_AT_ONCE: usize = 4096;
 
 /// Values of one segment or part of it.
 #[derive(Debug, Default)]
@@ -84,9 +84,9 @@ impl Window {
         });
     }
 
-    /// The values, as many at a time as the tree may be asked about.
-    pub fn parts(&self) -> impl Iterator<Item = Vec<LiveValue<'_>>> {
-        let parts = self.places.chunks(ASKED_AT_ONCE);
+    /// The values, in parts of at most so many.
+    pub fn parts(&self, most: usize) -> impl Iterator<Item = Vec<LiveValue<'_>>> {
+        let parts = self.places.chunks(most);
         parts.map(|part| part.iter().map(|place| place.value(&self.bytes)).collect())
     }
 
@@ -121,7 +121,7 @@ mod tests {
             );
         }
         window.sort();
-        let values: Vec<_> = window.parts().flatten().collect();
+        let values: Vec<_> = window.parts(4).flatten().collect();
         assert_eq!(values.len(), keys.len());
         for (number, (value, key)) in values.iter().zip(keys).enumerate() {
             assert_eq!(value.full_key, key);
@@ -129,6 +129,6 @@ mod tests {
             assert_eq!(value.sequence, number as u64);
         }
         window.clear();
-        assert_eq!(window.parts().count(), 0);
+        assert_eq!(window.parts(4).count(), 0);
     }
 }
