@@ -85,6 +85,10 @@ pub const FREE_CRATES: &[(&str, &str)] = &[
         "the only road to the disk, the clock and threads",
     ),
     ("cambium-cli", "a binary: it has a terminal"),
+    (
+        "cambium-stress",
+        "a binary: it stands outside of stores, and has a terminal",
+    ),
     ("kvzone", "a binary: it has a terminal"),
     ("xtask", "a binary: it reads the repository"),
 ];

@@ -30,6 +30,7 @@ pub const LAYERS: &[(u8, &str, &[&str])] = &[
             "cambium-ffi",
             "cambium-leveldb",
             "cambium-python",
+            "cambium-stress",
         ],
     ),
     (

@@ -1,0 +1,137 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::session::{Ending, Orders};
+
+/// Load stores with threads, kill them, and verify what is left.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "cambium-stress",
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Exit status: 0 nothing was found; 1 a violation, whose store is kept; 2 wrong usage.
+
+Examples:
+  cambium-stress --engine forest --kill --seconds 60
+  cambium-stress --engine wisckey --plain --load 2 --threads 1 --keys 200000 --value 100
+  cambium-stress --engine zdb --kill --seed 17 --rounds 1     repeats a run's first store"
+)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub role: Option<Role>,
+    /// The engine: forest, wisckey, zdb or alphard
+    #[arg(long, default_value = "forest")]
+    pub engine: String,
+    /// Ends after so many seconds
+    #[arg(long, default_value_t = 60)]
+    pub seconds: u64,
+    /// Ends after so many stores
+    #[arg(long)]
+    pub rounds: Option<u64>,
+    /// What is drawn follows from it; from the clock unless given
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Kill workers and tools at random moments
+    #[arg(long)]
+    pub kill: bool,
+    /// Threads of a worker
+    #[arg(long, default_value_t = 8)]
+    pub threads: usize,
+    /// Processes beside the worker that keep processors busy
+    #[arg(long, default_value_t = 0)]
+    pub load: usize,
+    /// Keys of each thread, drawn unless given
+    #[arg(long)]
+    pub keys: Option<u32>,
+    /// Bytes of the largest values, drawn unless given; of all values with --plain
+    #[arg(long)]
+    pub value: Option<u32>,
+    /// Only puts and gets of skewed keys, all written
+    #[arg(long)]
+    pub plain: bool,
+    /// Leave all options at their defaults
+    #[arg(long)]
+    pub default_options: bool,
+    /// Options that are not drawn
+    #[arg(long = "set", value_name = "OPTION=VALUE")]
+    pub set: Vec<String>,
+    /// Seconds of load of a worker, drawn unless given
+    #[arg(long)]
+    pub session: Option<f64>,
+    /// A defect that the engine is told to have
+    #[arg(long, hide = true)]
+    pub seeded_bug: Option<String>,
+    /// Where stores and ledgers lie
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// The words of this command line without the seed, to begin a failed store again.
+    pub fn again(&self) -> String {
+        let mut words = std::env::args().skip(1);
+        let mut kept = Vec::new();
+        while let Some(word) = words.next() {
+            if word == "--seed" {
+                words.next();
+            } else if !word.starts_with("--seed=") {
+                kept.push(word);
+            }
+        }
+        kept.join(" ")
+    }
+}
+
+/// What a process of the program is, where it is not the supervisor.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Role {
+    /// A worker (started by the supervisor)
+    #[command(hide = true)]
+    Worker(Worker),
+    /// Keeps a processor busy (started by the supervisor)
+    #[command(hide = true)]
+    Busy,
+}
+
+/// What a worker is told.
+#[derive(Clone, Debug, Args)]
+pub struct Worker {
+    #[arg(long)]
+    pub folder: PathBuf,
+    #[arg(long)]
+    pub store: PathBuf,
+    #[arg(long)]
+    pub seed: u64,
+    #[arg(long)]
+    pub millis: u64,
+    #[arg(long)]
+    pub ending: Ending,
+    #[arg(long)]
+    pub after_cut: bool,
+    #[arg(long)]
+    pub verify_only: bool,
+    #[arg(long)]
+    pub faults: bool,
+    #[arg(long)]
+    pub undisturbed: bool,
+}
+
+impl Worker {
+    pub fn orders(&self) -> Orders {
+        Orders {
+            folder: self.folder.clone(),
+            store: self.store.clone(),
+            seed: self.seed,
+            load: Duration::from_millis(self.millis),
+            ending: self.ending,
+            after_cut: self.after_cut,
+            verify_only: self.verify_only,
+            faults: self.faults,
+            undisturbed: self.undisturbed,
+        }
+    }
+}

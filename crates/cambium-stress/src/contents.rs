@@ -1,0 +1,129 @@
+//! Reads everything that a store holds, in each way that its engine has, and compares
+//! the ways with each other.
+
+use std::collections::HashMap;
+
+use cambium::{Direction, Entries, KeyRange, Store};
+
+use crate::content::{KeyId, describe};
+use crate::oracle::Observed;
+use crate::plan::Plan;
+
+/// Everything in the store: lookups, passes in both directions, and the number of entries.
+pub fn read_all(plan: &Plan, stores: &[Store]) -> Result<Observed, String> {
+    let mut observed = HashMap::new();
+    let shape = &plan.shape;
+    let keys: Vec<KeyId> = shape.all().collect();
+    for (namespace, store) in stores.iter().enumerate() {
+        let here: Vec<KeyId> = keys
+            .iter()
+            .copied()
+            .filter(|&key| shape.namespace(key) == namespace)
+            .collect();
+        for some in here.chunks(64) {
+            let bytes: Vec<Vec<u8>> = some.iter().map(|&key| shape.key(key)).collect();
+            let asked: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
+            let together = store
+                .multi_get(&asked)
+                .map_err(|error| format!("multi_get after opening: {error}"))?;
+            for ((&key, bytes), value) in some.iter().zip(&bytes).zip(together) {
+                let alone = store
+                    .get(bytes)
+                    .map_err(|error| format!("get of {key:?} after opening: {error}"))?;
+                if alone != value {
+                    return Err(format!(
+                        "key {key:?}: get answers {}, multi_get {}",
+                        describe(alone.as_deref()),
+                        describe(value.as_deref())
+                    ));
+                }
+                if let Some(value) = value {
+                    observed.insert(key, value.to_vec());
+                }
+            }
+        }
+        compare(plan, store, namespace, &observed)?;
+    }
+    Ok(observed)
+}
+
+fn compare(
+    plan: &Plan,
+    store: &Store,
+    namespace: usize,
+    observed: &Observed,
+) -> Result<(), String> {
+    let count = observed
+        .keys()
+        .filter(|&&key| plan.shape.namespace(key) == namespace)
+        .count();
+    let mut passes = vec![("iterate", store.iterate())];
+    if store.capabilities().ordered {
+        passes.push(("scan", store.scan(&KeyRange::all(), Direction::Forward)));
+        passes.push((
+            "reverse scan",
+            store.scan(&KeyRange::all(), Direction::Reverse),
+        ));
+    }
+    for (name, entries) in passes {
+        let entries = entries.map_err(|error| format!("{name} after opening: {error}"))?;
+        compare_pass(plan, name, entries, count, observed)?;
+    }
+    // Engines that count entries exactly say how many there are.
+    if plan.engine == "zdb" {
+        let stats = store.stats().map_err(|error| format!("stats: {error}"))?;
+        if let Some(number) = stats
+            .number("entries")
+            .filter(|&number| number != count as u64)
+        {
+            return Err(format!(
+                "stats says {number} entries, and there are {count}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn compare_pass(
+    plan: &Plan,
+    name: &str,
+    entries: Entries,
+    count: usize,
+    observed: &Observed,
+) -> Result<(), String> {
+    let is_ordered = name != "iterate";
+    let mut seen = 0;
+    let mut last: Option<Vec<u8>> = None;
+    for entry in entries {
+        let entry = entry.map_err(|error| format!("{name} after opening: {error}"))?;
+        let key = plan.shape.decode(&entry.key);
+        let Some(key) = key else {
+            return Err(format!(
+                "{name} shows a key that was never written: {:02x?}",
+                &entry.key[..]
+            ));
+        };
+        let found = observed.get(&key).map(Vec::as_slice);
+        if found != Some(&entry.value[..]) {
+            return Err(format!(
+                "key {key:?}: {name} shows {}, get answers {}",
+                describe(Some(&entry.value)),
+                describe(found)
+            ));
+        }
+        let in_order = match &last {
+            Some(last) if name == "scan" => **last < *entry.key,
+            Some(last) if is_ordered => **last > *entry.key,
+            _ => true,
+        };
+        if !in_order {
+            return Err(format!("{name} shows key {key:?} out of order"));
+        }
+        last = Some(entry.key.to_vec());
+        seen += 1;
+    }
+    if seen != count {
+        return Err(format!("{name} shows {seen} entries, lookups {count}"));
+    }
+    Ok(())
+}

@@ -1,0 +1,281 @@
+//! Draws plans: options of an engine from their own descriptions, the shape of keys, the
+//! sizes of values.
+//!
+//! An option's description holds its default and, as text, its words or its range. A value
+//! outside of the range is refused with the range in the message, so the largest and
+//! smallest values are found by asking for more and for less. Options that reserve memory
+//! or disk are bounded in [`MOST`], so that a run fits the machine.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use cambium::{EngineKind, Error, OptionSpec, parse_bytes};
+
+use crate::content::KeyShape;
+use crate::plan::Plan;
+use crate::random::Random;
+
+/// Options that take their value in memory or on the disk, and the most that is drawn.
+const MOST: &[(&str, u64)] = &[
+    ("size", 128 << 20),
+    ("extend_bytes", 128 << 20),
+    ("zero_ahead_bytes", 64 << 20),
+    ("coalesce_bytes", 16 << 20),
+    ("preallocate_bytes", 128 << 20),
+    ("reserve_bytes", 128 << 20),
+    ("segment_bytes", 1 << 30),
+    ("buckets", 1 << 20),
+    ("data_files", 32),
+    ("keys_per_table", 4 << 20),
+    ("commit_log_bytes", 64 << 20),
+    ("buffer_bytes", 16 << 20),
+    ("compaction_memory_bytes", 256 << 20),
+    ("cache_bytes", 256 << 20),
+    ("key_cache_bytes", 256 << 20),
+    ("range_width", 64),
+    ("batch", 256),
+    ("compaction_batch", 256),
+];
+/// Options that slow work down without a bound, and the least that is drawn.
+const LEAST: &[(&str, u64)] = &[
+    ("collection_rate", 16 << 20),
+    ("compaction_rate_bytes", 16 << 20),
+    // Sorting a million small pieces is no different from sorting a thousand.
+    ("compaction_memory_bytes", 64 << 10),
+    ("size", 8 << 20),
+];
+/// Options that name places, or that overwrite what is there.
+const LEFT_ALONE: &[&str] = &[
+    "device",
+    "mirror",
+    "force",
+    "comparator",
+    "keys",
+    "sparse_tables",
+    "max_tables",
+    "fill",
+];
+
+/// What the command line asks of plans.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    pub threads: usize,
+    pub keys: Option<u32>,
+    pub value: Option<u32>,
+    pub plain: bool,
+    pub default_options: bool,
+    pub small: bool,
+    pub set: Vec<String>,
+    pub seeded_bug: Option<String>,
+}
+
+/// Draws a plan, and proves on a trial store in `folder` that the engine takes it.
+pub fn plan(
+    kind: &dyn EngineKind,
+    seed: u64,
+    wishes: &Wishes,
+    folder: &Path,
+) -> Result<Plan, String> {
+    let mut random = Random::part(seed, 1);
+    let engine = kind.name().to_string();
+    let mut plan = Plan {
+        seed,
+        shape: shape(&mut random, wishes),
+        creation: BTreeMap::new(),
+        opening: BTreeMap::new(),
+        most_value: match wishes.value {
+            Some(bytes) => bytes,
+            None => *random.pick(&[100, 600, 5000, 5000, 20_000, 65_536]),
+        },
+        buffered: *random.pick(&[0, 20, 20, 80]),
+        synced: *random.pick(&[0, 2, 10, 10, 60]),
+        plain: wishes.plain,
+        seeded_bug: wishes.seeded_bug.clone(),
+        engine,
+    };
+    if wishes.plain {
+        (plan.buffered, plan.synced) = (0, 0);
+    }
+    if kind.options().iter().any(|option| option.name == "keys") {
+        plan.shape.integer = random.chance(50);
+    }
+    let share = if wishes.default_options {
+        0
+    } else {
+        *random.pick(&[0, 0, 15, 15, 50, 100])
+    };
+    for option in kind.options() {
+        if !LEFT_ALONE.contains(&option.name) && random.chance(share) {
+            put(&mut plan, option, draw(option, &mut random, wishes.small));
+        }
+    }
+    settle(kind, &mut plan, wishes, &mut random, folder)?;
+    Ok(plan)
+}
+
+fn shape(random: &mut Random, wishes: &Wishes) -> KeyShape {
+    let drawn = *random.pick(&[20, 200, 200, 1000]);
+    KeyShape {
+        integer: false,
+        threads: wishes.threads,
+        keys: wishes.keys.unwrap_or(drawn).max(32),
+        prefix: *random.pick(&[0, 0, 3, 24, 200]),
+        suffix: *random.pick(&[0, 0, 10, 60, 400]),
+        namespaces: 1,
+    }
+}
+
+fn put(plan: &mut Plan, option: &OptionSpec, value: String) {
+    let options = if option.at_creation {
+        &mut plan.creation
+    } else {
+        &mut plan.opening
+    };
+    options.insert(option.name.to_string(), value);
+}
+
+fn fixed(plan: &mut Plan, kind: &dyn EngineKind, wishes: &Wishes) -> Result<(), String> {
+    for assignment in &wishes.set {
+        let (name, value) = assignment.split_once('=').ok_or("--set needs NAME=VALUE")?;
+        let option = kind.options().iter().find(|option| option.name == name);
+        let option =
+            option.ok_or_else(|| format!("engine {} has no option {name}", kind.name()))?;
+        put(plan, option, value.to_string());
+        if name == "keys" {
+            plan.shape.integer = value == "integer";
+        }
+    }
+    let has = |name: &str| kind.options().iter().any(|option| option.name == name);
+    if has("keys") {
+        let keys = if plan.shape.integer {
+            "integer"
+        } else {
+            "string"
+        };
+        plan.creation.insert("keys".to_string(), keys.to_string());
+    }
+    if has("sparse_tables") {
+        plan.opening
+            .insert("sparse_tables".to_string(), "65536".to_string());
+    }
+    if has("size") && !wishes.set.iter().any(|set| set.starts_with("size=")) {
+        plan.creation
+            .entry("size".to_string())
+            .or_insert_with(|| "128MiB".to_string());
+    }
+    Ok(())
+}
+
+/// Makes trial stores until the engine takes every option.
+fn settle(
+    kind: &dyn EngineKind,
+    plan: &mut Plan,
+    wishes: &Wishes,
+    random: &mut Random,
+    folder: &Path,
+) -> Result<(), String> {
+    let trial = folder.join("trial");
+    for _ in 0..100 {
+        fixed(plan, kind, wishes)?;
+        _ = std::fs::remove_dir_all(&trial);
+        let error = match plan.options_of_creation().create(&trial, &plan.engine) {
+            Ok(store) => {
+                let abilities = store.capabilities();
+                plan.shape.namespaces = if abilities.namespaces { 3 } else { 1 };
+                store
+                    .close()
+                    .map_err(|error| format!("closing a new store: {error}"))?;
+                _ = std::fs::remove_dir_all(&trial);
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        _ = std::fs::remove_dir_all(&trial);
+        if !matches!(
+            error,
+            Error::InvalidArgument(_) | Error::LimitExceeded(_) | Error::Unsupported { .. }
+        ) {
+            return Err(format!("creating a store with {plan:?}: {error}"));
+        }
+        mend(kind, plan, random, &error.to_string());
+    }
+    Err(format!(
+        "no options that were drawn are taken by engine {}: {plan:?}",
+        kind.name()
+    ))
+}
+
+/// Takes another value for the option that an error names.
+fn mend(kind: &dyn EngineKind, plan: &mut Plan, random: &mut Random, message: &str) {
+    let named = kind.options().iter().filter(|option| {
+        let words = message.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.clone().any(|word| word == option.name)
+    });
+    let Some(option) = named.max_by_key(|option| option.name.len()) else {
+        plan.opening.clear();
+        plan.creation.clear();
+        return;
+    };
+    let options = if option.at_creation {
+        &mut plan.creation
+    } else {
+        &mut plan.opening
+    };
+    let Some(asked) = options.remove(option.name) else {
+        return;
+    };
+    // "expected 1 to 1024": take the end that was missed.
+    let range = message.split("expected ").nth(1).and_then(|rest| {
+        let mut words = rest.split([' ', ',', ';']);
+        let least = parse_bytes(words.next()?)?;
+        let most = (words.next()? == "to").then(|| words.next())??;
+        Some((least, parse_bytes(most)?))
+    });
+    if let (Some((least, most)), Some(asked)) = (range, parse_bytes(&asked)) {
+        let value = if asked < least {
+            least
+        } else {
+            bounded(option.name, most).min(most)
+        };
+        options.insert(option.name.to_string(), value.to_string());
+    } else if random.chance(50) {
+        options.insert(option.name.to_string(), option.default.to_string());
+    }
+}
+
+fn bounded(name: &str, value: u64) -> u64 {
+    let find = |list: &[(&str, u64)]| {
+        list.iter()
+            .find(|(known, _)| *known == name)
+            .map(|entry| entry.1)
+    };
+    let value = value.min(find(MOST).unwrap_or(u64::MAX));
+    value.max(find(LEAST).unwrap_or(0))
+}
+
+/// A value for an option, from its description. It may be out of range.
+fn draw(option: &OptionSpec, random: &mut Random, small: bool) -> String {
+    let words: Vec<&str> = option
+        .unit
+        .split([',', ' ', ';'])
+        .filter(|word| !word.is_empty())
+        .collect();
+    let is_number =
+        parse_bytes(option.default).is_some() || words.contains(&"bytes") || words.contains(&"to");
+    if !is_number {
+        let choices: Vec<&str> = words.into_iter().filter(|word| *word != "or").collect();
+        return (*random.pick(&choices)).to_string();
+    }
+    let default = parse_bytes(option.default).unwrap_or(64 << 20);
+    let value = match random.below(20) {
+        0 => 0,
+        1 if !small => u64::MAX >> 14,
+        _ if default == 0 => random.magnitude(1, 64 << 20),
+        _ => random.magnitude((default >> 13).max(1), default.saturating_mul(4)),
+    };
+    let value = bounded(option.name, value);
+    if words.contains(&"power") && value > 0 {
+        return (1u64 << value.ilog2()).to_string();
+    }
+    value.to_string()
+}

@@ -1,0 +1,63 @@
+//! `cambium-stress`: stores under threads, kills, power cuts and damage, watched from
+//! outside. For those who work on Cambium; nothing that users link.
+//!
+//! A **supervisor** draws a plan from the seed (options, shape of keys, sizes of values),
+//! makes a store, and starts **workers** on it, one after the other. A worker verifies what
+//! it finds against the ledger, then loads the store with threads until it ends or is
+//! killed. Between workers the supervisor runs the tools of the command `cambium`, and
+//! kills those too. What is violated ends the run; the store, the ledger and the command
+//! that began it stay.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `arguments` | the command line |
+//! | `supervisor`, `children` | rounds of workers and tools; processes with a deadline |
+//! | `plan`, `draw` | what a store and its load are, and how they are drawn |
+//! | `session`, `contents` | a worker's life; everything that a store holds |
+//! | `actor`, `writes`, `reads`, `held` | a thread of the load, and what it does |
+//! | `ledger`, `oracle` | intents and answers in files; what the store may hold |
+//! | `content`, `random` | keys and values; random numbers |
+#![forbid(unsafe_code)]
+
+mod actor;
+mod arguments;
+mod children;
+mod content;
+mod contents;
+mod draw;
+mod held;
+mod ledger;
+mod oracle;
+mod plan;
+mod random;
+mod reads;
+mod session;
+mod supervisor;
+mod writes;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::arguments::{Arguments, Role};
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match &arguments.role {
+        None => supervisor::main(&arguments),
+        Some(Role::Worker(worker)) => match session::run(&worker.orders()) {
+            Ok(line) => {
+                println!("{line}");
+                // Nothing is dropped: a store that is abandoned is not closed by its handle.
+                std::process::exit(0)
+            }
+            Err(violation) => {
+                println!("VIOLATION {violation}");
+                std::process::exit(1)
+            }
+        },
+        Some(Role::Busy) => loop {
+            std::hint::spin_loop();
+        },
+    }
+}
