@@ -116,9 +116,8 @@ impl Core {
         let synced = requests
             .iter()
             .any(|request| request.durability == Durability::Synced);
-        Ok(self
-            .queue
-            .submit(requests, synced, |group| self.commit(group)))
+        self.queue
+            .submit(&self.health, requests, synced, |group| self.commit(group))
     }
 
     /// Waits for the flight that writes are on, if any, and makes it durable.

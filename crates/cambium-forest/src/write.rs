@@ -86,11 +86,13 @@ impl Core {
             self.hold_back()?;
         }
         let synced = request.durability == Durability::Synced;
-        let answer = self.queue.submit(request, synced, |group| self.lead(group));
+        let answer = self
+            .queue
+            .submit(&self.health, request, synced, |group| self.lead(group));
         if self.flush_due.load(Ordering::Acquire) {
             self.on_flush_due();
         }
-        answer
+        answer?
     }
 
     /// The number of a namespace, made if it is not there.

@@ -220,10 +220,12 @@ impl Core {
             self.prepare()?;
         }
         let synced = request.durability == Durability::Synced;
-        let answer = self.queue.submit(request, synced, |group| self.lead(group));
+        let answer = self
+            .queue
+            .submit(&self.health, request, synced, |group| self.lead(group));
         let sealed = self.seal_where_due(&mut lock(&self.writer));
         self.after_seal(sealed);
-        answer
+        answer?
     }
 
     /// What comes before any write: the session, and back-pressure.

@@ -121,11 +121,13 @@ impl Core {
         self.check_writable()?;
         self.prepare(&request)?;
         let synced = request.durability == Durability::Synced;
-        let answer = self.queue.submit(request, synced, |group| self.lead(group));
+        let answer = self
+            .queue
+            .submit(&self.health, request, synced, |group| self.lead(group));
         if self.checkpoint_due.load(Ordering::Acquire) {
             self.on_checkpoint_due();
         }
-        answer
+        answer?
     }
 
     /// Does outside the queue what may need I/O: makes tables, reads pieces.
