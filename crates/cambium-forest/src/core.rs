@@ -38,6 +38,7 @@ use crate::index::Index;
 use crate::options::{ENGINE, Shape, Tuning};
 use crate::ranges::Watch;
 use crate::seeded_bug::SeededBug;
+use crate::upkeep::PutOff;
 use crate::view::View;
 use crate::write::WriteRequest;
 
@@ -67,9 +68,13 @@ pub(crate) struct Core {
     pub health: Health,
     /// This opening has written its session to the superblock.
     pub session_begun: AtomicBool,
-    pub cancelled: AtomicBool,
+    /// How often compactions were cancelled: a call ends when this has changed since it
+    /// began.
+    pub cancellations: AtomicU64,
     /// The active buffer is full: a step has something to do.
     pub flush_due: AtomicBool,
+    /// The last flush failed: the background waits before it tries again.
+    pub flush_put_off: PutOff,
     /// Nodes of the tries of the newest view.
     pub nodes_of_tries: AtomicU64,
     /// What a compaction asks of writers.
@@ -181,7 +186,9 @@ impl Core {
         let mut next = change(&before);
         if next.active.is_placeholder() {
             let expected = before.active.keys();
-            next.active = Arc::new(Buffer::new(self.hash_seed, expected));
+            let mut active = Buffer::new(self.hash_seed, expected);
+            active.sorts_at_once = self.has_bug(SeededBug::ScanHoldsWriters);
+            next.active = Arc::new(active);
         }
         let nodes = next.roots.nodes();
         self.nodes_of_tries.store(nodes, Ordering::Relaxed);

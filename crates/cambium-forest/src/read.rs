@@ -23,6 +23,7 @@ use crate::core::Core;
 use crate::database::{Database, Document, DocumentBytes};
 use crate::document::DocumentAddress;
 use crate::nodes::Nodes;
+use crate::seeded_bug::SeededBug;
 use crate::sorted_run::Hit;
 use crate::view::{Pin, View};
 
@@ -32,8 +33,8 @@ enum Buffered {
     Unknown,
     /// A version, or that the key was removed.
     Known(Option<DocumentAddress>),
-    /// It may just have been dropped: look again with a later moment.
-    Again,
+    /// The newest version is younger than the moment.
+    Younger,
 }
 
 fn buffered(view: &View, namespace: u16, key: &[u8], sequence: u64) -> Buffered {
@@ -41,20 +42,19 @@ fn buffered(view: &View, namespace: u16, key: &[u8], sequence: u64) -> Buffered 
         match buffer.get(namespace, key, sequence) {
             Lookup::Unknown => {}
             Lookup::Found(version) => return Buffered::Known(version.document),
-            Lookup::Younger => return Buffered::Again,
+            Lookup::Younger => return Buffered::Younger,
         }
     }
     Buffered::Unknown
 }
 
-/// The same at a pinned moment, for which nothing is dropped.
+/// The same at a moment of which nothing is dropped.
 fn buffered_at(view: &View, namespace: u16, key: &[u8], sequence: u64) -> Buffered {
-    for buffer in view.buffers() {
-        if let Lookup::Found(version) = buffer.get(namespace, key, sequence) {
-            return Buffered::Known(version.document);
-        }
-    }
-    Buffered::Unknown
+    let mut buffers = view.buffers();
+    let version = buffers.find_map(|buffer| buffer.get_at(namespace, key, sequence));
+    version.map_or(Buffered::Unknown, |version| {
+        Buffered::Known(version.document)
+    })
 }
 
 /// A range of the file that is read at once.
@@ -116,19 +116,22 @@ impl Core {
             let view = self.view.load();
             view.check_namespace(namespace)?;
             let sequence = self.visible.load(Ordering::Acquire);
-            match buffered(&view, namespace, key, sequence) {
-                Buffered::Known(document) => return self.value_of(&view, document, key),
-                Buffered::Unknown => return self.value_below(&view, namespace, key, sequence),
-                Buffered::Again => {}
+            let mut found = buffered(&view, namespace, key, sequence);
+            if self.has_bug(SeededBug::PassedVersionsFound) {
+                found = buffered_at(&view, namespace, key, sequence);
             }
-            // While nothing has become visible since, nothing that was visible
-            // has been dropped: what is younger is a write under way.
-            if self.visible.load(Ordering::Acquire) == sequence {
-                return match buffered_at(&view, namespace, key, sequence) {
-                    Buffered::Known(document) => self.value_of(&view, document, key),
-                    _ => self.value_below(&view, namespace, key, sequence),
-                };
+            if let Buffered::Younger = found {
+                found = buffered_at(&view, namespace, key, sequence);
+                // Only while nothing else has become visible nothing that was visible has
+                // been dropped: then what is younger is a write under way.
+                if self.visible.load(Ordering::Acquire) != sequence {
+                    continue;
+                }
             }
+            return match found {
+                Buffered::Known(document) => self.value_of(&view, document, key),
+                _ => self.value_below(&view, namespace, key, sequence),
+            };
         }
     }
 
@@ -264,7 +267,7 @@ impl Core {
         address: DocumentAddress,
     ) -> Result<Document> {
         self.counters.document_reads.fetch_add(1, Ordering::Relaxed);
-        if !self.has_bug(crate::seeded_bug::SeededBug::NoChecksum) {
+        if !self.has_bug(SeededBug::NoChecksum) {
             if let Some(document) = database.document_in_blocks(address, Missing::Read) {
                 return Ok(document);
             }
@@ -368,7 +371,7 @@ impl Core {
         span: &Span,
         bytes: &[u8],
     ) -> Result<Document> {
-        if self.has_bug(crate::seeded_bug::SeededBug::NoChecksum) {
+        if self.has_bug(SeededBug::NoChecksum) {
             return database.read_document(address);
         }
         let start = (address.offset() - span.start) as usize;

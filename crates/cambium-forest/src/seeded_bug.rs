@@ -33,6 +33,21 @@ pub enum SeededBug {
     FlushKeepsAddresses,
     /// Buffers that are packed lose what they removed.
     PackLosesRemovals,
+    /// A get takes a version that is kept for a snapshot, where the one that it looked for
+    /// has been overwritten meanwhile.
+    PassedVersionsFound,
+    /// A flush whose buffer goes straight into the tries keeps the place of an older one.
+    PackedPlaceKept,
+    /// A flush that fails takes new space with each attempt.
+    FlushLeavesRuns,
+    /// A flush that meets damage is tried again and again.
+    FlushRetriesDamage,
+    /// A write that a compaction slows waits for no more than a small one's time.
+    LongDelaysCut,
+    /// The first scan of a write buffer holds writers until it has sorted all keys.
+    ScanHoldsWriters,
+    /// A call of `compact` takes back a cancellation of calls that began before it.
+    CancellationCleared,
     /// Compaction forgets what was written while it ran.
     CompactionWithoutCatchUp,
     /// Compaction removes the old file before the new one counts.
@@ -66,7 +81,7 @@ pub enum SeededBug {
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 26] = [
+    pub const ALL: [(SeededBug, &'static str); 33] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -79,6 +94,13 @@ impl SeededBug {
         (SeededBug::FlushDropsActive, "flush_drops_active"),
         (SeededBug::FlushKeepsAddresses, "flush_keeps_addresses"),
         (SeededBug::PackLosesRemovals, "pack_loses_removals"),
+        (SeededBug::PassedVersionsFound, "passed_versions_found"),
+        (SeededBug::PackedPlaceKept, "packed_place_kept"),
+        (SeededBug::FlushLeavesRuns, "flush_leaves_runs"),
+        (SeededBug::FlushRetriesDamage, "flush_retries_damage"),
+        (SeededBug::LongDelaysCut, "long_delays_cut"),
+        (SeededBug::ScanHoldsWriters, "scan_holds_writers"),
+        (SeededBug::CancellationCleared, "cancellation_cleared"),
         (
             SeededBug::CompactionWithoutCatchUp,
             "compaction_without_catch_up",

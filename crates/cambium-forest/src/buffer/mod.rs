@@ -23,7 +23,8 @@
 //! ([`order`]).
 //!
 //! Nobody holds a lock across I/O: `order` is taken before `table`; writers
-//! take the table's alone, for a group of changes.
+//! take the table's alone, for a group of changes. Sorting many keys lets go of the
+//! table's again and again, so that writers wait for no scan.
 
 mod order;
 mod segments;
@@ -40,7 +41,7 @@ use cambium_io::sync::atomic::AtomicU64;
 use cambium_io::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use cambium_io::sync::{RwLock, RwLockReadGuard};
 
-use order::Order;
+use order::{Order, Turns};
 use table::Table;
 pub(crate) use version::{KeptMoments, Lookup, Version};
 
@@ -49,6 +50,8 @@ pub(crate) use version::{KeptMoments, Lookup, Version};
 pub(crate) struct Buffer {
     /// Made by [`Buffer::default`]: its hashes can be known.
     is_plain: bool,
+    /// A seeded bug: writers wait until all keys are sorted.
+    pub sorts_at_once: bool,
     order: RwLock<Order>,
     table: RwLock<Table>,
     versions: AtomicU64,
@@ -92,6 +95,7 @@ impl Buffer {
     pub fn new(seed: u64, expected: usize) -> Self {
         Buffer {
             is_plain: false,
+            sorts_at_once: false,
             order: RwLock::default(),
             table: RwLock::new(Table::new(seed, expected)),
             versions: AtomicU64::new(0),
@@ -105,19 +109,23 @@ impl Buffer {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the work done with the order of all keys of the table.
+    /// Has the work done with the order of all keys that the table has now.
     fn in_order<T>(&self, work: impl FnOnce(&Order, &Table) -> T) -> T {
+        let count = self.keys();
         {
             let order = self.order.read().unwrap_or_else(PoisonError::into_inner);
-            let table = self.table();
-            if order.knows_all(&table) {
-                return work(&order, &table);
+            if order.knows(count) {
+                return work(&order, &self.table());
             }
         }
         let mut order = self.order.write().unwrap_or_else(PoisonError::into_inner);
-        let table = self.table();
-        order.catch_up(&table);
-        work(&order, &table)
+        let mut turns = Turns::new(&self.table);
+        if self.sorts_at_once {
+            turns = turns.without_end();
+        }
+        order.catch_up(&mut turns, count);
+        drop(turns);
+        work(&order, &self.table())
     }
 
     /// Versions held.
@@ -181,12 +189,28 @@ impl Buffer {
         self.versions.fetch_add(added - dropped.min(added), Release);
     }
 
-    /// What a key was at a moment.
+    /// What a key was at a moment, as far as its newest version tells.
     pub fn get(&self, namespace: u16, key: &[u8], sequence: u64) -> Lookup {
         if self.is_empty() {
             return Lookup::Unknown;
         }
-        self.table().get(namespace, key, sequence)
+        let table = self.table();
+        let newest = table.number_of(namespace, key).map(|key| table.newest(key));
+        newest.map_or(Lookup::Unknown, |newest| {
+            match newest.sequence <= sequence {
+                true => Lookup::Found(newest),
+                false => Lookup::Younger,
+            }
+        })
+    }
+
+    /// What a key was at a moment of which nothing is dropped.
+    pub fn get_at(&self, namespace: u16, key: &[u8], sequence: u64) -> Option<Version> {
+        if self.is_empty() {
+            return None;
+        }
+        let table = self.table();
+        table.at(table.number_of(namespace, key)?, sequence)
     }
 
     /// Up to `limit` keys with what they were at a moment, from a bound on in

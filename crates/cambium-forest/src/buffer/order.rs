@@ -4,8 +4,15 @@
 //! when the buffer is sealed and goes into the tries. Places stand in short
 //! sorted lists, each below the next. Few new keys are put in one by one; many
 //! are sorted by themselves and merged in, once through.
+//!
+//! Writers wait for whoever reads the table. So a long catching up lets go of it again
+//! and again ([`Turns`]): it looks at keys below a number alone, which stay as they are
+//! whatever comes meanwhile.
 
 use std::cmp::Ordering;
+
+use cambium_io::sync::{RwLock, RwLockReadGuard};
+use std::sync::PoisonError;
 
 use super::table::Table;
 
@@ -36,6 +43,59 @@ fn prefix_at(key: &[u8], start: usize) -> u64 {
     u64::from_be_bytes(first)
 }
 
+/// Looks at a table under one hold of its lock.
+const LOOKS: u32 = 1024;
+
+/// A table that is read in turns with those who write it.
+#[derive(Debug)]
+pub(super) struct Turns<'t> {
+    lock: &'t RwLock<Table>,
+    held: Option<RwLockReadGuard<'t, Table>>,
+    left: u32,
+    looks: u32,
+}
+
+impl<'t> Turns<'t> {
+    /// Holds nothing yet.
+    pub fn new(lock: &'t RwLock<Table>) -> Self {
+        Turns {
+            lock,
+            held: None,
+            left: 0,
+            looks: LOOKS,
+        }
+    }
+
+    /// The same, held from the first look to the last: as a seeded bug.
+    pub fn without_end(self) -> Self {
+        Turns {
+            looks: u32::MAX,
+            ..self
+        }
+    }
+
+    /// The table, for one look.
+    fn look(&mut self) -> &Table {
+        if self.left == 0 {
+            // First: whoever waits to write goes before the next look.
+            self.held = None;
+            self.left = self.looks;
+        }
+        self.left -= 1;
+        let lock = self.lock;
+        self.held
+            .get_or_insert_with(|| lock.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Lets go before work that looks at no key.
+    fn pause(&mut self) {
+        if self.looks == LOOKS {
+            self.held = None;
+            self.left = 0;
+        }
+    }
+}
+
 /// The keys of a table in order, as far as they have been asked for.
 #[derive(Debug, Default)]
 pub(super) struct Order {
@@ -53,25 +113,26 @@ pub(super) struct Position {
 }
 
 impl Order {
-    /// True if every key of the table has its place.
-    pub fn knows_all(&self, table: &Table) -> bool {
-        self.known as usize == table.len()
+    /// True if the keys with the first `count` numbers have their places.
+    pub fn knows(&self, count: usize) -> bool {
+        self.known as usize >= count
     }
 
-    /// Gives all keys their places.
-    pub fn catch_up(&mut self, table: &Table) {
-        let count = table.len() as u32;
+    /// Gives the keys with the first `count` numbers their places.
+    pub fn catch_up(&mut self, turns: &mut Turns<'_>, count: usize) {
+        let count = (count as u32).max(self.known);
         let new = (count - self.known) as usize;
         if new < FEW.max(self.known as usize / 16) {
             for number in self.known..count {
-                self.put(table, number);
+                self.put(turns.look(), number);
             }
         } else {
-            let mut places: Vec<Place> = (self.known..count)
-                .map(|number| place_of(table, number))
+            let numbers = self.known..count;
+            let mut places: Vec<Place> = numbers
+                .map(|number| place_of(turns.look(), number))
                 .collect();
-            sort(table, &mut places);
-            self.merge(table, places);
+            sort(turns, &mut places);
+            self.merge(turns, places);
         }
         self.known = count;
     }
@@ -104,7 +165,7 @@ impl Order {
     }
 
     /// Merges sorted new places with the old ones.
-    fn merge(&mut self, table: &Table, new: Vec<Place>) {
+    fn merge(&mut self, turns: &mut Turns<'_>, new: Vec<Place>) {
         let old = std::mem::take(&mut self.lists);
         let mut old = old.into_iter().flatten().peekable();
         let mut new = new.into_iter().peekable();
@@ -112,6 +173,7 @@ impl Order {
         loop {
             let from_old = match (old.peek(), new.peek()) {
                 (Some(one), Some(other)) => {
+                    let table = turns.look();
                     let (namespace, key) = table.key(other.number);
                     compare(table, one, namespace, key).is_lt()
                 }
@@ -222,7 +284,8 @@ fn compare(table: &Table, place: &Place, namespace: u16, key: &[u8]) -> Ordering
 /// Sorts places: by namespace and first eight bytes, then those that agree in
 /// them by their next eight, and so on. Each key's bytes are looked at once for
 /// eight of them, instead of in each comparison.
-fn sort(table: &Table, places: &mut [Place]) {
+fn sort(turns: &mut Turns<'_>, places: &mut [Place]) {
+    turns.pause();
     places.sort_unstable_by_key(|place| (place.namespace, place.prefix));
     let mut runs = Vec::new();
     let mut start = 0;
@@ -241,10 +304,13 @@ fn sort(table: &Table, places: &mut [Place]) {
         let places = &mut places[run.clone()];
         keyed.clear();
         keyed.extend(places.iter().map(|&place| {
-            let (_, key) = table.key(place.number);
+            let (_, key) = turns.look().key(place.number);
             let rest = key.len().saturating_sub(depth).min(9) as u8;
             (prefix_at(key, depth), rest, place)
         }));
+        if keyed.len() > LOOKS as usize {
+            turns.pause();
+        }
         keyed.sort_unstable_by_key(|&(prefix, rest, _)| (prefix, rest));
         let mut start = run.start;
         for same in keyed.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1)) {

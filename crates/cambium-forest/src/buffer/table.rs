@@ -20,7 +20,7 @@ use std::hash::{BuildHasher, Hasher};
 use foldhash::fast::FixedState;
 
 use super::segments::{KeyBytes, KeyPlace, Segments};
-use super::version::{KeptMoments, Lookup, Version};
+use super::version::{KeptMoments, Version};
 use crate::document::DocumentAddress;
 
 /// Slots of the smallest table.
@@ -134,17 +134,12 @@ impl Table {
         }
     }
 
-    /// What a key was at a moment, by the key itself.
-    pub fn get(&self, namespace: u16, key: &[u8], sequence: u64) -> Lookup {
+    /// The number of a key.
+    pub fn number_of(&self, namespace: u16, key: &[u8]) -> Option<u32> {
         if self.slots.is_empty() {
-            return Lookup::Unknown;
+            return None;
         }
-        match self.find(self.hash(namespace, key), namespace, key) {
-            Err(_) => Lookup::Unknown,
-            Ok(number) => self
-                .at(number, sequence)
-                .map_or(Lookup::Younger, Lookup::Found),
-        }
+        self.find(self.hash(namespace, key), namespace, key).ok()
     }
 
     fn hash(&self, namespace: u16, key: &[u8]) -> u64 {

@@ -1,5 +1,8 @@
 //! Tests of the write buffer.
 
+use cambium_io::sync::schedule::Schedule;
+use cambium_io::sync::scheduler;
+
 use super::*;
 use crate::document::DocumentAddress;
 
@@ -17,10 +20,8 @@ fn put(buffer: &Buffer, key: &[u8], sequence: u64, pinned: &[u64]) {
 }
 
 fn seen(buffer: &Buffer, key: &[u8], at: u64) -> Option<u64> {
-    match buffer.get(0, key, at) {
-        Lookup::Found(version) => Some(version.sequence),
-        _ => None,
-    }
+    let version = buffer.get_at(0, key, at);
+    version.map(|version| version.sequence)
 }
 
 #[test]
@@ -38,7 +39,11 @@ fn versions_stay_while_someone_can_ask_for_them() {
     assert_eq!(seen(&buffer, b"oak", 8), Some(8), "visible before the last");
     assert_eq!(seen(&buffer, b"oak", 9), Some(9));
     assert_eq!(buffer.len(), 3, "all others are gone");
-    assert_eq!(buffer.get(0, b"oak", 3), Lookup::Younger);
+    assert_eq!(seen(&buffer, b"oak", 3), None);
+    for passed in [3, 6] {
+        // Version 4 is no answer for a moment at which 6 counted.
+        assert_eq!(buffer.get(0, b"oak", passed), Lookup::Younger);
+    }
     assert_eq!(buffer.get(0, b"elm", 9), Lookup::Unknown);
 }
 
@@ -197,4 +202,32 @@ fn namespaces_keep_apart() {
         assert_eq!(buffer.newest_behind(namespace, None, 1 << 20).len(), count);
     }
     assert_eq!(buffer.get(0, b"k\0", 9), Lookup::Unknown);
+}
+
+/// Points at which another thread may run while a first scan sorts many keys.
+fn points_of_a_first_scan(sorts_at_once: bool) -> u64 {
+    let points = |scans: bool| {
+        let program = move || {
+            let mut buffer = Buffer::new(5, 0);
+            buffer.sorts_at_once = sorts_at_once;
+            for number in 0..6_000u64 {
+                let key = format!("a common beginning {:04}", number * 7 % 6_000);
+                put(&buffer, key.as_bytes(), number + 1, &[]);
+            }
+            if scans {
+                let first = buffer.run(0, Bound::Unbounded, Direction::Forward, 9_999, 1);
+                assert_eq!(&*first[0].0, b"a common beginning 0000");
+            }
+        };
+        let run = scheduler::run(Schedule::random(1), program);
+        assert_eq!(run.outcome, Ok(()));
+        run.points
+    };
+    points(true) - points(false)
+}
+
+#[test]
+fn a_first_scan_holds_no_writer_until_all_keys_are_sorted() {
+    let (with_turns, at_once) = (points_of_a_first_scan(false), points_of_a_first_scan(true));
+    assert!(with_turns > at_once + 20, "{with_turns} and {at_once}");
 }

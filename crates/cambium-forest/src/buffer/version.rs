@@ -33,15 +33,15 @@ impl KeptMoments {
     }
 }
 
-/// An answer of a lookup.
+/// An answer of a lookup at a moment that nobody has pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lookup {
     /// The key has no version here.
     Unknown,
-    /// The version that counts at the moment asked for.
+    /// The newest version, which counts at the moment asked for.
     Found(Version),
-    /// All of its versions are younger. For a reader that has pinned its
-    /// moment this means the same as [`Lookup::Unknown`]; for one that has
-    /// not, what it looked for may just have been dropped.
+    /// The newest version is younger. Older ones may be there and count for nothing: the
+    /// version that did at the moment may just have been dropped, and one before it kept
+    /// for a reader that has pinned an earlier moment.
     Younger,
 }
