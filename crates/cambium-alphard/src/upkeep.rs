@@ -272,8 +272,7 @@ impl Core {
         })
     }
 
-    /// Makes everything durable, leaves an index image, and lets go. After a failure it lets
-    /// go as well, and answers that failure: what was written since may be lost.
+    /// Makes everything durable, leaves an index image, and lets go.
     pub fn close(&self) -> Result<()> {
         if !self.health.close() {
             return Ok(());
@@ -281,10 +280,11 @@ impl Core {
         let _one_at_a_time = lock(&self.maintenance);
         let _nobody_writes_zeros = lock(&self.zeroing);
         let mut writer = lock(&self.writer);
-        self.land_all();
-        let outcome = match self.health.check_sound() {
-            Ok(()) if writer.session_begun => self.close_cleanly(&mut writer),
-            sound => sound,
+        self.land_all(&mut writer);
+        let outcome = if self.health.failure().is_some() || !writer.session_begun {
+            Ok(())
+        } else {
+            self.close_cleanly(&mut writer)
         };
         writer.outgoing = Outgoing::default();
         write(&self.pending).clear();

@@ -23,6 +23,9 @@ pub(crate) struct Counters {
     pub by_address: cambium_io::counter::StripedCounter,
     pub syncs: AtomicU64,
     pub flushes: AtomicU64,
+    /// Attempts that failed, and why the last did.
+    pub failed_flushes: AtomicU64,
+    pub last_failed_flush: Mutex<Option<String>>,
     /// Buffers that went into the sorted run.
     pub packs: AtomicU64,
     pub compactions: AtomicU64,

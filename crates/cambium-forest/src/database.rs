@@ -6,14 +6,17 @@ use std::sync::Arc;
 use cambium_base::{Error, FileIdentity, Result, SequenceNumber, StoreId, Value};
 use cambium_index::NodeAddress;
 use cambium_io::cache::CachedFile;
+use cambium_io::sync::Mutex;
 use cambium_io::{Alignment, BlockCache, DirectFile, File, FileSystem, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::log::{LogFile, Parsed, Record};
 use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader};
 
+use crate::core::lock;
 use crate::document::{DocumentAddress, OFFSET_LIMIT};
 use crate::format::{self, FORMAT_VERSION, FileRef, MAGIC, kind};
 use crate::options::{Shape, Tuning};
+use crate::seeded_bug::SeededBug;
 
 /// Where a store's files are, and whether they may be changed.
 #[derive(Clone, Debug)]
@@ -54,7 +57,16 @@ pub(crate) struct Database {
     pub nodes: CachedFile,
     /// Its blocks with documents that are cached.
     pub documents: CachedFile,
-    verify: bool,
+    /// Runs of nodes that a failed flush took: the next flush writes its nodes there.
+    abandoned: Mutex<Vec<RunExtent>>,
+    pub seeded_bug: Option<SeededBug>,
+}
+
+/// The blocks of a run of nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RunExtent {
+    pub first: NodeAddress,
+    pub count: u32,
 }
 
 /// A document that was read and verified.
@@ -215,7 +227,8 @@ impl Database {
             shape: *shape,
             nodes: home.cache.file(),
             documents: home.cache.file(),
-            verify: tuning.seeded_bug != Some(crate::seeded_bug::SeededBug::NoChecksum),
+            abandoned: Mutex::default(),
+            seeded_bug: tuning.seeded_bug,
         })
     }
 
@@ -274,6 +287,23 @@ impl Database {
         }
     }
 
+    /// Keeps runs for the next flush whose nodes no header will ever name: a flush that
+    /// fails again and again takes no more space than one.
+    pub fn abandon_runs(&self, runs: &[RunExtent]) {
+        for run in runs {
+            let first = run.first.0;
+            for node in first..first + u64::from(run.count) {
+                self.nodes.remove(node);
+            }
+        }
+        lock(&self.abandoned).extend_from_slice(runs);
+    }
+
+    /// The next run that a failed flush took.
+    pub fn take_abandoned_run(&self) -> Option<RunExtent> {
+        lock(&self.abandoned).pop()
+    }
+
     /// Where the nodes of a run lie whose record ends at `record_end`.
     pub fn run_extent(&self, record_end: u64, count: u32) -> (u64, u64) {
         let start = record_end.next_multiple_of(self.node_bytes());
@@ -286,7 +316,7 @@ impl Database {
     /// The document at an address: one read, verified.
     pub fn read_document(&self, address: DocumentAddress) -> Result<Document> {
         let (offset, most) = (address.offset(), self.most_to_read(address));
-        if !self.verify {
+        if self.seeded_bug == Some(SeededBug::NoChecksum) {
             return self.read_unverified(offset, most);
         }
         let record = self.log.read(offset, most as usize)?;

@@ -409,7 +409,7 @@ impl Engine for ForestStore {
     }
 
     fn cancel(&self) {
-        self.core.cancelled.store(true, Ordering::Release);
+        self.core.cancellations.fetch_add(1, Ordering::AcqRel);
     }
 
     fn check(&self, progress: &dyn ProgressSink) -> Result<CheckReport> {

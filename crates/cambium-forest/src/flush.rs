@@ -16,8 +16,12 @@
 //! 6. **Install.** Readers get a view with the new roots and without what went into them. Snapshots that began before keep theirs.
 //!
 //! A crash before 5 leaves the old header, whose nodes and documents nothing has
-//! overwritten; replay then begins at the old place. A full disk in 2 to 5 leaves
-//! the sealed buffer where it is, and the flush is tried again later.
+//! overwritten; replay then begins at the old place.
+//!
+//! A flush that fails leaves the sealed buffer where it is. Damage in the index stops all
+//! further writes: no later flush can succeed, and the log must not grow without end.
+//! After a full disk, or a read that failed, the flush is tried again later; it then
+//! writes its nodes to the runs that the failed one has taken.
 
 use std::sync::Arc;
 
@@ -29,7 +33,7 @@ use cambium_storage::health::found_no_space;
 use crate::addresses::Known;
 use crate::buffer::Buffer;
 use crate::core::{Core, Maintenance, lock};
-use crate::database::Database;
+use crate::database::{Database, RunExtent};
 use crate::document::DocumentAddress;
 use crate::format::{DatabaseHeader, NamespaceRoot, Root, header_record};
 use crate::index::{Change, Keys};
@@ -72,6 +76,15 @@ pub(crate) struct SealPoint {
     pub session: u32,
 }
 
+/// What a flush has made of its changes: nothing names it yet.
+struct Applied {
+    roots: Roots,
+    /// Nodes that the new roots no longer reach.
+    retired: Vec<NodeAddress>,
+    /// The runs of nodes that it took.
+    runs: Vec<RunExtent>,
+}
+
 impl Root {
     /// Makes a header the newest, once it is synced with all before it.
     pub(crate) fn name(&mut self, appended: &Appended) {
@@ -100,7 +113,8 @@ impl Core {
     ) -> Result<()> {
         let view = self.view.load_full();
         let known = view.known.next_era();
-        let (mut roots, retired) = self.apply_source(&view, &known, source, point.sequence)?;
+        let applied = self.apply_source(&view, &known, source, point.sequence)?;
+        let mut roots = applied.roots;
         // Before the sync: that may take long.
         self.note_replaced(&view, &roots, &maintenance.header, point.replay_from);
         self.sync_through(&view.database, point.sequence)?;
@@ -110,7 +124,15 @@ impl Core {
             replay_session: point.session,
             ..maintenance.header.clone()
         };
-        self.publish(maintenance, &view.database, header, &roots, Copies::One)?;
+        let database = &view.database;
+        let named = self
+            .append_roots(maintenance, database, header, &roots, Copies::One)
+            .inspect_err(|_| self.abandon_runs(database, &applied.runs))?;
+        self.name_header(maintenance, database, named)?;
+        maintenance.sealed_at = None;
+        if source.is_run() || !self.has_bug(SeededBug::PackedPlaceKept) {
+            maintenance.packed_at = None;
+        }
         let larger = known.outgrown_by(roots.documents(), &self.home.cache, self.hash_seed);
         {
             let _writer = lock(&self.writer);
@@ -131,7 +153,7 @@ impl Core {
                 }
             });
         }
-        for address in retired {
+        for address in applied.retired {
             view.database.nodes.remove(address.0);
         }
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
@@ -166,22 +188,21 @@ impl Core {
         Ok(Some((view.active.clone(), point)))
     }
 
-    /// Applies changes to the tries; answers the new roots and the nodes that
-    /// they no longer reach.
+    /// Applies changes to the tries.
     fn apply_source(
         &self,
         view: &View,
         known: &Known,
         source: Source<'_>,
         sequence: u64,
-    ) -> Result<(Roots, Vec<NodeAddress>)> {
+    ) -> Result<Applied> {
         let mut roots = Roots {
             sequence,
             namespaces: view.roots.namespaces.clone(),
         };
         let mut namespaces = source.namespaces();
         namespaces.retain(|namespace| view.names.has(*namespace));
-        let mut runs = NodeRuns::new(self, &view.database, 0);
+        let mut runs = NodeRuns::new(self, &view.database, 0).reusing();
         let apply = || {
             for namespace in namespaces {
                 let root = roots.namespaces.entry(namespace).or_default();
@@ -190,8 +211,21 @@ impl Core {
             }
             runs.finish()
         };
-        apply().map_err(|error| self.after_apply_failure(error))?;
-        Ok((roots, runs.retired))
+        if let Err(error) = apply() {
+            self.abandon_runs(&view.database, &runs.taken);
+            return Err(self.after_apply_failure(error));
+        }
+        Ok(Applied {
+            roots,
+            retired: runs.retired,
+            runs: runs.taken,
+        })
+    }
+
+    fn abandon_runs(&self, database: &Database, runs: &[RunExtent]) {
+        if !self.has_bug(SeededBug::FlushLeavesRuns) {
+            database.abandon_runs(runs);
+        }
     }
 
     /// Applies the changes of one namespace, in pieces that bound what is in memory
@@ -264,15 +298,15 @@ impl Core {
         Ok(())
     }
 
-    /// Damage in the index stops a flush, not the store: what is in the log
-    /// stays readable. A failing write stops all writes.
+    /// A read that failed and a full disk may be over when the flush is tried again.
+    /// Anything else stops all writes; what is in the log stays readable.
     fn after_apply_failure(&self, error: Error) -> Error {
         match error {
             Error::Io {
                 operation: "read", ..
             }
-            | Error::Corruption { .. }
             | Error::NoSpace { .. } => error,
+            Error::Corruption { .. } if self.has_bug(SeededBug::FlushRetriesDamage) => error,
             other => self.poisoned(other),
         }
     }
@@ -299,18 +333,38 @@ impl Core {
         roots: &Roots,
         copies: Copies,
     ) -> Result<()> {
-        let (header, appended) = {
-            let writer = lock(&self.writer);
-            let header = self.complete(header, maintenance, roots, writer.next_namespace);
-            let record = header_record(
-                writer.next_sequence - 1,
-                writer.synced_through,
-                writer.session,
-                false,
-            );
-            let appended = self.append_header(database, &header, &record, copies)?;
-            (header, appended)
-        };
+        let named = self.append_roots(maintenance, database, header, roots, copies)?;
+        self.name_header(maintenance, database, named)
+    }
+
+    /// Appends a header with these roots. After a failure there is none in the log.
+    fn append_roots(
+        &self,
+        maintenance: &Maintenance,
+        database: &Database,
+        header: DatabaseHeader,
+        roots: &Roots,
+        copies: Copies,
+    ) -> Result<(DatabaseHeader, Appended)> {
+        let writer = lock(&self.writer);
+        let header = self.complete(header, maintenance, roots, writer.next_namespace);
+        let record = header_record(
+            writer.next_sequence - 1,
+            writer.synced_through,
+            writer.session,
+            false,
+        );
+        let appended = self.append_header(database, &header, &record, copies)?;
+        Ok((header, appended))
+    }
+
+    /// Syncs a header that was appended, and points the superblock to it.
+    fn name_header(
+        &self,
+        maintenance: &mut Maintenance,
+        database: &Database,
+        (header, appended): (DatabaseHeader, Appended),
+    ) -> Result<()> {
         self.sync_header(database)?;
         let before = maintenance.root;
         maintenance.root.name(&appended);

@@ -135,7 +135,7 @@ impl Core {
     pub fn rollback(&self, name: &str) -> Result<()> {
         self.check_writable()?;
         find(&lock(&self.maintenance), name)?;
-        self.cancelled.store(true, Ordering::Release);
+        self.cancellations.fetch_add(1, Ordering::AcqRel);
         // Held to the end: a compaction that began meanwhile would carry over what
         // is undone.
         let mut running = lock(&self.compaction);

@@ -17,7 +17,7 @@ use cambium_io::cache::BLOCK_HEADER_BYTES;
 use cambium_io::sync::atomic::Ordering;
 
 use crate::core::{Core, lock};
-use crate::database::Database;
+use crate::database::{Database, RunExtent};
 use crate::format;
 
 /// Nodes of a flush's first run, and of its largest: each run is twice as long
@@ -221,6 +221,10 @@ pub(crate) struct NodeRuns<'a> {
     taken_at: u64,
     /// Set where the caller holds the writer lock.
     exclusive: Option<(u64, u32)>,
+    /// Takes the runs first that a failed flush has left.
+    uses_abandoned: bool,
+    /// The runs that were taken.
+    pub taken: Vec<RunExtent>,
     /// What was appended and not retired since, and how many.
     pub appended: u64,
     /// Nodes that the new root no longer reaches.
@@ -237,11 +241,20 @@ impl<'a> NodeRuns<'a> {
             next_run: 1,
             taken_at: 0,
             exclusive: None,
+            uses_abandoned: false,
+            taken: Vec::new(),
             appended: 0,
             retired: Vec::new(),
         };
         runs.expect(changes);
         runs
+    }
+
+    /// The same where a flush that failed may have left runs.
+    #[must_use]
+    pub fn reusing(mut self) -> Self {
+        self.uses_abandoned = true;
+        self
     }
 
     /// So many changes more are coming.
@@ -289,8 +302,26 @@ impl<'a> NodeRuns<'a> {
     }
 
     fn take_run(&mut self) -> Result<Run> {
+        let abandoned = self
+            .uses_abandoned
+            .then(|| self.database.take_abandoned_run());
+        let extent = match abandoned.flatten() {
+            Some(extent) => extent,
+            None => self.append_run()?,
+        };
+        self.taken.push(extent);
+        let bytes = extent.count as usize * self.database.shape.node_bytes as usize;
+        Ok(Run {
+            first: extent.first.0,
+            capacity: extent.count,
+            filled: 0,
+            written: 0,
+            bytes: Vec::with_capacity(bytes),
+        })
+    }
+
+    fn append_run(&mut self) -> Result<RunExtent> {
         let count = self.next_run;
-        self.next_run = (count * 2).min(LARGEST_RUN);
         let first = match self.exclusive {
             Some((sequence, session)) => self.database.take_nodes(count, sequence, session)?,
             None => {
@@ -299,14 +330,9 @@ impl<'a> NodeRuns<'a> {
                 self.database.take_nodes(count, sequence, writer.session)?
             }
         };
+        self.next_run = (count * 2).min(LARGEST_RUN);
         self.taken_at = self.database.log.end();
-        Ok(Run {
-            first: first.0,
-            capacity: count,
-            filled: 0,
-            written: 0,
-            bytes: Vec::with_capacity(count as usize * self.database.shape.node_bytes as usize),
-        })
+        Ok(RunExtent { first, count })
     }
 
     /// Writes what is not written yet. Nothing is durable before a sync.

@@ -37,6 +37,7 @@ use crate::index::Index;
 use crate::options::{ENGINE, OPTIONS, Shape, Tuning};
 use crate::recovery::{FoundHeader, header_at, missing};
 use crate::repair::SCRATCH_NAME;
+use crate::upkeep::PutOff;
 use crate::view::{Roots, View};
 
 /// The lock file's name.
@@ -405,8 +406,9 @@ pub(crate) fn assemble(
         queue: CommitQueue::default(),
         health: Health::default(),
         session_begun: AtomicBool::new(false),
-        cancelled: AtomicBool::new(false),
+        cancellations: AtomicU64::new(0),
         flush_due: AtomicBool::new(false),
+        flush_put_off: PutOff::default(),
         nodes_of_tries,
         pressure: crate::compact::Pressure::default(),
         kept: crate::compact::Kept::default(),

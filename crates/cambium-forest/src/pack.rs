@@ -67,8 +67,12 @@ impl Core {
         self.check_sound()?;
         self.flush_due.store(false, Ordering::Release);
         let outcome = self.carry_sealed(maintenance, into_tries);
-        if outcome.is_err() {
+        if let Err(error) = &outcome {
             self.flush_due.store(true, Ordering::Release);
+            self.flush_put_off.begin(&*self.environment.clock);
+            let counters = &self.counters;
+            counters.failed_flushes.fetch_add(1, Ordering::Relaxed);
+            *lock(&counters.last_failed_flush) = Some(error.to_string());
         }
         outcome
     }
@@ -82,9 +86,7 @@ impl Core {
             into_tries |= !self.is_worth_packing(sealed.keys() as u64, 1)
                 || self.is_run_full(&view.run, besides);
             if into_tries && view.run.is_empty() {
-                self.flush_source(maintenance, Source::Buffer(&sealed), point)?;
-                maintenance.sealed_at = None;
-                return Ok(());
+                return self.flush_source(maintenance, Source::Buffer(&sealed), point);
             }
             self.pack(maintenance, &view, &sealed, point)?;
         }
@@ -94,7 +96,6 @@ impl Core {
         };
         if into_tries || self.is_run_full(&run, MadeOf::default()) {
             self.flush_source(maintenance, Source::Run(&run), point)?;
-            maintenance.packed_at = None;
         }
         Ok(())
     }
@@ -218,5 +219,76 @@ impl Core {
         buffer.writes() >= of(tuning.write_buffer_entries)
             || buffer.bytes() >= of(tuning.write_buffer_bytes)
             || buffer.logged() >= of(tuning.write_buffer_log_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+    use std::path::Path;
+
+    use cambium_api::{Operation, OptionValues};
+    use cambium_base::Durability;
+    use cambium_io::Environment;
+    use cambium_storage::creation::Making;
+
+    use super::*;
+    use crate::write::WriteRequest;
+
+    fn put(core: &Arc<Core>, namespace: u16, numbers: std::ops::Range<u32>) {
+        let put = |number: u32| {
+            let (key, value) = (number.to_be_bytes().to_vec(), vec![1; 40]);
+            (namespace, Operation::Put { key, value })
+        };
+        let request = WriteRequest::new(numbers.map(put).collect(), Durability::Written);
+        core.write_request(request).unwrap();
+    }
+
+    /// Where replay begins after each of three flushes; the first packs nothing but the
+    /// keys of a namespace that was dropped.
+    fn places_of_replay(bug: Option<&str>) -> Vec<(u64, u64)> {
+        let mut options = OptionValues::from([("node_bytes", "512"), ("block_bytes", "512")]);
+        bug.into_iter()
+            .for_each(|bug| _ = options.set("seeded_bug", bug));
+        let making = crate::open::make(&Environment::memory(), Path::new("/s"), &options);
+        let core = making.and_then(Making::conclude).unwrap();
+        put(&core, 0, 0..1_000);
+        core.flush().unwrap();
+        let namespace = core.namespace_number("short").unwrap();
+        put(&core, namespace, 0..3);
+        core.drop_namespace("short").unwrap();
+        let mut maintenance = lock(&core.maintenance);
+        let mut places = Vec::new();
+        let mut note = |maintenance: &Maintenance| {
+            places.push((maintenance.header.sequence, maintenance.header.replay_from));
+        };
+        core.relieve(&mut maintenance).unwrap();
+        let view = core.view.load_full();
+        assert!(
+            view.run.is_empty() && view.sealed.is_none(),
+            "it was packed"
+        );
+        note(&maintenance);
+        drop(maintenance);
+        put(&core, 0, 0..30_000);
+        let mut maintenance = lock(&core.maintenance);
+        core.relieve(&mut maintenance).unwrap();
+        note(&maintenance);
+        core.flush_locked(&mut maintenance).unwrap();
+        note(&maintenance);
+        places
+    }
+
+    #[test]
+    fn replay_never_begins_earlier_than_before() {
+        let places = places_of_replay(None);
+        assert!(places.is_sorted(), "{places:?}");
+        assert!(
+            places[0] < places[1],
+            "the second flush went into the tries"
+        );
+        let places = places_of_replay(Some("packed_place_kept"));
+        assert!(!places.is_sorted(), "the seeded bug would not be found");
     }
 }

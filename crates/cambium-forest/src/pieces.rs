@@ -18,6 +18,11 @@ pub(crate) enum Source<'s> {
 }
 
 impl<'s> Source<'s> {
+    /// True for a run.
+    pub fn is_run(self) -> bool {
+        matches!(self, Source::Run(_))
+    }
+
     /// Namespaces that it has changes of.
     pub fn namespaces(self) -> Vec<u16> {
         match self {

@@ -365,6 +365,14 @@ impl Core {
             "compactions since the store was opened",
         );
         all.count(
+            "failed_flushes",
+            of(&counters.failed_flushes),
+            "attempts since then to take a write buffer out of the way that failed",
+        );
+        if let Some(failure) = lock(&counters.last_failed_flush).as_ref() {
+            all.text("last_failed_flush", failure, "why the last of these failed");
+        }
+        all.count(
             "failed_compactions",
             of(&counters.failed_compactions),
             "compactions that began by themselves since then, or should have, and failed",

@@ -1,15 +1,37 @@
 //! Background steps, and the close of a store.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cambium_base::{Error, Result};
 use cambium_io::StepOutcome;
-use cambium_io::sync::atomic::Ordering;
+use cambium_io::environment::Clock;
+use cambium_io::sync::atomic::{AtomicU64, Ordering};
 
 use crate::core::{Core, Maintenance, lock};
 use crate::database::Database;
 use crate::flush::Copies;
 use crate::format::DatabaseHeader;
+
+/// How long background work that failed is put off.
+const PUT_OFF: Duration = Duration::from_secs(5);
+
+/// Until when background work that failed is put off.
+#[derive(Debug, Default)]
+pub(crate) struct PutOff(AtomicU64);
+
+impl PutOff {
+    /// The work has failed just now.
+    pub fn begin(&self, clock: &dyn Clock) {
+        let until = (clock.monotonic() + PUT_OFF).as_nanos() as u64;
+        self.0.store(until, Ordering::Relaxed);
+    }
+
+    /// True while the background does not try again.
+    pub fn lasts(&self, clock: &dyn Clock) -> bool {
+        self.0.load(Ordering::Relaxed) > clock.monotonic().as_nanos() as u64
+    }
+}
 
 impl Core {
     /// Does a bounded piece of background work, for who takes steps by himself.
@@ -36,7 +58,8 @@ impl Core {
         if self.check_sound().is_err() {
             return Ok(StepOutcome::Idle);
         }
-        if self.flush_due.load(Ordering::Acquire) {
+        let clock = &*self.environment.clock;
+        if self.flush_due.load(Ordering::Acquire) && !self.flush_put_off.lasts(clock) {
             let mut maintenance = lock(&self.maintenance);
             self.health.check_open()?;
             self.relieve(&mut maintenance)?;
@@ -50,7 +73,7 @@ impl Core {
         if !self.health.close() {
             return Ok(());
         }
-        self.cancelled.store(true, Ordering::Release);
+        self.cancellations.fetch_add(1, Ordering::AcqRel);
         self.notify_background();
         // Held until the lock is given back: a step that has begun comes to its end before,
         // and none writes to what may be somebody else's afterwards.

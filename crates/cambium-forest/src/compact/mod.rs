@@ -81,6 +81,7 @@ use crate::database::Database;
 use crate::format::{NamedSnapshot, NamespaceRoot};
 use crate::index::Change;
 use crate::nodes::OpenRun;
+use crate::seeded_bug::SeededBug;
 use crate::view::Pin;
 use catch_up::{Pending, Round};
 use copy::Copying;
@@ -160,6 +161,9 @@ impl Core {
                     return Ok(StepOutcome::Asleep);
                 }
                 Due::Later => return Ok(StepOutcome::Idle),
+                Due::AfterFlush if self.flush_put_off.lasts(&*self.environment.clock) => {
+                    return Ok(StepOutcome::Idle);
+                }
                 Due::AfterFlush => {
                     drop(running);
                     self.flush()?;
@@ -203,13 +207,18 @@ impl Core {
     ) -> Result<CompactReport> {
         self.check_writable()?;
         let settings = Settings::of_call(&self.tuning, options)?;
-        self.cancelled.store(false, Ordering::Release);
+        let mut cancellations = self.cancellations.load(Ordering::Acquire);
+        if self.has_bug(SeededBug::CancellationCleared) {
+            self.cancellations.store(0, Ordering::Release);
+            cancellations = 0;
+        }
         let mut running = lock(&self.compaction);
         self.health.check_open()?;
         self.kept.let_survey_go();
         // One begun in the background began with other options.
         self.abandon(running.take());
-        let outcome = self.compact_whole(&mut running, settings, progress);
+        let is_cancelled = || self.cancellations.load(Ordering::Acquire) != cancellations;
+        let outcome = self.compact_whole(&mut running, settings, progress, &is_cancelled);
         if outcome.is_err() {
             self.abandon(running.take());
         }
@@ -221,11 +230,12 @@ impl Core {
         running: &mut Option<Compaction>,
         settings: Settings,
         progress: &dyn ProgressSink,
+        is_cancelled: &dyn Fn() -> bool,
     ) -> Result<CompactReport> {
         let clock = &self.environment.clock;
         let started = clock.monotonic();
         loop {
-            if self.cancelled.load(Ordering::Acquire) {
+            if is_cancelled() {
                 return Err(Error::Cancelled);
             }
             if running.is_none() {
@@ -233,7 +243,7 @@ impl Core {
             }
             if let Some(compaction) = &running {
                 progress.report(compaction.progress());
-                while self.is_ahead(compaction) && !self.cancelled.load(Ordering::Acquire) {
+                while self.is_ahead(compaction) && !is_cancelled() {
                     clock.sleep(pace::PAUSE);
                 }
             }

@@ -18,8 +18,8 @@
 //! rate. Writers that are fast meet one at full speed, and only if that is not
 //! enough are they slowed to a **rate**: what is left of the slack, over the time
 //! that what is left to copy will take. Each write takes its turn on a line that
-//! all writers share, so that every one of them waits a little, and none long;
-//! none waits for the compaction as such.
+//! all writers share: it waits for the turns of the writes before it, each as long as its
+//! bytes take at that rate. None waits for the compaction as such.
 //!
 //! Catching up, writers may go at a third of the rate of copying, so that each
 //! round is a third of the one before it.
@@ -33,6 +33,8 @@ use super::Compaction;
 use super::settings::Settings;
 use crate::core::Core;
 use crate::document::DOCUMENT_ALIGNMENT;
+use crate::seeded_bug::SeededBug;
+use crate::upkeep::PutOff;
 use crate::view::View;
 
 /// Between two looks of who waits for the pace.
@@ -56,8 +58,8 @@ const RATE_OF: Duration = Duration::from_millis(400);
 const LEAST_ALLOWED: u64 = 2 << 20;
 /// A write's bytes beside those of its keys and values, about.
 const WRITE_OVERHEAD: u64 = 64;
-/// The longest that a write is held back.
-const LONGEST_DELAY: Duration = Duration::from_millis(60);
+/// The longest that a writer sleeps before it looks whether it still has to wait.
+const LONGEST_SLEEP: Duration = Duration::from_millis(60);
 /// What is not worth going to sleep for: the line remembers it.
 const SHORTEST_DELAY: Duration = Duration::from_micros(100);
 
@@ -72,8 +74,8 @@ pub(crate) struct Pressure {
     pub(super) filled: AtomicU64,
     /// Bytes a second that the last compaction copied; 0: there was none.
     copied: AtomicU64,
-    /// When a compaction may begin by itself again, nanoseconds.
-    pub(super) not_before: AtomicU64,
+    /// A compaction that began by itself failed: the next one waits.
+    pub(super) put_off: PutOff,
     /// Where the log ends when it is worth a look whether one is due.
     pub(super) look_at: AtomicU64,
     /// True while one runs: then its pace says how fast writers may be.
@@ -92,7 +94,7 @@ impl Default for Pressure {
             line: zero(),
             filled: zero(),
             copied: zero(),
-            not_before: zero(),
+            put_off: PutOff::default(),
             look_at: AtomicU64::new(u64::MAX),
             runs: AtomicBool::new(false),
             hold_at: AtomicU64::new(u64::MAX),
@@ -328,6 +330,7 @@ impl Core {
     /// Lets writers go on at their own speed.
     pub(super) fn release_writers(&self) {
         self.pressure.cost.store(0, Ordering::Relaxed);
+        self.pressure.line.store(0, Ordering::Relaxed);
     }
 
     /// A writer waits here before it takes any lock, if a compaction is behind.
@@ -336,25 +339,40 @@ impl Core {
         if cost == 0 {
             return;
         }
-        let now = self.environment.clock.monotonic();
-        let most = (now + LONGEST_DELAY).as_nanos() as u64;
-        let now = now.as_nanos() as u64;
+        let clock = &self.environment.clock;
+        let began = clock.monotonic();
+        let now = began.as_nanos() as u64;
         let own = (bytes + WRITE_OVERHEAD).saturating_mul(cost) >> 10;
+        let most = match self.has_bug(SeededBug::LongDelaysCut) {
+            true => now + LONGEST_SLEEP.as_nanos() as u64,
+            false => u64::MAX,
+        };
         let behind = |line: u64| Some(line.max(now).saturating_add(own).min(most));
         // Its turn comes where the line ended; never refused.
         let line = &self.pressure.line;
         let turn = line.fetch_update(Ordering::Relaxed, Ordering::Relaxed, behind);
-        let turn = turn.unwrap_or_else(|line| line);
-        let delay = Duration::from_nanos(turn.saturating_sub(now));
-        if delay < SHORTEST_DELAY {
+        let turn = Duration::from_nanos(turn.unwrap_or_else(|line| line));
+        if turn.saturating_sub(began) < SHORTEST_DELAY {
             return;
         }
+        self.await_turn(turn);
         self.counters.delays.fetch_add(1, Ordering::Relaxed);
-        let nanoseconds = delay.as_nanos() as u64;
+        let delayed = clock.monotonic().saturating_sub(began);
         self.counters
             .delayed_nanoseconds
-            .fetch_add(nanoseconds, Ordering::Relaxed);
-        self.environment.clock.sleep(delay);
+            .fetch_add(delayed.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Sleeps until a moment, or until nobody is held back any more.
+    fn await_turn(&self, turn: Duration) {
+        let clock = &self.environment.clock;
+        while self.pressure.cost.load(Ordering::Relaxed) > 0 && !self.health.is_closed() {
+            let left = turn.saturating_sub(clock.monotonic());
+            if left.is_zero() {
+                return;
+            }
+            clock.sleep(left.min(LONGEST_SLEEP));
+        }
     }
 }
 
@@ -365,4 +383,62 @@ fn cost_at(rate: u64) -> u64 {
 
 fn bytes_in(time: Duration, rate: u64) -> u64 {
     (time.as_secs_f64() * rate as f64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+    use std::path::Path;
+
+    use cambium_api::OptionValues;
+    use cambium_io::Environment;
+    use cambium_storage::creation::Making;
+
+    use super::*;
+
+    /// How long writers take for eight writes of so many bytes each that are slowed to
+    /// the least rate.
+    fn time_of_eight(bytes: u64, bug: Option<&str>) -> Duration {
+        let environment = Environment::memory();
+        let mut options = OptionValues::default();
+        bug.into_iter()
+            .for_each(|bug| _ = options.set("seeded_bug", bug));
+        let making = crate::open::make(&environment, Path::new("/s"), &options);
+        let core = making.and_then(Making::conclude).unwrap();
+        core.hold_writers();
+        let began = environment.clock.monotonic();
+        (0..9).for_each(|_| core.yield_to_compaction(bytes));
+        environment.clock.monotonic() - began
+    }
+
+    #[test]
+    fn large_writes_are_slowed_to_the_rate_as_small_ones_are() {
+        for bytes in [4 << 10, 256 << 10, 1 << 20, 16 << 20] {
+            let rate = |bug| (8 * bytes) as f64 / time_of_eight(bytes, bug).as_secs_f64();
+            let allowed = LEAST_ALLOWED as f64;
+            assert!(rate(None) <= 1.01 * allowed, "{bytes} bytes");
+            assert!(rate(None) >= 0.95 * allowed, "{bytes} bytes");
+            let is_found = rate(Some("long_delays_cut")) > 1.01 * allowed;
+            assert_eq!(is_found, bytes > 128 << 10, "{bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn a_writer_that_waits_goes_on_when_the_compaction_ends() {
+        let environment = Environment::real();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let making = crate::open::make(&environment, &path, &OptionValues::default());
+        let core = making.and_then(Making::conclude).unwrap();
+        core.hold_writers();
+        core.yield_to_compaction(1 << 30);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| core.yield_to_compaction(1));
+            while core.counters.delays.load(Ordering::Relaxed) == 0 && !waits.is_finished() {
+                core.note_ended();
+                std::thread::yield_now();
+            }
+        });
+    }
 }

@@ -13,8 +13,6 @@
 //! much of what no flush has seen yet is stale, the last flush tells: as large a
 //! share as of what it carried. A load holds nobody back, since it replaces nothing.
 
-use std::time::Duration;
-
 use cambium_base::Error;
 use cambium_io::sync::atomic::Ordering;
 
@@ -22,9 +20,6 @@ use super::settings::Settings;
 use crate::core::{Core, lock};
 use crate::format::{DatabaseHeader, NamespaceRoot};
 use crate::view::{Roots, View};
-
-/// After a compaction that could not begin, before the next attempt.
-const RETRY: Duration = Duration::from_secs(5);
 
 /// How often it is looked whether one is due while all that is live is written
 /// once more, and what is written in between at least.
@@ -54,8 +49,7 @@ impl Core {
     }
 
     fn is_compaction_put_off(&self) -> bool {
-        let now = self.environment.clock.monotonic().as_nanos() as u64;
-        self.pressure.not_before.load(Ordering::Relaxed) > now
+        self.pressure.put_off.lasts(&*self.environment.clock)
     }
 
     /// The background has failed, which statistics tell, and does not try again at
@@ -64,9 +58,7 @@ impl Core {
         let counters = &self.counters;
         counters.failed_compactions.fetch_add(1, Ordering::Relaxed);
         *lock(&counters.last_failure) = Some(error.to_string());
-        let until = self.environment.clock.monotonic() + RETRY;
-        let until = until.as_nanos() as u64;
-        self.pressure.not_before.store(until, Ordering::Relaxed);
+        self.pressure.put_off.begin(&*self.environment.clock);
         self.hold_nobody();
     }
 

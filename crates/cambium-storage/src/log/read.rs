@@ -5,7 +5,6 @@ use std::cell::RefCell;
 
 use cambium_base::{Error, Result, Value};
 use cambium_io::sync::atomic::Ordering;
-use cambium_io::sync::with_taken;
 
 use super::LogFile;
 use crate::record::{NotARecord, RECORD_HEADER_BYTES, RecordHeader};
@@ -49,7 +48,7 @@ impl LogFile {
         if guess > LARGEST_SCRATCH {
             return self.read_large(offset, guess);
         }
-        with_taken(&SCRATCH, |scratch| {
+        SCRATCH.with_borrow_mut(|scratch| {
             let guess = guess.max(RECORD_HEADER_BYTES);
             if scratch.len() < guess {
                 scratch.resize(guess, 0);

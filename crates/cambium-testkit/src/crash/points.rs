@@ -63,6 +63,7 @@ impl Tracker {
 /// that can show something new there. What was synced changes only with a sync.
 pub(super) fn styles_for(mode: Mode, moment: Moment) -> &'static [CrashStyle] {
     match (mode, moment) {
+        (Mode::Crashes | Mode::Faults, _) => &[CrashStyle::Mixed],
         (Mode::Exhaustive, Moment::BeforeOperation) => {
             &[CrashStyle::Everything, CrashStyle::Sectors]
         }
@@ -75,7 +76,6 @@ pub(super) fn styles_for(mode: Mode, moment: Moment) -> &'static [CrashStyle] {
             CrashStyle::DataWithoutLengths,
         ],
         (Mode::Exhaustive, Moment::AfterSync) => &[CrashStyle::NothingUnsynced],
-        _ => &[CrashStyle::Mixed],
     }
 }
 

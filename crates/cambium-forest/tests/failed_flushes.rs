@@ -1,0 +1,201 @@
+//! Flushes that fail: one that met damage stops writes at once and for good, one that may
+//! succeed later takes no new space with each attempt. And calls of `compact` that are
+//! cancelled.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use cambium_api::{
+    CompactOptions, Durability, Engine, EngineKind, Error, OptionValues, Progress, ProgressSink,
+};
+use cambium_forest::Forest;
+use cambium_io::Environment;
+use cambium_io::simulated::{ErrorNumber, Fault, FaultRule, OperationClass, SimulatedDisk};
+
+const PATH: &str = "/store";
+
+fn file() -> PathBuf {
+    Path::new(PATH).join("000001.forest")
+}
+
+/// A store whose index has hundreds of nodes, none of them in memory.
+fn store(disk: &SimulatedDisk, bug: Option<&str>) -> Arc<dyn Engine> {
+    let environment = Environment::simulated(disk, 3);
+    let mut options = OptionValues::from([
+        ("node_bytes", "512"),
+        ("block_bytes", "512"),
+        ("write_buffer_entries", "20000"),
+        ("flush_bytes", "65536"),
+        ("preallocate_bytes", "4096"),
+        ("compaction_threshold", "100"),
+        ("cache_bytes", "0"),
+    ]);
+    if let Some(bug) = bug {
+        options.set("seeded_bug", bug);
+    }
+    let store = Forest
+        .create(&environment, Path::new(PATH), &options)
+        .unwrap();
+    write(&*store, 1).unwrap();
+    store
+}
+
+fn write(store: &dyn Engine, version: u8) -> Result<(), Error> {
+    for number in 0..2_000u32 {
+        store.put(&number.to_be_bytes(), &[version; 20], Durability::Written)?;
+    }
+    Ok(())
+}
+
+fn number(store: &dyn Engine, name: &str) -> u64 {
+    store.stats().unwrap().number(name).unwrap()
+}
+
+/// Flips a bit in every third block of a range.
+fn damage(disk: &SimulatedDisk, blocks: std::ops::Range<u64>) {
+    for place in (blocks.start / 512 + 1..blocks.end / 512).step_by(3) {
+        disk.flip_bit(&file(), place * 512 + 100, 2);
+    }
+}
+
+/// How often writes are answered `Ok` after a flush that met damage, and by how much the
+/// file grows while the store is idle.
+fn after_damage(bug: Option<&str>) -> (u32, u64) {
+    let disk = SimulatedDisk::new(3);
+    let store = store(&disk, bug);
+    let nodes_begin = number(&*store, "file_bytes");
+    store.create_named_snapshot("flushed").unwrap();
+    // Headers and all.
+    let nodes_end = number(&*store, "file_bytes");
+    write(&*store, 2).unwrap();
+    damage(&disk, nodes_begin..nodes_end);
+    let refused = store.create_named_snapshot("another").unwrap_err();
+    assert!(matches!(refused, Error::Corruption { .. }), "{refused}");
+    let length = disk.contents(&file()).unwrap().len() as u64;
+    let accepted = (0..50u8).filter(|&version| {
+        _ = store.step(1 << 20);
+        store.put(b"later", &[version], Durability::Synced).is_ok()
+    });
+    let accepted = accepted.count() as u32;
+    for number in 0..2_000u32 {
+        let value = store.get(&number.to_be_bytes()).unwrap();
+        assert_eq!(value.as_deref(), Some(&[2; 20][..]), "reads go on");
+    }
+    let grown = disk.contents(&file()).unwrap().len() as u64 - length;
+    (accepted, grown)
+}
+
+#[test]
+fn a_flush_that_meets_damage_stops_writes_for_good() {
+    assert_eq!(after_damage(None), (0, 0));
+    let (accepted, grown) = after_damage(Some("flush_retries_damage"));
+    assert!(accepted > 0 && grown > 0, "{accepted} {grown}");
+}
+
+/// Bytes by which the file grows in many attempts of a flush of which the first reads
+/// succeed and later ones fail.
+fn grown_by_attempts(bug: Option<&str>) -> u64 {
+    let disk = SimulatedDisk::new(3);
+    let store = store(&disk, bug);
+    store.create_named_snapshot("flushed").unwrap();
+    write(&*store, 2).unwrap();
+    let attempt = |name: &str, fails: bool| {
+        if fails {
+            disk.inject(FaultRule {
+                class: OperationClass::Read,
+                nth: 30,
+                forever: true,
+                fault: Fault::Error(ErrorNumber::InputOutput),
+            });
+        }
+        let made = store.create_named_snapshot(name);
+        disk.clear_faults();
+        made
+    };
+    let length = || number(&*store, "file_bytes");
+    attempt("first", true).unwrap_err();
+    let first = length();
+    for _ in 0..20 {
+        attempt("again", true).unwrap_err();
+    }
+    let grown = length() - first;
+    assert!(number(&*store, "failed_flushes") > 20);
+    attempt("last", false).unwrap();
+    assert!(store.check(&()).unwrap().is_sound());
+    store.close().unwrap();
+    drop(store);
+    let environment = Environment::simulated(&disk, 4);
+    let report = Forest.check(&environment, Path::new(PATH), &()).unwrap();
+    assert!(report.is_sound(), "{report:?}");
+    assert_eq!(report.entries, 2_000);
+    let none = OptionValues::default();
+    let store = Forest
+        .open(&environment, Path::new(PATH), &none, &())
+        .unwrap();
+    for number in 0..2_000u32 {
+        let value = store.get(&number.to_be_bytes()).unwrap();
+        assert_eq!(value.as_deref(), Some(&[2; 20][..]));
+    }
+    grown
+}
+
+#[test]
+fn attempts_of_a_flush_that_fails_take_the_space_of_one() {
+    assert_eq!(grown_by_attempts(None), 0);
+    assert!(grown_by_attempts(Some("flush_leaves_runs")) > 0);
+}
+
+/// Cancels at the first report, and has another call begin before it goes on.
+struct Cancels {
+    store: Arc<dyn Engine>,
+    other: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl ProgressSink for Cancels {
+    fn report(&self, _: Progress) {
+        let mut other = self.other.lock().unwrap();
+        if other.is_none() {
+            self.store.cancel();
+            let store = self.store.clone();
+            *other = Some(std::thread::spawn(move || {
+                _ = store.compact(&CompactOptions::default(), &());
+            }));
+            // It comes to where it waits for the call that goes on.
+            (0..10_000).for_each(|_| std::thread::yield_now());
+        }
+    }
+}
+
+/// What a call answers that was cancelled before another one began.
+fn a_cancelled_call(bug: Option<&'static str>) -> Result<(), Error> {
+    let environment = Environment::memory();
+    let mut options = OptionValues::from([("preallocate_bytes", "4096")]);
+    bug.into_iter()
+        .for_each(|bug| _ = options.set("seeded_bug", bug));
+    let store = Forest
+        .create(&environment, Path::new(PATH), &options)
+        .unwrap();
+    for number in 0..50u8 {
+        store
+            .put(&[number], &[number; 100], Durability::Written)
+            .unwrap();
+    }
+    let sink = Cancels {
+        store: store.clone(),
+        other: Mutex::new(None),
+    };
+    let outcome = store.compact(&CompactOptions::default(), &sink);
+    let other = sink.other.lock().unwrap().take();
+    other.unwrap().join().unwrap();
+    outcome.map(|_| ())
+}
+
+#[test]
+fn a_call_of_compact_takes_back_no_cancellation() {
+    let is_cancelled = |bug| matches!(a_cancelled_call(bug), Err(Error::Cancelled));
+    assert!((0..10).all(|_| is_cancelled(None)));
+    assert!(!(0..10).all(|_| is_cancelled(Some("cancellation_cleared"))));
+}
