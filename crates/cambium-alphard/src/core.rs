@@ -38,7 +38,7 @@ use cambium_io::sync::{RwLockReadGuard, RwLockWriteGuard};
 use cambium_io::{AlignedBuffer, Environment};
 use cambium_storage::allocator::Allocator;
 use cambium_storage::commit_queue::CommitQueue;
-use cambium_storage::health::{Health, found_no_space};
+use cambium_storage::health::Health;
 
 use crate::ahead::Ahead;
 use crate::discard::Discards;
@@ -192,10 +192,20 @@ impl Core {
 
     /// As [`Core::poisoned`], but for lack of space that left all as it was.
     pub fn unless_full(&self, error: Error) -> Error {
-        match found_no_space(&error) {
+        match error.is_no_space() {
             true => error,
             false => self.poisoned(error),
         }
+    }
+
+    /// A write of entries failed: readers have seen them, and some of their bytes may be on
+    /// the device. Lack of space is no exception. It is met before that, where space is
+    /// found for the entries ([`Core::reserve`]).
+    pub fn failed_write(&self, error: Error) -> Error {
+        if error.is_no_space() && self.has_bug(SeededBug::FullWriteForgiven) {
+            return error;
+        }
+        self.poisoned(error)
     }
 
     pub fn has_bug(&self, bug: SeededBug) -> bool {

@@ -14,8 +14,7 @@
 //!   gap is left below what is answered. Whoever finds that a later sync has covered its
 //!   flight does none of its own.
 //! - The failure of one is that of all that were under way behind it: recovery would cut
-//!   them off. If the store goes on after it (there was no space), whoever has the writer
-//!   lock next has all of them written once more.
+//!   them off. The store takes no more writes then.
 //! - Whoever needs a flight on the device lands it, and those before it. That takes no
 //!   writer lock, so that who has it can do the same ([`Core::land_all`]); nobody who
 //!   writes or syncs by itself goes ahead before that.
@@ -28,7 +27,7 @@ use cambium_io::sync::atomic::{AtomicUsize, Ordering};
 use cambium_io::sync::{Mutex, OnceLock};
 use cambium_io::{AlignedBuffer, WriteQueue};
 
-use crate::core::{Core, Writer, lock, write};
+use crate::core::{Core, lock, write};
 use crate::outgoing::{LARGE_BYTES, Piece, by_member};
 use crate::volume::buffer;
 use crate::write::Written;
@@ -84,7 +83,7 @@ struct FlightsState {
     next_number: u64,
     /// What the last one that landed soundly had written.
     written: Option<Written>,
-    /// Of the first that failed, until all that were under way are written once more.
+    /// Of the first that failed.
     failure: Option<Error>,
     /// Queues of earlier flights.
     spare: Vec<Box<dyn WriteQueue>>,
@@ -204,7 +203,7 @@ impl Core {
         let mut state = lock(&self.flights.state);
         let outcome = match &state.failure {
             Some(error) => Err(error.clone()),
-            None => own.map_err(|error| self.unless_full(error)),
+            None => own.map_err(|error| self.failed_write(error)),
         };
         match &outcome {
             Ok(()) => state.written = Some(departed.written),
@@ -236,21 +235,8 @@ impl Core {
         self.flights.recycle(buffers);
     }
 
-    /// Lands all flights; only who has the writer lock calls this, so that no more begin.
-    /// What failed, where the store goes on, waits to be written again afterwards.
-    pub fn land_all(&self, writer: &mut Writer) {
+    /// Lands all flights; the caller has the writer lock, so no more begin.
+    pub fn land_all(&self) {
         self.land_through(u64::MAX);
-        let failure = lock(&self.flights.state).failure.take();
-        if failure.is_some() {
-            self.write_again(writer);
-        }
-    }
-
-    /// As [`Core::land_all`] if one has failed; otherwise flights go on.
-    pub fn land_failed(&self, writer: &mut Writer) {
-        let failed = lock(&self.flights.state).failure.is_some();
-        if failed {
-            self.land_all(writer);
-        }
     }
 }

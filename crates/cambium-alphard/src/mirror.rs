@@ -173,7 +173,7 @@ impl Core {
             return Ok(StepOutcome::Again);
         };
         // What a flight writes meanwhile would be undone.
-        self.land_all(&mut writer);
+        self.land_all();
         let limit = writer.allocator.limit();
         if at < limit && !self.has_bug(SeededBug::StaleBelieved) {
             let most = (budget.min(MOST_BYTES) / u64::from(self.block_bytes)).max(1);

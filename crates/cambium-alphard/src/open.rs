@@ -72,6 +72,7 @@ pub(crate) fn open(
     if let Some(damage) = recovered.damage() {
         return Err(damage);
     }
+    distrust_cache(&volume, &mut superblock, &recovered, &tuning)?;
     let scanned = !recovered.from_image;
     if scanned {
         make_durable(&volume, &mut superblock, &mut recovered, &tuning)?;
@@ -105,6 +106,25 @@ pub(crate) fn load(
         Some(recovered) => Ok(recovered),
         None => recovery::recover(environment, volume, superblock, tuning, progress),
     }
+}
+
+/// Writes what was read through the operating system's cache once more. After a failed sync
+/// pages stay there as clean, whose bytes the device never got: no later sync writes them.
+/// An image was durable before the superblock that names it was written.
+pub(crate) fn distrust_cache(
+    volume: &Volume,
+    superblock: &mut Superblock,
+    recovered: &Recovered,
+    tuning: &Tuning,
+) -> Result<()> {
+    if !volume.is_cached() || tuning.seeded_bug == Some(SeededBug::CacheBelieved) {
+        return Ok(());
+    }
+    if !recovered.from_image {
+        volume.write_again(superblock.first_block(), superblock.high_water)?;
+    }
+    // Behind the entries: what it says of them is true then.
+    volume.write_superblock(superblock)
 }
 
 /// Makes what recovery keeps durable, and erases what it cut off: nothing of that

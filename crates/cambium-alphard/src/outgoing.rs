@@ -17,7 +17,7 @@ use cambium_base::Result;
 use cambium_io::sync::atomic::Ordering;
 use cambium_io::{AlignedBuffer, File, WriteQueue, WriteRequest};
 
-use crate::core::{Core, Writer, lock, read, write};
+use crate::core::{Core, Writer, lock, write};
 use crate::flights::{Departed, Flight};
 use crate::seeded_bug::SeededBug;
 use crate::volume::{MemberState, buffer};
@@ -169,8 +169,7 @@ impl Core {
         };
         let queue = queue.map_err(|error| {
             _ = self.wait(writer);
-            self.write_again(writer);
-            self.unless_full(error)
+            self.poisoned(error)
         })?;
         writer.pending_bytes = 0;
         let flight = Flight {
@@ -201,11 +200,8 @@ impl Core {
         let outgoing = &mut writer.outgoing;
         let synced = !writer.unsynced || self.has_bug(SeededBug::SyncedForOthers);
         let idle = outgoing.under_way.is_empty() && synced;
-        // Files with holes can be full: of several that is told apart from a failed sync
-        // only where they are written first.
-        let allowed = !self.volume.is_mirrored() || self.tuning.discard_bytes == 0;
         let pieces = &mut outgoing.waiting;
-        if !idle || !allowed || pieces.is_empty() || self.has_bug(SeededBug::NoSync) {
+        if !idle || pieces.is_empty() || self.has_bug(SeededBug::NoSync) {
             return Ok(false);
         }
         pieces.sort_unstable_by_key(|piece| piece.block);
@@ -244,10 +240,7 @@ impl Core {
             .flat_map(|(member, _)| vec![*member; writes.len()]);
         let outcome = self.volume.settle(by_member(members, answers), false);
         drop(syncing);
-        if let Err(error) = outcome {
-            self.write_again(writer);
-            return Err(self.unless_full(error));
-        }
+        outcome.map_err(|error| self.failed_write(error))?;
         self.keep_members(writer)?;
         writer.outgoing.clear();
         self.forget_written(writer);
@@ -292,28 +285,18 @@ impl Core {
 
     /// Hands all entries that wait to the operating system.
     pub fn flush(&self, writer: &mut Writer) -> Result<()> {
-        self.land_all(writer);
+        self.land_all();
+        self.health.check_sound()?;
         if writer.pending_bytes == 0 {
             return Ok(());
         }
         let started = self.start(writer);
         let written = self.wait(writer);
-        if let Err(error) = started.and(written) {
-            self.write_again(writer);
-            return Err(self.unless_full(error));
-        }
+        let outcome = started.and(written);
+        outcome.map_err(|error| self.failed_write(error))?;
         self.keep_members(writer)?;
         self.forget_written(writer);
         Ok(())
-    }
-
-    /// All that is not on the device is to be written once more, if there is a next time.
-    pub fn write_again(&self, writer: &mut Writer) {
-        writer.outgoing.clear();
-        let pending = read(&self.pending);
-        writer.pending_bytes = pending.values().map(|entry| entry.len()).sum();
-        let firsts = pending.values().filter(|entry| entry.range.start == 0);
-        firsts.for_each(|entry| writer.outgoing.push(entry.piece.clone()));
     }
 
     /// All of it is on the device: readers find it there.

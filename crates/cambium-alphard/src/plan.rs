@@ -8,6 +8,7 @@ use cambium_io::sync::MutexGuard;
 
 use crate::core::{Core, Writer, read};
 use crate::format::{self, blocks_for};
+use crate::seeded_bug::SeededBug;
 use crate::state::KeyName;
 use crate::write::WriteRequest;
 
@@ -93,6 +94,10 @@ impl Core {
         self.begin_session(writer)?;
         self.collect_unpinned(writer);
         self.allocate(writer, &mut planned)?;
+        if let Err(error) = self.reserve(&planned) {
+            give_back(writer, &planned);
+            return Err(error);
+        }
         self.forget_kept(&planned);
         Ok(self.apply(writer, &planned))
     }
@@ -206,13 +211,32 @@ impl Core {
                     behind = Some(extent);
                 }
                 Err(error) => {
-                    for taken in &planned[..at] {
-                        writer.allocator.free(taken.extent);
-                    }
+                    give_back(writer, &planned[..at]);
                     return Err(error);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Takes the space of holes that entries will be written to, while the request can still
+    /// be refused.
+    fn reserve(&self, planned: &[Planned<'_>]) -> Result<()> {
+        if self.tuning.discard_bytes == 0 || self.has_bug(SeededBug::HolesUnreserved) {
+            return Ok(());
+        }
+        planned
+            .chunk_by(|one, next| one.extent.end() == u64::from(next.extent.block))
+            .try_for_each(|run| {
+                let blocks = run.iter().map(|entry| u64::from(entry.extent.blocks)).sum();
+                self.volume.reserve(run[0].extent.block, blocks)
+            })
+    }
+}
+
+/// Gives extents back that nothing was written to.
+fn give_back(writer: &mut Writer, planned: &[Planned<'_>]) {
+    for taken in planned {
+        writer.allocator.free(taken.extent);
     }
 }

@@ -26,6 +26,7 @@ use crate::format::{self, FORMAT_VERSION};
 use crate::members::{Attached, attach, superblocks_named};
 use crate::open::{DEVICE, assemble};
 use crate::options::{self, ENGINE, Tuning};
+use crate::seeded_bug::SeededBug;
 use crate::volume::MemberState;
 use crate::{mirror, recovery, upkeep};
 
@@ -153,10 +154,22 @@ fn keep_the_rest(core: &Core, lost: &[(SlotKey, Extent)], mut erase: Vec<u32>) -
     erase.extend(writer.stale.iter().map(|(_, block)| block));
     erase.sort_unstable();
     erase.dedup();
-    upkeep::erase_blocks(&core.volume, &erase)?;
-    core.volume.sync()?;
+    let erase = || {
+        upkeep::erase_blocks(&core.volume, &erase)?;
+        core.volume.sync()
+    };
     writer.superblock.image_id = 0;
-    core.begin_session(&mut writer)
+    if core.has_bug(SeededBug::RepairErasesFirst) {
+        erase()?;
+        return core.begin_session(&mut writer);
+    }
+    // What is erased leaves gaps in the numbers. A later recovery, also one after a repair
+    // that was killed, must know already that everything up to the end is durable.
+    let superblock = &writer.superblock;
+    core.volume
+        .write_again(superblock.first_block(), superblock.high_water)?;
+    core.begin_session(&mut writer)?;
+    erase()
 }
 
 /// Reads every live entry; answers those that are not what was written.

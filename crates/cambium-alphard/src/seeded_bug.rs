@@ -49,11 +49,19 @@ pub enum SeededBug {
     CacheServesOverwritten,
     /// The cache takes what was read before another entry was written there.
     CacheTakesLateReads,
+    /// A write of entries that finds no space answers `NoSpace`, and readers have seen it.
+    FullWriteForgiven,
+    /// No space is taken for entries that come to holes.
+    HolesUnreserved,
+    /// An opening takes what the operating system's cache holds for what the device holds.
+    CacheBelieved,
+    /// A repair erases what is lost before it writes down what it keeps.
+    RepairErasesFirst,
 }
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 19] = [
+    pub const ALL: [(SeededBug, &'static str); 23] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -76,6 +84,10 @@ impl SeededBug {
             "cache_serves_overwritten",
         ),
         (SeededBug::CacheTakesLateReads, "cache_takes_late_reads"),
+        (SeededBug::FullWriteForgiven, "full_write_forgiven"),
+        (SeededBug::HolesUnreserved, "holes_unreserved"),
+        (SeededBug::CacheBelieved, "cache_believed"),
+        (SeededBug::RepairErasesFirst, "repair_erases_first"),
     ];
 }
 

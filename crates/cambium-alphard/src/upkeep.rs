@@ -272,7 +272,8 @@ impl Core {
         })
     }
 
-    /// Makes everything durable, leaves an index image, and lets go.
+    /// Makes everything durable, leaves an index image, and lets go. After a failure it lets
+    /// go as well, and answers that failure: what was written since may be lost.
     pub fn close(&self) -> Result<()> {
         if !self.health.close() {
             return Ok(());
@@ -280,11 +281,10 @@ impl Core {
         let _one_at_a_time = lock(&self.maintenance);
         let _nobody_writes_zeros = lock(&self.zeroing);
         let mut writer = lock(&self.writer);
-        self.land_all(&mut writer);
-        let outcome = if self.health.failure().is_some() || !writer.session_begun {
-            Ok(())
-        } else {
-            self.close_cleanly(&mut writer)
+        self.land_all();
+        let outcome = match self.health.check_sound() {
+            Ok(()) if writer.session_begun => self.close_cleanly(&mut writer),
+            sound => sound,
         };
         writer.outgoing = Outgoing::default();
         write(&self.pending).clear();

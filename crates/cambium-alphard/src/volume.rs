@@ -17,7 +17,8 @@ use std::sync::Arc;
 use cambium_base::{Error, Extent, Result};
 use cambium_io::sync::Mutex;
 use cambium_io::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use cambium_io::{AlignedBuffer, File, FileSystem, OpenOptions};
+use cambium_io::{AlignedBuffer, Alignment, File, FileSystem, OpenOptions};
+use cambium_storage::replay;
 
 use crate::core::lock;
 use crate::members::all_of;
@@ -299,13 +300,26 @@ impl Volume {
     /// that is the answer: it lacks no entry, and is not given up.
     pub fn write_zeros(&self, block: u32, bytes: usize) -> Result<()> {
         let (offset, zeros) = (self.offset(block), buffer(bytes));
+        self.unless_one_is_full(|file| file.write_at(&zeros, offset))
+    }
+
+    /// Takes the space of blocks that may be holes. Where one member has none, that is the
+    /// answer: it lacks no entry, and is not given up.
+    pub fn reserve(&self, block: u32, blocks: u64) -> Result<()> {
+        let bytes = blocks * u64::from(self.block_bytes);
+        let offset = self.offset(block);
+        self.unless_one_is_full(|file| file.allocate(offset, bytes))
+    }
+
+    /// Does something on every member that is there, up to one that has no space for it.
+    fn unless_one_is_full(&self, run: impl Fn(&dyn File) -> Result<()>) -> Result<()> {
         let mut answers = Vec::new();
         for (number, member) in self.members.iter().enumerate() {
             let there = member.state() != MemberState::Lost;
             let Some(file) = member.file.as_ref().filter(|_| there) else {
                 continue;
             };
-            let answer = file.write_at(&zeros, offset);
+            let answer = run(&**file);
             if answer.as_ref().is_err_and(Error::is_no_space) {
                 return answer;
             }
@@ -356,6 +370,26 @@ impl Volume {
             let file = member.file.as_ref();
             let there = file.filter(|_| member.state() != MemberState::Lost);
             there.is_none_or(|file| file.discard(offset, length).unwrap_or(false))
+        })
+    }
+
+    /// True if the operating system's cache stands before a member.
+    pub fn is_cached(&self) -> bool {
+        let mut files = self
+            .members
+            .iter()
+            .filter_map(|member| member.file.as_ref());
+        files.any(|file| file.alignment() == Alignment::NONE)
+    }
+
+    /// Writes blocks of each member that is cached over themselves, durably.
+    pub fn write_again(&self, first: u32, end: u32) -> Result<()> {
+        self.on_all(|_, file| match file.alignment() {
+            Alignment::NONE => {
+                replay::write_again(&**file, self.offset(first), self.offset(end))?;
+                file.sync_data()
+            }
+            _ => Ok(()),
         })
     }
 

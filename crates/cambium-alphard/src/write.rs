@@ -194,7 +194,6 @@ impl Core {
     pub fn lock_to_lead(&self) -> MutexGuard<'_, Writer> {
         let mut writer = lock(&self.writer);
         self.settle_others(&mut writer);
-        self.land_failed(&mut writer);
         writer
     }
 

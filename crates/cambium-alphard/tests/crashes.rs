@@ -89,14 +89,17 @@ fn any_crash_with_discards_leaves_a_prefix() {
     report.met(&[Event::PunchHole]);
 }
 
-#[test]
-fn failing_operations_with_discards_lose_nothing() {
-    suite("failing_operations_with_discards_lose_nothing")
+fn suite_with_holes(test: &'static str) -> CrashSuite {
+    suite(test)
         .creation("block_bytes", "4096")
         .creation("size", "524288")
         .opening("discard_bytes", "4096")
         .states(8_000)
-        .run_faults();
+}
+
+#[test]
+fn failing_operations_with_discards_lose_nothing() {
+    suite_with_holes("failing_operations_with_discards_lose_nothing").run_faults();
 }
 
 #[test]
@@ -116,8 +119,9 @@ fn failing_operations_lose_nothing() {
 
 /// Crashes damage no live byte: `damage.rs` finds the first. The second takes a
 /// device with little room to spare: `states.rs`; zeros take two threads: `ahead.rs`; the
-/// cache, lookups between few keys' writes: `kept.rs`.
-const FOUND_ELSEWHERE: [SeededBug; 8] = [
+/// cache, lookups between few keys' writes: `kept.rs`; the last three, a disk that fails at a
+/// chosen moment: `failures.rs`.
+const FOUND_ELSEWHERE: [SeededBug; 11] = [
     SeededBug::NoChecksum,
     SeededBug::ReleasedUnmarked,
     SeededBug::MembersDiffer,
@@ -126,6 +130,9 @@ const FOUND_ELSEWHERE: [SeededBug; 8] = [
     SeededBug::ZeroesFreed,
     SeededBug::CacheServesOverwritten,
     SeededBug::CacheTakesLateReads,
+    SeededBug::HolesUnreserved,
+    SeededBug::CacheBelieved,
+    SeededBug::RepairErasesFirst,
 ];
 
 #[test]

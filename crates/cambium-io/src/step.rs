@@ -5,12 +5,12 @@
 //! a simulation the test does, so that every interleaving can be had again
 //! from a seed.
 
-use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 
-use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::thread::{self, ThreadId};
+use crate::sync::{Mutex, MutexGuard, RwLock};
 
 /// What a step says about the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,16 +81,19 @@ pub struct Owner<T> {
     let_go: fn(&T),
 }
 
-thread_local! {
-    /// Steps that this thread is in.
-    static STEPS: Cell<usize> = const { Cell::new(0) };
-}
-
 /// Steps go through it, and the last owner closes it.
 #[derive(Debug, Default)]
 struct Gate {
     owners: AtomicUsize,
     steps: RwLock<()>,
+    /// Threads that are in a step now.
+    stepping: Mutex<Vec<ThreadId>>,
+}
+
+impl Gate {
+    fn stepping(&self) -> MutexGuard<'_, Vec<ThreadId>> {
+        self.stepping.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl<T> Owner<T> {
@@ -123,11 +126,12 @@ impl<T> Owner<T> {
             let Ok(_open) = gate.steps.try_read() else {
                 return StepOutcome::WaitIo;
             };
-            STEPS.set(STEPS.get() + 1);
+            let here = thread::current().id();
+            gate.stepping().push(here);
             let outcome = weak
                 .upgrade()
                 .map_or(StepOutcome::Done, |store| step(&store));
-            STEPS.set(STEPS.get() - 1);
+            gate.stepping().retain(|&thread| thread != here);
             outcome
         })
     }
@@ -163,7 +167,7 @@ impl<T> Drop for Owner<T> {
         if self.gate.owners.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
-        if STEPS.get() > 0 {
+        if self.gate.stepping().contains(&thread::current().id()) {
             // A step has let go of the last owner: it cannot wait for itself.
             return;
         }

@@ -263,7 +263,8 @@ impl<'a> Actor<'a> {
     /// Whether an error of a call is to be expected.
     pub fn judge(&self, what: &str, error: Error) -> Stop {
         let closing = self.shared.closing.load(Ordering::Acquire) && matches!(error, Error::Closed);
-        if closing || self.shared.faults && is_machine(&error) {
+        let dropped = self.shared.drops && error.is_corruption();
+        if closing || dropped || self.shared.faults && is_machine(&error) {
             return Stop::Quiet;
         }
         Stop::Violation(format!("{what} answers: {error}"))

@@ -17,6 +17,7 @@ Exit status: 0 nothing was found; 1 a violation, whose store is kept; 2 wrong us
 
 Examples:
   cambium-stress --engine forest --kill --seconds 60
+  cambium-stress --engine alphard --power-cuts --faults --seconds 600
   cambium-stress --engine wisckey --plain --load 2 --threads 1 --keys 200000 --value 100
   cambium-stress --engine zdb --kill --seed 17 --rounds 1     repeats a run's first store"
 )]
@@ -38,6 +39,18 @@ pub struct Arguments {
     /// Kill workers and tools at random moments
     #[arg(long)]
     pub kill: bool,
+    /// Keep the store on a disk with a volatile cache (FUSE, as root), and cut its power
+    #[arg(long)]
+    pub power_cuts: bool,
+    /// Let that disk fail and fill up
+    #[arg(long)]
+    pub faults: bool,
+    /// Damage copies of each store at its end
+    #[arg(long)]
+    pub damage: bool,
+    /// How many copies of a store are damaged
+    #[arg(long, default_value_t = 40)]
+    pub copies: u64,
     /// Threads of a worker
     #[arg(long, default_value_t = 8)]
     pub threads: usize,
@@ -71,6 +84,11 @@ pub struct Arguments {
 }
 
 impl Arguments {
+    /// True if stores lie on a disk of this program.
+    pub fn needs_disk(&self) -> bool {
+        self.power_cuts || self.faults
+    }
+
     /// The words of this command line without the seed, to begin a failed store again.
     pub fn again(&self) -> String {
         let mut words = std::env::args().skip(1);
@@ -92,6 +110,9 @@ pub enum Role {
     /// A worker (started by the supervisor)
     #[command(hide = true)]
     Worker(Worker),
+    /// Damages copies of a store (started by the supervisor)
+    #[command(hide = true)]
+    Damage(Damage),
     /// Keeps a processor busy (started by the supervisor)
     #[command(hide = true)]
     Busy,
@@ -111,13 +132,30 @@ pub struct Worker {
     #[arg(long)]
     pub ending: Ending,
     #[arg(long)]
-    pub after_cut: bool,
+    pub after_loss: bool,
+    #[arg(long)]
+    pub durable_base: bool,
     #[arg(long)]
     pub verify_only: bool,
     #[arg(long)]
     pub faults: bool,
     #[arg(long)]
+    pub drops: bool,
+    #[arg(long)]
     pub undisturbed: bool,
+}
+
+/// What is damaged.
+#[derive(Clone, Debug, Args)]
+pub struct Damage {
+    #[arg(long)]
+    pub folder: PathBuf,
+    #[arg(long)]
+    pub store: PathBuf,
+    #[arg(long)]
+    pub seed: u64,
+    #[arg(long)]
+    pub copies: u64,
 }
 
 impl Worker {
@@ -128,7 +166,9 @@ impl Worker {
             seed: self.seed,
             load: Duration::from_millis(self.millis),
             ending: self.ending,
-            after_cut: self.after_cut,
+            after_loss: self.after_loss,
+            durable_base: self.durable_base,
+            drops: self.drops,
             verify_only: self.verify_only,
             faults: self.faults,
             undisturbed: self.undisturbed,

@@ -1,4 +1,4 @@
-//! Processes that the supervisor starts: with a deadline, and killed on demand.
+//! Processes that the supervisor starts: watched while they run, with a deadline.
 
 use std::fs::File;
 use std::io;
@@ -20,12 +20,14 @@ pub enum End {
     Hung,
 }
 
-/// Runs a command. Its output goes to `output`, which is made anew. With `kill_after` it
-/// is killed then, if it still runs.
+/// Is called every two milliseconds with the time since the start; true kills the process.
+pub type Watch<'a> = &'a mut dyn FnMut(Duration) -> bool;
+
+/// Runs a command. Its output goes to `output`, which is made anew.
 pub fn run(
     command: &mut Command,
     output: &Path,
-    kill_after: Option<Duration>,
+    watch: Watch<'_>,
     deadline: Duration,
 ) -> io::Result<(End, String)> {
     let file = File::create(output)?;
@@ -34,14 +36,13 @@ pub fn run(
         .stdout(file.try_clone()?)
         .stderr(file)
         .spawn()?;
-    let end = wait(child, kill_after, deadline)?;
+    let end = wait(child, watch, deadline)?;
     let said = std::fs::read(output)?;
     Ok((end, String::from_utf8_lossy(&said).into_owned()))
 }
 
-fn wait(mut child: Child, kill_after: Option<Duration>, deadline: Duration) -> io::Result<End> {
+fn wait(mut child: Child, watch: Watch<'_>, deadline: Duration) -> io::Result<End> {
     let began = Instant::now();
-    let until = kill_after.unwrap_or(deadline);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(match status.code() {
@@ -49,17 +50,17 @@ fn wait(mut child: Child, kill_after: Option<Duration>, deadline: Duration) -> i
                 None => End::Signal(status.signal().unwrap_or(0)),
             });
         }
-        let left = until.saturating_sub(began.elapsed());
-        if left.is_zero() {
-            child.kill()?;
-            child.wait()?;
-            return Ok(if kill_after.is_some() {
-                End::Killed
-            } else {
-                End::Hung
-            });
-        }
-        std::thread::sleep(left.min(Duration::from_millis(2)));
+        let end = match began.elapsed() {
+            elapsed if watch(elapsed) => End::Killed,
+            elapsed if elapsed > deadline => End::Hung,
+            _ => {
+                std::thread::sleep(Duration::from_millis(2));
+                continue;
+            }
+        };
+        child.kill()?;
+        child.wait()?;
+        return Ok(end);
     }
 }
 

@@ -3,14 +3,29 @@
 
 use std::collections::HashMap;
 
-use cambium::{Direction, Entries, KeyRange, Store};
+use cambium::{Direction, Entries, Error, KeyRange, Store};
 
 use crate::content::{KeyId, describe};
 use crate::oracle::Observed;
 use crate::plan::Plan;
+use crate::session::is_machine;
+
+/// What went wrong while reading.
+pub struct Failed {
+    pub what: String,
+    /// A failing disk explains it.
+    pub is_machine: bool,
+}
+
+fn failed(what: String, error: &Error) -> Failed {
+    Failed {
+        what: format!("{what} after opening: {error}"),
+        is_machine: is_machine(error),
+    }
+}
 
 /// Everything in the store: lookups, passes in both directions, and the number of entries.
-pub fn read_all(plan: &Plan, stores: &[Store]) -> Result<Observed, String> {
+pub fn read_all(plan: &Plan, stores: &[Store]) -> Result<Observed, Failed> {
     let mut observed = HashMap::new();
     let shape = &plan.shape;
     let keys: Vec<KeyId> = shape.all().collect();
@@ -25,13 +40,13 @@ pub fn read_all(plan: &Plan, stores: &[Store]) -> Result<Observed, String> {
             let asked: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
             let together = store
                 .multi_get(&asked)
-                .map_err(|error| format!("multi_get after opening: {error}"))?;
+                .map_err(|error| failed("multi_get".to_string(), &error))?;
             for ((&key, bytes), value) in some.iter().zip(&bytes).zip(together) {
                 let alone = store
                     .get(bytes)
-                    .map_err(|error| format!("get of {key:?} after opening: {error}"))?;
+                    .map_err(|error| failed(format!("get of {key:?}"), &error))?;
                 if alone != value {
-                    return Err(format!(
+                    return wrong(format!(
                         "key {key:?}: get answers {}, multi_get {}",
                         describe(alone.as_deref()),
                         describe(value.as_deref())
@@ -52,7 +67,7 @@ fn compare(
     store: &Store,
     namespace: usize,
     observed: &Observed,
-) -> Result<(), String> {
+) -> Result<(), Failed> {
     let count = observed
         .keys()
         .filter(|&&key| plan.shape.namespace(key) == namespace)
@@ -66,17 +81,19 @@ fn compare(
         ));
     }
     for (name, entries) in passes {
-        let entries = entries.map_err(|error| format!("{name} after opening: {error}"))?;
+        let entries = entries.map_err(|error| failed(name.to_string(), &error))?;
         compare_pass(plan, name, entries, count, observed)?;
     }
     // Engines that count entries exactly say how many there are.
     if plan.engine == "zdb" {
-        let stats = store.stats().map_err(|error| format!("stats: {error}"))?;
+        let stats = store
+            .stats()
+            .map_err(|error| failed("stats".to_string(), &error))?;
         if let Some(number) = stats
             .number("entries")
             .filter(|&number| number != count as u64)
         {
-            return Err(format!(
+            return wrong(format!(
                 "stats says {number} entries, and there are {count}"
             ));
         }
@@ -90,22 +107,22 @@ fn compare_pass(
     entries: Entries,
     count: usize,
     observed: &Observed,
-) -> Result<(), String> {
+) -> Result<(), Failed> {
     let is_ordered = name != "iterate";
     let mut seen = 0;
     let mut last: Option<Vec<u8>> = None;
     for entry in entries {
-        let entry = entry.map_err(|error| format!("{name} after opening: {error}"))?;
+        let entry = entry.map_err(|error| failed(name.to_string(), &error))?;
         let key = plan.shape.decode(&entry.key);
         let Some(key) = key else {
-            return Err(format!(
+            return wrong(format!(
                 "{name} shows a key that was never written: {:02x?}",
                 &entry.key[..]
             ));
         };
         let found = observed.get(&key).map(Vec::as_slice);
         if found != Some(&entry.value[..]) {
-            return Err(format!(
+            return wrong(format!(
                 "key {key:?}: {name} shows {}, get answers {}",
                 describe(Some(&entry.value)),
                 describe(found)
@@ -117,13 +134,20 @@ fn compare_pass(
             _ => true,
         };
         if !in_order {
-            return Err(format!("{name} shows key {key:?} out of order"));
+            return wrong(format!("{name} shows key {key:?} out of order"));
         }
         last = Some(entry.key.to_vec());
         seen += 1;
     }
     if seen != count {
-        return Err(format!("{name} shows {seen} entries, lookups {count}"));
+        return wrong(format!("{name} shows {seen} entries, lookups {count}"));
     }
     Ok(())
+}
+
+fn wrong<T>(what: String) -> Result<T, Failed> {
+    Err(Failed {
+        what,
+        is_machine: false,
+    })
 }

@@ -9,8 +9,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use cambium::{EngineKind, Error, OptionSpec, parse_bytes};
+use cambium::{Durability, EngineKind, Error, OptionSpec, parse_bytes};
 
+use crate::arguments::Arguments;
 use crate::content::KeyShape;
 use crate::plan::Plan;
 use crate::random::Random;
@@ -69,12 +70,27 @@ pub struct Wishes {
     pub seeded_bug: Option<String>,
 }
 
-/// Draws a plan, and proves on a trial store in `folder` that the engine takes it.
+impl Wishes {
+    pub fn of(arguments: &Arguments) -> Self {
+        Wishes {
+            threads: arguments.threads,
+            keys: arguments.keys,
+            value: arguments.value,
+            plain: arguments.plain,
+            default_options: arguments.default_options,
+            small: arguments.needs_disk() || arguments.damage,
+            set: arguments.set.clone(),
+            seeded_bug: arguments.seeded_bug.clone(),
+        }
+    }
+}
+
+/// Draws a plan, and proves on a trial store at `place` that the engine takes it.
 pub fn plan(
     kind: &dyn EngineKind,
     seed: u64,
     wishes: &Wishes,
-    folder: &Path,
+    place: &Path,
 ) -> Result<Plan, String> {
     let mut random = Random::part(seed, 1);
     let engine = kind.name().to_string();
@@ -109,7 +125,7 @@ pub fn plan(
             put(&mut plan, option, draw(option, &mut random, wishes.small));
         }
     }
-    settle(kind, &mut plan, wishes, &mut random, folder)?;
+    settle(kind, &mut plan, wishes, &mut random, place)?;
     Ok(plan)
 }
 
@@ -161,7 +177,7 @@ fn fixed(plan: &mut Plan, kind: &dyn EngineKind, wishes: &Wishes) -> Result<(), 
     if has("size") && !wishes.set.iter().any(|set| set.starts_with("size=")) {
         plan.creation
             .entry("size".to_string())
-            .or_insert_with(|| "128MiB".to_string());
+            .or_insert_with(|| if wishes.small { "16MiB" } else { "128MiB" }.to_string());
     }
     Ok(())
 }
@@ -172,25 +188,19 @@ fn settle(
     plan: &mut Plan,
     wishes: &Wishes,
     random: &mut Random,
-    folder: &Path,
+    place: &Path,
 ) -> Result<(), String> {
-    let trial = folder.join("trial");
     for _ in 0..100 {
         fixed(plan, kind, wishes)?;
-        _ = std::fs::remove_dir_all(&trial);
-        let error = match plan.options_of_creation().create(&trial, &plan.engine) {
-            Ok(store) => {
-                let abilities = store.capabilities();
-                plan.shape.namespaces = if abilities.namespaces { 3 } else { 1 };
-                store
-                    .close()
-                    .map_err(|error| format!("closing a new store: {error}"))?;
-                _ = std::fs::remove_dir_all(&trial);
+        _ = std::fs::remove_dir_all(place);
+        let error = match try_out(plan, place) {
+            Ok(namespaces) => {
+                plan.shape.namespaces = namespaces;
                 return Ok(());
             }
             Err(error) => error,
         };
-        _ = std::fs::remove_dir_all(&trial);
+        _ = std::fs::remove_dir_all(place);
         if !matches!(
             error,
             Error::InvalidArgument(_) | Error::LimitExceeded(_) | Error::Unsupported { .. }
@@ -203,6 +213,22 @@ fn settle(
         "no options that were drawn are taken by engine {}: {plan:?}",
         kind.name()
     ))
+}
+
+/// Makes a store, opens it again, and answers over how many namespaces keys are spread.
+fn try_out(plan: &Plan, place: &Path) -> Result<usize, Error> {
+    let store = plan.options_of_creation().create(place, &plan.engine)?;
+    store.put([0; 8], "on trial", Durability::Synced)?;
+    store.close()?;
+    let store = plan.options().open(place)?;
+    let namespaces = if store.capabilities().namespaces {
+        3
+    } else {
+        1
+    };
+    store.close()?;
+    _ = std::fs::remove_dir_all(place);
+    Ok(namespaces)
 }
 
 /// Takes another value for the option that an error names.

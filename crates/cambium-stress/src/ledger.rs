@@ -137,8 +137,8 @@ impl Base {
         Ok(())
     }
 
-    /// The newest base of a folder.
-    pub fn load(folder: &Path) -> io::Result<Self> {
+    /// The number of the newest base of a folder.
+    pub fn newest(folder: &Path) -> io::Result<u64> {
         let mut newest = None;
         for entry in fs::read_dir(folder)? {
             let name = entry?.file_name().to_string_lossy().into_owned();
@@ -147,7 +147,12 @@ impl Base {
                 .and_then(|rest| rest.strip_suffix(".json"));
             newest = newest.max(number.and_then(|number| number.parse::<u64>().ok()));
         }
-        let newest = newest.ok_or_else(|| io::Error::other("the ledger has no base"))?;
+        newest.ok_or_else(|| io::Error::other("the ledger has no base"))
+    }
+
+    /// The newest base of a folder.
+    pub fn load(folder: &Path) -> io::Result<Self> {
+        let newest = Base::newest(folder)?;
         Ok(serde_json::from_slice(&fs::read(Base::path(
             folder, newest,
         ))?)?)

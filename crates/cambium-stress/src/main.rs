@@ -11,7 +11,9 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `arguments` | the command line |
-//! | `supervisor`, `children` | rounds of workers and tools; processes with a deadline |
+//! | `supervisor`, `round`, `children` | one store after the other; one store; processes |
+//! | `disk`, `mount` | a disk with a volatile cache that fails and loses power; its FUSE side |
+//! | `damage` | damaged copies of closed stores |
 //! | `plan`, `draw` | what a store and its load are, and how they are drawn |
 //! | `session`, `contents` | a worker's life; everything that a store holds |
 //! | `actor`, `writes`, `reads`, `held` | a thread of the load, and what it does |
@@ -24,13 +26,17 @@ mod arguments;
 mod children;
 mod content;
 mod contents;
+mod damage;
+mod disk;
 mod draw;
 mod held;
 mod ledger;
+mod mount;
 mod oracle;
 mod plan;
 mod random;
 mod reads;
+mod round;
 mod session;
 mod supervisor;
 mod writes;
@@ -45,19 +51,29 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match &arguments.role {
         None => supervisor::main(&arguments),
-        Some(Role::Worker(worker)) => match session::run(&worker.orders()) {
-            Ok(line) => {
-                println!("{line}");
-                // Nothing is dropped: a store that is abandoned is not closed by its handle.
-                std::process::exit(0)
-            }
-            Err(violation) => {
-                println!("VIOLATION {violation}");
-                std::process::exit(1)
-            }
-        },
+        Some(Role::Worker(worker)) => end(session::run(&worker.orders())),
+        Some(Role::Damage(damage)) => end(damage::run(
+            &damage.folder,
+            &damage.store,
+            damage.seed,
+            damage.copies,
+        )),
         Some(Role::Busy) => loop {
             std::hint::spin_loop();
         },
+    }
+}
+
+/// Ends the process with what the supervisor reads.
+fn end(outcome: Result<String, String>) -> ! {
+    match outcome {
+        Ok(line) => {
+            println!("{line}");
+            std::process::exit(0)
+        }
+        Err(violation) => {
+            println!("VIOLATION {violation}");
+            std::process::exit(1)
+        }
     }
 }

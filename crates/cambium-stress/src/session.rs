@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cambium::{Capabilities, Error, Store};
+use cambium::{Capabilities, Error, ErrorClass, Store};
 use clap::ValueEnum;
 
 use crate::actor::Actor;
@@ -37,12 +37,16 @@ pub struct Orders {
     pub seed: u64,
     pub load: Duration,
     pub ending: Ending,
-    /// There was a power cut since the last verified state.
-    pub after_cut: bool,
+    /// Since the last verified state, writes that were not synced may have been lost.
+    pub after_loss: bool,
+    /// The state that is verified must outlast power cuts to come.
+    pub durable_base: bool,
     /// Verify alone: the store is a copy, and no new generation begins.
     pub verify_only: bool,
     /// The disk may fail and fill up.
     pub faults: bool,
+    /// A sync that fails takes the new bytes out of the cache.
+    pub drops: bool,
     /// Nothing will kill this worker.
     pub undisturbed: bool,
 }
@@ -81,6 +85,7 @@ pub struct Shared {
     pub stop: AtomicBool,
     pub closing: AtomicBool,
     pub faults: bool,
+    pub drops: bool,
     pub operations: AtomicU64,
     pub refused: AtomicU64,
     violation: Mutex<Option<String>>,
@@ -133,14 +138,21 @@ pub fn run(orders: &Orders) -> Result<String, String> {
         Err(error) => return Err(format!("opening the store: {error}")),
     };
     let opened = began.elapsed();
-    let base = verify(&plan, &base, &ledger, &stores, orders)?;
+    let observed = match contents::read_all(&plan, &stores) {
+        Ok(observed) => observed,
+        Err(failed) if orders.faults && failed.is_machine => {
+            return Ok(format!("the disk failed: {}", failed.what));
+        }
+        Err(failed) => return Err(failed.what),
+    };
+    let base = verify(&plan, &base, &ledger, &observed, orders)?;
     if orders.verify_only {
         stores[0]
             .close()
             .map_err(|error| format!("closing a copy: {error}"))?;
         return Ok("the copy holds what it should".to_string());
     }
-    if orders.after_cut {
+    if orders.durable_base {
         // What the next base promises must outlast the next cut.
         match stores[0].sync() {
             Err(error) if !(orders.faults && is_machine(&error)) => {
@@ -157,17 +169,14 @@ pub fn run(orders: &Orders) -> Result<String, String> {
 
 /// Errors that a failing or full disk explains.
 pub fn is_machine(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Io { .. } | Error::NoSpace { .. } | Error::Poisoned { .. }
-    )
+    error.class() == ErrorClass::Machine
 }
 
 fn verify(
     plan: &Plan,
     base: &Base,
     ledger: &Path,
-    stores: &[Store],
+    observed: &oracle::Observed,
     orders: &Orders,
 ) -> Result<Base, String> {
     let logs = (0..plan.shape.threads)
@@ -175,13 +184,12 @@ fn verify(
         .collect::<Result<Vec<_>, _>>()?;
     let least = if ledger::is_closed(ledger, base.generation) {
         Level::Buffered
-    } else if orders.after_cut || orders.faults {
+    } else if orders.after_loss {
         Level::Synced
     } else {
         Level::Written
     };
-    let observed = contents::read_all(plan, stores)?;
-    oracle::verify(base, &logs, least, &observed).map_err(|error| {
+    oracle::verify(base, &logs, least, observed).map_err(|error| {
         format!(
             "after {}: {error}",
             match least {
@@ -212,6 +220,7 @@ fn load(
         stop: AtomicBool::new(false),
         closing: AtomicBool::new(false),
         faults: orders.faults,
+        drops: orders.drops,
         operations: AtomicU64::new(0),
         refused: AtomicU64::new(0),
         violation: Mutex::new(None),
@@ -219,7 +228,13 @@ fn load(
         stores,
     });
     std::thread::scope(|scope| {
-        for thread in 0..shape.threads {
+        // Without load the verified state is the last one.
+        let threads = if orders.load.is_zero() {
+            0
+        } else {
+            shape.threads
+        };
+        for thread in 0..threads {
             let (shared, base) = (&shared, &base);
             scope.spawn(
                 move || match Actor::new(thread, shared, base, ledger, orders) {

@@ -4,9 +4,11 @@
 //! Each [`Breakage`] takes one promise of [`cambium_io::file_system`] away, and
 //! the suites must notice every one.
 
+use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
+
+use cambium_io::sync::Mutex;
 
 use cambium_api::Result;
 use cambium_io::{File, FileLock, FileSystem, LockMode, OpenOptions};

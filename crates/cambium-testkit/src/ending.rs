@@ -11,9 +11,9 @@
 //! assert_eq!(file.read_at(&mut [0; 3], 0).unwrap(), 3, "reading goes on");
 //! ```
 
+use cambium_io::sync::atomic::{AtomicU64, Ordering};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use cambium_api::{Error, Result};
 use cambium_io::{Environment, File, FileSystem, Metadata, OpenOptions};

@@ -14,6 +14,7 @@
 //! | [`golden`] | golden files, traces of operations, fixtures of earlier formats |
 //! | [`counted`] | what reaches the device |
 //! | [`c_programs`] | C and C++ programs that use the shared libraries, under AddressSanitizer too |
+//! | [`threads`] | several threads under a seeded scheduler, crashed anywhere |
 //! | [`subject`] | an engine with the options it is tested under |
 #![forbid(unsafe_code)]
 
@@ -33,6 +34,7 @@ pub mod memory_engine;
 mod patience;
 pub mod seeded;
 pub mod subject;
+pub mod threads;
 mod workload;
 
 pub use broken::Breakage;

@@ -81,3 +81,27 @@ fn every_broken_file_system_is_found() {
             .find_failure()
     });
 }
+
+#[test]
+fn the_memory_engine_serves_several_threads() {
+    let report = suite("the_memory_engine_serves_several_threads")
+        .states(10_000)
+        .run_threads();
+    for name in ["sessions", "recovered twice", "crashed in recovery"] {
+        assert!(report.count(name) > 0, "{name}: {report:?}");
+    }
+    let report = suite("the_memory_engine_serves_several_threads")
+        .states(10_000)
+        .run_threads_with_faults();
+    assert!(report.count("operations failed") > 0, "{report:?}");
+}
+
+#[test]
+fn seeded_bugs_are_found_among_threads_too() {
+    each_bug_is_found(Bug::ALL.iter().map(|(_, name)| *name), |name| {
+        suite("seeded_bugs_are_found_among_threads_too")
+            .opening("seeded_bug", name)
+            .states(10_000)
+            .find_failure_among_threads()
+    });
+}

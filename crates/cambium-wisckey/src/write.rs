@@ -20,6 +20,7 @@ use std::sync::Arc;
 use cambium_api::{Operation, Precondition};
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
+use cambium_io::sync::with_taken;
 
 use crate::core::{Core, lock};
 use crate::format::{self, ValuePointer, full_key, kind, namespace_end};
@@ -200,7 +201,7 @@ impl Core {
         durability: Durability,
     ) -> Result<SequenceNumber> {
         self.check_writable()?;
-        FULL_KEY.with_borrow_mut(|full| {
+        with_taken(&FULL_KEY, |full| {
             full.clear();
             full.extend_from_slice(&namespace.to_be_bytes());
             full.extend_from_slice(key);
@@ -452,7 +453,7 @@ impl Core {
                 key,
                 inline: Some(value),
                 ..
-            } => INLINE.with_borrow_mut(|inline| {
+            } => with_taken(&INLINE, |inline| {
                 format::encode_inline(value, inline);
                 tree.put(sequence, key, inline);
             }),

@@ -142,7 +142,7 @@ impl SimulatedFile {
                     state.events.add(Event::ErrorInjected);
                     state.events.add(Event::SyncKeptPages);
                     state.keep_pages(self.node);
-                    return Err(state.fail("sync", &self.path, number));
+                    return Err(state.fail_sync("sync", &self.path, number));
                 }
                 _ => sync(state.node_mut(self.node)),
             }

@@ -48,3 +48,18 @@ mod scheduled;
 
 #[cfg(feature = "scheduled")]
 pub use scheduled::*;
+
+/// Calls `work` with a thread-local's value, taken out of its place and put back after.
+///
+/// Threads of a scheduled test share thread-locals and may switch within `work`, so a
+/// borrow must not last that long. A thread that comes to the empty place gets a new
+/// value.
+pub fn with_taken<T: Default, R>(
+    place: &'static std::thread::LocalKey<std::cell::RefCell<T>>,
+    work: impl FnOnce(&mut T) -> R,
+) -> R {
+    let mut value = place.take();
+    let result = work(&mut value);
+    place.set(value);
+    result
+}

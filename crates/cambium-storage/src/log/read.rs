@@ -5,6 +5,7 @@ use std::cell::RefCell;
 
 use cambium_base::{Error, Result, Value};
 use cambium_io::sync::atomic::Ordering;
+use cambium_io::sync::with_taken;
 
 use super::LogFile;
 use crate::record::{NotARecord, RECORD_HEADER_BYTES, RecordHeader};
@@ -48,7 +49,7 @@ impl LogFile {
         if guess > LARGEST_SCRATCH {
             return self.read_large(offset, guess);
         }
-        SCRATCH.with_borrow_mut(|scratch| {
+        with_taken(&SCRATCH, |scratch| {
             let guess = guess.max(RECORD_HEADER_BYTES);
             if scratch.len() < guess {
                 scratch.resize(guess, 0);

@@ -132,8 +132,8 @@ impl<'a> Driver<'a> {
 
     fn act(&mut self) -> Result<(), String> {
         let arm_at = match self.mode {
-            Mode::Crashes | Mode::Exhaustive => u64::MAX,
             Mode::Faults => self.generator.below(self.suite.actions),
+            _ => u64::MAX,
         };
         for number in 0..self.suite.actions {
             if number == arm_at {
@@ -226,8 +226,8 @@ impl<'a> Driver<'a> {
     /// about, into what has to hold after one.
     fn failed(&mut self, error: Error, what: &str, wrote: bool) -> Result<(), String> {
         match self.mode {
-            Mode::Crashes | Mode::Exhaustive => Err(format!("{what}: {error}")),
             Mode::Faults => self.after_failure(error, what, wrote),
+            _ => Err(format!("{what}: {error}")),
         }
     }
 

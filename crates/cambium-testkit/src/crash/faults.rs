@@ -88,7 +88,13 @@ impl Driver<'_> {
         self.disarm();
         // The forks of this operation speak of a write that may be taken back.
         self.look_at_points()?;
-        match self.resolve(wrote)? {
+        let resolved = self.resolve(wrote)?;
+        if error.is_no_space() && wrote && resolved == Resolved::Stands {
+            return Err(format!(
+                "{what} answers {error}, and what it wrote is there"
+            ));
+        }
+        match resolved {
             Resolved::Unreadable => {
                 self.report.add("unreadable after a failure");
                 self.finished = true;
@@ -156,6 +162,9 @@ impl Driver<'_> {
             }
             Err(error) if matches!(armed, Armed::Full) => Err(format!(
                 "with room again a write answers: {error} ({what}: {first})"
+            )),
+            Err(error) if first.is_no_space() => Err(format!(
+                "{what} answers {first}, and the next write {error}"
             )),
             Err(_) => {
                 self.report.add("poisoned");

@@ -37,19 +37,24 @@ use std::panic::AssertUnwindSafe;
 
 use cambium_api::EngineKind;
 
+pub(crate) use image::{Examiner, Expectation};
 pub use report::{CrashReport, FAULTS, Failure, POWER_CUTS};
 
 use crate::broken::Breakage;
 use crate::subject::Subject;
 use driver::Driver;
 
-/// Runs with crashes, with crashes and failing operations, or of every short
-/// sequence of actions.
+/// Runs with crashes, with crashes and failing operations, of every short sequence
+/// of actions, or of several threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Crashes,
     Faults,
     Exhaustive,
+    /// Several threads under the scheduler, crashed anywhere.
+    Threads,
+    /// The same while operations fail.
+    ThreadFaults,
 }
 
 /// Actions that exhaustive runs are made of.
@@ -209,6 +214,32 @@ impl CrashSuite {
         number_from("CAMBIUM_STATES").unwrap_or(self.states)
     }
 
+    /// Several threads at once, interleaved by a scheduler at every lock and file
+    /// operation, with crashes anywhere; see [`crate::threads`].
+    ///
+    /// # Panics
+    /// As [`CrashSuite::run`].
+    pub fn run_threads(&self) -> CrashReport {
+        self.find(Mode::Threads, self.bounded())
+            .expect("the engine keeps its promises to several threads")
+    }
+
+    /// The same while operations fail.
+    ///
+    /// # Panics
+    /// As [`CrashSuite::run`].
+    pub fn run_threads_with_faults(&self) -> CrashReport {
+        self.find(Mode::ThreadFaults, self.bounded())
+            .expect("the engine keeps its promises to several threads while operations fail")
+    }
+
+    /// As [`CrashSuite::find_failure`], among several threads.
+    pub fn find_failure_among_threads(&self) -> Option<Failure> {
+        [Mode::Threads, Mode::ThreadFaults]
+            .into_iter()
+            .find_map(|mode| self.find(mode, self.states).err())
+    }
+
     /// Looks for a failure, in crashes first, then among faults, in at most
     /// the set number of states each: for tests of the suite itself.
     pub fn find_failure(&self) -> Option<Failure> {
@@ -233,7 +264,13 @@ impl CrashSuite {
     }
 
     fn run_one(&self, mode: Mode, seed: u64, report: &mut CrashReport) -> Result<(), Failure> {
-        let run = AssertUnwindSafe(|| Driver::run(self, mode, seed, report));
+        let run = AssertUnwindSafe(|| match mode {
+            Mode::Threads | Mode::ThreadFaults => {
+                let faults = mode == Mode::ThreadFaults;
+                crate::threads::run(&self.subject, self.actions, faults, seed, report)
+            }
+            _ => Driver::run(self, mode, seed, report),
+        });
         guarded(run).map_err(|what| self.failure(mode, seed, what))
     }
 

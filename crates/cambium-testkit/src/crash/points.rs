@@ -63,7 +63,6 @@ impl Tracker {
 /// that can show something new there. What was synced changes only with a sync.
 pub(super) fn styles_for(mode: Mode, moment: Moment) -> &'static [CrashStyle] {
     match (mode, moment) {
-        (Mode::Crashes | Mode::Faults, _) => &[CrashStyle::Mixed],
         (Mode::Exhaustive, Moment::BeforeOperation) => {
             &[CrashStyle::Everything, CrashStyle::Sectors]
         }
@@ -76,6 +75,7 @@ pub(super) fn styles_for(mode: Mode, moment: Moment) -> &'static [CrashStyle] {
             CrashStyle::DataWithoutLengths,
         ],
         (Mode::Exhaustive, Moment::AfterSync) => &[CrashStyle::NothingUnsynced],
+        _ => &[CrashStyle::Mixed],
     }
 }
 

@@ -1,9 +1,11 @@
 //! The open store.
 
+use cambium_io::sync::atomic::{AtomicBool, Ordering};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
+
+use cambium_io::sync::{Mutex, MutexGuard, RwLock};
 
 use cambium_api::{
     Capabilities, CheckReport, CompactOptions, CompactReport, Cursor, Direction, Durability,

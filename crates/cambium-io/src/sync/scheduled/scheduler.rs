@@ -1,7 +1,8 @@
 //! A scheduler of threads that follows from a seed.
 //!
-//! One thread runs at a time; all others wait for their turn. At each **point** (see
-//! [`point`]) the running thread asks its [`Schedule`] who goes on. A thread that
+//! The threads of a run are coroutines on the thread that called [`run`], so a switch
+//! costs nanoseconds. At each **point** (see [`point`]) the running one calls its
+//! [`Schedule`], which chooses who goes on. A thread that
 //! waits for an object is *blocked* on the object's address until a thread that
 //! changes the object wakes it, or until its time is over. Time is simulated: each
 //! point takes a little, and when all threads wait, it jumps to the earliest deadline.
@@ -12,26 +13,29 @@
 //! | running | ready | [`point`], [`yield_now`] |
 //! | running | blocked | [`block`], [`park`], [`Scheduler::wait_for_end`] |
 //! | blocked | ready | [`wake`], [`wake_one`], [`Scheduler::unpark`], its deadline |
-//! | running | ended | the end of [`Scheduler::take_part`] |
+//! | running | ended | the end of its closure |
 //!
 //! A run fails if a thread panics, if all threads wait for each other, or if it does
-//! not end within its points. The threads of a failed run stay where they are, asleep,
-//! until the process ends: to unwind them would run destructors in an order that the
-//! program never has.
+//! not end within its points. The coroutines of a failed run are leaked: to unwind them
+//! would run destructors in an order that the program never has.
+//!
+//! Coroutines share the thread-locals of their thread. Code below the scheduler takes
+//! a thread-local's value out and puts it back; it never holds a borrow over a point.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use super::super::schedule::{Choice, Schedule};
 
 /// Decides for the threads of one run.
 pub struct Scheduler {
     state: Mutex<State>,
-    /// Signalled when the run has ended or failed.
-    over: Condvar,
 }
 
 struct State {
@@ -43,10 +47,12 @@ struct State {
     failure: Option<String>,
 }
 
+type Start = Box<dyn FnOnce() + Send>;
+
 struct Task {
     name: String,
-    /// `None` until the thread was started.
-    thread: Option<std::thread::Thread>,
+    /// What it does, until it has begun.
+    start: Option<Start>,
     status: Status,
     /// An unpark that came before its park.
     token: bool,
@@ -89,9 +95,17 @@ impl Waiting {
 const PARKED: usize = 1;
 const UNTIL_END: usize = 1 << 20;
 
+/// The coroutine that runs on this thread.
+#[derive(Clone)]
+struct Current {
+    scheduler: Arc<Scheduler>,
+    task: usize,
+    yielder: *const Yielder<(), ()>,
+}
+
 thread_local! {
-    static SCHEDULED: Cell<bool> = const { Cell::new(false) };
-    static CURRENT: RefCell<Option<(Arc<Scheduler>, usize)>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
+    static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
 }
 
 /// How a run ended.
@@ -106,16 +120,11 @@ pub struct Run<T> {
 }
 
 /// Runs a program, and the threads that it starts, under a schedule.
-///
-/// The program has a thread of its own, because a run that fails leaves its threads
-/// asleep.
-///
-/// # Panics
-/// If the operating system gives no thread.
 pub fn run<T: Send + 'static>(
     schedule: Schedule,
     program: impl FnOnce() -> T + Send + 'static,
 ) -> Run<T> {
+    assert!(!is_scheduled(), "a scheduled thread starts no other run");
     let scheduler = Arc::new(Scheduler {
         state: Mutex::new(State {
             schedule,
@@ -125,22 +134,15 @@ pub fn run<T: Send + 'static>(
             points: 0,
             failure: None,
         }),
-        over: Condvar::new(),
     });
-    let main = scheduler.add_task("the program");
-    let (for_thread, answer) = (scheduler.clone(), Arc::new(Mutex::new(None)));
+    let answer = Arc::new(Mutex::new(None));
     let place = answer.clone();
-    let thread = std::thread::Builder::new().spawn(move || {
-        for_thread.take_part(main, || {
-            let answer = program();
-            *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
-        });
+    scheduler.add_task("the program", move || {
+        let answer = program();
+        *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
     });
-    let thread = thread.expect("a thread for the program");
-    scheduler.has_thread(main, thread.thread().clone());
-    let running = |state: &mut State| state.failure.is_none() && !state.is_over();
-    let state = scheduler.over.wait_while(scheduler.state(), running);
-    let mut state = state.unwrap_or_else(PoisonError::into_inner);
+    scheduler.resume_until_over();
+    let mut state = scheduler.state();
     let answer = answer.lock().unwrap_or_else(PoisonError::into_inner).take();
     Run {
         outcome: match (state.failure.clone(), answer) {
@@ -152,33 +154,17 @@ pub fn run<T: Send + 'static>(
     }
 }
 
-fn sleep_for_ever() -> ! {
-    loop {
-        std::thread::park();
-    }
-}
-
-fn enter(scheduler: &Arc<Scheduler>, task: usize) {
-    SCHEDULED.set(true);
-    CURRENT.set(Some((scheduler.clone(), task)));
-}
-
-fn leave() {
-    SCHEDULED.set(false);
-    CURRENT.take();
-}
-
 /// True on threads of a run.
 pub fn is_scheduled() -> bool {
-    SCHEDULED.get()
+    CURRENT.with_borrow(Option::is_some)
 }
 
 /// The run and the task of this thread.
 pub fn current() -> Option<(Arc<Scheduler>, usize)> {
-    if !is_scheduled() {
-        return None;
-    }
-    CURRENT.with_borrow(Clone::clone)
+    CURRENT.with_borrow(|current| {
+        let current = current.as_ref()?;
+        Some((current.scheduler.clone(), current.task))
+    })
 }
 
 fn with_current(act: impl FnOnce(&Arc<Scheduler>, usize)) -> bool {
@@ -245,54 +231,82 @@ impl Scheduler {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a task whose thread is about to start.
-    pub fn add_task(&self, name: &str) -> usize {
+    /// Adds a task, ready to begin.
+    pub fn add_task(self: &Arc<Self>, name: &str, run: impl FnOnce() + Send + 'static) -> usize {
         let mut state = self.state();
+        let task = state.tasks.len();
+        let scheduler = self.clone();
+        let start = move || {
+            let outcome = catch_unwind(AssertUnwindSafe(run));
+            let mut state = scheduler.state();
+            if let Err(panic) = outcome {
+                let name = state.tasks[task].name.clone();
+                state.fail(format!("thread {name} panicked: {}", panic_text(&*panic)));
+            }
+            state.end(task);
+        };
         state.tasks.push(Task {
             name: name.to_string(),
-            thread: None,
+            start: Some(Box::new(start)),
             status: Status::Ready,
             token: false,
             timed_out: false,
         });
         state.schedule.add_task();
-        state.tasks.len() - 1
+        task
     }
 
-    /// The task's thread was started.
-    pub fn has_thread(&self, task: usize, thread: std::thread::Thread) {
-        self.state().tasks[task].thread = Some(thread);
-    }
-
-    /// Runs a task on this thread, from its first turn to its end.
-    pub fn take_part<T>(self: Arc<Self>, task: usize, run: impl FnOnce() -> T) -> T {
-        enter(&self, task);
-        self.await_turn(task);
-        match catch_unwind(AssertUnwindSafe(run)) {
-            Ok(answer) => {
-                leave();
+    /// Resumes the task whose turn it is, until all have ended or the run has failed.
+    fn resume_until_over(self: &Arc<Self>) {
+        let mut coroutines: Vec<Option<Coroutine<(), (), ()>>> = Vec::new();
+        loop {
+            let (task, start) = {
                 let mut state = self.state();
-                state.end(task);
-                self.hand_over(state, task);
-                answer
+                if state.failure.is_some() || state.is_over() {
+                    break;
+                }
+                let task = state.running;
+                (task, state.tasks[task].start.take())
+            };
+            if let Some(start) = start {
+                coroutines.resize_with(coroutines.len().max(task + 1), || None);
+                coroutines[task] = Some(self.coroutine(task, start));
             }
-            Err(panic) => {
-                leave();
-                let mut state = self.state();
-                let name = state.tasks[task].name.clone();
-                state.fail(format!("thread {name} panicked: {}", panic_text(&*panic)));
-                self.hand_over(state, task);
-                sleep_for_ever()
+            let Some(coroutine) = &mut coroutines[task] else {
+                break;
+            };
+            if let CoroutineResult::Return(()) = coroutine.resume(()) {
+                let ended = coroutines[task].take();
+                let stack = ended.map(Coroutine::into_stack);
+                STACKS.with_borrow_mut(|stacks| stacks.extend(stack));
             }
+            CURRENT.take();
         }
+        coroutines.into_iter().for_each(std::mem::forget);
+    }
+
+    fn coroutine(self: &Arc<Self>, task: usize, start: Start) -> Coroutine<(), (), ()> {
+        let stack = STACKS.with_borrow_mut(Vec::pop).unwrap_or_default();
+        let scheduler = self.clone();
+        Coroutine::with_stack(stack, move |yielder, ()| {
+            CURRENT.set(Some(Current {
+                scheduler,
+                task,
+                yielder,
+            }));
+            start();
+        })
     }
 
     fn pass(&self, task: usize, gives_way: bool) {
+        // Another coroutine would take this one's panic for its own.
+        if std::thread::panicking() {
+            return;
+        }
         let mut state = self.state();
         state.count_a_point();
         state.choose(Some(task), gives_way);
         self.hand_over(state, task);
-        self.await_turn(task);
     }
 
     fn wait(&self, task: usize, waiting: Waiting) -> bool {
@@ -305,35 +319,22 @@ impl Scheduler {
         });
         state.choose(None, false);
         self.hand_over(state, task);
-        self.await_turn(task);
         self.state().tasks[task].timed_out
     }
 
-    /// Wakes the thread whose turn it is, or the caller of [`run`] at the end.
+    /// Suspends this coroutine unless it is its turn; for ever in a run that failed.
     fn hand_over(&self, state: MutexGuard<'_, State>, from: usize) {
-        if state.failure.is_some() || state.is_over() {
-            self.over.notify_all();
+        if state.running == from && state.failure.is_none() {
             return;
         }
-        let next = state.running;
-        let thread = (next != from).then(|| state.tasks[next].thread.clone());
         drop(state);
-        if let Some(thread) = thread.flatten() {
-            thread.unpark();
-        }
-    }
-
-    /// Waits for this task's turn; for ever in a run that failed.
-    fn await_turn(&self, task: usize) {
-        loop {
-            {
-                let state = self.state();
-                if state.failure.is_none() && state.running == task {
-                    return;
-                }
-            }
-            std::thread::park();
-        }
+        let Some(current) = CURRENT.take() else {
+            return;
+        };
+        // SAFETY: the yielder lies on the stack of the coroutine that runs now, and
+        // lives as long as its closure, in which this call is.
+        unsafe { &*current.yielder }.suspend(());
+        CURRENT.set(Some(current));
     }
 
     /// Blocks this thread until a task has ended.

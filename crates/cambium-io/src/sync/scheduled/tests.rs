@@ -123,13 +123,9 @@ fn hand_over() -> u64 {
 #[test]
 fn waits_end_by_a_notify_by_time_and_by_an_unpark() {
     let (runs, _) = explore(hand_over);
-    assert!(runs.iter().all(|run| run.outcome == Ok(8)), "{runs:?}");
-    for seed in 0..50 {
-        assert_eq!(
-            scheduler::run(Schedule::random(seed), hand_over).outcome,
-            Ok(8)
-        );
-    }
+    let ended = |how| runs.iter().any(|run| run.outcome == Ok(how));
+    assert!(ended(7) && ended(8), "by the notify, and by the limit");
+    assert!(runs.iter().all(|run| run.outcome.is_ok()), "{runs:?}");
 }
 
 #[test]

@@ -1,47 +1,63 @@
 //! Threads that the scheduler knows.
 //!
-//! A thread that a scheduled thread starts is scheduled too. It is a thread of the
-//! operating system, which waits for its turn.
+//! A thread that a scheduled thread starts is scheduled too.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-pub use std::thread::{ThreadId, available_parallelism, panicking};
+pub use std::thread::{available_parallelism, panicking};
 
 use super::scheduler::{self, Scheduler, Waiting};
 
 /// A thread that can be unparked.
 #[derive(Clone, Debug)]
-pub struct Thread {
-    real: std::thread::Thread,
-    task: Option<(Arc<Scheduler>, usize)>,
+pub enum Thread {
+    /// Of the operating system.
+    Real(std::thread::Thread),
+    /// Of a scheduler.
+    Scheduled(Arc<Scheduler>, usize),
+}
+
+/// Tells a thread from the others of its process or run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ThreadId {
+    /// Of the operating system.
+    Real(std::thread::ThreadId),
+    /// Of a scheduler.
+    Scheduled(usize),
 }
 
 impl Thread {
     /// See [`std::thread::Thread::unpark`].
     pub fn unpark(&self) {
-        match &self.task {
-            Some((scheduler, task)) => scheduler.unpark(*task),
-            None => self.real.unpark(),
+        match self {
+            Thread::Real(thread) => thread.unpark(),
+            Thread::Scheduled(scheduler, task) => scheduler.unpark(*task),
         }
     }
 
     /// See [`std::thread::Thread::id`].
     pub fn id(&self) -> ThreadId {
-        self.real.id()
+        match self {
+            Thread::Real(thread) => ThreadId::Real(thread.id()),
+            Thread::Scheduled(_, task) => ThreadId::Scheduled(*task),
+        }
     }
 
     /// See [`std::thread::Thread::name`].
     pub fn name(&self) -> Option<&str> {
-        self.real.name()
+        match self {
+            Thread::Real(thread) => thread.name(),
+            Thread::Scheduled(..) => None,
+        }
     }
 }
 
 /// The calling thread.
 pub fn current() -> Thread {
-    Thread {
-        real: std::thread::current(),
-        task: scheduler::current(),
+    match scheduler::current() {
+        Some((scheduler, task)) => Thread::Scheduled(scheduler, task),
+        None => Thread::Real(std::thread::current()),
     }
 }
 
@@ -77,9 +93,11 @@ pub fn sleep(time: Duration) {
 
 /// A thread to be waited for.
 #[derive(Debug)]
-pub struct JoinHandle<T> {
-    real: std::thread::JoinHandle<T>,
-    task: Option<(Arc<Scheduler>, usize)>,
+pub enum JoinHandle<T> {
+    /// Of the operating system.
+    Real(std::thread::JoinHandle<T>),
+    /// Of a scheduler, with the place of its answer.
+    Scheduled(Arc<Scheduler>, usize, Arc<Mutex<Option<T>>>),
 }
 
 impl<T> JoinHandle<T> {
@@ -88,25 +106,23 @@ impl<T> JoinHandle<T> {
     /// # Errors
     /// What the thread panicked with.
     pub fn join(self) -> std::thread::Result<T> {
-        if let Some((scheduler, task)) = &self.task {
-            scheduler.wait_for_end(*task);
+        match self {
+            JoinHandle::Real(thread) => thread.join(),
+            JoinHandle::Scheduled(scheduler, task, place) => {
+                scheduler.wait_for_end(task);
+                let answer = place.lock().unwrap_or_else(PoisonError::into_inner).take();
+                answer.ok_or_else(|| Box::new("a panic, which ends the run") as _)
+            }
         }
-        self.real.join()
     }
 
     /// See [`std::thread::JoinHandle::thread`].
     pub fn thread(&self) -> Thread {
-        Thread {
-            real: self.real.thread().clone(),
-            task: self.task.clone(),
-        }
-    }
-
-    /// See [`std::thread::JoinHandle::is_finished`].
-    pub fn is_finished(&self) -> bool {
-        match &self.task {
-            Some((scheduler, task)) => scheduler.has_ended(*task),
-            None => self.real.is_finished(),
+        match self {
+            JoinHandle::Real(thread) => Thread::Real(thread.thread().clone()),
+            JoinHandle::Scheduled(scheduler, task, _) => {
+                Thread::Scheduled(scheduler.clone(), *task)
+            }
         }
     }
 }
@@ -151,18 +167,16 @@ impl Builder {
         run: impl FnOnce() -> T + Send + 'static,
     ) -> std::io::Result<JoinHandle<T>> {
         let Some((scheduler, _)) = scheduler::current() else {
-            let real = self.real.spawn(run)?;
-            return Ok(JoinHandle { real, task: None });
+            return self.real.spawn(run).map(JoinHandle::Real);
         };
-        let task = scheduler.add_task(&self.name);
-        let for_thread = scheduler.clone();
-        let real = self.real.spawn(move || for_thread.take_part(task, run))?;
-        scheduler.has_thread(task, real.thread().clone());
+        let place = Arc::new(Mutex::new(None));
+        let answer = place.clone();
+        let task = scheduler.add_task(&self.name, move || {
+            let value = run();
+            *answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+        });
         scheduler::point();
-        Ok(JoinHandle {
-            real,
-            task: Some((scheduler, task)),
-        })
+        Ok(JoinHandle::Scheduled(scheduler, task, place))
     }
 }
 

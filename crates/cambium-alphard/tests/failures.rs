@@ -1,0 +1,140 @@
+//! Disks that are full or fail, at chosen moments: what is answered, what stays, and what a
+//! later opening may believe.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+use std::path::Path;
+use std::sync::Arc;
+
+use cambium_alphard::Alphard;
+use cambium_api::{CompactOptions, Durability, Engine, EngineKind, Error, OptionValues, Result};
+use cambium_io::Environment;
+use cambium_io::simulated::{
+    CrashStyle, ErrorNumber, Fault, FaultRule, OperationClass, SimulatedDisk,
+};
+
+const PATH: &str = "/store";
+
+fn create(disk: &SimulatedDisk, pairs: &[(&str, &str)]) -> Arc<dyn Engine> {
+    let mut all = vec![("size", "1MiB"), ("io", "sync"), ("zero_ahead_bytes", "0")];
+    all.extend(pairs);
+    let environment = Environment::simulated(disk, 1);
+    let options = OptionValues::from(&all[..]);
+    Alphard
+        .create(&environment, Path::new(PATH), &options)
+        .unwrap()
+}
+
+fn open(disk: &SimulatedDisk, pairs: &[(&str, &str)]) -> Result<Arc<dyn Engine>> {
+    let mut all = vec![("io", "sync"), ("zero_ahead_bytes", "0")];
+    all.extend(pairs);
+    let environment = Environment::simulated(disk, 2);
+    Alphard.open(
+        &environment,
+        Path::new(PATH),
+        &OptionValues::from(&all[..]),
+        &(),
+    )
+}
+
+fn fail_next(disk: &SimulatedDisk, class: OperationClass, fault: Fault) {
+    disk.inject(FaultRule {
+        class,
+        nth: 1,
+        forever: false,
+        fault,
+    });
+}
+
+/// A put on a disk whose free space is as large as what the store holds: all entries were
+/// discarded, and what was free on the disk is taken.
+fn put_to_full_disk_with_holes(bug: &[(&str, &str)]) -> (SimulatedDisk, Arc<dyn Engine>, Error) {
+    let disk = SimulatedDisk::new(1);
+    let discarding = [("discard_bytes", "4096"), ("block_bytes", "4096")];
+    let store = create(&disk, &[&discarding[..], bug].concat());
+    for key in 0..110u8 {
+        store.put(&[key], &[key; 8000], Durability::Synced).unwrap();
+    }
+    for key in 0..109u8 {
+        store.delete(&[key], Durability::Synced).unwrap();
+    }
+    for _ in 0..4 {
+        store.compact(&CompactOptions::default(), &()).unwrap();
+    }
+    disk.set_capacity(Some(disk.used_bytes()));
+    let mut puts = (0..109u8).map(|key| store.put(&[key], &[9; 8000], Durability::Synced));
+    let refused = puts.find_map(Result::err);
+    (disk, store, refused.unwrap())
+}
+
+#[test]
+fn a_write_that_finds_no_space_for_a_hole_changes_nothing() {
+    let (disk, store, refused) = put_to_full_disk_with_holes(&[]);
+    assert!(refused.is_no_space(), "{refused}");
+    let refused = store.put(&[109], &[9; 8000], Durability::Synced);
+    assert!(refused.unwrap_err().is_no_space());
+    let before = store.get(&[109]).unwrap().unwrap();
+    assert_eq!(before[..], [109; 8000]);
+    disk.set_capacity(None);
+    store.put(&[109], &[9; 8000], Durability::Synced).unwrap();
+    store.close().unwrap();
+    let store = open(&disk, &[]).unwrap();
+    assert_eq!(store.get(&[109]).unwrap().unwrap()[..], [9; 8000]);
+}
+
+#[test]
+fn holes_whose_space_nobody_takes_are_found() {
+    let (_, _, refused) = put_to_full_disk_with_holes(&[("seeded_bug", "holes_unreserved")]);
+    assert!(!refused.is_no_space(), "{refused}");
+}
+
+/// A sync fails, the pages of its writes stay in the cache as if they were on the device, the
+/// store is opened again and written to, and then the power is cut. `left` is what the failed
+/// sync was to make durable.
+fn failed_sync_believed(
+    bug: &[(&str, &str)],
+    left: impl Fn(&dyn Engine),
+) -> Result<(Arc<dyn Engine>, SimulatedDisk)> {
+    let options = [&[("direct", "off")][..], bug].concat();
+    let disk = SimulatedDisk::new(1);
+    let store = create(&disk, &options);
+    for key in 0..8u8 {
+        store.put(&[key], &[key; 100], Durability::Synced).unwrap();
+    }
+    left(&*store);
+    let keeps = Fault::SyncKeepsPages(ErrorNumber::InputOutput);
+    fail_next(&disk, OperationClass::Sync, keeps);
+    let failed = store.put(b"a", b"lost", Durability::Synced).unwrap_err();
+    assert!(matches!(failed, Error::SyncFailed { .. }), "{failed}");
+    assert!(store.close().is_err(), "it does not hold what it took");
+    drop(store);
+    let store = open(&disk, &options)?;
+    store.put(b"b", b"there", Durability::Synced)?;
+    let disk = disk.crash(CrashStyle::NothingUnsynced, 1);
+    Ok((open(&disk, &options)?, disk))
+}
+
+fn nothing(_: &dyn Engine) {}
+
+/// The same with a tombstone whose older entry was erased in the cache alone.
+fn headers_erased_in_the_cache(store: &dyn Engine) {
+    store.delete(&[3], Durability::Synced).unwrap();
+}
+
+#[test]
+fn what_only_the_cache_holds_after_a_failed_sync_is_written_again() {
+    for left in [nothing, headers_erased_in_the_cache] {
+        let (store, _) = failed_sync_believed(&[], left).unwrap();
+        assert_eq!(store.get(b"b").unwrap().unwrap()[..], b"there"[..]);
+        for key in [0, 1, 2, 4, 5, 6, 7] {
+            assert_eq!(store.get(&[key]).unwrap().unwrap()[..], [key; 100]);
+        }
+    }
+}
+
+#[test]
+fn a_cache_that_is_believed_is_found() {
+    let bug = [("seeded_bug", "cache_believed")];
+    let opened = failed_sync_believed(&bug, nothing).map(|(store, _)| store.get(b"b"));
+    assert!(!matches!(opened, Ok(Ok(Some(_)))), "{opened:?}");
+}

@@ -1,0 +1,650 @@
+//! A disk with a volatile cache, in memory: what a power cut may do to files and names.
+//!
+//! Each file has its content now, its durable content, and the changes between them. A
+//! sync of the file makes its changes durable. A folder has the same of its names, and a
+//! sync of the folder makes them durable: a name is not durable because its file is.
+//!
+//! A cut draws, of each file, which 512-byte sectors of which changes reached the device:
+//! none, all, a prefix, or any subset. A length may arrive without its data. Of each
+//! folder it draws a prefix or a subset of the changes of names. Then the disk is off:
+//! every request fails, until it is switched on again with what is left.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+
+use crate::random::Random;
+
+const PAGE: u64 = 4096;
+const SECTOR: u64 = 512;
+/// Changes of a file that wait at most; older ones are written back, as kernels do.
+const MOST_PENDING: usize = 4000;
+/// The number of the root folder.
+pub const ROOT: u64 = 1;
+
+/// What the disk answers instead of doing something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The device failed, or is off.
+    Broken,
+    Full,
+    Missing,
+    Exists,
+    NotEmpty,
+}
+
+/// Operations that can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    Read,
+    Write,
+    Sync,
+    Name,
+}
+
+/// A failure that is to come.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    pub class: Class,
+    /// Operations of the class before the first that fails.
+    pub after: u64,
+    /// Operations that fail from there on.
+    pub times: u64,
+    pub failure: Failure,
+    /// A failed sync leaves the new bytes in the cache, as clean: ext4 and XFS do. Else the
+    /// cache has the old ones again.
+    pub keeps: bool,
+}
+
+/// The bytes of a file.
+#[derive(Clone, Debug, Default)]
+struct Content {
+    length: u64,
+    pages: BTreeMap<u64, Arc<Vec<u8>>>,
+}
+
+impl Content {
+    fn write(&mut self, at: u64, mut data: &[u8]) {
+        let mut offset = at;
+        while !data.is_empty() {
+            let inside = (offset % PAGE) as usize;
+            let count = data.len().min(PAGE as usize - inside);
+            let page = self
+                .pages
+                .entry(offset / PAGE)
+                .or_insert_with(|| Arc::new(vec![0; PAGE as usize]));
+            Arc::make_mut(page)[inside..inside + count].copy_from_slice(&data[..count]);
+            offset += count as u64;
+            data = &data[count..];
+        }
+        self.length = self.length.max(offset);
+    }
+
+    fn punch(&mut self, at: u64, length: u64) {
+        let end = (at + length).min(self.length);
+        let mut offset = at;
+        while offset < end {
+            let inside = offset % PAGE;
+            let count = (PAGE - inside).min(end - offset);
+            if count == PAGE {
+                self.pages.remove(&(offset / PAGE));
+            } else if let Some(page) = self.pages.get_mut(&(offset / PAGE)) {
+                Arc::make_mut(page)[inside as usize..(inside + count) as usize].fill(0);
+            }
+            offset += count;
+        }
+    }
+
+    fn set_length(&mut self, length: u64) {
+        if length < self.length {
+            self.punch(length, self.length - length);
+            _ = self.pages.split_off(&length.div_ceil(PAGE));
+        }
+        self.length = length;
+    }
+
+    fn read(&self, at: u64, length: u64) -> Vec<u8> {
+        let end = (at + length).min(self.length);
+        let mut data = vec![0; end.saturating_sub(at) as usize];
+        let mut done = 0;
+        while done < data.len() {
+            let offset = at + done as u64;
+            let inside = (offset % PAGE) as usize;
+            let count = (PAGE as usize - inside).min(data.len() - done);
+            if let Some(page) = self.pages.get(&(offset / PAGE)) {
+                data[done..done + count].copy_from_slice(&page[inside..inside + count]);
+            }
+            done += count;
+        }
+        data
+    }
+}
+
+/// A change of a file that no sync covers.
+#[derive(Debug)]
+enum Change {
+    Write(u64, Vec<u8>),
+    Length(u64),
+    Punch(u64, u64),
+}
+
+impl Change {
+    fn apply(&self, to: &mut Content) {
+        match self {
+            Change::Write(at, data) => to.write(*at, data),
+            Change::Length(length) => to.set_length(*length),
+            Change::Punch(at, length) => to.punch(*at, *length),
+        }
+    }
+
+    /// Applies what a cut leaves of it: each sector with a chance.
+    fn tear(&self, to: &mut Content, percent: u64, random: &mut Random) {
+        let Change::Write(at, data) = self else {
+            if random.chance(percent) {
+                self.apply(to);
+            }
+            return;
+        };
+        let mut done = 0;
+        while done < data.len() {
+            let offset = at + done as u64;
+            let count = ((SECTOR - offset % SECTOR) as usize).min(data.len() - done);
+            if random.chance(percent) {
+                to.write(offset, &data[done..done + count]);
+            }
+            done += count;
+        }
+        if random.chance(percent) {
+            to.length = to.length.max(at + data.len() as u64);
+        }
+    }
+}
+
+/// A change of a folder's names.
+#[derive(Clone, Debug)]
+enum Naming {
+    Set(OsString, u64),
+    Remove(OsString),
+    Rename(OsString, OsString, u64),
+}
+
+impl Naming {
+    fn apply(&self, to: &mut BTreeMap<OsString, u64>) {
+        match self {
+            Naming::Set(name, node) => _ = to.insert(name.clone(), *node),
+            Naming::Remove(name) => _ = to.remove(name),
+            Naming::Rename(from, name, node) => {
+                to.remove(from);
+                to.insert(name.clone(), *node);
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Node {
+    File {
+        now: Content,
+        durable: Content,
+        pending: Vec<Change>,
+    },
+    Folder {
+        now: BTreeMap<OsString, u64>,
+        durable: BTreeMap<OsString, u64>,
+        pending: Vec<Naming>,
+    },
+}
+
+/// What is known of a node.
+#[derive(Clone, Copy, Debug)]
+pub struct About {
+    pub node: u64,
+    pub is_folder: bool,
+    pub length: u64,
+    pub blocks: u64,
+}
+
+type Answer<T> = Result<T, Failure>;
+
+/// The disk.
+#[derive(Debug)]
+pub struct Disk {
+    nodes: HashMap<u64, Node>,
+    next: u64,
+    is_off: bool,
+    fault: Option<Fault>,
+    /// Operations that have failed.
+    met: u64,
+    pages: u64,
+    capacity_pages: u64,
+}
+
+fn empty_folder() -> Node {
+    Node::Folder {
+        now: BTreeMap::new(),
+        durable: BTreeMap::new(),
+        pending: Vec::new(),
+    }
+}
+
+impl Disk {
+    pub fn new(capacity: u64) -> Self {
+        Disk {
+            nodes: HashMap::from([(ROOT, empty_folder())]),
+            next: ROOT + 1,
+            is_off: false,
+            fault: None,
+            met: 0,
+            pages: 0,
+            capacity_pages: capacity / PAGE,
+        }
+    }
+
+    /// The power goes.
+    pub fn cut(&mut self, random: &mut Random) {
+        self.is_off = true;
+        self.fault = None;
+        let style = random.below(5);
+        let mut numbers: Vec<u64> = self.nodes.keys().copied().collect();
+        numbers.sort_unstable();
+        for number in numbers {
+            let percent = match style {
+                0 => 0,
+                1 => 100,
+                _ => *random.pick(&[0, 5, 50, 50, 95, 100]),
+            };
+            match self.nodes.get_mut(&number) {
+                Some(Node::File {
+                    now,
+                    durable,
+                    pending,
+                }) => {
+                    let kept = kept_prefix(pending.len(), random);
+                    for change in pending.drain(..).take(kept) {
+                        change.tear(durable, percent, random);
+                    }
+                    *now = durable.clone();
+                }
+                Some(Node::Folder {
+                    now,
+                    durable,
+                    pending,
+                }) => {
+                    let kept = kept_prefix(pending.len(), random);
+                    for naming in pending.drain(..).take(kept) {
+                        if random.chance(percent) {
+                            naming.apply(durable);
+                        }
+                    }
+                    *now = durable.clone();
+                }
+                None => {}
+            }
+        }
+        self.forget_unnamed();
+    }
+
+    /// The power comes back; nothing fails any more.
+    pub fn switch_on(&mut self) {
+        self.is_off = false;
+        self.fault = None;
+    }
+
+    /// Makes operations fail, and leaves so many bytes free.
+    pub fn arm(&mut self, fault: Option<Fault>, room: Option<u64>) {
+        self.fault = fault;
+        if let Some(room) = room {
+            self.capacity_pages = self.pages + room / PAGE;
+        }
+    }
+
+    /// Ends that; answers how many operations have failed.
+    pub fn disarm(&mut self, capacity: u64) -> u64 {
+        self.fault = None;
+        self.capacity_pages = capacity / PAGE;
+        std::mem::take(&mut self.met)
+    }
+
+    /// Drops what no name leads to.
+    fn forget_unnamed(&mut self) {
+        let mut reached = vec![ROOT];
+        let mut at = 0;
+        while let Some(&number) = reached.get(at) {
+            if let Some(Node::Folder { now, .. }) = self.nodes.get(&number) {
+                reached.extend(now.values());
+            }
+            at += 1;
+        }
+        self.nodes.retain(|number, _| reached.contains(number));
+        self.count_pages();
+    }
+
+    fn count_pages(&mut self) {
+        let pages = |node: &Node| match node {
+            Node::File { now, .. } => now.pages.len() as u64,
+            Node::Folder { .. } => 0,
+        };
+        self.pages = self.nodes.values().map(pages).sum();
+    }
+
+    /// Whether an operation is done or fails.
+    fn admit(&mut self, class: Class) -> Answer<()> {
+        if self.is_off {
+            return Err(Failure::Broken);
+        }
+        let Some(fault) = self.fault.as_mut().filter(|fault| fault.class == class) else {
+            return Ok(());
+        };
+        if fault.after > 0 {
+            fault.after -= 1;
+            return Ok(());
+        }
+        if fault.times == 0 {
+            return Ok(());
+        }
+        fault.times -= 1;
+        self.met += 1;
+        Err(fault.failure)
+    }
+
+    fn folder(&mut self, node: u64) -> Answer<(&mut BTreeMap<OsString, u64>, &mut Vec<Naming>)> {
+        match self.nodes.get_mut(&node) {
+            Some(Node::Folder { now, pending, .. }) => Ok((now, pending)),
+            _ => Err(Failure::Missing),
+        }
+    }
+
+    pub fn about(&self, node: u64) -> Answer<About> {
+        if self.is_off {
+            return Err(Failure::Broken);
+        }
+        match self.nodes.get(&node) {
+            Some(Node::File { now, .. }) => Ok(About {
+                node,
+                is_folder: false,
+                length: now.length,
+                blocks: now.pages.len() as u64 * (PAGE / SECTOR),
+            }),
+            Some(Node::Folder { .. }) => Ok(About {
+                node,
+                is_folder: true,
+                length: 0,
+                blocks: 0,
+            }),
+            None => Err(Failure::Missing),
+        }
+    }
+
+    pub fn find(&mut self, parent: u64, name: &OsStr) -> Answer<About> {
+        let (names, _) = self.folder(parent)?;
+        let node = *names.get(name).ok_or(Failure::Missing)?;
+        self.about(node)
+    }
+
+    pub fn list(&mut self, node: u64) -> Answer<Vec<(OsString, About)>> {
+        self.admit(Class::Read)?;
+        let (names, _) = self.folder(node)?;
+        let names: Vec<(OsString, u64)> = names
+            .iter()
+            .map(|(name, node)| (name.clone(), *node))
+            .collect();
+        names
+            .into_iter()
+            .map(|(name, node)| Ok((name, self.about(node)?)))
+            .collect()
+    }
+
+    pub fn create(&mut self, parent: u64, name: &OsStr, is_folder: bool) -> Answer<About> {
+        self.admit(Class::Name)?;
+        let number = self.next;
+        let (names, pending) = self.folder(parent)?;
+        if names.contains_key(name) {
+            return Err(Failure::Exists);
+        }
+        names.insert(name.to_os_string(), number);
+        pending.push(Naming::Set(name.to_os_string(), number));
+        let file = || Node::File {
+            now: Content::default(),
+            durable: Content::default(),
+            pending: Vec::new(),
+        };
+        self.nodes
+            .insert(number, if is_folder { empty_folder() } else { file() });
+        self.next += 1;
+        self.about(number)
+    }
+
+    pub fn remove(&mut self, parent: u64, name: &OsStr) -> Answer<()> {
+        self.admit(Class::Name)?;
+        let node = self.find(parent, name)?.node;
+        if matches!(self.nodes.get(&node), Some(Node::Folder { now, .. }) if !now.is_empty()) {
+            return Err(Failure::NotEmpty);
+        }
+        let (names, pending) = self.folder(parent)?;
+        names.remove(name);
+        pending.push(Naming::Remove(name.to_os_string()));
+        // The node stays: the name may come back with a cut, and others may have it open.
+        self.count_unnamed(node);
+        Ok(())
+    }
+
+    /// Gives the space of a removed file back.
+    fn count_unnamed(&mut self, node: u64) {
+        if let Some(Node::File { now, .. }) = self.nodes.get(&node) {
+            self.pages = self.pages.saturating_sub(now.pages.len() as u64);
+        }
+    }
+
+    pub fn rename(&mut self, parent: u64, name: &OsStr, to_parent: u64, to: &OsStr) -> Answer<()> {
+        self.admit(Class::Name)?;
+        let node = self.find(parent, name)?.node;
+        if let Ok(replaced) = self.find(to_parent, to) {
+            self.count_unnamed(replaced.node);
+        }
+        let (names, pending) = self.folder(parent)?;
+        names.remove(name);
+        if parent == to_parent {
+            names.insert(to.to_os_string(), node);
+            pending.push(Naming::Rename(name.to_os_string(), to.to_os_string(), node));
+            return Ok(());
+        }
+        pending.push(Naming::Remove(name.to_os_string()));
+        let (names, pending) = self.folder(to_parent)?;
+        names.insert(to.to_os_string(), node);
+        pending.push(Naming::Set(to.to_os_string(), node));
+        Ok(())
+    }
+
+    pub fn read(&mut self, node: u64, at: u64, length: u64) -> Answer<Vec<u8>> {
+        self.admit(Class::Read)?;
+        match self.nodes.get(&node) {
+            Some(Node::File { now, .. }) => Ok(now.read(at, length)),
+            _ => Err(Failure::Missing),
+        }
+    }
+
+    pub fn write(&mut self, node: u64, at: u64, data: &[u8]) -> Answer<()> {
+        self.admit(Class::Write)?;
+        if self.pages + (data.len() as u64).div_ceil(PAGE) > self.capacity_pages {
+            self.met += 1;
+            return Err(Failure::Full);
+        }
+        self.change(node, Change::Write(at, data.to_vec()))
+    }
+
+    pub fn set_length(&mut self, node: u64, length: u64) -> Answer<()> {
+        self.admit(Class::Write)?;
+        self.change(node, Change::Length(length))
+    }
+
+    pub fn punch(&mut self, node: u64, at: u64, length: u64) -> Answer<()> {
+        self.admit(Class::Write)?;
+        self.change(node, Change::Punch(at, length))
+    }
+
+    /// Takes space ahead: only the length can be seen.
+    pub fn allocate(&mut self, node: u64, end: u64, extends: bool) -> Answer<()> {
+        self.admit(Class::Write)?;
+        let length = self.about(node)?.length;
+        let missing = end.saturating_sub(length) / PAGE;
+        if self.pages + missing > self.capacity_pages {
+            return Err(Failure::Full);
+        }
+        if extends && end > length {
+            return self.change(node, Change::Length(end));
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, node: u64, change: Change) -> Answer<()> {
+        let Some(Node::File {
+            now,
+            durable,
+            pending,
+        }) = self.nodes.get_mut(&node)
+        else {
+            return Err(Failure::Missing);
+        };
+        let before = now.pages.len() as u64;
+        change.apply(now);
+        self.pages = (self.pages + now.pages.len() as u64).saturating_sub(before);
+        pending.push(change);
+        if pending.len() > MOST_PENDING {
+            for change in pending.drain(..MOST_PENDING / 2) {
+                change.apply(durable);
+            }
+        }
+        Ok(())
+    }
+
+    pub fn sync(&mut self, node: u64) -> Answer<()> {
+        let admitted = self.admit(Class::Sync);
+        let keeps = self.fault.is_none_or(|fault| fault.keeps);
+        match self.nodes.get_mut(&node) {
+            Some(Node::File {
+                now,
+                durable,
+                pending,
+            }) => match admitted {
+                Ok(()) => pending.drain(..).for_each(|change| change.apply(durable)),
+                Err(failure) => {
+                    // What was not written is never tried again.
+                    if !self.is_off {
+                        pending.clear();
+                        if !keeps {
+                            *now = durable.clone();
+                        }
+                    }
+                    return Err(failure);
+                }
+            },
+            Some(Node::Folder {
+                durable, pending, ..
+            }) => {
+                admitted?;
+                pending.drain(..).for_each(|naming| naming.apply(durable));
+            }
+            None => return Err(Failure::Missing),
+        }
+        Ok(())
+    }
+
+    /// Blocks of 4 KiB in all, and those that are free.
+    pub fn room(&self) -> (u64, u64) {
+        (
+            self.capacity_pages,
+            self.capacity_pages.saturating_sub(self.pages),
+        )
+    }
+}
+
+/// How many changes a cut looks at: mostly all.
+fn kept_prefix(count: usize, random: &mut Random) -> usize {
+    if random.chance(30) {
+        random.between(0, count as u64) as usize
+    } else {
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(disk: &mut Disk, name: &str) -> u64 {
+        disk.create(ROOT, OsStr::new(name), false).unwrap().node
+    }
+
+    #[test]
+    fn synced_bytes_and_names_outlast_every_cut() {
+        for seed in 0..200 {
+            let mut disk = Disk::new(1 << 20);
+            let node = file(&mut disk, "log");
+            disk.write(node, 100, &[7; 3000]).unwrap();
+            disk.sync(node).unwrap();
+            disk.sync(ROOT).unwrap();
+            disk.write(node, 100, &[8; 9000]).unwrap();
+            disk.cut(&mut Random::part(seed, 0));
+            assert_eq!(disk.read(node, 0, 1), Err(Failure::Broken));
+            disk.switch_on();
+            let node = disk.find(ROOT, OsStr::new("log")).unwrap().node;
+            let bytes = disk.read(node, 100, 3000).unwrap();
+            assert!(bytes.iter().all(|byte| [7, 8].contains(byte)));
+        }
+    }
+
+    #[test]
+    fn cuts_lose_and_keep_what_no_sync_covers() {
+        let mut seen = std::collections::HashSet::new();
+        for seed in 0..300 {
+            let mut disk = Disk::new(1 << 20);
+            let node = file(&mut disk, "log");
+            disk.sync(ROOT).unwrap();
+            disk.write(node, 0, &[1; 512]).unwrap();
+            disk.write(node, 512, &[2; 512]).unwrap();
+            file(&mut disk, "other");
+            disk.cut(&mut Random::part(seed, 0));
+            disk.switch_on();
+            let bytes = disk.read(node, 0, 1024).unwrap();
+            let byte = |at: usize| bytes.get(at).copied();
+            seen.insert((
+                byte(0),
+                byte(512),
+                disk.find(ROOT, OsStr::new("other")).is_ok(),
+            ));
+        }
+        // The second without the first, lengths without data, names lost and kept.
+        for state in [
+            (None, None, false),
+            (Some(1), Some(2), true),
+            (Some(0), Some(2), false),
+            (Some(0), Some(0), true),
+        ] {
+            assert!(seen.contains(&state), "{state:?} was never drawn: {seen:?}");
+        }
+    }
+
+    #[test]
+    fn a_failed_sync_makes_nothing_durable_and_is_not_made_up_for() {
+        let mut disk = Disk::new(1 << 20);
+        let node = file(&mut disk, "log");
+        disk.sync(ROOT).unwrap();
+        disk.write(node, 0, &[1; 512]).unwrap();
+        disk.arm(
+            Some(Fault {
+                class: Class::Sync,
+                after: 0,
+                times: 1,
+                failure: Failure::Broken,
+                keeps: true,
+            }),
+            None,
+        );
+        assert_eq!(disk.sync(node), Err(Failure::Broken));
+        assert_eq!(disk.sync(node), Ok(()));
+        assert_eq!(disk.read(node, 0, 1).unwrap(), [1]);
+        disk.cut(&mut Random::part(1, 0));
+        disk.switch_on();
+        assert_eq!(disk.about(node).unwrap().length, 0);
+    }
+}

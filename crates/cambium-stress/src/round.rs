@@ -1,0 +1,548 @@
+//! A round: one store, with sessions of workers, and tools between them.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+
+use crate::arguments::Arguments;
+use crate::children::{self, End, Watch};
+use crate::damage::copy_folder;
+use crate::disk::{Class, Disk, Failure, Fault};
+use crate::draw::{self, Wishes};
+use crate::ledger::Base;
+use crate::mount::Mounted;
+use crate::plan::Plan;
+use crate::random::Random;
+use crate::session::Ending;
+use crate::supervisor::Tally;
+
+/// A process that does not end so long after its load hangs.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// Workers on one store.
+const MOST_SESSIONS: u64 = 12;
+/// Bytes of the disk of a round that cuts the power.
+const DISK_BYTES: u64 = 2 << 30;
+
+/// What happens to a process from outside.
+#[derive(Clone, Copy, Debug)]
+enum Strike {
+    None,
+    Kill(Duration),
+    Cut(Duration),
+    /// A failing or full disk, from the start, or once the worker has verified the store.
+    Fault {
+        fault: Option<Fault>,
+        room: Option<u64>,
+        at_once: bool,
+    },
+}
+
+/// One store.
+pub struct Round<'a> {
+    arguments: &'a Arguments,
+    folder: PathBuf,
+    seed: u64,
+    until: Instant,
+    tally: &'a mut Tally,
+    mounted: Option<Mounted>,
+    /// The generation of the ledger in which writes that are not synced were last lost.
+    lost_in: Option<u64>,
+}
+
+impl<'a> Round<'a> {
+    pub fn new(
+        arguments: &'a Arguments,
+        folder: PathBuf,
+        seed: u64,
+        until: Instant,
+        tally: &'a mut Tally,
+    ) -> Self {
+        Round {
+            arguments,
+            folder,
+            seed,
+            until,
+            tally,
+            mounted: None,
+            lost_in: None,
+        }
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub fn run(&mut self) -> Result<(), String> {
+        let mut random = Random::part(self.seed, 2);
+        self.make()?;
+        self.tally.stores += 1;
+        let sessions = if self.arguments.plain {
+            2
+        } else {
+            random.magnitude(2, MOST_SESSIONS)
+        };
+        for session in 0..sessions {
+            if Instant::now() >= self.until && session >= 2 {
+                break;
+            }
+            self.session(&mut random)?;
+            self.tools(&mut random)?;
+        }
+        // What the last session left is verified too.
+        self.worker(
+            &mut random,
+            Ending::Close,
+            Duration::ZERO,
+            Strike::None,
+            None,
+        )?;
+        self.check("the last close")?;
+        if self.arguments.damage {
+            self.damage(&mut random)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Draws a plan and makes its store.
+    fn make(&mut self) -> Result<(), String> {
+        let failed = |error: std::io::Error| format!("the folder of the run: {error}");
+        _ = std::fs::remove_dir_all(&self.folder);
+        std::fs::create_dir_all(self.folder.join("ledger")).map_err(failed)?;
+        if self.arguments.needs_disk() {
+            let disk = Arc::new(Mutex::new(Disk::new(DISK_BYTES)));
+            let mounted = Mounted::new(disk, &self.mount_point());
+            self.mounted = Some(mounted.map_err(|error| format!("mounting a disk: {error}"))?);
+        }
+        let kind = cambium::engines()
+            .find(&self.arguments.engine)
+            .map_err(|error| error.to_string())?;
+        let place = self.store_path().with_file_name("trial");
+        let plan: Plan = draw::plan(&*kind, self.seed, &Wishes::of(self.arguments), &place)?;
+        plan.store(&self.folder).map_err(failed)?;
+        Base::empty(&plan.shape)
+            .store(&self.folder.join("ledger"))
+            .map_err(failed)?;
+        let store = plan
+            .options_of_creation()
+            .create(self.store_path(), &plan.engine);
+        let store = store.map_err(|error| format!("creating the store: {error}"))?;
+        store
+            .close()
+            .map_err(|error| format!("closing the new store: {error}"))
+    }
+
+    fn mount_point(&self) -> PathBuf {
+        self.folder.join("disk")
+    }
+
+    fn store_path(&self) -> PathBuf {
+        match self.mounted {
+            Some(_) => self.mount_point().join("store"),
+            None => self.folder.join("store"),
+        }
+    }
+
+    fn session(&mut self, random: &mut Random) -> Result<(), String> {
+        let drawn = Duration::from_millis(random.magnitude(30, 4000));
+        let load = self
+            .arguments
+            .session
+            .map_or(drawn, Duration::from_secs_f64);
+        let ending = match random.below(10) {
+            _ if self.arguments.plain => Ending::Close,
+            0..5 => Ending::Close,
+            5..8 => Ending::CloseUnderLoad,
+            _ => Ending::Abandon,
+        };
+        // Openings and verifications are struck too.
+        let moment =
+            Duration::from_micros(random.magnitude(500, 2 * load.as_micros() as u64 + 1000));
+        let strike = match random.below(100) {
+            0..50 if self.arguments.power_cuts => Strike::Cut(moment),
+            20..75 if self.arguments.faults => draw_fault(random),
+            50..75 if self.arguments.kill => Strike::Kill(moment),
+            0..75 if self.arguments.kill && !self.arguments.needs_disk() => Strike::Kill(moment),
+            _ => Strike::None,
+        };
+        self.worker(random, ending, load, strike, None)?;
+        // What a failed sync left undone shows when the power goes.
+        if matches!(strike, Strike::Fault { .. }) && random.chance(60) {
+            self.cut(random);
+            self.end_of_strike(Strike::Cut(moment))?;
+        }
+        Ok(())
+    }
+
+    /// Starts a worker and waits for its end. `copy` is a store that is only verified.
+    fn worker(
+        &mut self,
+        random: &mut Random,
+        ending: Ending,
+        load: Duration,
+        strike: Strike,
+        copy: Option<&Path>,
+    ) -> Result<(), String> {
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        let mut command = Command::new(program);
+        let store = copy.map_or_else(|| self.store_path(), Path::to_path_buf);
+        command
+            .arg("worker")
+            .arg("--folder")
+            .arg(&self.folder)
+            .arg("--store")
+            .arg(store);
+        command.args(["--seed", &random.next().to_string()]);
+        command.args(["--millis", &load.as_millis().to_string()]);
+        let name = ending
+            .to_possible_value()
+            .map_or_else(String::new, |value| value.get_name().to_string());
+        command.args(["--ending", &name]);
+        let flags = [
+            ("--after-loss", self.lost_in == Some(self.generation()?)),
+            ("--durable-base", self.mounted.is_some()),
+            ("--verify-only", copy.is_some()),
+            ("--faults", matches!(strike, Strike::Fault { .. })),
+            (
+                "--drops",
+                matches!(
+                    strike,
+                    Strike::Fault {
+                        fault: Some(Fault { keeps: false, .. }),
+                        ..
+                    }
+                ),
+            ),
+            (
+                "--undisturbed",
+                !self.arguments.kill && self.mounted.is_none(),
+            ),
+        ];
+        command.args(flags.iter().filter(|flag| flag.1).map(|flag| flag.0));
+        let (end, said) =
+            self.process(&mut command, "worker.log", strike, load + PATIENCE, random)?;
+        self.tally.sessions += 1;
+        match end {
+            End::Status(0) => {
+                self.tally.closes += 1;
+                self.tally.operations += number_before(&said, " operations");
+                self.tally.refused += number_before(&said, " refused");
+                Ok(())
+            }
+            End::Killed => Ok(()),
+            // After a cut the worker sees a broken disk until it is killed.
+            _ if matches!(strike, Strike::Cut(_)) && said.contains("Input/output error") => Ok(()),
+            End::Status(1) if said.contains("VIOLATION ") => Err(said
+                .split("VIOLATION ")
+                .nth(1)
+                .unwrap_or_default()
+                .trim()
+                .to_string()),
+            other => Err(format!("a worker ended with {other:?}: {}", said.trim())),
+        }
+    }
+
+    fn generation(&self) -> Result<u64, String> {
+        let base = Base::newest(&self.folder.join("ledger"));
+        base.map_err(|error| format!("the ledger: {error}"))
+    }
+
+    /// Runs some of the tools on the closed or killed store.
+    fn tools(&mut self, random: &mut Random) -> Result<(), String> {
+        while random.chance(40) {
+            let tool = *random.pick(&["check", "compact", "backup", "repair", "export", "get"]);
+            let moment = Duration::from_micros(random.magnitude(1000, 200_000));
+            let strike = match random.below(100) {
+                0..40 if self.arguments.power_cuts => Strike::Cut(moment),
+                0..60 if self.arguments.kill => Strike::Kill(moment),
+                _ => Strike::None,
+            };
+            self.tool(tool, strike, random)?;
+        }
+        self.check("a session")
+    }
+
+    fn tool(&mut self, tool: &str, strike: Strike, random: &mut Random) -> Result<(), String> {
+        let copy = self.folder.join("copy");
+        _ = std::fs::remove_dir_all(&copy);
+        let mut command = Command::new(cambium_command()?);
+        command.arg(tool).arg(self.store_path());
+        match tool {
+            "backup" => _ = command.arg(&copy),
+            "export" => _ = command.arg("--to").arg(self.folder.join("dump")),
+            "get" => _ = command.args(["--hex", "0000000000000000"]),
+            _ => {}
+        }
+        let (end, said) = self.process(&mut command, "tool.log", strike, PATIENCE, random)?;
+        self.tally.tools += 1;
+        match (tool, end) {
+            (_, End::Killed) => {
+                self.tally.killed_tools += 1;
+                return Ok(());
+            }
+            _ if matches!(strike, Strike::Cut(_)) && said.contains("Input/output error") => {
+                return Ok(());
+            }
+            // A key that is not there, or a store of integers.
+            ("get", End::Status(0..=2)) | (_, End::Status(0)) => {}
+            (tool, end) => {
+                return Err(format!(
+                    "cambium {tool} ended with {end:?}: {}",
+                    said.trim()
+                ));
+            }
+        }
+        if tool == "backup" {
+            self.tally.backups += 1;
+            self.worker(
+                random,
+                Ending::Close,
+                Duration::ZERO,
+                Strike::None,
+                Some(&copy),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, after: &str) -> Result<(), String> {
+        let mut command = Command::new(cambium_command()?);
+        command.arg("check").arg(self.store_path());
+        let mut random = Random::part(self.seed, 3);
+        match self.process(
+            &mut command,
+            "check.log",
+            Strike::None,
+            PATIENCE,
+            &mut random,
+        )? {
+            (End::Status(0), _) => Ok(()),
+            (end, said) => Err(format!(
+                "cambium check after {after} ended with {end:?}: {}",
+                said.trim()
+            )),
+        }
+    }
+
+    /// Damages copies of the closed store, one after the other.
+    fn damage(&mut self, random: &mut Random) -> Result<(), String> {
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        let mut command = Command::new(program);
+        command
+            .arg("damage")
+            .arg("--folder")
+            .arg(&self.folder)
+            .arg("--store")
+            .arg(self.store_path());
+        command.args(["--seed", &random.next().to_string()]);
+        command.args(["--copies", &self.arguments.copies.to_string()]);
+        let (end, said) = self.process(
+            &mut command,
+            "damage.log",
+            Strike::None,
+            4 * PATIENCE,
+            random,
+        )?;
+        self.tally.damaged += number_before(&said, " damaged copies");
+        match end {
+            End::Status(0) => Ok(()),
+            end => Err(format!("damaged copies: {end:?}: {}", said.trim())),
+        }
+    }
+
+    /// Runs a process under a strike, and notes it in the history.
+    fn process(
+        &mut self,
+        command: &mut Command,
+        log: &str,
+        strike: Strike,
+        deadline: Duration,
+        random: &mut Random,
+    ) -> Result<(End, String), String> {
+        let generation = self.generation()?;
+        let ledger = self.folder.join("ledger");
+        let mounted = self.mounted.as_ref();
+        let mut is_struck = false;
+        let mut of_cut = Random::part(random.next(), 4);
+        let linger = Duration::from_millis(random.below(10));
+        let mut watch = |elapsed: Duration| match strike {
+            Strike::None => false,
+            Strike::Kill(after) => elapsed >= after,
+            Strike::Cut(after) => {
+                if elapsed >= after && !is_struck {
+                    mounted.inspect(|mounted| mounted.disk().cut(&mut of_cut));
+                    is_struck = true;
+                }
+                elapsed >= after + linger
+            }
+            Strike::Fault {
+                fault,
+                room,
+                at_once,
+            } => {
+                let is_due =
+                    at_once || Base::newest(&ledger).is_ok_and(|newest| newest > generation);
+                if is_due && !is_struck {
+                    mounted.inspect(|mounted| mounted.disk().arm(fault, room));
+                    is_struck = true;
+                }
+                false
+            }
+        };
+        let watch: Watch<'_> = &mut watch;
+        // A backtrace is longer than what it explains.
+        command.env("RUST_BACKTRACE", "0");
+        let answer = children::run(command, &self.folder.join(log), watch, deadline)
+            .map_err(|error| format!("starting {command:?}: {error}"))?;
+        let words: Vec<_> = command
+            .get_args()
+            .map(|word| word.to_string_lossy())
+            .collect();
+        let line = format!(
+            "{}: {:?}, {strike:?}: {}\n",
+            words.join(" "),
+            answer.0,
+            head(&answer.1)
+        );
+        let history = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.history_path());
+        history
+            .and_then(|mut history| history.write_all(line.as_bytes()))
+            .map_err(|error| format!("the history: {error}"))?;
+        if answer.0 == End::Killed || is_struck {
+            self.end_of_strike(strike)?;
+        }
+        Ok(answer)
+    }
+
+    fn cut(&mut self, random: &mut Random) {
+        if let Some(mounted) = &self.mounted {
+            mounted.disk().cut(random);
+        }
+    }
+
+    /// Counts a strike, and makes the disk whole again after it.
+    fn end_of_strike(&mut self, strike: Strike) -> Result<(), String> {
+        match strike {
+            Strike::None => {}
+            Strike::Kill(_) => self.tally.kills += 1,
+            Strike::Cut(_) => {
+                self.tally.cuts += 1;
+                self.lost_in = Some(self.generation()?);
+                if let Some(mounted) = self.mounted.take() {
+                    let disk = mounted.disk.clone();
+                    drop(mounted);
+                    let mounted = Mounted::new(disk, &self.mount_point());
+                    let mounted =
+                        mounted.map_err(|error| format!("mounting a disk again: {error}"))?;
+                    mounted.disk().switch_on();
+                    self.mounted = Some(mounted);
+                }
+            }
+            Strike::Fault { .. } => {
+                self.lost_in = Some(self.generation()?);
+                if let Some(mounted) = &self.mounted {
+                    self.tally.faults += mounted.disk().disarm(DISK_BYTES);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps a store that lies on a disk in memory.
+    pub fn keep_store(&mut self) {
+        if let Some(mounted) = &self.mounted {
+            mounted.disk().disarm(DISK_BYTES);
+            mounted.disk().switch_on();
+            if let Err(error) = copy_folder(&self.store_path(), &self.folder.join("store")) {
+                eprintln!("cambium-stress: the store cannot be kept: {error}");
+            }
+        }
+        self.mounted = None;
+        _ = std::fs::remove_dir(self.mount_point());
+    }
+
+    pub fn remove(&mut self) {
+        self.mounted = None;
+        _ = std::fs::remove_dir_all(&self.folder);
+    }
+
+    fn history_path(&self) -> PathBuf {
+        self.folder.join("history.log")
+    }
+
+    /// The last lines of the history.
+    pub fn history_end(&self) -> String {
+        let history = std::fs::read_to_string(self.history_path()).unwrap_or_default();
+        let lines: Vec<&str> = history.lines().collect();
+        lines[lines.len().saturating_sub(12)..].join("\n")
+    }
+}
+
+/// A failure of the disk: of one class of operations, or no room.
+fn draw_fault(random: &mut Random) -> Strike {
+    let at_once = random.chance(25);
+    if random.chance(25) {
+        return Strike::Fault {
+            fault: None,
+            room: Some(random.magnitude(1, 4 << 20)),
+            at_once,
+        };
+    }
+    let class = *random.pick(&[
+        Class::Read,
+        Class::Write,
+        Class::Sync,
+        Class::Sync,
+        Class::Name,
+    ]);
+    let is_full = matches!(class, Class::Write | Class::Sync | Class::Name) && random.chance(40);
+    let fault = Fault {
+        class,
+        after: random.magnitude(1, 2000) - 1,
+        times: *random.pick(&[1, 1, 3, 1 << 40]),
+        failure: if is_full {
+            Failure::Full
+        } else {
+            Failure::Broken
+        },
+        keeps: random.chance(80),
+    };
+    Strike::Fault {
+        fault: Some(fault),
+        room: None,
+        at_once,
+    }
+}
+
+/// The number in front of a word of a process's last line.
+fn number_before(line: &str, word: &str) -> u64 {
+    let before = line.split(word).next().unwrap_or_default();
+    let last = before.rsplit([' ', '\n']).next();
+    last.and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+/// The first lines of what a process said.
+pub fn head(said: &str) -> String {
+    let lines: Vec<&str> = said.trim().lines().take(10).collect();
+    lines.join("\n").chars().take(2000).collect()
+}
+
+/// The command `cambium`, which is built into the same folder.
+fn cambium_command() -> Result<PathBuf, String> {
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let command = own.with_file_name("cambium");
+    if command.exists() {
+        return Ok(command);
+    }
+    Err(format!(
+        "{} is missing: build package cambium-cli in the same profile",
+        command.display()
+    ))
+}
