@@ -31,7 +31,7 @@ use std::time::Duration;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
-use super::super::schedule::{Choice, Schedule};
+use super::super::schedule::{Choice, Schedule, next_script};
 
 /// Decides for the threads of one run.
 pub struct Scheduler {
@@ -152,6 +152,36 @@ pub fn run<T: Send + 'static>(
         choices: state.schedule.take_choices(),
         points: state.points,
     }
+}
+
+/// Runs a program under every interleaving of up to so many preemptions, or under the
+/// first `most` of them, depth first. Answers how many there were.
+///
+/// ```
+/// # #[cfg(feature = "scheduled")] {
+/// use cambium_io::sync::{scheduler, thread};
+/// let count = scheduler::explore(2, 1_000, || {
+///     let other = thread::spawn(|| 1);
+///     assert_eq!(other.join().ok(), Some(1));
+/// });
+/// assert!(count > 1);
+/// # }
+/// ```
+///
+/// # Panics
+/// At the first interleaving that fails, with its decisions.
+pub fn explore(preemptions: usize, most: u64, program: impl Fn() + Clone + Send + 'static) -> u64 {
+    let (mut count, mut script) = (0, Some(Vec::new()));
+    while let Some(decisions) = script.take().filter(|_| count < most) {
+        let schedule = Schedule::replay(decisions.clone(), preemptions);
+        let run = run(schedule, program.clone());
+        if let Err(what) = run.outcome {
+            panic!("interleaving {count}, decisions {decisions:?}: {what}");
+        }
+        count += 1;
+        script = next_script(&run.choices);
+    }
+    count
 }
 
 /// True on threads of a run.
