@@ -2,8 +2,11 @@
 //! find them: a checker that finds nothing proves nothing. They are reached by
 //! the option `seeded_bug`, which `cambium options` does not list.
 
-use cambium_api::OptionValues;
+use std::path::Path;
+
+use cambium_api::{CheckReport, OptionValues};
 use cambium_base::{Error, Result};
+use cambium_io::Environment;
 
 /// Defects that the test suites must find; never set outside them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +92,18 @@ impl SeededBug {
         (SeededBug::CacheBelieved, "cache_believed"),
         (SeededBug::RepairErasesFirst, "repair_erases_first"),
     ];
+}
+
+/// A repair with options, such as a seeded bug.
+///
+/// # Errors
+/// Those of a repair.
+pub fn repair(
+    environment: &Environment,
+    path: &Path,
+    options: OptionValues,
+) -> Result<CheckReport> {
+    crate::repair::repair_with(environment, path, options, &())
 }
 
 /// Takes the option out.

@@ -3,10 +3,12 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use cambium_alphard::Alphard;
+use cambium_alphard::seeded_bug;
 use cambium_api::{CompactOptions, Durability, Engine, EngineKind, Error, OptionValues, Result};
 use cambium_io::Environment;
 use cambium_io::simulated::{
@@ -137,4 +139,94 @@ fn a_cache_that_is_believed_is_found() {
     let bug = [("seeded_bug", "cache_believed")];
     let opened = failed_sync_believed(&bug, nothing).map(|(store, _)| store.get(b"b"));
     assert!(!matches!(opened, Ok(Ok(Some(_)))), "{opened:?}");
+}
+
+/// A store of which two entries are damaged, and the last writes were not synced.
+fn damaged() -> SimulatedDisk {
+    let disk = SimulatedDisk::new(1);
+    let store = create(&disk, &[("block_bytes", "512"), ("size", "128KiB")]);
+    for number in 0..40u8 {
+        let key = [number % 30];
+        store.put(&key, &[number; 9], Durability::Synced).unwrap();
+    }
+    for number in 40..46u8 {
+        let key = [number % 3];
+        store.put(&key, &[number; 9], Durability::Written).unwrap();
+    }
+    drop(store);
+    let disk = disk.crash(CrashStyle::Everything, 1);
+    let data = Path::new("/store/data");
+    let image = disk.contents(data).unwrap();
+    for value in [[20; 9], [25; 9]] {
+        let found = image.windows(9).position(|bytes| bytes == value);
+        assert!(disk.flip_bit(data, found.unwrap() as u64, 1));
+    }
+    disk
+}
+
+fn repair(disk: &SimulatedDisk, bug: &[(&str, &str)]) -> Result<usize> {
+    let options = OptionValues::from(&[&[("io", "sync")][..], bug].concat()[..]);
+    let environment = Environment::simulated(disk, 3);
+    let report = seeded_bug::repair(&environment, Path::new(PATH), options)?;
+    Ok(report.findings.len())
+}
+
+fn contents(store: &dyn Engine) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut cursor = store.iterate(Default::default(), None).unwrap();
+    let mut found = BTreeMap::new();
+    while let Some(entry) = cursor.next().unwrap() {
+        found.insert(entry.key.to_vec(), entry.value.to_vec());
+    }
+    found
+}
+
+/// Repairs that are killed at each of their operations, and done once more; what differs
+/// from a repair that was not.
+fn killed_repairs(bug: &[(&str, &str)]) -> Option<String> {
+    let whole = damaged();
+    assert!(repair(&whole, bug).unwrap() > 0);
+    let expected = contents(&*open(&whole, &[]).unwrap());
+    assert_eq!(expected.len(), 28);
+    for nth in 1.. {
+        let disk = damaged();
+        let fault = Fault::Error(ErrorNumber::InputOutput);
+        disk.inject(FaultRule {
+            class: OperationClass::Any,
+            nth,
+            forever: true,
+            fault,
+        });
+        let is_killed = repair(&disk, bug).is_err();
+        for (style, seed) in [
+            (CrashStyle::NothingUnsynced, 1),
+            (CrashStyle::Everything, 1),
+            (CrashStyle::Sectors, nth),
+            (CrashStyle::Prefix, nth),
+        ] {
+            let left = disk.crash(style, seed);
+            left.clear_faults();
+            let found = repair(&left, &[])
+                .and_then(|_| open(&left, &[]))
+                .map(|store| contents(&*store));
+            match found {
+                Ok(found) if found == expected => {}
+                other => return Some(format!("operation {nth}, {style:?}: {other:?}")),
+            }
+        }
+        if !is_killed {
+            assert!(nth > 10, "a repair has {nth} operations");
+            break;
+        }
+    }
+    None
+}
+
+#[test]
+fn a_repair_can_be_killed_anywhere_and_done_again() {
+    assert_eq!(killed_repairs(&[]), None);
+}
+
+#[test]
+fn a_repair_that_erases_before_it_says_what_it_keeps_is_found() {
+    assert!(killed_repairs(&[("seeded_bug", "repair_erases_first")]).is_some());
 }
