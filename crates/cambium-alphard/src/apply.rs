@@ -5,17 +5,37 @@ use std::sync::Arc;
 
 use cambium_base::Extent;
 
-use crate::core::{Core, Writer, write};
+use crate::core::{Core, Writer, read, write};
 use crate::format::{self, EntryHeader, EntryKind};
 use crate::outgoing::{LARGE_BYTES, PendingEntry, Piece, START_BYTES};
 use crate::plan::Planned;
 use crate::seeded_bug::SeededBug;
-use crate::state::State;
 
 impl Core {
-    /// Encodes a request's entries and shows them to readers.
+    /// Encodes a request's entries, and shows them to readers, who wait only while the index
+    /// changes.
     pub fn apply(&self, writer: &mut Writer, planned: &[Planned<'_>]) -> u64 {
+        let first = writer.next_sequence;
+        let encoded = self.encode_all(writer, planned);
         let mut state = write(&self.state);
+        for (sequence, entry) in (first..).zip(planned) {
+            let change = (entry.before, entry.after());
+            let seen = state.change(entry.key, entry.name.slot, change, sequence);
+            if let Some(obsolete) = seen {
+                writer.allocator.free_after(obsolete, sequence);
+            }
+        }
+        // Before the index is let go: who finds an extent there must find its bytes.
+        write(&self.pending).extend(encoded);
+        drop(state);
+        self.keep_written(planned);
+        writer.next_sequence - 1
+    }
+
+    /// Encodes entries, those that lie together in one buffer, to be written.
+    fn encode_all(&self, writer: &mut Writer, planned: &[Planned<'_>]) -> Vec<(u32, PendingEntry)> {
+        // Only who has the writer lock changes it.
+        let mut live_digest = read(&self.state).live_digest;
         let mut encoded = Vec::with_capacity(planned.len());
         let mut rest = planned;
         while !rest.is_empty() {
@@ -27,7 +47,9 @@ impl Core {
             for (number, entry) in run.iter().enumerate() {
                 let remaining = others.len() + run.len() - number - 1;
                 let end = at + self.bytes_of(entry);
-                self.encode(writer, &mut state, (entry, remaining), &mut buffer[at..end]);
+                live_digest ^= entry.changes_digest_by();
+                let place = (remaining, live_digest);
+                self.encode(writer, entry, place, &mut buffer[at..end]);
                 ranges.push((entry.extent.block, at..end));
                 at = end;
             }
@@ -45,11 +67,7 @@ impl Core {
             rest = others;
         }
         writer.stating = writer.synced_through;
-        // Before the index is let go: who finds an extent there must find its bytes.
-        write(&self.pending).extend(encoded);
-        drop(state);
-        self.keep_written(planned);
-        writer.next_sequence - 1
+        encoded
     }
 
     /// Whatever is kept of the places that entries will take is no more. Nobody finds
@@ -97,22 +115,18 @@ impl Core {
             .count()
     }
 
-    /// Gives an entry its number, points the index to it, and encodes it; so many more
-    /// of its batch follow.
+    /// Gives an entry its number and encodes it: so many more of its batch follow, and
+    /// this is the digest of all that is live with it.
     fn encode(
         &self,
         writer: &mut Writer,
-        state: &mut State,
-        (entry, remaining): (&Planned<'_>, usize),
+        entry: &Planned<'_>,
+        (remaining, live_digest): (usize, u64),
         into: &mut [u8],
     ) {
         let sequence = writer.next_sequence;
         writer.next_sequence += 1;
-        let after = entry.value.map(|_| entry.extent);
-        let seen = state.change(entry.key, entry.name.slot, (entry.before, after), sequence);
-        if let Some(obsolete) = seen {
-            writer.allocator.free_after(obsolete, sequence);
-        }
+        let after = entry.after();
         writer.stale.cover(entry.extent, sequence);
         if let Some(before) = entry.before {
             writer.stale.add(sequence, before.block);
@@ -133,7 +147,7 @@ impl Core {
             value_bytes: entry.value.map_or(0, |value| value.len() as u32),
             sequence,
             synced_through: writer.synced_through,
-            live_digest: state.live_digest,
+            live_digest,
             slot_key: entry.name.slot,
             key_check: entry.name.check,
             epoch: writer.superblock.epoch,

@@ -10,7 +10,7 @@
 //! | `zeros_under_way` | nothing: held while zeros are written | yes, by background work |
 //! | `syncing` | one sync at a time | yes, by writers and background work |
 //! | `settled` | syncs that the writer does not know of yet | no |
-//! | a submission queue's own | what waits in it | no |
+//! | a submission queue's own, `serving`, `queued_bytes` | what waits in queues | no |
 //! | `replies` | answers that wait for a flight | no |
 //! | `flights.landing` | who lands flights | yes |
 //! | the other ones of `flights` | which groups are under way, spare memory | no |

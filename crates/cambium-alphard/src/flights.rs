@@ -34,6 +34,8 @@ use crate::write::Written;
 
 /// So many are under way at most.
 const MOST_FLIGHTS: usize = 8;
+/// The bytes of flights under way together, unless one alone has more.
+const MOST_FLIGHT_BYTES: usize = 64 << 20;
 /// Most bytes of buffers that are kept to be used again.
 const SPARE_BYTES: usize = 16 << 20;
 
@@ -63,6 +65,12 @@ pub(crate) struct Flight {
     /// The member of each write, in the order of the queue.
     pub members: Vec<usize>,
     pub pieces: Vec<Piece>,
+}
+
+impl Flight {
+    fn byte_count(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.bytes.len()).sum()
+    }
 }
 
 /// All flights of a store.
@@ -136,16 +144,10 @@ impl Flights {
 }
 
 impl Core {
-    /// A flight begins; only who has the writer lock calls this. Lands the oldest one
-    /// where many are under way.
+    /// A flight begins; only who has the writer lock calls this. Lands the oldest ones
+    /// where many, or many bytes, are under way.
     pub fn depart(&self, flight: Flight, written: Written) -> Arc<Departed> {
-        let oldest = {
-            let state = lock(&self.flights.state);
-            let full = state.under_way.len() >= MOST_FLIGHTS;
-            let oldest = state.under_way.front().filter(|_| full);
-            oldest.map(|(_, departed)| departed.number)
-        };
-        if let Some(oldest) = oldest {
+        while let Some(oldest) = self.one_too_many(flight.byte_count()) {
             self.land_through(oldest);
         }
         let mut state = lock(&self.flights.state);
@@ -160,6 +162,17 @@ impl Core {
         state.next_number += 1;
         state.under_way.push_back((flight, departed.clone()));
         departed
+    }
+
+    /// The oldest flight under way, if no other of so many bytes may begin beside it.
+    fn one_too_many(&self, bytes: usize) -> Option<u64> {
+        let state = lock(&self.flights.state);
+        let flights = state.under_way.iter();
+        let under_way: usize = flights.map(|(flight, _)| flight.byte_count()).sum();
+        let is_full =
+            state.under_way.len() >= MOST_FLIGHTS || under_way + bytes > MOST_FLIGHT_BYTES;
+        let oldest = state.under_way.front().filter(|_| is_full);
+        oldest.map(|(_, departed)| departed.number)
     }
 
     /// Waits for a flight's writes, and for the flights before it. What a sync makes

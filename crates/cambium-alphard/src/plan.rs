@@ -31,6 +31,21 @@ pub(crate) struct Planned<'a> {
     pub extent: Extent,
 }
 
+impl Planned<'_> {
+    /// Where the key's value is afterwards.
+    pub fn after(&self) -> Option<Extent> {
+        self.value.map(|_| self.extent)
+    }
+
+    /// What the digest of all that is live changes by.
+    pub fn changes_digest_by(&self) -> u64 {
+        let extents = [self.before, self.after()].into_iter().flatten();
+        extents.fold(0, |digest, extent| {
+            digest ^ format::digest_of(self.name.slot, extent)
+        })
+    }
+}
+
 impl Core {
     /// As [`Core::plan`]; where there is no space, tombstones are let go as far as they
     /// can, which is else the background's to do. The writer lock is let go for that: what

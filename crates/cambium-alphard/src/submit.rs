@@ -12,8 +12,9 @@
 //!   all go on. No thread waits for another.
 //! - *Exactly once*: completions come after an error and after a close too; what is
 //!   left when a store is dropped is answered `Closed`.
-//! - *Back-pressure*: who submits to a queue of [`QUEUE_LIMIT`] requests waits until a
-//!   worker has taken some, unless it is in a completion itself.
+//! - *Back-pressure*: who submits to a queue of [`QUEUE_LIMIT`] requests, or where
+//!   requests of [`QUEUED_BYTES`] wait in all queues, batches among them, waits until
+//!   workers have taken some, unless it is in a completion itself.
 //!
 //! Where the executor runs nothing (a simulation), the caller does its request itself.
 
@@ -34,8 +35,12 @@ use crate::write::WriteRequest;
 
 /// Requests that a queue takes before it makes callers wait.
 const QUEUE_LIMIT: usize = 1024;
+/// Bytes of keys and values that wait in all queues, unless one request alone has more.
+const QUEUED_BYTES: u64 = 64 << 20;
 /// Most requests that a worker takes at once.
 const MOST_TOGETHER: usize = 256;
+/// The same in bytes.
+const BYTES_TOGETHER: u64 = 16 << 20;
 
 /// All queues of a store.
 #[derive(Debug)]
@@ -48,6 +53,12 @@ pub(crate) struct Submissions {
     gate: Mutex<()>,
     /// No more are taken: the store is being closed.
     closing: AtomicBool,
+    /// The thread that does the request that all queues wait for.
+    serving: Mutex<Option<ThreadId>>,
+    /// Bytes of the requests that no worker has taken.
+    queued_bytes: Mutex<u64>,
+    /// Some of them were taken.
+    made_room: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -119,7 +130,38 @@ impl Submissions {
             secret,
             gate: Mutex::new(()),
             closing: AtomicBool::new(false),
+            serving: Mutex::default(),
+            queued_bytes: Mutex::default(),
+            made_room: Condvar::default(),
         }
+    }
+
+    /// Counts bytes that will wait in a queue; waits for room, if it may.
+    fn take_room(&self, bytes: u64, may_wait: bool) {
+        let is_full = |queued: u64| queued > 0 && queued.saturating_add(bytes) > QUEUED_BYTES;
+        if is_full(*lock(&self.queued_bytes)) && may_wait && !self.is_worker_here() {
+            let mut queued = lock(&self.queued_bytes);
+            while is_full(*queued) {
+                let woken = self.made_room.wait(queued);
+                queued = woken.unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+        *lock(&self.queued_bytes) += bytes;
+    }
+
+    /// Bytes wait in no queue any more.
+    fn give_room(&self, bytes: u64) {
+        if bytes > 0 {
+            *lock(&self.queued_bytes) -= bytes;
+            self.made_room.notify_all();
+        }
+    }
+
+    /// True within a completion that a worker calls: it must not wait for itself.
+    fn is_worker_here(&self) -> bool {
+        let here = Some(cambium_io::sync::thread::current().id());
+        let mut queues = self.queues.iter();
+        *lock(&self.serving) == here || queues.any(|queue| lock(&queue.state).worker == here)
     }
 
     /// How many queues there are.
@@ -178,10 +220,13 @@ impl Queue {
                 return Taken::Barrier(barrier);
             }
         }
-        let mut taken = Vec::new();
-        while taken.len() < MOST_TOGETHER {
+        let (mut taken, mut bytes) = (Vec::new(), 0);
+        while taken.len() < MOST_TOGETHER && bytes < BYTES_TOGETHER {
             match state.waiting.pop_front() {
-                Some(Waiting::One(request, completion)) => taken.push((request, completion)),
+                Some(Waiting::One(request, completion)) => {
+                    bytes += bytes_of(&request);
+                    taken.push((request, completion));
+                }
                 Some(barrier) => {
                     state.waiting.push_front(barrier);
                     break;
@@ -214,6 +259,9 @@ impl Core {
         if self.submissions.closing.load(Ordering::Acquire) {
             return completion(Err(Error::Closed));
         }
+        // Workers may wait for what a completion holds up.
+        let may_wait = !self.replies.is_here();
+        self.submissions.take_room(bytes_of(&request), may_wait);
         let queues = &self.submissions.queues;
         let key = match &request {
             Request::Get { key } | Request::Put { key, .. } | Request::Delete { key, .. } => key,
@@ -223,8 +271,6 @@ impl Core {
         };
         // Without a look at the index, which whoever writes may hold.
         let at = sip13(key, self.submissions.secret) as usize % queues.len();
-        // Workers may wait for what a completion holds up.
-        let may_wait = !self.replies.is_here();
         queues[at].push(Waiting::One(request, completion), may_wait);
         self.see_to(at);
     }
@@ -266,9 +312,13 @@ impl Core {
                         return;
                     }
                     let work = lock(&barrier.work).take();
+                    *lock(&self.submissions.serving) =
+                        Some(cambium_io::sync::thread::current().id());
                     if let Some((request, completion)) = work {
+                        self.submissions.give_room(bytes_of(&request));
                         self.answer(self.serve(request), completion);
                     }
+                    *lock(&self.submissions.serving) = None;
                     for other in &self.submissions.queues {
                         lock(&other.state).blocked = false;
                     }
@@ -278,6 +328,8 @@ impl Core {
                 }
                 Taken::Requests(requests) => {
                     let _at_work = AtWork(queue);
+                    let bytes = requests.iter().map(|(request, _)| bytes_of(request)).sum();
+                    self.submissions.give_room(bytes);
                     self.do_together(requests);
                 }
             }
@@ -396,6 +448,16 @@ impl Core {
             }
             cambium_io::sync::thread::yield_now();
         }
+    }
+}
+
+/// Bytes of keys and values that a request holds.
+fn bytes_of(request: &Request) -> u64 {
+    match request {
+        Request::Put { key, value, .. } => (key.len() + value.len()) as u64,
+        Request::Get { key } | Request::Delete { key, .. } => key.len() as u64,
+        Request::Write { batch, .. } => batch.bytes(),
+        Request::Sync => 0,
     }
 }
 

@@ -7,7 +7,7 @@ mod by_hand;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 
 use cambium_alphard::Alphard;
@@ -208,6 +208,51 @@ fn completions_come_once_through_threads_errors_and_a_close() {
     let sum = answered.load(Ordering::Relaxed) + refused.load(Ordering::Relaxed);
     assert_eq!(sum, 4 * 3_000);
     assert!(answered.load(Ordering::Relaxed) > 1_000);
+}
+
+/// Batches stand in all queues; they wait for room like everything else.
+#[test]
+fn who_submits_waits_while_many_bytes_wait_in_the_queues() {
+    let hand = ByHand::default();
+    let environment = Environment {
+        executor: Arc::new(hand.clone()),
+        ..Environment::memory()
+    };
+    let options = OptionValues::from([("size", "256MiB")]);
+    let store = Alphard
+        .create(&environment, Path::new("/store"), &options)
+        .unwrap();
+    let (submitted, answered) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+    let is_worked = AtomicBool::new(false);
+    let first_to_wait = 3;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..6 {
+                let mut batch = WriteBatch::new();
+                batch.put(&[number], &vec![number; 20 << 20]);
+                let durability = Durability::Written;
+                let count = answered.clone();
+                let completion = Box::new(move |answer: Result<Response>| {
+                    answer.unwrap();
+                    count.fetch_add(1, Ordering::Relaxed);
+                });
+                store.submit(Request::Write { batch, durability }, completion);
+                assert!(number < first_to_wait || is_worked.load(Ordering::Relaxed));
+                submitted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        while submitted.load(Ordering::Relaxed) < first_to_wait.into() {
+            std::thread::yield_now();
+        }
+        // Time for the next one, which must not be taken.
+        (0..1_000).for_each(|_| std::thread::yield_now());
+        assert_eq!(submitted.load(Ordering::Relaxed), first_to_wait.into());
+        is_worked.store(true, Ordering::Relaxed);
+        while answered.load(Ordering::Relaxed) < 6 {
+            hand.run();
+            std::thread::yield_now();
+        }
+    });
 }
 
 #[test]
