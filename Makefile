@@ -44,6 +44,7 @@ test: preflight ## Run everything that continuous integration runs
 	RUSTDOCFLAGS="$(RUSTDOCFLAGS)" $(CARGO) doc -j$(JOBS) --quiet --workspace --no-deps --document-private-items
 	$(CARGO) test -j$(JOBS) --workspace
 	.ci/installed "$${CARGO_TARGET_DIR:-target}/debug/deps"
+	CARGO=$(CARGO) JOBS=$(JOBS) .ci/stress
 
 soak: preflight ## Run the suites with larger bounds, and unsafe code under AddressSanitizer
 	JOBS=$(JOBS) .ci/soak

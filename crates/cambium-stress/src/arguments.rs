@@ -75,6 +75,9 @@ pub struct Arguments {
     /// Seconds of load of a worker, drawn unless given
     #[arg(long)]
     pub session: Option<f64>,
+    /// Do not run the command cambium between workers
+    #[arg(long)]
+    pub no_tools: bool,
     /// A defect that the engine is told to have
     #[arg(long, hide = true)]
     pub seeded_bug: Option<String>,

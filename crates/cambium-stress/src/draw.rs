@@ -65,7 +65,10 @@ pub struct Wishes {
     pub value: Option<u32>,
     pub plain: bool,
     pub default_options: bool,
+    /// Stores are copied often.
     pub small: bool,
+    /// They lie on the disk of this program.
+    pub on_disk: bool,
     pub set: Vec<String>,
     pub seeded_bug: Option<String>,
 }
@@ -79,6 +82,7 @@ impl Wishes {
             plain: arguments.plain,
             default_options: arguments.default_options,
             small: arguments.needs_disk() || arguments.damage,
+            on_disk: arguments.needs_disk(),
             set: arguments.set.clone(),
             seeded_bug: arguments.seeded_bug.clone(),
         }
@@ -173,6 +177,20 @@ fn fixed(plan: &mut Plan, kind: &dyn EngineKind, wishes: &Wishes) -> Result<(), 
     if has("sparse_tables") {
         plan.opening
             .insert("sparse_tables".to_string(), "65536".to_string());
+    }
+    // The disk of power cuts takes direct transfers of 4 KiB.
+    if wishes.on_disk
+        && has("direct")
+        && plan
+            .opening
+            .get("direct")
+            .is_none_or(|direct| direct != "off")
+    {
+        plan.creation.remove("block_bytes");
+    }
+    if wishes.on_disk && plan.engine == "alphard" {
+        plan.creation
+            .insert("block_bytes".to_string(), "4096".to_string());
     }
     if has("size") && !wishes.set.iter().any(|set| set.starts_with("size=")) {
         plan.creation

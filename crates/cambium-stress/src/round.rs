@@ -253,6 +253,9 @@ impl<'a> Round<'a> {
 
     /// Runs some of the tools on the closed or killed store.
     fn tools(&mut self, random: &mut Random) -> Result<(), String> {
+        if self.arguments.no_tools {
+            return Ok(());
+        }
         while random.chance(40) {
             let tool = *random.pick(&["check", "compact", "backup", "repair", "export", "get"]);
             let moment = Duration::from_micros(random.magnitude(1000, 200_000));
@@ -310,6 +313,9 @@ impl<'a> Round<'a> {
     }
 
     fn check(&mut self, after: &str) -> Result<(), String> {
+        if self.arguments.no_tools {
+            return Ok(());
+        }
         let mut command = Command::new(cambium_command()?);
         command.arg("check").arg(self.store_path());
         let mut random = Random::part(self.seed, 3);
