@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, PoisonError};
 
+use cambium_io::sync::atomic::Ordering;
+
 use crate::entry::{EntryKind, EntryRef};
 use crate::memtable::Memtable;
 use crate::tree::{Context, Sealed, Tree, View, WritePressure};
@@ -41,26 +43,37 @@ impl Tree {
         !self.view.load().sealed.is_empty()
     }
 
+    /// Says whether nobody writes just now: then steps also compact tables that are mostly
+    /// tombstones, which frees what those hide.
+    pub fn set_resting(&self, resting: bool) {
+        self.resting.store(resting, Ordering::Relaxed);
+    }
+
     /// True if the active memtable is as large as it should get.
     pub fn seal_due(&self) -> bool {
         self.memtable_bytes() >= self.context.options.memtable_bytes
     }
 
     /// Seals the active memtable and begins another; memory only. `note` is
-    /// handed to the observer of the flush that makes it true. Answers false,
-    /// and forgets the note, if nothing was written since the last seal.
-    pub fn seal(&self, note: Vec<u8>) -> bool {
+    /// handed to the observer of the flush that makes it true. An empty memtable
+    /// without a note is not sealed; with a note it is, and its flush writes the
+    /// note alone. So all notes are committed in the order of their seals.
+    pub fn seal(&self, note: Vec<u8>) {
         let _rotation = self
             .rotation
             .write()
             .unwrap_or_else(PoisonError::into_inner);
         let written = self.view.load().active.bytes();
-        if written == 0 {
-            return false;
+        if written == 0 && note.is_empty() {
+            return;
         }
         // The next one will be sealed when it is about as large.
         let most = self.context.options.memtable_bytes;
-        let fresh = Arc::new(Memtable::expecting(most, (written / 4 * 5).min(most)));
+        let expected = match written {
+            0 => most,
+            written => (written / 4 * 5).min(most),
+        };
+        let fresh = Arc::new(Memtable::expecting(most, expected));
         self.change_view(|view| {
             let sealed = Arc::new(Sealed {
                 memtable: view.active.clone(),
@@ -74,7 +87,6 @@ impl Tree {
                 version: view.version.clone(),
             }
         });
-        true
     }
 
     /// How much writers should hold back: ask before a group of writes, and

@@ -3,14 +3,17 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use cambium_base::hexdump::readable;
 use cambium_base::{Error, Result};
 
 use crate::entry::{EntryKind, Source, compare};
 use crate::format::table_name;
+use crate::level_source::{LevelSource, Tables};
+use crate::merge::MergeSource;
 use crate::table::Table;
 use crate::table_cursor::{Blocks, Stream, TableCursor};
 use crate::tree::Tree;
-use crate::version::TableFile;
+use crate::version::{TableFile, Version};
 
 /// Something that is wrong.
 #[derive(Clone, Debug)]
@@ -36,7 +39,8 @@ pub struct CheckSummary {
 
 impl Tree {
     /// Reads all tables: checksums, order, ranges, counts, that every key is in
-    /// its table's filter, and that tables below level 0 are disjoint. Hands
+    /// its table's filter, that tables below level 0 are disjoint, and that of one
+    /// key no table holds an older entry above a newer one. Hands
     /// each finding to `report`, and goes on. The manifest was checked when the
     /// tree was opened.
     ///
@@ -77,7 +81,58 @@ impl Tree {
                 }
             }
         }
+        // Only sound tables can be merged.
+        if summary.findings == 0 {
+            let mut upside_down = |finding| {
+                summary.findings += 1;
+                report(finding);
+            };
+            self.check_ages(&view.version, &mut upside_down)?;
+        }
         Ok(summary)
+    }
+
+    /// Reports each key of which an older entry lies above a newer one: lookups, which end
+    /// at the first entry, then answer the older one (crate essay, promise 1).
+    fn check_ages(&self, version: &Version, report: &mut dyn FnMut(Finding)) -> Result<()> {
+        let mut tables: Vec<Vec<Arc<TableFile>>> = Vec::new();
+        tables.extend(version.levels[0].iter().map(|file| vec![file.clone()]));
+        tables.extend(version.levels[1..].iter().cloned());
+        let sources = tables
+            .iter()
+            .map(|files| LevelSource::new(&self.context, Tables::Listed(files.clone()), true));
+        let mut merged = MergeSource::new(sources.collect());
+        merged.seek_first()?;
+        // The key, its newest entry's number and rank, and whether it was reported.
+        let (mut key, mut newest, mut reported) = (None::<Vec<u8>>, (0, 0), false);
+        while let (Some(entry), Some(rank)) = (merged.entry(), merged.rank()) {
+            if key.as_deref() != Some(entry.key) {
+                let mut buffer = key.take().unwrap_or_default();
+                buffer.clear();
+                buffer.extend_from_slice(entry.key);
+                (key, newest, reported) = (Some(buffer), (entry.sequence, rank), false);
+            } else if rank < newest.1 && !reported {
+                reported = true;
+                let file = tables[rank]
+                    .iter()
+                    .find(|file| file.metadata.range.contains(entry.key));
+                let file = file.map_or(self.context.folder.clone(), |file| self.table_path(file));
+                let what = format!(
+                    "an older entry of a key lies above a newer one: write {} above write {}; \
+                     gets answer the older value (key {})",
+                    entry.sequence,
+                    newest.0,
+                    readable(entry.key)
+                );
+                report(Finding {
+                    error: Error::corruption(&file, 0, what),
+                    file,
+                });
+            }
+            newest = (newest.0, newest.1.max(rank));
+            merged.next()?;
+        }
+        Ok(())
     }
 
     fn table_path(&self, file: &TableFile) -> PathBuf {

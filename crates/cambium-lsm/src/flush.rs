@@ -1,4 +1,5 @@
-//! Flush: the oldest sealed memtable becomes a table of level 0.
+//! Flush: the oldest sealed memtable becomes a table of level 0. One that is empty
+//! becomes an edit with its note alone.
 //!
 //! What the memtable holds of a key beside the newest entry of each span goes at
 //! once ([`crate::retain`]), so writing a key again and again costs no table

@@ -157,6 +157,7 @@ fn encode_table(bytes: &mut Vec<u8>, table: &TableMetadata) {
     ] {
         put_varint(bytes, number);
     }
+    bytes.push(u8::from(table.sole) | u8::from(table.has_versions) << 1);
     put_varint_prefixed(bytes, &table.range.smallest);
     let (kind, key): (u8, &[u8]) = match &table.range.upper {
         UpperBound::Inclusive(key) => (0, key),
@@ -172,6 +173,7 @@ fn decode_table(decoder: &mut Decoder<'_>) -> Option<TableMetadata> {
     let (bytes, entries, deletes) = (decoder.varint()?, decoder.varint()?, decoder.varint()?);
     let range_tombstones = decoder.varint()?;
     let (smallest_sequence, largest_sequence) = (decoder.varint()?, decoder.varint()?);
+    let flags = decoder.u8().filter(|flags| *flags < 4)?;
     let smallest = decoder.varint_prefixed()?.to_vec();
     let kind = decoder.u8()?;
     let key = decoder.varint_prefixed()?.to_vec();
@@ -191,8 +193,8 @@ fn decode_table(decoder: &mut Decoder<'_>) -> Option<TableMetadata> {
         smallest_sequence,
         largest_sequence,
         range: KeyRange { smallest, upper },
-        sole: false,
-        has_versions: false,
+        sole: flags & 1 != 0,
+        has_versions: flags & 2 != 0,
     })
 }
 
@@ -446,8 +448,8 @@ mod tests {
                 smallest: b"a".to_vec(),
                 upper,
             },
-            sole: false,
-            has_versions: false,
+            sole: number == 1,
+            has_versions: number == 2,
         };
         let edit = Edit {
             base: true,

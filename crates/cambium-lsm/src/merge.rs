@@ -42,6 +42,11 @@ impl<S: Source> MergeSource<S> {
         }
     }
 
+    /// The rank of the source that the entry comes from: 0 is the newest.
+    pub fn rank(&self) -> Option<usize> {
+        self.order.first().copied()
+    }
+
     /// The order in which two sources come, as the direction has it.
     fn compare(&self, one: usize, other: usize) -> Ordering {
         let (Some(first), Some(second)) = (self.sources[one].entry(), self.sources[other].entry())

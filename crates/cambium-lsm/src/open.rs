@@ -93,6 +93,7 @@ impl Tree {
             manifest: Mutex::new(recovered.manifest),
             jobs: Mutex::new(Jobs::default()),
             closed: AtomicBool::new(false),
+            resting: AtomicBool::new(false),
             poison: OnceLock::new(),
             flushed_sequence: AtomicU64::new(recovered.flushed),
         })
@@ -212,15 +213,6 @@ impl Tree {
     /// `NoSpace` changes nothing; others poison the tree.
     pub fn commit_note(&self, note: &[u8]) -> Result<()> {
         self.commit(Edit::default(), 0, || note.to_vec())
-    }
-
-    /// As [`Tree::commit_note`]; the note is asked for when its place among the
-    /// edits is certain.
-    ///
-    /// # Errors
-    /// As [`Tree::commit_note`].
-    pub fn commit_note_with(&self, note: &mut dyn FnMut() -> Vec<u8>) -> Result<()> {
-        self.commit(Edit::default(), 0, note)
     }
 
     /// Removes the files in the folder that the tree does not know: what jobs

@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use cambium_io::sync::atomic::Ordering;
+
 use crate::compact::Plan;
 use crate::format::LEVELS;
 use crate::job::{Claim, Jobs};
@@ -62,6 +64,48 @@ impl Tree {
             .into_iter()
             .find_map(|(_, level)| self.pick_at(&version, level, jobs))
             .or_else(|| self.pick_versions(&version, jobs))
+            .or_else(|| self.pick_tombstones(&version, jobs))
+    }
+
+    /// A compaction of tables that are mostly tombstones, one level further down, where no
+    /// reader needs what they hide. In a tree that is deleted and then left alone, no other
+    /// compaction would ever bring them to what they hide. Only while nobody writes: a
+    /// merge of more tables costs less for each.
+    fn pick_tombstones(&self, version: &Arc<Version>, jobs: &Jobs) -> Option<(Plan, Claim)> {
+        if !self.resting.load(Ordering::Relaxed) || jobs.any() || self.has_sealed() {
+            return None;
+        }
+        let hides_most = |files: &[Arc<TableFile>]| {
+            let all = files.iter().map(|file| &file.metadata);
+            let (deletes, entries, ranges) = all.fold((0, 0, 0), |(d, e, r), table| {
+                (
+                    d + table.deletes,
+                    e + table.entries,
+                    r + table.range_tombstones,
+                )
+            });
+            ranges > 0 || deletes > 0 && deletes * 2 >= entries
+        };
+        let heads = version
+            .levels
+            .iter()
+            .enumerate()
+            .flat_map(|(level, files)| {
+                let step = if level == 0 { files.len().max(1) } else { 1 };
+                files.chunks(step).map(move |files| (level, files))
+            });
+        let mut wanted = heads.filter(|(_, files)| hides_most(files)).peekable();
+        wanted.peek()?;
+        let oldest = self.owner.protected_moments().into_iter().min()?;
+        let is_past = |file: &Arc<TableFile>| file.metadata.largest_sequence <= oldest;
+        wanted
+            .filter(|(_, files)| files.iter().all(is_past))
+            .find_map(|(level, files)| {
+                let below = (level + 1).min(LEVELS - 1);
+                let plan = plan(version, level, below, files.to_vec(), true)?;
+                let claim = claim_of(&plan);
+                jobs.admits(&claim).then_some((plan, claim))
+            })
     }
 
     /// A compaction of a table alone, for versions of its keys that readers saw when it was

@@ -166,6 +166,8 @@ pub struct Tree {
     pub(crate) poison: OnceLock<Error>,
     /// Highest sequence number in tables.
     pub(crate) flushed_sequence: AtomicU64,
+    /// Nobody writes: there is time for compactions that only free space.
+    pub(crate) resting: AtomicBool,
 }
 
 /// A lock's content, also after a panic elsewhere: every state that a lock of

@@ -8,11 +8,9 @@ use cambium_io::StepOutcome;
 use cambium_io::sync::atomic::Ordering;
 
 use crate::compact::{CompactionJob, Plan};
-use crate::entry::Source;
 use crate::flush::FlushJob;
 use crate::format::{LEVELS, table_name};
 use crate::job::Slot;
-use crate::level_source::{LevelSource, Tables};
 use crate::manifest::Edit;
 use crate::pick::{claim_of, plan};
 use crate::table_writer::TableWriter;
@@ -281,7 +279,7 @@ impl Tree {
         }
         let bottom = deepest(self).unwrap_or(1);
         // What lay there already was merged with nothing.
-        self.compact_some(bottom, bottom, cancelled, |file| self.may_hide(file))?;
+        self.compact_some(bottom, bottom, cancelled, |file| Self::may_hide(file))?;
         while !self.context.graveyard.is_empty() {
             self.remove_obsolete()?;
         }
@@ -289,35 +287,10 @@ impl Tree {
     }
 
     /// True if a compaction of the table alone may drop something: tombstones, or versions
-    /// of a key that a reader saw when the table was written. Reads it, where that is not
-    /// known.
-    fn may_hide(&self, file: &Arc<TableFile>) -> bool {
+    /// of a key that a reader saw when the table was written.
+    fn may_hide(file: &TableFile) -> bool {
         let known = &file.metadata;
-        let has_tombstones = known.deletes + known.range_tombstones > 0;
-        if has_tombstones || known.has_versions || known.sole {
-            return has_tombstones || known.has_versions;
-        }
-        // The compaction meets an error of reading again.
-        self.has_versions(file).unwrap_or(true)
-    }
-
-    fn has_versions(&self, file: &Arc<TableFile>) -> Result<bool> {
-        let tables = Tables::Listed(vec![file.clone()]);
-        let mut source = LevelSource::new(&self.context, tables, true);
-        source.seek_first()?;
-        let mut last: Option<Vec<u8>> = None;
-        while let Some(entry) = source.entry() {
-            match &mut last {
-                Some(last) if last == entry.key => return Ok(true),
-                Some(last) => {
-                    last.clear();
-                    last.extend_from_slice(entry.key);
-                }
-                None => last = Some(entry.key.to_vec()),
-            }
-            source.next()?;
-        }
-        Ok(false)
+        known.deletes + known.range_tombstones > 0 || known.has_versions
     }
 
     /// Compacts the tables of a level that are there now and are wanted: those

@@ -118,10 +118,9 @@ pub(crate) struct TableMetadata {
     pub largest_sequence: u64,
     /// Of entries and range tombstones.
     pub range: KeyRange,
-    /// No key has two entries in it. Known of tables that this opening wrote alone: the
-    /// manifest does not say.
+    /// No key has two entries in it, and it has no range tombstones.
     pub sole: bool,
-    /// Some key has two entries in it, or more; known likewise.
+    /// Some key has two entries in it, or more.
     pub has_versions: bool,
 }
 

@@ -46,7 +46,7 @@ impl Owner for Busy {
         if flushes < MOST_FLUSHES {
             let tree = self.tree.get().and_then(Weak::upgrade).unwrap();
             tree.writer().put(flushes + 1, b"key", b"later");
-            assert!(tree.seal(Vec::new()));
+            tree.seal(Vec::new());
         }
         Ok(())
     }
@@ -76,7 +76,7 @@ fn a_flush_leaves_what_is_sealed_meanwhile() {
     let tree = tree.unwrap();
     owner.tree.set(Arc::downgrade(&tree)).unwrap();
     tree.writer().put(1, b"key", b"first");
-    assert!(tree.seal(Vec::new()));
+    tree.seal(Vec::new());
     tree.flush().unwrap();
     assert_eq!(owner.flushes.load(Ordering::Relaxed), 1);
     assert!(tree.has_sealed(), "what came meanwhile is there still");

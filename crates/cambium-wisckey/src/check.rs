@@ -77,7 +77,7 @@ fn check_tail(
     report: &mut CheckReport,
     progress: &dyn ProgressSink,
 ) -> Result<()> {
-    let (tail, found) = match core.read_tail(progress) {
+    let (mut tail, found) = match core.read_tail(progress) {
         Ok(read) => read,
         Err(error) => return report.take(error),
     };
@@ -101,6 +101,18 @@ fn check_tail(
             offset: fault.offset,
             what: format!("{}; a torn tail, which the next open drops", fault.reason),
         });
+    }
+    for &number in &tail.blank {
+        report.findings.push(Finding {
+            kind: FindingKind::Note,
+            file: segment_path(&core.path, number),
+            offset: 0,
+            what: "the segment has no header: no sync covers it, and the next open removes it"
+                .to_string(),
+        });
+    }
+    for error in std::mem::take(&mut tail.damage) {
+        report.take(error)?;
     }
     if let Some((place, offset, what)) = lost {
         let damage = Error::corruption(core.place_of(&tail, place), offset, what);

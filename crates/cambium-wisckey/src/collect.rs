@@ -43,6 +43,7 @@ use crate::moving::LiveValue;
 use crate::note::{self, NoteItem};
 use crate::seeded_bug::SeededBug;
 use crate::segment::Segment;
+use crate::value_log::MANY_DELETES;
 use crate::window::{LOOKED_UP_AT_ONCE, WINDOW_BYTES, Window};
 
 /// A step of a writer that has nobody else to collect, bytes.
@@ -68,6 +69,8 @@ pub(crate) struct Collector {
     pub damaged: BTreeSet<u32>,
     /// Bytes of segments that no flush was asked to drop yet.
     undropped: u64,
+    /// What was visible at the last step that found nothing to do.
+    quiet_since: u64,
     /// Before this time the rate limit holds.
     not_before: Duration,
 }
@@ -149,7 +152,7 @@ impl Core {
                         .map(|()| StepOutcome::Again);
                 }
                 collector.window = Window::default();
-                return Ok(match self.close_one_gone() {
+                return Ok(match self.rest(&mut collector)? || self.close_one_gone() {
                     true => StepOutcome::Again,
                     false => StepOutcome::Idle,
                 });
@@ -173,6 +176,28 @@ impl Core {
             collector.not_before = now + Duration::from_secs_f64(pause);
         }
         Ok(StepOutcome::Again)
+    }
+
+    /// Frees what deletes hide where nobody has written since the last idle step: seals a
+    /// write buffer with many deletes, and lets the tree merge tables of tombstones. Without
+    /// that the space would stay taken until somebody writes again. True if there is work.
+    fn rest(&self, collector: &mut Collector) -> Result<bool> {
+        let visible = self.ledger.visible();
+        let is_quiet = std::mem::replace(&mut collector.quiet_since, visible) == visible;
+        self.tree.set_resting(is_quiet);
+        if !is_quiet {
+            return Ok(false);
+        }
+        let mut writer = lock(&self.writer);
+        let is_due = writer.deletes >= MANY_DELETES;
+        if is_due {
+            self.seal(&mut writer)?;
+        }
+        drop(writer);
+        if is_due || self.tree.step_due() {
+            self.notify_background();
+        }
+        Ok(is_due)
     }
 
     fn begin_run(&self, collector: &mut Collector, number: u32) -> Result<()> {
@@ -457,7 +482,7 @@ impl Core {
     /// Has the segments that were collected go with the next flush.
     fn drop_collected(&self, collector: &mut Collector) -> Result<()> {
         collector.undropped = 0;
-        self.seal_now()?;
+        self.seal(&mut lock(&self.writer))?;
         self.notify_background();
         Ok(())
     }

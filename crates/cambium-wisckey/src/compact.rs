@@ -16,7 +16,7 @@ use cambium_io::sync::atomic::Ordering;
 use cambium_storage::health::found_no_space;
 
 use crate::collect::Work;
-use crate::core::Core;
+use crate::core::{Core, lock};
 use crate::options::ENGINE;
 use crate::reserve::Part;
 
@@ -31,23 +31,29 @@ impl Core {
         options: &CompactOptions,
         progress: &dyn ProgressSink,
     ) -> Result<CompactReport> {
+        // A close waits for the end, which comes soon: it cancels this.
+        let _under_way = self.stepping.read();
         self.check_writable()?;
+        let cancels = self.cancels.load(Ordering::Acquire);
         options
             .settings
             .clone()
             .finish("wisckey (of a compaction)", &[])?;
         refuse_what_is_not_chosen(options)?;
-        self.cancelled.store(false, Ordering::Release);
         self.begin_session()?;
         let shared_out = self.reserve.begin_compaction();
-        let report = self.compact_now(progress);
+        let report = self.compact_now(cancels, progress);
         drop(shared_out);
         while self.close_one_gone() {}
         self.after_making_room();
         report
     }
 
-    fn compact_now(self: &Arc<Self>, progress: &dyn ProgressSink) -> Result<CompactReport> {
+    fn compact_now(
+        self: &Arc<Self>,
+        cancels: u64,
+        progress: &dyn ProgressSink,
+    ) -> Result<CompactReport> {
         let clock = &self.environment.clock;
         let started = clock.monotonic();
         let mut work = Work::default();
@@ -57,10 +63,10 @@ impl Core {
             done: 0,
             total: None,
         });
-        self.compact_tree()?;
+        self.compact_tree(cancels)?;
         let tree_done = clock.monotonic();
         let sorted = self.sort_values(&mut work, |done, total| {
-            self.refuse_cancelled()?;
+            self.refuse_cancelled(cancels)?;
             progress.report(Progress {
                 phase: "sort",
                 done,
@@ -72,11 +78,11 @@ impl Core {
             let started = clock.monotonic();
             self.flush_now()?;
             // What the old pointers led to is garbage when they are gone.
-            self.compact_tree()?;
+            self.compact_tree(cancels)?;
             work.flush += self.since(started);
         }
-        self.collect_within_room(&mut work, progress)?;
-        self.refuse_cancelled()?;
+        self.collect_within_room(cancels, &mut work, progress)?;
+        self.refuse_cancelled(cancels)?;
         let collected = clock.monotonic();
         self.flush_now()?;
         self.remove_dropped()?;
@@ -105,20 +111,23 @@ impl Core {
     /// Brings what was written so far into tables.
     fn flush_now(&self) -> Result<()> {
         self.with_reserve(Part::All, || {
-            self.seal_now()?;
+            self.seal(&mut lock(&self.writer))?;
             self.tree.flush()
         })
     }
 
-    fn compact_tree(&self) -> Result<()> {
-        let is_cancelled = || self.cancelled.load(Ordering::Acquire);
-        self.with_reserve(Part::All, || self.tree.compact(&is_cancelled))
+    fn compact_tree(&self, cancels: u64) -> Result<()> {
+        let is_cancelled = || self.refuse_cancelled(cancels).is_err();
+        let compacted = self.with_reserve(Part::All, || self.tree.compact(&is_cancelled));
+        self.refuse_cancelled(cancels)?;
+        compacted
     }
 
     /// Collects all there is. On a full disk, the segments that were emptied so far go in
     /// between: their room is what the next ones are moved into.
     fn collect_within_room(
         self: &Arc<Self>,
+        cancels: u64,
         work: &mut Work,
         progress: &dyn ProgressSink,
     ) -> Result<()> {
@@ -127,7 +136,7 @@ impl Core {
             let freed = self.traffic().freed_bytes;
             let collected = self.with_reserve(Part::Most, || {
                 self.collect_all(work, |done, total| {
-                    self.refuse_cancelled()?;
+                    self.refuse_cancelled(cancels)?;
                     progress.report(Progress {
                         phase: "collect",
                         done,
@@ -156,11 +165,12 @@ impl Core {
         }
     }
 
-    fn refuse_cancelled(&self) -> Result<()> {
+    /// Ends a compaction that was cancelled since it began, or whose store is being closed.
+    fn refuse_cancelled(&self, cancels: u64) -> Result<()> {
         self.check_open()?;
-        match self.cancelled.load(Ordering::Acquire) {
-            true => Err(Error::Cancelled),
-            false => Ok(()),
+        match self.cancels.load(Ordering::Acquire) == cancels {
+            true => Ok(()),
+            false => Err(Error::Cancelled),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! | `maintenance` | the superblock | yes |
 //! | `syncing` | the queue by which a flush syncs what it points to | yes, by background work |
 //! | `writer` | numbering, the end of the log, what the next note will say | yes, by writers |
+//! | `log_sync` | a sync of the log, until its failure has poisoned the store | yes |
 //! | `reserve` | the space held back for a full disk | yes |
 //! | `gone` | segments whose files are to be closed | no |
 //! | the ledger's | what the manifest says of segments; pinned moments | no |
@@ -21,7 +22,7 @@ use std::sync::{Arc, PoisonError};
 
 use arc_swap::ArcSwap;
 use cambium_base::{Error, Result, SequenceNumber};
-use cambium_io::sync::atomic::{AtomicBool, Ordering};
+use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_io::sync::{Mutex, MutexGuard, OnceLock, RwLock};
 use cambium_io::{Environment, FileLock, ReadPool, WriteQueue};
 use cambium_lsm::Tree;
@@ -58,6 +59,8 @@ pub(crate) struct Core {
     /// Who collects waits until the tree has flushed.
     pub collection_waits: AtomicBool,
     pub maintenance: Mutex<Maintenance>,
+    /// Held during a sync of files that writers and flushes both sync.
+    pub log_sync: Mutex<()>,
     /// For syncs of several segments; made when it is first needed.
     pub syncing: Mutex<Option<Box<dyn WriteQueue>>>,
     pub writer: Mutex<Writer>,
@@ -71,8 +74,11 @@ pub(crate) struct Core {
     pub stuck: Mutex<Option<Error>>,
     /// This opening has written its session to the superblock.
     pub session_begun: AtomicBool,
-    pub cancelled: AtomicBool,
-    /// Read by each background task while it takes a step: a close waits for those.
+    /// How often the running compactions were cancelled: each compares it with what it was
+    /// when that compaction began.
+    pub cancels: AtomicU64,
+    /// Read by each background step and each compaction while it runs: a close waits for
+    /// them.
     pub stepping: RwLock<()>,
     pub counters: Counters,
     pub lock: Mutex<Option<Box<dyn FileLock>>>,
@@ -87,17 +93,9 @@ pub(crate) struct Core {
 pub(crate) struct Maintenance {
     pub root: Root,
     pub superblock: Superblock,
-    /// What recovery could not commit for lack of space. Until it is, the store
-    /// is read only.
-    pub cut: Option<Cut>,
-}
-
-/// What ends a recovery: the note that says where the log was cut.
-#[derive(Debug)]
-pub(crate) struct Cut {
-    pub note: Vec<u8>,
-    /// The tree has a write buffer to flush with it.
-    pub sealed: bool,
+    /// A full disk kept recovery from flushing what it sealed, and with that from making
+    /// its cut durable. Until that is done, the store is read only.
+    pub cut_unflushed: bool,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -172,10 +170,10 @@ impl Core {
         }
         // A close has written the clean mark under this lock.
         self.check_open()?;
-        if let Some(cut) = &maintenance.cut {
+        if maintenance.cut_unflushed {
             // Its session is in the superblock already.
-            self.with_reserve(Part::All, || self.commit_cut(cut))?;
-            maintenance.cut = None;
+            self.with_reserve(Part::All, || self.tree.flush())?;
+            maintenance.cut_unflushed = false;
             self.session_begun.store(true, Ordering::Release);
             return Ok(());
         }
@@ -202,14 +200,6 @@ impl Core {
         lock(&self.writer).session = maintenance.root.session;
         self.session_begun.store(true, Ordering::Release);
         Ok(())
-    }
-
-    /// Ends a recovery: from then on nothing behind the cut counts.
-    pub fn commit_cut(&self, cut: &Cut) -> Result<()> {
-        match cut.sealed {
-            true => self.tree.flush(),
-            false => self.tree.commit_note(&cut.note),
-        }
     }
 
     /// Wakes the background tasks.

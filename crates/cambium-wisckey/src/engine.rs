@@ -372,7 +372,7 @@ impl Engine for WisckeyStore {
     }
 
     fn cancel(&self) {
-        self.core.cancelled.store(true, Ordering::Release);
+        self.core.cancels.fetch_add(1, Ordering::AcqRel);
     }
 
     fn check(&self, progress: &dyn ProgressSink) -> Result<CheckReport> {
@@ -392,7 +392,7 @@ impl Engine for WisckeyStore {
     }
 
     fn step(&self, budget: u64) -> Result<StepOutcome> {
-        self.core.step(budget)
+        self.core.step_while_open(|core| core.step(budget))
     }
 
     fn close(&self) -> Result<()> {

@@ -17,11 +17,14 @@
 //! replay them.
 //!
 //! ```text
-//! ┌ first block ──────┬──────────────┬──────────────┬─ …
-//! │ file header, twice │ record       │ record       │
-//! └───────────────────┴──────────────┴──────────────┴─ …
-//!                       48-byte header, key, value: enough to find the key of a value
+//! ┌ first block ┬ second block ┬──────────────┬──────────────┬─ …
+//! │ file header │ its copy     │ record       │ record       │
+//! └─────────────┴──────────────┴──────────────┴──────────────┴─ …
+//!                                48-byte header, key, value: enough to find the key of a value
 //! ```
+//!
+//! The header holds the salt without which no record of the segment can be read, so its
+//! copy lies in a block of its own: no single lost sector takes both.
 //!
 //! Keys are *full keys*: the namespace's number in two bytes, big-endian, then the
 //! user's key. In the LSM-tree a full key leads to an inline value or to a **value
@@ -293,7 +296,7 @@ pub fn geometry(shape: &Shape, tuning: &Tuning) -> LogGeometry {
     LogGeometry {
         alignment: ALIGNMENT,
         block,
-        first_offset: block,
+        first_offset: 2 * block,
         // Small stores stay small, large ones allocate rarely.
         least_growth: (block * 16).min(tuning.preallocate_bytes),
         most_growth: tuning.preallocate_bytes,

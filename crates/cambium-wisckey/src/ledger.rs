@@ -68,12 +68,7 @@ impl LedgerState {
     /// were visible.
     fn apply(&mut self, item: NoteItem, rule: &HoleRule, moment: u64) {
         match item {
-            // A note that went alone may come behind one that a flush carried.
-            NoteItem::Head(head) => {
-                if (head.segment, head.offset) >= (self.head.segment, self.head.offset) {
-                    self.head = head;
-                }
-            }
+            NoteItem::Head(head) => self.head = head,
             NoteItem::Segment(segment) => {
                 let garbage_bytes = self
                     .segments

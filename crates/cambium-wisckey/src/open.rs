@@ -15,7 +15,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use cambium_api::{OptionValues, ProgressSink};
 use cambium_base::{Error, Result, StoreId};
-use cambium_io::sync::atomic::{AtomicBool, Ordering};
+use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_io::sync::{Mutex, OnceLock, RwLock};
 use cambium_io::{Environment, FileLock, FileSystem, LockMode};
 use cambium_lsm::Tree;
@@ -104,7 +104,7 @@ fn fill(
         maintenance: Maintenance {
             root,
             superblock,
-            cut: None,
+            cut_unflushed: false,
         },
         held,
     };
@@ -139,7 +139,7 @@ pub(crate) fn open(
         core.recover(progress, None)?;
     }
     core.remove_leftovers()?;
-    if lock(&core.maintenance).cut.is_some() {
+    if lock(&core.maintenance).cut_unflushed {
         // Those may have been what the disk was full of. If not, the store is
         // open for reading.
         let settled = core.begin_session();
@@ -222,7 +222,7 @@ pub(crate) fn attach(
         maintenance: Maintenance {
             root,
             superblock,
-            cut: None,
+            cut_unflushed: false,
         },
         held,
     };
@@ -340,13 +340,14 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
         writer: Mutex::new(writer),
         queue: CommitQueue::default(),
         gone: Mutex::default(),
+        log_sync: Mutex::default(),
         syncing: Mutex::default(),
         health: Health::default(),
         reserve: Reserve::default(),
         stuck: Mutex::new(None),
         collection_waits: AtomicBool::new(false),
         session_begun: AtomicBool::new(false),
-        cancelled: AtomicBool::new(false),
+        cancels: AtomicU64::new(0),
         stepping: RwLock::default(),
         counters: Counters {
             before: Traffic {

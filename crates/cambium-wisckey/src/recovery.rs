@@ -37,7 +37,7 @@ use cambium_storage::record::RecordHeader;
 use cambium_storage::replay::{whole_batches, without_taken_back, write_again};
 use cambium_storage::scan::{LogScanner, ScanFault, Scanned, ScannedRecord, SessionRule};
 
-use crate::core::{Core, Cut, lock};
+use crate::core::{Core, lock};
 use crate::format::{self, ALIGNMENT, SegmentKind, kind};
 use crate::reserve::Part;
 use crate::seeded_bug::SeededBug;
@@ -76,6 +76,10 @@ pub(crate) struct Tail {
     /// With the place of its segment.
     pub faults: Vec<(usize, ScanFault)>,
     pub synced_through: u64,
+    /// Segments that cannot be opened.
+    pub damage: Vec<Error>,
+    /// Numbers of segments without a header: no sync covers them.
+    pub blank: Vec<u32>,
 }
 
 /// What the tail comes to.
@@ -96,15 +100,15 @@ impl Core {
         progress: &dyn ProgressSink,
         lost: Option<&mut Vec<Error>>,
     ) -> Result<()> {
-        let (tail, found) = self.read_tail(progress)?;
+        let (mut tail, found) = self.read_tail(progress)?;
         let accepted = self.accept(&tail, found);
+        let mut damage = std::mem::take(&mut tail.damage);
         if let Some((place, offset, what)) = missing(&tail, &accepted) {
-            let path = self.place_of(&tail, place);
-            let damage = Error::corruption(path, offset, what);
-            match lost {
-                Some(lost) => lost.push(damage),
-                None => return Err(damage),
-            }
+            damage.push(Error::corruption(self.place_of(&tail, place), offset, what));
+        }
+        match lost {
+            Some(lost) => lost.append(&mut damage),
+            None => damage.into_iter().next().map_or(Ok(()), Err)?,
         }
         self.take_session()?;
         self.settle(&tail, &accepted)?;
@@ -134,9 +138,15 @@ impl Core {
             } else {
                 0
             };
-            if let Some(segment) = self.segment_of_tail(number)? {
-                tail.segments.push(segment);
-                self.read_segment(&mut tail, &mut found, from, head.session, progress)?;
+            match self.segment_of_tail(number) {
+                Ok(Some(segment)) if segment.kind == SegmentKind::Written => {
+                    tail.segments.push(segment);
+                    self.read_segment(&mut tail, &mut found, from, head.session, progress)?;
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => tail.blank.push(number),
+                Err(error) if error.is_corruption() => tail.damage.push(error),
+                Err(error) => return Err(error),
             }
         }
         Ok((tail, found))
@@ -153,21 +163,17 @@ impl Core {
         Ok(numbers)
     }
 
-    /// A segment that may hold what is to be replayed; `None` for a moved one,
-    /// and for one that a crash left without its header: nothing in that was
-    /// ever synced.
+    /// A segment behind the head; `None` for one that a crash left without its header.
     fn segment_of_tail(&self, number: u32) -> Result<Option<Arc<Segment>>> {
         if let Some(known) = self.segment(number) {
-            return Ok((known.kind == SegmentKind::Written).then_some(known));
+            return Ok(Some(known));
         }
-        match Segment::open(&self.home, number, &self.shape, &self.tuning, None) {
-            Ok(segment) if segment.kind == SegmentKind::Written => Ok(Some(Arc::new(segment))),
-            Ok(_) => Ok(None),
-            // Both copies of its header lie in one sector, which the first sync
-            // of the segment brings to the device.
-            Err(Error::Corruption { .. }) => Ok(None),
-            Err(error) => Err(error),
+        let (home, shape, tuning) = (&self.home, &self.shape, &self.tuning);
+        let opened = Segment::open_if_written(home, number, shape, tuning, None);
+        if self.has_bug(SeededBug::DamagedHeaderIgnored) {
+            return Ok(opened.ok().flatten().map(Arc::new));
         }
+        Ok(opened?.map(Arc::new))
     }
 
     /// Reads the last segment of the tail from an offset on.
@@ -398,12 +404,11 @@ impl Core {
             self.note_up_to(&mut writer, next, 0)
         };
         self.ledger.visible.store(base, Ordering::Release);
-        let sealed = self.tree.seal(note.clone());
-        let cut = Cut { note, sealed };
-        match self.with_reserve(Part::All, || self.commit_cut(&cut)) {
+        self.tree.seal(note);
+        match self.with_reserve(Part::All, || self.tree.flush()) {
             Ok(()) => self.session_begun.store(true, Ordering::Release),
             // Everything can be read; the first write tries again.
-            Err(full) if full.is_no_space() => lock(&self.maintenance).cut = Some(cut),
+            Err(full) if full.is_no_space() => lock(&self.maintenance).cut_unflushed = true,
             Err(error) => return Err(error),
         }
         Ok(())

@@ -21,7 +21,7 @@ use cambium_storage::marker::{self, FilesOfEngine, Marker};
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 use cambium_storage::superblock::{self, Superblock};
 
-use crate::core::Core;
+use crate::core::{Core, lock};
 use crate::cursor::EntryCursor;
 use crate::format::{self, FORMAT_VERSION, KEYS_FOLDER, Root, ValuePointer, kind, namespace_end};
 use crate::ledger::{Ledger, LedgerState};
@@ -151,7 +151,7 @@ fn drop_lost_segments(core: &Arc<Core>) -> Result<()> {
         return Ok(());
     }
     core.begin_session()?;
-    core.seal_now()?;
+    core.seal(&mut lock(&core.writer))?;
     core.tree.flush()?;
     core.tree.commit_note(&note::encode(&items))
 }
@@ -470,10 +470,8 @@ fn write_tree(
     items.extend(names.map(|(number, name)| NoteItem::Namespace { number, name }));
     let note = note::encode(&items);
     ledger.repairing(gathered.last_sequence);
-    match tree.seal(note.clone()) {
-        true => tree.flush()?,
-        false => tree.commit_note(&note)?,
-    }
+    tree.seal(note);
+    tree.flush()?;
     tree.close()?;
     home.file_system.sync_directory(&home.folder)?;
     let root = Root {

@@ -259,7 +259,11 @@ impl Core {
     pub fn keep_reserve_where_due(&self) {
         if self.reserve.is_due.load(Ordering::Relaxed) {
             self.reserve.is_due.store(false, Ordering::Relaxed);
-            self.keep_reserve();
+            // A close waits for this, and none of it comes after a close.
+            let _under_way = self.stepping.read();
+            if !self.health.is_closed() {
+                self.keep_reserve();
+            }
         }
     }
 

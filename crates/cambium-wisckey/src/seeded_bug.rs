@@ -38,6 +38,16 @@ pub enum SeededBug {
     /// A collection compares the records that died during its lookups with one part of its
     /// window alone.
     DeadTakenByPart,
+    /// What a note says comes in the reverse order: an older state of a segment replaces a
+    /// newer one.
+    NotesReversed,
+    /// A synced write does not wait for a flush that syncs the same segments, and misses its
+    /// failure.
+    FailedSyncMissed,
+    /// A close does not wait for steps and compactions.
+    CloseOutrun,
+    /// A segment whose header is damaged counts as never synced.
+    DamagedHeaderIgnored,
     /// A hole takes the blocks that it shares with its neighbours.
     HoleTooWide,
     /// Holes are made where a cursor or snapshot from before may be led to.
@@ -46,7 +56,7 @@ pub enum SeededBug {
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 16] = [
+    pub const ALL: [(SeededBug, &'static str); 20] = [
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
         (SeededBug::CommitUnsynced, "commit_unsynced"),
@@ -61,6 +71,10 @@ impl SeededBug {
         (SeededBug::DeadNeighbour, "dead_neighbour"),
         (SeededBug::DeadUnproven, "dead_unproven"),
         (SeededBug::DeadTakenByPart, "dead_taken_by_part"),
+        (SeededBug::NotesReversed, "notes_reversed"),
+        (SeededBug::FailedSyncMissed, "failed_sync_missed"),
+        (SeededBug::CloseOutrun, "close_outrun"),
+        (SeededBug::DamagedHeaderIgnored, "damaged_header_ignored"),
         (SeededBug::HoleTooWide, "hole_too_wide"),
         (SeededBug::HoleUnderPin, "hole_under_pin"),
     ];

@@ -18,17 +18,26 @@ use crate::open_files::{OpenFiles, SegmentFile};
 use crate::options::{Shape, Tuning};
 
 /// The header of a segment: its first copy, or the second where that is damaged.
-fn read_header(file: &dyn File) -> Result<FileHeader> {
-    let first = FileHeader::read(file, MAGIC, FORMAT_VERSION);
-    if !first.as_ref().is_err_and(Error::is_corruption) {
-        return first;
+/// `None` if the file shows that it was never synced: no copy is sound, and the place of
+/// one is zeros or lies behind the end of the file. A power cut leaves that, with part of
+/// the other copy at most; damage of a synced header leaves a sound copy, or bytes in both
+/// places.
+fn read_header(file: &dyn File, block_bytes: u32) -> Result<Option<FileHeader>> {
+    let mut is_blank = false;
+    let mut copy_at = |offset: u64| -> Result<FileHeader> {
+        let mut bytes = [0; HEADER_BYTES];
+        file.read_at(&mut bytes, offset)?;
+        is_blank |= bytes == [0; HEADER_BYTES];
+        FileHeader::decode(&bytes, file.path(), MAGIC, FORMAT_VERSION)
+    };
+    let header = match copy_at(0) {
+        Err(first) if first.is_corruption() => copy_at(u64::from(block_bytes)).or(Err(first)),
+        header => header,
+    };
+    match header {
+        Err(error) if error.is_corruption() && is_blank => Ok(None),
+        header => header.map(Some),
     }
-    let mut bytes = [0; HEADER_BYTES];
-    let count = file.read_at(&mut bytes, HEADER_BYTES as u64)?;
-    if count < HEADER_BYTES {
-        return first;
-    }
-    FileHeader::decode(&bytes, file.path(), MAGIC, FORMAT_VERSION).or(first)
 }
 
 /// Where a store's files are, and whether they may be changed.
@@ -129,12 +138,12 @@ impl Segment {
         let mut header = FileHeader::new(MAGIC, FORMAT_VERSION, shape.block_bytes, identity);
         header.parameters = [u64::from(kind.code()), 0];
         let handle = home.open_segment(number, OpenOptions::CREATE_NEW, tuning)?;
-        let mut block = vec![0; shape.block_bytes as usize];
-        let bytes = header.encode();
-        // Twice: whoever loses it loses all that is in the segment.
-        block[..HEADER_BYTES].copy_from_slice(&bytes);
-        block[HEADER_BYTES..2 * HEADER_BYTES].copy_from_slice(&bytes);
-        if let Err(error) = handle.write_at(&block, 0) {
+        let block_bytes = shape.block_bytes as usize;
+        let mut blocks = vec![0; 2 * block_bytes];
+        for copy in blocks.chunks_mut(block_bytes) {
+            copy[..HEADER_BYTES].copy_from_slice(&header.encode());
+        }
+        if let Err(error) = handle.write_at(&blocks, 0) {
             // Its number is spent; the name of a file without a header is not
             // needed by anyone.
             _ = home.file_system.remove(handle.path());
@@ -145,6 +154,9 @@ impl Segment {
 
     /// Opens a segment that is there; its records end at `end`, or at the end of
     /// the file until recovery knows better.
+    ///
+    /// # Errors
+    /// Damage of its header, a header that was never written included.
     pub fn open(
         home: &Home,
         number: u32,
@@ -152,6 +164,22 @@ impl Segment {
         tuning: &Tuning,
         end: Option<u64>,
     ) -> Result<Segment> {
+        let segment = Self::open_if_written(home, number, shape, tuning, end)?;
+        segment.ok_or_else(|| {
+            let path = format::segment_path(&home.folder, number);
+            Error::corruption(path, 0, "both copies of the segment's header are zeros")
+        })
+    }
+
+    /// As [`Segment::open`]; `None` where no header was ever written, as far as the file
+    /// shows.
+    pub fn open_if_written(
+        home: &Home,
+        number: u32,
+        shape: &Shape,
+        tuning: &Tuning,
+        end: Option<u64>,
+    ) -> Result<Option<Segment>> {
         let access = if home.writable {
             OpenOptions::WRITE
         } else {
@@ -159,7 +187,9 @@ impl Segment {
         };
         let handle = home.open_segment(number, access, tuning)?;
         let path = handle.path();
-        let header = read_header(&*handle)?;
+        let Some(header) = read_header(&*handle, shape.block_bytes)? else {
+            return Ok(None);
+        };
         let identity = FileIdentity {
             store: home.store,
             number: FileNumber(u64::from(number)),
@@ -179,7 +209,7 @@ impl Segment {
             Some(end) => end,
             None => handle.length()?,
         };
-        Self::around(home, handle, &identity, kind, (shape, tuning), Some(end))
+        Self::around(home, handle, &identity, kind, (shape, tuning), Some(end)).map(Some)
     }
 
     fn around(

@@ -90,7 +90,7 @@ impl Core {
             }
             drop(pin);
             if self.tree.seal_due() {
-                self.seal_now()?;
+                self.seal(&mut lock(&self.writer))?;
                 self.tree.flush()?;
             }
             report(done.min(live), live)?;

@@ -12,6 +12,7 @@ use cambium_storage::health::found_no_space;
 use crate::core::{Core, lock};
 use crate::format::segment_path;
 use crate::reserve::Part;
+use crate::seeded_bug::SeededBug;
 use crate::value_log::{Writer, segment_item};
 
 /// Bytes a step of a writer that waits for room may move.
@@ -25,33 +26,22 @@ const UNSYNCED_BYTES: u64 = 16 << 20;
 /// How long a writer that was stopped waits before it looks again.
 const PATIENCE: Duration = Duration::from_millis(1);
 
-/// A write buffer was sealed; with a note that no flush will carry, if any.
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct Sealed(Option<Vec<u8>>);
-
 impl Core {
     /// Seals the write buffer where it, or the log behind it, is full. A failure
-    /// is met again by the next write, or has stopped all.
-    pub fn seal_where_due(&self, writer: &mut Writer) -> Option<Sealed> {
+    /// is met again by the next write, or has stopped all. True if it was sealed.
+    pub fn seal_where_due(&self, writer: &mut Writer) -> bool {
         self.look_at_samples(writer);
-        if !self.tree.seal_due() && writer.logged < writer.pace.seal_at {
-            return None;
-        }
-        self.seal(writer).ok().map(Sealed)
+        let is_due = self.tree.seal_due() || writer.logged >= writer.pace.seal_at;
+        // A close has flushed everything, and no file may come to be after it.
+        is_due && !self.health.is_closed() && self.seal(writer).is_ok()
     }
 
-    /// Tells those who flush that there is something, without the writer lock.
-    pub fn after_seal(&self, sealed: Option<Sealed>) {
+    /// Notifies those who flush after a seal. Called without the writer lock.
+    pub fn after_seal(&self, sealed: bool) {
         self.keep_reserve_where_due();
-        let Some(Sealed(alone)) = sealed else {
-            return;
-        };
-        if let Some(note) = alone {
-            // Kept for the next note where it fails.
-            _ = self.commit_alone(note);
+        if sealed {
+            self.notify_background();
         }
-        self.notify_background();
     }
 
     /// Slows a writer, or makes it wait, where background work falls behind: the
@@ -121,7 +111,7 @@ impl Core {
         }
     }
 
-    /// A step of a background task; none where a close came before.
+    /// A step of background work; none where a close came before.
     pub fn step_while_open(
         self: &Arc<Self>,
         step: impl FnOnce(&Arc<Self>) -> Result<StepOutcome>,
@@ -293,12 +283,14 @@ impl Core {
         if !self.health.close() {
             return Ok(());
         }
-        self.cancelled.store(true, Ordering::Release);
         self.notify_background();
-        // A step that has begun comes to its end, and none begins: none writes to what may be
-        // somebody else's, once the lock is given back.
-        drop(self.stepping.write());
+        // Steps, compactions and writers that have begun come to their ends, and none begins.
+        // Once the lock is given back, another process may own the store's files.
+        if !self.has_bug(SeededBug::CloseOutrun) {
+            drop(self.stepping.write());
+        }
         self.abandon_collection();
+        drop(lock(&self.writer));
         let mut maintenance = lock(&self.maintenance);
         let result = match self.check_sound() {
             // What is on the device is not known: no clean mark.
@@ -331,21 +323,16 @@ impl Core {
             let mut writer = lock(&self.writer);
             self.sync_all(&mut writer)?;
             match writer.active.clone() {
-                None => None,
+                None => Vec::new(),
                 Some(active) => {
                     let end = active.log.end();
                     writer.pending.push(segment_item(&active));
-                    Some(self.note_up_to(&mut writer, active.number, end))
+                    self.note_up_to(&mut writer, active.number, end)
                 }
             }
         };
-        match note {
-            Some(note) if !self.tree.seal(note.clone()) => self.commit_alone(note)?,
-            _ => self.with_reserve(Part::All, || self.tree.flush())?,
-        }
-        while self.tree.has_sealed() {
-            self.with_reserve(Part::All, || self.tree.flush())?;
-        }
+        self.tree.seal(note);
+        self.with_reserve(Part::All, || self.tree.flush())?;
         self.remove_dropped()?;
         while self.punch_holes() {}
         Ok(())

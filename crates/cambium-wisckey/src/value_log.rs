@@ -28,6 +28,10 @@ use crate::reserve::Part;
 use crate::seeded_bug::SeededBug;
 use crate::segment::Segment;
 
+/// Deletes that are worth a flush of their own once nobody writes: a flush brings them to
+/// what they hide.
+pub(crate) const MANY_DELETES: u64 = 256;
+
 /// What the writer lock guards.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
@@ -51,6 +55,8 @@ pub(crate) struct Writer {
     pub names_unsynced: bool,
     /// Bytes of log since the write buffer was sealed.
     pub logged: u64,
+    /// Deletes since the write buffer was sealed; a range counts as many.
+    pub deletes: u64,
     /// How much of the log makes garbage, and what follows from it.
     pub pace: Pace,
     /// Full segments that no note speaks of yet.
@@ -60,9 +66,6 @@ pub(crate) struct Writer {
     /// Segments whose files are gone, and the moment up to which pins may lead
     /// to them.
     pub retired: Vec<(u32, u64)>,
-    /// Notes that a full disk kept out of the manifest; the next one begins
-    /// with them.
-    pub unsaid: Vec<u8>,
 }
 
 /// One record to be.
@@ -94,6 +97,15 @@ impl<'a> LogEntry<'a> {
     /// Bytes it takes in the log.
     pub fn record_bytes(&self) -> u64 {
         record_bytes((self.first.len() + self.second.len()) as u64, ALIGNMENT)
+    }
+
+    /// How many deletes it counts as.
+    fn deletes(&self) -> u64 {
+        match self.kind {
+            kind::DELETE => 1,
+            kind::DELETE_RANGE => MANY_DELETES,
+            _ => 0,
+        }
     }
 
     fn header(&self, writer: &Writer, sequence: u64) -> RecordHeader {
@@ -190,6 +202,7 @@ impl Core {
         }
         writer.next_sequence = last + 1;
         writer.logged += bytes;
+        writer.deletes += entries.iter().map(LogEntry::deletes).sum::<u64>();
         Ok(Appended {
             segment,
             offset,
@@ -293,6 +306,11 @@ impl Core {
     /// Makes everything up to `last` durable: first the segments before the
     /// active one, then that, then names.
     fn sync_log(&self, writer: &mut Writer, active: &Segment, last: u64) -> Result<()> {
+        let alone = (!self.has_bug(SeededBug::FailedSyncMissed)).then(|| lock(&self.log_sync));
+        if alone.is_some() {
+            // A flush may have synced the same segments, in vain.
+            self.check_sound()?;
+        }
         if !self.has_bug(SeededBug::CommitUnsynced) {
             let older = std::mem::take(&mut writer.unsynced);
             let skip = self.has_bug(SeededBug::OlderSegmentsUnsynced);
@@ -328,15 +346,16 @@ impl Core {
         if self.has_bug(SeededBug::TablesAheadOfLog) {
             return self.check_sound();
         }
-        // One at a time: the kernel tells of a failed write once, and whoever is told
-        // must not be followed by one who is not.
         let mut queue = lock(&self.syncing);
+        let writer = lock(&self.writer);
         self.check_sound()?;
-        let (segments, moved, names) = {
-            let writer = lock(&self.writer);
-            let (written, moved) = (writer.unsynced.clone(), writer.moved.pending());
-            (written, moved, writer.names_unsynced)
-        };
+        let (segments, moved) = (writer.unsynced.clone(), writer.moved.pending());
+        let names = writer.names_unsynced;
+        // The kernel reports a failed write to one sync alone. A writer that syncs the same
+        // files therefore waits here, and finds the store poisoned if this sync fails. What
+        // collection moved no writer syncs.
+        let alone = (names || !segments.is_empty()).then(|| lock(&self.log_sync));
+        drop(writer);
         let all = segments.iter();
         let all: Vec<_> = all
             .chain(moved.iter().map(|(segment, _)| segment))
@@ -348,8 +367,9 @@ impl Core {
                 false => Ok(()),
             });
         synced.map_err(|error| self.poisoned(error))?;
+        drop(alone);
         let mut writer = lock(&self.writer);
-        // A writer that syncs, under this lock, may have been told in place of this.
+        // A sync of a writer may have failed in place of this one.
         self.check_sound()?;
         writer.moved.synced(&moved);
         let done =
@@ -493,51 +513,27 @@ impl Core {
         let finished = std::mem::take(&mut writer.unnoted);
         items.extend(finished.iter().map(|segment| segment_item(segment)));
         items.append(&mut writer.pending);
-        let mut note = std::mem::take(&mut writer.unsaid);
-        note.extend_from_slice(&note::encode(&items));
-        note
+        if self.has_bug(SeededBug::NotesReversed) {
+            items.reverse();
+        }
+        note::encode(&items)
     }
 
-    /// Seals the tree's write buffer together with the active segment.
-    pub fn seal(&self, writer: &mut Writer) -> Result<Option<Vec<u8>>> {
+    /// Seals the tree's write buffer together with the active segment. The next flush
+    /// commits the note, also where the write buffer is empty: one queue keeps all notes
+    /// in order, so that no note replaces what a newer one says.
+    pub fn seal(&self, writer: &mut Writer) -> Result<()> {
         self.roll(writer)?;
         let Some(active) = writer.active.clone() else {
-            return Ok(None);
+            return Ok(());
         };
         let offset = active.log.geometry().first_offset;
         let note = self.note_up_to(writer, active.number, offset);
         let logged = std::mem::take(&mut writer.logged);
+        writer.deletes = 0;
         self.set_pace(writer, logged);
-        if self.tree.seal(note.clone()) {
-            return Ok(None);
-        }
-        // The tree had nothing of its own to flush: the note goes alone.
-        Ok(Some(note))
-    }
-
-    /// Seals, and brings a note that no flush will carry to the manifest.
-    pub fn seal_now(&self) -> Result<()> {
-        let alone = self.seal(&mut lock(&self.writer))?;
-        match alone {
-            Some(note) => self.commit_alone(note),
-            None => Ok(()),
-        }
-    }
-
-    /// Brings a note to the manifest that no flush carries, behind the flushes of
-    /// what was sealed before: what it says must be true of the tables.
-    pub fn commit_alone(&self, note: Vec<u8>) -> Result<()> {
-        let committed = self.with_reserve(Part::All, || {
-            self.sync_sealed_log()?;
-            self.tree.flush()?;
-            self.tree.commit_note(&note)
-        });
-        if committed.is_err() {
-            let mut writer = lock(&self.writer);
-            let later = std::mem::replace(&mut writer.unsaid, note);
-            writer.unsaid.extend_from_slice(&later);
-        }
-        committed
+        self.tree.seal(note);
+        Ok(())
     }
 }
 

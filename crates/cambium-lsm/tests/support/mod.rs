@@ -367,12 +367,12 @@ impl World {
         Ok(())
     }
 
-    pub fn seal(&self) -> bool {
+    pub fn seal(&self) {
         let accounts = Accounts {
             position: self.log.len() as u64,
             dropped: Vec::new(),
         };
-        self.tree.seal(accounts.encode())
+        self.tree.seal(accounts.encode());
     }
 
     pub fn pin(&self) -> u64 {

@@ -1,0 +1,116 @@
+//! Space of what was deleted comes back while nobody writes.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+use std::path::Path;
+use std::sync::Arc;
+
+use cambium_api::{Durability, Engine, EngineKind, KeyRange, OptionValues};
+use cambium_io::Environment;
+use cambium_io::simulated::SimulatedDisk;
+use cambium_wisckey::Wisckey;
+
+const FOLDER: &str = "/store";
+const KEYS: u64 = 2000;
+
+fn options() -> OptionValues {
+    OptionValues::from([
+        ("segment_bytes", "128KiB"),
+        ("replay_bytes", "128KiB"),
+        ("preallocate_bytes", "4096"),
+        ("table_bytes", "4096"),
+        ("level_base_bytes", "16384"),
+    ])
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key {number:06}").into_bytes()
+}
+
+fn filled(environment: &Environment) -> Arc<dyn Engine> {
+    let store = Wisckey
+        .create(environment, Path::new(FOLDER), &options())
+        .unwrap();
+    for number in 0..KEYS {
+        store
+            .put(&key(number), &[number as u8; 500], Durability::Written)
+            .unwrap();
+    }
+    idle(&*store);
+    store
+}
+
+/// Takes steps as a background thread does of a store that is left alone.
+fn idle(store: &dyn Engine) {
+    for _ in 0..5_000 {
+        store.step(1 << 20).unwrap();
+    }
+}
+
+fn log_bytes(store: &dyn Engine) -> u64 {
+    store.stats().unwrap().number("value_log_bytes").unwrap()
+}
+
+#[test]
+fn a_deleted_range_gives_its_space_back_while_nobody_writes() {
+    let environment = Environment::simulated(&SimulatedDisk::new(1), 1);
+    let store = filled(&environment);
+    assert!(log_bytes(&*store) > KEYS * 500);
+    store
+        .delete_range(KeyRange::all(), Durability::Written)
+        .unwrap();
+    idle(&*store);
+    let left = log_bytes(&*store);
+    assert!(left < 256 << 10, "{left} bytes of log are left");
+}
+
+#[test]
+fn single_deletes_give_their_space_back_while_nobody_writes() {
+    let environment = Environment::simulated(&SimulatedDisk::new(1), 1);
+    let store = filled(&environment);
+    for number in 0..KEYS {
+        store.delete(&key(number), Durability::Written).unwrap();
+    }
+    idle(&*store);
+    let left = log_bytes(&*store);
+    assert!(left < 256 << 10, "{left} bytes of log are left");
+}
+
+#[test]
+fn deletes_of_an_earlier_opening_give_their_space_back() {
+    let environment = Environment::simulated(&SimulatedDisk::new(1), 1);
+    let store = filled(&environment);
+    for number in 0..KEYS {
+        store.delete(&key(number), Durability::Written).unwrap();
+    }
+    store.close().unwrap();
+    let mut opening = options();
+    opening.take("block_bytes");
+    let store = Wisckey
+        .open(&environment, Path::new(FOLDER), &opening, &())
+        .unwrap();
+    idle(&*store);
+    let left = log_bytes(&*store);
+    assert!(left < 256 << 10, "{left} bytes of log are left");
+}
+
+/// What a snapshot sees keeps its space, and idle steps do not rewrite it again and again.
+#[test]
+fn a_snapshot_keeps_what_was_deleted_and_costs_no_work() {
+    let environment = Environment::simulated(&SimulatedDisk::new(1), 1);
+    let store = filled(&environment);
+    let snapshot = store.snapshot().unwrap();
+    store
+        .delete_range(KeyRange::all(), Durability::Written)
+        .unwrap();
+    idle(&*store);
+    let written = |store: &dyn Engine| store.stats().unwrap().number("tree_bytes_written");
+    let before = written(&*store);
+    idle(&*store);
+    assert_eq!(written(&*store), before);
+    assert!(snapshot.get(&key(5)).unwrap().is_some());
+    drop(snapshot);
+    idle(&*store);
+    let left = log_bytes(&*store);
+    assert!(left < 256 << 10, "{left} bytes of log are left");
+}
