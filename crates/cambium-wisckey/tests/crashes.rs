@@ -102,8 +102,8 @@ fn failing_operations_lose_nothing() {
 /// Numbers given twice mix nothing up where a recovery begins a segment of its
 /// own: what it cut off lies in others, and the manifest says so. That they are
 /// given twice is seen in `after_crashes.rs`. A cursor that walks on while values
-/// move is in `sorting.rs`. What needs threads is in `threads.rs`, or in `moving.rs`, which
-/// takes smaller steps; what needs a damaged header in `headers.rs`.
+/// move is in `sorting.rs`. What needs threads is asked of those below, and a sync that
+/// fails beside them in `threads.rs`; what needs a damaged header is in `headers.rs`.
 const FOUND_ELSEWHERE: [SeededBug; 7] = [
     SeededBug::EpochReused,
     SeededBug::HoleUnderPin,
@@ -146,5 +146,32 @@ fn every_breach_of_the_disks_contract_is_found() {
             .broken(breakage)
             .states(10_000)
             .find_failure()
+    });
+}
+
+#[test]
+fn threads_survive_crashes_anywhere() {
+    let test = "threads_survive_crashes_anywhere";
+    let report = suite(test)
+        .opening("cache_bytes", "65536")
+        .states(4_000)
+        .run_threads();
+    assert!(report.states() >= 4_000);
+}
+
+#[test]
+fn threads_beside_failing_operations_lose_nothing() {
+    let test = "threads_beside_failing_operations_lose_nothing";
+    suite(test).states(2_000).run_threads_with_faults();
+}
+
+#[test]
+fn every_seeded_bug_of_threads_is_found() {
+    let names = ["dead_taken_by_part", "notes_reversed", "close_outrun"];
+    each_bug_is_found(names, |name| {
+        suite("every_seeded_bug_of_threads_is_found")
+            .opening("seeded_bug", name)
+            .states(20_000)
+            .find_failure_among_threads()
     });
 }
