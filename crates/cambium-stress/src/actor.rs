@@ -44,7 +44,7 @@ pub struct Actor<'a> {
 
 impl<'a> Actor<'a> {
     /// What a thread does next, and how often.
-    const ACTIONS: [(u64, Action<'a>); 19] = [
+    const ACTIONS: [(u64, Action<'a>); 22] = [
         (180, Self::get_own),
         (60, Self::get_of_another),
         (40, Self::multi_get_own),
@@ -64,6 +64,9 @@ impl<'a> Actor<'a> {
         (10, Self::sync),
         (1, Self::compact),
         (3, Self::look_around),
+        (2, Self::name_snapshot),
+        (2, Self::come_and_go),
+        (1, Self::open_again),
     ];
 
     pub fn new(
@@ -319,6 +322,10 @@ impl<'a> Actor<'a> {
         }
         match self.shared.stores[0].compact(&CompactOptions::default(), &()) {
             Ok(_) | Err(Error::Cancelled | Error::LimitExceeded(_) | Error::NoSpace { .. }) => {
+                Ok(())
+            }
+            // Named snapshots stop it where an option says so.
+            Err(Error::InvalidArgument(what)) if what.contains("compaction_snapshots=refuse") => {
                 Ok(())
             }
             Err(error) => Err(self.judge("compact", error)),

@@ -159,26 +159,52 @@ impl Base {
     }
 }
 
-/// The log of what the whole store went through: the line `closed` once a close was
-/// answered without an error.
+/// The log of what the whole store went through, one line each.
 pub const MAIN: &str = "main";
+
+/// Something that the whole store went through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A close was answered without an error.
+    Closed,
+    /// A rollback to the state of this sequence number begins.
+    RollingBack(u64),
+    /// It was answered without an error.
+    RolledBack(u64),
+}
 
 fn log_path(folder: &Path, generation: u64, who: &str) -> PathBuf {
     folder.join(format!("{generation}-{who}.log"))
 }
 
-/// Notes that the store was closed.
-pub fn note_closed(folder: &Path, generation: u64) -> io::Result<()> {
+/// Notes an event.
+pub fn note(folder: &Path, generation: u64, event: Event) -> io::Result<()> {
+    let line = match event {
+        Event::Closed => "closed\n".to_string(),
+        Event::RollingBack(number) => format!("rolling-back {number}\n"),
+        Event::RolledBack(number) => format!("rolled-back {number}\n"),
+    };
     let mut file = File::options()
         .create(true)
         .append(true)
         .open(log_path(folder, generation, MAIN))?;
-    file.write_all(b"closed\n")
+    file.write_all(line.as_bytes())
 }
 
-/// True if the last thing that happened in this generation was a close.
-pub fn is_closed(folder: &Path, generation: u64) -> bool {
-    fs::read_to_string(log_path(folder, generation, MAIN)).is_ok_and(|text| text == "closed\n")
+/// The events of a generation.
+pub fn events(folder: &Path, generation: u64) -> Vec<Event> {
+    let text = fs::read_to_string(log_path(folder, generation, MAIN)).unwrap_or_default();
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let parse = |line: &str| {
+        let (word, number) = line.split_once(' ').unwrap_or((line, "0"));
+        let number = number.parse().ok()?;
+        Some(match word {
+            "closed" => Event::Closed,
+            "rolling-back" => Event::RollingBack(number),
+            _ => Event::RolledBack(number),
+        })
+    };
+    whole.lines().filter_map(parse).collect()
 }
 
 /// The log of one thread, to be appended to.

@@ -16,7 +16,7 @@
 //! | `damage` | damaged copies of closed stores |
 //! | `plan`, `draw` | what a store and its load are, and how they are drawn |
 //! | `session`, `contents` | a worker's life; everything that a store holds |
-//! | `actor`, `writes`, `reads`, `held` | a thread of the load, and what it does |
+//! | `actor`, `writes`, `reads`, `held`, `named` | a thread of the load, and what it does |
 //! | `ledger`, `oracle` | intents and answers in files; what the store may hold |
 //! | `content`, `random` | keys and values; random numbers |
 #![forbid(unsafe_code)]
@@ -32,6 +32,7 @@ mod draw;
 mod held;
 mod ledger;
 mod mount;
+mod named;
 mod oracle;
 mod plan;
 mod random;

@@ -26,25 +26,35 @@ pub type Observed = HashMap<KeyId, Vec<u8>>;
 /// Sequence numbers from the first to the second, both included.
 type Interval = (u64, u64);
 
-/// Finds the state that was observed among those that are allowed; it becomes the next
-/// base. `least` is the durability from which acknowledged writes must be there.
+/// What is promised of a store.
+#[derive(Clone, Copy, Debug)]
+pub enum Promise {
+    /// Writes that were acknowledged with this durability are there.
+    Least(Level),
+    /// The store was brought back to the state of this sequence number.
+    Moment(u64),
+}
+
+/// Finds the state that was observed among those that are promised; it becomes the next
+/// base.
 pub fn verify(
     base: &Base,
     logs: &[Vec<Logged>],
-    least: Level,
+    promise: Promise,
     observed: &Observed,
 ) -> Result<Base, String> {
-    let floor = logs
+    let floors = logs
         .iter()
         .flatten()
-        .filter(|operation| is_promised(operation, least))
-        .map(|operation| operation.floor.max(own_number(operation).unwrap_or(0)))
-        .max()
-        .unwrap_or(0);
-    let mut allowed = vec![(floor, u64::MAX)];
+        .filter(|operation| is_promised(operation, promise))
+        .map(|operation| operation.floor.max(own_number(operation).unwrap_or(0)));
+    let mut allowed = vec![match promise {
+        Promise::Least(_) => (floors.max().unwrap_or(0), u64::MAX),
+        Promise::Moment(number) => (number, number),
+    }];
     let mut fits = Vec::new();
     for (thread, log) in logs.iter().enumerate() {
-        let fit = fit_thread(thread, &base.own[thread], log, least, observed)?;
+        let fit = fit_thread(thread, &base.own[thread], log, promise, observed)?;
         allowed = narrow(&allowed, &fit.intervals(), || {
             format!(
                 "the keys of thread {thread} and those of threads before it are of different moments"
@@ -87,7 +97,10 @@ pub fn verify(
 /// True if an operation, and what was acknowledged before it, must be in the store. A
 /// write that changed nothing, and got no number of its own, promises nothing about
 /// earlier buffered ones, unless it was synced.
-fn is_promised(operation: &Logged, least: Level) -> bool {
+fn is_promised(operation: &Logged, promise: Promise) -> bool {
+    let Promise::Least(least) = promise else {
+        return false;
+    };
     let Outcome::Acknowledged(number) = operation.outcome else {
         return false;
     };
@@ -212,7 +225,7 @@ fn fit_thread<'a>(
     thread: usize,
     base: &[Option<Version>],
     log: &'a [Logged],
-    least: Level,
+    promise: Promise,
     observed: &'a Observed,
 ) -> Result<Fit<'a>, String> {
     let start = Replay::new(thread, base, observed);
@@ -223,7 +236,7 @@ fn fit_thread<'a>(
         .collect();
     let promised = operations
         .iter()
-        .rposition(|operation| is_promised(operation, least))
+        .rposition(|operation| is_promised(operation, promise))
         .map_or(0, |at| at + 1);
     let mut found: Vec<(usize, Interval)> = Vec::new();
     let mut from = 0;

@@ -13,8 +13,9 @@ use clap::ValueEnum;
 use crate::actor::Actor;
 use crate::content::{GROUPS, KeyShape};
 use crate::contents;
-use crate::ledger::{self, Base, Level};
-use crate::oracle;
+use crate::ledger::{self, Base, Event, Level};
+use crate::named;
+use crate::oracle::{self, Promise};
 use crate::plan::Plan;
 
 /// How a session ends where nothing kills it.
@@ -164,6 +165,13 @@ pub fn run(orders: &Orders) -> Result<String, String> {
     }
     base.store(&ledger)
         .map_err(|error| format!("writing the base: {error}"))?;
+    match named::drop_old(&stores[0]) {
+        Err(named::Failed::Machine(error)) if orders.faults => {
+            return Ok(format!("dropping a snapshot failed: {error}"));
+        }
+        Err(failed) => return Err(failed.to_string()),
+        Ok(()) => {}
+    }
     load(plan, base, &ledger, stores, orders, opened)
 }
 
@@ -182,23 +190,33 @@ fn verify(
     let logs = (0..plan.shape.threads)
         .map(|thread| ledger::read(ledger, base.generation, thread))
         .collect::<Result<Vec<_>, _>>()?;
-    let least = if ledger::is_closed(ledger, base.generation) {
+    let events = ledger::events(ledger, base.generation);
+    let kept = if events.last() == Some(&Event::Closed) {
         Level::Buffered
     } else if orders.after_loss {
         Level::Synced
     } else {
         Level::Written
     };
-    oracle::verify(base, &logs, least, observed).map_err(|error| {
-        format!(
-            "after {}: {error}",
-            match least {
-                Level::Buffered => "a close",
-                Level::Written => "a kill",
-                Level::Synced => "a power cut or a failing disk",
-            }
-        )
-    })
+    let back = events.iter().rev().find_map(|event| match event {
+        Event::RolledBack(number) => Some((true, *number)),
+        Event::RollingBack(number) => Some((false, *number)),
+        Event::Closed => None,
+    });
+    let promised = match back {
+        Some((true, number)) => vec![Promise::Moment(number)],
+        Some((false, number)) => vec![Promise::Moment(number), Promise::Least(kept)],
+        None => vec![Promise::Least(kept)],
+    };
+    let mut what = Err("nothing is promised".to_string());
+    for promise in promised {
+        what = oracle::verify(base, &logs, promise, observed)
+            .map_err(|error| format!("{promise:?} does not hold: {error}"));
+        if what.is_ok() {
+            break;
+        }
+    }
+    what
 }
 
 fn load(
@@ -273,6 +291,17 @@ fn end(
     if let Some(violation) = violation {
         return Err(violation);
     }
+    if orders.ending == Ending::Close && !orders.load.is_zero() {
+        match named::roll_back(shared, base, ledger, orders.seed) {
+            Err(named::Failed::Machine(error)) if orders.faults => {
+                return Ok(format!(
+                    "0 operations, 0 refused, a rollback failed: {error}"
+                ));
+            }
+            Err(failed) => return Err(failed.to_string()),
+            Ok(()) => {}
+        }
+    }
     let line = format!(
         "{} operations, {} refused, opened in {} ms",
         shared.operations.load(Ordering::Relaxed),
@@ -281,9 +310,8 @@ fn end(
     );
     if orders.ending != Ending::Abandon {
         match shared.stores[0].close() {
-            Ok(()) => {
-                ledger::note_closed(ledger, base.generation).map_err(|error| error.to_string())?
-            }
+            Ok(()) => ledger::note(ledger, base.generation, Event::Closed)
+                .map_err(|error| error.to_string())?,
             Err(error) if orders.faults && is_machine(&error) => {
                 return Ok(format!("{line}, close failed: {error}"));
             }
