@@ -348,6 +348,9 @@ impl Disk {
     }
 
     fn folder(&mut self, node: u64) -> Answer<(&mut BTreeMap<OsString, u64>, &mut Vec<Naming>)> {
+        if self.is_off {
+            return Err(Failure::Broken);
+        }
         match self.nodes.get_mut(&node) {
             Some(Node::Folder { now, pending, .. }) => Ok((now, pending)),
             _ => Err(Failure::Missing),
@@ -544,7 +547,13 @@ impl Disk {
                 admitted?;
                 pending.drain(..).for_each(|naming| naming.apply(durable));
             }
-            None => return Err(Failure::Missing),
+            None => {
+                return Err(if self.is_off {
+                    Failure::Broken
+                } else {
+                    Failure::Missing
+                });
+            }
         }
         Ok(())
     }
