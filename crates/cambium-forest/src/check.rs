@@ -142,7 +142,7 @@ fn check_tail(
 /// Verifies indexes and documents, each read once, and counts the entries. Takes no
 /// memory that grows with the store, unless there are named snapshots: 16 bytes a
 /// document then.
-fn check_contents(
+pub(crate) fn check_contents(
     core: &Arc<Core>,
     report: &mut CheckReport,
     progress: &dyn ProgressSink,

@@ -136,15 +136,26 @@ impl Handles {
 impl Database {
     /// Makes a new file with its header, not yet synced.
     pub fn create(home: &Home, file: FileRef, shape: &Shape, tuning: &Tuning) -> Result<Database> {
+        let path = format::database_path(&home.folder, file.number);
+        Self::create_at(home, &path, file, shape, tuning)
+    }
+
+    /// The same under another name.
+    pub fn create_at(
+        home: &Home,
+        path: &Path,
+        file: FileRef,
+        shape: &Shape,
+        tuning: &Tuning,
+    ) -> Result<Database> {
         let identity = home.identity(file);
         let mut header = FileHeader::new(MAGIC, FORMAT_VERSION, shape.block_bytes, identity);
         header.parameters = [shape.pack(), 0];
-        let path = format::database_path(&home.folder, file.number);
         let options = OpenOptions {
             truncate: true,
             ..OpenOptions::CREATE
         };
-        let handles = Handles::open(home, &path, options, tuning)?;
+        let handles = Handles::open(home, path, options, tuning)?;
         let mut block = vec![0; shape.first_offset() as usize];
         let bytes = header.encode();
         block[..bytes.len()].copy_from_slice(&bytes);
@@ -174,17 +185,28 @@ impl Database {
         shape: Option<Shape>,
     ) -> Result<Database> {
         let path = format::database_path(&home.folder, file.number);
+        Self::open_at(home, &path, file, tuning, (end, shape))
+    }
+
+    /// The same under another name.
+    pub fn open_at(
+        home: &Home,
+        path: &Path,
+        file: FileRef,
+        tuning: &Tuning,
+        (end, shape): (Option<u64>, Option<Shape>),
+    ) -> Result<Database> {
         let access = if home.writable {
             OpenOptions::WRITE
         } else {
             OpenOptions::READ
         };
-        let handles = Handles::open(home, &path, access, tuning)?;
+        let handles = Handles::open(home, path, access, tuning)?;
         let handle = &handles.file;
         let identity = home.identity(file);
         let read = FileHeader::read(&**handle, MAGIC, FORMAT_VERSION).and_then(|header| {
-            header.check_identity(&path, &identity)?;
-            shape_of(&header, &path)
+            header.check_identity(path, &identity)?;
+            shape_of(&header, path)
         });
         let shape = match (read, shape) {
             (Err(Error::Corruption { .. }), Some(shape)) => shape,

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -137,6 +137,7 @@ fn begin_file(home: &Home, file: FileRef, shape: &Shape, tuning: &Tuning) -> Res
         clean: true,
         spare_header: 0,
         synced_through: 0,
+        keeps_damaged: false,
         shape: Some(*shape),
     };
     Ok(FirstFile {
@@ -425,6 +426,39 @@ pub(crate) fn assemble(
     })
 }
 
+/// A file that the store needs no more: its path, and under which it is kept, if it is.
+pub(crate) type Leftover = (PathBuf, Option<PathBuf>);
+
+/// Files that a superblock with this content leaves behind.
+pub(crate) fn leftovers(
+    file_system: &dyn FileSystem,
+    folder: &Path,
+    root: &Root,
+) -> Result<Vec<Leftover>> {
+    let mut leftovers = Vec::new();
+    for entry in file_system.list(folder)? {
+        let name = entry.name.to_string_lossy();
+        let number = format::database_number(&name);
+        let is_ours = format::is_database_or_scratch(&name) || name == SCRATCH_NAME;
+        if !is_ours || number == Some(root.file.number) {
+            continue;
+        }
+        let is_older = number.is_some_and(|number| number < root.file.number);
+        let kept = (root.keeps_damaged && is_older)
+            .then(|| folder.join(format!("{name}{}", format::KEPT_SUFFIX)));
+        leftovers.push((folder.join(&entry.name), kept));
+    }
+    Ok(leftovers)
+}
+
+/// Removes files that are left behind, or gives them the name under which they are kept.
+pub(crate) fn put_away(file_system: &dyn FileSystem, leftovers: &[Leftover]) -> Result<()> {
+    leftovers.iter().try_for_each(|(path, kept)| match kept {
+        Some(kept) => file_system.rename(path, kept),
+        None => file_system.remove(path),
+    })
+}
+
 impl Core {
     /// Makes sure that what was read of the superblock is on the device.
     fn confirm_superblock(&self) -> Result<()> {
@@ -438,22 +472,17 @@ impl Core {
     /// files: what a crash left of a compaction, or a repair that did not come
     /// to its end.
     fn remove_leftovers(&self) -> Result<()> {
-        let current = lock(&self.maintenance).root.file.number;
-        let mut leftovers = Vec::new();
-        for entry in self.environment.file_system.list(&self.path)? {
-            let name = entry.name.to_string_lossy();
-            let number = format::database_number(&name);
-            let is_database = number == Some(current);
-            let is_left = format::is_database_or_scratch(&name) && !is_database;
-            if is_left || name == SCRATCH_NAME {
-                leftovers.push(self.path.join(&entry.name));
-            }
+        let file_system = &*self.environment.file_system;
+        let leftovers = leftovers(file_system, &self.path, &lock(&self.maintenance).root)?;
+        if leftovers.is_empty() {
+            return Ok(());
         }
-        if !leftovers.is_empty() {
-            self.confirm_superblock()?;
-        }
-        leftovers
-            .iter()
-            .try_for_each(|path| self.environment.file_system.remove(path))
+        self.confirm_superblock()?;
+        let mut maintenance = lock(&self.maintenance);
+        let payload = maintenance.root.encode();
+        // The other copy may name a file that goes now.
+        maintenance.superblock.write(&payload)?;
+        drop(maintenance);
+        put_away(file_system, &leftovers)
     }
 }

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use cambium_api::{
     CheckReport, CompactOptions, Durability, Engine, EngineKind, Error, IterationOrder,
@@ -14,7 +14,7 @@ use cambium_api::{
 use cambium_forest::Forest;
 use cambium_forest::format::{ROOT_BYTES, Root};
 use cambium_io::Environment;
-use cambium_io::simulated::SimulatedDisk;
+use cambium_io::simulated::{CrashStyle, ProbePoints, SimulatedDisk};
 
 const PATH: &str = "/store";
 
@@ -318,4 +318,80 @@ fn a_store_without_its_marker_or_first_block_is_repaired() {
         repair(&damaged);
         assert_eq!(contents(&*open(&damaged).unwrap()), entries, "{at}");
     }
+}
+
+/// Damage of a closed store, and whether all entries survive it.
+fn damaged(disk: &SimulatedDisk) -> Vec<(&'static str, SimulatedDisk)> {
+    let file = database_file(disk);
+    let newest = root(disk).header;
+    let within_a_value = {
+        let bytes = disk.contents(&file).unwrap();
+        let found = bytes.windows(5).rposition(|part| part == b"value");
+        found.unwrap() as u64
+    };
+    let without_superblocks = disk.fork();
+    for copy in ["/store/superblock-0", "/store/superblock-1"] {
+        without_superblocks.replace_contents(Path::new(copy), b"nothing of use");
+    }
+    let (value, header, both) = (disk.fork(), disk.fork(), without_superblocks.fork());
+    value.flip_bit(&file, within_a_value, 1);
+    both.flip_bit(&file, within_a_value, 1);
+    header.flip_bit(&file, newest + 70, 1);
+    vec![
+        ("a value", value),
+        ("the newest header", header),
+        ("both superblocks", without_superblocks),
+        ("both superblocks and a value", both),
+    ]
+}
+
+#[test]
+fn a_repair_can_be_killed_anywhere_and_run_again() {
+    let (disk, _) = closed(true, true);
+    for (case, damaged) in damaged(&disk) {
+        let points: Arc<Mutex<Vec<SimulatedDisk>>> = Arc::default();
+        let seen = points.clone();
+        let whole = damaged.fork();
+        whole.set_crash_probe(ProbePoints::Operations, move |point| {
+            seen.lock().unwrap().push(point.disk);
+        });
+        let is_sound = repair(&whole).is_sound();
+        whole.clear_crash_probe();
+        let repaired = contents(&*open(&whole).unwrap());
+        assert!(!repaired.is_empty(), "{case}");
+        let points = std::mem::take(&mut *points.lock().unwrap());
+        assert!(points.len() > 20, "{case}: {} operations", points.len());
+        for (number, point) in points.iter().enumerate() {
+            let styles = [CrashStyle::NothingUnsynced, CrashStyle::Mixed];
+            let cut = styles.map(|style| point.crash(style, number as u64));
+            for image in cut.into_iter().chain([point.process_crash()]) {
+                // Who opens it meanwhile sees what the repair came to, or an error.
+                let opened = image.fork();
+                if let Ok(store) = open(&opened) {
+                    let found = contents_or_damage(&*store);
+                    assert!(
+                        found.is_none_or(|found| found == repaired),
+                        "{case} {number}"
+                    );
+                }
+                repair(&image);
+                let found = contents(&*open(&image).unwrap());
+                assert_eq!(found, repaired, "{case} at operation {number}");
+                assert!(check(&image).is_sound(), "{case} at operation {number}");
+                let keeps = |path: &PathBuf| path.to_string_lossy().ends_with(".damaged");
+                let is_kept = image.files().iter().any(keeps);
+                assert!(is_sound || is_kept, "{case} at operation {number}");
+            }
+        }
+    }
+}
+
+/// Everything that a reader sees; none where an entry cannot be read.
+fn contents_or_damage(reader: &dyn Reader) -> Option<Entries> {
+    let mut cursor = reader.iterate(IterationOrder::Key, None).ok()?;
+    let mut entries = Vec::new();
+    while let Some(entry) = cursor.next().ok()? {
+        entries.push((entry.key.to_vec(), entry.value.to_vec()));
+    }
+    Some(entries)
 }

@@ -138,6 +138,7 @@ impl Core {
         appended: &Appended,
     ) -> Result<()> {
         maintenance.root.file = database.file;
+        maintenance.root.keeps_damaged = false;
         maintenance.root.name(appended);
         let payload = maintenance.root.encode();
         // Both copies: an older one must not bring the old file back. After a

@@ -60,6 +60,10 @@ pub const MAGIC: [u8; 8] = *b"CMBMfrst";
 pub const FILE_SUFFIX: &str = ".forest";
 /// Ends the name of a compaction's scratch file.
 pub const SCRATCH_SUFFIX: &str = ".forest.scratch";
+/// Ends the name of a database file that a repair has not finished.
+const PART_SUFFIX: &str = ".forest.part";
+/// Ends the name of a database file that a repair could not bring back whole.
+pub const KEPT_SUFFIX: &str = ".damaged";
 
 /// Kinds of records.
 pub mod kind {
@@ -138,9 +142,14 @@ pub fn database_number(name: &str) -> Option<FileNumber> {
     number_before(name, FILE_SUFFIX)
 }
 
-/// True for names of database files and of compactions' scratch files.
+/// The path of a database file that a repair has not finished.
+pub fn part_path(folder: &Path, number: FileNumber) -> PathBuf {
+    folder.join(format!("{:06}{PART_SUFFIX}", number.0))
+}
+
+/// True for names of database files, finished or not, and of compactions' scratch files.
 pub fn is_database_or_scratch(name: &str) -> bool {
-    [FILE_SUFFIX, SCRATCH_SUFFIX]
+    [FILE_SUFFIX, PART_SUFFIX, SCRATCH_SUFFIX]
         .iter()
         .any(|suffix| number_before(name, suffix).is_some())
 }

@@ -60,7 +60,12 @@ pub const ROOT_LAYOUT: Layout = Layout {
             "the first parameter of the database file's header, should that be damaged; 0 if not known",
         ),
         field(72, 4, "block_bytes", "the same of its `block_bytes`"),
-        field(76, 4, "zero", "zero"),
+        field(
+            76,
+            4,
+            "keeps_damaged",
+            "1 after a repair that lost something: database files of lower numbers are kept under another name; else 0",
+        ),
     ],
     size: ROOT_BYTES,
 }
@@ -87,6 +92,8 @@ pub struct Root {
     pub synced_through: u64,
     /// The database file's shape, if known.
     pub shape: Option<Shape>,
+    /// Database files of lower numbers are what a repair could not bring back whole.
+    pub keeps_damaged: bool,
 }
 
 impl Root {
@@ -111,7 +118,7 @@ impl Root {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
         let block_bytes = self.shape.map_or(0, |shape| shape.block_bytes);
-        for number in [block_bytes, 0] {
+        for number in [block_bytes, u32::from(self.keeps_damaged)] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
         bytes
@@ -138,9 +145,11 @@ impl Root {
             let (shape, block_bytes) = (decoder.u64()?, decoder.u32()?);
             root.shape = Shape::unpack(shape, block_bytes);
             let known = root.shape.is_some() || (shape, block_bytes) == (0, 0);
-            if !known || decoder.u32()? != 0 {
+            let keeps_damaged = decoder.u32()?;
+            if !known || keeps_damaged > 1 {
                 return None;
             }
+            root.keeps_damaged = keeps_damaged == 1;
         }
         let offsets = [root.header, root.end, root.spare_header];
         let possible = offsets.iter().all(|&offset| offset < OFFSET_LIMIT)
@@ -165,6 +174,7 @@ mod tests {
             spare_header: 512,
             synced_through: 9,
             shape: Shape::unpack(4096 | 8 << 32, 4096),
+            keeps_damaged: true,
             ..Root::default()
         };
         assert!(root.shape.is_some());
@@ -176,6 +186,7 @@ mod tests {
             spare_header: 0,
             synced_through: 0,
             shape: None,
+            keeps_damaged: false,
             ..root
         };
         assert_eq!(Root::decode(&bytes[..FORMAT_1_BYTES]), Some(older));

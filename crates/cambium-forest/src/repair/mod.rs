@@ -20,8 +20,14 @@
 //! the superblock or the end of the file is gone. What was damaged and is made
 //! anew is a note. A batch of which a part is damaged is brought back in part.
 //!
+//! The new file is written beside the old one, as `NNNNNN.forest.part`; it is synced, read back
+//! and verified as an opening would read it, then gets its name, and then both copies of
+//! the superblock point to it. Until they do the store is as it was. So a repair can be
+//! killed anywhere, and run again.
+//!
 //! If anything was lost the old file stays, as `NNNNNN.forest.damaged`, which no
-//! store reads; else it goes.
+//! store reads; else it goes. The superblock says which: where the repair did not come to
+//! that, the next opening does it.
 //!
 //! The marker `CAMBIUM` is made anew from the database file's first block, and that
 //! block's facts are in the superblock.
@@ -40,7 +46,7 @@ use cambium_base::{Error, FileNumber, Result};
 use cambium_io::{Environment, FileLock, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::marker::{FilesOfEngine, Marker, known_marker, mend_and_lock};
-use cambium_storage::superblock::{self, Superblock};
+use cambium_storage::superblock::{self, Superblock, SuperblockContent};
 
 use self::rewrite::Rewrite;
 pub(crate) use self::runs::SCRATCH_NAME;
@@ -53,16 +59,13 @@ use crate::flush::Copies;
 use crate::format::{
     self, DatabaseHeader, FORMAT_VERSION, FileRef, MAGIC, NamespaceRoot, Root, header_record,
 };
-use crate::open::{Unlocked, assemble, attach};
+use crate::open::{Unlocked, assemble, attach, leftovers, put_away};
 use crate::options::{ENGINE, Tuning};
 use crate::recovery::header_at;
-use crate::view::{Roots, View};
+use crate::view::Roots;
 
 /// Numbers go on so far above the highest found that none is given twice.
 const SEQUENCE_EPOCH: u64 = 1 << 32;
-
-/// Ends the name of a database file that a repair could not bring back whole.
-const KEPT_SUFFIX: &str = ".damaged";
 
 /// Repairs a store; each loss is a finding.
 pub(crate) fn repair(
@@ -112,12 +115,6 @@ pub(crate) fn repair(
     }
     repair.write((&salvaged, sorter), superblock, progress)?;
     drop(held);
-    // What was written must be sound.
-    let proof = crate::check::check(environment, path, progress)?;
-    repair.report.entries = proof.entries;
-    repair.report.bytes = proof.bytes;
-    repair.report.files = proof.files;
-    repair.report.findings.extend(proof.findings);
     Ok(repair.report)
 }
 
@@ -282,8 +279,8 @@ impl Repair<'_> {
         let next = superblock.as_ref().map_or(0, |(_, root)| root.next_file);
         let number = FileNumber(next.max(highest + 1));
         let written = self.write_file(number, salvaged, superblock, progress);
-        written.inspect_err(|_| self.remove_unless_named(number))?;
-        self.put_away(&others)
+        let core = written.inspect_err(|_| self.remove_unless_named(number))?;
+        self.put_away(&core)
     }
 
     /// Lets go what was written of a file that could not be finished: its space may
@@ -291,14 +288,11 @@ impl Repair<'_> {
     fn remove_unless_named(&self, number: FileNumber) {
         let file_system = &self.environment.file_system;
         let folder = &self.home.folder;
+        // If they stay, the next open or repair removes them.
+        _ = file_system.remove(&format::part_path(folder, number));
         let read = superblock::read(&**file_system, folder, &self.home.store, FORMAT_VERSION);
         let root = read.map(|content| Root::decode(&content.payload));
-        let may_be_named = match root {
-            Ok(Some(root)) => root.file.number == number && root.header != 0,
-            Ok(None) | Err(_) => true,
-        };
-        if !may_be_named {
-            // If it stays, the next open removes it.
+        if matches!(root, Ok(Some(root)) if root.file.number != number) {
             _ = file_system.remove(&format::database_path(folder, number));
         }
     }
@@ -309,14 +303,15 @@ impl Repair<'_> {
         (salvaged, sorter): (&Salvaged, Sorter),
         superblock: Option<(Superblock, Root)>,
         progress: &dyn ProgressSink,
-    ) -> Result<()> {
+    ) -> Result<Arc<Core>> {
         let file = FileRef {
             number,
             salt: self.environment.randomness.next_u64(),
         };
         let tuning = Tuning::take(&mut OptionValues::default())?;
         let shape = salvaged.database.shape;
-        let database = Database::create(&self.home, file, &shape, &tuning)?;
+        let part = format::part_path(&self.home.folder, number);
+        let database = Database::create_at(&self.home, &part, file, &shape, &tuning)?;
         let sequence = (salvaged.highest_sequence / SEQUENCE_EPOCH + 1) * SEQUENCE_EPOCH;
         let session = superblock
             .as_ref()
@@ -344,7 +339,7 @@ impl Repair<'_> {
         };
         let superblock = match superblock {
             Some((superblock, _)) => superblock,
-            None => self.new_superblock(&root)?,
+            None => self.new_superblock(),
         };
         let maintenance = Maintenance {
             root,
@@ -363,27 +358,90 @@ impl Repair<'_> {
             None,
         );
         let namespaces = self.copy(&core, (salvaged, sorter), (sequence, session), progress)?;
-        publish(&core, namespaces, sequence)
+        finish(&core, namespaces, sequence)?;
+        self.prove(&core, &part, progress)?;
+        self.switch(&core, &part)?;
+        Ok(core)
+    }
+
+    /// Reads the new file as an opening would, and verifies that it holds what was
+    /// written.
+    fn prove(&mut self, core: &Arc<Core>, part: &Path, progress: &dyn ProgressSink) -> Result<()> {
+        let maintenance = lock(&core.maintenance);
+        let root = maintenance.root;
+        let tuning = Tuning::take(OptionValues::default().set("cache_bytes", "0"))?;
+        let home = Home {
+            writable: false,
+            cache: tuning.cache_of(self.environment),
+            ..self.home.clone()
+        };
+        let database = Database::open_at(&home, part, root.file, &tuning, (Some(root.end), None))?;
+        let reads_back = |place: u64| {
+            let read = header_at(&database, place)?;
+            // What it counts are its own bytes.
+            let same = read.filter(|(.., header)| {
+                let traffic = header.traffic;
+                *header
+                    == DatabaseHeader {
+                        traffic,
+                        ..maintenance.header.clone()
+                    }
+            });
+            same.ok_or_else(|| database.damage(place, "a header that was just written is another"))
+        };
+        reads_back(root.spare_header)?;
+        let (.., header) = reads_back(root.header)?;
+        let proven = Maintenance {
+            root,
+            superblock: self.new_superblock(),
+            header,
+            header_end: root.end,
+            sealed_at: None,
+            packed_at: None,
+        };
+        drop(maintenance);
+        let core = assemble(self.environment, home, tuning, database, proven, None);
+        let mut proof = CheckReport::default();
+        crate::check::check_contents(&core, &mut proof, progress)?;
+        if let Some(found) = proof.findings.into_iter().next() {
+            let what = format!(
+                "the repair wrote this file, and it reads back otherwise: {}; the store is as it was before: run the repair again",
+                found.what
+            );
+            return Err(Error::corruption(found.file, found.offset, what));
+        }
+        self.report.entries = proof.entries;
+        self.report.bytes = proof.bytes;
+        self.report.files = proof.files;
+        Ok(())
+    }
+
+    /// Makes the new file the store's. Before, the store is as it was; afterwards an
+    /// opening, or another repair, puts away what this one has left.
+    fn switch(&mut self, core: &Arc<Core>, part: &Path) -> Result<()> {
+        let file_system = &self.environment.file_system;
+        let mut maintenance = lock(&core.maintenance);
+        let path = format::database_path(&self.home.folder, maintenance.root.file.number);
+        file_system.rename(part, &path)?;
+        file_system.sync_directory(&self.home.folder)?;
+        maintenance.root.keeps_damaged = !self.report.is_sound();
+        let payload = maintenance.root.encode();
+        maintenance.superblock.write_both(&payload)?;
+        file_system.sync_directory(&self.home.folder)
     }
 
     /// Lets the old files go, or keeps them under another name if anything of
     /// them was lost.
-    fn put_away(&mut self, files: &[PathBuf]) -> Result<()> {
+    fn put_away(&mut self, core: &Core) -> Result<()> {
         let file_system = self.environment.file_system.clone();
-        let keep = !self.report.is_sound();
-        for path in files {
-            if !keep {
-                file_system.remove(path)?;
-                continue;
-            }
-            let mut kept = path.clone().into_os_string();
-            kept.push(KEPT_SUFFIX);
-            let kept = PathBuf::from(kept);
-            file_system.rename(path, &kept)?;
+        let folder = self.home.folder.clone();
+        let left = leftovers(&*file_system, &folder, &lock(&core.maintenance).root)?;
+        put_away(&*file_system, &left)?;
+        for kept in left.into_iter().filter_map(|(_, kept)| kept) {
             let what = "the file as it was before the repair; no store reads it: remove it when nothing more is wanted of it";
             self.say(FindingKind::Note, &kept, 0, what);
         }
-        file_system.sync_directory(&self.home.folder)
+        file_system.sync_directory(&folder)
     }
 
     fn all_paths(&self) -> Result<Vec<PathBuf>> {
@@ -396,19 +454,21 @@ impl Repair<'_> {
             .collect())
     }
 
-    fn new_superblock(&self, root: &Root) -> Result<Superblock> {
-        for copy in 0..2 {
-            let path = superblock::copy_path(&self.home.folder, copy);
-            if self.environment.file_system.metadata(&path)?.is_some() {
-                self.environment.file_system.remove(&path)?;
-            }
-        }
-        Superblock::create(
-            &self.environment.file_system,
-            &self.home.folder,
+    /// A superblock that begins anew; nothing is written yet.
+    fn new_superblock(&self) -> Superblock {
+        let nothing = SuperblockContent {
+            payload: Vec::new(),
+            generation: 0,
+            copy: 1,
+            other_copy: None,
+        };
+        let (file_system, folder) = (&self.environment.file_system, &self.home.folder);
+        Superblock::resume(
+            file_system,
+            folder,
             self.home.store,
             FORMAT_VERSION,
-            &root.encode(),
+            &nothing,
         )
     }
 
@@ -471,12 +531,8 @@ fn superblock_copy(path: &Path) -> bool {
     name.is_some_and(|name| name.starts_with("superblock-"))
 }
 
-/// Makes the new file the store's, closed.
-fn publish(
-    core: &Arc<Core>,
-    namespaces: BTreeMap<u16, NamespaceRoot>,
-    sequence: u64,
-) -> Result<()> {
+/// Ends the new file with a header in two copies, and syncs it.
+fn finish(core: &Arc<Core>, namespaces: BTreeMap<u16, NamespaceRoot>, sequence: u64) -> Result<()> {
     let mut maintenance = lock(&core.maintenance);
     let view = core.view.load_full();
     let database = &view.database;
@@ -497,16 +553,9 @@ fn publish(
     let record = header_record(sequence, sequence, maintenance.root.session, false);
     let appended = core.append_header(database, &header, &record, Copies::Two)?;
     core.sync_header(database)?;
-    core.environment.file_system.sync_directory(&core.path)?;
     maintenance.root.name(&appended);
     maintenance.root.end = database.log.end();
     maintenance.root.clean = true;
-    let payload = maintenance.root.encode();
-    maintenance.superblock.write_both(&payload)?;
-    core.change_view(|view| View {
-        active: Arc::default(),
-        roots: Arc::new(roots),
-        ..view.clone()
-    });
+    maintenance.header = header;
     Ok(())
 }
