@@ -46,7 +46,7 @@ test: preflight ## Run everything that continuous integration runs
 	.ci/installed "$${CARGO_TARGET_DIR:-target}/debug/deps"
 	CARGO=$(CARGO) JOBS=$(JOBS) .ci/stress
 
-soak: preflight ## Run the suites with larger bounds, and unsafe code under AddressSanitizer
+soak: preflight ## Run the suites with larger bounds, stores under stress, and unsafe code under AddressSanitizer
 	JOBS=$(JOBS) .ci/soak
 
 peers: ## Fetch the stores to compare with into target/peers
