@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium_api::{OptionValues, ProgressSink};
-use cambium_base::Result;
+use cambium_base::{Error, Result};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64};
 use cambium_io::sync::{Mutex, OnceLock, RwLock};
 use cambium_io::{Environment, LockMode, OpenOptions};
@@ -102,9 +102,13 @@ pub(crate) fn load(
     progress: &dyn ProgressSink,
 ) -> Result<Recovered> {
     let file_system = &*environment.file_system;
-    match image::load(file_system, path, superblock)? {
-        Some(recovered) => Ok(recovered),
-        None => recovery::recover(environment, volume, superblock, tuning, progress),
+    match image::load(file_system, path, superblock) {
+        Ok(Some(recovered)) => Ok(recovered),
+        // The entries say the same: an image that cannot be read is as good as none.
+        Ok(None) | Err(Error::Io { .. } | Error::Corruption { .. }) => {
+            recovery::recover(environment, volume, superblock, tuning, progress)
+        }
+        Err(error) => Err(error),
     }
 }
 

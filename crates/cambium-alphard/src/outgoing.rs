@@ -334,18 +334,23 @@ impl Core {
 
     /// Makes a flight that has landed durable, with all that have landed by now; answers
     /// what is durable afterwards. Done already where a sync for a later one began in time.
-    pub fn sync_landed(&self, flight: Written) -> Result<Written> {
+    /// `None`, and nothing done, after a close has begun: the members may belong to another
+    /// process by now.
+    pub fn sync_landed(&self, flight: Written) -> Result<Option<Written>> {
         let mut queue = lock(&self.syncing);
         self.health.check_sound()?;
         if let Some(through) = queue.through.filter(|through| through.covers(flight)) {
-            return Ok(through);
+            return Ok(Some(through));
+        }
+        if self.health.is_closed() && !self.has_bug(SeededBug::SyncsAfterClose) {
+            return Ok(None);
         }
         let landed = self.flights.written().unwrap_or(flight);
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         self.sync_all_at_once(&mut queue)
             .map_err(|error| self.poisoned(error))?;
         queue.through = Some(landed);
-        Ok(landed)
+        Ok(Some(landed))
     }
 
     /// Syncs every member, all at the same time.

@@ -84,7 +84,7 @@ pub(crate) fn repair_with(
             what: what.to_string(),
         });
     }
-    let erase = recovered.dead.clone();
+    let dead = recovered.dead.clone();
     let core = assemble(
         environment,
         path,
@@ -95,7 +95,7 @@ pub(crate) fn repair_with(
     );
     let lost = find_lost(&core, &mut report, progress)?;
     if !report.is_sound() {
-        keep_the_rest(&core, &lost, erase)?;
+        keep_the_rest(&core, &lost, dead)?;
     }
     core.mend()?;
     let mut done = 0;
@@ -149,37 +149,44 @@ fn note_missing(core: &Core, missing: &[(usize, Error)], report: &mut CheckRepor
     }
 }
 
-/// Takes lost entries out, with all that could come back in their place.
-fn keep_the_rest(core: &Core, lost: &[(SlotKey, Extent)], mut erase: Vec<u32>) -> Result<()> {
+/// Takes lost entries out, with all that could come back in their place. It can be killed
+/// anywhere: a later repair finds the same entries lost.
+fn keep_the_rest(core: &Core, lost: &[(SlotKey, Extent)], dead: Vec<u32>) -> Result<()> {
     {
         let mut state = write(&core.state);
         for &(slot, extent) in lost {
             if state.index.remove(slot, extent) {
                 state.live_digest ^= format::digest_of(slot, extent);
             }
-            erase.push(extent.block);
         }
     }
     let mut writer = lock(&core.writer);
-    erase.extend(writer.stale.iter().map(|(_, block)| block));
-    erase.sort_unstable();
-    erase.dedup();
-    let erase = || {
-        upkeep::erase_blocks(&core.volume, &erase)?;
-        core.volume.sync()
-    };
-    writer.superblock.image_id = 0;
-    if core.has_bug(SeededBug::RepairErasesFirst) {
-        erase()?;
-        return core.begin_session(&mut writer);
-    }
-    // What is erased leaves gaps in the numbers. A later recovery, also one after a repair
-    // that was killed, must know already that everything up to the end is durable.
+    let mut older = dead;
+    older.extend(writer.stale.iter().map(|(_, block)| block));
+    let lost = lost.iter().map(|(_, extent)| extent.block).collect();
+    // What is erased leaves gaps in the numbers. A later recovery must know already that
+    // everything up to the end is durable.
     let superblock = &writer.superblock;
     core.volume
         .write_again(superblock.first_block(), superblock.high_water)?;
+    writer.superblock.image_id = 0;
+    if core.has_bug(SeededBug::RepairErasesFirst) {
+        older.extend(lost);
+        erase(core, older)?;
+        return core.begin_session(&mut writer);
+    }
     core.begin_session(&mut writer)?;
-    erase()
+    // While the header of a lost entry is there, nothing older of its key counts.
+    erase(core, older)?;
+    erase(core, lost)
+}
+
+/// Erases headers, durably.
+fn erase(core: &Core, mut blocks: Vec<u32>) -> Result<()> {
+    blocks.sort_unstable();
+    blocks.dedup();
+    upkeep::erase_blocks(&core.volume, &blocks)?;
+    core.volume.sync()
 }
 
 /// Reads every live entry; answers those that are not what was written.

@@ -60,11 +60,13 @@ pub enum SeededBug {
     CacheBelieved,
     /// A repair erases what is lost before it writes down what it keeps.
     RepairErasesFirst,
+    /// A writer whose group was written apart syncs it after a close has returned.
+    SyncsAfterClose,
 }
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 23] = [
+    pub const ALL: [(SeededBug, &'static str); 24] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -91,6 +93,7 @@ impl SeededBug {
         (SeededBug::HolesUnreserved, "holes_unreserved"),
         (SeededBug::CacheBelieved, "cache_believed"),
         (SeededBug::RepairErasesFirst, "repair_erases_first"),
+        (SeededBug::SyncsAfterClose, "syncs_after_close"),
     ];
 }
 

@@ -286,6 +286,8 @@ impl Core {
             Ok(()) if writer.session_begun => self.close_cleanly(&mut writer),
             sound => sound,
         };
+        // A sync that began before, without the writer lock, ends before the locks go.
+        drop(lock(&self.syncing));
         writer.outgoing = Outgoing::default();
         write(&self.pending).clear();
         lock(&self.locks).clear();

@@ -262,10 +262,14 @@ impl Core {
     /// Waits for a flight, and makes it durable, without the writer lock: the next group
     /// is led meanwhile.
     fn finish_flight(&self, flight: &Departed) -> Result<()> {
-        let mut written = self.land(flight)?;
-        if !self.has_bug(SeededBug::NoSync) {
-            written = self.sync_landed(written)?;
-        }
+        let landed = self.land(flight)?;
+        let durable = match self.has_bug(SeededBug::NoSync) {
+            true => Some(landed),
+            false => self.sync_landed(landed)?,
+        };
+        let Some(written) = durable else {
+            return self.finish_beside_close(landed);
+        };
         let mut writer = match self.writer.try_lock() {
             Ok(writer) => writer,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -284,6 +288,18 @@ impl Core {
         self.keep_members(&mut writer)?;
         writer.settle(written);
         self.collect_unpinned(&mut writer);
+        Ok(())
+    }
+
+    /// Makes a flight durable that was to be synced when a close had begun. The close either
+    /// has had the writer lock, and synced everything, or waits for it.
+    fn finish_beside_close(&self, landed: Written) -> Result<()> {
+        let mut writer = lock(&self.writer);
+        self.health.check_sound()?;
+        if writer.synced_through < landed.sequence {
+            self.sync_members()?;
+            writer.settle(landed);
+        }
         Ok(())
     }
 }

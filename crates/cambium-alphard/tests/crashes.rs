@@ -119,9 +119,9 @@ fn failing_operations_lose_nothing() {
 
 /// Crashes damage no live byte: `damage.rs` finds the first. The second takes a
 /// device with little room to spare: `states.rs`; zeros take two threads: `ahead.rs`; the
-/// cache, lookups between few keys' writes: `kept.rs`; the last three, a disk that fails at a
-/// chosen moment: `failures.rs`.
-const FOUND_ELSEWHERE: [SeededBug; 11] = [
+/// cache, lookups between few keys' writes: `kept.rs`; the next three, a disk that fails at a
+/// chosen moment: `failures.rs`; the last, threads: `threads.rs`.
+const FOUND_ELSEWHERE: [SeededBug; 12] = [
     SeededBug::NoChecksum,
     SeededBug::ReleasedUnmarked,
     SeededBug::MembersDiffer,
@@ -133,6 +133,7 @@ const FOUND_ELSEWHERE: [SeededBug; 11] = [
     SeededBug::HolesUnreserved,
     SeededBug::CacheBelieved,
     SeededBug::RepairErasesFirst,
+    SeededBug::SyncsAfterClose,
 ];
 
 #[test]

@@ -21,6 +21,12 @@ fn damage_is_found_or_does_no_harm() {
 }
 
 #[test]
+fn strictly_judged_damage_is_found_or_does_no_harm() {
+    let report = suite().strict().stride(41).run();
+    assert!(report.detected > 100, "{report:?}");
+}
+
+#[test]
 fn devices_that_betray_bring_nothing_that_was_never_written() {
     let report = suite().run_betrayed(2_000);
     assert!(report.cases == 2_000, "{report:?}");

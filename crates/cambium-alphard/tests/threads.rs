@@ -1,0 +1,108 @@
+//! `alphard` under several threads that a seed interleaves at every lock and file
+//! operation, crashed anywhere; and seeded bugs among them.
+
+use cambium_alphard::Alphard;
+use cambium_testkit::{CrashSuite, each_bug_is_found};
+
+fn suite(test: &'static str) -> CrashSuite {
+    CrashSuite::new(&Alphard, env!("CARGO_PKG_NAME"), test)
+        .creation("size", "131072")
+        .creation("block_bytes", "512")
+        .opening("coalesce_bytes", "4096")
+        .opening("extend_bytes", "16384")
+        .opening("io", "sync")
+        .opening("cache_bytes", "4096")
+}
+
+/// Long runs on few blocks, so that each of them is freed and taken again many times.
+fn crowded(test: &'static str) -> CrashSuite {
+    suite(test)
+        .creation("size", "229376")
+        .creation("block_bytes", "4096")
+        .actions(100)
+}
+
+fn with_zeros(test: &'static str) -> CrashSuite {
+    crowded(test).opening("zero_ahead_bytes", "8192")
+}
+
+fn with_discards(test: &'static str) -> CrashSuite {
+    crowded(test).opening("discard_bytes", "4096")
+}
+
+#[test]
+fn threads_and_crashes_leave_a_prefix() {
+    let test = "threads_and_crashes_leave_a_prefix";
+    suite(test).states(8_000).run_threads();
+    crowded(test)
+        .opening("cache_bytes", "1MiB")
+        .states(4_000)
+        .run_threads();
+    with_zeros(test).states(4_000).run_threads();
+    with_discards(test).states(4_000).run_threads();
+}
+
+#[test]
+fn threads_and_crashes_of_two_members_leave_a_prefix() {
+    suite("threads_and_crashes_of_two_members_leave_a_prefix")
+        .creation("mirror", "mirror")
+        .states(3_000)
+        .run_threads();
+}
+
+#[test]
+fn threads_and_crashes_of_cached_files_leave_a_prefix() {
+    suite("threads_and_crashes_of_cached_files_leave_a_prefix")
+        .opening("direct", "off")
+        .states(3_000)
+        .run_threads();
+}
+
+#[test]
+fn threads_and_failing_operations_lose_nothing() {
+    let test = "threads_and_failing_operations_lose_nothing";
+    suite(test).states(2_000).run_threads_with_faults();
+    suite(test)
+        .opening("direct", "off")
+        .states(2_000)
+        .run_threads_with_faults();
+    with_discards(test).states(1_000).run_threads_with_faults();
+}
+
+#[test]
+fn seeded_bugs_are_found_among_threads() {
+    let found_by = |of: fn(&'static str) -> CrashSuite, names: &[&'static str]| {
+        each_bug_is_found(names.iter().copied(), |name| {
+            of("seeded_bugs_are_found_among_threads")
+                .opening("seeded_bug", name)
+                .states(20_000)
+                .find_failure_among_threads()
+        });
+    };
+    found_by(
+        suite,
+        &[
+            "torn_tail_kept",
+            "batch_split",
+            "no_sync",
+            "synced_for_others",
+            "sync_retried",
+            "freed_too_early",
+            "no_tombstone",
+            "tombstone_too_early",
+            "cut_not_erased",
+            "high_water_late",
+            "stale_image",
+            "full_write_forgiven",
+        ],
+    );
+    found_by(with_zeros, &["released_unmarked", "zeroes_freed"]);
+    found_by(
+        with_discards,
+        &[
+            "cache_serves_overwritten",
+            "holes_unreserved",
+            "syncs_after_close",
+        ],
+    );
+}
