@@ -18,7 +18,7 @@ use cambium_io::sync::atomic::Ordering;
 use cambium_storage::health::found_no_space;
 use cambium_storage::record::{RecordHeader, next_attempt, record_bytes};
 
-use crate::core::{Core, Mark, Writer};
+use crate::core::{Core, Mark, Writer, lock};
 use crate::database::Database;
 use crate::document::DOCUMENT_ALIGNMENT;
 use crate::format::{document_auxiliary, kind};
@@ -58,8 +58,9 @@ impl Core {
             if self.has_bug(SeededBug::MarkBeforeSync) {
                 self.mark_synced(writer, database, last);
             }
-            self.sync_log(database)
-                .map_err(|error| self.poisoned(error))?;
+            if !self.has_bug(SeededBug::CommitUnsynced) {
+                self.sync_log(database)?;
+            }
             writer.synced_through = last;
             writer.unsynced = false;
         }
@@ -130,11 +131,18 @@ impl Core {
         database.log.flush()
     }
 
-    /// Syncs the log.
+    /// Syncs a database file; a failure stops all writes.
+    ///
+    /// Syncs come one at a time: the operating system tells one of them that a page was
+    /// not written, and answers the next as if all were. So the one that fails stops the
+    /// store before another begins.
     pub fn sync_log(&self, database: &Database) -> Result<()> {
-        if !self.has_bug(SeededBug::CommitUnsynced) {
-            database.log.sync()?;
+        let apart = self.has_bug(SeededBug::SyncsApart);
+        let alone = (!apart).then(|| lock(&self.syncing));
+        if alone.is_some() {
+            self.health.check_sound()?;
         }
+        database.log.sync().map_err(|error| self.poisoned(error))?;
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

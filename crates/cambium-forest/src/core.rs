@@ -6,6 +6,7 @@
 //! | `compaction` | the compaction that is going on | yes, by background work |
 //! | `maintenance` | superblock, newest header, the sealed buffer's way into the tries | yes, by background work |
 //! | `writer` | numbering and the end of the log | yes, by writers |
+//! | `syncing` | one sync of a database file at a time | yes, by writers and background work |
 //! | `kept`, `meanwhile` | what snapshots keep; places at which a compaction stops for some | no |
 //! | `watches` | who gathers the keys of ranges | no |
 //! | `pins` | moments that readers hold | no |
@@ -66,6 +67,8 @@ pub(crate) struct Core {
     pub writer: Mutex<Writer>,
     pub queue: CommitQueue<WriteRequest, Result<SequenceNumber>>,
     pub health: Health,
+    /// Held while a database file is synced.
+    pub syncing: Mutex<()>,
     /// This opening has written its session to the superblock.
     pub session_begun: AtomicBool,
     /// How often compactions were cancelled: a call ends when this has changed since it

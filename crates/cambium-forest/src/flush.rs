@@ -316,8 +316,7 @@ impl Core {
         if self.has_bug(SeededBug::HeaderAheadOfNodes) {
             return Ok(());
         }
-        database.log.sync().map_err(|error| self.poisoned(error))?;
-        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        self.sync_log(database)?;
         let mut writer = lock(&self.writer);
         writer.synced_through = writer.synced_through.max(sequence);
         Ok(())
@@ -382,9 +381,7 @@ impl Core {
         if self.has_bug(SeededBug::HeaderAheadOfNodes) {
             return Ok(());
         }
-        database.log.sync().map_err(|error| self.poisoned(error))?;
-        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        self.sync_log(database)
     }
 
     /// Fills what a header says beside where replay begins.

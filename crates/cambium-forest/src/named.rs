@@ -151,10 +151,7 @@ impl Core {
             .log
             .flush()
             .map_err(|error| self.unless_full(error))?;
-        view.database
-            .log
-            .sync()
-            .map_err(|error| self.poisoned(error))?;
+        self.sync_log(&view.database)?;
         let roots = Roots {
             sequence: writer.next_sequence,
             namespaces: snapshot.namespaces.iter().copied().collect(),

@@ -406,6 +406,7 @@ pub(crate) fn assemble(
         }),
         queue: CommitQueue::default(),
         health: Health::default(),
+        syncing: Mutex::default(),
         session_begun: AtomicBool::new(false),
         cancellations: AtomicU64::new(0),
         flush_due: AtomicBool::new(false),

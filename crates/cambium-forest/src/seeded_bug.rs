@@ -36,6 +36,8 @@ pub enum SeededBug {
     /// A get takes a version that is kept for a snapshot, where the one that it looked for
     /// has been overwritten meanwhile.
     PassedVersionsFound,
+    /// A writer's sync goes on beside one of a flush that fails, and is believed.
+    SyncsApart,
     /// A flush whose buffer goes straight into the tries keeps the place of an older one.
     PackedPlaceKept,
     /// A flush that fails takes new space with each attempt.
@@ -81,7 +83,7 @@ pub enum SeededBug {
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 33] = [
+    pub const ALL: [(SeededBug, &'static str); 34] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -95,6 +97,7 @@ impl SeededBug {
         (SeededBug::FlushKeepsAddresses, "flush_keeps_addresses"),
         (SeededBug::PackLosesRemovals, "pack_loses_removals"),
         (SeededBug::PassedVersionsFound, "passed_versions_found"),
+        (SeededBug::SyncsApart, "syncs_apart"),
         (SeededBug::PackedPlaceKept, "packed_place_kept"),
         (SeededBug::FlushLeavesRuns, "flush_leaves_runs"),
         (SeededBug::FlushRetriesDamage, "flush_retries_damage"),

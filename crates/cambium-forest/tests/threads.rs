@@ -1,0 +1,59 @@
+//! `forest` under several threads that a seed interleaves at every lock, wait, ordered
+//! atomic access and file operation, with a cache, and crashed anywhere.
+
+use cambium_forest::Forest;
+use cambium_testkit::{CrashSuite, each_bug_is_found};
+
+fn suite(test: &'static str) -> CrashSuite {
+    CrashSuite::new(&Forest, env!("CARGO_PKG_NAME"), test)
+        .creation("node_bytes", "512")
+        .creation("block_bytes", "512")
+        .opening("write_buffer_entries", "4")
+        .opening("preallocate_bytes", "4096")
+        .opening("compaction_least_bytes", "8192")
+        .opening("compaction_memory_bytes", "12288")
+        .opening("cache_bytes", "65536")
+}
+
+#[test]
+fn threads_and_crashes_leave_a_prefix() {
+    let test = "threads_and_crashes_leave_a_prefix";
+    let report = suite(test).states(3_000).run_threads();
+    assert!(report.states() >= 3_000, "{report:?}");
+}
+
+#[test]
+fn threads_with_a_larger_buffer_and_crashes_leave_a_prefix() {
+    let test = "threads_with_a_larger_buffer_and_crashes_leave_a_prefix";
+    let report = suite(test)
+        .opening("write_buffer_entries", "40")
+        .states(2_000)
+        .run_threads();
+    assert!(report.states() >= 2_000, "{report:?}");
+}
+
+#[test]
+fn threads_and_failing_operations_lose_nothing() {
+    let test = "threads_and_failing_operations_lose_nothing";
+    suite(test).states(1_000).run_threads_with_faults();
+}
+
+/// Those that need threads to be met.
+const BUGS: [&str; 5] = [
+    "syncs_apart",
+    "passed_versions_found",
+    "flush_drops_active",
+    "commit_unsynced",
+    "compaction_without_catch_up",
+];
+
+#[test]
+fn bugs_that_need_threads_are_found() {
+    each_bug_is_found(BUGS, |name| {
+        suite("bugs_that_need_threads_are_found")
+            .opening("write_buffer_entries", "40")
+            .opening("seeded_bug", name)
+            .states(20_000)
+            .find_failure_among_threads()
+    });
+}
