@@ -67,6 +67,7 @@ mod recovery;
 mod relocate;
 mod retain;
 mod run;
+mod salvage;
 mod seeded_bug;
 mod stats;
 mod stored_block;
@@ -88,6 +89,7 @@ pub use format::layouts;
 pub use options::{Compression, Options, PickPolicy};
 pub use owner::{DropObserver, DropReason, DroppedEntry, JobKind, Owner};
 pub use relocate::{Relocation, Replaced, Seen};
+pub use salvage::Salvaged;
 #[doc(hidden)]
 pub use seeded_bug::SeededBug;
 pub use stats::{LevelStatistics, TreeStatistics};

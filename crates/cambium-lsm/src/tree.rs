@@ -202,6 +202,11 @@ impl Tree {
         error
     }
 
+    /// The folder that the tree lies in.
+    pub fn folder(&self) -> &Path {
+        &self.context.folder
+    }
+
     /// The first failure that writing met, if any: no edit is taken since.
     pub fn poisoned(&self) -> Option<Error> {
         self.poison.get().cloned()

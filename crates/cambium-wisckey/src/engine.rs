@@ -55,7 +55,7 @@ impl EngineKind for Wisckey {
     }
 
     fn owns_file(&self, name: &str) -> bool {
-        name == crate::format::KEYS_FOLDER || crate::format::segment_number(name).is_some()
+        crate::format::TREE_FOLDERS.contains(&name) || crate::format::segment_number(name).is_some()
     }
 
     fn options(&self) -> &'static [OptionSpec] {

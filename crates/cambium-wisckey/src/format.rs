@@ -6,7 +6,8 @@
 //!   LOCK                          the owner's process id
 //!   superblock-0, superblock-1    the session, and whether the store was closed
 //!   NNNNNNNN.values               segments of the value log
-//!   keys/                         the LSM-tree (cambium-lsm): tables and manifest
+//!   keys/                         the LSM-tree (cambium-lsm): tables and manifest;
+//!                                 or keys-rebuilt/, after a repair built it anew
 //! ```
 //!
 //! A **segment** is a log of records ([`cambium_storage::record`]). Its number is
@@ -50,8 +51,8 @@ pub const FORMAT_VERSION: u32 = 1;
 pub const MAGIC: [u8; 8] = *b"CMBMvlog";
 /// Ends every segment's name.
 pub const FILE_SUFFIX: &str = ".values";
-/// The folder of the LSM-tree within the store's.
-pub const KEYS_FOLDER: &str = "keys";
+/// Folders of the LSM-tree within the store's: the superblock names the one that counts.
+pub const TREE_FOLDERS: [&str; 2] = ["keys", "keys-rebuilt"];
 /// Records begin at multiples of this.
 pub const ALIGNMENT: u64 = 8;
 /// Bytes of the namespace before a key.
@@ -123,7 +124,7 @@ pub const POINTER_LAYOUT: Layout = Layout {
 .checked();
 
 /// Bytes of the superblock's payload.
-pub const ROOT_BYTES: usize = 12;
+pub const ROOT_BYTES: usize = 16;
 
 /// The superblock's payload.
 pub const ROOT_LAYOUT: Layout = Layout {
@@ -143,6 +144,7 @@ pub const ROOT_LAYOUT: Layout = Layout {
             "1 if the store was closed: the tables hold every write, nothing is to be replayed",
         ),
         field(8, 4, "block_bytes", "unit of padding after a sync, fixed when the store was made"),
+        field(12, 4, "tree", "which folder holds the tree: 0 `keys`, 1 `keys-rebuilt`; a repair builds a tree in the other one and switches last"),
     ],
     size: ROOT_BYTES,
 }
@@ -247,15 +249,32 @@ pub struct Root {
     pub clean: bool,
     /// Unit of padding after a sync.
     pub block_bytes: u32,
+    /// Which of [`TREE_FOLDERS`] holds the tree.
+    pub tree: u32,
 }
 
 impl Root {
+    /// The same, with the tree in the other folder.
+    #[must_use]
+    pub fn other_tree(&self) -> Root {
+        Root {
+            tree: 1 - self.tree.min(1),
+            ..*self
+        }
+    }
+
+    /// The tree's folder within the store's.
+    pub fn tree_folder(&self) -> &'static str {
+        TREE_FOLDERS[self.tree as usize % TREE_FOLDERS.len()]
+    }
+
     /// The payload's bytes.
     pub fn encode(&self) -> [u8; ROOT_BYTES] {
         let mut bytes = [0; ROOT_BYTES];
         bytes[..4].copy_from_slice(&self.session.to_le_bytes());
         bytes[4..8].copy_from_slice(&u32::from(self.clean).to_le_bytes());
-        bytes[8..].copy_from_slice(&self.block_bytes.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.block_bytes.to_le_bytes());
+        bytes[12..].copy_from_slice(&self.tree.to_le_bytes());
         bytes
     }
 
@@ -265,15 +284,18 @@ impl Root {
         let session = decoder.u32()?;
         let clean = decoder.u32()?;
         let block_bytes = decoder.u32()?;
+        let tree = decoder.u32()?;
         let possible = decoder.remaining() == 0
             && clean <= 1
             && session < u32::MAX
+            && (tree as usize) < TREE_FOLDERS.len()
             && block_bytes.is_power_of_two()
             && (512..=64 << 10).contains(&block_bytes);
         possible.then_some(Root {
             session,
             clean: clean == 1,
             block_bytes,
+            tree,
         })
     }
 }
@@ -339,6 +361,7 @@ mod tests {
             session: 3,
             clean: true,
             block_bytes: 4096,
+            tree: 1,
         };
         let bytes = root.encode();
         assert_eq!(Root::decode(&bytes), Some(root));

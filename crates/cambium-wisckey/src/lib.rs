@@ -57,6 +57,7 @@ pub mod options;
 mod pace;
 mod pin;
 mod read;
+mod rebuild;
 mod recovery;
 mod repair;
 mod reserve;

@@ -17,7 +17,7 @@ use cambium_api::{OptionValues, ProgressSink};
 use cambium_base::{Error, Result, StoreId};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_io::sync::{Mutex, OnceLock, RwLock};
-use cambium_io::{Environment, FileLock, FileSystem, LockMode};
+use cambium_io::{Environment, FileKind, FileLock, FileSystem, LockMode};
 use cambium_lsm::Tree;
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::creation::{self, Creation, Making};
@@ -27,7 +27,7 @@ use cambium_storage::superblock::{self, Superblock};
 
 use crate::collect::Collector;
 use crate::core::{Core, Maintenance, lock};
-use crate::format::{self, FORMAT_VERSION, KEYS_FOLDER, Root, SegmentKind};
+use crate::format::{self, FORMAT_VERSION, Root, SegmentKind};
 use crate::ledger::{Ledger, LedgerState};
 use crate::note::{Head, Traffic};
 use crate::options::{ENGINE, OPTIONS, Shape, Tuning};
@@ -65,7 +65,8 @@ fn fill(
     tuning: Tuning,
     (store, held): (StoreId, Box<dyn FileLock>),
 ) -> Result<Arc<Core>> {
-    let keys = path.join(KEYS_FOLDER);
+    let root = Root::default();
+    let keys = path.join(root.tree_folder());
     let tree_options = tuning.tree_options(environment);
     let cache = &tree_options.block_cache;
     let home = Home::new(&environment.file_system, path, store, &tuning, cache);
@@ -86,7 +87,6 @@ fn fill(
         &tree_options,
         ledger.clone(),
     )?;
-    let root = Root::default();
     let superblock = Superblock::create(
         &environment.file_system,
         path,
@@ -207,7 +207,7 @@ pub(crate) fn attach(
         true => home,
         false => home.read_only(),
     };
-    let keys = path.join(KEYS_FOLDER);
+    let keys = path.join(root.tree_folder());
     let rule = tuning.hole_rule(&shape);
     let ledger = Ledger::new(keys.clone(), LedgerState::default(), rule);
     let tree = Tree::open(environment, &keys, store, &tree_options, ledger.clone())?;
@@ -257,6 +257,19 @@ fn open_known_segments(
     Ok(segments)
 }
 
+/// Removes the files of a folder, if it is there, and the folder.
+pub(crate) fn remove_files(file_system: &dyn FileSystem, folder: &Path) -> Result<()> {
+    if file_system.metadata(folder)?.is_none() {
+        return Ok(());
+    }
+    for entry in file_system.list(folder)? {
+        if entry.kind == FileKind::File {
+            file_system.remove(&folder.join(&entry.name))?;
+        }
+    }
+    file_system.remove_directory(folder)
+}
+
 /// The marker of a `wisckey` store of a version this program reads.
 pub(crate) fn read_marker(file_system: &dyn FileSystem, path: &Path) -> Result<Marker> {
     marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION)
@@ -266,18 +279,18 @@ pub(crate) fn read_marker(file_system: &dyn FileSystem, path: &Path) -> Result<M
 pub(crate) fn is_ours(name: &str) -> bool {
     name == LOCK_NAME
         || name == RESERVE_NAME
-        || name == KEYS_FOLDER
+        || format::TREE_FOLDERS.contains(&name)
         || superblock::is_copy(name)
         || is_file_of_tree(name)
         || format::segment_number(name).is_some()
 }
 
-/// True for files in the folder of the tree.
+/// True for files in a folder of the tree.
 fn is_file_of_tree(name: &str) -> bool {
     let within = name
-        .strip_prefix(KEYS_FOLDER)
-        .and_then(|name| name.strip_prefix('/'));
-    within.is_some_and(|name| superblock::is_copy(name) || cambium_lsm::is_file_of_tree(name))
+        .split_once('/')
+        .filter(|(folder, _)| format::TREE_FOLDERS.contains(folder));
+    within.is_some_and(|(_, name)| superblock::is_copy(name) || cambium_lsm::is_file_of_tree(name))
 }
 
 struct Parts {
@@ -404,7 +417,10 @@ impl Core {
             writer.next_file = writer.next_file.max(number.saturating_add(1));
         }
         self.tree.remove_unknown_files()?;
-        Ok(())
+        // What a repair left that was killed before or after it switched trees.
+        let root = lock(&self.maintenance).root;
+        let other = self.path.join(root.other_tree().tree_folder());
+        remove_files(&*self.environment.file_system, &other)
     }
 
     /// The superblock's payload.

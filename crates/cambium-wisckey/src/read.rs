@@ -240,7 +240,7 @@ impl Core {
     /// An entry of the tree that is none of this engine's.
     pub fn strange_entry(&self) -> Error {
         Error::corruption(
-            self.path.join(crate::format::KEYS_FOLDER),
+            self.tree.folder(),
             0,
             "an entry of the tree is neither a value nor a pointer of a format known here",
         )

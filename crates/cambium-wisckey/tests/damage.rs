@@ -1,6 +1,7 @@
-//! Truncation and a flip at one byte of sixty of a small store: nothing damaged is
-//! returned as data, nothing panics, `check` finds it or the state is one that
-//! was. Tables and manifest are damaged at every byte by the tree's own suite.
+//! Flips, cuts, zeroed and unreadable sectors of small stores: nothing damaged is
+//! returned as data, nothing synced is gone without a finding, and a repair that is
+//! interrupted anywhere has the result of one that is not. Tables and manifest are damaged
+//! at every byte by the tree's own suite.
 
 use cambium_testkit::DamageSuite;
 use cambium_wisckey::Wisckey;
@@ -15,16 +16,18 @@ fn suite() -> DamageSuite {
         .opening("table_bytes", "1024")
         .opening("table_block_bytes", "256")
         .opening("cache_bytes", "0")
+        .strict()
 }
 
 #[test]
 fn damage_is_never_taken_for_data() {
-    let report = suite().stride(61).run();
+    let report = suite().stride(97).run();
     assert!(report.cases > 500 && report.detected > 0, "{report:?}");
+    assert!(report.mended > 0 && report.interrupted > 0, "{report:?}");
 }
 
 #[test]
 fn damage_behind_a_large_buffer_is_never_taken_for_data() {
-    let report = suite().opening("replay_bytes", "65536").stride(53).run();
+    let report = suite().opening("replay_bytes", "65536").stride(89).run();
     assert!(report.cases > 500 && report.detected > 0, "{report:?}");
 }
