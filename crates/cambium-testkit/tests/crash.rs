@@ -105,3 +105,9 @@ fn seeded_bugs_are_found_among_threads_too() {
             .find_failure_among_threads()
     });
 }
+
+#[test]
+fn the_memory_engine_keeps_its_promises_to_short_programs() {
+    let suite = suite("the_memory_engine_keeps_its_promises_to_short_programs");
+    assert!(suite.run_short_programs(300) > 1_000);
+}

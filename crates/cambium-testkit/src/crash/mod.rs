@@ -233,6 +233,26 @@ impl CrashSuite {
             .expect("the engine keeps its promises to several threads while operations fail")
     }
 
+    /// Short programs of two or three threads, each under at most `most` interleavings,
+    /// of up to two preemptions; answers how many there were.
+    ///
+    /// # Panics
+    /// At the first answer that no order of the calls explains.
+    pub fn run_short_programs(&self, most: u64) -> u64 {
+        self.explore(most)
+            .expect("the engine keeps its promises to short programs")
+    }
+
+    /// As [`CrashSuite::run_short_programs`], for tests of the suite itself.
+    pub fn find_failure_in_short_programs(&self, most: u64) -> Option<Failure> {
+        self.explore(most).err()
+    }
+
+    fn explore(&self, most: u64) -> Result<u64, Failure> {
+        let explored = crate::threads::explore(&self.subject, most);
+        explored.map_err(|what| self.failure(Mode::Threads, 0, what))
+    }
+
     /// As [`CrashSuite::find_failure`], among several threads.
     pub fn find_failure_among_threads(&self) -> Option<Failure> {
         [Mode::Threads, Mode::ThreadFaults]

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cambium_api::{
-    Capabilities, Direction, Durability, Engine, Error, KeyRange, Precondition, Value, WriteBatch,
+    Capabilities, CompactOptions, Direction, Durability, Engine, Error, KeyRange, Precondition,
+    Value, WriteBatch,
 };
 use cambium_io::simulated::Generator;
 
+use super::short::Call;
 use crate::linearizability::{Observation, Operation};
 use crate::workload::key;
 
@@ -62,6 +64,7 @@ pub(crate) struct Actor {
     /// Of the last value.
     number: u64,
     sizes: &'static [u64],
+    keys: u64,
     pub(crate) record: Record,
 }
 
@@ -87,7 +90,32 @@ impl Actor {
             generator: Generator::new(seed),
             number: number << 32,
             sizes,
+            keys: KEYS,
             record: Record::default(),
+        }
+    }
+
+    /// The same actor on fewer keys.
+    pub(super) fn with_keys(self, keys: u64) -> Self {
+        Actor { keys, ..self }
+    }
+
+    /// Does what a short program says.
+    pub(super) fn call(&mut self, call: Call) -> Outcome {
+        match call {
+            Call::Put => self.put(),
+            Call::Batch => self.batch(),
+            Call::CompareAndWrite => self.compare_and_write(),
+            Call::Get => self.get(),
+            Call::MultiGet => self.multi_get(),
+            Call::Scan => self.scan(),
+            Call::Snapshot => self.snapshot(),
+            Call::Sync => self.sync(),
+            Call::Step => Ok(self.store.step(1 << 16).map(|_| ())?),
+            Call::Compact => Ok(self
+                .store
+                .compact(&CompactOptions::default(), &())
+                .map(|_| ())?),
         }
     }
 
@@ -98,7 +126,11 @@ impl Actor {
     fn some_key(&mut self) -> u64 {
         // Half of all accesses are to a quarter of the keys.
         let hot = self.generator.chance(1, 2);
-        self.generator.below(if hot { KEYS / 4 } else { KEYS })
+        self.generator.below(if hot {
+            self.keys.div_ceil(4)
+        } else {
+            self.keys
+        })
     }
 
     fn tick(&self) -> u64 {
@@ -310,7 +342,10 @@ impl Actor {
     }
 
     fn some_range(&mut self) -> KeyRange {
-        let (one, other) = (self.generator.below(KEYS), self.generator.below(KEYS));
+        let (one, other) = (
+            self.generator.below(self.keys + 1),
+            self.generator.below(self.keys + 1),
+        );
         let (one, other) = (self.key(one), self.key(other));
         KeyRange::between((&one).min(&other), (&one).max(&other))
     }

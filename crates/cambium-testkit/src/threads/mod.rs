@@ -20,6 +20,9 @@
 //! - The store that is opened next holds everything if it was closed.
 //! - No thread panics, and the threads do not wait for each other for ever.
 //!
+//! Short programs of two or three threads ([`short`]) go through every interleaving of
+//! a few preemptions.
+//!
 //! With failing operations an actor's write may answer an error, and whether it
 //! happened is not known. Then each key must have a value that some write from the
 //! last synced state on gave it.
@@ -27,6 +30,7 @@
 mod actor;
 mod judge;
 mod session;
+mod short;
 
 use cambium_api::Durability;
 use cambium_io::simulated::{
@@ -34,6 +38,8 @@ use cambium_io::simulated::{
 };
 use cambium_io::sync::schedule::Schedule;
 use cambium_io::sync::scheduler;
+
+pub(crate) use short::explore;
 
 use crate::crash::{CrashReport, Examiner, Expectation};
 use crate::history::History;

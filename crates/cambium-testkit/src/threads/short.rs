@@ -1,0 +1,134 @@
+//! Short programs of two or three threads, under every interleaving of up to two
+//! preemptions.
+//!
+//! A random schedule finds a window of a few instructions by luck; these find it by
+//! going through all. Each program is made of calls on two keys of a small store, so
+//! that the caches, views and queues behind the calls meet.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cambium_api::Error;
+use cambium_io::sync::schedule::{Schedule, next_script};
+use cambium_io::sync::{scheduler, thread};
+
+use super::actor::{Actor, Record, Stop};
+use super::judge::Order;
+use super::session::Played;
+use crate::history::History;
+use crate::holding::collect_all;
+use crate::subject::Subject;
+
+/// One call of a thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Call {
+    Put,
+    Batch,
+    CompareAndWrite,
+    Get,
+    MultiGet,
+    Scan,
+    Snapshot,
+    Sync,
+    Step,
+    Compact,
+}
+
+use Call::{
+    Batch, Compact, CompareAndWrite, Get, MultiGet, Put, Scan, Snapshot, Step, Sync as Raise,
+};
+
+/// Each a program: the calls of its threads.
+const PROGRAMS: &[&[&[Call]]] = &[
+    &[&[Put], &[Get, Get]],
+    &[&[Put, Get], &[Put, Get]],
+    &[&[Batch], &[MultiGet], &[MultiGet]],
+    &[&[Batch], &[Get, Get, MultiGet]],
+    &[&[CompareAndWrite], &[CompareAndWrite], &[Get]],
+    &[&[Put, Put], &[Step, Step], &[Get, Get]],
+    &[&[Put, Get], &[Compact], &[Get]],
+    &[&[Batch], &[Compact], &[MultiGet]],
+    &[&[Batch, Put], &[Snapshot], &[Step]],
+    &[&[Batch], &[Scan], &[Compact]],
+    &[&[Put, Raise], &[Put], &[Step]],
+];
+
+/// Values small enough for every cache.
+const SIZES: [u64; 2] = [0, 60];
+/// Keys that the programs use.
+const KEYS: u64 = 2;
+
+/// Goes through at most `most` interleavings of each program; answers how many there
+/// were in all.
+///
+/// # Errors
+/// What the first failing interleaving showed, with its program and decisions.
+pub(crate) fn explore(subject: &Subject, most: u64) -> Result<u64, String> {
+    let mut total = 0;
+    for program in PROGRAMS {
+        let (mut count, mut script) = (0, Some(Vec::new()));
+        while let Some(decisions) = script.take().filter(|_| count < most) {
+            let (subject, schedule) = (subject.clone(), Schedule::replay(decisions.clone(), 2));
+            let run = scheduler::run(schedule, move || play(&subject, program));
+            run.outcome
+                .and_then(|outcome| outcome)
+                .map_err(|what| format!("program {program:?}, decisions {decisions:?}: {what}"))?;
+            count += 1;
+            script = next_script(&run.choices);
+        }
+        total += count;
+    }
+    Ok(total)
+}
+
+/// Makes a store with a few entries, runs the program on it, and checks what it saw.
+fn play(subject: &Subject, program: &'static [&'static [Call]]) -> Result<(), String> {
+    let disk = subject.disk(1);
+    let environment = subject.environment(&disk, 1);
+    let failed = |error: Error| error.to_string();
+    let store = subject.create(&environment).map_err(failed)?;
+    let clock = Arc::new(AtomicU64::new(1));
+    let actor = |number: usize| {
+        let (number, clock) = (number as u64 + 1, clock.clone());
+        Actor::new(store.clone(), clock, number, number, &SIZES).with_keys(KEYS)
+    };
+    let capabilities = store.capabilities();
+    let empty = collect_all(&*store, &capabilities).map_err(failed)?;
+    let mut records = vec![perform(actor(program.len()), &[Put, Put, Put, Raise])?];
+    let threads: Vec<_> = program
+        .iter()
+        .enumerate()
+        .map(|(number, calls)| {
+            let actor = actor(number);
+            thread::spawn(move || perform(actor, calls))
+        })
+        .collect();
+    for thread in threads {
+        records.push(
+            thread
+                .join()
+                .unwrap_or_else(|_| Err("a panic".to_string()))?,
+        );
+    }
+    records.push(perform(actor(program.len() + 1), &[MultiGet, Snapshot])?);
+    store.close().map_err(failed)?;
+    let played = Played {
+        keys: capabilities.keys,
+        found: empty,
+        records,
+        ended: clock.load(Ordering::SeqCst),
+        points: Vec::new(),
+        failed: false,
+    };
+    Order::new(History::new(), &played).check_linearizable(&played)
+}
+
+fn perform(mut actor: Actor, calls: &[Call]) -> Result<Record, String> {
+    for &call in calls {
+        match actor.call(call) {
+            Ok(()) | Err(Stop::Refused(Error::Unsupported { .. })) => {}
+            Err(stop) => return Err(format!("{call:?}: {stop:?}")),
+        }
+    }
+    Ok(actor.record)
+}
