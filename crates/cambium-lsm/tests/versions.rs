@@ -70,17 +70,55 @@ fn a_compaction_after_an_opening_drops_them_too() {
     world.check_reads(u64::MAX, &keys()).unwrap();
 }
 
+fn work_until_idle(world: &World) {
+    for _ in 0..1000 {
+        if world.tree.step(1 << 20).unwrap() != StepOutcome::Again {
+            return;
+        }
+    }
+    panic!("background work does not end");
+}
+
+#[test]
+fn background_work_after_an_opening_drops_them_too() {
+    let (world, _) = with_versions();
+    let (disk, options, log) = (world.disk.clone(), world.options.clone(), world.log.clone());
+    world.tree.close().unwrap();
+    drop(world);
+    let world = World::open(disk, options, &log).unwrap();
+    work_until_idle(&world);
+    assert_eq!(entries(&world), u64::from(KEYS));
+    world.check_reads(u64::MAX, &keys()).unwrap();
+}
+
+#[test]
+fn a_check_finds_an_older_entry_above_a_newer_one() {
+    let mut generator = Generator::new(1);
+    let mut world = World::create(SimulatedDisk::new(1), tiny_options(0));
+    let findings = |world: &World| {
+        world.seal();
+        world.tree.flush().unwrap();
+        let mut found = Vec::new();
+        let all = &mut |finding: cambium_lsm::Finding| found.push(finding.error.to_string());
+        world.tree.check(all).unwrap();
+        found
+    };
+    world.put(b"other", &mut generator);
+    world.put(b"key", &mut generator);
+    assert_eq!(findings(&world), [""; 0]);
+    // As a value log would that takes an overwritten value for live.
+    world.tree.writer().put(1, b"key", b"older");
+    let found = findings(&world);
+    assert!(
+        found.len() == 1 && found[0].contains("older entry"),
+        "{found:?}"
+    );
+}
+
 #[test]
 fn background_work_drops_them_and_ends() {
     let (world, moments) = with_versions();
-    let work = || {
-        for _ in 0..1000 {
-            if world.tree.step(1 << 20).unwrap() != StepOutcome::Again {
-                return;
-            }
-        }
-        panic!("background work does not end");
-    };
+    let work = || work_until_idle(&world);
     work();
     assert_eq!(entries(&world), u64::from(KEYS) * ROUNDS, "all are held");
     for &moment in &moments {
