@@ -11,20 +11,28 @@ use std::sync::Arc;
 
 use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, ProgressSink};
 use cambium_base::{Error, Result};
+use cambium_index::BucketMap;
 use cambium_io::{Environment, LockMode};
 use cambium_storage::superblock;
 
+use crate::catalog::TableEntry;
 use crate::core::{Core, lock};
 use crate::data_file::DataFile;
 use crate::format::FORMAT_VERSION;
 use crate::open::{LOCK_NAME, attach, read_marker};
 use crate::options::{Keys, Tuning};
-use crate::rebuild::read_content;
+use crate::rebuild::{FileContent, read_content};
 use crate::strings::Bucket;
 use crate::table::Table;
 
-/// Positions that recovery may give a key, beside the one in the log proper.
-type TailPositions = HashMap<u64, Vec<u64>>;
+/// What the next open replays.
+#[derive(Default)]
+struct Tail {
+    /// For each key whether it has an entry afterwards.
+    keys: HashMap<u64, bool>,
+    /// How many string keys come, less those that go.
+    string_keys: i64,
+}
 
 /// Verifies a store that nobody has open for writing.
 pub(crate) fn check(
@@ -115,47 +123,64 @@ struct StoreCheck<'a> {
 
 impl StoreCheck<'_> {
     fn run(&mut self, progress: &dyn ProgressSink) -> Result<()> {
-        let clean = lock(&self.core.maintenance).catalog.clean;
-        let tail = if clean {
-            TailPositions::new()
-        } else {
-            self.tails(progress)?
+        let catalog = lock(&self.core.maintenance).catalog.clone();
+        let tail = match catalog.clean {
+            true => Tail::default(),
+            false => self.tail(progress)?,
         };
-        let numbers = self.core.table_numbers();
-        for (done, &number) in numbers.iter().enumerate() {
-            report_progress(progress, done, numbers.len());
+        for (done, (&number, entry)) in catalog.tables.iter().enumerate() {
+            report_progress(progress, done, catalog.tables.len());
             match self.core.table(number) {
-                Ok(Some(table)) => self.table(&table, &tail)?,
+                Ok(Some(table)) => self.table(&table, entry)?,
                 Ok(None) => {}
                 Err(error) => self.report.take(error)?,
             }
         }
-        let catalog_keys = lock(&self.core.maintenance).catalog.string_keys;
-        let strings = self.core.shape.keys == Keys::String;
-        if strings {
-            self.report.entries = self.string_keys;
-        }
-        if strings && clean && self.report.is_sound() && self.string_keys != catalog_keys {
-            let what = format!(
-                "the buckets hold {} keys, and the superblock says {catalog_keys}",
-                self.string_keys
-            );
-            self.report.take(Error::corruption(
-                superblock::copy_path(&self.core.path, 0),
-                0,
-                what,
-            ))?;
+        if self.core.shape.keys == Keys::String {
+            let found = self.string_keys;
+            if self.report.is_sound() && found != catalog.string_keys {
+                let what = format!(
+                    "the buckets hold {found} keys, and the superblock says {}; `cambium repair` counts them",
+                    catalog.string_keys
+                );
+                self.damage(&superblock::copy_path(&self.core.path, 0), 0, what)?;
+            }
+            self.report.entries = found.saturating_add_signed(tail.string_keys);
+        } else {
+            self.report.entries = self.entries_with(&tail)?;
         }
         Ok(())
     }
 
+    fn damage(&mut self, file: &Path, offset: u64, what: String) -> Result<()> {
+        self.report.take(Error::corruption(file, offset, what))
+    }
+
+    /// Entries of integer keys, with what the next open replays.
+    fn entries_with(&self, tail: &Tail) -> Result<u64> {
+        let mut entries = self.report.entries;
+        for (&key, &is_put) in &tail.keys {
+            let table = self.core.table(self.core.table_number(key));
+            let before = match table {
+                Ok(Some(table)) => matches!(table.locate(key), Ok(Some(_))),
+                _ => false,
+            };
+            match (before, is_put) {
+                (false, true) => entries += 1,
+                (true, false) => entries -= 1,
+                _ => {}
+            }
+        }
+        Ok(entries)
+    }
+
     /// What recovery would find behind the replay offsets.
-    fn tails(&mut self, progress: &dyn ProgressSink) -> Result<TailPositions> {
+    fn tail(&mut self, progress: &dyn ProgressSink) -> Result<Tail> {
         let tails = match self.core.read_tails(progress) {
             Ok(tails) => tails,
             Err(error) => {
                 self.report.take(error)?;
-                return Ok(TailPositions::new());
+                return Ok(Tail::default());
             }
         };
         let accepted = self.core.accept(&tails)?;
@@ -196,18 +221,32 @@ impl StoreCheck<'_> {
                 accepted.cut + 1,
                 accepted.promised
             );
-            self.report
-                .take(Error::corruption(&self.core.path, 0, what))?;
+            self.damage(&self.core.path.clone(), 0, what)?;
         }
-        Ok(accepted.positions())
+        let (keys, string_keys) = accepted.outcome();
+        Ok(Tail { keys, string_keys })
     }
 
-    fn table(&mut self, table: &Table, tail: &TailPositions) -> Result<()> {
+    /// Holds the index of a table against its data files, both ways, and the
+    /// catalog's counts against both: a checkpoint makes all of them agree.
+    fn table(&mut self, table: &Table, entry: &TableEntry) -> Result<()> {
         let sound = self.pieces(table)?;
-        for file in table.current_files() {
-            let live = self.file(&file, file.log.end())?;
+        for (file, data) in table.current_files().iter().zip(&entry.files) {
+            let before = self.report.findings.len();
+            let content = self.file(file, data.replay_from)?;
+            if self.report.findings.len() > before {
+                continue;
+            }
+            let live = content.live.len() as u64;
+            if (content.entries, live) != (data.entries, data.live) {
+                let what = format!(
+                    "the file holds {} entries, {live} of them live, and the superblock says {} and {}",
+                    content.entries, data.entries, data.live
+                );
+                self.damage(file.log.path(), content.end, what)?;
+            }
             if sound {
-                self.slots(table, &file, live, tail)?;
+                self.slots(table, file, &content)?;
             }
         }
         Ok(())
@@ -217,10 +256,9 @@ impl StoreCheck<'_> {
     fn pieces(&mut self, table: &Table) -> Result<bool> {
         let before = self.report.findings.len();
         for piece in 0..table.piece_count() {
-            let on_disk = table.piece(piece).on_disk;
-            if on_disk != 0 {
+            if table.piece(piece).on_disk != 0 {
                 self.report.bytes += u64::from(self.core.shape.piece_bytes);
-                if let Err(error) = table.read_piece(piece, on_disk) {
+                if let Err(error) = table.verify_piece(piece) {
                     self.report.take(error)?;
                 }
             }
@@ -229,64 +267,47 @@ impl StoreCheck<'_> {
         Ok(self.report.findings.len() == before)
     }
 
-    /// Reads every record of a data file; answers keys and positions of its
-    /// live entries.
-    fn file(&mut self, file: &DataFile, until: u64) -> Result<HashMap<u64, u64>> {
+    /// Reads every record of a data file.
+    fn file(&mut self, file: &DataFile, until: u64) -> Result<FileContent> {
         let content = match read_content(file, until) {
             Ok(content) => content,
             Err(error) => {
                 self.report.take(error)?;
-                return Ok(HashMap::new());
+                return Ok(FileContent::default());
             }
         };
         for (offset, what) in &content.faults {
-            self.report
-                .take(Error::corruption(file.log.path(), *offset, what.clone()))?;
+            self.damage(file.log.path(), *offset, what.clone())?;
         }
         self.report.files += 1;
         self.report.bytes += content.end;
         self.report.entries += content.live.len() as u64;
-        Ok(content
-            .live
-            .into_iter()
-            .map(|(key, position, _)| (key, position))
-            .collect())
+        Ok(content)
     }
 
     /// Holds the slots of one data file against its entries.
-    fn slots(
-        &mut self,
-        table: &Table,
-        file: &DataFile,
-        mut live: HashMap<u64, u64>,
-        tail: &TailPositions,
-    ) -> Result<()> {
+    fn slots(&mut self, table: &Table, file: &DataFile, content: &FileContent) -> Result<()> {
+        let entries = content.live.iter();
+        let mut live: HashMap<u64, u64> =
+            entries.map(|&(key, position, _)| (key, position)).collect();
         for piece in 0..table.piece_count() {
             table.load_piece(piece)?;
             for (key, position) in table.live_in_piece(piece, file.place as usize) {
                 let expected = live.remove(&key);
-                let in_tail = tail
-                    .get(&key)
-                    .is_some_and(|known| known.contains(&position));
-                if expected != Some(position) && !in_tail {
+                if expected != Some(position) {
                     let what = format!(
                         "the index points key {key} here; its newest entry is {}",
                         expected.map_or("nowhere".to_string(), |offset| format!("at {offset}"))
                     );
-                    self.report
-                        .take(Error::corruption(file.log.path(), position, what))?;
+                    self.damage(file.log.path(), position, what)?;
                 } else if self.core.shape.keys == Keys::String {
                     self.bucket(file, key, position)?;
                 }
             }
         }
-        // What the index does not know of, unless recovery will bring it.
         for (key, position) in live {
-            if !tail.contains_key(&key) {
-                let what = format!("the index has no slot for the entry of key {key}");
-                self.report
-                    .take(Error::corruption(file.log.path(), position, what))?;
-            }
+            let what = format!("the index has no slot for the entry of key {key}");
+            self.damage(file.log.path(), position, what)?;
         }
         Ok(())
     }
@@ -298,11 +319,19 @@ impl StoreCheck<'_> {
         };
         let Some(bucket) = Bucket::decode(&entry.value) else {
             let what = format!("the value of bucket {number} is no list of keys and values");
-            return self
-                .report
-                .take(Error::corruption(file.log.path(), position, what));
+            return self.damage(file.log.path(), position, what);
         };
         self.string_keys += bucket.pairs.len() as u64;
+        let buckets = &self.core.buckets;
+        let map = BucketMap::new(buckets.count());
+        let is_stray = |key: &[u8]| map.bucket(buckets.hash(key)) != number;
+        if let Some((key, _)) = bucket.pairs.iter().find(|(key, _)| is_stray(key)) {
+            let what = format!(
+                "bucket {number} holds the key {:?}, which belongs to another one",
+                String::from_utf8_lossy(key)
+            );
+            return self.damage(file.log.path(), position, what);
+        }
         Ok(())
     }
 }

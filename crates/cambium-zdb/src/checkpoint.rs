@@ -1,21 +1,24 @@
 //! Checkpoints: the index on the device catches up with the log.
 //!
-//! A checkpoint is fuzzy: writers go on while it runs.
+//! Writers go on while a checkpoint runs, and yet it is exact: index, offsets and
+//! counts are those after sequence number *r*, no earlier and no later.
 //!
-//! 1. Under the writer lock, note where each data file ends: replay will begin
-//!    there, behind sequence number *r*.
-//! 2. Copy each dirty piece of the index under its own lock. The copies hold
-//!    everything up to *r* and some of what came later.
-//! 3. Under the writer lock, hand over all buffers; the last number given out
-//!    is *d*. Then sync all data files: everything the copies point at is
-//!    durable **before** they are written (index never ahead of its log).
-//! 4. Write the copies over the piece images that do not count, and sync.
-//! 5. Write the superblock with the replay offsets, *r*, *d* and the pieces'
-//!    new generations: the checkpoint counts from here.
-//! 6. Commit logs whose frames are all at or below *d* are free again.
+//! 1. Under the writer lock, note *r*, where each data file ends (replay begins
+//!    there), and every count; mark the pieces of the index that differ from the
+//!    disk. From now on the first change of a marked piece puts its old slots
+//!    aside (`table/pieces.rs`).
+//! 2. Under the writer lock, hand over all buffers; the last number given out
+//!    is *d*. Then sync all data files: everything the index points at is
+//!    durable **before** it is written (index never ahead of its log).
+//! 3. Write the marked pieces, one at a time, over the images that do not count,
+//!    and sync.
+//! 4. Write the superblock with the replay offsets, *r*, *d*, the counts and the
+//!    pieces' new generations: the checkpoint counts from here.
+//! 5. Commit logs whose frames are all at or below *d* are free again.
 //!
-//! A crash before 5 leaves the old catalog with its pieces and offsets intact;
-//! after 5, replay finds everything up to *d* or reports damage.
+//! A crash before 4 leaves the old catalog with its pieces and offsets intact;
+//! after 4, replay finds everything up to *d* or reports damage. The counts must
+//! be those at *r*, since replay adds what every later entry changes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,12 +31,10 @@ use crate::data_file::DataFile;
 use crate::seeded_bug::SeededBug;
 use crate::table::Table;
 
-/// A piece's image on its way to the device.
+/// A piece of the index that a checkpoint writes.
 struct Image {
     table: Arc<Table>,
     piece: usize,
-    on_disk: u32,
-    slots: Vec<u8>,
     /// What the catalog will hold.
     written: u32,
 }
@@ -43,6 +44,17 @@ struct End {
     replay_from: u64,
     entries: u64,
     live: u64,
+}
+
+/// The moment that a checkpoint makes durable.
+struct Moment {
+    /// The last sequence number before it.
+    sequence: u64,
+    ends: HashMap<FileNumber, End>,
+    buckets: u64,
+    string_keys: u64,
+    /// What differs from the disk.
+    images: Vec<Image>,
 }
 
 impl Core {
@@ -61,72 +73,67 @@ impl Core {
         if !self.session_begun.load(Ordering::Acquire) {
             return Ok(());
         }
-        let (replay_sequence, ends) = self.note_ends();
-        let mut images = self.copy_dirty_pieces();
-        let result = self.checkpoint_files(maintenance, &mut images, replay_sequence, ends, clean);
-        if result.is_err() {
-            // The images did not get there: their pieces still differ.
-            for image in &images {
-                image.table.piece_mut(image.piece).dirty = true;
+        let mut moment = self.begin_moment();
+        let written = self.write_moment(maintenance, &mut moment, clean);
+        if written.is_err() {
+            for image in &moment.images {
+                image.table.not_written(image.piece);
             }
+        }
+        let result = written.and_then(|durable_sequence| {
+            self.free_commit_logs(durable_sequence);
+            self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
+            self.remove_switched(maintenance)
+        });
+        if result.is_err() {
             self.checkpoint_due.store(true, Ordering::Release);
         }
         result
     }
 
-    fn note_ends(&self) -> (u64, HashMap<FileNumber, End>) {
+    fn begin_moment(&self) -> Moment {
+        // Every number given out has been applied: writers apply under this lock.
         let writer = lock(&self.writer);
-        let ends = self
-            .open_tables()
-            .iter()
-            .flat_map(|table| table.current_files())
-            .map(|file| {
-                let end = End {
-                    replay_from: file.log.end(),
-                    entries: file.entries.load(Ordering::Relaxed),
-                    live: file.live.load(Ordering::Relaxed),
-                };
-                (file.file.number, end)
+        let tables = self.open_tables();
+        let files = tables.iter().flat_map(|table| table.current_files());
+        let ends = files.map(|file| {
+            let end = End {
+                replay_from: file.log.end(),
+                entries: file.entries.load(Ordering::Relaxed),
+                live: file.live.load(Ordering::Relaxed),
+            };
+            (file.file.number, end)
+        });
+        let images = tables.iter().flat_map(|table| {
+            let due = table.begin_checkpoint().into_iter();
+            due.map(|piece| Image {
+                table: table.clone(),
+                piece,
+                written: 0,
             })
-            .collect();
-        (writer.next_sequence - 1, ends)
-    }
-
-    fn copy_dirty_pieces(&self) -> Vec<Image> {
-        let mut images = Vec::new();
-        for table in self.open_tables() {
-            for piece in 0..table.piece_count() {
-                if !table.piece(piece).dirty {
-                    continue;
-                }
-                let mut state = table.piece_mut(piece);
-                state.dirty = false;
-                let Some(slots) = &state.slots else { continue };
-                images.push(Image {
-                    piece,
-                    on_disk: state.on_disk,
-                    slots: slots.as_bytes().to_vec(),
-                    written: 0,
-                    table: table.clone(),
-                });
-            }
+        });
+        Moment {
+            ends: ends.collect(),
+            images: images.collect(),
+            sequence: writer.next_sequence - 1,
+            buckets: self.buckets.count(),
+            string_keys: self.buckets.keys(),
         }
-        images
     }
 
-    fn checkpoint_files(
+    /// Writes a moment to the device; answers up to which sequence number
+    /// everything is durable now.
+    fn write_moment(
         &self,
         maintenance: &mut Maintenance,
-        images: &mut [Image],
-        replay_sequence: u64,
-        mut ends: HashMap<FileNumber, End>,
+        moment: &mut Moment,
         clean: bool,
-    ) -> Result<()> {
-        let durable_sequence = self.sync_data_files(clean, &mut ends)?;
-        self.write_images(images)?;
+    ) -> Result<u64> {
+        let durable_sequence = self.sync_data_files(clean, &mut moment.ends)?;
+        self.write_images(&mut moment.images)?;
         let before = maintenance.catalog.clone();
         let catalog = &mut maintenance.catalog;
-        for image in images.iter() {
+        for image in &moment.images {
             if let Some(entry) = catalog.tables.get_mut(&image.table.number) {
                 entry.pieces[image.piece] = image.written;
             }
@@ -140,24 +147,26 @@ impl Core {
         }
         for entry in catalog.tables.values_mut() {
             for data in &mut entry.files {
-                if let Some(end) = ends.get(&data.file.number) {
+                if let Some(end) = moment.ends.get(&data.file.number) {
                     data.replay_from = end.replay_from;
                     data.entries = end.entries;
                     data.live = end.live;
                 }
             }
         }
-        catalog.replay_sequence = if clean {
-            durable_sequence
-        } else {
-            replay_sequence
-        };
+        catalog.replay_sequence = moment.sequence;
         catalog.durable_sequence = durable_sequence;
-        catalog.buckets = self.buckets.count();
-        catalog.string_keys = self.buckets.keys();
+        (catalog.buckets, catalog.string_keys) = match self.has_bug(SeededBug::CountsOfLater) {
+            true => (self.buckets.count(), self.buckets.keys()),
+            false => (moment.buckets, moment.string_keys),
+        };
         catalog.clean = clean;
         catalog.traffic = self.counters.traffic();
         let payload = catalog.encode();
+        if let Err(failed) = self.health.check_sound() {
+            maintenance.catalog = before;
+            return Err(failed);
+        }
         // The clean mark goes to both copies: an older one would be replayed
         // from offsets that the next session has passed.
         let written = if clean {
@@ -169,13 +178,10 @@ impl Core {
             maintenance.catalog = before;
             return Err(self.unless_full(error));
         }
-        for image in images.iter() {
+        for image in &moment.images {
             image.table.piece_mut(image.piece).on_disk = image.written;
         }
-        self.free_commit_logs(durable_sequence);
-        self.remove_switched(maintenance, &payload)?;
-        self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        Ok(durable_sequence)
     }
 
     /// Hands over and syncs everything written so far; answers the last
@@ -183,6 +189,8 @@ impl Core {
     fn sync_data_files(&self, clean: bool, ends: &mut HashMap<FileNumber, End>) -> Result<u64> {
         let (durable_sequence, files) = {
             let mut writer = lock(&self.writer);
+            // A writer whose sync failed has taken its files off the list.
+            self.health.check_sound()?;
             let mut files = Vec::with_capacity(writer.dirty.len());
             for file in &writer.dirty {
                 file.log.pad_to_block();
@@ -211,8 +219,7 @@ impl Core {
             if self.has_bug(SeededBug::IndexAheadOfLog) {
                 continue;
             }
-            file.log.sync().map_err(|error| self.poisoned(error))?;
-            self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+            self.sync_file(file)?;
         }
         self.forget_synced(&files, durable_sequence);
         Ok(durable_sequence)
@@ -238,10 +245,10 @@ impl Core {
     fn write_images(&self, images: &mut [Image]) -> Result<()> {
         let in_place = self.has_bug(SeededBug::PieceInPlace);
         for image in images.iter_mut() {
-            let written =
-                image
-                    .table
-                    .write_piece(image.piece, image.on_disk, &image.slots, in_place);
+            let (on_disk, slots) = image.table.take_image(image.piece);
+            let written = image
+                .table
+                .write_piece(image.piece, on_disk, &slots, in_place);
             image.written = match written {
                 Ok(written) => written,
                 Err(error) if error.is_no_space() => return Err(error),
@@ -268,16 +275,16 @@ impl Core {
 
     /// Removes the files that compactions have replaced, once neither copy of
     /// the superblock names them. Readers that still have them open keep them.
-    fn remove_switched(&self, maintenance: &mut Maintenance, payload: &[u8]) -> Result<()> {
+    fn remove_switched(&self, maintenance: &mut Maintenance) -> Result<()> {
         if maintenance.switched.is_empty() {
             return Ok(());
         }
-        let switched = std::mem::take(&mut maintenance.switched);
+        let payload = maintenance.catalog.encode();
         maintenance
             .superblock
-            .write(payload)
+            .write(&payload)
             .map_err(|error| self.unless_full(error))?;
-        for place in switched {
+        for place in std::mem::take(&mut maintenance.switched) {
             self.environment.file_system.remove(&place.old_path)?;
         }
         Ok(())

@@ -276,8 +276,7 @@ impl Core {
         let mut still_dirty = Vec::with_capacity(writer.dirty.len());
         for file in writer.dirty.drain(..) {
             if file.unlogged.load(Ordering::Acquire) {
-                file.log.sync()?;
-                self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+                self.sync_file(&file)?;
                 file.unlogged.store(false, Ordering::Release);
                 file.dirty.store(false, Ordering::Release);
             } else {

@@ -79,6 +79,8 @@ pub(crate) struct Maintenance {
     /// Places that a compaction has switched to a new file since the last
     /// checkpoint: the catalog names the old file until the next one.
     pub switched: Vec<Switched>,
+    /// At opening, only one copy of the superblock was sound.
+    pub one_copy: bool,
 }
 
 /// A place whose slots point into a new file that the catalog does not name.
@@ -244,6 +246,20 @@ impl Core {
             .collect()
     }
 
+    /// Makes everything durable that was handed over to a data file. Only one
+    /// thread at a time syncs a file: the operating system reports a byte that it
+    /// could not write to one sync alone, and the next one would answer Ok.
+    pub fn sync_file(&self, file: &DataFile) -> Result<()> {
+        let _alone = match self.has_bug(SeededBug::SyncErrorTaken) {
+            true => None,
+            false => Some(lock(&file.syncing)),
+        };
+        self.health.check_sound()?;
+        file.log.sync().map_err(|error| self.poisoned(error))?;
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Writes this opening's session to the superblock before its first
     /// record: from then on the store is not clean, and records of the
     /// session count in replay.
@@ -321,7 +337,12 @@ impl Core {
         maintenance.catalog.tables.insert(number, entry);
         let payload = maintenance.catalog.encode();
         if !self.has_bug(SeededBug::TableUnregistered) {
-            if let Err(error) = maintenance.superblock.write(&payload) {
+            // Both copies: one that does not name the table must never count.
+            let named = match self.has_bug(SeededBug::TableInOneCopy) {
+                true => maintenance.superblock.write(&payload),
+                false => maintenance.superblock.write_both(&payload),
+            };
+            if let Err(error) = named {
                 maintenance.catalog.tables.remove(&number);
                 return Err(self.unless_full(error));
             }
@@ -382,7 +403,8 @@ impl Core {
     }
 
     /// Closes the least recently used tables that nothing has changed since
-    /// the last checkpoint. Called by checkpoints and after a table was made.
+    /// the last checkpoint and that no thread uses: there is never more than one
+    /// [`Table`] of a number. Called by checkpoints and after a table was made.
     pub fn close_tables_beyond_limit(&self) -> Result<()> {
         if self.open_tables().len() <= self.tuning.open_tables {
             return Ok(());
@@ -391,26 +413,36 @@ impl Core {
         let writer = lock(&self.writer);
         // Only now: a table seen before may have been closed, opened again and
         // changed since.
-        let mut open = self.open_tables();
-        open.sort_by_key(|table| table.last_used.load(Ordering::Relaxed));
-        let excess = open.len().saturating_sub(self.tuning.open_tables);
-        let mut closed = 0;
-        for table in open {
-            if closed == excess {
-                break;
-            }
-            let Some(entry) = maintenance.catalog.tables.get(&table.number) else {
+        let mut open: Vec<(u64, u64)> = self
+            .open_tables()
+            .iter()
+            .map(|table| (table.last_used.load(Ordering::Relaxed), table.number))
+            .collect();
+        open.sort_unstable();
+        let mut excess = open.len().saturating_sub(self.tuning.open_tables);
+        let mut changed = false;
+        for (_, number) in open {
+            let entry = maintenance.catalog.tables.get(&number);
+            let (Some(entry), Some(cell)) = (entry, self.cell(number)) else {
                 continue;
             };
-            if is_unchanged(&table, entry) {
-                if let Some(cell) = self.cell(table.number) {
-                    let mut state = cell.state.write().unwrap_or_else(PoisonError::into_inner);
-                    *state = CellState::Closed(entry.clone());
-                    closed += 1;
-                }
+            if excess == 0 {
+                break;
+            }
+            let mut state = cell.state.write().unwrap_or_else(PoisonError::into_inner);
+            let CellState::Open(table) = &*state else {
+                continue;
+            };
+            if !is_unchanged(table, entry) {
+                changed = true;
+            } else if Arc::strong_count(table) == 1 || self.has_bug(SeededBug::TableClosedInUse) {
+                *state = CellState::Closed(entry.clone());
+                excess -= 1;
             }
         }
-        if closed < excess {
+        // The next checkpoint makes the rest the same as on the device. Tables
+        // in use are closed by a later call.
+        if excess > 0 && changed {
             self.checkpoint_due.store(true, Ordering::Release);
         }
         drop(writer);

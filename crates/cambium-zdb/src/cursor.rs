@@ -13,6 +13,7 @@ use cambium_index::{BucketMap, Slot};
 
 use crate::core::Core;
 use crate::read::Pin;
+use crate::seeded_bug::SeededBug;
 use crate::strings::Bucket;
 use crate::table::Table;
 
@@ -161,6 +162,8 @@ impl Core {
 pub(crate) struct IntegerCursor {
     pin: Pin,
     direction: Direction,
+    /// First and last key of the range; `None` for an empty one.
+    bounds: Option<(u64, u64)>,
     /// What is left to look through.
     rest: Option<(u64, u64)>,
     ready: VecDeque<(u64, Value)>,
@@ -173,6 +176,7 @@ impl IntegerCursor {
         IntegerCursor {
             pin,
             direction,
+            bounds,
             rest: bounds,
             ready: VecDeque::new(),
             last: None,
@@ -183,8 +187,8 @@ impl IntegerCursor {
     /// After the key a token holds.
     pub fn resumed(pin: Pin, token: &ResumeToken) -> Result<Self> {
         let after = integer_key(token.as_bytes()).map_err(|_| foreign_token())?;
-        let bounds = after.checked_add(1).map(|first| (first, u64::MAX));
-        let mut cursor = IntegerCursor::new(pin, bounds, Direction::Forward);
+        let mut cursor = IntegerCursor::new(pin, Some((0, u64::MAX)), Direction::Forward);
+        cursor.rest = after.checked_add(1).map(|first| (first, u64::MAX));
         cursor.last = Some(after);
         Ok(cursor)
     }
@@ -233,7 +237,15 @@ impl Cursor for IntegerCursor {
                 None => Some((0, u64::MAX)),
             },
         };
-        self.rest = everything;
+        let within = |(first, last): (u64, u64)| {
+            let (lower, upper) = match self.pin.core.has_bug(SeededBug::SeekUnbounded) {
+                true => (0, u64::MAX),
+                false => self.bounds?,
+            };
+            let (first, last) = (first.max(lower), last.min(upper));
+            (first <= last).then_some((first, last))
+        };
+        self.rest = everything.and_then(within);
         self.ready.clear();
         self.batch = FIRST_BATCH;
         Ok(())

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cambium_base::coding::{u32_at, u64_at};
 use cambium_base::{Error, FileIdentity, Result, SequenceNumber, StoreId, Value};
+use cambium_io::sync::Mutex;
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_io::{FileSystem, OpenOptions};
 use cambium_storage::file_header::FileHeader;
@@ -15,6 +16,7 @@ use cambium_storage::record::RECORD_HEADER_BYTES;
 use crate::catalog::DataEntry;
 use crate::format::{self, DATA_MAGIC, ENTRY_PREFIX_BYTES, FORMAT_VERSION, FileRef, kind};
 use crate::options::Shape;
+use crate::seeded_bug::SeededBug;
 
 /// Where a store's files are, and whether they may be changed.
 #[derive(Clone, Debug)]
@@ -25,6 +27,8 @@ pub(crate) struct Home {
     pub shape: Shape,
     /// False for a check, which opens nothing for writing.
     pub writable: bool,
+    /// Only in tests.
+    pub seeded_bug: Option<SeededBug>,
 }
 
 impl Home {
@@ -66,6 +70,8 @@ pub(crate) struct DataFile {
     pub dirty: AtomicBool,
     /// Holds bytes that are neither synced nor in the commit log.
     pub unlogged: AtomicBool,
+    /// Held by the thread that syncs the file.
+    pub syncing: Mutex<()>,
 }
 
 /// An entry that was read and verified.
@@ -78,12 +84,28 @@ pub(crate) struct ReadEntry {
 }
 
 impl DataFile {
+    fn header(home: &Home, file: FileRef, (table, place): (u64, u32)) -> FileHeader {
+        let identity = home.identity(file);
+        let block = home.shape.block_bytes;
+        let mut header = FileHeader::new(DATA_MAGIC, FORMAT_VERSION, block, identity);
+        header.parameters = [table, u64::from(place)];
+        header
+    }
+
+    /// Writes the header of a file anew where it is damaged: the catalog says all
+    /// that is in it.
+    pub fn mend_header(home: &Home, file: FileRef, (table, place): (u64, u32)) -> Result<()> {
+        let path = format::data_path(&home.folder, table, place, file.number);
+        let handle = home.file_system.open(&path, OpenOptions::WRITE)?;
+        handle.write_at(&Self::header(home, file, (table, place)).encode(), 0)?;
+        handle.sync_data()
+    }
+
     /// Makes a new file with its header, not yet synced.
     pub fn create(home: &Home, file: FileRef, (table, place): (u64, u32)) -> Result<DataFile> {
         let shape = &home.shape;
         let identity = home.identity(file);
-        let mut header = FileHeader::new(DATA_MAGIC, FORMAT_VERSION, shape.block_bytes, identity);
-        header.parameters = [table, u64::from(place)];
+        let header = Self::header(home, file, (table, place));
         let path = format::data_path(&home.folder, table, place, file.number);
         let first = format::first_offset(shape);
         let handle = create_with_header(&*home.file_system, &path, &header, first)?;
@@ -138,6 +160,7 @@ impl DataFile {
             live: AtomicU64::new(live),
             dirty: AtomicBool::new(false),
             unlogged: AtomicBool::new(false),
+            syncing: Mutex::new(()),
         }
     }
 

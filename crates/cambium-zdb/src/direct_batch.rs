@@ -17,6 +17,7 @@ use cambium_storage::record::{RecordHeader, record_bytes};
 use crate::core::{Core, Writer, lock};
 use crate::data_file::DataFile;
 use crate::format::{ENTRY_PREFIX_BYTES, entry_prefix, kind};
+use crate::seeded_bug::SeededBug;
 use crate::table::Table;
 
 /// Longer batches would keep readers of their pieces waiting.
@@ -39,10 +40,7 @@ impl Core {
         batch: &WriteBatch,
         durability: Durability,
     ) -> Option<Result<SequenceNumber>> {
-        if durability == Durability::Synced
-            || !self.session_begun.load(Ordering::Acquire)
-            || self.tuning.seeded_bug.is_some()
-        {
+        if durability == Durability::Synced || !self.session_begun.load(Ordering::Acquire) {
             return None;
         }
         let entries = ascending_puts(batch)?;
@@ -168,28 +166,51 @@ impl Core {
                 self.history.keep(*key, first + index as u64, before);
             }
         }
-        // No old value is read by key alone once a new one can be seen.
-        let cached = self.cache.has_values();
-        if cached {
-            for (key, _) in &run.entries {
-                self.cache.remove(*key);
-            }
-        }
         let last = first + run.entries.len() as u64 - 1;
-        let keys = run.entries.iter().map(|(key, _)| *key);
-        let added = run.table.set_run(keys.zip(positions.iter().copied()), || {
-            self.visible.fetch_max(last, Ordering::AcqRel);
-        });
-        if cached {
-            for (key, value) in &run.entries {
-                self.cache.update(*key, value);
-            }
-        }
+        let added = self.point_at_run(run, last, positions);
         for (place, file) in run.files.iter().enumerate() {
             let count = run.of_place(place).count() as u64;
             file.entries.fetch_add(count, Ordering::Relaxed);
             file.live.fetch_add(added[place], Ordering::Relaxed);
         }
+    }
+}
+
+impl Core {
+    /// Points the slots at a run of entries, and publishes it.
+    fn point_at_run(&self, run: &Run<'_>, last: u64, positions: &[u64]) -> Vec<u64> {
+        let keys = || run.entries.iter().map(|(key, _)| *key);
+        let forget = || keys().for_each(|key| self.cache.remove(key));
+        let refresh = || {
+            let entries = run.entries.iter();
+            entries.for_each(|(key, value)| self.cache.update(*key, value));
+        };
+        let outside = self.has_bug(SeededBug::CacheOutsideLocks);
+        let warm = self.cache.has_values();
+        if outside && warm {
+            forget();
+        }
+        let added = {
+            let mut locked = run.table.lock_run(keys());
+            // Values are cached by key alone, and read without these locks. All
+            // old ones go before the first new one comes, so no reader meets one
+            // key of the batch new and then another one old. Readers fill lines
+            // under the lock of a key's piece: none is filled meanwhile.
+            let warm = self.cache.has_values() && !outside;
+            if warm {
+                forget();
+            }
+            let added = locked.set(keys().zip(positions.iter().copied()));
+            self.visible.fetch_max(last, Ordering::AcqRel);
+            if warm {
+                refresh();
+            }
+            added
+        };
+        if outside && warm {
+            refresh();
+        }
+        added
     }
 }
 

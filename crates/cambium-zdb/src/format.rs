@@ -142,6 +142,14 @@ pub fn is_data_or_index(name: &str) -> bool {
     path.is_some_and(|path| path == Path::new(name))
 }
 
+/// The number that the name of a data or index file ends with.
+pub fn number_of(name: &str) -> Option<u64> {
+    let digits = name.rsplit('-').next()?;
+    u64::from_str_radix(digits, 16)
+        .ok()
+        .filter(|_| is_data_or_index(name))
+}
+
 /// True for names of commit logs, as they are written.
 pub fn is_commit(name: &str) -> bool {
     let number = name.strip_prefix("commit-").map(str::parse);

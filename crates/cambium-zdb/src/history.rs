@@ -11,7 +11,7 @@
 //! The table is bounded by an option. Past it writers are refused, readers
 //! never get a wrong answer.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::PoisonError;
 
 use crate::table::Location;
@@ -30,13 +30,19 @@ pub(crate) struct History {
 
 #[derive(Debug, Default)]
 struct State {
-    versions: HashMap<u64, Vec<OldVersion>, foldhash::fast::FixedState>,
+    /// By key, each key's in the order of their replacement.
+    versions: Versions,
+    /// Sequence number and key of every replacement in `versions`, in order: the
+    /// first ones are the first that no snapshot needs.
+    replaced: VecDeque<(u64, u64)>,
     /// What the batch that is being applied replaces, sorted by key; kept apart
     /// from `versions`, which go with the snapshots that need them.
     batch: Vec<(u64, OldVersion)>,
     /// Open snapshots by sequence number, with how many share it.
     snapshots: BTreeMap<u64, u64>,
 }
+
+type Versions = HashMap<u64, VecDeque<OldVersion>, foldhash::fast::FixedState>;
 
 #[derive(Clone, Debug)]
 struct OldVersion {
@@ -72,38 +78,59 @@ impl History {
     /// Lets a snapshot go, with the versions that only it needed.
     pub fn close_snapshot(&self, sequence: u64) {
         let mut state = self.state();
-        if let Some(count) = state.snapshots.get_mut(&sequence) {
-            *count -= 1;
-            self.open.fetch_sub(1, Ordering::AcqRel);
-            if *count == 0 {
-                state.snapshots.remove(&sequence);
-                self.prune(&mut state);
-            }
-        }
-    }
-
-    fn prune(&self, state: &mut State) {
-        let Some((&oldest, _)) = state.snapshots.first_key_value() else {
-            state.versions = HashMap::default();
-            self.held.store(state.batch.len() as u64, Ordering::Release);
+        let Some(count) = state.snapshots.get_mut(&sequence) else {
             return;
         };
-        let mut held = state.batch.len() as u64;
-        state.versions.retain(|_, versions| {
-            versions.retain(|version| version.replaced_at > oldest);
-            held += versions.len() as u64;
-            !versions.is_empty()
-        });
-        self.held.store(held, Ordering::Release);
+        *count -= 1;
+        self.open.fetch_sub(1, Ordering::AcqRel);
+        if *count > 0 {
+            return;
+        }
+        state.snapshots.remove(&sequence);
+        let given_up = self.prune(&mut state);
+        // Many versions take a while to free, and writers need the lock.
+        drop(state);
+        drop(given_up);
+    }
+
+    /// Takes out what no snapshot needs. Each version is taken out once; nothing
+    /// is looked at that stays, since this runs at the end of every `multi_get`.
+    fn prune(&self, state: &mut State) -> Versions {
+        let mut given_up = Versions::default();
+        match state.snapshots.first_key_value().map(|(&oldest, _)| oldest) {
+            None => {
+                state.replaced = VecDeque::new();
+                std::mem::swap(&mut given_up, &mut state.versions);
+            }
+            Some(oldest) => {
+                while let Some(&(replaced_at, key)) = state.replaced.front() {
+                    if replaced_at > oldest {
+                        break;
+                    }
+                    state.replaced.pop_front();
+                    if let Some(versions) = state.versions.get_mut(&key) {
+                        versions.pop_front();
+                        if versions.is_empty() {
+                            state.versions.remove(&key);
+                        }
+                    }
+                }
+            }
+        }
+        let held = state.batch.len() + state.replaced.len();
+        self.held.store(held as u64, Ordering::Release);
+        given_up
     }
 
     /// Keeps the version of `key` that the entry `replaced_at` is about to replace.
     pub fn keep(&self, key: u64, replaced_at: u64, location: Option<Location>) {
         let mut state = self.state();
-        state.versions.entry(key).or_default().push(OldVersion {
+        let version = OldVersion {
             replaced_at,
             location,
-        });
+        };
+        state.versions.entry(key).or_default().push_back(version);
+        state.replaced.push_back((replaced_at, key));
         self.held.fetch_add(1, Ordering::Release);
     }
 
@@ -134,7 +161,8 @@ impl History {
         }
         let state = self.state();
         if let Some(versions) = state.versions.get(&key) {
-            if let Some(version) = versions.iter().find(|version| version.replaced_at > at) {
+            let first = versions.partition_point(|version| version.replaced_at <= at);
+            if let Some(version) = versions.get(first) {
                 return Some(version.location.clone());
             }
         }

@@ -13,14 +13,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use cambium_api::{OptionValues, ProgressSink};
+use cambium_api::{CheckReport, OptionValues, ProgressSink};
 use cambium_base::{Error, FileIdentity, Result, StoreId};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64};
 use cambium_io::sync::{Mutex, OnceLock, RwLock};
-use cambium_io::{Environment, FileLock, FileSystem, LockMode};
+use cambium_io::{Environment, FileLock, FileSystem, LockMode, OpenOptions};
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::creation::{self, Creation, Making};
-use cambium_storage::file_header::{FileHeader, HEADER_BYTES};
+use cambium_storage::file_header::FileHeader;
 use cambium_storage::health::Health;
 use cambium_storage::log::LogFile;
 use cambium_storage::marker::{self, Marker};
@@ -29,7 +29,7 @@ use cambium_storage::superblock::{self, Superblock};
 use crate::cache::EntryCache;
 use crate::catalog::{Catalog, Traffic};
 use crate::core::{CellState, CommitLog, Core, Maintenance, TableCell, Writer};
-use crate::data_file::{Home, create_with_header};
+use crate::data_file::Home;
 use crate::format::{self, COMMIT_MAGIC, FORMAT_VERSION, FileRef};
 use crate::history::History;
 use crate::options::{ENGINE, OPTIONS, Shape, Tuning};
@@ -84,22 +84,23 @@ fn fill(
     for log in 0..2 {
         let file = catalog.new_file(environment.randomness.next_u64());
         catalog.commit_logs[log] = file;
-        let header = FileHeader::new(
-            COMMIT_MAGIC,
-            FORMAT_VERSION,
-            shape.block_bytes,
-            FileIdentity {
-                store,
-                number: file.number,
-                salt: file.salt,
-            },
-        );
+        let identity = FileIdentity {
+            store,
+            number: file.number,
+            salt: file.salt,
+        };
         let log_path = format::commit_path(path, log);
-        let first = format::first_offset(&shape);
-        let file = create_with_header(file_system, &log_path, &header, first)?;
-        let copy = format::encode_shape(&shape, catalog.hash_seed);
-        file.write_at(&copy, HEADER_BYTES as u64)?;
-        file.sync_data()?;
+        let access = OpenOptions {
+            truncate: true,
+            ..OpenOptions::CREATE
+        };
+        write_commit_header(
+            file_system,
+            (&log_path, access),
+            &shape,
+            catalog.hash_seed,
+            identity,
+        )?;
     }
     let superblock = Superblock::create(
         &environment.file_system,
@@ -112,8 +113,26 @@ fn fill(
         catalog,
         superblock,
         switched: Vec::new(),
+        one_copy: false,
     };
     assemble(environment, path, store, tuning, maintenance, (held, true))
+}
+
+/// Writes the first block of a commit log: its header, and a copy of the shape.
+pub(crate) fn write_commit_header(
+    file_system: &dyn FileSystem,
+    (path, access): (&Path, OpenOptions),
+    shape: &Shape,
+    hash_seed: u32,
+    identity: FileIdentity,
+) -> Result<()> {
+    let header = FileHeader::new(COMMIT_MAGIC, FORMAT_VERSION, shape.block_bytes, identity);
+    let mut block = header.encode().to_vec();
+    block.extend_from_slice(&format::encode_shape(shape, hash_seed));
+    block.resize(format::first_offset(shape) as usize, 0);
+    let file = file_system.open(path, access)?;
+    file.write_at(&block, 0)?;
+    file.sync_data()
 }
 
 /// Opens a store, recovering it where it was not closed.
@@ -122,6 +141,18 @@ pub(crate) fn open(
     path: &Path,
     options: &OptionValues,
     progress: &dyn ProgressSink,
+) -> Result<Arc<Core>> {
+    open_or_salvage(environment, path, options, progress, None)
+}
+
+/// As [`open`]; with `losses` recovery goes on where promised entries are missing,
+/// and reports them there.
+pub(crate) fn open_or_salvage(
+    environment: &Environment,
+    path: &Path,
+    options: &OptionValues,
+    progress: &dyn ProgressSink,
+    losses: Option<&mut CheckReport>,
 ) -> Result<Arc<Core>> {
     let mut options = options.clone();
     let tuning = Tuning::take(&mut options)?;
@@ -141,17 +172,11 @@ pub(crate) fn open(
     }
     core.remove_leftovers()?;
     let missing = core.tables_without_index()?;
-    for table in &missing {
-        core.make_empty_index(*table)?;
-    }
     if !missing.is_empty() {
         core.rebuild_tables(&missing, progress)?;
     }
     if !clean {
-        core.recover(progress)?;
-    } else if !missing.is_empty() {
-        core.begin_session()?;
-        core.checkpoint()?;
+        core.recover(progress, losses)?;
     }
     Ok(core)
 }
@@ -185,6 +210,7 @@ pub(crate) fn attach(
         catalog,
         superblock,
         switched: Vec::new(),
+        one_copy: content.other_copy.is_some(),
     };
     assemble(
         environment,
@@ -227,6 +253,7 @@ fn assemble(
         store,
         shape,
         writable,
+        seeded_bug: tuning.seeded_bug,
     };
     let open_log = |log: usize| -> Result<CommitLog> {
         let log_path = format::commit_path(path, log);
@@ -299,13 +326,26 @@ impl Core {
 
     /// Removes files of ours that no catalog names: what a crash left of a new
     /// table, a compaction, or a rebuild.
+    ///
+    /// Where only one copy of the superblock is sound, the other may have been the
+    /// newer one: then no file is removed, and no number of a file given out again.
     fn remove_leftovers(&self) -> Result<()> {
         let named = self.named_files();
         let mut leftovers = Vec::new();
+        let mut highest = 0;
         for entry in self.environment.file_system.list(&self.path)? {
             let name = entry.name.to_string_lossy();
+            highest = highest.max(format::number_of(&name).unwrap_or(0));
             if format::is_data_or_index(&name) && !named.contains(&*name) {
                 leftovers.push(self.path.join(&entry.name));
+            }
+        }
+        {
+            let mut maintenance = crate::core::lock(&self.maintenance);
+            let next_file = &mut maintenance.catalog.next_file;
+            *next_file = (*next_file).max(highest + 1);
+            if maintenance.one_copy {
+                return Ok(());
             }
         }
         if !leftovers.is_empty() {

@@ -7,19 +7,23 @@
 //! environment runs tasks.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError};
+use std::path::Path;
+use std::sync::PoisonError;
 
 use cambium_api::{Progress, ProgressSink};
+use cambium_base::checksum::ChecksumSeed;
 use cambium_base::coding::u64_at;
 use cambium_base::{Error, Result};
-use cambium_index::Slot;
+use cambium_index::{FlatSlots, Slot};
 use cambium_io::Crew;
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 
+use crate::catalog::TableEntry;
 use crate::core::{CellState, Core, lock};
-use crate::data_file::DataFile;
-use crate::format::{self, entry_key, kind};
+use crate::data_file::{DataFile, Home};
+use crate::format::{self, FileRef, entry_key, kind};
+use crate::seeded_bug::SeededBug;
 use crate::table::create_index;
 
 /// What a data file says of its keys.
@@ -27,6 +31,8 @@ use crate::table::create_index;
 pub(crate) struct FileContent {
     /// Key, position and sequence number of each live entry.
     pub live: Vec<(u64, u64, u64)>,
+    /// Key and sequence number of each key whose newest entry removes it.
+    pub removed: Vec<(u64, u64)>,
     /// Entries met, stale ones included.
     pub entries: u64,
     /// Where the last sound record ends.
@@ -100,11 +106,12 @@ pub(crate) fn read_content(file: &DataFile, until: u64) -> Result<FileContent> {
             *known = (sequence, offset, kind);
         }
     }
-    content.live = newest
-        .into_iter()
-        .filter(|(_, (_, _, entry_kind))| *entry_kind == kind::PUT)
-        .map(|(key, (sequence, offset, _))| (key, offset, sequence))
-        .collect();
+    for (key, (sequence, offset, entry_kind)) in newest {
+        match entry_kind {
+            kind::PUT => content.live.push((key, offset, sequence)),
+            _ => content.removed.push((key, sequence)),
+        }
+    }
     content.live.sort_unstable();
     Ok(content)
 }
@@ -112,83 +119,122 @@ pub(crate) fn read_content(file: &DataFile, until: u64) -> Result<FileContent> {
 /// Threads that read data files beside the one that fills the index.
 const REBUILDING_THREADS: usize = 4;
 
+/// Writes a new index file that holds what the data files of a table hold, and
+/// syncs it; answers which image of each piece counts. Nothing names the file
+/// yet, so a crash before the superblock does leaves all as it was.
+pub(crate) fn write_index(
+    home: &Home,
+    number: u64,
+    index: FileRef,
+    contents: &[FileContent],
+) -> Result<Vec<u32>> {
+    const FIRST_IMAGE: u32 = 1 << 1;
+    let shape = &home.shape;
+    let first_key = number.saturating_mul(shape.keys_per_table);
+    let per_piece = shape.slots_per_piece();
+    let mut pieces: Vec<Option<FlatSlots>> = Vec::new();
+    pieces.resize_with(shape.pieces(), || None);
+    for &(key, position, _) in contents.iter().flat_map(|content| &content.live) {
+        let slot = (key - first_key) as usize;
+        pieces[slot / per_piece]
+            .get_or_insert_with(|| FlatSlots::new(shape.slots, per_piece))
+            .set(slot % per_piece, Slot::Position(position));
+    }
+    let file = create_index(home, number, index)?;
+    let seed = ChecksumSeed::new(&home.identity(index));
+    let mut on_disk = vec![0; pieces.len()];
+    for (piece, slots) in pieces.into_iter().enumerate() {
+        let Some(slots) = slots else { continue };
+        let offset = format::piece_offset(shape, piece, FIRST_IMAGE & 1);
+        // For both images, as for any piece that has one.
+        file.allocate(offset, 2 * u64::from(shape.piece_bytes))?;
+        let generation = FIRST_IMAGE >> 1;
+        let bytes = format::encode_piece(shape, &seed, offset, generation, piece, slots.as_bytes());
+        file.write_at(&bytes, offset)?;
+        on_disk[piece] = FIRST_IMAGE;
+    }
+    file.sync_data()?;
+    Ok(on_disk)
+}
+
 impl Core {
-    /// Makes an empty index file for a table whose own is missing.
-    pub fn make_empty_index(&self, number: u64) -> Result<()> {
+    /// Builds indexes that are missing from the data files. They are whole and
+    /// durable before the superblock names them.
+    pub fn rebuild_tables(&self, numbers: &[u64], progress: &dyn ProgressSink) -> Result<()> {
         let mut maintenance = lock(&self.maintenance);
-        let Some(entry) = maintenance.catalog.tables.get_mut(&number) else {
-            return Ok(());
-        };
-        create_index(&self.home, number, entry.index)?.sync_data()?;
-        self.environment.file_system.sync_directory(&self.path)?;
-        entry.pieces.fill(0);
-        let entry = entry.clone();
-        if let Some(cell) = self.tables.load().get(&number) {
-            let mut state = cell.state.write().unwrap_or_else(PoisonError::into_inner);
-            *state = CellState::Closed(entry);
+        for (done, &number) in numbers.iter().enumerate() {
+            progress.report(Progress {
+                phase: "rebuild the index",
+                done: done as u64,
+                total: Some(numbers.len() as u64),
+            });
+            let Some(mut entry) = maintenance.catalog.tables.get(&number).cloned() else {
+                continue;
+            };
+            let salt = self.environment.randomness.next_u64();
+            entry.index = maintenance.catalog.new_file(salt);
+            if self.has_bug(SeededBug::EmptyIndexNamed) {
+                create_index(&self.home, number, entry.index)?.sync_data()?;
+                self.environment.file_system.sync_directory(&self.path)?;
+                entry.pieces.fill(0);
+                maintenance.catalog.tables.insert(number, entry.clone());
+                let payload = maintenance.catalog.encode();
+                maintenance.superblock.write_both(&payload)?;
+            }
+            let contents = self.contents_of(number, &entry)?;
+            entry.pieces = write_index(&self.home, number, entry.index, &contents)?;
+            for (data, content) in entry.files.iter_mut().zip(&contents) {
+                (data.entries, data.live) = (content.entries, content.live.len() as u64);
+            }
+            if let Some(cell) = self.tables.load().get(&number) {
+                let mut state = cell.state.write().unwrap_or_else(PoisonError::into_inner);
+                *state = CellState::Closed(entry.clone());
+            }
+            maintenance.catalog.tables.insert(number, entry);
+            self.counters.rebuilt_tables.fetch_add(1, Ordering::Relaxed);
         }
-        Ok(())
+        self.environment.file_system.sync_directory(&self.path)?;
+        let payload = maintenance.catalog.encode();
+        maintenance.superblock.write_both(&payload)
     }
 
-    /// Sets the slots of tables with empty indexes from their data files, up
-    /// to the replay offsets. The pieces are dirty afterwards.
-    pub fn rebuild_tables(&self, numbers: &[u64], progress: &dyn ProgressSink) -> Result<()> {
-        let mut work = Vec::new();
-        for &number in numbers {
-            if let Some(table) = self.table(number)? {
-                work.extend(table.current_files());
-                self.counters.rebuilt_tables.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-        let total = work.len() as u64;
+    /// What the data files of a table hold up to where replay begins, by place.
+    fn contents_of(&self, number: u64, entry: &TableEntry) -> Result<Vec<FileContent>> {
         let crew = Crew::new(
             &*self.environment.executor,
             "rebuild",
             REBUILDING_THREADS,
-            |file: Arc<DataFile>| {
-                let content = read_content(&file, file.log.end());
-                (file, content)
-            },
+            |(place, file, until): (usize, DataFile, u64)| (place, read_content(&file, until)),
         );
-        work.into_iter().for_each(|file| crew.add(file));
-        let mut done = 0;
-        while let Some((file, content)) = crew.next()? {
-            self.take_content(&file, content?)?;
-            done += 1;
-            progress.report(Progress {
-                phase: "rebuild the index",
-                done,
-                total: Some(total),
-            });
+        for (place, data) in entry.files.iter().enumerate() {
+            let file = DataFile::open(&self.home, data, (number, place as u32))?;
+            crew.add((place, file, data.replay_from));
         }
-        Ok(())
+        let mut contents: Vec<FileContent> = Vec::new();
+        contents.resize_with(entry.files.len(), FileContent::default);
+        while let Some((place, content)) = crew.next()? {
+            let file = entry.files[place].file.number;
+            let path = format::data_path(&self.path, number, place as u32, file);
+            contents[place] = content?;
+            let belongs = |key| self.table_number(key) == number;
+            contents[place].require_sound(&path, belongs)?;
+        }
+        Ok(contents)
     }
+}
 
-    fn take_content(&self, file: &DataFile, content: FileContent) -> Result<()> {
-        if let Some((offset, what)) = content.faults.first() {
-            return Err(Error::corruption(
-                file.log.path(),
-                *offset,
-                format!(
-                    "{what}; the index cannot be rebuilt without loss: `cambium repair` keeps what can be read"
-                ),
-            ));
+impl FileContent {
+    /// Refuses content from which no index can be built without loss.
+    fn require_sound(&self, path: &Path, belongs: impl Fn(u64) -> bool) -> Result<()> {
+        if let Some((offset, what)) = self.faults.first() {
+            let what = format!(
+                "{what}; the index cannot be rebuilt without loss: `cambium repair` keeps what can be read"
+            );
+            return Err(Error::corruption(path, *offset, what));
         }
-        let Some(table) = self.table(file.table)? else {
-            return Ok(());
-        };
-        file.live.store(0, Ordering::Relaxed);
-        file.entries.store(content.entries, Ordering::Relaxed);
-        for (key, position, _) in content.live {
-            if self.table_number(key) != file.table {
-                return Err(Error::corruption(
-                    file.log.path(),
-                    position,
-                    format!("an entry of key {key}, which belongs to another table"),
-                ));
-            }
-            table.load_piece(table.piece_of(key).0)?;
-            table.set_slot(key, Slot::Position(position), || {});
+        if let Some((key, offset, _)) = self.live.iter().find(|(key, ..)| !belongs(*key)) {
+            let what = format!("an entry of key {key}, which belongs to another table");
+            return Err(Error::corruption(path, *offset, what));
         }
         Ok(())
     }

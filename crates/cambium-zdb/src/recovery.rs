@@ -22,9 +22,10 @@
 //! tails, takes a session of its own, and comes to the same cut.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::ProgressSink;
+use cambium_api::{CheckReport, ProgressSink};
 use cambium_base::{Error, Result, SequenceNumber};
 use cambium_index::Slot;
 use cambium_io::sync::atomic::Ordering;
@@ -51,16 +52,14 @@ pub(crate) struct Accepted {
 }
 
 impl Accepted {
-    /// For each key that a data file's tail speaks of, where its entries lie.
-    pub fn positions(&self) -> HashMap<u64, Vec<u64>> {
-        let mut positions: HashMap<u64, Vec<u64>> = HashMap::new();
-        for found in &self.entries {
-            let known = positions.entry(found.key).or_default();
-            if let Source::Primary { offset, .. } = found.source {
-                known.push(offset);
-            }
-        }
-        positions
+    /// For each key whether it has an entry afterwards, and how many string keys
+    /// come, less those that go.
+    pub fn outcome(&self) -> (HashMap<u64, bool>, i64) {
+        let entries = self.entries.iter();
+        let keys = entries.map(|found| (found.key, found.kind == kind::PUT));
+        let string_keys = self.entries.iter();
+        let string_keys = string_keys.map(|found| i64::from(found.auxiliary as i32));
+        (keys.collect(), string_keys.sum())
     }
 
     /// Bytes of the accepted records that lie in data files.
@@ -79,11 +78,19 @@ impl Accepted {
 }
 
 impl Core {
-    /// Recovers the store. Called by `open`, before anyone else has it.
-    pub fn recover(&self, progress: &dyn ProgressSink) -> Result<()> {
+    /// Recovers the store. Called by `open`, before anyone else has it. For a
+    /// repair, what was promised and is missing is no error: it goes to `losses`.
+    pub fn recover(
+        &self,
+        progress: &dyn ProgressSink,
+        losses: Option<&mut CheckReport>,
+    ) -> Result<()> {
         let tails = self.read_tails(progress)?;
-        let accepted = self.accept(&tails)?;
-        self.refuse_missing(&tails, &accepted)?;
+        let mut accepted = self.accept(&tails)?;
+        match (self.refuse_missing(&tails, &accepted), losses) {
+            (Err(_), Some(losses)) => accepted = self.accept_across_gaps(&tails, losses)?,
+            (result, _) => result?,
+        }
         self.begin_recovery_session()?;
         self.replay(&tails, &accepted)?;
         self.finish_recovery(accepted.cut)
@@ -91,11 +98,77 @@ impl Core {
 
     /// Decides which of the found entries count.
     pub fn accept(&self, tails: &Tails) -> Result<Accepted> {
-        let (replay_sequence, durable_sequence) = {
-            let maintenance = lock(&self.maintenance);
-            let catalog = &maintenance.catalog;
-            (catalog.replay_sequence, catalog.durable_sequence)
+        let (replay_sequence, mut found) = self.found_to_replay(tails);
+        let count = if self.has_bug(SeededBug::TornTailKept) {
+            found.len()
+        } else {
+            whole_batches(&found, replay_sequence, self.has_bug(SeededBug::BatchSplit))
         };
+        found.truncate(count);
+        Ok(Accepted {
+            cut: found.last().map_or(replay_sequence, |last| last.sequence),
+            promised: self.promised(tails),
+            entries: found,
+        })
+    }
+
+    /// The largest sequence number that was promised durable.
+    fn promised(&self, tails: &Tails) -> u64 {
+        let durable = lock(&self.maintenance).catalog.durable_sequence;
+        tails.synced_through.max(durable)
+    }
+
+    /// As [`Core::accept`], but up to the promise the whole batches on both sides
+    /// of each gap count. The gaps are losses.
+    fn accept_across_gaps(&self, tails: &Tails, losses: &mut CheckReport) -> Result<Accepted> {
+        let (replay_sequence, found) = self.found_to_replay(tails);
+        let promised = self.promised(tails);
+        let mut lose = |file: &Path, offset: u64, what: String| {
+            losses.take(Error::corruption(file, offset, what))
+        };
+        for Fault { file, fault } in &tails.faults {
+            lose(file, fault.offset, fault.reason.to_string())?;
+        }
+        let mut entries: Vec<Found> = Vec::new();
+        let mut expected = replay_sequence + 1;
+        let mut rest = &found[..];
+        while let Some(first) = rest.first() {
+            if first.sequence > expected.max(promised) {
+                break;
+            }
+            let known = |entry: &Found| tails.tables.contains_key(&self.table_number(entry.key));
+            let batch = whole_batch(rest, first.sequence).map(|size| &rest[..size]);
+            let Some(batch) = batch.filter(|batch| batch.iter().all(known)) else {
+                rest = &rest[1..];
+                continue;
+            };
+            if first.sequence > expected {
+                let last = first.sequence - 1;
+                lose(
+                    &self.path,
+                    0,
+                    format!("writes {expected} to {last} are lost"),
+                )?;
+            }
+            entries.extend_from_slice(batch);
+            expected = first.sequence + batch.len() as u64;
+            rest = &rest[batch.len()..];
+        }
+        if expected <= promised {
+            let what = format!("writes {expected} to {promised} are lost");
+            lose(&self.path, 0, what)?;
+        }
+        Ok(Accepted {
+            cut: promised.max(expected - 1),
+            promised,
+            entries,
+        })
+    }
+
+    /// The replay sequence number of the catalog, and what was found behind it,
+    /// each entry once, in order.
+    fn found_to_replay(&self, tails: &Tails) -> (u64, Vec<Found>) {
+        let replay_sequence = lock(&self.maintenance).catalog.replay_sequence;
         let begun = attempts_begin(&tails.found);
         let mut found: Vec<Found> = tails
             .found
@@ -111,17 +184,7 @@ impl Core {
         // An entry's own file before the places it was saved in.
         found.sort_by_key(|found| (found.sequence, matches!(found.source, Source::Saved { .. })));
         found.dedup_by_key(|found| found.sequence);
-        let count = if self.has_bug(SeededBug::TornTailKept) {
-            found.len()
-        } else {
-            whole_batches(&found, replay_sequence, self.has_bug(SeededBug::BatchSplit))
-        };
-        found.truncate(count);
-        Ok(Accepted {
-            cut: found.last().map_or(replay_sequence, |last| last.sequence),
-            promised: tails.synced_through.max(durable_sequence),
-            entries: found,
-        })
+        (replay_sequence, found)
     }
 
     /// Fails if something is missing that was promised.
@@ -351,28 +414,30 @@ fn attempts_begin(found: &[Found]) -> BTreeMap<u16, u64> {
 /// How many of the sorted entries form whole batches without a gap.
 fn whole_batches(found: &[Found], after: u64, split_allowed: bool) -> usize {
     let mut accepted = 0;
-    let mut expected = after + 1;
-    while let Some(first) = found.get(accepted) {
-        let size = first.batch_remaining as usize + 1;
-        let batch = found.get(accepted..accepted + size);
-        let whole = batch.is_some_and(|batch| {
-            batch.iter().enumerate().all(|(index, entry)| {
-                entry.sequence == expected + index as u64
-                    && entry.batch_index as usize == index
-                    && entry.batch_remaining as usize == size - 1 - index
-            })
-        });
-        if whole {
+    loop {
+        let expected = after + 1 + accepted as u64;
+        let rest = &found[accepted..];
+        if let Some(size) = whole_batch(rest, expected) {
             accepted += size;
-            expected += size as u64;
-        } else if split_allowed && first.sequence == expected {
+        } else if split_allowed && rest.first().is_some_and(|entry| entry.sequence == expected) {
             accepted += 1;
-            expected += 1;
         } else {
-            break;
+            return accepted;
         }
     }
-    accepted
+}
+
+/// How many entries the batch has that begins with this sequence number, if all
+/// of it is at the head of the sorted entries.
+fn whole_batch(found: &[Found], first: u64) -> Option<usize> {
+    let size = found.first()?.batch_remaining as usize + 1;
+    let batch = found.get(..size)?;
+    let whole = batch.iter().enumerate().all(|(index, entry)| {
+        entry.sequence == first + index as u64
+            && entry.batch_index as usize == index
+            && entry.batch_remaining as usize == size - 1 - index
+    });
+    whole.then_some(size)
 }
 
 fn mark_dirty(dirty: &mut Vec<Arc<DataFile>>, file: &Arc<DataFile>) {

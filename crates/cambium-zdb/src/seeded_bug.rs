@@ -33,11 +33,32 @@ pub enum SeededBug {
     SyncRetried,
     /// Compaction forgets what was written while it ran.
     CompactionWithoutCatchUp,
+    /// A piece of the index that checkpoints wrote over while it was read, and
+    /// that another thread has loaded, is reported as damage.
+    LoadRaceIsDamage,
+    /// A table is closed while a thread still uses it.
+    TableClosedInUse,
+    /// A checkpoint writes counts that include later entries.
+    CountsOfLater,
+    /// A new table is named by one copy of the superblock.
+    TableInOneCopy,
+    /// A sync of a data file answers Ok while another one of it is failing.
+    SyncErrorTaken,
+    /// A rebuilt index is named before it holds anything.
+    EmptyIndexNamed,
+    /// A batch changes cached values before and after it changes the slots,
+    /// without the locks of their pieces.
+    CacheOutsideLocks,
+    /// `seek` leaves the bounds of a scan.
+    SeekUnbounded,
+    /// A second compaction of a file begins although no checkpoint has named the
+    /// result of the first one.
+    SuccessorForgotten,
 }
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 12] = [
+    pub const ALL: [(SeededBug, &'static str); 21] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -53,6 +74,15 @@ impl SeededBug {
             SeededBug::CompactionWithoutCatchUp,
             "compaction_without_catch_up",
         ),
+        (SeededBug::LoadRaceIsDamage, "load_race_is_damage"),
+        (SeededBug::TableClosedInUse, "table_closed_in_use"),
+        (SeededBug::CountsOfLater, "counts_of_later"),
+        (SeededBug::TableInOneCopy, "table_in_one_copy"),
+        (SeededBug::SyncErrorTaken, "sync_error_taken"),
+        (SeededBug::EmptyIndexNamed, "empty_index_named"),
+        (SeededBug::CacheOutsideLocks, "cache_outside_locks"),
+        (SeededBug::SeekUnbounded, "seek_unbounded"),
+        (SeededBug::SuccessorForgotten, "successor_forgotten"),
     ];
 }
 

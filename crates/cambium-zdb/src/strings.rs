@@ -158,7 +158,8 @@ impl Bucket {
         Some(None)
     }
 
-    fn encode(&self) -> Vec<u8> {
+    /// The bucket's bytes.
+    pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.encoded_bytes() as usize);
         bytes.extend_from_slice(&(self.pairs.len() as u32).to_le_bytes());
         for (key, value) in &self.pairs {

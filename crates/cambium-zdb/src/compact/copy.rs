@@ -28,9 +28,8 @@ impl Core {
         let until = compaction
             .round_end
             .min(compaction.position.saturating_add(budget));
-        self.flush_old(compaction)?;
-        let session = lock(&self.writer).session;
-        self.copy_live(compaction, until, session)?;
+        let (end, session) = self.settled_end(compaction)?;
+        self.copy_live(compaction, until, (end, session))?;
         if compaction.position < compaction.round_end {
             return Ok(false);
         }
@@ -40,30 +39,26 @@ impl Core {
         Ok(behind <= NEAR_BYTES || compaction.rounds >= MOST_ROUNDS)
     }
 
-    /// Buffered entries must be in the file to be read from it.
-    pub(super) fn flush_old(&self, compaction: &Compaction) -> Result<()> {
-        if compaction.old.log.buffered_bytes() == 0 {
-            return Ok(());
-        }
-        let _writer = lock(&self.writer);
-        compaction
-            .old
-            .log
-            .flush()
-            .map_err(|error| self.poisoned(error))
+    /// Where the old file ends now, with all of it in the file, and the session of
+    /// its last entries. Under the writer lock, since a write that is refused for
+    /// lack of space takes back what it appended.
+    pub(super) fn settled_end(&self, compaction: &Compaction) -> Result<(u64, u32)> {
+        let writer = lock(&self.writer);
+        let log = &compaction.old.log;
+        log.flush().map_err(|error| self.poisoned(error))?;
+        Ok((log.written_end(), writer.session))
     }
 
     /// Copies what is live between the position and `until`. Reading stops
-    /// behind the record that passes `until`.
+    /// behind the record that passes `until`, or at the file's settled end.
     pub(super) fn copy_live(
         &self,
         compaction: &mut Compaction,
         until: u64,
-        session: u32,
+        (written_end, session): (u64, u32),
     ) -> Result<()> {
         let old = compaction.old.clone();
         let log = &old.log;
-        let written_end = log.written_end();
         let started = self.environment.clock.monotonic();
         let mut scanner = LogScanner::new(
             &**log.file(),

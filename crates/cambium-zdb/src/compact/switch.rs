@@ -1,8 +1,6 @@
 //! The end of a compaction: the new file is announced, switched to, and made
 //! the only one.
 
-use std::sync::Arc;
-
 use cambium_api::CompactReport;
 use cambium_base::{Error, Result};
 use cambium_io::sync::atomic::Ordering;
@@ -19,14 +17,14 @@ impl Core {
         let mut maintenance = lock(&self.maintenance);
         let table = compaction.table.clone();
         let (number, place) = (table.number, compaction.place);
-        let same = self
-            .table(number)?
-            .is_some_and(|open| Arc::ptr_eq(&open, &table));
-        if !same {
-            // Closed and opened again since: what was copied may be outdated.
-            drop(maintenance);
-            self.abandon(compaction);
-            return Ok(CompactReport::default());
+        // The catalog must name the old file: its successor is found through it.
+        let unnamed = !maintenance.switched.is_empty();
+        if unnamed && !self.has_bug(SeededBug::SuccessorForgotten) {
+            if let Err(error) = self.checkpoint_locked(&mut maintenance, false) {
+                drop(maintenance);
+                self.abandon(compaction);
+                return Err(error);
+            }
         }
         let announced = self.announce(&mut maintenance, &compaction);
         if let Err(error) = announced {
@@ -77,12 +75,16 @@ impl Core {
         };
         entry.files[compaction.place].successor = Some((new.file, new.log.end()));
         let payload = maintenance.catalog.encode();
-        maintenance.superblock.write(&payload).map_err(|error| {
-            if let Some(entry) = maintenance.catalog.tables.get_mut(&compaction.table.number) {
-                entry.files[compaction.place].successor = None;
-            }
-            self.unless_full(error)
-        })?;
+        // Both copies: one that does not name the file must never count.
+        maintenance
+            .superblock
+            .write_both(&payload)
+            .map_err(|error| {
+                if let Some(entry) = maintenance.catalog.tables.get_mut(&compaction.table.number) {
+                    entry.files[compaction.place].successor = None;
+                }
+                self.unless_full(error)
+            })?;
         for piece in 0..compaction.table.piece_count() {
             let state = compaction.table.piece(piece);
             let needed = state.slots.is_none() && state.on_disk != 0;
@@ -100,9 +102,8 @@ impl Core {
         let careless = self.has_bug(SeededBug::CompactionWithoutCatchUp);
         // Without writers for the last bytes only.
         if !careless {
-            self.flush_old(compaction)?;
-            let session = lock(&self.writer).session;
-            self.copy_live(compaction, compaction.old.log.end(), session)?;
+            let (end, session) = self.settled_end(compaction)?;
+            self.copy_live(compaction, end, (end, session))?;
         }
         let mut writer = lock(&self.writer);
         compaction
@@ -111,7 +112,8 @@ impl Core {
             .flush()
             .map_err(|error| self.poisoned(error))?;
         if !careless {
-            self.copy_live(compaction, compaction.old.log.end(), writer.session)?;
+            let end = compaction.old.log.written_end();
+            self.copy_live(compaction, end, (end, writer.session))?;
         }
         let (table, place) = (&compaction.table, compaction.place);
         if !careless {

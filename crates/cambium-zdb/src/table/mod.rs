@@ -24,6 +24,7 @@ use crate::catalog::{DataEntry, TableEntry};
 use crate::data_file::{DataFile, Home, create_with_header};
 use crate::format::{self, FORMAT_VERSION, FileRef, INDEX_MAGIC};
 use crate::options::Shape;
+use crate::seeded_bug::SeededBug;
 
 /// An open flat table.
 #[derive(Debug)]
@@ -34,6 +35,7 @@ pub(crate) struct Table {
     pub index_file: Arc<dyn File>,
     pub shape: Shape,
     seed: ChecksumSeed,
+    seeded_bug: Option<SeededBug>,
     pieces: Vec<RwLock<Piece>>,
     places: RwLock<Vec<Place>>,
     /// When it was last asked for, in ticks of the store.
@@ -49,6 +51,11 @@ pub(crate) struct Piece {
     pub on_disk: u32,
     /// Differs from what is on disk.
     pub dirty: bool,
+    /// Belongs to the checkpoint that is running, which has not copied it yet.
+    due: bool,
+    /// The slots as that checkpoint must write them, put aside by the first
+    /// change since it began.
+    set_aside: Option<Box<[u8]>>,
     /// Both copies have space on the device.
     pub reserved: bool,
     /// For each place, the data file its slots point into.
@@ -157,6 +164,8 @@ impl Table {
                     slots: None,
                     on_disk,
                     dirty: false,
+                    due: false,
+                    set_aside: None,
                     reserved: on_disk != 0,
                     homes: homes.clone(),
                 })
@@ -176,6 +185,7 @@ impl Table {
             index_file,
             shape: home.shape,
             seed: ChecksumSeed::new(&home.identity(entry.index)),
+            seeded_bug: home.seeded_bug,
             pieces,
             places: RwLock::new(places),
             last_used: AtomicU64::new(0),
@@ -306,14 +316,9 @@ impl Table {
         let place = self.place_of(key);
         let (before, generation) = {
             let mut state = self.piece_mut(piece);
-            let state = &mut *state;
-            let slots = state
-                .slots
-                .as_mut()
-                .expect("the writer loads a piece before it changes it");
+            let slots = state.slots_to_change();
             let before = slots.get(slot);
             slots.set(slot, value);
-            state.dirty = true;
             meanwhile();
             (before, state.homes[place].generation)
         };
@@ -330,38 +335,18 @@ impl Table {
         }
     }
 
-    /// Points ascending keys of this table at their entries, all seen by
-    /// readers at one moment: the pieces' locks are held together, and
-    /// `meanwhile` runs under them. The pieces must be in memory. Answers for
-    /// each place how many keys had no entry before.
-    pub fn set_run(
-        &self,
-        entries: impl Iterator<Item = (u64, u64)>,
-        meanwhile: impl FnOnce(),
-    ) -> Vec<u64> {
-        let mut added = vec![0; self.shape.data_files as usize];
-        // Ascending, as everyone else takes one at a time.
+    /// Takes the locks of all pieces that ascending keys of this table lie in.
+    /// The pieces must be in memory.
+    pub fn lock_run(&self, keys: impl Iterator<Item = u64>) -> LockedRun<'_> {
         let mut held: Vec<(usize, RwLockWriteGuard<'_, Piece>)> = Vec::new();
-        for (key, position) in entries {
-            let (piece, slot) = self.piece_of(key);
+        for key in keys {
+            let (piece, _) = self.piece_of(key);
+            // Ascending; every other thread holds one at a time.
             if held.last().is_none_or(|(last, _)| *last != piece) {
                 held.push((piece, self.piece_mut(piece)));
             }
-            let Some((_, state)) = held.last_mut() else {
-                continue;
-            };
-            state.dirty = true;
-            let slots = state
-                .slots
-                .as_mut()
-                .expect("the writer loads a piece before it changes it");
-            if !matches!(slots.get(slot), Slot::Position(_)) {
-                added[self.place_of(key)] += 1;
-            }
-            slots.set(slot, Slot::Position(position));
         }
-        meanwhile();
-        added
+        LockedRun { table: self, held }
     }
 
     /// Shows what the slot of a key says, and which data file it means, under
@@ -399,6 +384,35 @@ impl Table {
     /// True if any piece differs from what is on disk.
     pub fn has_dirty_pieces(&self) -> bool {
         (0..self.pieces.len()).any(|piece| self.piece(piece).dirty)
+    }
+}
+
+/// The exclusive locks of the pieces of a run of keys: readers see either no
+/// change of the run or all of them.
+pub(crate) struct LockedRun<'a> {
+    table: &'a Table,
+    held: Vec<(usize, RwLockWriteGuard<'a, Piece>)>,
+}
+
+impl LockedRun<'_> {
+    /// Points the keys of the run, in the same order, at their entries. Answers
+    /// for each place how many keys had no entry before.
+    pub fn set(&mut self, entries: impl Iterator<Item = (u64, u64)>) -> Vec<u64> {
+        let mut added = vec![0; self.table.shape.data_files as usize];
+        let mut held = self.held.iter_mut().peekable();
+        for (key, position) in entries {
+            let (piece, slot) = self.table.piece_of(key);
+            while held.next_if(|(number, _)| *number < piece).is_some() {}
+            let Some((_, state)) = held.peek_mut() else {
+                continue;
+            };
+            let slots = state.slots_to_change();
+            if !matches!(slots.get(slot), Slot::Position(_)) {
+                added[self.table.place_of(key)] += 1;
+            }
+            slots.set(slot, Slot::Position(position));
+        }
+        added
     }
 }
 

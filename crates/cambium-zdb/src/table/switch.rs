@@ -32,29 +32,35 @@ impl Table {
         state.homes[place].generation += 1;
         state.homes[place].file = file;
         let per_piece = self.shape.slots_per_piece();
-        let first = self.first_key + (piece * per_piece) as u64;
-        let Some(slots) = state.slots.as_mut() else {
-            return;
+        let first = self.first_key.saturating_add((piece * per_piece) as u64);
+        let moves: Vec<(usize, Slot)> = match &state.slots {
+            None => return,
+            Some(slots) => (0..slots.len())
+                .filter_map(|slot| {
+                    let key = first.wrapping_add(slot as u64);
+                    match slots.get(slot) {
+                        Slot::Position(position) if self.place_of(key) == place => {
+                            let moved = move_slot(key, position);
+                            Some((slot, moved.map_or(Slot::NeverWritten, Slot::Position)))
+                        }
+                        _ => None,
+                    }
+                })
+                .collect(),
         };
-        let mut changed = false;
-        for slot in 0..slots.len() {
-            let key = first.wrapping_add(slot as u64);
-            if self.place_of(key) != place {
-                continue;
-            }
-            if let Slot::Position(position) = slots.get(slot) {
-                let moved = move_slot(key, position).map_or(Slot::NeverWritten, Slot::Position);
+        if !moves.is_empty() {
+            let slots = state.slots_to_change();
+            for (slot, moved) in moves {
                 slots.set(slot, moved);
-                changed = true;
             }
         }
-        state.dirty |= changed;
     }
 
     /// Keys and positions of a piece's live entries at a place.
     pub fn live_in_piece(&self, piece: usize, place: usize) -> Vec<(u64, u64)> {
         let state = self.piece(piece);
-        let first = self.first_key + (piece * self.shape.slots_per_piece()) as u64;
+        let before = (piece * self.shape.slots_per_piece()) as u64;
+        let first = self.first_key.saturating_add(before);
         let Some(slots) = &state.slots else {
             return Vec::new();
         };

@@ -1,0 +1,313 @@
+//! Repair: a damaged store is brought back to what can be read.
+//!
+//! The log is the truth. A repair only adds files until it has a whole store
+//! beside the old one, and then switches by one write of the superblock:
+//!
+//! 1. Every data file is read ([`place`]). One with damage is copied: its sound
+//!    live entries, and the tail behind the last checkpoint.
+//! 2. Every index is built anew from the data files.
+//! 3. Both copies of the superblock name the result. Until here a killed repair
+//!    has changed nothing but damaged headers, and can run again.
+//! 4. The store is opened: recovery takes over what the tails and commit logs
+//!    hold, across gaps too. String keys are counted anew, and put back into the
+//!    buckets they belong to.
+//! 5. The store is closed and checked; what the check finds goes into the report.
+//!
+//! Each loss is a finding. Where the superblock itself is lost, the catalog is
+//! made anew from the headers of the files ([`catalog`]).
+
+mod catalog;
+mod place;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::path::Path;
+use std::sync::Arc;
+
+use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, ProgressSink};
+use cambium_base::{Durability, Result, Value};
+use cambium_index::BucketMap;
+use cambium_io::{Environment, OpenOptions};
+use cambium_storage::file_header::FileHeader;
+use cambium_storage::marker::{self, FilesOfEngine, Marker};
+use cambium_storage::superblock::{self, Superblock, SuperblockContent};
+
+use crate::catalog::Catalog;
+use crate::core::Core;
+use crate::data_file::Home;
+use crate::format::{self, COMMIT_MAGIC, DATA_MAGIC, FORMAT_VERSION};
+use crate::open::write_commit_header;
+use crate::options::{ENGINE, Keys};
+use crate::rebuild::write_index;
+use crate::strings::Bucket;
+use crate::write::{Change, WriteRequest};
+use catalog::LostCatalog;
+
+/// Numbers go on so far above the highest found that none is given twice.
+const SEQUENCE_EPOCH: u64 = 1 << 32;
+
+/// Repairs a store; each loss is a finding.
+pub(crate) fn repair(
+    environment: &Environment,
+    path: &Path,
+    progress: &dyn ProgressSink,
+) -> Result<CheckReport> {
+    let file_system = &*environment.file_system;
+    let magics = [DATA_MAGIC, format::INDEX_MAGIC, COMMIT_MAGIC].map(|magic| ("", magic));
+    let files = FilesOfEngine {
+        magics: &magics,
+        has_name: crate::open::is_of_zdb_alone,
+    };
+    let known = || marker::known_marker(file_system, path, ENGINE, FORMAT_VERSION, files);
+    let (marker, damage, held) = marker::mend_and_lock(file_system, path, known)?;
+    let mut repair = Repair {
+        environment,
+        path,
+        marker: &marker,
+        report: CheckReport::default(),
+    };
+    repair.build(progress)?;
+    drop(held);
+    let mut report = repair.report;
+    let options = OptionValues::default();
+    let core =
+        crate::open::open_or_salvage(environment, path, &options, progress, Some(&mut report))?;
+    if core.shape.keys == Keys::String {
+        count_string_keys(&core)?;
+    }
+    core.close()?;
+    if let Some(damage) = damage {
+        report.note_mended(damage, "it is made anew")?;
+    }
+    prove(environment, path, progress, &mut report)?;
+    Ok(report)
+}
+
+/// Checks the result: what is still wrong is a finding of the repair.
+fn prove(
+    environment: &Environment,
+    path: &Path,
+    progress: &dyn ProgressSink,
+    report: &mut CheckReport,
+) -> Result<()> {
+    let proof = crate::check::check(environment, path, progress)?;
+    report.entries = proof.entries;
+    report.files = proof.files;
+    report.bytes = proof.bytes;
+    for finding in proof.findings {
+        if finding.kind == FindingKind::Damage {
+            let what = format!("after the repair: {}", finding.what);
+            report.findings.push(Finding { what, ..finding });
+        }
+    }
+    Ok(())
+}
+
+/// Counts the string keys, and moves those that a lost split left in a bucket
+/// where no reader looks for them, in one batch.
+fn count_string_keys(core: &Arc<Core>) -> Result<()> {
+    let mut numbers = Vec::new();
+    core.for_each_key(0, None, |number| numbers.push(number))?;
+    let count = core.buckets.count();
+    let map = BucketMap::new(count);
+    let mut keys = 0;
+    let mut changed: BTreeMap<u64, Bucket> = BTreeMap::new();
+    let mut strays = Vec::new();
+    for number in numbers {
+        let mut bucket = core.read_bucket(number, None)?;
+        let at_home = |(key, _): &(Value, Value)| map.bucket(core.buckets.hash(key)) == number;
+        if bucket.pairs.iter().all(at_home) {
+            keys += bucket.pairs.len() as u64;
+            continue;
+        }
+        let (kept, moved): (Vec<_>, Vec<_>) = bucket.pairs.drain(..).partition(at_home);
+        keys += kept.len() as u64;
+        changed.insert(number, Bucket { pairs: kept });
+        strays.extend(moved);
+    }
+    for (key, value) in strays {
+        let number = map.bucket(core.buckets.hash(&key));
+        let target = match changed.entry(number) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(vacant) => vacant.insert(core.read_bucket(number, None)?),
+        };
+        // What the right bucket holds is newer.
+        if target.pairs.iter().all(|(known, _)| *known != key) {
+            target.pairs.push((key, value));
+            keys += 1;
+        }
+    }
+    if !changed.is_empty() {
+        let changes = changed.into_iter().map(|(key, bucket)| Change::Put {
+            key,
+            value: bucket.encode(),
+        });
+        core.write_request(WriteRequest::new(changes.collect(), Durability::Written))?;
+    }
+    core.buckets.recovered(count, keys);
+    // The checkpoint of the close writes the count.
+    core.begin_session()
+}
+
+struct Repair<'a> {
+    environment: &'a Environment,
+    path: &'a Path,
+    marker: &'a Marker,
+    report: CheckReport,
+}
+
+impl Repair<'_> {
+    fn note(&mut self, file: &Path, offset: u64, what: impl Into<String>) {
+        self.report.findings.push(Finding {
+            kind: FindingKind::Damage,
+            file: file.to_path_buf(),
+            offset,
+            what: what.into(),
+        });
+    }
+
+    fn home(&self, catalog: &Catalog) -> Home {
+        Home {
+            file_system: self.environment.file_system.clone(),
+            folder: self.path.to_path_buf(),
+            store: self.marker.store,
+            shape: catalog.shape,
+            writable: true,
+            seeded_bug: None,
+        }
+    }
+
+    /// Makes a whole store beside the damaged one, and switches to it.
+    fn build(&mut self, progress: &dyn ProgressSink) -> Result<()> {
+        let (mut catalog, newest, lost) = match self.catalog()? {
+            Some((catalog, newest)) => (catalog, newest, None),
+            None => {
+                let (catalog, lost) = self.catalog_from_files()?;
+                (catalog, (1 << 32, 1), Some(lost))
+            }
+        };
+        self.number_files_above_all(&mut catalog)?;
+        self.mend_commit_logs(&mut catalog)?;
+        let home = self.home(&catalog);
+        let numbers: Vec<u64> = catalog.tables.keys().copied().collect();
+        for (done, &number) in numbers.iter().enumerate() {
+            progress.report(Progress {
+                phase: "repair",
+                done: done as u64,
+                total: Some(numbers.len() as u64),
+            });
+            self.repair_table(&home, &mut catalog, number, lost.as_ref())?;
+        }
+        if lost.is_some() {
+            // Everything that was found is in the data files now.
+            let last = catalog.durable_sequence;
+            catalog.replay_sequence = (last / SEQUENCE_EPOCH + 1) * SEQUENCE_EPOCH;
+            catalog.durable_sequence = catalog.replay_sequence;
+            catalog.last_session += 1;
+            catalog.session = catalog.last_session;
+            catalog.clean = true;
+        }
+        self.environment.file_system.sync_directory(self.path)?;
+        self.write_superblock(&catalog, newest)
+    }
+
+    /// The catalog of the newest sound superblock, with its generation and copy.
+    fn catalog(&mut self) -> Result<Option<(Catalog, (u64, usize))>> {
+        let file_system = &*self.environment.file_system;
+        let found = superblock::read(file_system, self.path, &self.marker.store, FORMAT_VERSION);
+        let content = match found {
+            Ok(content) => content,
+            Err(error) => {
+                self.report.take(error)?;
+                return Ok(None);
+            }
+        };
+        self.report.note_other_copy(content.other_copy.as_ref());
+        let catalog = Catalog::decode(&content.payload);
+        if catalog.is_none() {
+            let copy = superblock::copy_path(self.path, content.copy);
+            self.note(&copy, 0, "no catalog of this format");
+        }
+        Ok(catalog.map(|catalog| (catalog, (content.generation, content.copy))))
+    }
+
+    /// A file that no catalog names may belong to one that was lost: its name is
+    /// not used again.
+    fn number_files_above_all(&self, catalog: &mut Catalog) -> Result<()> {
+        for entry in self.environment.file_system.list(self.path)? {
+            let number = format::number_of(&entry.name.to_string_lossy());
+            catalog.next_file = catalog.next_file.max(number.unwrap_or(0) + 1);
+        }
+        Ok(())
+    }
+
+    /// Writes damaged headers of commit logs anew, and makes logs that are missing.
+    fn mend_commit_logs(&mut self, catalog: &mut Catalog) -> Result<()> {
+        let file_system = &*self.environment.file_system;
+        for log in 0..2 {
+            let path = format::commit_path(self.path, log);
+            let identity = self.home(catalog).identity(catalog.commit_logs[log]);
+            let sound = file_system.open(&path, OpenOptions::READ).and_then(|file| {
+                FileHeader::read(&*file, COMMIT_MAGIC, FORMAT_VERSION)?
+                    .check_identity(&path, &identity)
+            });
+            let Err(error) = sound else { continue };
+            self.report.take(error)?;
+            let (shape, hash_seed) = (&catalog.shape, catalog.hash_seed);
+            let access = OpenOptions::CREATE;
+            write_commit_header(file_system, (&path, access), shape, hash_seed, identity)?;
+        }
+        Ok(())
+    }
+
+    /// Repairs the data files of a table, and builds its index anew.
+    fn repair_table(
+        &mut self,
+        home: &Home,
+        catalog: &mut Catalog,
+        number: u64,
+        lost: Option<&LostCatalog>,
+    ) -> Result<()> {
+        let Some(mut entry) = catalog.tables.get(&number).cloned() else {
+            return Ok(());
+        };
+        let old = match lost {
+            Some(_) => Vec::new(),
+            None => place::sound_pieces(home, number, &entry),
+        };
+        let mut contents = Vec::with_capacity(entry.files.len());
+        for (place, data) in entry.files.iter_mut().enumerate() {
+            let at = (number, place as u32);
+            let content = match lost {
+                Some(lost) => self.merge_place(home, catalog, (data, at), lost)?,
+                None => self.repair_place(home, catalog, (data, at), &old)?,
+            };
+            (data.entries, data.live) = (content.entries, content.live.len() as u64);
+            contents.push(content);
+        }
+        entry.index = catalog.new_file(self.environment.randomness.next_u64());
+        entry.pieces = write_index(home, number, entry.index, &contents)?;
+        catalog.tables.insert(number, entry);
+        Ok(())
+    }
+
+    /// Writes both copies, the newest sound one last.
+    fn write_superblock(&self, catalog: &Catalog, newest: (u64, usize)) -> Result<()> {
+        let (generation, copy) = newest;
+        let content = SuperblockContent {
+            payload: Vec::new(),
+            generation,
+            copy,
+            other_copy: None,
+        };
+        let mut superblock = Superblock::resume(
+            &self.environment.file_system,
+            self.path,
+            self.marker.store,
+            FORMAT_VERSION,
+            &content,
+        );
+        superblock.write_both(&catalog.encode())?;
+        self.environment.file_system.sync_directory(self.path)
+    }
+}

@@ -1,0 +1,384 @@
+//! One data file of a store under repair.
+
+use std::collections::{BTreeMap, HashMap};
+
+use cambium_base::checksum::ChecksumSeed;
+use cambium_base::{Error, Result};
+use cambium_index::{FlatSlots, Slot};
+use cambium_storage::record::RecordHeader;
+use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
+
+use super::Repair;
+use super::catalog::{LostCatalog, SavedEntry};
+use crate::catalog::{Catalog, DataEntry, TableEntry};
+use crate::data_file::{DataFile, Home};
+use crate::format::{self, FLAG_SPLIT, kind};
+use crate::rebuild::{FileContent, read_content};
+
+/// A data file's entry in the catalog, with its table and place.
+type At<'a> = (&'a mut DataEntry, (u64, u32));
+
+/// The newest entry of a key.
+struct Kept<'a> {
+    key: u64,
+    sequence: u64,
+    origin: Origin<'a>,
+}
+
+/// Where an entry was found.
+enum Origin<'a> {
+    File {
+        file: usize,
+        offset: u64,
+    },
+    Frame(&'a SavedEntry),
+    /// The newest entry removes the key.
+    Removed,
+}
+
+/// The pieces of an index that can be read; `None` for the others.
+pub(super) fn sound_pieces(home: &Home, number: u64, entry: &TableEntry) -> Vec<Option<FlatSlots>> {
+    let shape = &home.shape;
+    let path = format::index_path(&home.folder, number, entry.index.number);
+    let Ok(file) = home.file_system.open(&path, home.access()) else {
+        return Vec::new();
+    };
+    let seed = ChecksumSeed::new(&home.identity(entry.index));
+    let pieces = entry.pieces.iter().enumerate().map(|(piece, &on_disk)| {
+        if on_disk == 0 {
+            return Some(FlatSlots::new(shape.slots, shape.slots_per_piece()));
+        }
+        let (generation, copy) = (on_disk >> 1, on_disk & 1);
+        let offset = format::piece_offset(shape, piece, copy);
+        let mut bytes = vec![0; shape.piece_bytes as usize];
+        file.read_exact_at(&mut bytes, offset).ok()?;
+        let slots =
+            format::decode_piece(shape, &seed, &path, offset, generation, piece, &bytes).ok()?;
+        Some(FlatSlots::from_bytes(shape.slots, slots))
+    });
+    pieces.collect()
+}
+
+impl Repair<'_> {
+    /// Reads a data file that the catalog names. A file with damage is copied: what
+    /// is live in it, and its tail for recovery.
+    pub(super) fn repair_place(
+        &mut self,
+        home: &Home,
+        catalog: &mut Catalog,
+        (data, at): At<'_>,
+        old_index: &[Option<FlatSlots>],
+    ) -> Result<FileContent> {
+        let Some(file) = self.open_place(home, data, at)? else {
+            return self.copy(home, catalog, (data, at), &[], Vec::new(), None);
+        };
+        let mut content = read_content(&file, data.replay_from)?;
+        catalog.last_session = catalog.last_session.max(content.last_session);
+        let missing = data.entries.saturating_sub(content.entries);
+        if content.faults.is_empty() && missing == 0 {
+            return Ok(content);
+        }
+        file.log.resume_at(content.end);
+        let keys_lost = reconcile(home, at, &mut content, old_index);
+        self.report_damage(&file, &content, missing, keys_lost);
+        let live = content.live.iter();
+        let kept = live.map(|&(key, offset, sequence)| Kept {
+            key,
+            sequence,
+            origin: Origin::File { file: 0, offset },
+        });
+        let tail = (!catalog.clean).then_some(data.replay_from);
+        self.copy(home, catalog, (data, at), &[file], kept.collect(), tail)
+    }
+
+    /// Opens a data file; mends a damaged header, since the catalog says all that
+    /// is in it. `None` where the file is gone.
+    fn open_place(
+        &mut self,
+        home: &Home,
+        data: &DataEntry,
+        at: (u64, u32),
+    ) -> Result<Option<DataFile>> {
+        // The file may have been cut: what is left of it is read all the same.
+        let probe = DataEntry {
+            replay_from: format::first_offset(&home.shape),
+            successor: None,
+            ..*data
+        };
+        match DataFile::open(home, &probe, at) {
+            Ok(file) => return Ok(Some(file)),
+            Err(error @ Error::Corruption { .. }) => {
+                self.report.take(error)?;
+                DataFile::mend_header(home, data.file, at)?;
+            }
+            Err(error) => {
+                self.report.take(error)?;
+                return Ok(None);
+            }
+        }
+        match DataFile::open(home, &probe, at) {
+            Ok(file) => Ok(Some(file)),
+            // Shorter than its first block.
+            Err(error) => self.report.take(error).map(|()| None),
+        }
+    }
+
+    fn report_damage(
+        &mut self,
+        file: &DataFile,
+        content: &FileContent,
+        missing: u64,
+        keys_lost: Vec<(u64, u64)>,
+    ) {
+        let mut places: BTreeMap<u64, String> = content.faults.iter().cloned().collect();
+        for (key, offset) in keys_lost {
+            let what = format!("the entry of key {key} is lost");
+            let known = places.entry(offset).or_default();
+            *known = match known.is_empty() {
+                true => what,
+                false => format!("{known}; {what}"),
+            };
+        }
+        if places.is_empty() {
+            let what = format!("{missing} entries are missing");
+            places.insert(content.end, what);
+        }
+        for (offset, what) in places {
+            self.note(file.log.path(), offset, what);
+        }
+    }
+
+    /// Puts together what several files of a place and the commit logs hold, where
+    /// no superblock says which of them counts: of each key the newest entry.
+    pub(super) fn merge_place(
+        &mut self,
+        home: &Home,
+        catalog: &mut Catalog,
+        (data, at): At<'_>,
+        lost: &LostCatalog,
+    ) -> Result<FileContent> {
+        let mut files = Vec::new();
+        let mut contents = Vec::new();
+        for &file in lost.files.get(&at).into_iter().flatten() {
+            let named = DataEntry { file, ..*data };
+            let opened = DataFile::open(home, &named, at)?;
+            let content = read_content(&opened, u64::MAX)?;
+            for (offset, what) in &content.faults {
+                self.note(opened.log.path(), *offset, what.clone());
+            }
+            catalog.last_session = catalog.last_session.max(content.last_session);
+            catalog.durable_sequence = catalog.durable_sequence.max(content.last_sequence);
+            catalog.buckets = catalog.buckets.max(content.buckets);
+            opened.log.resume_at(content.end);
+            files.push(opened);
+            contents.push(content);
+        }
+        let newest = newest_of_all(home, catalog, at, &contents, lost);
+        let only_one = contents.len() == 1 && contents[0].faults.is_empty();
+        let in_frames = newest
+            .iter()
+            .any(|kept| matches!(kept.origin, Origin::Frame(_)));
+        match files.first() {
+            Some(file) if only_one && !in_frames => {
+                data.file = file.file;
+                data.replay_from = file.log.end();
+                Ok(contents.remove(0))
+            }
+            _ => self.copy(home, catalog, (data, at), &files, newest, None),
+        }
+    }
+
+    /// Copies entries into a new file, in the order of their sequence numbers, and
+    /// behind them the tail of the first file, from `tail` on.
+    fn copy(
+        &self,
+        home: &Home,
+        catalog: &mut Catalog,
+        (data, at): At<'_>,
+        files: &[DataFile],
+        mut kept: Vec<Kept<'_>>,
+        tail: Option<u64>,
+    ) -> Result<FileContent> {
+        // The tail's session, so that along the file none is lower than before.
+        let session = match catalog.session {
+            0 => catalog.last_session,
+            session => session,
+        };
+        let new = self.new_file(home, catalog, data, at)?;
+        let mut content = FileContent::default();
+        kept.sort_unstable_by_key(|kept| kept.sequence);
+        for Kept {
+            key,
+            sequence,
+            origin,
+        } in kept
+        {
+            let (header, payload) = match origin {
+                Origin::Removed => continue,
+                Origin::File { file, offset } => {
+                    let record = files[file].log.read(offset, 4096)?;
+                    (record.header, record.payload)
+                }
+                Origin::Frame(saved) => saved.as_record(),
+            };
+            let header = RecordHeader { session, ..header };
+            let position = append(&new, &header, &payload)?;
+            content.live.push((key, position, sequence));
+        }
+        content.entries = content.live.len() as u64;
+        content.live.sort_unstable();
+        self.end_of_copy(&new, data)?;
+        if let (Some(from), Some(old)) = (tail, files.first()) {
+            copy_tail(old, from, session, &new)?;
+        }
+        Ok(content)
+    }
+
+    fn new_file(
+        &self,
+        home: &Home,
+        catalog: &mut Catalog,
+        data: &mut DataEntry,
+        at: (u64, u32),
+    ) -> Result<DataFile> {
+        data.file = catalog.new_file(self.environment.randomness.next_u64());
+        DataFile::create(home, data.file, at)
+    }
+
+    /// Replay begins at the end of what was copied.
+    fn end_of_copy(&self, new: &DataFile, data: &mut DataEntry) -> Result<()> {
+        new.log.pad_to_block();
+        new.log.flush()?;
+        new.log.sync()?;
+        data.replay_from = new.log.end();
+        Ok(())
+    }
+}
+
+/// Appends a record to a new file and hands it over now and then.
+fn append(new: &DataFile, header: &RecordHeader, payload: &[u8]) -> Result<u64> {
+    const FLUSH_BYTES: usize = 1 << 20;
+    new.log
+        .reserve(header.total_bytes(new.log.geometry().alignment))?;
+    let position = new.log.append(header, &[payload]);
+    if new.log.buffered_bytes() > FLUSH_BYTES {
+        new.log.flush()?;
+    }
+    Ok(position)
+}
+
+/// Copies the records of a session behind an offset as they are: recovery reads
+/// them later.
+fn copy_tail(old: &DataFile, from: u64, session: u32, new: &DataFile) -> Result<()> {
+    let log = &old.log;
+    let mut scanner = LogScanner::new(
+        &**log.file(),
+        *log.seed(),
+        *log.geometry(),
+        SessionRule::Only(session),
+        from,
+        u64::MAX,
+    )?;
+    while let Some(scanned) = scanner.next()? {
+        if let Scanned::Record(record) = scanned {
+            let payload = scanner.payload(&record)?;
+            append(new, &record.header, &payload)?;
+        }
+    }
+    new.log.pad_to_block();
+    new.log.flush()?;
+    new.log.sync()
+}
+
+/// Takes entries out that the index does not point at: their newer versions, or
+/// removals, are lost, and the older ones must not come back. Answers keys and
+/// offsets of the entries that the index points at and nobody can read. Where the
+/// index is damaged too, the log alone counts.
+fn reconcile(
+    home: &Home,
+    (table, place): (u64, u32),
+    content: &mut FileContent,
+    index: &[Option<FlatSlots>],
+) -> Vec<(u64, u64)> {
+    let shape = &home.shape;
+    let first_key = table.saturating_mul(shape.keys_per_table);
+    let per_piece = shape.slots_per_piece();
+    let readable: HashMap<u64, u64> = content
+        .live
+        .iter()
+        .map(|&(key, offset, _)| (key, offset))
+        .collect();
+    content.live.retain(|&(key, offset, _)| {
+        let slot = (key - first_key) as usize;
+        match index.get(slot / per_piece) {
+            Some(Some(slots)) => slots.get(slot % per_piece) == Slot::Position(offset),
+            _ => true,
+        }
+    });
+    let mut lost = Vec::new();
+    for (piece, slots) in index.iter().enumerate() {
+        let Some(slots) = slots else { continue };
+        for slot in 0..slots.len() {
+            let key = first_key.saturating_add((piece * per_piece + slot) as u64);
+            if let Slot::Position(offset) = slots.get(slot) {
+                let here = key % u64::from(shape.data_files) == u64::from(place);
+                if here && readable.get(&key) != Some(&offset) {
+                    lost.push((key, offset));
+                }
+            }
+        }
+    }
+    lost
+}
+
+/// Of each key of a place the newest entry in any of its files and in the commit
+/// logs.
+fn newest_of_all<'a>(
+    home: &Home,
+    catalog: &mut Catalog,
+    (table, place): (u64, u32),
+    contents: &[FileContent],
+    lost: &'a LostCatalog,
+) -> Vec<Kept<'a>> {
+    let mut newest: HashMap<u64, (u64, Origin<'a>)> = HashMap::new();
+    let mut meet = |key: u64, sequence: u64, origin: Origin<'a>| {
+        let known = newest.get(&key).map(|(sequence, _)| *sequence);
+        if known.is_none_or(|known| known < sequence) {
+            newest.insert(key, (sequence, origin));
+        }
+    };
+    for (file, content) in contents.iter().enumerate() {
+        for &(key, offset, sequence) in &content.live {
+            meet(key, sequence, Origin::File { file, offset });
+        }
+        for &(key, sequence) in &content.removed {
+            meet(key, sequence, Origin::Removed);
+        }
+    }
+    let shape = &home.shape;
+    for saved in &lost.frames {
+        let key = saved.key;
+        let here = key / shape.keys_per_table == table
+            && key % u64::from(shape.data_files) == u64::from(place);
+        if !here {
+            continue;
+        }
+        catalog.durable_sequence = catalog.durable_sequence.max(saved.sequence);
+        if saved.flags & FLAG_SPLIT != 0 {
+            catalog.buckets = catalog.buckets.max(key + 1);
+        }
+        let origin = match saved.kind {
+            kind::PUT => Origin::Frame(saved),
+            _ => Origin::Removed,
+        };
+        meet(key, saved.sequence, origin);
+    }
+    newest
+        .into_iter()
+        .map(|(key, (sequence, origin))| Kept {
+            key,
+            sequence,
+            origin,
+        })
+        .collect()
+}

@@ -1,0 +1,414 @@
+//! Repairs and rebuilds of `zdb`: killed anywhere and run again, after each kind of
+//! damage, and what a lost copy of the superblock may cost: nothing.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cambium_api::{
+    CompactOptions, Durability, Engine, EngineKind, Error, FindingKind, IterationOrder,
+    OptionValues, Result,
+};
+use cambium_io::simulated::SimulatedDisk;
+use cambium_io::{Environment, File, FileSystem, OpenOptions};
+use cambium_testkit::ending::after_changes;
+use cambium_testkit::layer::{FileLayer, FileSystemLayer, Layered};
+use cambium_zdb::Zdb;
+
+const PATH: &str = "/store";
+
+type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn small(keys: &str) -> OptionValues {
+    OptionValues::from([
+        ("keys", keys),
+        ("keys_per_table", "64"),
+        ("data_files", "2"),
+        ("piece_bytes", "256"),
+        ("block_bytes", "512"),
+        ("commit_log_bytes", "4096"),
+        ("buckets", "4"),
+        ("sparse_tables", "1000"),
+    ])
+}
+
+fn opening(pairs: &[(&str, &str)]) -> OptionValues {
+    let mut options = OptionValues::from(pairs);
+    options.set("sparse_tables", "1000");
+    options
+}
+
+fn open(environment: &Environment, options: &OptionValues) -> Result<Arc<dyn Engine>> {
+    Zdb.open(environment, Path::new(PATH), options, &())
+}
+
+fn all(store: &dyn Engine) -> Result<Entries> {
+    let mut cursor = store.iterate(IterationOrder::Any, None)?;
+    let mut entries = Entries::new();
+    while let Some(entry) = cursor.next()? {
+        entries.insert(entry.key.to_vec(), entry.value.to_vec());
+    }
+    for (key, value) in &entries {
+        let read = store.get(key)?;
+        assert_eq!(read.as_deref(), Some(&value[..]), "get and iterate agree");
+    }
+    Ok(entries)
+}
+
+/// What a disk's store holds, opened on a copy of the disk.
+fn contents(disk: &SimulatedDisk) -> Result<Entries> {
+    let copy = Environment::simulated(&disk.fork(), 9);
+    let store = open(&copy, &opening(&[]))?;
+    all(&*store)
+}
+
+/// A store of 100 keys, each overwritten or removed at some time, synced; closed, or
+/// the process died.
+fn store(disk: &SimulatedDisk, keys: &str, closed: bool, more: &[(&str, &str)]) -> Entries {
+    let environment = Environment::simulated(disk, 1);
+    let mut options = small(keys);
+    for (name, value) in more {
+        options.set(name, value);
+    }
+    let store = Zdb.create(&environment, Path::new(PATH), &options).unwrap();
+    for round in 0..2u8 {
+        for number in 0..100u64 {
+            let (key, value) = (number.to_be_bytes(), vec![round; number as usize]);
+            match (round, number % 7) {
+                (1, 3) => store.delete(&key, Durability::Synced).unwrap(),
+                (1, 5) => continue,
+                _ => store.put(&key, &value, Durability::Synced).unwrap(),
+            };
+        }
+    }
+    let entries = all(&*store).unwrap();
+    if closed {
+        store.close().unwrap();
+    }
+    entries
+}
+
+fn repair(environment: &Environment) -> Result<cambium_api::CheckReport> {
+    Zdb.repair(environment, Path::new(PATH), &())
+}
+
+/// Runs a step over and over on copies of a disk, killed after 0, 1, 2, ... changes,
+/// until it is through; shows each disk that a kill left.
+fn killed_everywhere(
+    disk: &SimulatedDisk,
+    step: impl Fn(&Environment) -> Result<()>,
+    look: impl Fn(&SimulatedDisk, u64),
+) {
+    for changes in 0.. {
+        let copy = disk.fork();
+        let world = Environment::simulated(&copy, 3);
+        let done = step(&after_changes(&world, changes)).is_ok();
+        look(&copy, changes);
+        if done {
+            assert!(changes > 10, "it makes changes");
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_repair_can_be_killed_anywhere_and_run_again() {
+    for (keys, closed) in [("integer", true), ("integer", false), ("string", false)] {
+        let disk = SimulatedDisk::new(1);
+        let expected = store(&disk, keys, closed, &[]);
+        let look = |copy: &SimulatedDisk, changes| {
+            let found = contents(copy).unwrap();
+            assert!(found == expected, "{keys}, killed after {changes} changes");
+            let report = repair(&Environment::simulated(copy, 4)).unwrap();
+            assert!(report.is_sound(), "after {changes} changes: {report:?}");
+            assert_eq!(report.entries, expected.len() as u64);
+            assert!(
+                contents(copy).unwrap() == expected,
+                "{keys}, repaired after {changes}"
+            );
+        };
+        killed_everywhere(&disk, |world| repair(world).map(|_| ()), look);
+    }
+}
+
+#[test]
+fn a_repair_of_damage_can_be_killed_anywhere_and_run_again() {
+    for closed in [true, false] {
+        let disk = SimulatedDisk::new(1);
+        let expected = store(&disk, "integer", closed, &[("data_files", "1")]);
+        let path = data_files(&disk).remove(0);
+        assert!(disk.damage(&path, 2_000, |byte| byte ^ 1));
+        let look = |copy: &SimulatedDisk, changes| {
+            let environment = Environment::simulated(copy, 4);
+            // A repair that had switched may not have told of the loss.
+            repair(&environment).unwrap();
+            let found = contents(copy).unwrap();
+            let lost = expected.len() - found.len();
+            let right = found
+                .iter()
+                .all(|(key, value)| expected.get(key) == Some(value));
+            assert!(
+                lost <= 1 && right,
+                "{lost} lost, killed after {changes} changes"
+            );
+            let again = repair(&environment).unwrap();
+            assert!(again.is_sound(), "{again:?}");
+        };
+        killed_everywhere(&disk, |world| repair(world).map(|_| ()), look);
+    }
+}
+
+fn data_files(disk: &SimulatedDisk) -> Vec<PathBuf> {
+    named(disk, "data-")
+}
+
+fn named(disk: &SimulatedDisk, prefix: &str) -> Vec<PathBuf> {
+    let mut files = disk.files();
+    files.retain(|path| {
+        let name = path.file_name().unwrap_or_default();
+        name.to_string_lossy().starts_with(prefix)
+    });
+    files.sort();
+    files
+}
+
+fn rebuilding_survives_kills(bug: Option<&str>) -> bool {
+    let disk = SimulatedDisk::new(1);
+    let expected = store(&disk, "integer", true, &[]);
+    let environment = Environment::simulated(&disk, 2);
+    for index in named(&disk, "index-") {
+        environment.file_system.remove(&index).unwrap();
+    }
+    let mut options = opening(&[]);
+    if let Some(name) = bug {
+        options.set("seeded_bug", name);
+    }
+    let held = std::cell::Cell::new(true);
+    let step = |world: &Environment| open(world, &options).map(|_| ());
+    killed_everywhere(&disk, step, |copy, _| {
+        let found = contents(copy);
+        held.set(held.get() && found.is_ok_and(|found| found == expected));
+    });
+    held.get()
+}
+
+#[test]
+fn a_rebuild_of_lost_indexes_can_be_killed_anywhere() {
+    assert!(rebuilding_survives_kills(None));
+    assert!(!rebuilding_survives_kills(Some("empty_index_named")));
+}
+
+/// A store of a few synced keys in three tables, whose process died before the first
+/// checkpoint.
+fn first_session(disk: &SimulatedDisk, keys: &str, more: &[(&str, &str)]) -> Entries {
+    let environment = Environment::simulated(disk, 1);
+    let mut options = small(keys);
+    options.set("buckets", "256");
+    for (name, value) in more {
+        options.set(name, value);
+    }
+    let store = Zdb.create(&environment, Path::new(PATH), &options).unwrap();
+    for number in [1u64, 70, 140] {
+        let key = number.to_be_bytes();
+        store.put(&key, b"synced", Durability::Synced).unwrap();
+    }
+    all(&*store).unwrap()
+}
+
+/// Loses either copy of the superblock of a first session that was killed; answers
+/// whether everything is there for an opening, and after a repair.
+fn one_copy_is_enough(bug: Option<&str>) -> bool {
+    let mut held = true;
+    for keys in ["integer", "string"] {
+        for copy in 0..2 {
+            let disk = SimulatedDisk::new(1);
+            let more: Vec<_> = bug.iter().map(|name| ("seeded_bug", *name)).collect();
+            let expected = first_session(&disk, keys, &more);
+            let environment = Environment::simulated(&disk, 2);
+            let path = PathBuf::from(format!("{PATH}/superblock-{copy}"));
+            environment.file_system.remove(&path).unwrap();
+            let findings = Zdb
+                .check(&environment, Path::new(PATH), &())
+                .unwrap()
+                .findings;
+            assert!(
+                findings.iter().any(|finding| finding.file == path),
+                "{findings:?}"
+            );
+            held &= contents(&disk).is_ok_and(|found| found == expected);
+            let repaired = repair(&environment);
+            held &= repaired.is_ok() && contents(&disk).is_ok_and(|found| found == expected);
+        }
+    }
+    held
+}
+
+#[test]
+fn either_copy_of_the_superblock_is_enough() {
+    assert!(one_copy_is_enough(None));
+    assert!(!one_copy_is_enough(Some("table_in_one_copy")));
+}
+
+#[test]
+fn what_a_repair_does_not_name_is_there() {
+    for (keys, closed) in [
+        ("integer", true),
+        ("integer", false),
+        ("string", true),
+        ("string", false),
+    ] {
+        let whole = SimulatedDisk::new(1);
+        let expected = store(&whole, keys, closed, &[]);
+        for path in whole.files() {
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            if name == "LOCK" || name == "CAMBIUM" {
+                continue;
+            }
+            let length = whole.contents(&path).map_or(0, |bytes| bytes.len() as u64);
+            let harms = (0..length).step_by(97).map(|at| (at, 1));
+            let zeroed = (0..length).step_by(512).map(|at| (at, 512));
+            for (at, bytes) in harms.chain(zeroed) {
+                let disk = whole.fork();
+                for offset in at..(at + bytes).min(length) {
+                    disk.damage(&path, offset, |byte| if bytes == 1 { byte ^ 4 } else { 0 });
+                }
+                let what = format!("{keys}, closed: {closed}, {name} at {at}, {bytes} bytes");
+                damaged(&disk, &expected, &what);
+            }
+        }
+    }
+}
+
+/// After any damage either a repair names a loss, or nothing is lost; what is left is
+/// right, and sound.
+fn damaged(disk: &SimulatedDisk, expected: &Entries, what: &str) {
+    let environment = Environment::simulated(disk, 5);
+    let found_before = Zdb.check(&environment, Path::new(PATH), &()).unwrap();
+    let report = repair(&environment).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let named = report
+        .findings
+        .iter()
+        .any(|finding| finding.kind == FindingKind::Damage);
+    let found = contents(disk).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let older: Vec<_> = found
+        .iter()
+        .filter(|(key, value)| expected.get(*key) != Some(*value))
+        .collect();
+    assert!(named || found == *expected, "{what}: lost without a word");
+    assert!(
+        !found_before.is_sound() || found == *expected,
+        "{what}: check found nothing, and {} of {} are left",
+        found.len(),
+        expected.len()
+    );
+    assert!(
+        older.is_empty(),
+        "{what}: {} keys are older: {report:?}",
+        older.len()
+    );
+    let again = Zdb.check(&environment, Path::new(PATH), &()).unwrap();
+    assert!(again.is_sound(), "{what}: {again:?}");
+}
+
+/// A file system without space for indexes.
+#[derive(Debug)]
+struct FullForIndexes(Arc<dyn FileSystem>);
+
+impl FileSystemLayer for FullForIndexes {
+    fn below(&self) -> &dyn FileSystem {
+        &*self.0
+    }
+    fn open(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn File>> {
+        let file = self.below().open(path, options)?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        match name.starts_with("index-") {
+            true => Ok(Arc::new(Layered(FullFile(file)))),
+            false => Ok(file),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct FullFile(Arc<dyn File>);
+
+impl FileLayer for FullFile {
+    fn below(&self) -> &dyn File {
+        &*self.0
+    }
+    fn write_at(&self, _: &[u8], _: u64) -> Result<()> {
+        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        Err(Error::io("write", self.0.path(), full))
+    }
+}
+
+/// Two compactions, each of which switches and finds no space for the index; then the
+/// process dies.
+fn second_compaction_keeps_all(bug: Option<&str>) -> bool {
+    let disk = SimulatedDisk::new(1);
+    let environment = Environment::simulated(&disk, 1);
+    let mut options = small("integer");
+    options
+        .set("data_files", "1")
+        .set("commit_group_bytes", "0");
+    options.set("compaction_threshold", "100");
+    let store = Zdb.create(&environment, Path::new(PATH), &options).unwrap();
+    let key = |number: u64| number.to_be_bytes();
+    for round in 0..2 {
+        for number in 0..4 {
+            let durability = Durability::Synced;
+            store.put(&key(number), &[round; 40], durability).unwrap();
+        }
+    }
+    store.close().unwrap();
+    drop(store);
+    let mut options = opening(&[("commit_group_bytes", "0")]);
+    if let Some(name) = bug {
+        options.set("seeded_bug", name);
+    }
+    let full = Environment {
+        file_system: Arc::new(Layered(FullForIndexes(environment.file_system.clone()))),
+        ..environment
+    };
+    let store = open(&full, &options).unwrap();
+    let compact = || store.compact(&CompactOptions::default(), &());
+    assert!(compact().is_err(), "no space for the index");
+    store.put(&key(2), b"synced", Durability::Synced).unwrap();
+    store.put(&key(1), b"synced", Durability::Synced).unwrap();
+    assert!(compact().is_err(), "still no space for the index");
+    let found = contents(&disk.process_crash());
+    found.is_ok_and(|found| found.get(&key(2)[..]) == Some(&b"synced".to_vec()))
+}
+
+#[test]
+fn a_second_compaction_waits_for_the_checkpoint_of_the_first() {
+    assert!(second_compaction_keeps_all(None));
+    assert!(!second_compaction_keeps_all(Some("successor_forgotten")));
+}
+
+#[test]
+fn a_file_that_is_gone_is_named_and_the_rest_stays() {
+    let disk = SimulatedDisk::new(1);
+    let expected = store(&disk, "integer", true, &[]);
+    let environment = Environment::simulated(&disk, 2);
+    let path = data_files(&disk).remove(0);
+    environment
+        .file_system
+        .open(&path, OpenOptions::READ)
+        .unwrap();
+    environment.file_system.remove(&path).unwrap();
+    let report = repair(&environment).unwrap();
+    assert!(!report.is_sound(), "{report:?}");
+    let found = contents(&disk).unwrap();
+    assert!(found.len() >= expected.len() / 3 && found.len() < expected.len());
+    assert!(
+        found
+            .iter()
+            .all(|(key, value)| expected.get(key) == Some(value))
+    );
+}
