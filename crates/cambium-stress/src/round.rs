@@ -506,12 +506,13 @@ fn draw_fault(random: &mut Random) -> Strike {
         Class::Write,
         Class::Sync,
         Class::Sync,
+        Class::Sync,
         Class::Name,
     ]);
     let is_full = matches!(class, Class::Write | Class::Sync | Class::Name) && random.chance(40);
     let fault = Fault {
         class,
-        after: random.magnitude(1, 2000) - 1,
+        after: random.magnitude(1, 300) - 1,
         times: *random.pick(&[1, 1, 3, 1 << 40]),
         failure: if is_full {
             Failure::Full
