@@ -51,8 +51,8 @@ pub struct Fault {
     /// Operations that fail from there on.
     pub times: u64,
     pub failure: Failure,
-    /// A failed sync leaves the new bytes in the cache, as clean: ext4 and XFS do. Else the
-    /// cache has the old ones again.
+    /// The page cache of the kernel keeps the bytes of a failed sync, as clean, also for
+    /// those that open the file later: ext4 and XFS do. Else they see the old bytes.
     pub keeps: bool,
 }
 
@@ -215,6 +215,8 @@ pub struct Disk {
     fault: Option<Fault>,
     /// Operations that have failed.
     met: u64,
+    /// Those who open a file see the kernel's pages of it.
+    keeps_cache: bool,
     pages: u64,
     capacity_pages: u64,
 }
@@ -235,6 +237,7 @@ impl Disk {
             is_off: false,
             fault: None,
             met: 0,
+            keeps_cache: false,
             pages: 0,
             capacity_pages: capacity / PAGE,
         }
@@ -288,6 +291,11 @@ impl Disk {
     pub fn switch_on(&mut self) {
         self.is_off = false;
         self.fault = None;
+        self.keeps_cache = false;
+    }
+
+    pub fn keeps_cache(&self) -> bool {
+        self.keeps_cache
     }
 
     /// Makes operations fail, and leaves so many bytes free.
@@ -522,7 +530,10 @@ impl Disk {
 
     pub fn sync(&mut self, node: u64) -> Answer<()> {
         let admitted = self.admit(Class::Sync);
-        let keeps = self.fault.is_none_or(|fault| fault.keeps);
+        self.keeps_cache = match (admitted, self.fault) {
+            (Err(_), Some(fault)) => fault.keeps,
+            _ => self.keeps_cache,
+        };
         match self.nodes.get_mut(&node) {
             Some(Node::File {
                 now,
@@ -531,12 +542,10 @@ impl Disk {
             }) => match admitted {
                 Ok(()) => pending.drain(..).for_each(|change| change.apply(durable)),
                 Err(failure) => {
-                    // What was not written is never tried again.
+                    // What did not reach the device is never written again.
                     if !self.is_off {
                         pending.clear();
-                        if !keeps {
-                            *now = durable.clone();
-                        }
+                        *now = durable.clone();
                     }
                     return Err(failure);
                 }
@@ -651,7 +660,7 @@ mod tests {
         );
         assert_eq!(disk.sync(node), Err(Failure::Broken));
         assert_eq!(disk.sync(node), Ok(()));
-        assert_eq!(disk.read(node, 0, 1).unwrap(), [1]);
+        assert_eq!(disk.about(node).unwrap().length, 0);
         disk.cut(&mut Random::part(1, 0));
         disk.switch_on();
         assert_eq!(disk.about(node).unwrap().length, 0);

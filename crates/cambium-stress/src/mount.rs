@@ -227,8 +227,14 @@ impl Filesystem for Mount {
     }
 
     fn open(&self, _: &Request, node: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.disk().about(node.0) {
-            Ok(_) => reply.opened(FileHandle(0), FopenFlags::empty()),
+        let disk = self.disk();
+        let flags = if disk.keeps_cache() {
+            FopenFlags::FOPEN_KEEP_CACHE
+        } else {
+            FopenFlags::empty()
+        };
+        match disk.about(node.0) {
+            Ok(_) => reply.opened(FileHandle(0), flags),
             Err(failure) => reply.error(errno(failure)),
         }
     }

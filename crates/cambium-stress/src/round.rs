@@ -212,7 +212,10 @@ impl<'a> Round<'a> {
                 matches!(
                     strike,
                     Strike::Fault {
-                        fault: Some(Fault { keeps: false, .. }),
+                        fault: Some(Fault {
+                            class: Class::Sync,
+                            ..
+                        }),
                         ..
                     }
                 ),
@@ -519,7 +522,7 @@ fn draw_fault(random: &mut Random) -> Strike {
         } else {
             Failure::Broken
         },
-        keeps: random.chance(80),
+        keeps: random.chance(60),
     };
     Strike::Fault {
         fault: Some(fault),

@@ -46,7 +46,7 @@ pub struct Orders {
     pub verify_only: bool,
     /// The disk may fail and fill up.
     pub faults: bool,
-    /// A sync that fails takes the new bytes out of the cache.
+    /// A sync that fails may take the new bytes away.
     pub drops: bool,
     /// Nothing will kill this worker.
     pub undisturbed: bool,
