@@ -17,7 +17,9 @@ pub(crate) mod tree;
 
 use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
+
+use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 
 use cambium_base::{Error, Result};
 
@@ -182,7 +184,7 @@ impl Environment {
 }
 
 /// Takes a lock although an earlier holder panicked: images stay whole.
-fn read_image(image: &RwLock<Image>) -> std::sync::RwLockReadGuard<'_, Image> {
+fn read_image(image: &RwLock<Image>) -> RwLockReadGuard<'_, Image> {
     image.read().unwrap_or_else(PoisonError::into_inner)
 }
 
