@@ -220,7 +220,7 @@ impl Core {
         let folder = &self.path;
         maintenance
             .superblock
-            .confirm(&before.encode())
+            .confirm()
             .map_err(|error| self.unless_full(error))?;
         maintenance.root.session += 1;
         maintenance.root.clean = false;

@@ -463,9 +463,7 @@ pub(crate) fn put_away(file_system: &dyn FileSystem, leftovers: &[Leftover]) -> 
 impl Core {
     /// Makes sure that what was read of the superblock is on the device.
     fn confirm_superblock(&self) -> Result<()> {
-        let mut maintenance = lock(&self.maintenance);
-        let payload = maintenance.root.encode();
-        maintenance.superblock.confirm(&payload)?;
+        lock(&self.maintenance).superblock.confirm()?;
         self.environment.file_system.sync_directory(&self.path)
     }
 

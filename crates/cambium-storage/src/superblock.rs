@@ -66,6 +66,8 @@ pub struct Superblock {
     version: u32,
     generation: u64,
     newest: usize,
+    /// What the newest copy holds.
+    newest_bytes: Vec<u8>,
 }
 
 /// What the copies hold.
@@ -103,6 +105,7 @@ impl Superblock {
             version,
             generation: 0,
             newest: 1,
+            newest_bytes: Vec::new(),
         };
         superblock.write_both(payload)?;
         Ok(superblock)
@@ -123,6 +126,7 @@ impl Superblock {
             version,
             generation: content.generation,
             newest: content.copy,
+            newest_bytes: encode(&store, version, content.generation, &content.payload),
         }
     }
 
@@ -143,18 +147,19 @@ impl Superblock {
         file.sync_data()?;
         self.generation = generation;
         self.newest = target;
+        self.newest_bytes = bytes;
         Ok(())
     }
 
     /// Writes the newest copy once more and syncs it. A process that died, or
     /// whose sync failed, may have left it in the operating system's cache
     /// alone: it must be on the device before anything is done that relies on
-    /// it, like writing over the other copy or removing a file.
-    pub fn confirm(&mut self, payload: &[u8]) -> Result<()> {
-        let bytes = encode(&self.store, self.version, self.generation, payload);
+    /// it, like writing over the other copy or removing a file. The bytes are those that
+    /// the copy has: a crash meanwhile must not tear the only one that is sound.
+    pub fn confirm(&mut self) -> Result<()> {
         let path = copy_path(&self.folder, self.newest);
         let file = self.file_system.open(&path, OpenOptions::CREATE)?;
-        file.write_at(&bytes, 0)?;
+        file.write_at(&self.newest_bytes, 0)?;
         file.sync_data()
     }
 

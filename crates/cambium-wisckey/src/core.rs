@@ -182,7 +182,7 @@ impl Core {
         let before = maintenance.root;
         maintenance
             .superblock
-            .confirm(&self.root_payload(&before))
+            .confirm()
             .map_err(|error| self.unless_full(error))?;
         maintenance.root.session += 1;
         maintenance.root.clean = false;

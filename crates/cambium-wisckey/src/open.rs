@@ -395,9 +395,7 @@ impl Core {
 
     /// Makes sure that what was read of the superblock is on the device.
     fn confirm_superblock(&self) -> Result<()> {
-        let mut maintenance = lock(&self.maintenance);
-        let payload = self.root_payload(&maintenance.root);
-        maintenance.superblock.confirm(&payload)?;
+        lock(&self.maintenance).superblock.confirm()?;
         self.environment.file_system.sync_directory(&self.path)
     }
 

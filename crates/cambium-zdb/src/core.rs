@@ -276,10 +276,9 @@ impl Core {
         if self.session_begun.load(Ordering::Acquire) {
             return Ok(());
         }
-        let payload = maintenance.catalog.encode();
         maintenance
             .superblock
-            .confirm(&payload)
+            .confirm()
             .map_err(|error| self.unless_full(error))?;
         let catalog = &mut maintenance.catalog;
         let before = (catalog.session, catalog.clean);

@@ -318,9 +318,7 @@ fn assemble(
 impl Core {
     /// Makes sure that what was read of the superblock is on the device.
     fn confirm_superblock(&self) -> Result<()> {
-        let mut maintenance = crate::core::lock(&self.maintenance);
-        let payload = maintenance.catalog.encode();
-        maintenance.superblock.confirm(&payload)?;
+        crate::core::lock(&self.maintenance).superblock.confirm()?;
         self.environment.file_system.sync_directory(&self.path)
     }
 
