@@ -176,7 +176,7 @@ impl StoreCheck<'_> {
 
     /// What recovery would find behind the replay offsets.
     fn tail(&mut self, progress: &dyn ProgressSink) -> Result<Tail> {
-        let tails = match self.core.read_tails(progress) {
+        let tails = match self.core.read_tails(progress, false) {
             Ok(tails) => tails,
             Err(error) => {
                 self.report.take(error)?;

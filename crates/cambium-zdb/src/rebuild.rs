@@ -48,15 +48,29 @@ pub(crate) struct FileContent {
 
 /// Reads a data file from its first record up to `until`.
 pub(crate) fn read_content(file: &DataFile, until: u64) -> Result<FileContent> {
+    content_of(file, scanner_of(file, until)?)
+}
+
+/// As [`read_content`], but looks behind damage for records at every place where one
+/// may begin.
+pub(crate) fn salvage_content(file: &DataFile, until: u64) -> Result<FileContent> {
+    content_of(file, scanner_of(file, until)?.thorough())
+}
+
+fn scanner_of(file: &DataFile, until: u64) -> Result<LogScanner<'_>> {
     let geometry = *file.log.geometry();
-    let mut scanner = LogScanner::new(
+    LogScanner::new(
         &**file.log.file(),
         *file.log.seed(),
         geometry,
         SessionRule::NeverLower,
         geometry.first_offset,
         until,
-    )?;
+    )
+}
+
+fn content_of(file: &DataFile, mut scanner: LogScanner<'_>) -> Result<FileContent> {
+    let geometry = *file.log.geometry();
     let mut content = FileContent {
         end: geometry.first_offset,
         ..FileContent::default()

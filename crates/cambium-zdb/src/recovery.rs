@@ -85,7 +85,7 @@ impl Core {
         progress: &dyn ProgressSink,
         losses: Option<&mut CheckReport>,
     ) -> Result<()> {
-        let tails = self.read_tails(progress)?;
+        let tails = self.read_tails(progress, losses.is_some())?;
         let mut accepted = self.accept(&tails)?;
         match (self.refuse_missing(&tails, &accepted), losses) {
             (Err(_), Some(losses)) => accepted = self.accept_across_gaps(&tails, losses)?,

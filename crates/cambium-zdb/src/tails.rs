@@ -62,12 +62,17 @@ pub(crate) struct Tails {
     pub untidy: Vec<bool>,
     pub faults: Vec<Fault>,
     pub synced_through: u64,
+    thorough: bool,
 }
 
 impl Core {
     /// Reads what lies behind the replay offsets. Writes nothing.
-    pub fn read_tails(&self, progress: &dyn ProgressSink) -> Result<Tails> {
-        let mut tails = Tails::default();
+    /// With `thorough` records are looked for at every place behind damage.
+    pub fn read_tails(&self, progress: &dyn ProgressSink, thorough: bool) -> Result<Tails> {
+        let mut tails = Tails {
+            thorough,
+            ..Tails::default()
+        };
         let catalog = lock(&self.maintenance).catalog.clone();
         let total = Some(catalog.tables.len() as u64);
         for (done, (&number, entry)) in catalog.tables.iter().enumerate() {
@@ -143,6 +148,9 @@ impl Core {
             from,
             u64::MAX,
         )?;
+        if tails.thorough {
+            scanner = scanner.thorough();
+        }
         // Where the run of sound records ends: what lies behind a hole is taken
         // over like a frame, so that the file holds nothing but sound records.
         let mut hole: Option<u64> = None;

@@ -13,7 +13,7 @@ use super::catalog::{LostCatalog, SavedEntry};
 use crate::catalog::{Catalog, DataEntry, TableEntry};
 use crate::data_file::{DataFile, Home};
 use crate::format::{self, FLAG_SPLIT, kind};
-use crate::rebuild::{FileContent, read_content};
+use crate::rebuild::{FileContent, salvage_content};
 
 /// A data file's entry in the catalog, with its table and place.
 type At<'a> = (&'a mut DataEntry, (u64, u32));
@@ -72,14 +72,14 @@ impl Repair<'_> {
         let Some(file) = self.open_place(home, data, at)? else {
             return self.copy(home, catalog, (data, at), &[], Vec::new(), None);
         };
-        let mut content = read_content(&file, data.replay_from)?;
+        let mut content = salvage_content(&file, data.replay_from)?;
         catalog.last_session = catalog.last_session.max(content.last_session);
         let missing = data.entries.saturating_sub(content.entries);
         if content.faults.is_empty() && missing == 0 {
             return Ok(content);
         }
         file.log.resume_at(content.end);
-        let keys_lost = reconcile(home, at, &mut content, old_index);
+        let keys_lost = reconcile(home, (&file, at), &mut content, old_index)?;
         self.report_damage(&file, &content, missing, keys_lost);
         let live = content.live.iter();
         let kept = live.map(|&(key, offset, sequence)| Kept {
@@ -162,7 +162,7 @@ impl Repair<'_> {
         for &file in lost.files.get(&at).into_iter().flatten() {
             let named = DataEntry { file, ..*data };
             let opened = DataFile::open(home, &named, at)?;
-            let content = read_content(&opened, u64::MAX)?;
+            let content = salvage_content(&opened, u64::MAX)?;
             for (offset, what) in &content.faults {
                 self.note(opened.log.path(), *offset, what.clone());
             }
@@ -278,7 +278,8 @@ fn copy_tail(old: &DataFile, from: u64, session: u32, new: &DataFile) -> Result<
         SessionRule::Only(session),
         from,
         u64::MAX,
-    )?;
+    )?
+    .thorough();
     while let Some(scanned) = scanner.next()? {
         if let Scanned::Record(record) = scanned {
             let payload = scanner.payload(&record)?;
@@ -296,10 +297,10 @@ fn copy_tail(old: &DataFile, from: u64, session: u32, new: &DataFile) -> Result<
 /// index is damaged too, the log alone counts.
 fn reconcile(
     home: &Home,
-    (table, place): (u64, u32),
+    (file, (table, place)): (&DataFile, (u64, u32)),
     content: &mut FileContent,
     index: &[Option<FlatSlots>],
-) -> Vec<(u64, u64)> {
+) -> Result<Vec<(u64, u64)>> {
     let shape = &home.shape;
     let first_key = table.saturating_mul(shape.keys_per_table);
     let per_piece = shape.slots_per_piece();
@@ -322,13 +323,19 @@ fn reconcile(
             let key = first_key.saturating_add((piece * per_piece + slot) as u64);
             if let Slot::Position(offset) = slots.get(slot) {
                 let here = key % u64::from(shape.data_files) == u64::from(place);
-                if here && readable.get(&key) != Some(&offset) {
-                    lost.push((key, offset));
+                if !here || readable.get(&key) == Some(&offset) {
+                    continue;
+                }
+                // Damage may hide a sound record from a scan, not from the index.
+                match file.read_entry(offset, key, 4096) {
+                    Ok(entry) => content.live.push((key, offset, entry.sequence.0)),
+                    Err(Error::Corruption { .. }) => lost.push((key, offset)),
+                    Err(other) => return Err(other),
                 }
             }
         }
     }
-    lost
+    Ok(lost)
 }
 
 /// Of each key of a place the newest entry in any of its files and in the commit
