@@ -255,7 +255,7 @@ impl<'a> Actor<'a> {
             | Error::NoSpace { .. }
             | Error::LimitExceeded(_)
             | Error::SnapshotLimit { .. } => {
-                self.shared.refused.fetch_add(1, Ordering::Relaxed);
+                self.shared.note_refusal(&error);
                 self.logged(|log| log.outcome(number, Outcome::Refused))?;
                 Ok(false)
             }

@@ -90,11 +90,21 @@ pub struct Shared {
     pub operations: AtomicU64,
     pub refused: AtomicU64,
     violation: Mutex<Option<String>>,
+    refusal: Mutex<Option<String>>,
 }
 
 impl Shared {
     pub fn shape(&self) -> &KeyShape {
         &self.plan.shape
+    }
+
+    /// Counts a change that was refused; one reason is kept for people.
+    pub fn note_refusal(&self, error: &Error) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        if !matches!(error, Error::PreconditionFailed { .. }) {
+            let mut refusal = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
+            refusal.get_or_insert_with(|| error.to_string());
+        }
     }
 
     /// Keeps the first violation and stops all threads.
@@ -242,6 +252,7 @@ fn load(
         operations: AtomicU64::new(0),
         refused: AtomicU64::new(0),
         violation: Mutex::new(None),
+        refusal: Mutex::new(None),
         plan,
         stores,
     });
@@ -302,10 +313,16 @@ fn end(
             Ok(()) => {}
         }
     }
+    let refusal = shared
+        .refusal
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
     let line = format!(
-        "{} operations, {} refused, opened in {} ms",
+        "{} operations, {} refused{}, opened in {} ms",
         shared.operations.load(Ordering::Relaxed),
         shared.refused.load(Ordering::Relaxed),
+        refusal.map_or_else(String::new, |reason| format!(" ({reason})")),
         opened.as_millis()
     );
     if orders.ending != Ending::Abandon {
