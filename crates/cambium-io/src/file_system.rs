@@ -385,9 +385,9 @@ pub trait AppendWindow: Send + Sync + fmt::Debug {
     fn end(&self) -> u64;
 
     /// Stores parts, one after the other, at an offset of the file, within the
-    /// window. One thread at a time stores.
-    ///
-    /// # Panics
-    /// If they are not within the window: the caller asked for it.
-    fn store(&mut self, parts: &[&[u8]], offset: u64);
+    /// window. One thread at a time stores. False if they are not within it, or the
+    /// operating system refuses: any part may be there, and the caller writes the same
+    /// bytes by [`File::write_at`], which says what is wrong.
+    #[must_use]
+    fn store(&mut self, parts: &[&[u8]], offset: u64) -> bool;
 }

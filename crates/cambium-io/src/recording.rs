@@ -333,12 +333,15 @@ impl AppendWindow for RecordingWindow {
         self.inner.end()
     }
 
-    fn store(&mut self, parts: &[&[u8]], offset: u64) {
-        self.inner.store(parts, offset);
+    fn store(&mut self, parts: &[&[u8]], offset: u64) -> bool {
+        if !self.inner.store(parts, offset) {
+            return false;
+        }
         let length = parts.iter().map(|part| part.len() as u64).sum();
         self.shared.written(&Ok(()), length);
         let line = format_args!("store {} {offset}+{length}", self.name);
         self.shared.line(&Ok(()), line);
+        true
     }
 }
 

@@ -412,9 +412,10 @@ fn stores_are_seen(file_system: &dyn FileSystem, path: &Path) -> bool {
         return false;
     };
     assert_eq!(window.end(), 15_000);
-    window.store(&[b"bark", &[7; 9000]], 5000);
+    assert!(window.store(&[b"bark", &[7; 9000]], 5000));
     file.sync_data().unwrap();
-    window.store(&[b"leaf"], 14_004);
+    assert!(window.store(&[b"leaf"], 14_004));
+    assert!(!window.store(&[b"leaf"], 14_997), "it ends there");
     let other = file_system.open(path, OpenOptions::READ).unwrap();
     let mut found = vec![9; 16_000];
     other.read_exact_at(&mut found, 0).unwrap();
@@ -440,6 +441,28 @@ fn what_is_stored_into_a_window_is_in_the_file() {
     assert!(stores_are_seen(&memory, Path::new("/log")));
     let disk = cambium_io::simulated::SimulatedDisk::new(1);
     assert!(stores_are_seen(&disk, Path::new("/log")));
+}
+
+/// A page that the file system does not give raises a signal that ends the program, if the
+/// program touches it.
+#[test]
+fn a_window_whose_pages_are_gone_refuses_and_harms_nobody() {
+    let folder = folder();
+    let path = folder.path().join("log");
+    let file = RealFileSystem.open(&path, OpenOptions::CREATE).unwrap();
+    let Some(mut window) = file.open_window(0, 200_000).unwrap() else {
+        return eprintln!("SKIPPED: windows, on this file system");
+    };
+    assert!(window.store(&[&[1; 100_000]], 0));
+    file.set_length(8192).unwrap();
+    assert!(window.store(&[b"leaf"], 100));
+    assert!(!window.store(&[b"leaf"], 8192));
+    assert!(!window.store(&[&[2; 100_000]], 0), "it ends within");
+    file.write_at(b"leaf----", 8192).unwrap();
+    assert!(window.store(&[b"bark"], 8196));
+    let mut found = [0; 8];
+    file.read_exact_at(&mut found, 8192).unwrap();
+    assert_eq!(&found, b"leafbark");
 }
 
 #[test]

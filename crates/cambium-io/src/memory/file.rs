@@ -227,8 +227,13 @@ impl AppendWindow for MemoryWindow {
         self.end
     }
 
-    fn store(&mut self, parts: &[&[u8]], offset: u64) {
-        self.node.write().write(&parts.concat(), offset);
+    fn store(&mut self, parts: &[&[u8]], offset: u64) -> bool {
+        let bytes = parts.concat();
+        let fits = offset + bytes.len() as u64 <= self.end;
+        if fits {
+            self.node.write().write(&bytes, offset);
+        }
+        fits
     }
 }
 

@@ -321,17 +321,17 @@ impl AppendWindow for SimulatedWindow {
         self.end
     }
 
-    fn store(&mut self, parts: &[&[u8]], offset: u64) {
+    fn store(&mut self, parts: &[&[u8]], offset: u64) -> bool {
         let bytes = parts.concat();
-        assert!(
-            offset + bytes.len() as u64 <= self.end,
-            "the bytes are within the window"
-        );
+        if offset + bytes.len() as u64 > self.end {
+            return false;
+        }
         self.disk.probe(Moment::BeforeOperation);
         let mut state = self.disk.shared.lock();
         state.events.add(Event::WindowStore);
         let bytes = bytes.as_slice().into();
         state.change(self.node, Change::Write { offset, bytes }, Fate::Kept);
+        true
     }
 }
 

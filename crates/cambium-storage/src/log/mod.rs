@@ -272,7 +272,10 @@ impl LogFile {
         let window = tail.window.as_mut().filter(fits)?;
         let header = header.encode_header(&self.seed, offset, payload);
         // The padding is there: the window was filled with zeros.
-        window.store(&[&header, payload[0], payload[1]], offset);
+        if !window.store(&[&header, payload[0], payload[1]], offset) {
+            tail.close_window();
+            return None;
+        }
         tail.small_bytes += end - offset;
         tail.start = end;
         self.written_end.store(end, Ordering::Release);

@@ -38,17 +38,19 @@ impl Tail {
         self.bytes.clear();
     }
 
-    /// Stores the buffered bytes into the window, if they fit.
+    /// Stores the buffered bytes into the window, if they fit and it takes them.
     pub(super) fn store(&mut self) -> bool {
         let end = self.end();
-        match &mut self.window {
-            Some(window) if end <= window.end() => {
-                window.store(&[&self.bytes], self.start);
-                self.small_bytes += self.bytes.len() as u64;
-                self.handed_over();
-                true
-            }
-            _ => false,
+        let window = self.window.as_mut();
+        let Some(window) = window.filter(|window| end <= window.end()) else {
+            return false;
+        };
+        if !window.store(&[&self.bytes], self.start) {
+            self.close_window();
+            return false;
         }
+        self.small_bytes += self.bytes.len() as u64;
+        self.handed_over();
+        true
     }
 }
