@@ -272,10 +272,14 @@ impl Manifest {
     }
 
     /// Begins a new manifest with a base. A full disk changes nothing.
-    pub fn replace(&mut self, context: &Context, base: &Edit) -> Result<()> {
-        let (log, root) = begin(context, base)?;
-        // Both copies: neither may name the old one when it goes.
-        self.superblock.write_both(&root.encode())?;
+    pub fn replace(&mut self, context: &Context, base: &Edit) -> Result<(), AppendFailure> {
+        let (log, root) = begin(context, base).map_err(AppendFailure::of)?;
+        // Both copies: neither may name the old one when it goes. After an error,
+        // lack of space included, a copy may name the new manifest and count: the
+        // tree must neither go on with the old one nor remove the new one.
+        self.superblock
+            .write_both(&root.encode())
+            .map_err(AppendFailure::Final)?;
         self.old.push(self.root.manifest);
         self.root = root;
         self.edits = 1;

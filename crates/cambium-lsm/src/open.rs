@@ -119,7 +119,7 @@ impl Tree {
             let base = self.base_of(&version);
             manifest
                 .replace(&self.context, &base)
-                .map_err(|error| self.unless_full(error))?;
+                .map_err(|failure| self.unless_refused(failure))?;
         }
         let options = &self.context.options;
         if !edit.added.is_empty() && !options.has_bug(SeededBug::FolderUnsynced) {
@@ -139,10 +139,7 @@ impl Tree {
         let synced = !options.has_bug(SeededBug::EditUnsynced);
         manifest.append(&edit, synced).map_err(|failure| {
             self.owner.refused();
-            match failure {
-                AppendFailure::Full(error) => error,
-                AppendFailure::Final(error) => self.poisoned_by(error),
-            }
+            self.unless_refused(failure)
         })?;
         if !edit.note.is_empty() {
             self.owner
@@ -157,6 +154,14 @@ impl Tree {
             version: next,
         });
         Ok(())
+    }
+
+    /// An edit that a full disk refused leaves the tree as it was.
+    fn unless_refused(&self, failure: AppendFailure) -> Error {
+        match failure {
+            AppendFailure::Full(error) => error,
+            AppendFailure::Final(error) => self.poisoned_by(error),
+        }
     }
 
     /// An error of a sync, whatever its kind, is final.
