@@ -15,6 +15,9 @@ use crate::history::{History, Window, compare_all_reads};
 use crate::holding::{Change, State, collect_all, collect_snapshot, perform};
 use crate::workload::{Action, Workload, key_space};
 
+/// How often a store is reopened and written to after a failed sync.
+const REOPENINGS: u64 = 6;
+
 /// A run in progress.
 pub(super) struct Driver<'a> {
     pub(super) suite: &'a CrashSuite,
@@ -160,6 +163,34 @@ impl<'a> Driver<'a> {
         for style in CrashStyle::ALL {
             self.examine_point(&disk, window, true, style)?;
         }
+        if self.lost_pages() {
+            self.reopen_after_failed_sync(&disk, window)?;
+        }
+        Ok(())
+    }
+
+    /// The process dies after a failed sync, and another one opens the store: what
+    /// it reads may be in the page cache only, and what it is told to sync must
+    /// survive a power cut all the same.
+    fn reopen_after_failed_sync(
+        &mut self,
+        disk: &SimulatedDisk,
+        window: Window,
+    ) -> Result<(), String> {
+        let expectation = Expectation {
+            low: window.synced,
+            synced: window.synced,
+            high: window.sent,
+            created: true,
+        };
+        for _ in 0..REOPENINGS {
+            let seed = self.generator.next_u64();
+            let mut examiner = Examiner {
+                subject: &self.suite.subject,
+                report: self.report,
+            };
+            examiner.kill(disk, seed, &self.history, expectation)?;
+        }
         Ok(())
     }
 
@@ -206,10 +237,16 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
+    /// True if a failed sync dropped pages, or took them for written.
+    pub(super) fn lost_pages(&self) -> bool {
+        let events = [Event::SyncDroppedPages, Event::SyncKeptPages];
+        events.iter().any(|&event| self.disk.event_count(event) > 0)
+    }
+
     /// The oldest state that may be found after the death of the process. A
-    /// failed sync that dropped pages takes `Written` back too.
+    /// failed sync takes `Written` back too.
     fn oldest_after_kill(&self, window: Window) -> usize {
-        if self.disk.event_count(Event::SyncDroppedPages) > 0 {
+        if self.lost_pages() {
             window.synced
         } else {
             window.written

@@ -1,7 +1,7 @@
 //! Runs in which operations fail.
 
 use cambium_api::{Capabilities, Durability, Error, WriteBatch};
-use cambium_io::simulated::{ErrorNumber, Event, Fault, FaultRule, OperationClass};
+use cambium_io::simulated::{ErrorNumber, Fault, FaultRule, OperationClass};
 
 use super::driver::Driver;
 use crate::holding::collect_all;
@@ -41,7 +41,9 @@ impl Driver<'_> {
                 return;
             }
             3 => (OperationClass::Sync, plain),
-            4 | 5 => (OperationClass::Sync, Fault::SyncDropsPages(number)),
+            // File systems differ in what they do to pages that could not be written.
+            4 => (OperationClass::Sync, Fault::SyncDropsPages(number)),
+            5 => (OperationClass::Sync, Fault::SyncKeepsPages(number)),
             6 => (OperationClass::Write, Fault::PartialWrite(number)),
             7 => (OperationClass::Write, plain),
             8 => (OperationClass::Read, plain),
@@ -112,7 +114,7 @@ impl Driver<'_> {
         let found = match collect_all(&*store, &store.capabilities()) {
             Ok(found) => found,
             // What a failed sync dropped may be gone; it must not be wrong.
-            Err(_) if self.disk.event_count(Event::SyncDroppedPages) > 0 => {
+            Err(_) if self.lost_pages() => {
                 return Ok(Resolved::Unreadable);
             }
             Err(error) => return Err(format!("reading after a failure: {error}")),

@@ -3,7 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cambium_api::{Durability, Engine, Error};
-use cambium_io::simulated::{CrashStyle, Generator, ProbePoints, SimulatedDisk};
+use cambium_io::simulated::{
+    CrashStyle, ErrorNumber, Fault, FaultRule, Generator, OperationClass, ProbePoints,
+    SimulatedDisk,
+};
 
 use super::report::CrashReport;
 use crate::history::{History, compare_all_reads};
@@ -75,6 +78,10 @@ impl Examiner<'_> {
         if expectation.created && generator.chance(1, 8) {
             self.check_closed(image, seed)?;
         }
+        if generator.chance(1, 12) {
+            self.fail_recovery(&image.fork(), &mut generator, history, expectation)
+                .map_err(|what| format!("after an operation failed within recovery: {what}"))?;
+        }
         let inner = generator.chance(1, 4).then(|| generator.next_u64());
         let Some((store, within)) = self.open(image, seed, inner, expectation)? else {
             return Ok(());
@@ -102,6 +109,63 @@ impl Examiner<'_> {
             return self.go_on(image, store, history, (expectation, index), &mut generator);
         }
         Ok(())
+    }
+
+    /// Opens a store while an operation fails, once or from then on; then the
+    /// process dies or the power is cut, and nothing fails any more.
+    fn fail_recovery(
+        &mut self,
+        image: &SimulatedDisk,
+        generator: &mut Generator,
+        history: &History,
+        expectation: Expectation,
+    ) -> Result<(), String> {
+        let number = *generator.pick(&[ErrorNumber::InputOutput, ErrorNumber::NoSpace]);
+        let (class, among, fault) = *generator.pick(&[
+            (
+                OperationClass::Read,
+                40,
+                Fault::Error(ErrorNumber::InputOutput),
+            ),
+            (OperationClass::Write, 12, Fault::Error(number)),
+            (OperationClass::Write, 12, Fault::PartialWrite(number)),
+            (OperationClass::Sync, 8, Fault::Error(number)),
+            (OperationClass::Sync, 8, Fault::SyncDropsPages(number)),
+            (OperationClass::Sync, 8, Fault::SyncKeepsPages(number)),
+            (OperationClass::Allocate, 4, Fault::Error(number)),
+            (OperationClass::Name, 4, Fault::Error(number)),
+        ]);
+        image.inject(FaultRule {
+            class,
+            nth: 1 + generator.below(among),
+            forever: generator.chance(1, 2),
+            fault,
+        });
+        let environment = self.subject.environment(image, generator.next_u64());
+        match self.subject.open(&environment) {
+            Err(Error::NotAStore { .. }) if expectation.created => {
+                return Err("an I/O error made the store unknown".to_string());
+            }
+            // A store that opened has used what it could not read for nothing yet.
+            Ok(_) => self.report.add("opened under faults"),
+            Err(_) => self.report.add("failed in recovery"),
+        }
+        image.clear_faults();
+        let killed = generator.chance(1, 2);
+        let left = match killed {
+            true => image.process_crash(),
+            false => image.crash(CrashStyle::Mixed, generator.next_u64()),
+        };
+        let keeps = killed && class != OperationClass::Sync;
+        let expectation = Expectation {
+            low: if keeps {
+                expectation.low
+            } else {
+                expectation.synced
+            },
+            ..expectation
+        };
+        self.recover(&left, history, expectation)
     }
 
     /// `check` of the closed store finds nothing but notes.

@@ -29,10 +29,11 @@ pub const POWER_CUTS: [Event; 11] = [
 ];
 
 /// Everything that a failing operation can do.
-pub const FAULTS: [Event; 4] = [
+pub const FAULTS: [Event; 5] = [
     Event::DiskFull,
     Event::PartialWrite,
     Event::SyncDroppedPages,
+    Event::SyncKeptPages,
     Event::ErrorInjected,
 ];
 

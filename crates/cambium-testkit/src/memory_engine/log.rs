@@ -57,6 +57,8 @@ pub(super) struct Log {
 pub(super) struct Recovered {
     pub(super) log: Log,
     pub(super) moment: Moment,
+    /// How far the file was synced when it got its name.
+    pub(super) base: u64,
     /// Where the file ends, past what was valid.
     pub(super) length: u64,
     /// Everything ever put, for one of the seeded bugs.
@@ -246,6 +248,7 @@ impl Log {
                 bug,
             },
             moment: Moment::default(),
+            base,
             length,
             history: Vec::new(),
         };
@@ -325,6 +328,19 @@ impl Log {
     /// Takes away what a failed write may have left behind the end.
     pub(super) fn cut_back(&self) -> Result<()> {
         self.file.set_length(self.end)
+    }
+
+    /// Writes what the log holds from `base` on once more, and answers whether it
+    /// holds anything there. A sync may have failed in an earlier process: then the
+    /// page cache can hold records that the device lacks and no sync writes.
+    pub(super) fn rewrite(&self, base: u64) -> Result<bool> {
+        if self.end <= base || self.bug == Some(Bug::CacheTrusted) {
+            return Ok(false);
+        }
+        let mut bytes = vec![0; (self.end - base) as usize];
+        self.file.read_exact_at(&mut bytes, base)?;
+        self.file.write_at(&bytes, base)?;
+        Ok(true)
     }
 
     /// Makes everything that was flushed durable.

@@ -54,11 +54,13 @@ pub enum Bug {
     SyncRetried,
     /// A compaction forgets deletes: what it carries over is all ever written.
     CompactionRevives,
+    /// An opening takes what it reads for durable.
+    CacheTrusted,
 }
 
 impl Bug {
     /// Every one, with its name.
-    pub const ALL: [(Bug, &'static str); 10] = [
+    pub const ALL: [(Bug, &'static str); 11] = [
         (Bug::NoChecksum, "no_checksum"),
         (Bug::TornTailKept, "torn_tail_kept"),
         (Bug::BatchSplit, "batch_split"),
@@ -69,5 +71,6 @@ impl Bug {
         (Bug::SequenceReused, "sequence_reused"),
         (Bug::SyncRetried, "sync_retried"),
         (Bug::CompactionRevives, "compaction_revives"),
+        (Bug::CacheTrusted, "cache_trusted"),
     ];
 }

@@ -90,10 +90,14 @@ fn lock(environment: &Environment, path: &Path) -> Result<Box<dyn FileLock>> {
         .lock(&path.join(LOCK_NAME), LockMode::Exclusive)
 }
 
-/// Cuts what is not valid off the log, durably, before anything is appended.
-fn cut_tail(recovered: &Recovered) -> Result<()> {
-    if recovered.length > recovered.log.end() {
+/// Cuts what is not valid off the log and makes the rest durable, before anything is
+/// appended.
+fn settle(recovered: &Recovered) -> Result<()> {
+    let is_cut = recovered.length > recovered.log.end();
+    if is_cut {
         recovered.log.cut_back()?;
+    }
+    if recovered.log.rewrite(recovered.base)? || is_cut {
         recovered.log.sync()?;
     }
     Ok(())
@@ -151,7 +155,7 @@ impl EngineKind for MemoryKind {
         }
         let mut recovered = Log::read(environment, path, true, bug)?;
         if bug != Some(Bug::TornTailKept) {
-            cut_tail(&recovered)?;
+            settle(&recovered)?;
         }
         if bug == Some(Bug::SequenceReused) {
             recovered.moment.sequence = Default::default();
