@@ -521,7 +521,8 @@ impl Core {
         let victims: Vec<u32> = {
             let collector = lock(&self.collection);
             let state = self.ledger.state();
-            let slack = u64::from(self.shape.block_bytes);
+            // Its header is no garbage: another segment has one as well.
+            let slack = crate::format::geometry(&self.shape, &self.tuning).first_offset;
             let head = state.head.segment;
             let segments = state.segments.iter();
             let chosen = segments.filter(|&(&number, account)| {

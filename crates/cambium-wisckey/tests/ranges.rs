@@ -247,7 +247,7 @@ fn a_damaged_value_answers_when_its_turn_comes_and_is_gone_past() {
         let segment = listed.iter().find(|entry| is_segment(&entry.name)).unwrap();
         let path = folder.join(&segment.name);
         let file = file_system.open(&path, OpenOptions::WRITE).unwrap();
-        file.write_at(&[0xa5; 16], 6_000).unwrap();
+        file.write_at(&[0xa5; 16], 10_000).unwrap();
         let mut opening = options(way);
         opening.take("block_bytes");
         let store = Wisckey.open(&environment, folder, &opening, &()).unwrap();
