@@ -143,6 +143,11 @@ pub const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "its threads are the scheduler's",
     ),
     (
+        "crates/cambium-testkit/src/threads/short.rs",
+        "threads",
+        "its threads are the scheduler's",
+    ),
+    (
         "crates/kvzone-core/src/driver/clock.rs",
         "clock",
         "it measures the real machine; a trait object would cost a tenth of an operation's budget",
