@@ -459,10 +459,13 @@ fn a_window_whose_pages_are_gone_refuses_and_harms_nobody() {
     assert!(!window.store(&[b"leaf"], 8192));
     assert!(!window.store(&[&[2; 100_000]], 0), "it ends within");
     file.write_at(b"leaf----", 8192).unwrap();
-    assert!(window.store(&[b"bark"], 8196));
-    let mut found = [0; 8];
+    assert!(!window.store(&[b"bark"], 8196), "it is torn for good");
+    drop(window);
+    let mut next = file.open_window(8200, 10_000).unwrap().unwrap();
+    assert!(next.store(&[b"bark"], 8200));
+    let mut found = [0; 12];
     file.read_exact_at(&mut found, 8192).unwrap();
-    assert_eq!(&found, b"leafbark");
+    assert_eq!(&found, b"leaf----bark");
 }
 
 #[test]

@@ -10,7 +10,6 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use cambium_base::{Error, Result};
 use rustix::buffer::spare_capacity;
@@ -37,7 +36,6 @@ pub(super) struct RealFile {
     descriptor: OwnedFd,
     kind: FileType,
     alignment: Alignment,
-    stage: Arc<window::SpareStage>,
 }
 
 impl RealFile {
@@ -60,7 +58,6 @@ impl RealFile {
             descriptor,
             kind,
             alignment,
-            stage: Arc::default(),
         })
     }
 
@@ -351,7 +348,7 @@ impl File for RealFile {
         }
         let stop = end_of(&self.path, end, length)?;
         self.write_zeros(end, stop)?;
-        let mapped = window::MappedWindow::map(self.descriptor.as_fd(), end, stop, &self.stage);
+        let mapped = window::MappedWindow::map(self.descriptor.as_fd(), end, stop);
         Ok(mapped.map(|mapped| Box::new(mapped) as Box<dyn AppendWindow>))
     }
 

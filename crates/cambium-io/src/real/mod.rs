@@ -30,6 +30,7 @@ mod lock;
 mod parts;
 mod queue;
 mod residency;
+mod sigbus;
 mod window;
 
 use std::fs;

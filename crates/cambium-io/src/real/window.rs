@@ -1,47 +1,38 @@
-//! A window of a file, written through mapped memory.
+//! A window of a file, written by storing into mapped memory.
 //!
 //! # Why
 //!
-//! A small record that has to survive the process must reach the operating system. A write
-//! takes the file's lock and a place in the file system's journal. Copied into a shared
-//! mapping of the file, the bytes are with the operating system as well, for a fraction of
-//! that.
+//! A small record that has to survive the process costs a system call if it is
+//! written, about 0.6 microseconds; stored into a shared mapping of the file it
+//! is with the operating system just the same, for the price of the copy.
 //!
-//! # Who copies, and why
+//! # What could go wrong, and why it does not
 //!
-//! A store into a mapping fails by a signal (`SIGBUS`) where the page cannot be given: a
-//! file system that was shut down, an extent that another file shares on a full disk, a
-//! device that fails to read the page back. The signal ends the host program, and no
-//! handler of a library is sure to get it: the host may have its own, or block the signal.
+//! A store into a mapping fails by a signal (`SIGBUS`) where the page cannot be given.
+//! Therefore:
 //!
-//! So this process never stores into the mapping itself. It puts the bytes into a *stage*,
-//! memory of an anonymous file, and has the kernel read from there into the mapping. Where
-//! a page cannot be given, that call answers `EFAULT`. The caller then writes the bytes as
-//! usual, and learns from that what is wrong.
-//!
-//! # What else is seen to
-//!
-//! - The range is written with zeros right before it is mapped, so a full disk is an error
-//!   of that write.
+//! - The range is *written* with zeros right before it is mapped, so it lies within the
+//!   file, has space, and its pages are in the cache. A full disk is an error of that
+//!   write.
 //! - A window is opened only on file systems that write in place (ext4, XFS, tmpfs). Where
-//!   a changed block needs new space (btrfs, bcachefs, ZFS, network file systems), there
-//!   is no window and the caller writes as usual.
-//! - Pages that the kernel cannot write back are reported by the next sync, as for written
-//!   bytes.
+//!   a changed block needs new space (btrfs, bcachefs, ZFS, network file systems), there is
+//!   no window and the caller writes as usual.
+//! - Where a page is missing all the same, a [`Guard`] keeps the signal from the host, and
+//!   the store is refused ([`super::sigbus`]).
+//!
+//! Pages that the kernel cannot write back are reported by the next sync, as
+//! for written bytes.
+//!
+//! A system call for each store, which the kernel answers with an error in place of a
+//! signal, made small writes two to four times as slow.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
-use rustix::fs::MemfdFlags;
-use rustix::io::retry_on_intr;
 use rustix::mm::{MapFlags, ProtFlags};
 
+use super::sigbus::{self, Guard};
 use crate::file_system::AppendWindow;
-use crate::sync::Mutex;
-
-/// Bytes that one call moves.
-const STAGE_BYTES: usize = 64 << 10;
 
 /// File systems that change written blocks in place, by their `f_type`.
 const IN_PLACE: [u32; 3] = [
@@ -58,23 +49,35 @@ pub(super) fn is_safe_on(file: BorrowedFd<'_>) -> bool {
     })
 }
 
-/// Shared memory of a file.
+/// A mapped range of a file.
 #[derive(Debug)]
-struct Mapping {
+pub(super) struct MappedWindow {
+    /// `None` only while it is dropped.
+    guard: Option<Guard>,
     memory: NonNull<u8>,
+    /// Bytes mapped.
     length: usize,
+    /// Offset in the file of the first mapped byte: a multiple of the page.
+    start: u64,
+    /// Where stores may begin.
+    first: u64,
 }
 
 // SAFETY: the mapping belongs to this value alone, and no thread-local state
 // hangs on it: it may be used and unmapped on any thread.
-unsafe impl Send for Mapping {}
+unsafe impl Send for MappedWindow {}
 
-// SAFETY: through a shared reference only numbers are read.
-unsafe impl Sync for Mapping {}
+// SAFETY: through a shared reference only numbers are read; memory is touched
+// through an exclusive one.
+unsafe impl Sync for MappedWindow {}
 
-impl Mapping {
-    /// Maps a range that begins at a multiple of the page; `None` if the kernel refuses.
-    fn new(file: BorrowedFd<'_>, start: u64, length: usize) -> Option<Self> {
+impl MappedWindow {
+    /// Maps the range from `first` to `end` of a file, which must lie within
+    /// it; `None` if the kernel refuses.
+    pub(super) fn map(file: BorrowedFd<'_>, first: u64, end: u64) -> Option<Self> {
+        let page = rustix::param::page_size() as u64;
+        let start = first - first % page;
+        let length = usize::try_from(end.checked_sub(start)?).ok()?;
         // SAFETY: a new mapping at a place of the kernel's choosing touches no
         // memory that is in use.
         let memory = unsafe {
@@ -87,140 +90,74 @@ impl Mapping {
                 start,
             )
         };
-        Some(Mapping {
-            memory: NonNull::new(memory.ok()?.cast())?,
+        let memory: NonNull<u8> = NonNull::new(memory.ok()?.cast())?;
+        let Some(guard) = Guard::new(memory.as_ptr() as usize, length) else {
+            unmap(memory, length);
+            return None;
+        };
+        Some(MappedWindow {
+            guard: Some(guard),
+            memory,
             length,
+            start,
+            first,
         })
     }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` with this length, and nobody
-        // else has its address.
-        let unmapped = unsafe { rustix::mm::munmap(self.memory.as_ptr().cast(), self.length) };
-        debug_assert!(unmapped.is_ok(), "a mapping of our own can be unmapped");
-    }
-}
-
-/// An anonymous file and its memory. Its pages are taken when it is made, so a store into
-/// it fails no more than one into any memory.
-#[derive(Debug)]
-struct Stage {
-    file: OwnedFd,
-    mapping: Mapping,
-}
-
-impl Stage {
-    fn new() -> Option<Self> {
-        let file = rustix::fs::memfd_create("cambium-stage", MemfdFlags::CLOEXEC).ok()?;
-        let zeros = [0; STAGE_BYTES];
-        if rustix::io::pwrite(&file, &zeros, 0) != Ok(STAGE_BYTES) {
-            return None;
-        }
-        let mapping = Mapping::new(std::os::fd::AsFd::as_fd(&file), 0, STAGE_BYTES)?;
-        Some(Stage { file, mapping })
-    }
-
-    /// Puts bytes, at most as many as it has, at its start.
-    fn put(&mut self, bytes: &[u8]) {
-        let bytes = &bytes[..bytes.len().min(STAGE_BYTES)];
-        let to = self.mapping.memory.as_ptr();
-        // SAFETY: the mapping has as many bytes, by the cut above; `bytes` is ordinary
-        // memory of this process, which never overlaps a mapping that only this value has.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
-    }
-}
-
-/// The stage of an open file between two windows.
-#[derive(Debug, Default)]
-pub(super) struct SpareStage(Mutex<Option<Stage>>);
-
-impl SpareStage {
-    fn place(&self) -> crate::sync::MutexGuard<'_, Option<Stage>> {
-        let locked = self.0.lock();
-        locked.unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
-
-/// A mapped range of a file.
-#[derive(Debug)]
-pub(super) struct MappedWindow {
-    mapping: Mapping,
-    /// Offset in the file of the first mapped byte: a multiple of the page.
-    start: u64,
-    /// Where stores may begin.
-    first: u64,
-    /// Given back when the window is closed.
-    stage: Option<Stage>,
-    spare: Arc<SpareStage>,
 }
 
 impl MappedWindow {
-    /// Maps the range from `first` to `end` of a file, which must lie within
-    /// it; `None` if the kernel refuses.
-    pub(super) fn map(
-        file: BorrowedFd<'_>,
-        first: u64,
-        end: u64,
-        spare: &Arc<SpareStage>,
-    ) -> Option<Self> {
-        let page = rustix::param::page_size() as u64;
-        let start = first - first % page;
-        let length = usize::try_from(end.checked_sub(start)?).ok()?;
-        let stage = spare.place().take();
-        Some(MappedWindow {
-            mapping: Mapping::new(file, start, length)?,
-            start,
-            first,
-            stage: Some(stage.or_else(Stage::new)?),
-            spare: spare.clone(),
-        })
-    }
-
-    /// Copies bytes, no more than the stage has; false if the kernel refuses.
+    /// Copies bytes; false if they are not within the window.
     fn store_part(&mut self, bytes: &[u8], offset: u64) -> bool {
-        let place = offset
-            .checked_sub(self.start)
-            .filter(|_| offset >= self.first);
-        let place = place.and_then(|place| usize::try_from(place).ok());
-        let fits = |place: &usize| {
-            let end = place.checked_add(bytes.len());
-            end.is_some_and(|end| end <= self.mapping.length)
-        };
-        let (Some(place), Some(stage)) = (place.filter(fits), &mut self.stage) else {
+        let fits = offset >= self.first
+            && offset
+                .checked_add(bytes.len() as u64)
+                .is_some_and(|end| end <= self.end());
+        if !fits {
             return false;
-        };
-        stage.put(bytes);
+        }
+        let place = (offset - self.start) as usize;
         // SAFETY: `place` is within the mapping, by the check above.
-        let to = unsafe { self.mapping.memory.as_ptr().add(place) };
-        // SAFETY: the mapping has `bytes.len()` bytes from there, by the same check; nobody
-        // else has its address. It is never read through this reference, and the kernel
-        // alone writes to it, who answers `EFAULT` where a page is not to be had.
-        let to: &mut [u8] = unsafe { std::slice::from_raw_parts_mut(to, bytes.len()) };
-        let copied = retry_on_intr(|| rustix::io::pread(&stage.file, &mut *to, 0));
-        copied == Ok(bytes.len())
+        let to = unsafe { self.memory.as_ptr().add(place) };
+        // SAFETY: the mapping has `bytes.len()` bytes from there, by the same
+        // check; `bytes` is ordinary memory of this process, which never
+        // overlaps a mapping that only this value knows. Other processes may
+        // read the pages; what they see is no business of this one's.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        true
     }
 }
 
 impl AppendWindow for MappedWindow {
     fn end(&self) -> u64 {
-        self.start + self.mapping.length as u64
+        self.start + self.length as u64
     }
 
     fn store(&mut self, parts: &[&[u8]], offset: u64) -> bool {
+        if !sigbus::is_open_here() {
+            return false;
+        }
         let mut at = offset;
-        let mut parts = parts.iter().flat_map(|part| part.chunks(STAGE_BYTES));
-        parts.all(|part| {
+        let within = parts.iter().all(|part| {
             let stored = self.store_part(part, at);
             at += part.len() as u64;
             stored
-        })
+        });
+        within && !self.guard.as_ref().is_none_or(Guard::is_torn)
     }
 }
 
 impl Drop for MappedWindow {
     fn drop(&mut self) {
-        *self.spare.place() = self.stage.take();
+        // First: another mapping may lie at these addresses right after the second.
+        self.guard = None;
+        unmap(self.memory, self.length);
     }
+}
+
+/// Unmaps a range that only the caller knows.
+fn unmap(memory: NonNull<u8>, length: usize) {
+    // SAFETY: `MappedWindow::map` made the mapping with this length, and gave its
+    // address to nobody.
+    let unmapped = unsafe { rustix::mm::munmap(memory.as_ptr().cast(), length) };
+    debug_assert!(unmapped.is_ok(), "a mapping of our own can be unmapped");
 }
