@@ -103,6 +103,14 @@ impl Order {
                 write.batch.operations().len()
             );
         }
+        for write in &self.doubtful {
+            text += &format!(
+                "\n    answered an error: {:?}, ticks {:?}, {} operations",
+                write.durability,
+                write.time,
+                write.batch.operations().len()
+            );
+        }
         text + &format!("\n    syncs: {:?}", self.syncs)
     }
 

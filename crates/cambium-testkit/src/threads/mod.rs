@@ -143,7 +143,8 @@ impl Run<'_> {
         self.history.settle(index, self.low);
         let order = Order::new(self.history.clone(), &played);
         if fault.is_some() {
-            return self.judge_doubtful(&order, &played);
+            let told = |what| format!("{what}\n    the fault: {fault:?}");
+            return self.judge_doubtful(&order, &played).map_err(told);
         }
         order.check_linearizable(&played)?;
         self.examine(&order, &played)?;
@@ -231,14 +232,16 @@ impl Run<'_> {
             .filter(|point| point.created)
         {
             let (power, kill) = order.expectations(point);
+            let told =
+                |after: &str, what| format!("after {after}: {what}{}", order.describe(point.tick));
             let seed = self.generator.next_u64();
             let cut = point.disk.crash(CrashStyle::Mixed, seed);
             self.recover_doubtful(&cut, order, power.low)
-                .map_err(|what| format!("after a power cut: {what}"))?;
+                .map_err(|what| told("a power cut", what))?;
             // A failed sync may have dropped what was only written.
             if self.disk.event_count(Event::SyncDroppedPages) == 0 {
                 self.recover_doubtful(&point.disk.process_crash(), order, kill.low)
-                    .map_err(|what| format!("after the death of the process: {what}"))?;
+                    .map_err(|what| told("the death of the process", what))?;
             }
         }
         Ok(())
