@@ -301,8 +301,9 @@ impl Database {
         match self.log.leave_out(node, bytes) {
             Ok(start) => Ok(NodeAddress(start / node)),
             Err(error) => {
-                if error.is_no_space() {
-                    self.log.cut_back(end)?;
+                if error.is_no_space() && self.log.cut_back(end).is_err() {
+                    // The record may be there, and is more than a lack of space.
+                    return Err(Error::poisoned_by(&error));
                 }
                 Err(error)
             }

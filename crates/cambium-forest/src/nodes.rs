@@ -19,6 +19,7 @@ use cambium_io::sync::atomic::Ordering;
 use crate::core::{Core, lock};
 use crate::database::{Database, RunExtent};
 use crate::format;
+use crate::seeded_bug::SeededBug;
 
 /// Nodes of a flush's first run, and of its largest: each run is twice as long
 /// as the one before it, so that no more is left unfilled than was filled.
@@ -324,15 +325,25 @@ impl<'a> NodeRuns<'a> {
         let count = self.next_run;
         let first = match self.exclusive {
             Some((sequence, session)) => self.database.take_nodes(count, sequence, session)?,
-            None => {
-                let writer = lock(&self.core.writer);
-                let sequence = writer.next_sequence - 1;
-                self.database.take_nodes(count, sequence, writer.session)?
-            }
+            None => self.take_beside_writers(count)?,
         };
         self.next_run = (count * 2).min(LARGEST_RUN);
         self.taken_at = self.database.log.end();
         Ok(RunExtent { first, count })
+    }
+
+    /// Takes nodes' space while writers go on. After a failure the log may hold the record
+    /// of a run whose blocks it does not leave out: recovery would step over a write
+    /// that lay there. So writes stop before the next writer has the lock.
+    fn take_beside_writers(&self, count: u32) -> Result<NodeAddress> {
+        let core = self.core;
+        let writer = lock(&core.writer);
+        let sequence = writer.next_sequence - 1;
+        let taken = self.database.take_nodes(count, sequence, writer.session);
+        taken.map_err(|error| match core.has_bug(SeededBug::WritesBehindLostRun) {
+            true => error,
+            false => core.unless_full(error),
+        })
     }
 
     /// Writes what is not written yet. Nothing is durable before a sync.

@@ -42,6 +42,8 @@ pub enum SeededBug {
     PackedPlaceKept,
     /// A flush that fails takes new space with each attempt.
     FlushLeavesRuns,
+    /// Writers go on behind the record of a run that a failed flush did not leave out.
+    WritesBehindLostRun,
     /// A flush that meets damage is tried again and again.
     FlushRetriesDamage,
     /// A write that a compaction slows waits for no more than a small one's time.
@@ -83,7 +85,7 @@ pub enum SeededBug {
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 34] = [
+    pub const ALL: [(SeededBug, &'static str); 35] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -100,6 +102,7 @@ impl SeededBug {
         (SeededBug::SyncsApart, "syncs_apart"),
         (SeededBug::PackedPlaceKept, "packed_place_kept"),
         (SeededBug::FlushLeavesRuns, "flush_leaves_runs"),
+        (SeededBug::WritesBehindLostRun, "writes_behind_lost_run"),
         (SeededBug::FlushRetriesDamage, "flush_retries_damage"),
         (SeededBug::LongDelaysCut, "long_delays_cut"),
         (SeededBug::ScanHoldsWriters, "scan_holds_writers"),

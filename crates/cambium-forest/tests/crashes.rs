@@ -91,7 +91,7 @@ fn failing_operations_lose_nothing() {
 /// marks the cut, so numbers given twice mix nothing up; and without threads
 /// nobody writes beside a flush: `states.rs` finds these two. Nor is there a cache for
 /// addresses in most of these runs: `addresses.rs` finds what is kept of them.
-const FOUND_ELSEWHERE: [SeededBug; 13] = [
+const FOUND_ELSEWHERE: [SeededBug; 14] = [
     SeededBug::NoChecksum,
     SeededBug::FlushKeepsAddresses,
     SeededBug::EpochReused,
@@ -103,6 +103,7 @@ const FOUND_ELSEWHERE: [SeededBug; 13] = [
     SeededBug::SyncsApart,
     SeededBug::PackedPlaceKept,
     SeededBug::FlushLeavesRuns,
+    SeededBug::WritesBehindLostRun,
     SeededBug::FlushRetriesDamage,
     SeededBug::LongDelaysCut,
     SeededBug::ScanHoldsWriters,

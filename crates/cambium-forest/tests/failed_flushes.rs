@@ -13,9 +13,21 @@ use cambium_api::{
 };
 use cambium_forest::Forest;
 use cambium_io::Environment;
-use cambium_io::simulated::{ErrorNumber, Fault, FaultRule, OperationClass, SimulatedDisk};
+use cambium_io::simulated::{
+    CrashStyle, ErrorNumber, Fault, FaultRule, OperationClass, SimulatedDisk,
+};
+use cambium_io::sync::schedule::Schedule;
+use cambium_io::sync::{scheduler, thread};
 
 const PATH: &str = "/store";
+/// Interleavings of a program.
+const SEEDS: u64 = 1_000;
+/// So that few bytes open a window of the log.
+const SMALL: [(&str, &str); 3] = [
+    ("node_bytes", "512"),
+    ("block_bytes", "512"),
+    ("preallocate_bytes", "4096"),
+];
 
 fn file() -> PathBuf {
     Path::new(PATH).join("000001.forest")
@@ -146,6 +158,51 @@ fn grown_by_attempts(bug: Option<&str>) -> u64 {
 fn attempts_of_a_flush_that_fails_take_the_space_of_one() {
     assert_eq!(grown_by_attempts(None), 0);
     assert!(grown_by_attempts(Some("flush_leaves_runs")) > 0);
+}
+
+/// Whether a synced write is gone after a crash, where a flush beside it could not take
+/// space for its nodes; the seed decides the interleaving.
+fn a_synced_write_is_lost(seed: u64, bug: Option<&'static str>) -> bool {
+    let program = move || {
+        let disk = SimulatedDisk::new(seed);
+        let environment = Environment::simulated(&disk, seed);
+        let mut options = OptionValues::from(SMALL);
+        bug.into_iter()
+            .for_each(|bug| _ = options.set("seeded_bug", bug));
+        let path = Path::new(PATH);
+        let store = Forest.create(&environment, path, &options).unwrap();
+        let put = |number: u8, durability| store.put(&[number], &[number; 300], durability);
+        (0..6).for_each(|number| _ = put(number, Durability::Written).unwrap());
+        disk.inject(FaultRule {
+            class: OperationClass::Write,
+            nth: 2,
+            forever: false,
+            fault: Fault::Error(ErrorNumber::InputOutput),
+        });
+        let other = store.clone();
+        let flush = thread::spawn(move || other.create_named_snapshot("flushed").map(|_| ()));
+        let synced = |number: &u8| put(*number, Durability::Synced).is_ok();
+        let synced: Vec<u8> = (6..12).filter(synced).collect();
+        _ = flush.join().unwrap();
+        disk.clear_faults();
+        let crashed = disk.crash(CrashStyle::Mixed, seed);
+        let environment = Environment::simulated(&crashed, seed);
+        let store = Forest.open(&environment, path, &OptionValues::default(), &());
+        let store = store.unwrap();
+        let is_lost = |number: &u8| store.get(&[*number]).unwrap().is_none();
+        synced.iter().any(is_lost)
+    };
+    let run = scheduler::run(Schedule::random(seed), program);
+    run.outcome
+        .unwrap_or_else(|failure| panic!("seed {seed}: {failure}"))
+}
+
+#[test]
+fn no_write_goes_behind_a_run_that_a_flush_could_not_take() {
+    let lost = |seed| a_synced_write_is_lost(seed, None);
+    assert_eq!((0..SEEDS).find(|&seed| lost(seed)), None);
+    let lost = |seed| a_synced_write_is_lost(seed, Some("writes_behind_lost_run"));
+    assert!((0..SEEDS).any(lost));
 }
 
 /// Cancels at the first report, and has another call begin before it goes on.
