@@ -46,6 +46,8 @@ pub enum SeededBug {
     FailedSyncMissed,
     /// A close does not wait for steps and compactions.
     CloseOutrun,
+    /// A close of a store that nobody has written to leaves out what collection noted.
+    CloseUnnoted,
     /// A segment whose header is damaged counts as never synced.
     DamagedHeaderIgnored,
     /// A hole takes the blocks that it shares with its neighbours.
@@ -56,7 +58,7 @@ pub enum SeededBug {
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 20] = [
+    pub const ALL: [(SeededBug, &'static str); 21] = [
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
         (SeededBug::CommitUnsynced, "commit_unsynced"),
@@ -74,6 +76,7 @@ impl SeededBug {
         (SeededBug::NotesReversed, "notes_reversed"),
         (SeededBug::FailedSyncMissed, "failed_sync_missed"),
         (SeededBug::CloseOutrun, "close_outrun"),
+        (SeededBug::CloseUnnoted, "close_unnoted"),
         (SeededBug::DamagedHeaderIgnored, "damaged_header_ignored"),
         (SeededBug::HoleTooWide, "hole_too_wide"),
         (SeededBug::HoleUnderPin, "hole_under_pin"),

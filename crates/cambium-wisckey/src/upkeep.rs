@@ -318,12 +318,14 @@ impl Core {
 
     /// Brings everything into tables; the log goes on where it ends.
     fn flush_all(&self) -> Result<()> {
-        // Recovery has flushed everything where nothing was written since.
         let note = {
             let mut writer = lock(&self.writer);
             self.sync_all(&mut writer)?;
             match writer.active.clone() {
-                None => Vec::new(),
+                // This opening has appended nothing, and recovery has flushed everything. But
+                // collection may have moved values, and the manifest must name their segment
+                // before tables point into it.
+                None => self.note_without_head(&mut writer),
                 Some(active) => {
                     let end = active.log.end();
                     writer.pending.push(segment_item(&active));

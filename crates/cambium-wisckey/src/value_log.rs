@@ -505,11 +505,23 @@ impl Core {
             offset,
             session: writer.session,
         };
-        let mut items = vec![
-            NoteItem::Head(head),
-            NoteItem::NextFile(writer.next_file),
-            NoteItem::Traffic(self.traffic()),
-        ];
+        self.note_behind(writer, vec![NoteItem::Head(head)])
+    }
+
+    /// The note of a close where this opening has appended nothing to the log: the head
+    /// stays where it is. Empty if nothing waits for a note.
+    pub fn note_without_head(&self, writer: &mut Writer) -> Vec<u8> {
+        let nothing_waits = writer.unnoted.is_empty() && writer.pending.is_empty();
+        if nothing_waits || self.has_bug(SeededBug::CloseUnnoted) {
+            return Vec::new();
+        }
+        self.note_behind(writer, Vec::new())
+    }
+
+    /// A note of some items, and of what waits for a note, which it takes.
+    fn note_behind(&self, writer: &mut Writer, mut items: Vec<NoteItem>) -> Vec<u8> {
+        items.push(NoteItem::NextFile(writer.next_file));
+        items.push(NoteItem::Traffic(self.traffic()));
         let finished = std::mem::take(&mut writer.unnoted);
         items.extend(finished.iter().map(|segment| segment_item(segment)));
         items.append(&mut writer.pending);

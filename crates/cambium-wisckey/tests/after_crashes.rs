@@ -1,5 +1,6 @@
 //! What an opening after a crash promises beside the state that it finds: numbers
-//! that are never given twice, and a store that a full disk does not lock up.
+//! that are never given twice, a store that a full disk does not lock up, and segments
+//! that the manifest names although nobody writes before the close.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
@@ -160,4 +161,64 @@ fn a_store_that_a_full_disk_left_read_only_closes_and_opens_again() {
     store.put(b"new", b"value", Durability::Synced).unwrap();
     store.close().unwrap();
     assert_eq!(contents(&*open(&disk, 6, &small())).len(), state.len() + 1);
+}
+
+/// Opens a store that is half garbage, has its values moved, writes nothing and closes it.
+/// Answers what a check says then. `closes`: how often the store was opened and closed before
+/// that, which leaves a clean store with a log that has no segment yet.
+fn check_after_moves_and_a_close(closes: u64, bug: Option<&str>) -> (SimulatedDisk, State, bool) {
+    let mut still = small();
+    still.set("collection", "off");
+    let disk = SimulatedDisk::new(1);
+    let environment = Environment::simulated(&disk, 1);
+    let folder = Path::new(FOLDER);
+    let store = Wisckey.create(&environment, folder, &still).unwrap();
+    let mut state = State::new();
+    for number in 0..3000u32 {
+        // Every other key again and again: each segment keeps a part that is live.
+        let key = if number % 2 == 0 { number } else { number % 64 };
+        let (key, value) = (key.to_be_bytes().to_vec(), vec![number as u8; 120]);
+        store.put(&key, &value, Durability::Written).unwrap();
+        state.insert(key, value);
+        while number % 100 == 0 && store.step(1 << 20).unwrap() == StepOutcome::Again {}
+    }
+    let disk = disk.process_crash();
+    for seed in 0..closes {
+        open(&disk, 2 + seed, &still).close().unwrap();
+    }
+    let mut live = small();
+    if let Some(bug) = bug {
+        live.set("seeded_bug", bug);
+    }
+    let store = open(&disk, 8, &live);
+    let moved = || store.stats().unwrap().number("collection_bytes_written");
+    let before = moved();
+    // Up to the first moved values: later steps seal the write buffer, and begin a segment
+    // of the log.
+    while moved() == before && store.step(1 << 20).unwrap() == StepOutcome::Again {}
+    assert!(moved() > before, "nothing was moved");
+    store.close().unwrap();
+    let environment = Environment::simulated(&disk, 9);
+    let report = Wisckey.check(&environment, folder, &()).unwrap();
+    (disk, state, report.is_sound())
+}
+
+#[test]
+fn a_close_without_a_write_notes_where_values_were_moved() {
+    for closes in 0..3 {
+        let (disk, state, sound) = check_after_moves_and_a_close(closes, None);
+        assert!(sound, "after {closes} closes");
+        for seed in 10..12 {
+            let store = open(&disk, seed, &small());
+            is_there(&*store, &state);
+            while store.step(1 << 20).unwrap() == StepOutcome::Again {}
+            is_there(&*store, &state);
+            store.close().unwrap();
+        }
+        let (_, _, sound) = check_after_moves_and_a_close(closes, Some("close_unnoted"));
+        assert!(
+            !sound,
+            "after {closes} closes: the seeded bug would not be found"
+        );
+    }
 }

@@ -101,17 +101,19 @@ fn failing_operations_lose_nothing() {
 
 /// Numbers given twice mix nothing up where a recovery begins a segment of its
 /// own: what it cut off lies in others, and the manifest says so. That they are
-/// given twice is seen in `after_crashes.rs`. A cursor that walks on while values
+/// given twice is seen in `after_crashes.rs`, and so are notes that a close leaves out
+/// where nobody has written. A cursor that walks on while values
 /// move is in `sorting.rs`. Notes in the reverse order are found by some seeds of threads
 /// only. What needs threads is asked of those below, and a sync that
 /// fails beside them in `threads.rs`; what needs a damaged header is in `headers.rs`.
-const FOUND_ELSEWHERE: [SeededBug; 7] = [
+const FOUND_ELSEWHERE: [SeededBug; 8] = [
     SeededBug::EpochReused,
     SeededBug::HoleUnderPin,
     SeededBug::DeadTakenByPart,
     SeededBug::NotesReversed,
     SeededBug::FailedSyncMissed,
     SeededBug::CloseOutrun,
+    SeededBug::CloseUnnoted,
     SeededBug::DamagedHeaderIgnored,
 ];
 
