@@ -164,10 +164,14 @@ impl Tree {
         }
     }
 
-    /// An error of a sync, whatever its kind, is final.
+    /// Stops all further edits; answers the error. Lack of space that stops edits is
+    /// answered as [`Error::Poisoned`], since `NoSpace` says that nothing changed.
     fn poisoned_by(&self, error: Error) -> Error {
         _ = self.poison.set(error.clone());
-        error
+        match error.is_no_space() {
+            true => Error::poisoned_by(&error),
+            false => error,
+        }
     }
 
     fn base_of(&self, version: &Version) -> Edit {
