@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use cambium_api::{CheckReport, OptionValues, ProgressSink};
+use cambium_api::{OptionValues, ProgressSink};
 use cambium_base::{Error, FileIdentity, Result, StoreId};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64};
 use cambium_io::sync::{Mutex, OnceLock, RwLock};
@@ -142,18 +142,6 @@ pub(crate) fn open(
     options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<Arc<Core>> {
-    open_or_salvage(environment, path, options, progress, None)
-}
-
-/// As [`open`]; with `losses` recovery goes on where promised entries are missing,
-/// and reports them there.
-pub(crate) fn open_or_salvage(
-    environment: &Environment,
-    path: &Path,
-    options: &OptionValues,
-    progress: &dyn ProgressSink,
-    losses: Option<&mut CheckReport>,
-) -> Result<Arc<Core>> {
     let mut options = options.clone();
     let tuning = Tuning::take(&mut options)?;
     let fixed = options.take_fixed(OPTIONS);
@@ -176,7 +164,7 @@ pub(crate) fn open_or_salvage(
         core.rebuild_tables(&missing, progress)?;
     }
     if !clean {
-        core.recover(progress, losses)?;
+        core.recover(progress)?;
     }
     Ok(core)
 }

@@ -22,10 +22,9 @@
 //! tails, takes a session of its own, and comes to the same cut.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::{CheckReport, ProgressSink};
+use cambium_api::ProgressSink;
 use cambium_base::{Error, Result, SequenceNumber};
 use cambium_index::Slot;
 use cambium_io::sync::atomic::Ordering;
@@ -40,11 +39,12 @@ use crate::tails::{Fault, Found, Source, Tails};
 
 /// Sequence numbers go on at the next multiple of this after a crash: more
 /// than can have been given out and lost, so none is given twice.
-const SEQUENCE_EPOCH: u64 = 1 << 32;
+pub(crate) const SEQUENCE_EPOCH: u64 = 1 << 32;
 
 /// What the tails come to.
 pub(crate) struct Accepted {
-    entries: Vec<Found>,
+    /// In the order of their sequence numbers.
+    pub entries: Vec<Found>,
     /// The last accepted sequence number.
     pub cut: u64,
     /// The largest number that was promised durable.
@@ -78,19 +78,11 @@ impl Accepted {
 }
 
 impl Core {
-    /// Recovers the store. Called by `open`, before anyone else has it. For a
-    /// repair, what was promised and is missing is no error: it goes to `losses`.
-    pub fn recover(
-        &self,
-        progress: &dyn ProgressSink,
-        losses: Option<&mut CheckReport>,
-    ) -> Result<()> {
-        let tails = self.read_tails(progress, losses.is_some())?;
-        let mut accepted = self.accept(&tails)?;
-        match (self.refuse_missing(&tails, &accepted), losses) {
-            (Err(_), Some(losses)) => accepted = self.accept_across_gaps(&tails, losses)?,
-            (result, _) => result?,
-        }
+    /// Recovers the store. Called by `open`, before anyone else has it.
+    pub fn recover(&self, progress: &dyn ProgressSink) -> Result<()> {
+        let tails = self.read_tails(progress, false)?;
+        let accepted = self.accept(&tails)?;
+        self.refuse_missing(&tails, &accepted)?;
         self.begin_recovery_session()?;
         self.replay(&tails, &accepted)?;
         self.finish_recovery(accepted.cut)
@@ -98,93 +90,10 @@ impl Core {
 
     /// Decides which of the found entries count.
     pub fn accept(&self, tails: &Tails) -> Result<Accepted> {
-        let (replay_sequence, mut found) = self.found_to_replay(tails);
-        let count = if self.has_bug(SeededBug::TornTailKept) {
-            found.len()
-        } else {
-            whole_batches(&found, replay_sequence, self.has_bug(SeededBug::BatchSplit))
-        };
-        found.truncate(count);
-        Ok(Accepted {
-            cut: found.last().map_or(replay_sequence, |last| last.sequence),
-            promised: self.promised(tails),
-            entries: found,
+        Ok(match self.has_bug(SeededBug::TornTailKept) {
+            true => tails.accept_all(),
+            false => tails.accept_whole_batches(self.has_bug(SeededBug::BatchSplit)),
         })
-    }
-
-    /// The largest sequence number that was promised durable.
-    fn promised(&self, tails: &Tails) -> u64 {
-        let durable = lock(&self.maintenance).catalog.durable_sequence;
-        tails.synced_through.max(durable)
-    }
-
-    /// As [`Core::accept`], but up to the promise the whole batches on both sides
-    /// of each gap count. The gaps are losses.
-    fn accept_across_gaps(&self, tails: &Tails, losses: &mut CheckReport) -> Result<Accepted> {
-        let (replay_sequence, found) = self.found_to_replay(tails);
-        let promised = self.promised(tails);
-        let mut lose = |file: &Path, offset: u64, what: String| {
-            losses.take(Error::corruption(file, offset, what))
-        };
-        for Fault { file, fault } in &tails.faults {
-            lose(file, fault.offset, fault.reason.to_string())?;
-        }
-        let mut entries: Vec<Found> = Vec::new();
-        let mut expected = replay_sequence + 1;
-        let mut rest = &found[..];
-        while let Some(first) = rest.first() {
-            if first.sequence > expected.max(promised) {
-                break;
-            }
-            let known = |entry: &Found| tails.tables.contains_key(&self.table_number(entry.key));
-            let batch = whole_batch(rest, first.sequence).map(|size| &rest[..size]);
-            let Some(batch) = batch.filter(|batch| batch.iter().all(known)) else {
-                rest = &rest[1..];
-                continue;
-            };
-            if first.sequence > expected {
-                let last = first.sequence - 1;
-                lose(
-                    &self.path,
-                    0,
-                    format!("writes {expected} to {last} are lost"),
-                )?;
-            }
-            entries.extend_from_slice(batch);
-            expected = first.sequence + batch.len() as u64;
-            rest = &rest[batch.len()..];
-        }
-        if expected <= promised {
-            let what = format!("writes {expected} to {promised} are lost");
-            lose(&self.path, 0, what)?;
-        }
-        Ok(Accepted {
-            cut: promised.max(expected - 1),
-            promised,
-            entries,
-        })
-    }
-
-    /// The replay sequence number of the catalog, and what was found behind it,
-    /// each entry once, in order.
-    fn found_to_replay(&self, tails: &Tails) -> (u64, Vec<Found>) {
-        let replay_sequence = lock(&self.maintenance).catalog.replay_sequence;
-        let begun = attempts_begin(&tails.found);
-        let mut found: Vec<Found> = tails
-            .found
-            .iter()
-            .filter(|found| found.sequence > replay_sequence)
-            .filter(|found| {
-                let later = begun.range(found.attempt.saturating_add(1)..);
-                found.attempt == u16::MAX
-                    || !later.into_iter().any(|(_, &first)| first <= found.sequence)
-            })
-            .copied()
-            .collect();
-        // An entry's own file before the places it was saved in.
-        found.sort_by_key(|found| (found.sequence, matches!(found.source, Source::Saved { .. })));
-        found.dedup_by_key(|found| found.sequence);
-        (replay_sequence, found)
     }
 
     /// Fails if something is missing that was promised.
@@ -399,6 +308,56 @@ impl Core {
     }
 }
 
+impl Tails {
+    /// The whole batches that follow the last checkpoint without a gap.
+    pub fn accept_whole_batches(&self, split_allowed: bool) -> Accepted {
+        let mut accepted = self.accept_all();
+        let entries = &mut accepted.entries;
+        entries.truncate(whole_batches(entries, self.replay_sequence, split_allowed));
+        accepted.cut = entries
+            .last()
+            .map_or(self.replay_sequence, |last| last.sequence);
+        accepted
+    }
+
+    /// All entries, across gaps and parts of batches.
+    fn accept_all(&self) -> Accepted {
+        let entries = self.found_to_replay();
+        Accepted {
+            cut: entries
+                .last()
+                .map_or(self.replay_sequence, |last| last.sequence),
+            promised: self.promised(),
+            entries,
+        }
+    }
+
+    /// The largest sequence number that was promised durable.
+    pub fn promised(&self) -> u64 {
+        self.synced_through.max(self.durable_sequence)
+    }
+
+    /// What was found behind the replay sequence number, each entry once, in order.
+    pub fn found_to_replay(&self) -> Vec<Found> {
+        let begun = attempts_begin(&self.found);
+        let mut found: Vec<Found> = self
+            .found
+            .iter()
+            .filter(|found| found.sequence > self.replay_sequence)
+            .filter(|found| {
+                let later = begun.range(found.attempt.saturating_add(1)..);
+                found.attempt == u16::MAX
+                    || !later.into_iter().any(|(_, &first)| first <= found.sequence)
+            })
+            .copied()
+            .collect();
+        // An entry's own file before the places it was saved in.
+        found.sort_by_key(|found| (found.sequence, matches!(found.source, Source::Saved { .. })));
+        found.dedup_by_key(|found| found.sequence);
+        found
+    }
+}
+
 /// For each attempt above the first, where it began: what earlier attempts
 /// wrote from there on was taken back.
 fn attempts_begin(found: &[Found]) -> BTreeMap<u16, u64> {
@@ -429,7 +388,7 @@ fn whole_batches(found: &[Found], after: u64, split_allowed: bool) -> usize {
 
 /// How many entries the batch has that begins with this sequence number, if all
 /// of it is at the head of the sorted entries.
-fn whole_batch(found: &[Found], first: u64) -> Option<usize> {
+pub(crate) fn whole_batch(found: &[Found], first: u64) -> Option<usize> {
     let size = found.first()?.batch_remaining as usize + 1;
     let batch = found.get(..size)?;
     let whole = batch.iter().enumerate().all(|(index, entry)| {

@@ -15,6 +15,7 @@ use cambium_storage::log::LogFile;
 use cambium_storage::record::RecordHeader;
 use cambium_storage::scan::{LogScanner, ScanFault, Scanned, SessionRule};
 
+use crate::catalog::Catalog;
 use crate::core::{Core, lock};
 use crate::data_file::DataFile;
 use crate::format::{decode_frame, entry_key, kind};
@@ -62,6 +63,12 @@ pub(crate) struct Tails {
     pub untidy: Vec<bool>,
     pub faults: Vec<Fault>,
     pub synced_through: u64,
+    /// Entries up to here are in the index.
+    pub replay_sequence: u64,
+    /// The last entry that the catalog promises.
+    pub durable_sequence: u64,
+    /// Records of this session count.
+    session: u32,
     thorough: bool,
 }
 
@@ -69,11 +76,8 @@ impl Core {
     /// Reads what lies behind the replay offsets. Writes nothing.
     /// With `thorough` records are looked for at every place behind damage.
     pub fn read_tails(&self, progress: &dyn ProgressSink, thorough: bool) -> Result<Tails> {
-        let mut tails = Tails {
-            thorough,
-            ..Tails::default()
-        };
         let catalog = lock(&self.maintenance).catalog.clone();
+        let mut tails = Tails::behind(&catalog, thorough);
         let total = Some(catalog.tables.len() as u64);
         for (done, (&number, entry)) in catalog.tables.iter().enumerate() {
             progress.report(Progress {
@@ -87,8 +91,7 @@ impl Core {
             for (file, data) in table.current_files().into_iter().zip(&entry.files) {
                 let place = tails.files.len();
                 tails.files.push(file.clone());
-                let untidy =
-                    self.read_tail(&mut tails, &file.log, data.replay_from, Some(place))?;
+                let untidy = tails.read_log(&file.log, data.replay_from, Some(place))?;
                 tails.untidy.push(untidy);
                 if let Some((successor, from)) = data.successor {
                     self.read_successor(&mut tails, &file, successor, from)?;
@@ -100,7 +103,7 @@ impl Core {
             let logs = &lock(&self.writer).commit_logs;
             for log in logs {
                 let from = log.log.geometry().first_offset;
-                self.read_tail(&mut tails, &log.log, from, None)?;
+                tails.read_log(&log.log, from, None)?;
             }
         }
         Ok(tails)
@@ -125,30 +128,37 @@ impl Core {
             successor: None,
         };
         let opened = DataFile::open(&self.home, &entry, (file.table, file.place))?;
-        self.read_tail(tails, &opened.log, from, None)?;
+        tails.read_log(&opened.log, from, None)?;
         Ok(())
+    }
+}
+
+impl Tails {
+    /// Nothing read yet of what lies behind a catalog's replay offsets. With
+    /// `thorough` records are looked for at every place behind damage.
+    pub fn behind(catalog: &Catalog, thorough: bool) -> Self {
+        Tails {
+            replay_sequence: catalog.replay_sequence,
+            durable_sequence: catalog.durable_sequence,
+            session: catalog.session,
+            thorough,
+            ..Tails::default()
+        }
     }
 
     /// Scans one log; `primary` is the number of a data file, `None` a log
     /// whose entries must be appended to their files. Answers whether anything
     /// but records of this session lies in it.
-    fn read_tail(
-        &self,
-        tails: &mut Tails,
-        log: &LogFile,
-        from: u64,
-        primary: Option<usize>,
-    ) -> Result<bool> {
-        let session = lock(&self.maintenance).catalog.session;
+    pub fn read_log(&mut self, log: &LogFile, from: u64, primary: Option<usize>) -> Result<bool> {
         let mut scanner = LogScanner::new(
             &**log.file(),
             *log.seed(),
             *log.geometry(),
-            SessionRule::Only(session),
+            SessionRule::Only(self.session),
             from,
             u64::MAX,
         )?;
-        if tails.thorough {
+        if self.thorough {
             scanner = scanner.thorough();
         }
         // Where the run of sound records ends: what lies behind a hole is taken
@@ -160,13 +170,13 @@ impl Core {
                 Scanned::Fault(fault) => {
                     hole = hole.or(Some(fault.offset));
                     let file = log.path().to_path_buf();
-                    tails.faults.push(Fault { file, fault });
+                    self.faults.push(Fault { file, fault });
                     continue;
                 }
             };
             let header = record.header;
             hole = hole.or(scanner.first_remains());
-            tails.synced_through = tails.synced_through.max(header.synced_through.0);
+            self.synced_through = self.synced_through.max(header.synced_through.0);
             match header.kind {
                 kind::PUT | kind::DELETE => {
                     let Some(key) = entry_key(record.prefix()) else {
@@ -176,24 +186,23 @@ impl Core {
                         Some(file) => Source::Primary {
                             file,
                             offset: record.offset,
-                            end: record.offset + header.total_bytes(self.shape.alignment),
+                            end: record.offset + header.total_bytes(log.geometry().alignment),
                         },
                         None => {
                             let payload = scanner.payload(&record)?;
                             let time = u64_at(&payload, 0);
                             let value = payload[crate::format::ENTRY_PREFIX_BYTES..].to_vec();
-                            tails.values.push((time, value));
+                            self.values.push((time, value));
                             Source::Saved {
-                                value: tails.values.len() - 1,
+                                value: self.values.len() - 1,
                             }
                         }
                     };
-                    tails.found.push(found_in(&header, key, source));
+                    self.found.push(found_in(&header, key, source));
                 }
                 kind::FRAME => {
                     let payload = scanner.payload(&record)?;
-                    tails
-                        .add_frame(&header, &payload)
+                    self.add_frame(&header, &payload)
                         .ok_or_else(|| damaged_entry(log, record.offset))?;
                 }
                 _ => {}
@@ -201,9 +210,7 @@ impl Core {
         }
         Ok(hole.or(scanner.first_remains()).is_some())
     }
-}
 
-impl Tails {
     fn add_frame(&mut self, header: &RecordHeader, payload: &[u8]) -> Option<()> {
         let (time, entries) = decode_frame(payload)?;
         for (index, entry) in entries.into_iter().enumerate() {

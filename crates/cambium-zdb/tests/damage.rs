@@ -31,6 +31,18 @@ fn damage_to_string_stores_is_never_taken_for_data() {
 }
 
 #[test]
+fn damage_to_integer_stores_loses_nothing_without_a_word() {
+    let report = suite("integer").strict().stride(397).run();
+    assert!(report.mended > 0 && report.interrupted > 0, "{report:?}");
+}
+
+#[test]
+fn damage_to_string_stores_loses_nothing_without_a_word() {
+    let report = suite("string").strict().stride(397).run();
+    assert!(report.mended > 0 && report.interrupted > 0, "{report:?}");
+}
+
+#[test]
 fn reading_without_checksums_is_found() {
     let failure = suite("integer")
         .opening("seeded_bug", "no_checksum")

@@ -3,21 +3,23 @@
 //! The log is the truth. A repair only adds files until it has a whole store
 //! beside the old one, and then switches by one write of the superblock:
 //!
-//! 1. Every data file is read ([`place`]). One with damage is copied: its sound
-//!    live entries, and the tail behind the last checkpoint.
-//! 2. Every index is built anew from the data files.
-//! 3. Both copies of the superblock name the result. Until here a killed repair
-//!    has changed nothing but damaged headers, and can run again.
-//! 4. The store is opened: recovery takes over what the tails and commit logs
-//!    hold, across gaps too. String keys are counted anew, and put back into the
-//!    buckets they belong to.
-//! 5. The store is closed and checked; what the check finds goes into the report.
+//! 1. Where the store was not closed, the tails behind the last checkpoint and the
+//!    commit logs are read and accepted, across gaps too ([`tails`]).
+//! 2. Every data file is read ([`place`]). One with damage or with a tail is copied:
+//!    its sound live entries, and the accepted entries behind the last checkpoint.
+//! 3. Every index is built anew from the data files.
+//! 4. Both copies of the superblock name the result, a closed store. Until here a
+//!    killed repair has changed nothing but damaged headers, and can run again.
+//! 5. The store is opened; no recovery follows. String keys are counted anew, and
+//!    put back into the buckets they belong to.
+//! 6. The store is closed and checked; what the check finds goes into the report.
 //!
 //! Each loss is a finding. Where the superblock itself is lost, the catalog is
 //! made anew from the headers of the files ([`catalog`]).
 
 mod catalog;
 mod place;
+mod tails;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -42,9 +44,7 @@ use crate::rebuild::write_index;
 use crate::strings::Bucket;
 use crate::write::{Change, WriteRequest};
 use catalog::LostCatalog;
-
-/// Numbers go on so far above the highest found that none is given twice.
-const SEQUENCE_EPOCH: u64 = 1 << 32;
+use tails::{PlaceTail, PlaceTails};
 
 /// Repairs a store; each loss is a finding.
 pub(crate) fn repair(
@@ -70,8 +70,7 @@ pub(crate) fn repair(
     drop(held);
     let mut report = repair.report;
     let options = OptionValues::default();
-    let core =
-        crate::open::open_or_salvage(environment, path, &options, progress, Some(&mut report))?;
+    let core = crate::open::open(environment, path, &options, progress)?;
     if core.shape.keys == Keys::String {
         count_string_keys(&core)?;
     }
@@ -149,6 +148,16 @@ fn count_string_keys(core: &Arc<Core>) -> Result<()> {
     core.begin_session()
 }
 
+/// What counts beside the data files up to their replay offsets.
+enum Found<'a> {
+    /// The store was closed.
+    Nothing,
+    /// The store was not closed.
+    Tails(&'a mut PlaceTails),
+    /// No superblock is left.
+    Lost(&'a LostCatalog),
+}
+
 struct Repair<'a> {
     environment: &'a Environment,
     path: &'a Path,
@@ -189,6 +198,10 @@ impl Repair<'_> {
         self.number_files_above_all(&mut catalog)?;
         self.mend_commit_logs(&mut catalog)?;
         let home = self.home(&catalog);
+        let mut tails = match catalog.clean || lost.is_some() {
+            true => None,
+            false => Some(self.accepted_tails(&home, &mut catalog, progress)?),
+        };
         let numbers: Vec<u64> = catalog.tables.keys().copied().collect();
         for (done, &number) in numbers.iter().enumerate() {
             progress.report(Progress {
@@ -196,16 +209,21 @@ impl Repair<'_> {
                 done: done as u64,
                 total: Some(numbers.len() as u64),
             });
-            self.repair_table(&home, &mut catalog, number, lost.as_ref())?;
+            let found = match (&lost, &mut tails) {
+                (Some(lost), _) => Found::Lost(lost),
+                (None, Some(tails)) => Found::Tails(tails),
+                (None, None) => Found::Nothing,
+            };
+            self.repair_table(&home, &mut catalog, number, found)?;
         }
         if lost.is_some() {
-            // Everything that was found is in the data files now.
             let last = catalog.durable_sequence;
-            catalog.replay_sequence = (last / SEQUENCE_EPOCH + 1) * SEQUENCE_EPOCH;
-            catalog.durable_sequence = catalog.replay_sequence;
+            catalog.name_closed(last);
+        }
+        if lost.is_some() || tails.is_some() {
+            // Everything that was found is in the data files now.
             catalog.last_session += 1;
             catalog.session = catalog.last_session;
-            catalog.clean = true;
         }
         self.environment.file_system.sync_directory(self.path)?;
         self.write_superblock(&catalog, newest)
@@ -266,21 +284,33 @@ impl Repair<'_> {
         home: &Home,
         catalog: &mut Catalog,
         number: u64,
-        lost: Option<&LostCatalog>,
+        mut found: Found<'_>,
     ) -> Result<()> {
         let Some(mut entry) = catalog.tables.get(&number).cloned() else {
             return Ok(());
         };
-        let old = match lost {
-            Some(_) => Vec::new(),
-            None => place::sound_pieces(home, number, &entry),
+        let old = match found {
+            Found::Lost(_) => Vec::new(),
+            _ => place::sound_pieces(home, number, &entry),
         };
         let mut contents = Vec::with_capacity(entry.files.len());
         for (place, data) in entry.files.iter_mut().enumerate() {
             let at = (number, place as u32);
-            let content = match lost {
-                Some(lost) => self.merge_place(home, catalog, (data, at), lost)?,
-                None => self.repair_place(home, catalog, (data, at), &old)?,
+            let content = match &mut found {
+                Found::Lost(lost) => self.merge_place(home, catalog, (data, at), lost)?,
+                Found::Tails(tails) => {
+                    data.successor = None;
+                    let tail = tails.remove(&at).unwrap_or_default();
+                    self.repair_place(home, catalog, (data, at), &old, tail)?
+                }
+                Found::Nothing => {
+                    let file = self.open_place(home, data, at)?;
+                    let tail = PlaceTail {
+                        file,
+                        ..PlaceTail::default()
+                    };
+                    self.repair_place(home, catalog, (data, at), &old, tail)?
+                }
             };
             (data.entries, data.live) = (content.entries, content.live.len() as u64);
             contents.push(content);

@@ -6,14 +6,15 @@ use cambium_base::checksum::ChecksumSeed;
 use cambium_base::{Error, Result};
 use cambium_index::{FlatSlots, Slot};
 use cambium_storage::record::RecordHeader;
-use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 
 use super::Repair;
 use super::catalog::{LostCatalog, SavedEntry};
+use super::tails::{PlaceTail, TailEntry};
 use crate::catalog::{Catalog, DataEntry, TableEntry};
 use crate::data_file::{DataFile, Home};
 use crate::format::{self, FLAG_SPLIT, kind};
 use crate::rebuild::{FileContent, salvage_content};
+use crate::tails::Source;
 
 /// A data file's entry in the catalog, with its table and place.
 type At<'a> = (&'a mut DataEntry, (u64, u32));
@@ -60,40 +61,39 @@ pub(super) fn sound_pieces(home: &Home, number: u64, entry: &TableEntry) -> Vec<
 }
 
 impl Repair<'_> {
-    /// Reads a data file that the catalog names. A file with damage is copied: what
-    /// is live in it, and its tail for recovery.
+    /// Reads a data file that the catalog names. A file with damage, or with anything
+    /// behind its replay offset, is copied: what is live in it, and its tail.
     pub(super) fn repair_place(
         &mut self,
         home: &Home,
         catalog: &mut Catalog,
         (data, at): At<'_>,
         old_index: &[Option<FlatSlots>],
+        tail: PlaceTail,
     ) -> Result<FileContent> {
-        let Some(file) = self.open_place(home, data, at)? else {
-            return self.copy(home, catalog, (data, at), &[], Vec::new(), None);
+        let Some(file) = tail.file else {
+            let kept = newer_of(&[], &tail.entries);
+            return self.copy(home, catalog, (data, at), &[], kept);
         };
         let mut content = salvage_content(&file, data.replay_from)?;
         catalog.last_session = catalog.last_session.max(content.last_session);
         let missing = data.entries.saturating_sub(content.entries);
-        if content.faults.is_empty() && missing == 0 {
+        let damaged = !content.faults.is_empty() || missing > 0;
+        if !damaged && !tail.untidy && tail.entries.is_empty() {
             return Ok(content);
         }
-        file.log.resume_at(content.end);
-        let keys_lost = reconcile(home, (&file, at), &mut content, old_index)?;
-        self.report_damage(&file, &content, missing, keys_lost);
-        let live = content.live.iter();
-        let kept = live.map(|&(key, offset, sequence)| Kept {
-            key,
-            sequence,
-            origin: Origin::File { file: 0, offset },
-        });
-        let tail = (!catalog.clean).then_some(data.replay_from);
-        self.copy(home, catalog, (data, at), &[file], kept.collect(), tail)
+        file.log.resume_at(file.log.file().length()?);
+        if damaged {
+            let keys_lost = reconcile(home, (&file, at), &mut content, old_index)?;
+            self.report_damage(&file, &content, missing, keys_lost);
+        }
+        let kept = newer_of(&content.live, &tail.entries);
+        self.copy(home, catalog, (data, at), &[file], kept)
     }
 
     /// Opens a data file; mends a damaged header, since the catalog says all that
     /// is in it. `None` where the file is gone.
-    fn open_place(
+    pub(super) fn open_place(
         &mut self,
         home: &Home,
         data: &DataEntry,
@@ -184,12 +184,11 @@ impl Repair<'_> {
                 data.replay_from = file.log.end();
                 Ok(contents.remove(0))
             }
-            _ => self.copy(home, catalog, (data, at), &files, newest, None),
+            _ => self.copy(home, catalog, (data, at), &files, newest),
         }
     }
 
-    /// Copies entries into a new file, in the order of their sequence numbers, and
-    /// behind them the tail of the first file, from `tail` on.
+    /// Copies entries into a new file, in the order of their sequence numbers.
     fn copy(
         &self,
         home: &Home,
@@ -197,9 +196,8 @@ impl Repair<'_> {
         (data, at): At<'_>,
         files: &[DataFile],
         mut kept: Vec<Kept<'_>>,
-        tail: Option<u64>,
     ) -> Result<FileContent> {
-        // The tail's session, so that along the file none is lower than before.
+        // Along a file no session is lower than before.
         let session = match catalog.session {
             0 => catalog.last_session,
             session => session,
@@ -228,9 +226,6 @@ impl Repair<'_> {
         content.entries = content.live.len() as u64;
         content.live.sort_unstable();
         self.end_of_copy(&new, data)?;
-        if let (Some(from), Some(old)) = (tail, files.first()) {
-            copy_tail(old, from, session, &new)?;
-        }
         Ok(content)
     }
 
@@ -267,28 +262,37 @@ fn append(new: &DataFile, header: &RecordHeader, payload: &[u8]) -> Result<u64> 
     Ok(position)
 }
 
-/// Copies the records of a session behind an offset as they are: recovery reads
-/// them later.
-fn copy_tail(old: &DataFile, from: u64, session: u32, new: &DataFile) -> Result<()> {
-    let log = &old.log;
-    let mut scanner = LogScanner::new(
-        &**log.file(),
-        *log.seed(),
-        *log.geometry(),
-        SessionRule::Only(session),
-        from,
-        u64::MAX,
-    )?
-    .thorough();
-    while let Some(scanned) = scanner.next()? {
-        if let Scanned::Record(record) = scanned {
-            let payload = scanner.payload(&record)?;
-            append(new, &record.header, &payload)?;
-        }
+/// Of each key the newest of its entry in a file and its entries in the tail.
+fn newer_of<'a>(live: &[(u64, u64, u64)], tail: &'a [TailEntry]) -> Vec<Kept<'a>> {
+    let mut newest: HashMap<u64, Kept<'a>> = HashMap::new();
+    for &(key, offset, sequence) in live {
+        let origin = Origin::File { file: 0, offset };
+        newest.insert(
+            key,
+            Kept {
+                key,
+                sequence,
+                origin,
+            },
+        );
     }
-    new.log.pad_to_block();
-    new.log.flush()?;
-    new.log.sync()
+    for TailEntry { found, saved } in tail {
+        let (key, sequence) = (found.key, found.sequence);
+        let origin = match (found.kind, saved, found.source) {
+            (kind::PUT, Some(saved), _) => Origin::Frame(saved),
+            (kind::PUT, None, Source::Primary { offset, .. }) => Origin::File { file: 0, offset },
+            _ => Origin::Removed,
+        };
+        newest.insert(
+            key,
+            Kept {
+                key,
+                sequence,
+                origin,
+            },
+        );
+    }
+    newest.into_values().collect()
 }
 
 /// Takes entries out that the index does not point at: their newer versions, or
