@@ -27,9 +27,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, ProgressSink};
-use cambium_base::{Durability, Result, Value};
+use cambium_base::{Durability, Error, Result, Value};
 use cambium_index::BucketMap;
-use cambium_io::{Environment, OpenOptions};
+use cambium_io::{Environment, File, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::marker::{self, FilesOfEngine, Marker};
 use cambium_storage::superblock::{self, Superblock, SuperblockContent};
@@ -44,6 +44,7 @@ use crate::rebuild::write_index;
 use crate::strings::Bucket;
 use crate::write::{Change, WriteRequest};
 use catalog::LostCatalog;
+use place::OldIndex;
 use tails::{PlaceTail, PlaceTails};
 
 /// Repairs a store; each loss is a finding.
@@ -146,6 +147,18 @@ fn count_string_keys(core: &Arc<Core>) -> Result<()> {
     core.buckets.recovered(count, keys);
     // The checkpoint of the close writes the count.
     core.begin_session()
+}
+
+/// Reads a whole file: the next recovery may have to.
+fn read_through(file: &dyn File) -> Result<()> {
+    let mut chunk = vec![0; 1 << 16];
+    let mut offset = 0;
+    loop {
+        match file.read_at(&mut chunk, offset)? {
+            0 => return Ok(()),
+            count => offset += count as u64,
+        }
+    }
 }
 
 /// What counts beside the data files up to their replay offsets.
@@ -267,12 +280,30 @@ impl Repair<'_> {
             let identity = self.home(catalog).identity(catalog.commit_logs[log]);
             let sound = file_system.open(&path, OpenOptions::READ).and_then(|file| {
                 FileHeader::read(&*file, COMMIT_MAGIC, FORMAT_VERSION)?
-                    .check_identity(&path, &identity)
+                    .check_identity(&path, &identity)?;
+                match catalog.clean {
+                    true => read_through(&*file),
+                    false => Ok(()),
+                }
             });
             let Err(error) = sound else { continue };
-            self.report.take(error)?;
+            let unreadable = matches!(
+                error,
+                Error::Io {
+                    operation: "read",
+                    ..
+                }
+            );
+            match catalog.clean && unreadable {
+                // The closed store needs no frame, so the log begins anew.
+                true => self.note(&path, 0, error.to_string()),
+                false => self.report.take(error)?,
+            }
             let (shape, hash_seed) = (&catalog.shape, catalog.hash_seed);
-            let access = OpenOptions::CREATE;
+            let access = OpenOptions {
+                truncate: catalog.clean && unreadable,
+                ..OpenOptions::CREATE
+            };
             write_commit_header(file_system, (&path, access), shape, hash_seed, identity)?;
         }
         Ok(())
@@ -289,10 +320,7 @@ impl Repair<'_> {
         let Some(mut entry) = catalog.tables.get(&number).cloned() else {
             return Ok(());
         };
-        let old = match found {
-            Found::Lost(_) => Vec::new(),
-            _ => place::sound_pieces(home, number, &entry),
-        };
+        let mut old = OldIndex::new(number, &entry);
         let mut contents = Vec::with_capacity(entry.files.len());
         for (place, data) in entry.files.iter_mut().enumerate() {
             let at = (number, place as u32);
@@ -301,7 +329,7 @@ impl Repair<'_> {
                 Found::Tails(tails) => {
                     data.successor = None;
                     let tail = tails.remove(&at).unwrap_or_default();
-                    self.repair_place(home, catalog, (data, at), &old, tail)?
+                    self.repair_place(home, catalog, (data, at), &mut old, tail)?
                 }
                 Found::Nothing => {
                     let file = self.open_place(home, data, at)?;
@@ -309,7 +337,7 @@ impl Repair<'_> {
                         file,
                         ..PlaceTail::default()
                     };
-                    self.repair_place(home, catalog, (data, at), &old, tail)?
+                    self.repair_place(home, catalog, (data, at), &mut old, tail)?
                 }
             };
             (data.entries, data.live) = (content.entries, content.live.len() as u64);

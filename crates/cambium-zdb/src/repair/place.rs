@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use cambium_base::checksum::ChecksumSeed;
 use cambium_base::{Error, Result};
 use cambium_index::{FlatSlots, Slot};
+use cambium_io::File;
 use cambium_storage::record::RecordHeader;
 
 use super::Repair;
@@ -12,7 +13,7 @@ use super::catalog::{LostCatalog, SavedEntry};
 use super::tails::{PlaceTail, TailEntry};
 use crate::catalog::{Catalog, DataEntry, TableEntry};
 use crate::data_file::{DataFile, Home};
-use crate::format::{self, FLAG_SPLIT, kind};
+use crate::format::{self, FLAG_SPLIT, FileRef, kind};
 use crate::rebuild::{FileContent, salvage_content};
 use crate::tails::Source;
 
@@ -37,27 +38,70 @@ enum Origin<'a> {
     Removed,
 }
 
-/// The pieces of an index that can be read; `None` for the others.
-pub(super) fn sound_pieces(home: &Home, number: u64, entry: &TableEntry) -> Vec<Option<FlatSlots>> {
-    let shape = &home.shape;
-    let path = format::index_path(&home.folder, number, entry.index.number);
-    let Ok(file) = home.file_system.open(&path, home.access()) else {
-        return Vec::new();
-    };
-    let seed = ChecksumSeed::new(&home.identity(entry.index));
-    let pieces = entry.pieces.iter().enumerate().map(|(piece, &on_disk)| {
-        if on_disk == 0 {
-            return Some(FlatSlots::new(shape.slots, shape.slots_per_piece()));
+/// The index of a table that the catalog names, read where a data file is damaged.
+pub(super) struct OldIndex {
+    table: u64,
+    file: FileRef,
+    pieces: Vec<u32>,
+    read: Option<Vec<Option<FlatSlots>>>,
+}
+
+impl OldIndex {
+    pub fn new(table: u64, entry: &TableEntry) -> Self {
+        OldIndex {
+            table,
+            file: entry.index,
+            pieces: entry.pieces.clone(),
+            read: None,
         }
-        let (generation, copy) = (on_disk >> 1, on_disk & 1);
-        let offset = format::piece_offset(shape, piece, copy);
-        let mut bytes = vec![0; shape.piece_bytes as usize];
-        file.read_exact_at(&mut bytes, offset).ok()?;
-        let slots =
-            format::decode_piece(shape, &seed, &path, offset, generation, piece, &bytes).ok()?;
-        Some(FlatSlots::from_bytes(shape.slots, slots))
-    });
+    }
+
+    /// The pieces that are sound; `None` for the others.
+    fn pieces(&mut self, home: &Home) -> Result<&[Option<FlatSlots>]> {
+        let pieces = match self.read.take() {
+            Some(pieces) => pieces,
+            None => sound_pieces(home, self)?,
+        };
+        Ok(self.read.insert(pieces))
+    }
+}
+
+/// A read that the device fails is an error: without the index, entries that were
+/// replaced could come back.
+fn sound_pieces(home: &Home, index: &OldIndex) -> Result<Vec<Option<FlatSlots>>> {
+    let path = format::index_path(&home.folder, index.table, index.file.number);
+    if home.file_system.metadata(&path)?.is_none() {
+        return Ok(Vec::new());
+    }
+    let file = home.file_system.open(&path, home.access())?;
+    let seed = ChecksumSeed::new(&home.identity(index.file));
+    let pieces = index.pieces.iter().enumerate();
+    let pieces = pieces.map(|(piece, &on_disk)| sound_piece(home, &*file, &seed, piece, on_disk));
     pieces.collect()
+}
+
+fn sound_piece(
+    home: &Home,
+    file: &dyn File,
+    seed: &ChecksumSeed,
+    piece: usize,
+    on_disk: u32,
+) -> Result<Option<FlatSlots>> {
+    let shape = &home.shape;
+    if on_disk == 0 {
+        let slots = FlatSlots::new(shape.slots, shape.slots_per_piece());
+        return Ok(Some(slots));
+    }
+    let (generation, copy) = (on_disk >> 1, on_disk & 1);
+    let offset = format::piece_offset(shape, piece, copy);
+    // What a cut took away reads as zeros, whose checksum does not match.
+    let mut bytes = vec![0; shape.piece_bytes as usize];
+    file.read_at(&mut bytes, offset)?;
+    let path = file.path();
+    let slots = format::decode_piece(shape, seed, path, offset, generation, piece, &bytes);
+    Ok(slots
+        .ok()
+        .map(|slots| FlatSlots::from_bytes(shape.slots, slots)))
 }
 
 impl Repair<'_> {
@@ -68,7 +112,7 @@ impl Repair<'_> {
         home: &Home,
         catalog: &mut Catalog,
         (data, at): At<'_>,
-        old_index: &[Option<FlatSlots>],
+        old_index: &mut OldIndex,
         tail: PlaceTail,
     ) -> Result<FileContent> {
         let Some(file) = tail.file else {
@@ -84,7 +128,8 @@ impl Repair<'_> {
         }
         file.log.resume_at(file.log.file().length()?);
         if damaged {
-            let keys_lost = reconcile(home, (&file, at), &mut content, old_index)?;
+            let index = old_index.pieces(home)?;
+            let keys_lost = reconcile(home, (&file, at), &mut content, index)?;
             self.report_damage(&file, &content, missing, keys_lost);
         }
         let kept = newer_of(&content.live, &tail.entries);
