@@ -22,6 +22,8 @@ pub struct Subject {
     creation: OptionValues,
     opening: OptionValues,
     breakage: Option<Breakage>,
+    /// Crash suites let operations of recoveries fail.
+    pub(crate) recoveries_fail: bool,
     /// Block devices: path, bytes, bytes of a sector.
     devices: Vec<(&'static str, u64, u32)>,
 }
@@ -46,6 +48,7 @@ impl Subject {
             creation: OptionValues::default(),
             opening: OptionValues::default(),
             breakage: None,
+            recoveries_fail: true,
             devices: Vec::new(),
         }
     }

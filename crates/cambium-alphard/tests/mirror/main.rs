@@ -135,7 +135,9 @@ fn any_crash_of_a_pair_leaves_a_prefix() {
 #[test]
 fn either_member_can_be_away_at_any_opening() {
     for sector_bytes in [512, 4096] {
-        let suite = over(&Forsaken, "either_member_can_be_away_at_any_opening").states(20_000);
+        let suite = over(&Forsaken, "either_member_can_be_away_at_any_opening")
+            .without_failing_recoveries()
+            .states(20_000);
         on_devices(suite, sector_bytes).run().met(&POWER_CUTS);
     }
 }
@@ -151,6 +153,7 @@ fn every_seeded_bug_of_pairs_is_found() {
     let bugs = ["members_differ", "stale_believed", "loss_unsaid"];
     each_bug_is_found(bugs, |name| {
         let suite = over(&Forsaken, "every_seeded_bug_of_pairs_is_found")
+            .without_failing_recoveries()
             .opening("seeded_bug", name)
             .states(20_000);
         on_devices(suite, 512).find_failure()

@@ -78,7 +78,7 @@ impl Examiner<'_> {
         if expectation.created && generator.chance(1, 8) {
             self.check_closed(image, seed)?;
         }
-        if generator.chance(1, 12) {
+        if generator.chance(1, 12) && self.subject.recoveries_fail {
             self.fail_recovery(&image.fork(), &mut generator, history, expectation)
                 .map_err(|what| format!("after an operation failed within recovery: {what}"))?;
         }
