@@ -393,7 +393,7 @@ impl Core {
     /// The values of a window that the tree leads to, in the order of their keys, and the
     /// proof that the first lookup brought.
     ///
-    /// Jobs drop entries during the lookups. [`Tree::newest_pass`] may therefore answer true
+    /// Jobs drop entries during the lookups. `Tree::newest_pass` may therefore answer true
     /// for any value of the window whose entry a job has dropped, in whichever part of the
     /// window it lies. So the dead places are taken once, behind the last lookup, and
     /// compared with the whole window.
