@@ -35,7 +35,7 @@ pub enum Error {
         operation: &'static str,
         /// The file or folder it was done on.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: Arc<std::io::Error>,
     },
     /// A sync failed, for lack of space or any other reason. Nobody knows which of the
@@ -50,7 +50,7 @@ pub enum Error {
         operation: &'static str,
         /// The file or folder that was synced.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: Arc<std::io::Error>,
     },
     /// The file system, the device or a quota is full. The write was refused or taken

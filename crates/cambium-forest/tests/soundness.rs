@@ -365,7 +365,7 @@ fn a_repair_can_be_killed_anywhere_and_run_again() {
             let styles = [CrashStyle::NothingUnsynced, CrashStyle::Mixed];
             let cut = styles.map(|style| point.crash(style, number as u64));
             for image in cut.into_iter().chain([point.process_crash()]) {
-                // Who opens it meanwhile sees what the repair came to, or an error.
+                // An opening in between finds the repaired state, or answers an error.
                 let opened = image.fork();
                 if let Ok(store) = open(&opened) {
                     let found = contents_or_damage(&*store);
