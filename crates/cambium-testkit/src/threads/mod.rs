@@ -39,6 +39,7 @@ use cambium_io::simulated::{
 use cambium_io::sync::schedule::Schedule;
 use cambium_io::sync::scheduler;
 
+pub(crate) use actor::Actor;
 pub(crate) use short::explore;
 
 use crate::crash::{CrashReport, Examiner, Expectation};
