@@ -39,8 +39,7 @@ fn threads_and_failing_operations_lose_nothing() {
 }
 
 /// Those that need threads to be met.
-const BUGS: [&str; 5] = [
-    "syncs_apart",
+const BUGS: [&str; 4] = [
     "passed_versions_found",
     "flush_drops_active",
     "commit_unsynced",
@@ -49,11 +48,20 @@ const BUGS: [&str; 5] = [
 
 #[test]
 fn bugs_that_need_threads_are_found() {
-    each_bug_is_found(BUGS, |name| {
+    let armed = |name| {
         suite("bugs_that_need_threads_are_found")
             .opening("write_buffer_entries", "40")
             .opening("seeded_bug", name)
             .states(20_000)
-            .find_failure_among_threads()
+    };
+    each_bug_is_found(BUGS, |name| armed(name).find_failure_among_threads());
+    each_bug_is_found(["syncs_apart"], |name| {
+        armed(name).find_failure_among_threads_with_faults()
     });
+}
+
+#[test]
+fn short_programs_have_an_order() {
+    let suite = suite("short_programs_have_an_order");
+    assert!(suite.run_short_programs(300) > 1_000);
 }

@@ -38,8 +38,8 @@ pub enum SeededBug {
     /// A collection compares the records that died during its lookups with one part of its
     /// window alone.
     DeadTakenByPart,
-    /// What a note says comes in the reverse order: an older state of a segment replaces a
-    /// newer one.
+    /// The note of an empty write buffer is committed ahead of those that wait for their
+    /// flush: later they replace the newer state of a segment by an older one.
     NotesReversed,
     /// A synced write does not wait for a flush that syncs the same segments, and misses its
     /// failure.

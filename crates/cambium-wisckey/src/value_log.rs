@@ -525,9 +525,6 @@ impl Core {
         let finished = std::mem::take(&mut writer.unnoted);
         items.extend(finished.iter().map(|segment| segment_item(segment)));
         items.append(&mut writer.pending);
-        if self.has_bug(SeededBug::NotesReversed) {
-            items.reverse();
-        }
         note::encode(&items)
     }
 
@@ -544,6 +541,9 @@ impl Core {
         let logged = std::mem::take(&mut writer.logged);
         writer.deletes = 0;
         self.set_pace(writer, logged);
+        if self.has_bug(SeededBug::NotesReversed) && self.tree.memtable_bytes() == 0 {
+            return self.tree.commit_note(&note);
+        }
         self.tree.seal(note);
         Ok(())
     }

@@ -103,9 +103,8 @@ fn failing_operations_lose_nothing() {
 /// own: what it cut off lies in others, and the manifest says so. That they are
 /// given twice is seen in `after_crashes.rs`, and so are notes that a close leaves out
 /// where nobody has written. A cursor that walks on while values
-/// move is in `sorting.rs`. Notes in the reverse order are found by some seeds of threads
-/// only. What needs threads is asked of those below, and a sync that
-/// fails beside them in `threads.rs`; what needs a damaged header is in `headers.rs`.
+/// move is in `sorting.rs`. The suites of threads below find what needs threads; what
+/// needs a damaged header is in `headers.rs`.
 const FOUND_ELSEWHERE: [SeededBug; 8] = [
     SeededBug::EpochReused,
     SeededBug::HoleUnderPin,
@@ -187,11 +186,19 @@ fn threads_beside_failing_operations_lose_nothing() {
 
 #[test]
 fn every_seeded_bug_of_threads_is_found() {
-    let names = ["dead_taken_by_part", "close_outrun"];
+    let armed = |name| suite("every_seeded_bug_of_threads_is_found").opening("seeded_bug", name);
+    let names = ["dead_taken_by_part", "close_outrun", "notes_reversed"];
     each_bug_is_found(names, |name| {
-        suite("every_seeded_bug_of_threads_is_found")
-            .opening("seeded_bug", name)
-            .states(20_000)
-            .find_failure_among_threads()
+        armed(name).states(20_000).find_failure_among_threads()
     });
+    each_bug_is_found(["failed_sync_missed"], |name| {
+        let suite = armed(name).states(20_000);
+        suite.find_failure_among_threads_with_faults()
+    });
+}
+
+#[test]
+fn short_programs_have_an_order() {
+    let suite = suite("short_programs_have_an_order").opening("cache_bytes", "65536");
+    assert!(suite.run_short_programs(300) > 1_000);
 }

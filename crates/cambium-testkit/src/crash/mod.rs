@@ -269,6 +269,11 @@ impl CrashSuite {
             .find_map(|mode| self.find(mode, self.states).err())
     }
 
+    /// As [`CrashSuite::find_failure`], among several threads and failing operations alone.
+    pub fn find_failure_among_threads_with_faults(&self) -> Option<Failure> {
+        self.find(Mode::ThreadFaults, self.states).err()
+    }
+
     /// Looks for a failure, in crashes first, then among faults, in at most
     /// the set number of states each: for tests of the suite itself.
     pub fn find_failure(&self) -> Option<Failure> {

@@ -76,7 +76,8 @@ pub(crate) fn run(
     let mut generator = Generator::new(seed);
     let disk = subject.disk(generator.next_u64());
     disk.set_short_transfers(generator.chance(1, 4));
-    let sessions = 1 + generator.below(3);
+    // A session with a fault costs few images, so there are many.
+    let sessions = 1 + generator.below(if faults { 2 } else { 3 });
     let mut run = Run {
         subject,
         report,
@@ -92,7 +93,8 @@ pub(crate) fn run(
     for number in 0..sessions {
         let last = number + 1 == sessions;
         let fault = (faults && last).then(|| run.draw_fault());
-        run.session(number == 0, fault)
+        let examined = !faults;
+        run.session(number == 0, fault, examined)
             .map_err(|what| format!("session {number}: {what}"))?;
     }
     run.report.add_events(&run.disk);
@@ -108,21 +110,28 @@ impl Run<'_> {
             ErrorNumber::NoSpace,
         ]);
         let (class, fault) = match generator.below(8) {
-            0..=2 => (OperationClass::Sync, Fault::SyncDropsPages(number)),
-            3..=4 => (OperationClass::Sync, Fault::Error(number)),
+            0..=1 => (OperationClass::Sync, Fault::SyncDropsPages(number)),
+            2..=3 => (OperationClass::Sync, Fault::SyncKeepsPages(number)),
+            4 => (OperationClass::Sync, Fault::Error(number)),
             5 => (OperationClass::Write, Fault::PartialWrite(number)),
             6 => (OperationClass::Write, Fault::Error(number)),
             _ => (OperationClass::Allocate, Fault::Error(number)),
         };
+        let range = generator.pick(&[4, 12, 40]);
         FaultRule {
             class,
-            nth: 1 + generator.below(12),
+            nth: 1 + generator.below(*range),
             forever: generator.chance(1, 4),
             fault,
         }
     }
 
-    fn session(&mut self, creates: bool, fault: Option<FaultRule>) -> Result<(), String> {
+    fn session(
+        &mut self,
+        creates: bool,
+        fault: Option<FaultRule>,
+        examined: bool,
+    ) -> Result<(), String> {
         let plan = Plan {
             subject: self.subject.clone(),
             disk: self.disk.clone(),
@@ -148,7 +157,9 @@ impl Run<'_> {
             return self.judge_doubtful(&order, &played).map_err(told);
         }
         order.check_linearizable(&played)?;
-        self.examine(&order, &played)?;
+        if examined {
+            self.examine(&order, &played)?;
+        }
         self.go_on(order, played);
         Ok(())
     }
@@ -236,14 +247,18 @@ impl Run<'_> {
             let told =
                 |after: &str, what| format!("after {after}: {what}{}", order.describe(point.tick));
             let seed = self.generator.next_u64();
-            let cut = point.disk.crash(CrashStyle::Mixed, seed);
+            let style = *self
+                .generator
+                .pick(&[CrashStyle::NothingUnsynced, CrashStyle::Mixed]);
+            let cut = point.disk.crash(style, seed);
             self.recover_doubtful(&cut, order, power.low)
                 .map_err(|what| told("a power cut", what))?;
-            // A failed sync may have dropped what was only written.
-            if self.disk.event_count(Event::SyncDroppedPages) == 0 {
-                self.recover_doubtful(&point.disk.process_crash(), order, kill.low)
-                    .map_err(|what| told("the death of the process", what))?;
-            }
+            // A failed sync may have lost what was only written.
+            let failed = [Event::SyncDroppedPages, Event::SyncKeptPages];
+            let sync_failed = failed.iter().any(|&event| self.disk.event_count(event) > 0);
+            let low = if sync_failed { power.low } else { kill.low };
+            self.recover_doubtful(&point.disk.process_crash(), order, low)
+                .map_err(|what| told("the death of the process", what))?;
         }
         Ok(())
     }

@@ -16,6 +16,8 @@ use crate::subject::Subject;
 pub(super) const SIZES: [u64; 8] = [0, 0, 20, 60, 200, 500, 1_100, 4_090];
 /// Crash points that one session keeps.
 const POINTS: usize = 6;
+/// Crash points that a session with a fault keeps.
+const POINTS_WITH_FAULT: usize = 2;
 
 /// What a session does.
 #[derive(Clone, Debug)]
@@ -59,6 +61,7 @@ pub(super) struct Played {
 /// Keeps some crash points, each as likely as any other.
 struct Watch {
     generator: Generator,
+    most: usize,
     seen: u64,
     points: Vec<Point>,
 }
@@ -147,6 +150,7 @@ impl Plan {
     ) -> Arc<Mutex<Result<Watch, String>>> {
         let watch = Arc::new(Mutex::new(Ok(Watch {
             generator: Generator::new(seed),
+            most: self.fault.map_or(POINTS, |_| POINTS_WITH_FAULT),
             seen: 0,
             points: Vec::new(),
         })));
@@ -206,11 +210,11 @@ impl Plan {
 impl Watch {
     fn offer(&mut self, point: Point) {
         self.seen += 1;
-        if self.points.len() < POINTS {
+        if self.points.len() < self.most {
             self.points.push(point);
         } else {
             let place = self.generator.below(self.seen) as usize;
-            if place < POINTS {
+            if place < self.most {
                 self.points[place] = point;
             }
         }
