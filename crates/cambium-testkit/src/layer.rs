@@ -119,6 +119,9 @@ pub trait FileLayer: Send + Sync + fmt::Debug {
     fn punch_hole(&self, offset: u64, length: u64) -> Result<()> {
         self.below().punch_hole(offset, length)
     }
+    fn alignment(&self) -> Alignment {
+        self.below().alignment()
+    }
 }
 
 /// A layer as the file system, or the file, that it is.
@@ -196,6 +199,6 @@ impl<L: FileLayer> File for Layered<L> {
         self.0.below().allocated_bytes()
     }
     fn alignment(&self) -> Alignment {
-        self.0.below().alignment()
+        self.0.alignment()
     }
 }

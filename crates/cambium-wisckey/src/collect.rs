@@ -184,10 +184,11 @@ impl Core {
     fn rest(&self, collector: &mut Collector) -> Result<bool> {
         let visible = self.ledger.visible();
         let is_quiet = std::mem::replace(&mut collector.quiet_since, visible) == visible;
-        self.tree.set_resting(is_quiet);
-        if !is_quiet {
+        if !is_quiet || self.has_bug(SeededBug::DeletesRest) {
+            self.tree.set_resting(false);
             return Ok(false);
         }
+        self.tree.set_resting(true);
         let mut writer = lock(&self.writer);
         let is_due = writer.deletes >= MANY_DELETES;
         if is_due {

@@ -17,7 +17,7 @@ use cambium_api::{OptionValues, ProgressSink};
 use cambium_base::{Error, Result, StoreId};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_io::sync::{Mutex, OnceLock, RwLock};
-use cambium_io::{Environment, FileKind, FileLock, FileSystem, LockMode};
+use cambium_io::{Environment, FileKind, FileLock, FileSystem, LockMode, OpenOptions};
 use cambium_lsm::Tree;
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::creation::{self, Creation, Making};
@@ -32,7 +32,7 @@ use crate::ledger::{Ledger, LedgerState};
 use crate::note::{Head, Traffic};
 use crate::options::{ENGINE, OPTIONS, Shape, Tuning};
 use crate::reserve::{RESERVE_NAME, Reserve};
-use crate::segment::{Home, Segment, Segments};
+use crate::segment::{Home, Segment, Segments, check_unit};
 use crate::stats::Counters;
 use crate::value_log::Writer;
 
@@ -94,6 +94,17 @@ fn fill(
         FORMAT_VERSION,
         &shape_and_root(&shape, &root),
     )?;
+    if tuning.direct {
+        // Before there is a store, not by its first segment.
+        let path = superblock::copy_path(path, 0);
+        let options = OpenOptions::READ.direct();
+        let file = environment.file_system.open(&path, options)?;
+        check_unit(
+            &path,
+            file.alignment(),
+            format::geometry(&shape, &tuning).block,
+        )?;
+    }
     let parts = Parts {
         home,
         shape,

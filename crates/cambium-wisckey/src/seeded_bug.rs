@@ -50,6 +50,8 @@ pub enum SeededBug {
     CloseUnnoted,
     /// A segment whose header is damaged counts as never synced.
     DamagedHeaderIgnored,
+    /// The space of deletes does not come back while nobody writes.
+    DeletesRest,
     /// A hole takes the blocks that it shares with its neighbours.
     HoleTooWide,
     /// Holes are made where a cursor or snapshot from before may be led to.
@@ -58,7 +60,7 @@ pub enum SeededBug {
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 21] = [
+    pub const ALL: [(SeededBug, &'static str); 22] = [
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
         (SeededBug::CommitUnsynced, "commit_unsynced"),
@@ -78,6 +80,7 @@ impl SeededBug {
         (SeededBug::CloseOutrun, "close_outrun"),
         (SeededBug::CloseUnnoted, "close_unnoted"),
         (SeededBug::DamagedHeaderIgnored, "damaged_header_ignored"),
+        (SeededBug::DeletesRest, "deletes_rest"),
         (SeededBug::HoleTooWide, "hole_too_wide"),
         (SeededBug::HoleUnderPin, "hole_under_pin"),
     ];

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cambium_base::{Error, FileIdentity, FileNumber, Result, StoreId, Value};
 use cambium_io::sync::atomic::{AtomicU64, Ordering};
-use cambium_io::{BlockCache, File, FileSystem, OpenOptions};
+use cambium_io::{Alignment, BlockCache, File, FileSystem, OpenOptions};
 use cambium_storage::file_header::{FileHeader, HEADER_BYTES};
 use cambium_storage::log::LogFile;
 use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader};
@@ -120,6 +120,19 @@ pub(crate) struct Segment {
     pub is_new: bool,
 }
 
+/// Refuses direct I/O in units that blocks of the log do not keep to.
+pub(crate) fn check_unit(path: &Path, alignment: Alignment, block_bytes: u64) -> Result<()> {
+    let unit = alignment.offset as u64;
+    if block_bytes % unit == 0 {
+        return Ok(());
+    }
+    Err(Error::InvalidArgument(format!(
+        "option direct: {} takes direct I/O in units of {unit} bytes, and the store has \
+         block_bytes={block_bytes}: open it with direct=off, or make it with blocks of {unit} bytes",
+        path.display(),
+    )))
+}
+
 impl Segment {
     /// Makes a new segment with its header, not yet synced.
     pub fn create(
@@ -221,15 +234,7 @@ impl Segment {
         end: Option<u64>,
     ) -> Result<Segment> {
         let geometry = format::geometry(shape, tuning);
-        let unit = file.batched_alignment().offset as u64;
-        if geometry.block % unit != 0 {
-            return Err(Error::InvalidArgument(format!(
-                "option direct: {} takes direct I/O in units of {unit} bytes, and the store was \
-                 made with block_bytes={}",
-                file.path().display(),
-                geometry.block
-            )));
-        }
+        check_unit(file.path(), file.batched_alignment(), geometry.block)?;
         let is_new = end.is_none();
         let end = end.unwrap_or(0).max(geometry.first_offset);
         Ok(Segment {

@@ -104,8 +104,8 @@ fn failing_operations_lose_nothing() {
 /// given twice is seen in `after_crashes.rs`, and so are notes that a close leaves out
 /// where nobody has written. A cursor that walks on while values
 /// move is in `sorting.rs`. The suites of threads below find what needs threads; what
-/// needs a damaged header is in `headers.rs`.
-const FOUND_ELSEWHERE: [SeededBug; 8] = [
+/// needs a damaged header is in `headers.rs`, and the space of deletes in `space.rs`.
+const FOUND_ELSEWHERE: [SeededBug; 9] = [
     SeededBug::EpochReused,
     SeededBug::HoleUnderPin,
     SeededBug::DeadTakenByPart,
@@ -114,6 +114,7 @@ const FOUND_ELSEWHERE: [SeededBug; 8] = [
     SeededBug::CloseOutrun,
     SeededBug::CloseUnnoted,
     SeededBug::DamagedHeaderIgnored,
+    SeededBug::DeletesRest,
 ];
 
 #[test]

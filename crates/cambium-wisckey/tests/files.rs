@@ -10,8 +10,9 @@ use cambium_api::{
     CompactOptions, Direction, Durability, Engine, EngineKind, Error, KeyRange, OptionValues,
     WriteBatch,
 };
-use cambium_io::{Environment, OpenOptions};
+use cambium_io::{Alignment, Environment, File, FileSystem, OpenOptions};
 use cambium_testkit::golden::contents;
+use cambium_testkit::layer::{FileLayer, FileSystemLayer, Layered};
 use cambium_wisckey::Wisckey;
 use cambium_wisckey::format::FILE_SUFFIX;
 
@@ -211,4 +212,53 @@ fn direct_io_in_larger_units_than_the_stores_blocks_is_refused() {
         Err(Error::InvalidArgument(what)) => assert!(what.contains("block_bytes=512"), "{what}"),
         Err(other) => panic!("{other}"),
     }
+}
+
+/// A disk that takes direct I/O in units of 4 KiB.
+#[derive(Debug)]
+struct LargeUnits(Arc<dyn FileSystem>);
+
+#[derive(Debug)]
+struct DirectFile(Arc<dyn File>);
+
+impl FileSystemLayer for LargeUnits {
+    fn below(&self) -> &dyn FileSystem {
+        &*self.0
+    }
+    fn open(&self, path: &Path, options: OpenOptions) -> cambium_api::Result<Arc<dyn File>> {
+        let file = self.0.open(path, options)?;
+        Ok(match options.direct {
+            true => Arc::new(Layered(DirectFile(file))),
+            false => file,
+        })
+    }
+}
+
+impl FileLayer for DirectFile {
+    fn below(&self) -> &dyn File {
+        &*self.0
+    }
+    fn alignment(&self) -> Alignment {
+        Alignment {
+            memory: 4096,
+            offset: 4096,
+        }
+    }
+}
+
+#[test]
+fn a_direct_log_in_blocks_below_the_disks_unit_is_refused_at_creation() {
+    let mut environment = Environment::memory();
+    environment.file_system = Arc::new(Layered(LargeUnits(environment.file_system)));
+    let create = |blocks: &str| {
+        let options = OptionValues::from([("direct", "on"), ("block_bytes", blocks)]);
+        Wisckey.create(&environment, Path::new("/store"), &options)
+    };
+    let refused = create("512").map(drop);
+    let told = matches!(&refused, Err(Error::InvalidArgument(what)) if what.contains("4096"));
+    assert!(told, "{refused:?}");
+    // Nothing is left that keeps another store away.
+    let store = create("4096").unwrap();
+    store.put(b"key", b"value", Durability::Synced).unwrap();
+    store.close().unwrap();
 }

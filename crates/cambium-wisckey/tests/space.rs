@@ -28,8 +28,12 @@ fn key(number: u64) -> Vec<u8> {
 }
 
 fn filled(environment: &Environment) -> Arc<dyn Engine> {
+    filled_with(environment, &options())
+}
+
+fn filled_with(environment: &Environment, options: &OptionValues) -> Arc<dyn Engine> {
     let store = Wisckey
-        .create(environment, Path::new(FOLDER), &options())
+        .create(environment, Path::new(FOLDER), options)
         .unwrap();
     for number in 0..KEYS {
         store
@@ -92,6 +96,19 @@ fn deletes_of_an_earlier_opening_give_their_space_back() {
     idle(&*store);
     let left = log_bytes(&*store);
     assert!(left < 256 << 10, "{left} bytes of log are left");
+}
+
+#[test]
+fn deletes_that_keep_their_space_are_found() {
+    let environment = Environment::simulated(&SimulatedDisk::new(1), 1);
+    let mut armed = options();
+    armed.set("seeded_bug", "deletes_rest");
+    let store = filled_with(&environment, &armed);
+    store
+        .delete_range(KeyRange::all(), Durability::Written)
+        .unwrap();
+    idle(&*store);
+    assert!(log_bytes(&*store) > 256 << 10, "not found");
 }
 
 /// What a snapshot sees keeps its space, and idle steps do not rewrite it again and again.
