@@ -91,7 +91,7 @@ struct FlightsState {
     next_number: u64,
     /// What the last one that landed soundly had written.
     written: Option<Written>,
-    /// Of the first that failed.
+    /// The error of the first flight that failed.
     failure: Option<Error>,
     /// Queues of earlier flights.
     spare: Vec<Box<dyn WriteQueue>>,

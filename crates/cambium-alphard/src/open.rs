@@ -127,7 +127,7 @@ pub(crate) fn distrust_cache(
     if !recovered.from_image {
         volume.write_again(superblock.first_block(), superblock.high_water)?;
     }
-    // Behind the entries: what it says of them is true then.
+    // Write the superblock after the entries, so that it is true whenever it is durable.
     volume.write_superblock(superblock)
 }
 

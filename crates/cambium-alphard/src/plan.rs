@@ -37,7 +37,7 @@ impl Planned<'_> {
         self.value.map(|_| self.extent)
     }
 
-    /// What the digest of all that is live changes by.
+    /// The bits by which the digest of all live extents changes.
     pub fn changes_digest_by(&self) -> u64 {
         let extents = [self.before, self.after()].into_iter().flatten();
         extents.fold(0, |digest, extent| {

@@ -164,8 +164,8 @@ fn keep_the_rest(core: &Core, lost: &[(SlotKey, Extent)], dead: Vec<u32>) -> Res
     let mut older = dead;
     older.extend(writer.stale.iter().map(|(_, block)| block));
     let lost = lost.iter().map(|(_, extent)| extent.block).collect();
-    // What is erased leaves gaps in the numbers. A later recovery must know already that
-    // everything up to the end is durable.
+    // Erased extents leave gaps in the numbers. The superblock must say before that
+    // everything up to the end is durable, or a later recovery stops at a gap.
     let superblock = &writer.superblock;
     core.volume
         .write_again(superblock.first_block(), superblock.high_water)?;

@@ -269,7 +269,7 @@ impl Error {
         matches!(self, Error::Corruption { .. })
     }
 
-    /// What the operating system said, where the error wraps it whole.
+    /// The operating system's error, where this error wraps one.
     pub fn os_error(&self) -> Option<&std::io::Error> {
         match self {
             Error::Io { source, .. } | Error::SyncFailed { source, .. } => Some(source),

@@ -76,7 +76,7 @@ pub(crate) struct SealPoint {
     pub session: u32,
 }
 
-/// What a flush has made of its changes: nothing names it yet.
+/// The nodes that a flush has written; no database header names them yet.
 struct Applied {
     roots: Roots,
     /// Nodes that the new roots no longer reach.

@@ -22,7 +22,7 @@ use cambium_io::sync::{scheduler, thread};
 const PATH: &str = "/store";
 /// Interleavings of a program.
 const SEEDS: u64 = 1_000;
-/// So that few bytes open a window of the log.
+/// A window of the log holds few bytes, so that writes often open a new one.
 const SMALL: [(&str, &str); 3] = [
     ("node_bytes", "512"),
     ("block_bytes", "512"),
@@ -220,13 +220,13 @@ impl ProgressSink for Cancels {
             *other = Some(std::thread::spawn(move || {
                 _ = store.compact(&CompactOptions::default(), &());
             }));
-            // It comes to where it waits for the call that goes on.
+            // Meanwhile the second call comes to its wait for the first.
             (0..10_000).for_each(|_| std::thread::yield_now());
         }
     }
 }
 
-/// What a call answers that was cancelled before another one began.
+/// Returns the answer of a call that was cancelled before another one began.
 fn a_cancelled_call(bug: Option<&'static str>) -> Result<(), Error> {
     let environment = Environment::memory();
     let mut options = OptionValues::from([("preallocate_bytes", "4096")]);

@@ -39,9 +39,9 @@ enum Draw {
 
 #[derive(Clone, Copy, Debug)]
 struct Case {
-    /// What the store is made with.
+    /// Options of the creation.
     shape: &'static [(&'static str, &'static str)],
-    /// What each opening is told.
+    /// Options of each opening.
     tuning: &'static [(&'static str, &'static str)],
     keys: u64,
     operations: u64,

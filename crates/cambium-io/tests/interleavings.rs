@@ -17,7 +17,7 @@ const MOST: u64 = 20_000;
 fn a_cache_never_keeps_what_was_read_before_a_change() {
     let count = scheduler::explore(3, MOST, || {
         let file = Arc::new(BlockCache::new(1 << 16).file());
-        // What the place of the file holds.
+        // The content of block 7 in the file.
         let stored = Arc::new(AtomicU64::new(1));
         let readers: Vec<_> = (0..2)
             .map(|_| {

@@ -15,7 +15,7 @@ use crate::table::Table;
 use crate::tree::Tree;
 use crate::version::{TableFile, UpperBound};
 
-/// What a salvage finds.
+/// A finding of a salvage.
 #[derive(Debug)]
 pub enum Salvaged<'a> {
     /// An entry of a sound block.
@@ -44,7 +44,7 @@ pub enum Salvaged<'a> {
         from: &'a [u8],
         /// Inclusive end; `None` for no end.
         to: Option<&'a [u8]>,
-        /// What is wrong, and where.
+        /// The error, with its place.
         error: Error,
     },
 }

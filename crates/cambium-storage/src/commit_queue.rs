@@ -78,7 +78,7 @@ impl<T, A> State<T, A> {
     }
 }
 
-/// What members of a group answer whose leader has panicked.
+/// The answer to the members of a group whose leader has panicked.
 fn broken() -> Error {
     let source = std::io::Error::other("the thread that wrote for a group of writers panicked");
     Error::poisoned_by(&Error::io("commit", "the store", source))

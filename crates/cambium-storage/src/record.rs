@@ -61,7 +61,7 @@ const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static
 /// came again would make recovery believe remains of a write that was taken back.
 ///
 /// # Errors
-/// Of a session that has used all attempts: the store must be reopened.
+/// If the session has used all attempts; the caller must reopen the store.
 pub fn next_attempt(attempt: u16) -> Result<u16> {
     attempt.checked_add(1).ok_or_else(|| {
         Error::LimitExceeded(format!(

@@ -66,11 +66,11 @@ pub struct Superblock {
     version: u32,
     generation: u64,
     newest: usize,
-    /// What the newest copy holds.
+    /// The bytes of the newest copy.
     newest_bytes: Vec<u8>,
 }
 
-/// What the copies hold.
+/// The content of the copies.
 #[derive(Clone, Debug)]
 pub struct SuperblockContent {
     /// The payload of the newest sound copy.

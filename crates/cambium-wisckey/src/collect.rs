@@ -69,7 +69,7 @@ pub(crate) struct Collector {
     pub damaged: BTreeSet<u32>,
     /// Bytes of segments that no flush was asked to drop yet.
     undropped: u64,
-    /// What was visible at the last step that found nothing to do.
+    /// The visible sequence number at the last step that found no work.
     quiet_since: u64,
     /// Before this time the rate limit holds.
     not_before: Duration,

@@ -426,7 +426,7 @@ impl Core {
             writer.next_file = writer.next_file.max(number.saturating_add(1));
         }
         self.tree.remove_unknown_files()?;
-        // What a repair left that was killed before or after it switched trees.
+        // A repair that was killed may leave the tree that the store does not use.
         let root = lock(&self.maintenance).root;
         let other = self.path.join(root.other_tree().tree_folder());
         remove_files(&*self.environment.file_system, &other)

@@ -46,7 +46,7 @@ struct NewTree {
     tree: Arc<Tree>,
 }
 
-/// What the finished tree holds.
+/// The content of the finished tree.
 #[derive(Default)]
 struct Contents {
     entries: u64,
@@ -69,7 +69,7 @@ impl NewTree {
         let ledger = Ledger::new(folder.clone(), LedgerState::default(), rule);
         let options = tuning.tree_options(environment);
         let tree = Tree::create(environment, &folder, store, &options, ledger.clone())?;
-        // Of each key only the newest entry counts.
+        // A repair keeps only the newest entry of each key.
         ledger.repairing(u64::MAX);
         Ok(NewTree { tree })
     }
@@ -217,7 +217,7 @@ fn switch(core: &Core, before: Root) -> Result<()> {
     remove_files(&*core.environment.file_system, core.tree.folder())
 }
 
-/// What the value log holds beside its records.
+/// Facts that the repair gathers from the value log beside its records.
 #[derive(Debug, Default)]
 struct Gathered {
     namespaces: BTreeMap<u16, String>,
@@ -372,8 +372,8 @@ fn gather(
         let end = read_records(&segment, Vec::new(), tuning.inline_bytes, report, take)?;
         gathered.last_sequence = gathered.last_sequence.max(end.sequence);
         gathered.last_session = gathered.last_session.max(end.session);
-        // What a process that died left in the cache must not be less durable than
-        // the tables that will point to it.
+        // A process that died may have left records in the page cache only. They must be
+        // durable before the tables that will point to them.
         segment.log.file().sync_data()?;
         gathered.segments.push(SegmentNote {
             number,

@@ -60,7 +60,7 @@ fn repair_contents(
         return Ok(report);
     };
     if let Some(error) = tree_damage {
-        // It cannot be opened at all.
+        // No opening is possible without the tree.
         report = CheckReport::default();
         report.take(error)?;
         let held = lock_again(environment, path)?;

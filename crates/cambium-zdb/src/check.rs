@@ -25,7 +25,7 @@ use crate::rebuild::{FileContent, read_content};
 use crate::strings::Bucket;
 use crate::table::Table;
 
-/// What the next open replays.
+/// The entries that the next opening replays.
 #[derive(Default)]
 struct Tail {
     /// For each key whether it has an entry afterwards.

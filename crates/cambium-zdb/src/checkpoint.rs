@@ -53,7 +53,7 @@ struct Moment {
     ends: HashMap<FileNumber, End>,
     buckets: u64,
     string_keys: u64,
-    /// What differs from the disk.
+    /// The pieces that differ from the disk.
     images: Vec<Image>,
 }
 

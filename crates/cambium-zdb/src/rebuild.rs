@@ -212,7 +212,7 @@ impl Core {
         maintenance.superblock.write_both(&payload)
     }
 
-    /// What the data files of a table hold up to where replay begins, by place.
+    /// The entries of a table's data files before the replay offsets, by place.
     fn contents_of(&self, number: u64, entry: &TableEntry) -> Result<Vec<FileContent>> {
         let crew = Crew::new(
             &*self.environment.executor,

@@ -337,7 +337,7 @@ impl Tails {
         self.synced_through.max(self.durable_sequence)
     }
 
-    /// What was found behind the replay sequence number, each entry once, in order.
+    /// The entries after the replay sequence number, each once, in order.
     pub fn found_to_replay(&self) -> Vec<Found> {
         let begun = attempts_begin(&self.found);
         let mut found: Vec<Found> = self

@@ -265,7 +265,7 @@ fn a_failed_sync_fails_all(bug: Option<&'static str>) -> Outcome {
     let store = text(Zdb.create(&environment, Path::new(PATH), &options))?;
     text(store.put(&key(1), b"old", Durability::Synced))?;
     text(store.put(&key(1), b"new", Durability::Written))?;
-    // Of two threads that sync the data file, the first one is told.
+    // Two threads sync the data file; only the first gets the error.
     disk.inject(FaultRule {
         class: OperationClass::Sync,
         nth: 1,

@@ -57,7 +57,7 @@ fn all(store: &dyn Engine) -> Result<Entries> {
     Ok(entries)
 }
 
-/// What a disk's store holds, opened on a copy of the disk.
+/// Reads the entries of a disk's store on a copy of the disk.
 fn contents(disk: &SimulatedDisk) -> Result<Entries> {
     let copy = Environment::simulated(&disk.fork(), 9);
     let store = open(&copy, &opening(&[]))?;

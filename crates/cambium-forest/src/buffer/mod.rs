@@ -189,7 +189,7 @@ impl Buffer {
         self.versions.fetch_add(added - dropped.min(added), Release);
     }
 
-    /// What a key was at a moment, as far as its newest version tells.
+    /// Looks up a key at a sequence number in the key's newest version only.
     pub fn get(&self, namespace: u16, key: &[u8], sequence: u64) -> Lookup {
         if self.is_empty() {
             return Lookup::Unknown;
@@ -204,7 +204,7 @@ impl Buffer {
         })
     }
 
-    /// What a key was at a moment of which nothing is dropped.
+    /// The version of a key at a sequence number from which on the buffer drops no version.
     pub fn get_at(&self, namespace: u16, key: &[u8], sequence: u64) -> Option<Version> {
         if self.is_empty() {
             return None;

@@ -378,7 +378,7 @@ impl Repair<'_> {
         let database = Database::open_at(&home, part, root.file, &tuning, (Some(root.end), None))?;
         let reads_back = |place: u64| {
             let read = header_at(&database, place)?;
-            // What it counts are its own bytes.
+            // Ignore the traffic: a header counts its own bytes.
             let same = read.filter(|(.., header)| {
                 let traffic = header.traffic;
                 *header

@@ -197,8 +197,8 @@ impl Node {
         !self.unreadable.is_empty() && length > 0 && (is_partial(offset) || is_partial(end))
     }
 
-    /// What a read past the cache sees: it writes dirty pages back first, and does
-    /// not see pages that are clean.
+    /// The bytes that a direct read sees. The read writes dirty pages back first, and
+    /// does not see clean pages.
     pub(super) fn device_image(&self) -> Image {
         let mut image = self.durable.clone();
         for pending in &self.pending {

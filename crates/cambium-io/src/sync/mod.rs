@@ -1,9 +1,9 @@
 //! Locks, atomics and threads, by the names of the standard library.
 //!
 //! Every crate below the facade takes them from here. Without the feature
-//! `scheduled` they *are* the standard library's: this module re-exports them and
-//! costs nothing. With it (only tests have it, through `cambium-testkit`) each is a
-//! thin wrapper. A thread that `scheduler::run` started calls the scheduler before
+//! `scheduled` this module re-exports the standard library's own types and costs
+//! nothing: `plain` does not compile otherwise. Only tests enable the feature, through
+//! `cambium-testkit`; each type is then a thin wrapper. A thread that `scheduler::run` started calls the scheduler before
 //! every lock, unlock, wait, ordered atomic access and file operation; the scheduler
 //! then decides, from a seed, which thread goes on. Any other thread passes through to
 //! the standard library.
@@ -26,6 +26,25 @@ mod plain {
     pub mod thread {
         pub use std::thread::*;
     }
+
+    type Own = (
+        std::sync::Mutex<u8>,
+        std::sync::RwLock<u8>,
+        std::sync::Condvar,
+        std::sync::OnceLock<u8>,
+        std::sync::atomic::AtomicU64,
+        std::thread::JoinHandle<u8>,
+    );
+    type Exported = (
+        Mutex<u8>,
+        RwLock<u8>,
+        Condvar,
+        OnceLock<u8>,
+        atomic::AtomicU64,
+        thread::JoinHandle<u8>,
+    );
+    /// Compiles only while both lists name the same types.
+    const _: fn(Own) -> Exported = |same| same;
 
     /// A place where another thread may run in a scheduled test; nothing here.
     #[inline(always)]

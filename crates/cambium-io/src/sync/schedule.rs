@@ -1,25 +1,26 @@
-//! Who runs next: the strategies of a scheduler.
+//! The strategies by which a scheduler chooses the thread that runs next.
 //!
 //! - **Random walk**: at each point the running thread goes on, or with a probability
 //!   that is drawn for the run another takes over.
 //! - **PCT** (Burckhardt et al., *A Randomized Scheduler with Probabilistic Guarantees
 //!   of Finding Bugs*, ASPLOS 2010): the ready thread of the highest random priority
 //!   runs; at a few random points the running thread's priority becomes the lowest.
-//!   Finds a bug of depth `d` among `k` points and `n` threads with a probability of
+//!   PCT finds a bug of depth `d` among `k` points and `n` threads with a probability of
 //!   at least `1/(n·k^(d-1))`.
-//! - **Replay**: given decisions, then none; [`next_script`] goes through all
-//!   interleavings with up to so many preemptions.
+//! - **Replay**: the scheduler takes the decisions of a script, and preempts no thread
+//!   after its end. [`next_script`] goes through all interleavings with a limited number
+//!   of preemptions.
 
 use std::time::Duration;
 
 use crate::simulated::Generator;
 
-/// A decision: the option that was taken, of how many.
+/// A decision: the number of options, and the option that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Which was taken; 0 is to go on without a preemption.
+    /// The index of the option that was taken; 0 means no preemption.
     pub taken: usize,
-    /// How many there were.
+    /// The number of options.
     pub options: usize,
 }
 
@@ -37,15 +38,15 @@ pub struct Schedule {
 #[derive(Debug)]
 enum Strategy {
     RandomWalk {
-        /// One point of so many hands over.
+        /// At a point another thread takes over with a probability of `1/stay`.
         stay: u64,
     },
     Pct {
-        /// One for each task; larger runs first.
+        /// A priority for each task; the ready task of the largest runs.
         priorities: Vec<u64>,
         /// Points until the next change of priorities.
         until_change: u64,
-        /// Changes are so far apart, on average.
+        /// The average number of points between two changes.
         distance: u64,
         /// The next priority below all others.
         lowest: u64,
@@ -57,15 +58,15 @@ enum Strategy {
     },
 }
 
-/// Points of a run, unless set: far more than the suites' programs have.
+/// The default limit of points in a run; programs of the suites pass far fewer.
 const MOST_POINTS: u64 = 4_000_000;
-/// Points in a row after which another thread runs: a loop that polls must not keep
-/// the thread that it waits for from running.
+/// After so many points in a row another thread runs. Otherwise a thread that polls
+/// would keep the thread from running whose work it waits for.
 const FAIR: u64 = 20_000;
 
 impl Schedule {
     fn new(strategy: Strategy, mut generator: Generator) -> Self {
-        // So that waits with a limit end early in some runs, and late in others.
+        // Waits with a limit end early in some runs, and late in others.
         let microseconds = *generator.pick(&[1, 1, 20, 500]);
         Schedule {
             strategy,
@@ -93,8 +94,8 @@ impl Schedule {
         Schedule::new(strategy, generator)
     }
 
-    /// The decisions of a script; after its end nobody is preempted. At most
-    /// `preemptions` are offered in all.
+    /// Replays the decisions of a script, and preempts no thread after its end. The
+    /// run offers at most `preemptions` preemptions.
     pub fn replay(script: Vec<usize>, preemptions: usize) -> Self {
         let taken = Vec::new();
         let strategy = Strategy::Replay {
@@ -124,12 +125,12 @@ impl Schedule {
 
     pub(super) fn add_task(&mut self) {
         if let Strategy::Pct { priorities, .. } = &mut self.strategy {
-            // Above all that were lowered.
+            // Lowered priorities are below all of these.
             priorities.push((1 << 33) + self.generator.below(1 << 32));
         }
     }
 
-    /// One of several that are alike.
+    /// Picks one of `count` threads that wait for the same object.
     pub(super) fn pick(&mut self, count: usize) -> usize {
         match self.strategy {
             Strategy::Replay { .. } => count - 1,
@@ -144,8 +145,8 @@ impl Schedule {
         }
     }
 
-    /// The next of the ready tasks; `here` is among them if the running one could
-    /// go on, and `gives_way` says that it would rather not.
+    /// Chooses the next of the ready tasks. `here` is the running task, if it can go
+    /// on; `gives_way` means that it yields.
     pub(super) fn choose(
         &mut self,
         ready: &[usize],
@@ -201,7 +202,7 @@ impl Schedule {
                 let mut options = ready.to_vec();
                 if let Some(here) = here {
                     if gives_way {
-                        // Round the ready ones: a loop that yields is no decision.
+                        // Take turns: a thread that yields in a loop makes no decision.
                         let after = ready.iter().find(|&&task| task > here);
                         return *after.unwrap_or(&ready[0]);
                     }
@@ -226,8 +227,8 @@ impl Schedule {
     }
 }
 
-/// The script after this one in depth-first order, if there is one: `choices` are
-/// the decisions that the last run took.
+/// Returns the next script in depth-first order, if there is one. `choices` are the
+/// decisions of the last run.
 pub fn next_script(choices: &[Choice]) -> Option<Vec<usize>> {
     let last = choices
         .iter()

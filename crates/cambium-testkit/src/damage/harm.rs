@@ -1,4 +1,4 @@
-//! What is done to the files of a store.
+//! Harm: the changes that the suite makes to the files of a store.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -138,7 +138,7 @@ pub(super) fn strict_harms(disk: &SimulatedDisk, stride: usize) -> Vec<Harm> {
                 cuts.insert(at);
             }
         }
-        // Of cuts within zeros one stands for all.
+        // One cut within a run of zeros is enough: the others leave the same store.
         let is_distinct = |at: &usize| !blank[at / SECTOR_BYTES] || at % 4096 == 0;
         let cut = |at| Harm::Cut {
             path: path.clone(),

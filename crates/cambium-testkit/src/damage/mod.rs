@@ -1,7 +1,7 @@
 //! Damage: every file of a small store cut at every byte, every byte flipped,
 //! every file gone, stretches of it zeroed.
 //!
-//! What must hold for each:
+//! Each damaged store must keep these promises:
 //!
 //! - Nothing panics or runs on for ever, and no length in the damage makes memory run out.
 //! - Nothing is answered that was never written: a value is one its key had.
@@ -59,7 +59,7 @@ pub struct DamageSuite {
     strict: bool,
 }
 
-/// What the suite has looked at.
+/// Counts of the stores that the suite has looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DamageReport {
     /// Damaged stores opened and read.
@@ -130,7 +130,7 @@ impl DamageSuite {
     /// If anything does not hold, naming file and offset.
     pub fn run(&self) -> DamageReport {
         let outcome = self.damage_all(MOST_FAILURES);
-        // One failure a line, where `expect` would escape the ends of lines.
+        // Print one failure a line: `expect` would escape the ends of lines.
         let what = outcome.as_ref().err().map_or("", String::as_str);
         assert!(outcome.is_ok(), "damage was not found, or spread:\n{what}");
         outcome.unwrap_or_default()

@@ -13,7 +13,7 @@ use crate::subject::Subject;
 /// A key and the namespace that it is in.
 pub(super) type Name = (String, Vec<u8>);
 
-/// What a store answered.
+/// The answers of a store.
 #[derive(Debug, Default)]
 pub(super) struct Observation {
     /// Each error of opening, reading or checking the open store.
@@ -24,7 +24,7 @@ pub(super) struct Observation {
     pub(super) found: Option<Found>,
     /// Two ways of reading that answered differently, without an error.
     disagreement: Option<String>,
-    /// What was there after a rollback to each named snapshot.
+    /// The entries after a rollback to each named snapshot.
     pub(super) kept: BTreeMap<String, BTreeMap<String, Entries>>,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn observe(
         Err(error) => observation.complain("the open store's check", error),
     }
     observation.roll_back(&*store);
-    // What is left must bear being compacted and closed.
+    // A compaction and a close of a damaged store may fail; they must not panic.
     _ = store.compact(&CompactOptions::default(), &());
     _ = store.close();
     Ok(observation)

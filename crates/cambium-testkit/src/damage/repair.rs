@@ -1,5 +1,5 @@
-//! What must hold of a repair: it makes nothing worse, names what it lost, and can
-//! be interrupted anywhere and run again.
+//! A repair makes nothing worse and names its losses. It may be interrupted anywhere
+//! and run again.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -104,7 +104,7 @@ fn fail_within(case: &Case<'_>, operations: u64, generator: &mut Generator) -> S
         forever: generator.chance(1, 2),
         fault,
     });
-    // It may fail or not: what it left is what counts.
+    // The repair may fail; the suite judges only the store that it leaves.
     _ = repair_on(case, &disk);
     disk.clear_faults();
     match generator.chance(1, 2) {

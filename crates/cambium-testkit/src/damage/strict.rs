@@ -1,4 +1,4 @@
-//! What must hold of a damaged store: each answer is right, or there is an error
+//! The strict rule for a damaged store: each answer is right, or there is an error
 //! or a finding.
 
 use cambium_api::{CheckReport, Value};
@@ -10,9 +10,10 @@ use super::repair;
 use super::victim::{Tolerated, Victim};
 use super::{DamageReport, DamageSuite};
 
-/// One of so many damaged stores is compacted and read again.
+/// The suite compacts one damaged store in this many, and reads it again.
 const COMPACTED_EACH: u64 = 3;
-/// One of so many is repaired, with one of so many interruptions.
+/// The suite repairs one damaged store in this many, with one interruption in this
+/// many.
 const REPAIRED_EACH: u64 = 4;
 
 /// A damaged store and what is known about it.
@@ -28,7 +29,7 @@ pub(super) struct Case<'a> {
     pub(super) number: u64,
 }
 
-/// What `check` of the closed store said.
+/// The answer of `check` on the closed store.
 struct Checked {
     damage: Option<String>,
     has_findings: bool,
@@ -66,8 +67,8 @@ impl DamageSuite {
 }
 
 impl DamageSuite {
-    /// What must hold of every engine: earlier states may show, and damage may be
-    /// met where `check` sees it.
+    /// The rule for every engine: earlier states may show, and a reader may meet damage
+    /// that `check` finds.
     pub(super) fn judge_leniently(
         &self,
         victim: &Victim,

@@ -12,7 +12,7 @@ use crate::holding::perform;
 use crate::subject::Subject;
 use crate::workload::{Workload, key_space};
 
-/// Of the histories that make stores to damage.
+/// The first seed of the histories that make stores to damage.
 const FIRST_SEED: u64 = 7;
 
 /// How a store came to lie there.
@@ -50,7 +50,7 @@ pub(super) struct Victim {
 
 /// The disk just before a sync, which differs from the victim in few sectors.
 pub(super) struct Earlier {
-    /// What was synced then.
+    /// The last synced state at that time.
     synced: usize,
     cached: SimulatedDisk,
     durable: SimulatedDisk,
@@ -58,7 +58,8 @@ pub(super) struct Earlier {
     differing: Vec<(PathBuf, usize)>,
 }
 
-/// What a power cut at some earlier moment would have left as well.
+/// The states that the suite tolerates, since an earlier power cut could have left the
+/// same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tolerated {
     /// The oldest state that may be found.
@@ -97,7 +98,7 @@ impl Victim {
         smallest.ok_or_else(|| "no history leaves something of everything".to_string())
     }
 
-    /// What a device left that betrayed.
+    /// A store on a device that lied about syncs, or lost or misplaced writes.
     pub(super) fn betrayed(
         disk: SimulatedDisk,
         history: History,
@@ -171,8 +172,8 @@ impl Victim {
         })
     }
 
-    /// What may be found after a harm. What a power cut before the last syncs could
-    /// have left as well, no engine can tell from it.
+    /// The states that a reader may find after a harm. No engine can tell the harm from a
+    /// power cut before the last syncs if both leave the same bytes.
     pub(super) fn tolerates(&self, harm: &Harm, harmed: &SimulatedDisk) -> Tolerated {
         let mut tolerated = Tolerated {
             low: self.history.window().synced,

@@ -31,7 +31,7 @@ pub(crate) struct Written {
     pub(crate) durability: Durability,
 }
 
-/// What an actor did and saw.
+/// The calls and answers of an actor.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     pub(crate) operations: Vec<Operation>,
@@ -61,7 +61,7 @@ pub(crate) struct Actor {
     capabilities: Capabilities,
     clock: Arc<AtomicU64>,
     generator: Generator,
-    /// Of the last value.
+    /// The number of the last value.
     number: u64,
     sizes: &'static [u64],
     keys: u64,

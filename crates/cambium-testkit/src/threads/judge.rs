@@ -1,4 +1,5 @@
-//! What several threads wrote, as one history, and what a crash may leave of it.
+//! Merges the writes of several threads into one history, and computes the states that
+//! a crash may leave.
 
 use std::collections::BTreeSet;
 
@@ -73,7 +74,8 @@ impl Order {
         newest.unwrap_or(self.base)
     }
 
-    /// What a crash at a point may leave, without power and without the process.
+    /// The states that a power cut, and those that the end of the process, may leave at a
+    /// point.
     pub(super) fn expectations(&self, point: &Point) -> (Expectation, Expectation) {
         let window = self.history.window();
         let synced = self

@@ -8,7 +8,7 @@
 //! operation it decides from the seed which one goes on. Caches are on unless the
 //! suite turns them off.
 //!
-//! What must hold:
+//! The suite checks these promises:
 //!
 //! - Everything the actors saw fits one order of all writes, the order of their
 //!   sequence numbers ([`crate::linearizability`]).

@@ -19,7 +19,7 @@ const POINTS: usize = 6;
 /// Crash points that a session with a fault keeps.
 const POINTS_WITH_FAULT: usize = 2;
 
-/// What a session does.
+/// The plan of a session.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) subject: Subject,
@@ -44,11 +44,11 @@ pub(super) struct Point {
     pub(super) created: bool,
 }
 
-/// What came of a session.
+/// The outcome of a session.
 #[derive(Debug)]
 pub(super) struct Played {
     pub(super) keys: KeyKind,
-    /// What was in the store when it was opened.
+    /// The entries of the store at its opening.
     pub(super) found: Found,
     pub(super) records: Vec<Record>,
     /// The tick when the store was closed.
@@ -66,7 +66,7 @@ struct Watch {
     points: Vec<Point>,
 }
 
-/// What all threads of a session share.
+/// The state that all threads of a session share.
 #[derive(Clone)]
 struct Shared {
     store: Arc<dyn Engine>,
@@ -253,7 +253,7 @@ impl Shared {
         Ok(actor.record)
     }
 
-    /// What users do beside reading and writing.
+    /// Calls that maintain the store: steps, compactions, checks, syncs.
     fn upkeep(&self, seed: u64) -> Result<(), String> {
         let mut generator = Generator::new(seed);
         for _ in 0..1 + generator.below(8) {

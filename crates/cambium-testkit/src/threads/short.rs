@@ -62,7 +62,7 @@ const KEYS: u64 = 2;
 /// were in all.
 ///
 /// # Errors
-/// What the first failing interleaving showed, with its program and decisions.
+/// The first interleaving that fails, with its program and decisions.
 pub(crate) fn explore(subject: &Subject, most: u64) -> Result<u64, String> {
     let mut total = 0;
     for program in PROGRAMS {

@@ -13,7 +13,7 @@ use super::Repair;
 use crate::catalog::{Catalog, DataEntry, TableEntry, Traffic};
 use crate::format::{self, DATA_MAGIC, FORMAT_VERSION, FileRef, decode_frame, kind};
 
-/// What the files say beside the catalog that is made from them.
+/// Facts that the repair reads from the files beside the catalog.
 #[derive(Default)]
 pub(super) struct LostCatalog {
     /// All data files by table and place: two where a compaction was at work, or

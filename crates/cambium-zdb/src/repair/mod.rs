@@ -131,7 +131,7 @@ fn count_string_keys(core: &Arc<Core>) -> Result<()> {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(vacant) => vacant.insert(core.read_bucket(number, None)?),
         };
-        // What the right bucket holds is newer.
+        // The pair of the right bucket is newer.
         if target.pairs.iter().all(|(known, _)| *known != key) {
             target.pairs.push((key, value));
             keys += 1;
@@ -161,7 +161,7 @@ fn read_through(file: &dyn File) -> Result<()> {
     }
 }
 
-/// What counts beside the data files up to their replay offsets.
+/// The entries beside those of the data files before their replay offsets.
 enum Found<'a> {
     /// The store was closed.
     Nothing,

@@ -94,7 +94,7 @@ fn sound_piece(
     }
     let (generation, copy) = (on_disk >> 1, on_disk & 1);
     let offset = format::piece_offset(shape, piece, copy);
-    // What a cut took away reads as zeros, whose checksum does not match.
+    // Bytes beyond the end of the file are zeros, whose checksum does not match.
     let mut bytes = vec![0; shape.piece_bytes as usize];
     file.read_at(&mut bytes, offset)?;
     let path = file.path();
@@ -307,7 +307,7 @@ fn append(new: &DataFile, header: &RecordHeader, payload: &[u8]) -> Result<u64> 
     Ok(position)
 }
 
-/// Of each key the newest of its entry in a file and its entries in the tail.
+/// The newest entry of each key, among the file's entry and those in the tail.
 fn newer_of<'a>(live: &[(u64, u64, u64)], tail: &'a [TailEntry]) -> Vec<Kept<'a>> {
     let mut newest: HashMap<u64, Kept<'a>> = HashMap::new();
     for &(key, offset, sequence) in live {
@@ -387,8 +387,7 @@ fn reconcile(
     Ok(lost)
 }
 
-/// Of each key of a place the newest entry in any of its files and in the commit
-/// logs.
+/// The newest entry of each key of a place, among all its files and the commit logs.
 fn newest_of_all<'a>(
     home: &Home,
     catalog: &mut Catalog,

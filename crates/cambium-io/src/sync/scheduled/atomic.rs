@@ -1,8 +1,8 @@
-//! Atomics: every access that orders something is a scheduling point.
+//! Atomics: each access is a scheduling point, except relaxed accesses.
 //!
-//! Relaxed accesses are not. In this code they are statistics and marks that may be
-//! wrong; a relaxed access that correctness rests on belongs under
-//! ThreadSanitizer's eyes, not under a scheduler's.
+//! The engines use relaxed accesses for statistics and for marks that may be wrong.
+//! ThreadSanitizer, not a scheduler, finds a relaxed access where correctness needs a
+//! stronger order.
 
 pub use std::sync::atomic::Ordering;
 
@@ -20,7 +20,7 @@ pub fn fence(order: Ordering) {
     std::sync::atomic::fence(order);
 }
 
-/// What all atomics have.
+/// Defines a scheduled atomic with the calls that all atomics have.
 macro_rules! atomic {
     ($Atomic:ident, $Value:ty) => {
         /// The standard library's atomic of this name, scheduled.
@@ -29,7 +29,7 @@ macro_rules! atomic {
         pub struct $Atomic(std::sync::atomic::$Atomic);
 
         impl $Atomic {
-            /// A new one.
+            /// Creates an atomic.
             pub const fn new(value: $Value) -> Self {
                 $Atomic(std::sync::atomic::$Atomic::new(value))
             }
@@ -46,16 +46,16 @@ macro_rules! atomic {
                 self.0.store(value, order);
             }
 
-            /// Writes, and answers what was there.
+            /// Writes, and returns the old value.
             pub fn swap(&self, value: $Value, order: Ordering) -> $Value {
                 point(order);
                 self.0.swap(value, order)
             }
 
-            /// Writes `new` where `current` is.
+            /// Writes `new` if the value is `current`.
             ///
             /// # Errors
-            /// What is there, if it is something else.
+            /// Returns the value if it is not `current`.
             pub fn compare_exchange(
                 &self,
                 current: $Value,
@@ -67,10 +67,10 @@ macro_rules! atomic {
                 self.0.compare_exchange(current, new, success, failure)
             }
 
-            /// As `compare_exchange`; may fail without a reason.
+            /// As `compare_exchange`, but may fail although the value is `current`.
             ///
             /// # Errors
-            /// What is there.
+            /// Returns the value.
             pub fn compare_exchange_weak(
                 &self,
                 current: $Value,
@@ -82,10 +82,10 @@ macro_rules! atomic {
                 self.0.compare_exchange_weak(current, new, success, failure)
             }
 
-            /// Replaces the value by what `update` makes of it.
+            /// Replaces the value by the answer of `update`.
             ///
             /// # Errors
-            /// What is there, if `update` answers `None`.
+            /// Returns the value if `update` answers `None`.
             pub fn fetch_update(
                 &self,
                 set: Ordering,
@@ -96,7 +96,7 @@ macro_rules! atomic {
                 self.0.fetch_update(set, fetch, update)
             }
 
-            /// The value, of an atomic that is not shared.
+            /// The value; the exclusive borrow shows that no other thread has the atomic.
             pub fn get_mut(&mut self) -> &mut $Value {
                 self.0.get_mut()
             }
@@ -115,7 +115,7 @@ macro_rules! atomic {
     };
 }
 
-/// One call that changes a value and answers the old one.
+/// Defines calls that change the value and return the old one.
 macro_rules! change {
     ($Atomic:ident, $Value:ty: $($call:ident),*) => {
         impl $Atomic {

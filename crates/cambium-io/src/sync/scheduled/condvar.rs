@@ -6,16 +6,15 @@
 use std::sync::{LockResult, PoisonError};
 use std::time::Duration;
 
+use super::address;
 use super::mutex::{Mutex, MutexGuard};
 use super::scheduler::{self, Waiting};
-use super::{Edge, address};
 
 /// [`std::sync::Condvar`], scheduled.
 #[derive(Debug, Default)]
 pub struct Condvar {
     /// Counts notifications for threads that are not scheduled.
     rounds: std::sync::Mutex<u64>,
-    edge: Edge,
     changed: std::sync::Condvar,
 }
 
@@ -35,7 +34,6 @@ impl Condvar {
     pub const fn new() -> Self {
         Condvar {
             rounds: std::sync::Mutex::new(0),
-            edge: Edge::new(),
             changed: std::sync::Condvar::new(),
         }
     }
@@ -119,24 +117,17 @@ impl Condvar {
             return (lock.lock(), timed_out);
         }
         let rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
-        self.edge.pass();
         drop(guard);
         let limit = limit.unwrap_or(Duration::from_secs(1 << 20));
         let before = *rounds;
-        self.edge.pass();
-        let waited = self.changed.wait_timeout_while(rounds, limit, |now| {
-            self.edge.pass();
-            *now == before
-        });
+        let waited = (self.changed).wait_timeout_while(rounds, limit, |now| *now == before);
         let timed_out = waited.unwrap_or_else(PoisonError::into_inner).1.timed_out();
         (lock.lock(), timed_out)
     }
 
     fn notify_unscheduled(&self) {
         let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
-        self.edge.pass();
         *rounds += 1;
-        self.edge.pass();
         drop(rounds);
         self.changed.notify_all();
     }

@@ -24,7 +24,7 @@ fn address<T: ?Sized>(object: &T) -> usize {
     std::ptr::from_ref(object).cast::<()>() as usize
 }
 
-/// The last field of a guard, which drops after its lock was released.
+/// The last field of a guard: it drops after the guard has released its lock.
 struct Wake(usize);
 
 impl Wake {
@@ -37,48 +37,6 @@ impl Drop for Wake {
     /// Lets the threads that wait for the object try again.
     fn drop(&mut self) {
         scheduler::wake(self.0);
-    }
-}
-
-/// An order between threads that ThreadSanitizer sees: it does not see into the
-/// standard library's locks unless that library is built with it. Nothing in other
-/// builds.
-#[derive(Debug, Default)]
-struct Edge {
-    #[cfg(cambium_tsan)]
-    passed: std::sync::atomic::AtomicU64,
-}
-
-impl Edge {
-    const fn new() -> Self {
-        Edge {
-            #[cfg(cambium_tsan)]
-            passed: std::sync::atomic::AtomicU64::new(0),
-        }
-    }
-
-    /// Everything before an earlier pass happens before everything after this one.
-    fn pass(&self) {
-        #[cfg(cambium_tsan)]
-        self.passed
-            .fetch_add(1, std::sync::atomic::Ordering::AcqRel);
-    }
-}
-
-/// Passes an edge when it is dropped: the first field of a guard.
-struct Release<'a>(&'a Edge);
-
-impl<'a> Release<'a> {
-    /// Passes the edge now too: the lock was just taken.
-    fn acquired(edge: &'a Edge) -> Self {
-        edge.pass();
-        Release(edge)
-    }
-}
-
-impl Drop for Release<'_> {
-    fn drop(&mut self) {
-        self.0.pass();
     }
 }
 

@@ -5,18 +5,16 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 
 use super::scheduler::{self, Waiting};
-use super::{Edge, Release, Wake, address};
+use super::{Wake, address};
 
 /// [`std::sync::Mutex`], scheduled.
 #[derive(Default)]
 pub struct Mutex<T: ?Sized> {
-    edge: Edge,
     inner: std::sync::Mutex<T>,
 }
 
 /// The lock on a [`Mutex`], until it is dropped.
 pub struct MutexGuard<'a, T: ?Sized> {
-    _release: Release<'a>,
     inner: std::sync::MutexGuard<'a, T>,
     pub(super) lock: &'a Mutex<T>,
     /// The last field: waiters are woken after the lock is released.
@@ -27,7 +25,6 @@ impl<T> Mutex<T> {
     /// See [`std::sync::Mutex::new`].
     pub const fn new(value: T) -> Self {
         Mutex {
-            edge: Edge::new(),
             inner: std::sync::Mutex::new(value),
         }
     }
@@ -44,7 +41,6 @@ impl<T> Mutex<T> {
 impl<T: ?Sized> Mutex<T> {
     fn guard<'a>(&'a self, inner: std::sync::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         MutexGuard {
-            _release: Release::acquired(&self.edge),
             inner,
             lock: self,
             _wake: Wake::new(self),

@@ -3,12 +3,11 @@
 use std::sync::PoisonError;
 
 use super::mutex::Mutex;
-use super::{Edge, scheduler};
+use super::scheduler;
 
 /// [`std::sync::OnceLock`], scheduled: an initialization may be interrupted.
 #[derive(Debug)]
 pub struct OnceLock<T> {
-    edge: Edge,
     cell: std::sync::OnceLock<T>,
     /// Held by the thread that initializes.
     initializing: Mutex<()>,
@@ -24,7 +23,6 @@ impl<T> OnceLock<T> {
     /// See [`std::sync::OnceLock::new`].
     pub const fn new() -> Self {
         OnceLock {
-            edge: Edge::new(),
             cell: std::sync::OnceLock::new(),
             initializing: Mutex::new(()),
         }
@@ -33,9 +31,7 @@ impl<T> OnceLock<T> {
     /// See [`std::sync::OnceLock::get`].
     pub fn get(&self) -> Option<&T> {
         scheduler::point();
-        let value = self.cell.get();
-        self.edge.pass();
-        value
+        self.cell.get()
     }
 
     /// See [`std::sync::OnceLock::get_mut`].
@@ -49,13 +45,13 @@ impl<T> OnceLock<T> {
     /// The value, if the cell has one.
     pub fn set(&self, value: T) -> Result<(), T> {
         scheduler::point();
-        self.edge.pass();
         self.cell.set(value)
     }
 
     /// See [`std::sync::OnceLock::get_or_init`].
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
-        if let Some(value) = self.get() {
+        scheduler::point();
+        if let Some(value) = self.cell.get() {
             return value;
         }
         let _initializing = self
@@ -66,7 +62,6 @@ impl<T> OnceLock<T> {
             return value;
         }
         let value = make();
-        self.edge.pass();
         self.cell.get_or_init(|| value)
     }
 
@@ -79,7 +74,6 @@ impl<T> OnceLock<T> {
 impl<T> From<T> for OnceLock<T> {
     fn from(value: T) -> Self {
         OnceLock {
-            edge: Edge::new(),
             cell: value.into(),
             initializing: Mutex::new(()),
         }
@@ -89,7 +83,6 @@ impl<T> From<T> for OnceLock<T> {
 impl<T: Clone> Clone for OnceLock<T> {
     fn clone(&self) -> Self {
         OnceLock {
-            edge: Edge::new(),
             cell: self.cell.clone(),
             initializing: Mutex::new(()),
         }

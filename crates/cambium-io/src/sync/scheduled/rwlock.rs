@@ -5,12 +5,11 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 
 use super::scheduler::{self, Waiting};
-use super::{Edge, Release, Wake, address};
+use super::{Wake, address};
 
 /// [`std::sync::RwLock`], scheduled.
 #[derive(Default)]
 pub struct RwLock<T: ?Sized> {
-    edge: Edge,
     inner: std::sync::RwLock<T>,
 }
 
@@ -18,7 +17,6 @@ impl<T> RwLock<T> {
     /// See [`std::sync::RwLock::new`].
     pub const fn new(value: T) -> Self {
         RwLock {
-            edge: Edge::new(),
             inner: std::sync::RwLock::new(value),
         }
     }
@@ -37,7 +35,6 @@ macro_rules! side {
     ($Guard:ident, $take:ident, $try_take:ident, $wanted:literal) => {
         /// The lock on a [`RwLock`], until it is dropped.
         pub struct $Guard<'a, T: ?Sized> {
-            _release: Release<'a>,
             inner: std::sync::$Guard<'a, T>,
             /// The last field: waiters are woken after the lock is released.
             _wake: Wake,
@@ -46,7 +43,6 @@ macro_rules! side {
         impl<'a, T: ?Sized> $Guard<'a, T> {
             fn new(inner: std::sync::$Guard<'a, T>, lock: &'a RwLock<T>) -> Self {
                 $Guard {
-                    _release: Release::acquired(&lock.edge),
                     inner,
                     _wake: Wake::new(lock),
                 }

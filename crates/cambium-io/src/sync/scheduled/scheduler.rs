@@ -1,8 +1,8 @@
 //! A scheduler of threads that follows from a seed.
 //!
 //! The threads of a run are coroutines on the thread that called [`run`], so a switch
-//! costs nanoseconds. At each **point** (see [`point`]) the running one calls its
-//! [`Schedule`], which chooses who goes on. A thread that
+//! costs nanoseconds. At each **point** (see [`point`]) the running thread calls its
+//! [`Schedule`], which chooses the thread that goes on. A thread that
 //! waits for an object is *blocked* on the object's address until a thread that
 //! changes the object wakes it, or until its time is over. Time is simulated: each
 //! point takes a little, and when all threads wait, it jumps to the earliest deadline.
@@ -51,7 +51,7 @@ type Start = Box<dyn FnOnce() + Send>;
 
 struct Task {
     name: String,
-    /// What it does, until it has begun.
+    /// The closure of the task, until the task begins.
     start: Option<Start>,
     status: Status,
     /// An unpark that came before its park.
@@ -66,7 +66,7 @@ enum Status {
     Ended,
 }
 
-/// What a thread waits for.
+/// The object that a thread waits for.
 #[derive(Debug)]
 pub struct Waiting {
     what: &'static str,
@@ -111,7 +111,7 @@ thread_local! {
 /// How a run ended.
 #[derive(Debug)]
 pub struct Run<T> {
-    /// What the program answered, or why it did not end.
+    /// The program's answer, or the reason why the run failed.
     pub outcome: Result<T, String>,
     /// The decisions that were taken, for [`Schedule::replay`].
     pub choices: Vec<Choice>,
@@ -154,8 +154,8 @@ pub fn run<T: Send + 'static>(
     }
 }
 
-/// Runs a program under every interleaving of up to so many preemptions, or under the
-/// first `most` of them, depth first. Answers how many there were.
+/// Runs a program under every interleaving with at most `preemptions` preemptions, or
+/// under the first `most` of them, depth first. Returns their number.
 ///
 /// ```
 /// # #[cfg(feature = "scheduled")] {
@@ -286,7 +286,8 @@ impl Scheduler {
         task
     }
 
-    /// Resumes the task whose turn it is, until all have ended or the run has failed.
+    /// Resumes the chosen task, again and again, until all tasks have ended or the run
+    /// has failed.
     fn resume_until_over(self: &Arc<Self>) {
         let mut coroutines: Vec<Option<Coroutine<(), (), ()>>> = Vec::new();
         loop {
@@ -329,7 +330,7 @@ impl Scheduler {
     }
 
     fn pass(&self, task: usize, gives_way: bool) {
-        // Another coroutine would take this one's panic for its own.
+        // The other coroutines share this thread: a switch would show them the panic.
         if std::thread::panicking() {
             return;
         }
@@ -425,7 +426,7 @@ impl State {
         self.choose(None, false);
     }
 
-    /// Chooses who runs next; `here` is the running task if it could go on.
+    /// Chooses the task that runs next; `here` is the running task if it can go on.
     fn choose(&mut self, here: Option<usize>, gives_way: bool) {
         self.end_waits();
         let ready = |state: &State| -> Vec<usize> {

@@ -1,4 +1,4 @@
-//! What a scheduler must find, and what it must let pass.
+//! The scheduler finds defects in wrong programs, and none in right ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,7 +99,7 @@ fn a_deadlock_is_named_with_those_who_wait() {
     assert!(runs.iter().any(|run| run.outcome.is_ok()));
 }
 
-/// One thread waits for a number that the other sets; a wait with a limit ends too.
+/// A thread waits for a number that another thread sets; a wait with a limit ends too.
 fn hand_over() -> u64 {
     let shared = Arc::new(Shared::default());
     let other = shared.clone();

@@ -1,4 +1,4 @@
-//! Threads that the scheduler knows.
+//! Threads under a scheduler.
 //!
 //! A thread that a scheduled thread starts is scheduled too.
 
@@ -12,18 +12,18 @@ use super::scheduler::{self, Scheduler, Waiting};
 /// A thread that can be unparked.
 #[derive(Clone, Debug)]
 pub enum Thread {
-    /// Of the operating system.
+    /// A thread of the operating system.
     Real(std::thread::Thread),
-    /// Of a scheduler.
+    /// A scheduler and the number of its task.
     Scheduled(Arc<Scheduler>, usize),
 }
 
 /// Tells a thread from the others of its process or run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ThreadId {
-    /// Of the operating system.
+    /// A thread of the operating system.
     Real(std::thread::ThreadId),
-    /// Of a scheduler.
+    /// The number of a scheduler's task.
     Scheduled(usize),
 }
 
@@ -94,9 +94,9 @@ pub fn sleep(time: Duration) {
 /// A thread to be waited for.
 #[derive(Debug)]
 pub enum JoinHandle<T> {
-    /// Of the operating system.
+    /// A thread of the operating system.
     Real(std::thread::JoinHandle<T>),
-    /// Of a scheduler, with the place of its answer.
+    /// A scheduler, the number of its task, and the place of the task's answer.
     Scheduled(Arc<Scheduler>, usize, Arc<Mutex<Option<T>>>),
 }
 
@@ -104,7 +104,7 @@ impl<T> JoinHandle<T> {
     /// See [`std::thread::JoinHandle::join`].
     ///
     /// # Errors
-    /// What the thread panicked with.
+    /// Returns the payload of the thread's panic.
     pub fn join(self) -> std::thread::Result<T> {
         match self {
             JoinHandle::Real(thread) => thread.join(),
