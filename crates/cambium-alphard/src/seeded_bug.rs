@@ -1,6 +1,6 @@
-//! Defects that can be switched on, so that the test suites prove that they
-//! find them: a checker that finds nothing proves nothing. They are reached by
-//! the option `seeded_bug`, which `cambium options` does not list.
+//! Defects that tests switch on. The suites must find each of them, which proves that
+//! the suites find something. The option `seeded_bug` selects one; `cambium options`
+//! does not list it.
 
 use std::path::Path;
 
@@ -8,64 +8,64 @@ use cambium_api::{CheckReport, OptionValues};
 use cambium_base::{Error, Result};
 use cambium_io::Environment;
 
-/// Defects that the test suites must find; never set outside them.
+/// The defects; only tests set one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeededBug {
     /// Entries are returned without looking at their checksums.
     NoChecksum,
-    /// Recovery keeps entries behind a gap.
+    /// Recovery keeps entries after a gap.
     TornTailKept,
     /// Recovery keeps part of a batch.
     BatchSplit,
     /// A synced write is not synced.
     NoSync,
-    /// A synced write is taken to make earlier writes durable.
+    /// A synced write counts as a sync of earlier writes too.
     SyncedForOthers,
     /// Writes go on after a failed sync.
     SyncRetried,
     /// Freed extents are reused at once.
     FreedTooEarly,
-    /// Freed extents are reused when what replaced them is durable, and no
-    /// durable entry says so yet.
+    /// Freed extents are reused when their replacements are durable, but before a durable
+    /// entry says so.
     ReleasedUnmarked,
     /// Deletes write no tombstone: the published design, which erases the newest
     /// entry only.
     NoTombstone,
     /// Tombstones retire while older entries of their keys are still there.
     TombstoneTooEarly,
-    /// What recovery cut off stays on the device.
+    /// Recovery does not erase the entries that it cuts off.
     CutNotErased,
-    /// The high-water mark is not raised before entries lie behind it.
+    /// Entries are written beyond the high-water mark before it is raised.
     HighWaterLate,
     /// An index image is used although the store was written to since.
     StaleImage,
-    /// What a crash left different on two members stays so.
+    /// An opening leaves the differences between two members after a crash.
     MembersDiffer,
-    /// A member that was away is taken for current without what it missed.
+    /// A member that was away counts as current without the writes that it missed.
     StaleBelieved,
     /// Writes that a lost member lacks are acknowledged, and nothing says that it
     /// lacks them.
     LossUnsaid,
-    /// Zeros are written ahead to blocks that others may take meanwhile.
+    /// Zeros are written ahead to blocks that a writer may take at the same time.
     ZeroesFreed,
-    /// What the cache holds of an extent stays there when another entry is written to it.
+    /// The cache keeps an extent's bytes when another entry is written to the extent.
     CacheServesOverwritten,
-    /// The cache takes what was read before another entry was written there.
+    /// The cache takes bytes that were read before another entry overwrote them.
     CacheTakesLateReads,
-    /// A write of entries that finds no space answers `NoSpace`, and readers have seen it.
+    /// A write that finds no space answers `NoSpace`, but readers have seen its entries.
     FullWriteForgiven,
     /// No space is taken for entries that come to holes.
     HolesUnreserved,
-    /// An opening takes what the operating system's cache holds for what the device holds.
+    /// An opening takes the bytes of the page cache for those of the device.
     CacheBelieved,
-    /// A repair erases what is lost before it writes down what it keeps.
+    /// A repair erases lost entries before it writes down the kept ones.
     RepairErasesFirst,
-    /// A writer whose group was written apart syncs it after a close has returned.
+    /// A writer syncs its group after a close has returned.
     SyncsAfterClose,
 }
 
 impl SeededBug {
-    /// Every one, with its name.
+    /// All defects, with their names.
     pub const ALL: [(SeededBug, &'static str); 24] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
@@ -109,7 +109,7 @@ pub fn repair(
     crate::repair::repair_with(environment, path, options, &())
 }
 
-/// Takes the option out.
+/// Removes the option from the caller's options.
 pub(crate) fn take(options: &mut OptionValues) -> Result<Option<SeededBug>> {
     let Some(name) = options.take("seeded_bug") else {
         return Ok(None);

@@ -38,7 +38,7 @@ pub enum Error {
         /// The error of the operating system.
         source: Arc<std::io::Error>,
     },
-    /// A sync failed, for lack of space or any other reason. Nobody knows which of the
+    /// A sync failed, for lack of space or any other reason. No one can know which of the
     /// writes since the last sync are on the device, and a second sync would prove
     /// nothing, so the store takes no more writes.
     #[error(

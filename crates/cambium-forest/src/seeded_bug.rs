@@ -1,16 +1,16 @@
-//! Defects that can be switched on, so that the test suites prove that they
-//! find them: a checker that finds nothing proves nothing. They are reached by
-//! the option `seeded_bug`, which `cambium options` does not list.
+//! Defects that tests switch on. The suites must find each of them, which proves that
+//! the suites find something. The option `seeded_bug` selects one; `cambium options`
+//! does not list it.
 
 use cambium_api::OptionValues;
 use cambium_base::{Error, Result};
 
-/// Defects that the test suites must find; never set outside them.
+/// The defects; only tests set one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeededBug {
     /// Documents are returned without looking at their checksums.
     NoChecksum,
-    /// Recovery keeps documents behind a gap.
+    /// Recovery keeps documents after a gap.
     TornTailKept,
     /// Recovery keeps part of a batch.
     BatchSplit,
@@ -20,8 +20,8 @@ pub enum SeededBug {
     HeaderAheadOfNodes,
     /// Replay begins at the header instead of where the buffer was sealed.
     ReplayFromHeader,
-    /// A recovery raises neither session nor sequence numbers: what it cut off
-    /// and what comes after look the same.
+    /// A recovery raises neither session nor sequence numbers: documents that it cut off
+    /// look like later ones.
     EpochReused,
     /// Deletes are not logged.
     DeleteUnlogged,
@@ -29,22 +29,22 @@ pub enum SeededBug {
     SyncRetried,
     /// A flush forgets the writes that came while it ran.
     FlushDropsActive,
-    /// A flush leaves what is known of addresses as it was.
+    /// A flush leaves the cached addresses of documents as they were.
     FlushKeepsAddresses,
     /// Buffers that are packed lose what they removed.
     PackLosesRemovals,
-    /// A get takes a version that is kept for a snapshot, where the one that it looked for
-    /// has been overwritten meanwhile.
+    /// A get returns a version that is kept for a snapshot, if a writer overwrites the right
+    /// version during the lookup.
     PassedVersionsFound,
-    /// A writer's sync goes on beside one of a flush that fails, and is believed.
+    /// A writer trusts its own sync while a flush's sync of the same file fails.
     SyncsApart,
-    /// A flush whose buffer goes straight into the tries keeps the place of an older one.
+    /// A flush that puts its buffer straight into the tries keeps an older buffer's place.
     PackedPlaceKept,
     /// A flush that fails takes new space with each attempt.
     FlushLeavesRuns,
-    /// Writers go on behind the record of a run that a failed flush did not leave out.
+    /// Writers append after the record of a run that a failed flush did not write.
     WritesBehindLostRun,
-    /// A flush that meets damage is tried again and again.
+    /// The store repeats a flush that has met damage, without end.
     FlushRetriesDamage,
     /// A write that a compaction slows waits for no more than a small one's time.
     LongDelaysCut,
@@ -52,39 +52,39 @@ pub enum SeededBug {
     ScanHoldsWriters,
     /// A call of `compact` takes back a cancellation of calls that began before it.
     CancellationCleared,
-    /// Compaction forgets what was written while it ran.
+    /// A compaction loses writes that came while it ran.
     CompactionWithoutCatchUp,
-    /// Compaction removes the old file before the new one counts.
+    /// A compaction removes the old file before the superblock names the new one.
     OldFileRemovedEarly,
-    /// Compaction points to its file before that is on the device.
+    /// A compaction points the superblock to its file before it syncs the file.
     CompactionUnsynced,
-    /// Compaction leaves out a document, as one that could not be read.
+    /// A compaction leaves out a document, as if it could not read it.
     CompactionDropsDocument,
-    /// A compaction lets go what named snapshots keep.
+    /// A compaction drops documents that named snapshots need.
     CompactionDropsSnapshots,
-    /// A named snapshot that is made while a compaction runs has what was written when
-    /// the compaction came to look.
+    /// A named snapshot that is made during a compaction gets the state at the compaction's
+    /// next look.
     CompactionPassesSnapshot,
     /// A named snapshot is kept in memory alone.
     SnapshotUnwritten,
-    /// A rollback leaves what is in the write buffer.
+    /// A rollback leaves the content of the write buffer.
     RollbackKeepsBuffer,
-    /// Replay goes on before a rollback: a crash brings back what it undid.
+    /// Replay does not stop at a rollback: a crash brings undone writes back.
     RollbackReplayed,
-    /// A namespace that is made is not logged.
+    /// The creation of a namespace is not logged.
     NamespaceUnlogged,
-    /// A recovery does not know that a namespace was dropped.
+    /// A recovery ignores that a namespace was dropped.
     DropForgotten,
     /// A rollback does not bring back a namespace that was dropped.
     RollbackLosesDropped,
-    /// The log says that something is synced before it is.
+    /// The log says that a write is synced before it is.
     MarkBeforeSync,
-    /// After a recovery, writes of all namespaces are the default one's.
+    /// A recovery puts the writes of all namespaces into the default one.
     NamespacesMixed,
 }
 
 impl SeededBug {
-    /// Every one, with its name.
+    /// All defects, with their names.
     pub const ALL: [(SeededBug, &'static str); 35] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
@@ -136,7 +136,7 @@ impl SeededBug {
     ];
 }
 
-/// Takes the option out.
+/// Removes the option from the caller's options.
 pub(crate) fn take(options: &mut OptionValues) -> Result<Option<SeededBug>> {
     let Some(name) = options.take("seeded_bug") else {
         return Ok(None);

@@ -6,7 +6,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 
 use cambium_api::{
     CompactOptions, Durability, Engine, EngineKind, Error, OptionValues, Progress, ProgressSink,
@@ -17,7 +16,8 @@ use cambium_io::simulated::{
     CrashStyle, ErrorNumber, Fault, FaultRule, OperationClass, SimulatedDisk,
 };
 use cambium_io::sync::schedule::Schedule;
-use cambium_io::sync::{scheduler, thread};
+use cambium_io::sync::scheduler;
+use cambium_io::sync::thread::{self, JoinHandle};
 
 const PATH: &str = "/store";
 /// Interleavings of a program.
@@ -205,7 +205,7 @@ fn no_write_goes_behind_a_run_that_a_flush_could_not_take() {
     assert!((0..SEEDS).any(lost));
 }
 
-/// Cancels at the first report, and has another call begin before it goes on.
+/// Cancels at the first report, and lets another call begin.
 struct Cancels {
     store: Arc<dyn Engine>,
     other: Mutex<Option<JoinHandle<()>>>,
@@ -217,42 +217,42 @@ impl ProgressSink for Cancels {
         if other.is_none() {
             self.store.cancel();
             let store = self.store.clone();
-            *other = Some(std::thread::spawn(move || {
+            *other = Some(thread::spawn(move || {
                 _ = store.compact(&CompactOptions::default(), &());
             }));
-            // Meanwhile the second call comes to its wait for the first.
-            (0..10_000).for_each(|_| std::thread::yield_now());
         }
     }
 }
 
-/// Returns the answer of a call that was cancelled before another one began.
-fn a_cancelled_call(bug: Option<&'static str>) -> Result<(), Error> {
-    let environment = Environment::memory();
-    let mut options = OptionValues::from([("preallocate_bytes", "4096")]);
-    bug.into_iter()
-        .for_each(|bug| _ = options.set("seeded_bug", bug));
-    let store = Forest
-        .create(&environment, Path::new(PATH), &options)
-        .unwrap();
-    for number in 0..50u8 {
-        store
-            .put(&[number], &[number; 100], Durability::Written)
-            .unwrap();
-    }
-    let sink = Cancels {
-        store: store.clone(),
-        other: Mutex::new(None),
+/// True if a call that was cancelled before another one began answers so.
+fn is_cancelled(seed: u64, bug: Option<&'static str>) -> bool {
+    let program = move || {
+        let environment = Environment::simulated(&SimulatedDisk::new(seed), seed);
+        let mut options = OptionValues::from(SMALL);
+        bug.into_iter()
+            .for_each(|bug| _ = options.set("seeded_bug", bug));
+        let path = Path::new(PATH);
+        let store = Forest.create(&environment, path, &options).unwrap();
+        for number in 0..50u8 {
+            let value = [number; 100];
+            store.put(&[number], &value, Durability::Written).unwrap();
+        }
+        let sink = Cancels {
+            store: store.clone(),
+            other: Mutex::new(None),
+        };
+        let outcome = store.compact(&CompactOptions::default(), &sink);
+        let other = sink.other.lock().unwrap().take();
+        other.unwrap().join().unwrap();
+        matches!(outcome, Err(Error::Cancelled))
     };
-    let outcome = store.compact(&CompactOptions::default(), &sink);
-    let other = sink.other.lock().unwrap().take();
-    other.unwrap().join().unwrap();
-    outcome.map(|_| ())
+    let run = scheduler::run(Schedule::random(seed), program);
+    run.outcome
+        .unwrap_or_else(|failure| panic!("seed {seed}: {failure}"))
 }
 
 #[test]
 fn a_call_of_compact_takes_back_no_cancellation() {
-    let is_cancelled = |bug| matches!(a_cancelled_call(bug), Err(Error::Cancelled));
-    assert!((0..10).all(|_| is_cancelled(None)));
-    assert!(!(0..10).all(|_| is_cancelled(Some("cancellation_cleared"))));
+    assert!((0..100).all(|seed| is_cancelled(seed, None)));
+    assert!(!(0..100).all(|seed| is_cancelled(seed, Some("cancellation_cleared"))));
 }

@@ -155,7 +155,7 @@ impl Superblock {
     /// whose sync failed, may have left it in the operating system's cache
     /// alone: it must be on the device before anything is done that relies on
     /// it, like writing over the other copy or removing a file. The bytes are those that
-    /// the copy has: a crash meanwhile must not tear the only one that is sound.
+    /// the copy has: a crash during the write must not tear the only sound copy.
     pub fn confirm(&mut self) -> Result<()> {
         let path = copy_path(&self.folder, self.newest);
         let file = self.file_system.open(&path, OpenOptions::CREATE)?;

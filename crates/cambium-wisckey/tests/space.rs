@@ -1,4 +1,4 @@
-//! Space of what was deleted comes back while nobody writes.
+//! The space of deleted entries comes back without further writes.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 

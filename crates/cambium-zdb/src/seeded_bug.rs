@@ -1,16 +1,16 @@
-//! Defects that can be switched on, so that the test suites prove that they
-//! find them: a checker that finds nothing proves nothing. They are reached by
-//! the option `seeded_bug`, which `cambium options` does not list.
+//! Defects that tests switch on. The suites must find each of them, which proves that
+//! the suites find something. The option `seeded_bug` selects one; `cambium options`
+//! does not list it.
 
 use cambium_api::OptionValues;
 use cambium_base::{Error, Result};
 
-/// Defects that the test suites must find; never set outside them.
+/// The defects; only tests set one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeededBug {
     /// Entries are returned without looking at their checksums.
     NoChecksum,
-    /// Recovery keeps records behind a gap.
+    /// Recovery keeps records after a gap.
     TornTailKept,
     /// Recovery keeps part of a batch.
     BatchSplit,
@@ -20,8 +20,8 @@ pub enum SeededBug {
     CommitLogUnsynced,
     /// Recovery ignores the commit log.
     CommitLogIgnored,
-    /// A recovery raises neither session nor sequence numbers: what it cut off
-    /// and what comes after look the same.
+    /// A recovery raises neither session nor sequence numbers: records that it cut off
+    /// look like later ones.
     EpochReused,
     /// A new table's files are not made durable with their names.
     TableUnregistered,
@@ -31,10 +31,10 @@ pub enum SeededBug {
     PieceInPlace,
     /// Writes go on after a failed sync.
     SyncRetried,
-    /// Compaction forgets what was written while it ran.
+    /// A compaction loses writes that came while it ran.
     CompactionWithoutCatchUp,
-    /// A piece of the index that checkpoints wrote over while it was read, and
-    /// that another thread has loaded, is reported as damage.
+    /// A reader reports damage if checkpoints overwrite an index piece during the read and
+    /// another thread has loaded the piece.
     LoadRaceIsDamage,
     /// A table is closed while a thread still uses it.
     TableClosedInUse,
@@ -42,14 +42,14 @@ pub enum SeededBug {
     CountsOfLater,
     /// A new table is named by one copy of the superblock.
     TableInOneCopy,
-    /// A sync of a data file answers Ok while another one of it is failing.
+    /// A sync of a data file answers Ok while another thread's sync of the file fails.
     SyncErrorTaken,
     /// A rebuilt index is named before it holds anything.
     EmptyIndexNamed,
     /// A batch changes cached values before and after it changes the slots,
     /// without the locks of their pieces.
     CacheOutsideLocks,
-    /// `seek` leaves the bounds of a scan.
+    /// `seek` leaves the cursor outside the scan's bounds.
     SeekUnbounded,
     /// A second compaction of a file begins although no checkpoint has named the
     /// result of the first one.
@@ -57,7 +57,7 @@ pub enum SeededBug {
 }
 
 impl SeededBug {
-    /// Every one, with its name.
+    /// All defects, with their names.
     pub const ALL: [(SeededBug, &'static str); 21] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
@@ -86,7 +86,7 @@ impl SeededBug {
     ];
 }
 
-/// Takes the option out.
+/// Removes the option from the caller's options.
 pub(crate) fn take(options: &mut OptionValues) -> Result<Option<SeededBug>> {
     let Some(name) = options.take("seeded_bug") else {
         return Ok(None);

@@ -45,7 +45,7 @@ fn opening(seeded_bug: Option<&str>, pairs: &[(&str, &str)]) -> OptionValues {
     options
 }
 
-/// Runs a program under so many schedules; answers what went wrong first.
+/// Runs a program under many schedules; returns the first failure.
 fn first_failure(
     schedules: u64,
     bug: Option<&'static str>,

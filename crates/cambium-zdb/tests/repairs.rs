@@ -142,7 +142,7 @@ fn a_repair_of_damage_can_be_killed_anywhere_and_run_again() {
         assert!(disk.damage(&path, 2_000, |byte| byte ^ 1));
         let look = |copy: &SimulatedDisk, changes| {
             let environment = Environment::simulated(copy, 4);
-            // A repair that had switched may not have told of the loss.
+            // A repair that was killed after its switch may not have reported the loss.
             repair(&environment).unwrap();
             let found = contents(copy).unwrap();
             let lost = expected.len() - found.len();

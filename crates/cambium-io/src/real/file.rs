@@ -289,15 +289,17 @@ impl File for RealFile {
         }
     }
 
-    /// A hole in a file; of a device what `BLKDISCARD` does, or, where the kernel
-    /// has that no more under `fallocate`, the same with zeros afterwards.
+    /// Makes a hole in a file. On a device the call discards blocks as `BLKDISCARD` does;
+    /// where the kernel no longer has that under `fallocate`, it also zeroes them.
     fn discard(&self, offset: u64, length: u64) -> Result<bool> {
+        // The kernel's `FALLOC_FL_NO_HIDE_STALE`; not every back end of rustix names it.
+        const NO_HIDE_STALE: FallocateFlags = FallocateFlags::from_bits_retain(4);
         if length == 0 {
             return Ok(true);
         }
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let ways: &[FallocateFlags] = match self.kind {
-            FileType::BlockDevice => &[hole | FallocateFlags::NO_HIDE_STALE, hole],
+            FileType::BlockDevice => &[hole | NO_HIDE_STALE, hole],
             _ => &[hole],
         };
         for &flags in ways {

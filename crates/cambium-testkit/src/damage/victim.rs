@@ -248,9 +248,9 @@ fn note_synced(forks: &Forks, synced: usize) {
 /// How far a crash could have left what a harm did.
 enum Likeness {
     None,
-    /// With sectors half written.
+    /// Sectors may be half written.
     Torn,
-    /// With whole sectors.
+    /// Sectors are whole.
     Exact,
 }
 

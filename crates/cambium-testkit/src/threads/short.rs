@@ -3,7 +3,7 @@
 //!
 //! A random schedule finds a window of a few instructions by luck; these find it by
 //! going through all. Each program is made of calls on two keys of a small store, so
-//! that the caches, views and queues behind the calls meet.
+//! in which the caches, views and queues of the store meet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

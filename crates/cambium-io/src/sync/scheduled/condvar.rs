@@ -1,4 +1,4 @@
-//! A condition variable whose waiters the scheduler knows.
+//! A condition variable under a scheduler.
 //!
 //! A scheduled waiter waits by its mutex' wrapper and this object's address; the
 //! standard library's condition variable serves the threads that are not scheduled.

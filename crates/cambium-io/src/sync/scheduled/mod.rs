@@ -19,7 +19,7 @@ pub fn point() {
     scheduler::point();
 }
 
-/// Where an object lies: the name under which threads wait for it.
+/// The address of an object, by which threads wait for it.
 fn address<T: ?Sized>(object: &T) -> usize {
     std::ptr::from_ref(object).cast::<()>() as usize
 }

@@ -1,4 +1,4 @@
-//! A mutex whose waiters the scheduler knows.
+//! A mutex under a scheduler.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

@@ -1,4 +1,4 @@
-//! A lock of many readers or one writer, whose waiters the scheduler knows.
+//! A lock of many readers or one writer, under a scheduler.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
