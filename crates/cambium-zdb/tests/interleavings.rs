@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::{Durability, Engine, EngineKind, OptionValues, Result, WriteBatch};
+use cambium_api::{CompactOptions, Durability, Engine, EngineKind, OptionValues, Result, WriteBatch};
 use cambium_io::Environment;
 use cambium_io::simulated::{
     CrashStyle, ErrorNumber, Fault, FaultRule, OperationClass, SimulatedDisk,
@@ -249,6 +249,34 @@ fn counts_are_those_of_the_checkpoint(bug: Option<&'static str>) -> Outcome {
 #[test]
 fn a_checkpoint_counts_what_it_holds() {
     holds_unless("counts_of_later", counts_are_those_of_the_checkpoint);
+}
+
+fn statistics_beside_a_compaction(_: Option<&'static str>) -> Outcome {
+    let environment = Environment::simulated(&SimulatedDisk::new(1), 1);
+    let store = Zdb
+        .create(&environment, Path::new(PATH), &small())
+        .unwrap();
+    for number in [1, 2, 3, 1, 2] {
+        text(store.put(&key(number), &[7; 1200], Durability::Written))?;
+    }
+    let reader = store.clone();
+    together(vec![
+        Box::new(move || text(store.compact(&CompactOptions::default(), &())).map(|_| ())),
+        Box::new(move || {
+            (0..6).try_for_each(|_| match text(reader.stats())?.number("entries") {
+                Some(3) => Ok(()),
+                other => Err(format!("{other:?} entries, where there are 3")),
+            })
+        }),
+    ])
+}
+
+#[test]
+fn the_number_of_entries_stays_beside_a_compaction() {
+    assert_eq!(
+        first_failure(300, None, statistics_beside_a_compaction),
+        None
+    );
 }
 
 fn a_failed_sync_fails_all(bug: Option<&'static str>) -> Outcome {

@@ -124,6 +124,13 @@ impl Core {
             .log
             .flush()
             .map_err(|error| self.poisoned(error))?;
+        // Before the file is current: statistics sum these counts beside the switch.
+        let new = &compaction.new;
+        new.entries.store(compaction.copied, Ordering::Relaxed);
+        new.live.store(
+            compaction.old.live.load(Ordering::Relaxed),
+            Ordering::Relaxed,
+        );
         table.begin_switch(place, compaction.new.clone());
         for piece in 0..table.piece_count() {
             table.switch_piece(piece, place, |key, old| {
@@ -132,12 +139,6 @@ impl Core {
             });
         }
         table.end_switch(place);
-        let new = &compaction.new;
-        new.entries.store(compaction.copied, Ordering::Relaxed);
-        new.live.store(
-            compaction.old.live.load(Ordering::Relaxed),
-            Ordering::Relaxed,
-        );
         new.unlogged.store(true, Ordering::Release);
         if !new.dirty.swap(true, Ordering::AcqRel) {
             writer.dirty.push(new.clone());
