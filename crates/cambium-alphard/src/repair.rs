@@ -58,6 +58,7 @@ pub(crate) fn repair_with(
         missing,
         mut locks,
         behind,
+        cut_off,
         ..
     } = attached;
     locks.push(held);
@@ -74,6 +75,10 @@ pub(crate) fn repair_with(
         .retain(|finding| finding.kind == FindingKind::Damage);
     if let Some(damage) = damage {
         report.note_mended(damage, "it is made anew")?;
+    }
+    // The newest superblock may be lost too: the digest of the other one misses no entry.
+    if let Some(error) = cut_off {
+        report.take(error)?;
     }
     if let Some(member) = behind {
         let what = "this member is stale, and stands for the store now that a blank one is in place of the one that had every entry: what was written without it is lost";

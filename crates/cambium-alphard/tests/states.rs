@@ -270,6 +270,26 @@ fn tombstones_never_fill_a_store_that_nobody_tidies() {
 }
 
 #[test]
+fn a_file_that_was_cut_off_among_its_superblocks_has_lost_its_entries() {
+    for (cut, is_closed) in [(1_705, true), (4_096, false), (8_191, true), (1_705, false)] {
+        let disk = SimulatedDisk::new(1);
+        let store = create(&disk, &[("size", "262144"), ("block_bytes", "4096")]);
+        store.put(b"oak", b"Quercus", Durability::Synced).unwrap();
+        let crashed = disk.crash(CrashStyle::NothingUnsynced, 1);
+        store.close().unwrap();
+        drop(store);
+        let disk = if is_closed { disk } else { crashed };
+        let file = disk.open(Path::new(DATA), OpenOptions::WRITE).unwrap();
+        file.set_length(cut).unwrap();
+        let environment = Environment::simulated(&disk, 1);
+        if let Ok(report) = Alphard.repair(&environment, Path::new(PATH), &()) {
+            assert!(!report.is_sound(), "cut at {cut}: {report:?}");
+            assert_eq!(contents(&*open(&disk)).len(), 0);
+        }
+    }
+}
+
+#[test]
 fn a_file_that_was_cut_off_keeps_what_lies_before_the_cut() {
     for cut in [1, 20_000] {
         let disk = SimulatedDisk::new(1);

@@ -28,6 +28,8 @@ pub(crate) struct Attached {
     pub missing: Vec<(usize, Error)>,
     /// A member that was behind, taken as it is: a blank one stands where all was.
     pub behind: Option<usize>,
+    /// Every member that was current had been cut off, the longest one among the superblocks.
+    pub cut_off: Option<Error>,
     /// Of members that are files: another folder may name them too.
     pub locks: Locks,
 }
@@ -96,6 +98,7 @@ pub(crate) fn attach(
         unsound,
         missing,
         behind: attaching.behind,
+        cut_off: attaching.cut_off,
         locks,
     })
 }
@@ -111,6 +114,7 @@ struct Attaching {
     current: u32,
     /// A member that was behind, taken as it is.
     behind: Option<usize>,
+    cut_off: Option<Error>,
     /// Takes what a repair may take.
     adopt: bool,
 }
@@ -157,6 +161,7 @@ impl Attaching {
             superblock,
             current,
             behind,
+            cut_off: None,
             adopt,
         })
     }
@@ -182,7 +187,13 @@ impl Attaching {
             if self.adopt && lengthen(&*file, &self.superblock) {
                 // Where all were cut off, what lay behind is lost; the rest is not, and each
                 // may have some of it.
-                longest &= !is_current;
+                if longest && is_current {
+                    let end = first_entry(&self.superblock);
+                    let is_among =
+                        matches!(error, Error::Corruption { offset, .. } if offset < end);
+                    self.cut_off = is_among.then_some(error);
+                    longest = false;
+                }
                 continue;
             }
             if longest && is_current {
@@ -366,6 +377,11 @@ fn check_length(file: &dyn File, superblock: &Superblock) -> Result<()> {
     }
     let what = format!("the member ends here; expected {needed} bytes");
     Err(Error::corruption(file.path(), length, what))
+}
+
+/// Where superblocks end.
+fn first_entry(superblock: &Superblock) -> u64 {
+    u64::from(superblock.first_block()) * u64::from(superblock.block_bytes)
 }
 
 fn length_of(superblock: &Superblock) -> u64 {
