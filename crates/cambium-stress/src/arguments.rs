@@ -1,11 +1,8 @@
 //! The command line.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
-
-use crate::session::{Ending, Orders};
+use clap::{Parser, Subcommand};
 
 /// Load stores with threads, kill them, and verify what is left.
 #[derive(Clone, Debug, Parser)]
@@ -42,6 +39,9 @@ pub struct Arguments {
     /// Keep the store on a disk with a volatile cache (FUSE, as root), and cut its power
     #[arg(long)]
     pub power_cuts: bool,
+    /// Cut the power below a real file system, ext4 or xfs, on a loop device over that disk
+    #[arg(long, value_parser = ["ext4", "xfs"], requires = "power_cuts", conflicts_with = "faults")]
+    pub file_system: Option<String>,
     /// Let that disk fail and fill up
     #[arg(long)]
     pub faults: bool,
@@ -92,6 +92,11 @@ impl Arguments {
         self.power_cuts || self.faults
     }
 
+    /// True if stores are copied often, or lie in memory.
+    pub fn is_small(&self) -> bool {
+        self.needs_disk() || self.damage
+    }
+
     /// The words of this command line without the seed, to begin a failed store again.
     pub fn again(&self) -> String {
         let mut words = std::env::args().skip(1);
@@ -107,74 +112,16 @@ impl Arguments {
     }
 }
 
-/// What a process of the program is, where it is not the supervisor.
+/// The parts of the program that the supervisor starts as processes. Orders are JSON.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Role {
-    /// A worker (started by the supervisor)
+    /// A worker
     #[command(hide = true)]
-    Worker(Worker),
-    /// Damages copies of a store (started by the supervisor)
+    Worker { orders: String },
+    /// Damages copies of a store
     #[command(hide = true)]
-    Damage(Damage),
-    /// Keeps a processor busy (started by the supervisor)
+    Damage { orders: String },
+    /// Keeps a processor busy
     #[command(hide = true)]
     Busy,
-}
-
-/// What a worker is told.
-#[derive(Clone, Debug, Args)]
-pub struct Worker {
-    #[arg(long)]
-    pub folder: PathBuf,
-    #[arg(long)]
-    pub store: PathBuf,
-    #[arg(long)]
-    pub seed: u64,
-    #[arg(long)]
-    pub millis: u64,
-    #[arg(long)]
-    pub ending: Ending,
-    #[arg(long)]
-    pub after_loss: bool,
-    #[arg(long)]
-    pub durable_base: bool,
-    #[arg(long)]
-    pub verify_only: bool,
-    #[arg(long)]
-    pub faults: bool,
-    #[arg(long)]
-    pub drops: bool,
-    #[arg(long)]
-    pub undisturbed: bool,
-}
-
-/// What is damaged.
-#[derive(Clone, Debug, Args)]
-pub struct Damage {
-    #[arg(long)]
-    pub folder: PathBuf,
-    #[arg(long)]
-    pub store: PathBuf,
-    #[arg(long)]
-    pub seed: u64,
-    #[arg(long)]
-    pub copies: u64,
-}
-
-impl Worker {
-    pub fn orders(&self) -> Orders {
-        Orders {
-            folder: self.folder.clone(),
-            store: self.store.clone(),
-            seed: self.seed,
-            load: Duration::from_millis(self.millis),
-            ending: self.ending,
-            after_loss: self.after_loss,
-            durable_base: self.durable_base,
-            drops: self.drops,
-            verify_only: self.verify_only,
-            faults: self.faults,
-            undisturbed: self.undisturbed,
-        }
-    }
 }

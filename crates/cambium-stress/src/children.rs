@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -87,4 +87,50 @@ impl Drop for Busy {
             _ = child.wait();
         }
     }
+}
+
+/// The number in front of a word of a process's last line.
+pub fn number_before(line: &str, word: &str) -> u64 {
+    let before = line.split(word).next().unwrap_or_default();
+    let last = before.rsplit([' ', '\n']).next();
+    last.and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+/// The first lines of what a process said.
+pub fn head(said: &str) -> String {
+    let lines: Vec<&str> = said.trim().lines().take(10).collect();
+    lines.join("\n").chars().take(2000).collect()
+}
+
+/// A part of this program as a process of its own.
+pub fn part(name: &str, orders: &impl serde::Serialize) -> Result<Command, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let orders = serde_json::to_string(orders).map_err(|error| error.to_string())?;
+    let mut command = Command::new(program);
+    command.args([name, &orders]);
+    Ok(command)
+}
+
+/// True if a process complains of a disk that is off.
+pub fn is_of_disk(said: &str) -> bool {
+    [
+        "Input/output error",
+        "Read-only file system",
+        "No such file",
+    ]
+    .iter()
+    .any(|error| said.contains(error))
+}
+
+/// The command `cambium`, which is built into the same folder.
+pub fn cambium_command() -> Result<PathBuf, String> {
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let command = own.with_file_name("cambium");
+    if command.exists() {
+        return Ok(command);
+    }
+    Err(format!(
+        "{} is missing: build package cambium-cli in the same profile",
+        command.display()
+    ))
 }

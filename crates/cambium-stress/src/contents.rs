@@ -3,26 +3,12 @@
 
 use std::collections::HashMap;
 
-use cambium::{Direction, Entries, Error, KeyRange, Store};
+use cambium::{Direction, Entries, KeyRange, Store};
 
 use crate::content::{KeyId, describe};
 use crate::oracle::Observed;
 use crate::plan::Plan;
-use crate::session::is_machine;
-
-/// What went wrong while reading.
-pub struct Failed {
-    pub what: String,
-    /// A failing disk explains it.
-    pub is_machine: bool,
-}
-
-fn failed(what: String, error: &Error) -> Failed {
-    Failed {
-        what: format!("{what} after opening: {error}"),
-        is_machine: is_machine(error),
-    }
-}
+use crate::session::Failed;
 
 /// Everything in the store: lookups, passes in both directions, and the number of entries.
 pub fn read_all(plan: &Plan, stores: &[Store]) -> Result<Observed, Failed> {
@@ -35,16 +21,12 @@ pub fn read_all(plan: &Plan, stores: &[Store]) -> Result<Observed, Failed> {
             .copied()
             .filter(|&key| shape.namespace(key) == namespace)
             .collect();
-        for some in here.chunks(64) {
+        for some in here.chunks(1000) {
             let bytes: Vec<Vec<u8>> = some.iter().map(|&key| shape.key(key)).collect();
             let asked: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
-            let together = store
-                .multi_get(&asked)
-                .map_err(|error| failed("multi_get".to_string(), &error))?;
+            let together = store.multi_get(&asked).map_err(Failed::of("multi_get"))?;
             for ((&key, bytes), value) in some.iter().zip(&bytes).zip(together) {
-                let alone = store
-                    .get(bytes)
-                    .map_err(|error| failed(format!("get of {key:?}"), &error))?;
+                let alone = store.get(bytes).map_err(Failed::of("get"))?;
                 if alone != value {
                     return wrong(format!(
                         "key {key:?}: get answers {}, multi_get {}",
@@ -81,14 +63,12 @@ fn compare(
         ));
     }
     for (name, entries) in passes {
-        let entries = entries.map_err(|error| failed(name.to_string(), &error))?;
+        let entries = entries.map_err(Failed::of(name))?;
         compare_pass(plan, name, entries, count, observed)?;
     }
     // Engines that count entries exactly say how many there are.
     if plan.engine == "zdb" {
-        let stats = store
-            .stats()
-            .map_err(|error| failed("stats".to_string(), &error))?;
+        let stats = store.stats().map_err(Failed::of("stats"))?;
         if let Some(number) = stats
             .number("entries")
             .filter(|&number| number != count as u64)
@@ -112,7 +92,7 @@ fn compare_pass(
     let mut seen = 0;
     let mut last: Option<Vec<u8>> = None;
     for entry in entries {
-        let entry = entry.map_err(|error| failed(name.to_string(), &error))?;
+        let entry = entry.map_err(Failed::of(name))?;
         let key = plan.shape.decode(&entry.key);
         let Some(key) = key else {
             return wrong(format!(
@@ -146,8 +126,5 @@ fn compare_pass(
 }
 
 fn wrong<T>(what: String) -> Result<T, Failed> {
-    Err(Failed {
-        what,
-        is_machine: false,
-    })
+    Err(Failed::wrong(what))
 }

@@ -1,5 +1,5 @@
-//! Damages copies of a closed store, one place each: a flipped bit, a zeroed sector, a
-//! file cut short. Each answer of such a copy is right, or an error, or `check` has found
+//! Damages copies of a closed or killed store, one place each: a flipped bit, a zeroed
+//! sector, a file cut short. Each answer of such a copy is right, or an error, or `check` has found
 //! the damage. After a repair every key is right, unless the repair names a loss.
 
 use std::fs::{self, File};
@@ -8,9 +8,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use cambium::{Error, FindingKind, Options, Store};
+use serde::{Deserialize, Serialize};
 
-use crate::content::{KeyId, Version, decode_version, describe, group_keys, is_value, value};
-use crate::ledger::Base;
+use crate::content::{decode_version, describe, is_value, value};
+use crate::ledger::{self, Base, Event, Level, Logged};
+use crate::oracle::{self, Observed, Promise};
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::session;
@@ -30,47 +32,62 @@ pub fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Damages `copies` copies of the store; the error is a violation.
-pub fn run(folder: &Path, store: &Path, seed: u64, copies: u64) -> Result<String, String> {
-    let plan = Plan::load(folder).map_err(|error| format!("the plan: {error}"))?;
-    let base =
-        Base::load(&folder.join("ledger")).map_err(|error| format!("the ledger: {error}"))?;
-    let expected = expected(&base);
-    let copy = folder.join("damaged");
-    for number in 0..copies {
-        let mut random = Random::part(seed, number);
-        let again = |what: String| format!("copy {number} of seed {seed}: {what}");
+/// The supervisor's orders.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Orders {
+    /// The folder of the plan and the ledger.
+    pub folder: PathBuf,
+    pub store: PathBuf,
+    pub seed: u64,
+    pub copies: u64,
+}
+
+/// What copies of a store are compared with.
+struct Case {
+    plan: Plan,
+    base: Base,
+    logs: Vec<Vec<Logged>>,
+    promise: Promise,
+}
+
+/// Damages copies of the store; the error is a violation.
+pub fn run(orders: &Orders) -> Result<String, String> {
+    let ledger = orders.folder.join("ledger");
+    let plan = Plan::load(&orders.folder).map_err(|error| format!("the plan: {error}"))?;
+    let base = Base::load(&ledger).map_err(|error| format!("the ledger: {error}"))?;
+    let logs = ledger::read_all(&ledger, &base)?;
+    let promise = match ledger::events(&ledger, base.generation)[..] {
+        [] if logs.iter().any(|log| !log.is_empty()) => Promise::Nothing,
+        [] | [Event::Closed] => Promise::Least(Level::Buffered),
+        _ => return Ok("0 damaged copies: the store was brought back".to_string()),
+    };
+    let plan = plan.drawn(orders.seed);
+    let case = Case {
+        plan,
+        base,
+        logs,
+        promise,
+    };
+    let copy = orders.folder.join("damaged");
+    for number in 0..orders.copies {
+        let again = |what: String| format!("copy {number} of seed {}: {what}", orders.seed);
+        let harmed = || {
+            fresh(&orders.store, &copy)?;
+            harm(&copy, &mut Random::part(orders.seed, number))
+        };
         let failed = |error: io::Error| format!("copying the store: {error}");
-        fresh(store, &copy).map_err(failed)?;
-        let harm = harm(&copy, &mut random).map_err(failed)?;
-        look(&plan, &copy, &expected).map_err(|what| again(format!("{harm}: {what}")))?;
-        fresh(store, &copy).map_err(failed)?;
-        self::harm(&copy, &mut Random::part(seed, number)).map_err(failed)?;
-        mend(&plan, &copy, &expected).map_err(|what| again(format!("{harm}, repaired: {what}")))?;
+        let harm = harmed().map_err(failed)?;
+        look(&case, &copy).map_err(|what| again(format!("{harm}: {what}")))?;
+        harmed().map_err(failed)?;
+        mend(&case, &copy).map_err(|what| again(format!("{harm}, repaired: {what}")))?;
     }
     _ = fs::remove_dir_all(&copy);
-    Ok(format!("{copies} damaged copies"))
+    Ok(format!("{} damaged copies", orders.copies))
 }
 
 fn fresh(store: &Path, copy: &Path) -> io::Result<()> {
     _ = fs::remove_dir_all(copy);
     copy_folder(store, copy)
-}
-
-/// What each key has.
-fn expected(base: &Base) -> Vec<(KeyId, Option<Version>)> {
-    let mut expected = Vec::new();
-    for (thread, own) in base.own.iter().enumerate() {
-        expected.extend(
-            own.iter()
-                .enumerate()
-                .map(|(id, version)| ((thread, id as u32), *version)),
-        );
-    }
-    for (group, version) in base.groups.iter().enumerate() {
-        expected.extend(group_keys(group).map(|key| (key, *version)));
-    }
-    expected
 }
 
 /// Harms one place of one file, and says which.
@@ -118,7 +135,7 @@ fn harm(copy: &Path, random: &mut Random) -> io::Result<String> {
 }
 
 /// Checks and reads a damaged copy.
-fn look(plan: &Plan, copy: &Path, expected: &[(KeyId, Option<Version>)]) -> Result<(), String> {
+fn look(case: &Case, copy: &Path) -> Result<(), String> {
     let is_found = match Options::new().check(copy) {
         Ok(report) => report
             .findings
@@ -126,83 +143,66 @@ fn look(plan: &Plan, copy: &Path, expected: &[(KeyId, Option<Version>)]) -> Resu
             .any(|finding| finding.kind == FindingKind::Damage),
         Err(_) => true,
     };
-    let Ok(stores) = session::open(plan, copy) else {
+    let Ok(stores) = session::open(&case.plan, copy) else {
         return Ok(());
     };
-    let wrong = first_wrong(plan, &stores, expected, is_found, true);
+    let judged = judge(case, &stores, is_found, true);
     _ = stores[0].close();
-    wrong.map_or(Ok(()), |what| {
-        Err(format!(
-            "{what}; check had {}",
-            if is_found {
-                "found damage"
-            } else {
-                "found nothing"
-            }
-        ))
+    judged.map_err(|what| {
+        let found = if is_found { "damage" } else { "nothing" };
+        format!("{what}; check had found {found}")
     })
 }
 
 /// Repairs a damaged copy and reads it.
-fn mend(plan: &Plan, copy: &Path, expected: &[(KeyId, Option<Version>)]) -> Result<(), String> {
+fn mend(case: &Case, copy: &Path) -> Result<(), String> {
     let Ok(report) = Options::new().repair(copy) else {
         return Ok(());
     };
-    let is_lossy = !report.is_sound();
-    let stores = session::open(plan, copy).map_err(|error| format!("opening: {error}"))?;
-    let wrong = first_wrong(plan, &stores, expected, is_lossy, false);
+    let stores = session::open(&case.plan, copy).map_err(|error| format!("opening: {error}"))?;
+    let judged = judge(case, &stores, !report.is_sound(), false);
     stores[0]
         .close()
         .map_err(|error| format!("closing: {error}"))?;
-    match wrong {
-        Some(what) => Err(format!(
+    judged.map_err(|what| {
+        let findings = report.findings.iter().map(|finding| &finding.what);
+        format!(
             "{what}; the repair said {:?}",
-            report
-                .findings
-                .iter()
-                .map(|finding| &finding.what)
-                .take(3)
-                .collect::<Vec<_>>()
-        )),
-        None => Ok(()),
-    }
+            findings.take(3).collect::<Vec<_>>()
+        )
+    })
 }
 
-/// The first answer that cannot be excused. `may_lose`: a key may be missing, or have an
-/// older value. Bytes that never were a value of the key are never excused.
-fn first_wrong(
-    plan: &Plan,
-    stores: &[Store],
-    expected: &[(KeyId, Option<Version>)],
-    may_lose: bool,
-    may_fail: bool,
-) -> Option<String> {
-    for &(key, version) in expected {
-        let found = stores[plan.shape.namespace(key)].get(plan.shape.key(key));
-        let found = match found {
-            Err(Error::Corruption { .. } | Error::Io { .. }) if may_fail => continue,
-            Err(error) => return Some(format!("get of key {key:?} answers: {error}")),
-            Ok(found) => found,
+/// Compares all keys with the state that was verified. After a kill, a tail that damage
+/// took looks like one that the kill took: any state since is right. `may_lose`: a key may
+/// be missing, or have an older value. Bytes that never were a value of the key are never
+/// excused.
+fn judge(case: &Case, stores: &[Store], may_lose: bool, may_fail: bool) -> Result<(), String> {
+    let mut observed = Observed::new();
+    let mut has_failed = false;
+    let shape = &case.plan.shape;
+    for key in shape.all() {
+        let bytes = match stores[shape.namespace(key)].get(shape.key(key)) {
+            Err(Error::Corruption { .. } | Error::Io { .. }) if may_fail => {
+                has_failed = true;
+                // An error is no wrong answer.
+                case.base.version(key).map(|version| value(key, version))
+            }
+            Err(error) => return Err(format!("get of key {key:?} answers: {error}")),
+            Ok(found) => found.map(|bytes| bytes.to_vec()),
         };
-        let bytes = found.as_deref();
-        let is_right = match (version, bytes) {
-            (None, None) => true,
-            (Some(version), Some(bytes)) => is_value(key, version, bytes),
-            _ => false,
-        };
-        let is_once_written = bytes.is_none_or(|bytes| {
-            bytes.len() < 16
-                || decode_version(bytes).is_some_and(|version| is_value(key, version, bytes))
-        });
-        let is_excused = may_lose && is_once_written;
-        if !is_right && !is_excused {
-            let expected = version.map(|version| value(key, version));
-            return Some(format!(
-                "key {key:?} has {}, expected {}",
-                describe(bytes),
-                describe(expected.as_deref())
-            ));
+        let Some(bytes) = bytes else { continue };
+        let is_own = bytes.len() < 16
+            || decode_version(&bytes).is_some_and(|version| is_value(key, version, &bytes));
+        if !is_own {
+            let what = describe(Some(&bytes));
+            return Err(format!("key {key:?} has {what}, which it never had"));
         }
+        observed.insert(key, bytes);
     }
-    None
+    let was_killed = matches!(case.promise, Promise::Nothing);
+    if may_lose || was_killed && has_failed {
+        return Ok(());
+    }
+    oracle::verify(&case.base, &case.logs, case.promise, &observed).map(|_| ())
 }

@@ -18,7 +18,7 @@ use crate::random::Random;
 
 /// Options that take their value in memory or on the disk, and the most that is drawn.
 const MOST: &[(&str, u64)] = &[
-    ("size", 128 << 20),
+    ("size", 64 << 20),
     ("extend_bytes", 128 << 20),
     ("zero_ahead_bytes", 64 << 20),
     ("coalesce_bytes", 16 << 20),
@@ -27,13 +27,15 @@ const MOST: &[(&str, u64)] = &[
     ("segment_bytes", 1 << 30),
     ("buckets", 1 << 20),
     ("data_files", 32),
-    ("keys_per_table", 4 << 20),
+    ("keys_per_table", 256 << 10),
     ("commit_log_bytes", 64 << 20),
     ("buffer_bytes", 16 << 20),
     ("compaction_memory_bytes", 256 << 20),
     ("cache_bytes", 256 << 20),
     ("key_cache_bytes", 256 << 20),
     ("range_width", 64),
+    ("open_files", 4096),
+    ("read_guess_bytes", 1 << 20),
     ("batch", 256),
     ("compaction_batch", 256),
 ];
@@ -44,6 +46,8 @@ const LEAST: &[(&str, u64)] = &[
     // Sorting a million small pieces is no different from sorting a thousand.
     ("compaction_memory_bytes", 64 << 10),
     ("size", 8 << 20),
+    // A cursor keeps all tables open that it has read.
+    ("table_bytes", 4 << 10),
 ];
 /// Options that name places, or that overwrite what is there.
 const LEFT_ALONE: &[&str] = &[
@@ -57,121 +61,106 @@ const LEFT_ALONE: &[&str] = &[
     "fill",
 ];
 
-/// What the command line asks of plans.
-#[derive(Clone, Debug, Default)]
-pub struct Wishes {
-    pub threads: usize,
-    pub keys: Option<u32>,
-    pub value: Option<u32>,
-    pub plain: bool,
-    pub default_options: bool,
-    /// Stores are copied often.
-    pub small: bool,
-    /// They lie on the disk of this program.
-    pub on_disk: bool,
-    pub set: Vec<String>,
-    pub seeded_bug: Option<String>,
-}
-
-impl Wishes {
-    pub fn of(arguments: &Arguments) -> Self {
-        Wishes {
-            threads: arguments.threads,
-            keys: arguments.keys,
-            value: arguments.value,
-            plain: arguments.plain,
-            default_options: arguments.default_options,
-            small: arguments.needs_disk() || arguments.damage,
-            on_disk: arguments.needs_disk(),
-            set: arguments.set.clone(),
-            seeded_bug: arguments.seeded_bug.clone(),
-        }
-    }
-}
-
 /// Draws a plan, and proves on a trial store at `place` that the engine takes it.
 pub fn plan(
     kind: &dyn EngineKind,
     seed: u64,
-    wishes: &Wishes,
+    arguments: &Arguments,
     place: &Path,
 ) -> Result<Plan, String> {
     let mut random = Random::part(seed, 1);
     let engine = kind.name().to_string();
+    let drawn = *random.pick(&[100, 600, 5000, 5000, 20_000, 65_536]);
+    let most_value = arguments.value.unwrap_or(drawn);
     let mut plan = Plan {
         seed,
-        shape: shape(&mut random, wishes),
+        shape: shape(&mut random, arguments, most_value),
         creation: BTreeMap::new(),
         opening: BTreeMap::new(),
-        most_value: match wishes.value {
-            Some(bytes) => bytes,
-            None => *random.pick(&[100, 600, 5000, 5000, 20_000, 65_536]),
-        },
+        other_openings: Vec::new(),
+        most_value,
         buffered: *random.pick(&[0, 20, 20, 80]),
         synced: *random.pick(&[0, 2, 10, 10, 60]),
-        plain: wishes.plain,
-        seeded_bug: wishes.seeded_bug.clone(),
+        plain: arguments.plain,
+        seeded_bug: arguments.seeded_bug.clone(),
         engine,
     };
-    if wishes.plain {
+    if arguments.plain {
         (plan.buffered, plan.synced) = (0, 0);
     }
     if kind.options().iter().any(|option| option.name == "keys") {
         plan.shape.integer = random.chance(50);
     }
-    let share = if wishes.default_options {
+    let share = if arguments.default_options {
         0
     } else {
         *random.pick(&[0, 0, 15, 15, 50, 100])
     };
-    for option in kind.options() {
-        if !LEFT_ALONE.contains(&option.name) && random.chance(share) {
-            put(&mut plan, option, draw(option, &mut random, wishes.small));
+    let mut draw_all = |plan: &mut Plan, at_creation: bool| {
+        for option in kind.options() {
+            // Queues of reads that are slow to end leave little time for many keys.
+            let is_slow = arguments.plain && option.name == "io";
+            let is_drawn = (at_creation || !option.at_creation) && !is_slow;
+            if is_drawn && !LEFT_ALONE.contains(&option.name) && random.chance(share) {
+                let value = draw(option, &mut random, arguments.is_small());
+                side(plan, option).insert(option.name.to_string(), value);
+            }
+        }
+        settle(kind, plan, arguments, &mut random, place)
+    };
+    draw_all(&mut plan, true)?;
+    for _ in 0..if share > 0 { 2 } else { 0 } {
+        let mut other = plan.clone();
+        other.opening.clear();
+        draw_all(&mut other, false)?;
+        if other.creation == plan.creation {
+            plan.other_openings.push(other.opening);
         }
     }
-    settle(kind, &mut plan, wishes, &mut random, place)?;
     Ok(plan)
 }
 
-fn shape(random: &mut Random, wishes: &Wishes) -> KeyShape {
-    let drawn = *random.pick(&[20, 200, 200, 1000]);
+fn shape(random: &mut Random, arguments: &Arguments, most_value: u32) -> KeyShape {
+    // All values are verified often: a store has few megabytes.
+    let bytes = if arguments.is_small() {
+        500_000
+    } else {
+        2_000_000
+    };
+    let drawn = (*random.pick(&[20, 200, 200, 1000])).min(bytes / most_value.max(1));
     KeyShape {
         integer: false,
-        threads: wishes.threads,
-        keys: wishes.keys.unwrap_or(drawn).max(32),
+        threads: arguments.threads,
+        keys: arguments.keys.unwrap_or(drawn).max(32),
         prefix: *random.pick(&[0, 0, 3, 24, 200]),
         suffix: *random.pick(&[0, 0, 10, 60, 400]),
         namespaces: 1,
     }
 }
 
-fn put(plan: &mut Plan, option: &OptionSpec, value: String) {
-    let options = if option.at_creation {
+/// The options among which an option is.
+fn side<'a>(plan: &'a mut Plan, option: &OptionSpec) -> &'a mut BTreeMap<String, String> {
+    if option.at_creation {
         &mut plan.creation
     } else {
         &mut plan.opening
-    };
-    options.insert(option.name.to_string(), value);
+    }
 }
 
-fn fixed(plan: &mut Plan, kind: &dyn EngineKind, wishes: &Wishes) -> Result<(), String> {
-    for assignment in &wishes.set {
+fn fixed(plan: &mut Plan, kind: &dyn EngineKind, arguments: &Arguments) -> Result<(), String> {
+    for assignment in &arguments.set {
         let (name, value) = assignment.split_once('=').ok_or("--set needs NAME=VALUE")?;
         let option = kind.options().iter().find(|option| option.name == name);
         let option =
             option.ok_or_else(|| format!("engine {} has no option {name}", kind.name()))?;
-        put(plan, option, value.to_string());
+        side(plan, option).insert(name.to_string(), value.to_string());
         if name == "keys" {
             plan.shape.integer = value == "integer";
         }
     }
     let has = |name: &str| kind.options().iter().any(|option| option.name == name);
     if has("keys") {
-        let keys = if plan.shape.integer {
-            "integer"
-        } else {
-            "string"
-        };
+        let keys = ["string", "integer"][usize::from(plan.shape.integer)];
         plan.creation.insert("keys".to_string(), keys.to_string());
     }
     if has("sparse_tables") {
@@ -179,23 +168,24 @@ fn fixed(plan: &mut Plan, kind: &dyn EngineKind, wishes: &Wishes) -> Result<(), 
             .insert("sparse_tables".to_string(), "65536".to_string());
     }
     // The disk of power cuts takes direct transfers of 4 KiB.
-    if wishes.on_disk
-        && has("direct")
-        && plan
-            .opening
-            .get("direct")
-            .is_none_or(|direct| direct != "off")
-    {
+    let direct = plan.opening.get("direct").map_or("", String::as_str);
+    if arguments.needs_disk() && has("direct") && direct != "off" {
         plan.creation.remove("block_bytes");
     }
-    if wishes.on_disk && plan.engine == "alphard" {
-        plan.creation
-            .insert("block_bytes".to_string(), "4096".to_string());
+    // The tools open a store without direct=off.
+    if plan.engine == "alphard" {
+        let block = plan.creation.entry("block_bytes".to_string());
+        block.or_insert_with(|| "4096".to_string());
     }
-    if has("size") && !wishes.set.iter().any(|set| set.starts_with("size=")) {
-        plan.creation
-            .entry("size".to_string())
-            .or_insert_with(|| if wishes.small { "16MiB" } else { "128MiB" }.to_string());
+    if has("size") && !arguments.set.iter().any(|set| set.starts_with("size=")) {
+        plan.creation.entry("size".to_string()).or_insert_with(|| {
+            if arguments.is_small() {
+                "8MiB"
+            } else {
+                "32MiB"
+            }
+            .to_string()
+        });
     }
     Ok(())
 }
@@ -204,12 +194,12 @@ fn fixed(plan: &mut Plan, kind: &dyn EngineKind, wishes: &Wishes) -> Result<(), 
 fn settle(
     kind: &dyn EngineKind,
     plan: &mut Plan,
-    wishes: &Wishes,
+    arguments: &Arguments,
     random: &mut Random,
     place: &Path,
 ) -> Result<(), String> {
     for _ in 0..100 {
-        fixed(plan, kind, wishes)?;
+        fixed(plan, kind, arguments)?;
         _ = std::fs::remove_dir_all(place);
         let error = match try_out(plan, place) {
             Ok(namespaces) => {
@@ -238,12 +228,10 @@ fn try_out(plan: &Plan, place: &Path) -> Result<usize, Error> {
     let store = plan.options_of_creation().create(place, &plan.engine)?;
     store.put([0; 8], "on trial", Durability::Synced)?;
     store.close()?;
+    // The tools open it without options.
+    cambium::Options::new().check(place)?;
     let store = plan.options().open(place)?;
-    let namespaces = if store.capabilities().namespaces {
-        3
-    } else {
-        1
-    };
+    let namespaces = 1 + 2 * usize::from(store.capabilities().namespaces);
     store.close()?;
     _ = std::fs::remove_dir_all(place);
     Ok(namespaces)
@@ -260,11 +248,7 @@ fn mend(kind: &dyn EngineKind, plan: &mut Plan, random: &mut Random, message: &s
         plan.creation.clear();
         return;
     };
-    let options = if option.at_creation {
-        &mut plan.creation
-    } else {
-        &mut plan.opening
-    };
+    let options = side(plan, option);
     let Some(asked) = options.remove(option.name) else {
         return;
     };

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::content::{GROUPS, KeyShape, Version};
+use crate::content::{GROUPS, KeyId, KeyShape, MEMBERS, SHARED, Version};
 
 /// How safe a write was asked to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,6 +114,15 @@ impl Base {
             own: vec![vec![None; shape.keys as usize]; shape.threads],
             groups: vec![None; GROUPS],
             next: vec![1; shape.threads],
+        }
+    }
+
+    /// What a key has.
+    pub fn version(&self, (thread, id): KeyId) -> Option<Version> {
+        if thread == SHARED {
+            self.groups[id as usize / MEMBERS]
+        } else {
+            self.own[thread][id as usize]
         }
     }
 
@@ -273,8 +282,14 @@ impl Log {
     }
 }
 
-/// Reads what a thread logged in a generation.
-pub fn read(folder: &Path, generation: u64, thread: usize) -> Result<Vec<Logged>, String> {
+/// Reads what all threads logged since a base.
+pub fn read_all(folder: &Path, base: &Base) -> Result<Vec<Vec<Logged>>, String> {
+    (0..base.own.len())
+        .map(|thread| read(folder, base.generation, thread))
+        .collect()
+}
+
+fn read(folder: &Path, generation: u64, thread: usize) -> Result<Vec<Logged>, String> {
     let path = log_path(folder, generation, &thread.to_string());
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,

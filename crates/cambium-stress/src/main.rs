@@ -11,9 +11,9 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `arguments` | the command line |
-//! | `supervisor`, `round`, `children` | one store after the other; one store; processes |
-//! | `disk`, `mount` | a disk with a volatile cache that fails and loses power; its FUSE side |
-//! | `damage` | damaged copies of closed stores |
+//! | `supervisor`, `round`, `strike`, `children` | one store after the other; one store; what happens to it; processes |
+//! | `disk`, `pages`, `mount` | a disk with a volatile cache that fails and loses power; the bytes of its files; its FUSE side, and real file systems on it |
+//! | `damage` | damaged copies of closed and killed stores |
 //! | `plan`, `draw` | what a store and its load are, and how they are drawn |
 //! | `session`, `contents` | a worker's life; everything that a store holds |
 //! | `actor`, `writes`, `reads`, `held`, `named` | a thread of the load, and what it does |
@@ -34,11 +34,13 @@ mod ledger;
 mod mount;
 mod named;
 mod oracle;
+mod pages;
 mod plan;
 mod random;
 mod reads;
 mod round;
 mod session;
+mod strike;
 mod supervisor;
 mod writes;
 
@@ -52,17 +54,18 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match &arguments.role {
         None => supervisor::main(&arguments),
-        Some(Role::Worker(worker)) => end(session::run(&worker.orders())),
-        Some(Role::Damage(damage)) => end(damage::run(
-            &damage.folder,
-            &damage.store,
-            damage.seed,
-            damage.copies,
-        )),
+        Some(Role::Worker { orders }) => {
+            end(parse(orders).and_then(|orders| session::run(&orders)))
+        }
+        Some(Role::Damage { orders }) => end(parse(orders).and_then(|orders| damage::run(&orders))),
         Some(Role::Busy) => loop {
             std::hint::spin_loop();
         },
     }
+}
+
+fn parse<T: serde::de::DeserializeOwned>(orders: &str) -> Result<T, String> {
+    serde_json::from_str(orders).map_err(|error| format!("the orders: {error}"))
 }
 
 /// Ends the process with what the supervisor reads.

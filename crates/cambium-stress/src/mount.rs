@@ -2,12 +2,17 @@
 //!
 //! The kernel hands writes on at once; it keeps pages for reads and for mappings, which
 //! go away with the mount. After a cut the file system is therefore mounted anew.
+//!
+//! With a real file system, the disk holds one file, which is a loop device: a flush of the
+//! device is a sync of that file. A cut takes sectors that the file system has not flushed,
+//! and the next mount replays its journal.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
@@ -18,6 +23,7 @@ use fuser::{
 };
 
 use crate::disk::{About, Disk, Failure};
+use crate::session::lock;
 
 /// Nobody but the kernel of this machine changes the disk while it is on.
 const FOR_LONG: Duration = Duration::from_secs(3600);
@@ -25,43 +31,100 @@ const KEEP_SIZE: i32 = 1;
 const PUNCH_HOLE: i32 = 2;
 const ZERO_RANGE: i32 = 16;
 
+/// Bytes of the file under a real file system; XFS takes no fewer.
+const IMAGE_BYTES: u64 = 320 << 20;
+
 /// A disk that is mounted; dropping this unmounts it.
 pub struct Mounted {
     pub disk: Arc<Mutex<Disk>>,
     session: Option<BackgroundSession>,
+    /// A real file system on the disk: where it is mounted, and its loop device.
+    above: Option<(PathBuf, String)>,
 }
 
 impl Mounted {
     /// Mounts a disk at a folder that is made for it. An earlier mount there may take a
     /// moment to go, since processes that were killed still leave it.
-    pub fn new(disk: Arc<Mutex<Disk>>, at: &Path) -> io::Result<Self> {
-        let mut tries = 0;
-        let session = loop {
-            let error = match mount(disk.clone(), at) {
-                Ok(session) => break session,
-                Err(error) => error,
-            };
-            tries += 1;
-            if tries == 100 {
-                return Err(error);
-            }
-            _ = Command::new("umount")
-                .arg("--lazy")
-                .arg(at)
-                .stderr(Stdio::null())
-                .status();
-            std::thread::sleep(Duration::from_millis(20));
+    pub fn new(disk: Arc<Mutex<Disk>>, at: &Path, file_system: Option<&str>) -> io::Result<Self> {
+        let own = match file_system {
+            Some(_) => at.with_extension("device"),
+            None => at.to_path_buf(),
         };
-        Ok(Mounted {
+        let session = patiently(|| mount(disk.clone(), &own))?;
+        let mut mounted = Mounted {
             disk,
             session: Some(session),
-        })
+            above: None,
+        };
+        if let Some(file_system) = file_system {
+            let image = own.join("image");
+            if !image.exists() {
+                make(file_system, &image)?;
+                File::open(&own)?.sync_all()?;
+            }
+            let device = run(
+                "losetup",
+                &["--find".as_ref(), "--show".as_ref(), image.as_ref()],
+            )?;
+            mounted.above = Some((at.to_path_buf(), device.clone()));
+            std::fs::create_dir_all(at)?;
+            let words = ["-t", file_system, "-o", "noatime", &device].map(OsStr::new);
+            run("mount", &[&words[..], &[at.as_os_str()]].concat())?;
+        }
+        Ok(mounted)
     }
 
     /// The disk, for the supervisor.
     pub fn disk(&self) -> MutexGuard<'_, Disk> {
-        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.disk)
     }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Some((at, device)) = self.above.take() {
+            _ = patiently(|| run("umount", &[at.as_os_str()]));
+            _ = run("losetup", &["--detach".as_ref(), device.as_ref()]);
+        }
+        if let Some(session) = self.session.take() {
+            _ = session.umount_and_join();
+        }
+    }
+}
+
+/// Makes a real file system in a file, durably.
+fn make(file_system: &str, image: &Path) -> io::Result<()> {
+    let file = File::create(image)?;
+    file.set_len(IMAGE_BYTES)?;
+    let words: &[&str] = match file_system {
+        "xfs" => &["-q", "-K", "--unsupported", "-l", "size=16m"],
+        _ => &["-q", "-F", "-E", "nodiscard,lazy_itable_init=1"],
+    };
+    let mut words: Vec<&OsStr> = words.iter().map(OsStr::new).collect();
+    words.push(image.as_os_str());
+    run(&format!("mkfs.{file_system}"), &words)?;
+    file.sync_all()
+}
+
+/// Runs a command; answers its first line.
+fn run(command: &str, words: &[&OsStr]) -> io::Result<String> {
+    let output = Command::new(command).args(words).output()?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(io::Error::other(format!("{command} {words:?}: {said}")));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_string())
+}
+
+/// Tries again for two seconds.
+fn patiently<T>(mut step: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 0..100 {
+        if let Ok(done) = step() {
+            return Ok(done);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    step()
 }
 
 fn mount(disk: Arc<Mutex<Disk>>, at: &Path) -> io::Result<BackgroundSession> {
@@ -72,21 +135,13 @@ fn mount(disk: Arc<Mutex<Disk>>, at: &Path) -> io::Result<BackgroundSession> {
     fuser::spawn_mount(Mount { disk }, at, &config)
 }
 
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        if let Some(session) = self.session.take() {
-            _ = session.umount_and_join();
-        }
-    }
-}
-
 struct Mount {
     disk: Arc<Mutex<Disk>>,
 }
 
 impl Mount {
     fn disk(&self) -> MutexGuard<'_, Disk> {
-        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.disk)
     }
 }
 

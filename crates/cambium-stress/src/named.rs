@@ -6,44 +6,18 @@
 //! be those of the sequence number that the store gave for the snapshot. The next session
 //! verifies that; a rollback that was killed may have happened or not.
 
-use std::fmt;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use cambium::{Durability, Error, Store};
 
 use crate::actor::{Actor, Step, violation};
 use crate::ledger::{self, Base, Event, Level};
 use crate::random::Random;
-use crate::session::{Shared, is_machine};
-
-/// What went wrong.
-pub enum Failed {
-    /// A failing disk explains it.
-    Machine(Error),
-    Wrong(String),
-}
-
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failed::Machine(error) => write!(f, "named snapshots: {error}"),
-            Failed::Wrong(what) => f.write_str(what),
-        }
-    }
-}
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Self {
-        if is_machine(&error) {
-            Failed::Machine(error)
-        } else {
-            Failed::Wrong(format!("named snapshots: {error}"))
-        }
-    }
-}
+use crate::session::{Failed, Shared};
 
 /// Drops the named snapshots of earlier sessions.
-pub fn drop_old(store: &Store) -> Result<(), Failed> {
+pub fn drop_old(store: &Store) -> Result<(), Error> {
     if store.capabilities().named_snapshots {
         for (name, _) in store.list_named_snapshots()? {
             store.drop_named_snapshot(&name)?;
@@ -59,17 +33,16 @@ pub fn roll_back(shared: &Shared, base: &Base, ledger: &Path, seed: u64) -> Resu
     if !shared.abilities.named_snapshots || random.chance(40) {
         return Ok(());
     }
-    let named = store.list_named_snapshots()?;
+    let named = store
+        .list_named_snapshots()
+        .map_err(Failed::of("named snapshots"))?;
     if named.is_empty() {
         return Ok(());
     }
     let (name, number) = random.pick(&named).clone();
-    let note = |event| {
-        ledger::note(ledger, base.generation, event)
-            .map_err(|error| Failed::Wrong(error.to_string()))
-    };
+    let note = |event| ledger::note(ledger, base.generation, event).map_err(Failed::wrong);
     note(Event::RollingBack(number.0))?;
-    store.rollback(&name)?;
+    store.rollback(&name).map_err(Failed::of("rollback"))?;
     note(Event::RolledBack(number.0))
 }
 
@@ -81,10 +54,7 @@ impl Actor<'_> {
         }
         let store = &self.shared.stores[0];
         let name = format!("{}-{}", self.thread, self.random.next());
-        let before = self
-            .shared
-            .acknowledged
-            .load(std::sync::atomic::Ordering::Acquire);
+        let before = self.shared.acknowledged.load(Ordering::Acquire);
         // It is durable when the call returns, with everything before it.
         let made = self.change(Level::Synced, &[], |_, _| {
             store.create_named_snapshot(&name).map(|()| None)
@@ -147,10 +117,7 @@ impl Actor<'_> {
             Err(error) => Err(self.judge("a second opening", error)),
             Ok(second) => {
                 let closed = second.close();
-                let is_closing = self
-                    .shared
-                    .closing
-                    .load(std::sync::atomic::Ordering::Acquire);
+                let is_closing = self.shared.closing.load(Ordering::Acquire);
                 match closed {
                     _ if !is_closing => violation(
                         "the store was opened a second time while it was open".to_string(),

@@ -31,6 +31,8 @@ type Interval = (u64, u64);
 pub enum Promise {
     /// Writes that were acknowledged with this durability are there.
     Least(Level),
+    /// No write since the base.
+    Nothing,
     /// The store was brought back to the state of this sequence number.
     Moment(u64),
 }
@@ -51,6 +53,7 @@ pub fn verify(
     let mut allowed = vec![match promise {
         Promise::Least(_) => (floors.max().unwrap_or(0), u64::MAX),
         Promise::Moment(number) => (number, number),
+        Promise::Nothing => (0, u64::MAX),
     }];
     let mut fits = Vec::new();
     for (thread, log) in logs.iter().enumerate() {

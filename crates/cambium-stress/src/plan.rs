@@ -21,8 +21,9 @@ pub struct Plan {
     pub shape: KeyShape,
     /// Options of creation.
     pub creation: BTreeMap<String, String>,
-    /// Options of each opening.
+    /// Options of an opening, and others that openings may have instead.
     pub opening: BTreeMap<String, String>,
+    pub other_openings: Vec<BTreeMap<String, String>>,
     /// Most bytes of nearly all values.
     pub most_value: u32,
     /// Percent of changes that are buffered, and that are synced; the others are written.
@@ -43,6 +44,15 @@ impl Plan {
 
     pub fn store(&self, folder: &Path) -> std::io::Result<()> {
         std::fs::write(folder.join("plan.json"), serde_json::to_vec_pretty(self)?)
+    }
+
+    /// The plan with the options that a seed draws for an opening.
+    pub fn drawn(mut self, seed: u64) -> Self {
+        let drawn = seed as usize % (self.other_openings.len() + 1);
+        if let Some(other) = self.other_openings.get(drawn) {
+            self.opening = other.clone();
+        }
+        self
     }
 
     /// The options of an opening.

@@ -1,7 +1,6 @@
 //! What a thread of the load reads and compares at once.
 
 use std::collections::HashMap;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use cambium::{Direction, Error, IterationOrder, KeyRange, Value};
@@ -10,6 +9,7 @@ use crate::actor::{Actor, Step, violation};
 use crate::content::{
     FIRST_SWAPPED, GROUPS, KeyId, Version, decode_version, describe, group_keys, is_value,
 };
+use crate::session::lock;
 
 impl Actor<'_> {
     pub fn get_own(&mut self) -> Step {
@@ -117,10 +117,7 @@ impl Actor<'_> {
                 "half of a batch is seen in group {group}: {found:?}"
             ));
         };
-        let numbers = self.shared.groups[group]
-            .numbers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let numbers = lock(&self.shared.groups[group].numbers);
         let number = version.and_then(|version| numbers.get(&version.version));
         let is_old = match (version, number) {
             (None, _) => known > 0,

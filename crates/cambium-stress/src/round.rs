@@ -6,40 +6,26 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
-
 use crate::arguments::Arguments;
-use crate::children::{self, End, Watch};
-use crate::damage::copy_folder;
-use crate::disk::{Class, Disk, Failure, Fault};
-use crate::draw::{self, Wishes};
+use crate::children::{self, End, Watch, cambium_command, head, is_of_disk, number_before, part};
+use crate::damage::{self, copy_folder};
+use crate::disk::Disk;
+use crate::draw;
 use crate::ledger::Base;
 use crate::mount::Mounted;
 use crate::plan::Plan;
 use crate::random::Random;
-use crate::session::Ending;
+use crate::session::{Ending, Orders, lock};
+use crate::strike::Strike;
 use crate::supervisor::Tally;
 
 /// A process that does not end so long after its load hangs.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// Workers on one store.
 const MOST_SESSIONS: u64 = 12;
+const TOOLS: [&str; 6] = ["check", "compact", "backup", "repair", "export", "get"];
 /// Bytes of the disk of a round that cuts the power.
 const DISK_BYTES: u64 = 2 << 30;
-
-/// What happens to a process from outside.
-#[derive(Clone, Copy, Debug)]
-enum Strike {
-    None,
-    Kill(Duration),
-    Cut(Duration),
-    /// A failing or full disk, from the start, or once the worker has verified the store.
-    Fault {
-        fault: Option<Fault>,
-        room: Option<u64>,
-        at_once: bool,
-    },
-}
 
 /// One store.
 pub struct Round<'a> {
@@ -81,7 +67,7 @@ impl<'a> Round<'a> {
         self.make()?;
         self.tally.stores += 1;
         let sessions = if self.arguments.plain {
-            2
+            4
         } else {
             random.magnitude(2, MOST_SESSIONS)
         };
@@ -102,7 +88,7 @@ impl<'a> Round<'a> {
         )?;
         self.check("the last close")?;
         if self.arguments.damage {
-            self.damage(&mut random)
+            self.damage(&mut random, self.arguments.copies)
         } else {
             Ok(())
         }
@@ -115,14 +101,13 @@ impl<'a> Round<'a> {
         std::fs::create_dir_all(self.folder.join("ledger")).map_err(failed)?;
         if self.arguments.needs_disk() {
             let disk = Arc::new(Mutex::new(Disk::new(DISK_BYTES)));
-            let mounted = Mounted::new(disk, &self.mount_point());
-            self.mounted = Some(mounted.map_err(|error| format!("mounting a disk: {error}"))?);
+            self.mount(disk)?;
         }
         let kind = cambium::engines()
             .find(&self.arguments.engine)
             .map_err(|error| error.to_string())?;
         let place = self.store_path().with_file_name("trial");
-        let plan: Plan = draw::plan(&*kind, self.seed, &Wishes::of(self.arguments), &place)?;
+        let plan: Plan = draw::plan(&*kind, self.seed, self.arguments, &place)?;
         plan.store(&self.folder).map_err(failed)?;
         Base::empty(&plan.shape)
             .store(&self.folder.join("ledger"))
@@ -134,6 +119,13 @@ impl<'a> Round<'a> {
         store
             .close()
             .map_err(|error| format!("closing the new store: {error}"))
+    }
+
+    fn mount(&mut self, disk: Arc<Mutex<Disk>>) -> Result<(), String> {
+        let file_system = self.arguments.file_system.as_deref();
+        let mounted = Mounted::new(disk, &self.mount_point(), file_system);
+        self.mounted = Some(mounted.map_err(|error| format!("mounting a disk: {error}"))?);
+        Ok(())
     }
 
     fn mount_point(&self) -> PathBuf {
@@ -148,7 +140,13 @@ impl<'a> Round<'a> {
     }
 
     fn session(&mut self, random: &mut Random) -> Result<(), String> {
-        let drawn = Duration::from_millis(random.magnitude(30, 4000));
+        // Kills find most around openings and the first steps: most sessions are short.
+        let longest = match random.below(100) {
+            _ if self.arguments.damage => 100,
+            0..8 => 4000,
+            _ => 600,
+        };
+        let drawn = Duration::from_millis(random.magnitude(5, longest));
         let load = self
             .arguments
             .session
@@ -159,21 +157,17 @@ impl<'a> Round<'a> {
             5..8 => Ending::CloseUnderLoad,
             _ => Ending::Abandon,
         };
-        // Openings and verifications are struck too.
-        let moment =
-            Duration::from_micros(random.magnitude(500, 2 * load.as_micros() as u64 + 1000));
-        let strike = match random.below(100) {
-            0..50 if self.arguments.power_cuts => Strike::Cut(moment),
-            20..75 if self.arguments.faults => draw_fault(random),
-            50..75 if self.arguments.kill => Strike::Kill(moment),
-            0..75 if self.arguments.kill && !self.arguments.needs_disk() => Strike::Kill(moment),
-            _ => Strike::None,
-        };
+        let strike = Strike::draw(self.arguments, load, random);
         self.worker(random, ending, load, strike, None)?;
-        // What a failed sync left undone shows when the power goes.
-        if matches!(strike, Strike::Fault { .. }) && random.chance(60) {
+        if self.arguments.damage && matches!(strike, Strike::Kill(_)) {
+            self.damage(random, self.arguments.copies / 4)?;
+        }
+        // Effects of a failed sync show when the power goes.
+        if let Strike::Fault { .. } = strike
+            && random.chance(60)
+        {
             self.cut(random);
-            self.end_of_strike(Strike::Cut(moment))?;
+            self.end_of_strike(Strike::Cut(Duration::ZERO))?;
         }
         Ok(())
     }
@@ -187,48 +181,27 @@ impl<'a> Round<'a> {
         strike: Strike,
         copy: Option<&Path>,
     ) -> Result<(), String> {
-        let program = std::env::current_exe().map_err(|error| error.to_string())?;
-        let mut command = Command::new(program);
-        let store = copy.map_or_else(|| self.store_path(), Path::to_path_buf);
-        command
-            .arg("worker")
-            .arg("--folder")
-            .arg(&self.folder)
-            .arg("--store")
-            .arg(store);
-        command.args(["--seed", &random.next().to_string()]);
-        command.args(["--millis", &load.as_millis().to_string()]);
-        let name = ending
-            .to_possible_value()
-            .map_or_else(String::new, |value| value.get_name().to_string());
-        command.args(["--ending", &name]);
-        let flags = [
-            ("--after-loss", self.lost_in == Some(self.generation()?)),
-            ("--durable-base", self.mounted.is_some()),
-            ("--verify-only", copy.is_some()),
-            ("--faults", matches!(strike, Strike::Fault { .. })),
-            (
-                "--drops",
-                matches!(
-                    strike,
-                    Strike::Fault {
-                        fault: Some(Fault {
-                            class: Class::Sync,
-                            ..
-                        }),
-                        ..
-                    }
-                ),
-            ),
-            (
-                "--undisturbed",
-                !self.arguments.kill && self.mounted.is_none(),
-            ),
-        ];
-        command.args(flags.iter().filter(|flag| flag.1).map(|flag| flag.0));
+        let orders = Orders {
+            folder: self.folder.clone(),
+            store: copy.map_or_else(|| self.store_path(), Path::to_path_buf),
+            seed: random.next(),
+            load,
+            ending,
+            after_loss: self.lost_in == Some(self.generation()?),
+            durable_base: self.mounted.is_some() || self.arguments.damage,
+            verify_only: copy.is_some(),
+            faults: matches!(strike, Strike::Fault { .. }),
+            drops: strike.drops(),
+            forks: self.mounted.is_none()
+                && matches!(strike, Strike::Second(_))
+                && random.chance(50),
+            undisturbed: !self.arguments.kill && self.mounted.is_none(),
+        };
+        let mut command = part("worker", &orders)?;
         let (end, said) =
             self.process(&mut command, "worker.log", strike, load + PATIENCE, random)?;
         self.tally.sessions += 1;
+        self.tally.plain += u64::from(self.arguments.plain && !load.is_zero());
         match end {
             End::Status(0) => {
                 self.tally.closes += 1;
@@ -238,7 +211,7 @@ impl<'a> Round<'a> {
             }
             End::Killed => Ok(()),
             // After a cut the worker sees a broken disk until it is killed.
-            _ if matches!(strike, Strike::Cut(_)) && said.contains("Input/output error") => Ok(()),
+            _ if matches!(strike, Strike::Cut(_)) && is_of_disk(&said) => Ok(()),
             End::Status(1) if said.contains("VIOLATION ") => Err(said
                 .split("VIOLATION ")
                 .nth(1)
@@ -260,29 +233,15 @@ impl<'a> Round<'a> {
             return Ok(());
         }
         while random.chance(40) {
-            let tool = *random.pick(&["check", "compact", "backup", "repair", "export", "get"]);
-            let moment = Duration::from_micros(random.magnitude(1000, 200_000));
-            let strike = match random.below(100) {
-                0..40 if self.arguments.power_cuts => Strike::Cut(moment),
-                0..60 if self.arguments.kill => Strike::Kill(moment),
-                _ => Strike::None,
-            };
+            let tool = *random.pick(&TOOLS);
+            let strike = Strike::draw_of_tool(self.arguments, random);
             self.tool(tool, strike, random)?;
         }
         self.check("a session")
     }
 
     fn tool(&mut self, tool: &str, strike: Strike, random: &mut Random) -> Result<(), String> {
-        let copy = self.folder.join("copy");
-        _ = std::fs::remove_dir_all(&copy);
-        let mut command = Command::new(cambium_command()?);
-        command.arg(tool).arg(self.store_path());
-        match tool {
-            "backup" => _ = command.arg(&copy),
-            "export" => _ = command.arg("--to").arg(self.folder.join("dump")),
-            "get" => _ = command.args(["--hex", "0000000000000000"]),
-            _ => {}
-        }
+        let mut command = self.tool_command(tool)?;
         let (end, said) = self.process(&mut command, "tool.log", strike, PATIENCE, random)?;
         self.tally.tools += 1;
         match (tool, end) {
@@ -290,9 +249,7 @@ impl<'a> Round<'a> {
                 self.tally.killed_tools += 1;
                 return Ok(());
             }
-            _ if matches!(strike, Strike::Cut(_)) && said.contains("Input/output error") => {
-                return Ok(());
-            }
+            _ if matches!(strike, Strike::Cut(_)) && is_of_disk(&said) => return Ok(()),
             // A key that is not there, or a store of integers.
             ("get", End::Status(0..=2)) | (_, End::Status(0)) => {}
             (tool, end) => {
@@ -309,10 +266,24 @@ impl<'a> Round<'a> {
                 Ending::Close,
                 Duration::ZERO,
                 Strike::None,
-                Some(&copy),
+                Some(&self.folder.join("copy")),
             )?;
         }
         Ok(())
+    }
+
+    fn tool_command(&self, tool: &str) -> Result<Command, String> {
+        let copy = self.folder.join("copy");
+        _ = std::fs::remove_dir_all(&copy);
+        let mut command = Command::new(cambium_command()?);
+        command.arg(tool).arg(self.store_path());
+        match tool {
+            "backup" => _ = command.arg(&copy),
+            "export" => _ = command.arg("--to").arg(self.folder.join("dump")),
+            "get" => _ = command.args(["--hex", "0000000000000000"]),
+            _ => {}
+        }
+        Ok(command)
     }
 
     fn check(&mut self, after: &str) -> Result<(), String> {
@@ -337,25 +308,18 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Damages copies of the closed store, one after the other.
-    fn damage(&mut self, random: &mut Random) -> Result<(), String> {
-        let program = std::env::current_exe().map_err(|error| error.to_string())?;
-        let mut command = Command::new(program);
-        command
-            .arg("damage")
-            .arg("--folder")
-            .arg(&self.folder)
-            .arg("--store")
-            .arg(self.store_path());
-        command.args(["--seed", &random.next().to_string()]);
-        command.args(["--copies", &self.arguments.copies.to_string()]);
-        let (end, said) = self.process(
-            &mut command,
-            "damage.log",
-            Strike::None,
-            4 * PATIENCE,
-            random,
-        )?;
+    /// Damages copies of the closed or killed store, one after the other.
+    fn damage(&mut self, random: &mut Random, copies: u64) -> Result<(), String> {
+        let orders = damage::Orders {
+            folder: self.folder.clone(),
+            store: self.store_path(),
+            seed: random.next(),
+            copies,
+        };
+        let mut command = part("damage", &orders)?;
+        let deadline = 4 * PATIENCE;
+        let (end, said) =
+            self.process(&mut command, "damage.log", Strike::None, deadline, random)?;
         self.tally.damaged += number_before(&said, " damaged copies");
         match end {
             End::Status(0) => Ok(()),
@@ -378,8 +342,24 @@ impl<'a> Round<'a> {
         let mut is_struck = false;
         let mut of_cut = Random::part(random.next(), 4);
         let linger = Duration::from_millis(random.below(10));
+        let tool = *random.pick(&TOOLS);
+        let mut beside = match strike {
+            Strike::Second(_) => Some(self.tool_command(tool)?),
+            _ => None,
+        };
+        let mut second = None;
+        let is_open = || Base::newest(&ledger).is_ok_and(|newest| newest > generation);
         let mut watch = |elapsed: Duration| match strike {
             Strike::None => false,
+            Strike::Second(load) => {
+                if !is_struck && is_open() {
+                    is_struck = true;
+                    let began = Instant::now();
+                    let output = beside.as_mut().map(Command::output);
+                    second = output.filter(|_| began.elapsed() < load);
+                }
+                false
+            }
             Strike::Kill(after) => elapsed >= after,
             Strike::Cut(after) => {
                 if elapsed >= after && !is_struck {
@@ -393,9 +373,7 @@ impl<'a> Round<'a> {
                 room,
                 at_once,
             } => {
-                let is_due =
-                    at_once || Base::newest(&ledger).is_ok_and(|newest| newest > generation);
-                if is_due && !is_struck {
+                if !is_struck && (at_once || is_open()) {
                     mounted.inspect(|mounted| mounted.disk().arm(fault, room));
                     is_struck = true;
                 }
@@ -427,6 +405,14 @@ impl<'a> Round<'a> {
         if answer.0 == End::Killed || is_struck {
             self.end_of_strike(strike)?;
         }
+        if let Some(second) = second {
+            let second = second.map_err(|error| format!("starting cambium {tool}: {error}"))?;
+            let said = String::from_utf8_lossy(&second.stderr);
+            if !said.contains("is in use") {
+                return Err(format!("cambium {tool} beside an open store says: {said}"));
+            }
+            self.tally.locked += 1;
+        }
         Ok(answer)
     }
 
@@ -439,7 +425,7 @@ impl<'a> Round<'a> {
     /// Counts a strike, and makes the disk whole again after it.
     fn end_of_strike(&mut self, strike: Strike) -> Result<(), String> {
         match strike {
-            Strike::None => {}
+            Strike::None | Strike::Second(_) => {}
             Strike::Kill(_) => self.tally.kills += 1,
             Strike::Cut(_) => {
                 self.tally.cuts += 1;
@@ -447,11 +433,8 @@ impl<'a> Round<'a> {
                 if let Some(mounted) = self.mounted.take() {
                     let disk = mounted.disk.clone();
                     drop(mounted);
-                    let mounted = Mounted::new(disk, &self.mount_point());
-                    let mounted =
-                        mounted.map_err(|error| format!("mounting a disk again: {error}"))?;
-                    mounted.disk().switch_on();
-                    self.mounted = Some(mounted);
+                    lock(&disk).switch_on();
+                    self.mount(disk)?;
                 }
             }
             Strike::Fault { .. } => {
@@ -492,67 +475,4 @@ impl<'a> Round<'a> {
         let lines: Vec<&str> = history.lines().collect();
         lines[lines.len().saturating_sub(12)..].join("\n")
     }
-}
-
-/// A failure of the disk: of one class of operations, or no room.
-fn draw_fault(random: &mut Random) -> Strike {
-    let at_once = random.chance(25);
-    if random.chance(25) {
-        return Strike::Fault {
-            fault: None,
-            room: Some(random.magnitude(1, 4 << 20)),
-            at_once,
-        };
-    }
-    let class = *random.pick(&[
-        Class::Read,
-        Class::Write,
-        Class::Sync,
-        Class::Sync,
-        Class::Sync,
-        Class::Name,
-    ]);
-    let is_full = matches!(class, Class::Write | Class::Sync | Class::Name) && random.chance(40);
-    let fault = Fault {
-        class,
-        after: random.magnitude(1, 300) - 1,
-        times: *random.pick(&[1, 1, 3, 1 << 40]),
-        failure: if is_full {
-            Failure::Full
-        } else {
-            Failure::Broken
-        },
-        keeps: random.chance(60),
-    };
-    Strike::Fault {
-        fault: Some(fault),
-        room: None,
-        at_once,
-    }
-}
-
-/// The number in front of a word of a process's last line.
-fn number_before(line: &str, word: &str) -> u64 {
-    let before = line.split(word).next().unwrap_or_default();
-    let last = before.rsplit([' ', '\n']).next();
-    last.and_then(|number| number.parse().ok()).unwrap_or(0)
-}
-
-/// The first lines of what a process said.
-pub fn head(said: &str) -> String {
-    let lines: Vec<&str> = said.trim().lines().take(10).collect();
-    lines.join("\n").chars().take(2000).collect()
-}
-
-/// The command `cambium`, which is built into the same folder.
-fn cambium_command() -> Result<PathBuf, String> {
-    let own = std::env::current_exe().map_err(|error| error.to_string())?;
-    let command = own.with_file_name("cambium");
-    if command.exists() {
-        return Ok(command);
-    }
-    Err(format!(
-        "{} is missing: build package cambium-cli in the same profile",
-        command.display()
-    ))
 }

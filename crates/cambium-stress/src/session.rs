@@ -4,11 +4,11 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use cambium::{Capabilities, Error, ErrorClass, Store};
-use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 use crate::actor::Actor;
 use crate::content::{GROUPS, KeyShape};
@@ -19,7 +19,7 @@ use crate::oracle::{self, Promise};
 use crate::plan::Plan;
 
 /// How a session ends where nothing kills it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ending {
     /// The threads stop, then the store is closed.
     Close,
@@ -29,8 +29,8 @@ pub enum Ending {
     Abandon,
 }
 
-/// What a session is told.
-#[derive(Clone, Debug)]
+/// The supervisor's orders for a session.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Orders {
     /// The folder of the plan and the ledger.
     pub folder: PathBuf,
@@ -40,7 +40,7 @@ pub struct Orders {
     pub ending: Ending,
     /// Since the last verified state, writes that were not synced may have been lost.
     pub after_loss: bool,
-    /// The state that is verified must outlast power cuts to come.
+    /// The state that is verified must outlast power cuts and damage to come.
     pub durable_base: bool,
     /// Verify alone: the store is a copy, and no new generation begins.
     pub verify_only: bool,
@@ -48,6 +48,8 @@ pub struct Orders {
     pub faults: bool,
     /// A sync that fails may take the new bytes away.
     pub drops: bool,
+    /// A forked process outlives the load.
+    pub forks: bool,
     /// Nothing will kill this worker.
     pub undisturbed: bool,
 }
@@ -102,20 +104,19 @@ impl Shared {
     pub fn note_refusal(&self, error: &Error) {
         self.refused.fetch_add(1, Ordering::Relaxed);
         if !matches!(error, Error::PreconditionFailed { .. }) {
-            let mut refusal = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
-            refusal.get_or_insert_with(|| error.to_string());
+            lock(&self.refusal).get_or_insert_with(|| error.to_string());
         }
     }
 
     /// Keeps the first violation and stops all threads.
     pub fn report(&self, violation: String) {
-        let mut first = self
-            .violation
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        first.get_or_insert(violation);
+        lock(&self.violation).get_or_insert(violation);
         self.stop.store(true, Ordering::Release);
     }
+}
+
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Names of the namespaces that keys are spread over.
@@ -135,53 +136,58 @@ fn namespaces(plan: &Plan, store: &Store) -> Result<Vec<Store>, Error> {
     Ok(stores)
 }
 
+/// Why a session ends early: it is a violation unless a failing disk explains it.
+pub struct Failed {
+    what: String,
+    is_machine: bool,
+}
+
+impl Failed {
+    pub fn wrong(what: impl ToString) -> Self {
+        Failed {
+            what: what.to_string(),
+            is_machine: false,
+        }
+    }
+
+    /// The error of a call.
+    pub fn of(call: &str) -> impl Fn(Error) -> Failed + '_ {
+        move |error| Failed {
+            what: format!("{call}: {error}"),
+            is_machine: is_machine(&error),
+        }
+    }
+}
+
 /// Runs a session; the answer is a line for the supervisor, an error is a violation.
 pub fn run(orders: &Orders) -> Result<String, String> {
-    let plan = Plan::load(&orders.folder).map_err(|error| format!("the plan: {error}"))?;
+    match live(orders) {
+        Ok(line) => Ok(line),
+        Err(failed) if orders.faults && failed.is_machine => Ok(failed.what),
+        Err(failed) => Err(failed.what),
+    }
+}
+
+fn live(orders: &Orders) -> Result<String, Failed> {
+    let plan = Plan::load(&orders.folder).map_err(Failed::wrong)?;
+    let plan = plan.drawn(orders.seed);
     let ledger = orders.folder.join("ledger");
-    let base = Base::load(&ledger).map_err(|error| format!("the ledger: {error}"))?;
+    let base = Base::load(&ledger).map_err(Failed::wrong)?;
     let began = Instant::now();
-    let stores = match open(&plan, &orders.store) {
-        Ok(stores) => stores,
-        Err(error) if orders.faults && is_machine(&error) => {
-            return Ok(format!("opening failed: {error}"));
-        }
-        Err(error) => return Err(format!("opening the store: {error}")),
-    };
+    let stores = open(&plan, &orders.store).map_err(Failed::of("opening the store"))?;
     let opened = began.elapsed();
-    let observed = match contents::read_all(&plan, &stores) {
-        Ok(observed) => observed,
-        Err(failed) if orders.faults && failed.is_machine => {
-            return Ok(format!("the disk failed: {}", failed.what));
-        }
-        Err(failed) => return Err(failed.what),
-    };
-    let base = verify(&plan, &base, &ledger, &observed, orders)?;
+    let observed = contents::read_all(&plan, &stores)?;
+    let base = verify(&base, &ledger, &observed, orders).map_err(Failed::wrong)?;
     if orders.verify_only {
-        stores[0]
-            .close()
-            .map_err(|error| format!("closing a copy: {error}"))?;
+        stores[0].close().map_err(Failed::of("closing a copy"))?;
         return Ok("the copy holds what it should".to_string());
     }
     if orders.durable_base {
-        // What the next base promises must outlast the next cut.
-        match stores[0].sync() {
-            Err(error) if !(orders.faults && is_machine(&error)) => {
-                return Err(format!("sync after opening: {error}"));
-            }
-            Err(error) => return Ok(format!("sync after opening failed: {error}")),
-            Ok(()) => {}
-        }
+        // The next base promises this state after cuts, too.
+        stores[0].sync().map_err(Failed::of("sync after opening"))?;
     }
-    base.store(&ledger)
-        .map_err(|error| format!("writing the base: {error}"))?;
-    match named::drop_old(&stores[0]) {
-        Err(named::Failed::Machine(error)) if orders.faults => {
-            return Ok(format!("dropping a snapshot failed: {error}"));
-        }
-        Err(failed) => return Err(failed.to_string()),
-        Ok(()) => {}
-    }
+    base.store(&ledger).map_err(Failed::wrong)?;
+    named::drop_old(&stores[0]).map_err(Failed::of("dropping snapshots"))?;
     load(plan, base, &ledger, stores, orders, opened)
 }
 
@@ -191,15 +197,12 @@ pub fn is_machine(error: &Error) -> bool {
 }
 
 fn verify(
-    plan: &Plan,
     base: &Base,
     ledger: &Path,
     observed: &oracle::Observed,
     orders: &Orders,
 ) -> Result<Base, String> {
-    let logs = (0..plan.shape.threads)
-        .map(|thread| ledger::read(ledger, base.generation, thread))
-        .collect::<Result<Vec<_>, _>>()?;
+    let logs = ledger::read_all(ledger, base)?;
     let events = ledger::events(ledger, base.generation);
     let kept = if events.last() == Some(&Event::Closed) {
         Level::Buffered
@@ -218,15 +221,14 @@ fn verify(
         Some((false, number)) => vec![Promise::Moment(number), Promise::Least(kept)],
         None => vec![Promise::Least(kept)],
     };
-    let mut what = Err("nothing is promised".to_string());
+    let mut verified = Err(String::new());
     for promise in promised {
-        what = oracle::verify(base, &logs, promise, observed)
-            .map_err(|error| format!("{promise:?} does not hold: {error}"));
-        if what.is_ok() {
-            break;
-        }
+        verified = verified.or_else(|_| {
+            oracle::verify(base, &logs, promise, observed)
+                .map_err(|error| format!("{promise:?} does not hold: {error}"))
+        });
     }
-    what
+    verified
 }
 
 fn load(
@@ -236,7 +238,7 @@ fn load(
     stores: Vec<Store>,
     orders: &Orders,
     opened: Duration,
-) -> Result<String, String> {
+) -> Result<String, Failed> {
     let shape = plan.shape.clone();
     let shared = Arc::new(Shared {
         abilities: stores[0].capabilities(),
@@ -273,6 +275,11 @@ fn load(
             );
         }
         let until = Instant::now() + orders.load;
+        if orders.forks
+            && let Err(error) = fork_off(orders.load * 2)
+        {
+            shared.report(format!("forking: {error}"));
+        }
         while Instant::now() < until && !shared.stop.load(Ordering::Acquire) {
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -287,53 +294,39 @@ fn load(
     end(&shared, &base, ledger, orders, opened)
 }
 
+/// Forks a process that does nothing for a time: it holds copies of all open files, and must
+/// neither write to the store nor keep it locked when the worker has closed it.
+fn fork_off(time: Duration) -> std::io::Result<()> {
+    if fork::fork()? == fork::Fork::Child {
+        std::thread::sleep(time);
+        std::process::exit(0);
+    }
+    Ok(())
+}
+
 fn end(
     shared: &Shared,
     base: &Base,
     ledger: &Path,
     orders: &Orders,
     opened: Duration,
-) -> Result<String, String> {
-    let violation = shared
-        .violation
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take();
-    if let Some(violation) = violation {
-        return Err(violation);
+) -> Result<String, Failed> {
+    if let Some(violation) = lock(&shared.violation).take() {
+        return Err(Failed::wrong(violation));
     }
     if orders.ending == Ending::Close && !orders.load.is_zero() {
-        match named::roll_back(shared, base, ledger, orders.seed) {
-            Err(named::Failed::Machine(error)) if orders.faults => {
-                return Ok(format!(
-                    "0 operations, 0 refused, a rollback failed: {error}"
-                ));
-            }
-            Err(failed) => return Err(failed.to_string()),
-            Ok(()) => {}
-        }
+        named::roll_back(shared, base, ledger, orders.seed)?;
     }
-    let refusal = shared
-        .refusal
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take();
-    let line = format!(
+    if orders.ending != Ending::Abandon {
+        shared.stores[0].close().map_err(Failed::of("close"))?;
+        ledger::note(ledger, base.generation, Event::Closed).map_err(Failed::wrong)?;
+    }
+    let refusal = lock(&shared.refusal).take();
+    Ok(format!(
         "{} operations, {} refused{}, opened in {} ms",
         shared.operations.load(Ordering::Relaxed),
         shared.refused.load(Ordering::Relaxed),
         refusal.map_or_else(String::new, |reason| format!(" ({reason})")),
         opened.as_millis()
-    );
-    if orders.ending != Ending::Abandon {
-        match shared.stores[0].close() {
-            Ok(()) => ledger::note(ledger, base.generation, Event::Closed)
-                .map_err(|error| error.to_string())?,
-            Err(error) if orders.faults && is_machine(&error) => {
-                return Ok(format!("{line}, close failed: {error}"));
-            }
-            Err(error) => return Err(format!("close: {error}")),
-        }
-    }
-    Ok(line)
+    ))
 }

@@ -1,25 +1,29 @@
 //! One store after the other until the time is up or something is violated.
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::arguments::Arguments;
-use crate::children::Busy;
+use crate::children::{Busy, head};
 use crate::random::Random;
-use crate::round::{Round, head};
+use crate::round::Round;
 
 /// What a run has done, for its last line.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub stores: u64,
     pub sessions: u64,
+    /// Sessions of puts and gets alone.
+    pub plain: u64,
     pub closes: u64,
     pub kills: u64,
     pub cuts: u64,
     pub faults: u64,
     pub tools: u64,
     pub killed_tools: u64,
+    pub locked: u64,
     pub backups: u64,
     pub damaged: u64,
     pub operations: u64,
@@ -32,8 +36,18 @@ pub fn main(arguments: &Arguments) -> ExitCode {
         eprintln!("cambium-stress: SKIPPED power cuts and faults: /dev/fuse is missing");
         return ExitCode::SUCCESS;
     }
+    if let Some(name) = &arguments.file_system
+        && let Err(error) = Command::new(format!("mkfs.{name}")).arg("-V").output()
+    {
+        eprintln!("cambium-stress: SKIPPED power cuts of {name}: mkfs.{name}: {error}");
+        return ExitCode::SUCCESS;
+    }
+    if arguments.needs_disk() && std::env::var_os(OWN_MOUNTS).is_none() {
+        return with_own_mounts();
+    }
     let seed = arguments.seed.unwrap_or_else(seed_of_clock);
-    eprintln!("cambium-stress: engine {}, seed {seed}", arguments.engine);
+    let engine = &arguments.engine;
+    eprintln!("cambium-stress: engine {engine}, seed {seed}");
     let root = arguments.dir.clone().unwrap_or_else(|| {
         std::env::temp_dir().join(format!("cambium-stress-{}", std::process::id()))
     });
@@ -46,24 +60,20 @@ pub fn main(arguments: &Arguments) -> ExitCode {
             0 => seed,
             number => Random::part(seed, number).next() >> 20,
         };
-        let folder = root.join(format!("{}-{own_seed}", arguments.engine));
+        let folder = root.join(format!("{engine}-{own_seed}"));
         let mut round = Round::new(arguments, folder, own_seed, until, &mut tally);
         if let Err(what) = round.run() {
             round.keep_store();
             eprintln!(
-                "cambium-stress: VIOLATION, engine {}: {}",
-                arguments.engine,
-                head(&what)
-            );
-            eprintln!("what was done to the store:\n{}", round.history_end());
-            eprintln!(
-                "kept, with ledger, plan and history: {}",
-                round.folder().display()
-            );
-            eprintln!(
-                "again: cambium-stress {} --seed {own_seed}",
+                "cambium-stress: VIOLATION, engine {engine}: {}\nwhat was done to the store:\n{}\n\
+                 kept, with ledger, plan and history: {}\n\
+                 again: cambium-stress {} --seed {own_seed}",
+                head(&what),
+                round.history_end(),
+                round.folder().display(),
                 arguments.again()
             );
+            println!("cambium-stress: engine {engine}, seed {seed}: a violation. {tally:?}");
             return ExitCode::from(1);
         }
         round.remove();
@@ -71,11 +81,23 @@ pub fn main(arguments: &Arguments) -> ExitCode {
     }
     drop(busy);
     _ = std::fs::remove_dir(&root);
-    println!(
-        "cambium-stress: engine {}, seed {seed}: nothing found. {tally:?}",
-        arguments.engine
-    );
+    println!("cambium-stress: engine {engine}, seed {seed}: nothing found. {tally:?}");
     ExitCode::SUCCESS
+}
+
+/// Set in a process that has mounts of its own.
+const OWN_MOUNTS: &str = "CAMBIUM_STRESS_OWN_MOUNTS";
+
+/// Begins again with mounts of its own: nobody else's copy of them keeps a disk in use, and
+/// they end with the process.
+fn with_own_mounts() -> ExitCode {
+    let mut command = Command::new("unshare");
+    command
+        .arg("--mount")
+        .args(std::env::args_os())
+        .env(OWN_MOUNTS, "1");
+    eprintln!("cambium-stress: unshare: {}", command.exec());
+    ExitCode::from(2)
 }
 
 fn seed_of_clock() -> u64 {

@@ -1,6 +1,5 @@
 //! What a thread of the load writes.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
@@ -11,7 +10,7 @@ use crate::content::{
     FIRST_SWAPPED, GROUPS, SHARED, Version, decode_version, group_keys, shared_version, value,
 };
 use crate::ledger::{Effect, Level, version_of};
-use crate::session::NAMESPACES;
+use crate::session::{NAMESPACES, lock};
 
 impl Actor<'_> {
     pub fn put(&mut self) -> Step {
@@ -157,7 +156,7 @@ impl Actor<'_> {
             return;
         };
         let state = &self.shared.groups[group];
-        let mut numbers = state.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut numbers = lock(&state.numbers);
         numbers.insert(shared_version(self.thread, number), sequence);
         state.acknowledged.fetch_max(sequence, Ordering::AcqRel);
     }
@@ -233,10 +232,7 @@ impl Actor<'_> {
         if done {
             let (own, sequence) = number.get();
             self.note_group(own, &effects, sequence);
-            let mut replaced = self.shared.groups[group]
-                .replaced
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut replaced = lock(&self.shared.groups[group].replaced);
             if !replaced.insert(before) {
                 return violation(format!(
                     "version {before:#x} of shared key {group} was replaced twice by write_if"

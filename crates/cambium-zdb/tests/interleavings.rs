@@ -7,7 +7,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::{CompactOptions, Durability, Engine, EngineKind, OptionValues, Result, WriteBatch};
+use cambium_api::{
+    CompactOptions, Durability, Engine, EngineKind, OptionValues, Result, WriteBatch,
+};
 use cambium_io::Environment;
 use cambium_io::simulated::{
     CrashStyle, ErrorNumber, Fault, FaultRule, OperationClass, SimulatedDisk,
@@ -253,9 +255,7 @@ fn a_checkpoint_counts_what_it_holds() {
 
 fn statistics_beside_a_compaction(_: Option<&'static str>) -> Outcome {
     let environment = Environment::simulated(&SimulatedDisk::new(1), 1);
-    let store = Zdb
-        .create(&environment, Path::new(PATH), &small())
-        .unwrap();
+    let store = Zdb.create(&environment, Path::new(PATH), &small()).unwrap();
     for number in [1, 2, 3, 1, 2] {
         text(store.put(&key(number), &[7; 1200], Durability::Written))?;
     }
