@@ -35,7 +35,7 @@ const MOST: &[(&str, u64)] = &[
     ("key_cache_bytes", 256 << 20),
     ("range_width", 64),
     ("open_files", 4096),
-    ("read_guess_bytes", 1 << 20),
+    ("read_guess_bytes", 64 << 10),
     ("batch", 256),
     ("compaction_batch", 256),
 ];
