@@ -6,7 +6,8 @@
 //! 3. If anyone asked for `Synced`: a small group goes to the commit log as one
 //!    frame, with one sync (design: small synced writes); before that, files
 //!    with bytes that no frame covers are synced, so that everything earlier
-//!    is durable too. A large group syncs the data files themselves.
+//!    is durable too. A large group syncs the data files themselves; an empty frame
+//!    then says so.
 //! 4. Slots are pointed at the entries, and the group becomes visible.
 //!
 //! A crash between any two steps leaves a suffix to be dropped. A failed write
@@ -23,7 +24,10 @@ use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader, next_attempt, r
 
 use crate::core::{Core, Writer, lock};
 use crate::data_file::DataFile;
-use crate::format::{FRAME_ENTRY_BYTES, FrameEntry, encode_frame_entry, entry_prefix, kind};
+use crate::format::{
+    FRAME_ENTRY_BYTES, FRAME_HEAD_BYTES, FrameEntry, encode_frame_entry, entry_prefix, frame_head,
+    kind,
+};
 use crate::seeded_bug::SeededBug;
 use crate::write::{Plan, Planned};
 
@@ -142,9 +146,9 @@ impl Core {
         {
             return None;
         }
-        let mut payload = Vec::with_capacity(bytes as usize + 12);
-        payload.extend_from_slice(&self.environment.clock.wall_nanoseconds().to_le_bytes());
-        payload.extend_from_slice(&(plan.entries.len() as u32).to_le_bytes());
+        let time = self.environment.clock.wall_nanoseconds();
+        let mut payload = frame_head(time, plan.entries.len() as u32);
+        payload.reserve(bytes as usize);
         for entry in &plan.entries {
             let framed = FrameEntry {
                 kind: entry.kind(),
@@ -274,9 +278,11 @@ impl Core {
         first: u64,
     ) -> Result<()> {
         let mut still_dirty = Vec::with_capacity(writer.dirty.len());
+        let mut any_synced = false;
         for file in writer.dirty.drain(..) {
             if file.unlogged.load(Ordering::Acquire) {
                 self.sync_file(&file)?;
+                any_synced = true;
                 file.unlogged.store(false, Ordering::Release);
                 file.dirty.store(false, Ordering::Release);
             } else {
@@ -285,20 +291,55 @@ impl Core {
         }
         writer.dirty = still_dirty;
         let Some((mut header, payload)) = frame else {
-            return Ok(());
+            let promises = any_synced && !self.has_bug(SeededBug::SyncUnpromised);
+            return match promises {
+                true => self.promise(writer, last),
+                false => Ok(()),
+            };
         };
         // Everything before the frame is durable by now.
         header.synced_through = SequenceNumber(first - 1);
+        self.log_frame(writer, last, &header, &payload)?;
+        if !self.has_bug(SeededBug::CommitLogUnsynced) {
+            writer.commit_logs[writer.active_log].log.sync()?;
+        }
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Logs an empty frame which says that everything up to `last` is synced. Without
+    /// it, damage to the end of a data file would look like a torn write. The frame is
+    /// not synced: a power cut that loses it loses no data.
+    fn promise(&self, writer: &mut Writer, last: u64) -> Result<()> {
+        if !self.make_room_in_commit_log(writer, FRAME_HEAD_BYTES) {
+            return Ok(());
+        }
+        let header = RecordHeader {
+            kind: kind::FRAME,
+            attempt: writer.attempt,
+            sequence: SequenceNumber(last),
+            synced_through: SequenceNumber(last),
+            session: writer.session,
+            ..RecordHeader::default()
+        };
+        let time = self.environment.clock.wall_nanoseconds();
+        self.log_frame(writer, last, &header, &frame_head(time, 0))
+    }
+
+    /// Hands a frame to the active commit log.
+    fn log_frame(
+        &self,
+        writer: &mut Writer,
+        last: u64,
+        header: &RecordHeader,
+        payload: &[u8],
+    ) -> Result<()> {
         let active = &mut writer.commit_logs[writer.active_log];
         active.last_sequence = last;
         active.in_use = true;
-        active.log.append(&header, &[&payload]);
+        active.log.append(header, &[payload]);
         active.log.pad_to_block();
         active.log.flush()?;
-        if !self.has_bug(SeededBug::CommitLogUnsynced) {
-            active.log.sync()?;
-        }
-        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         self.counters
             .commit_log_bytes
             .fetch_add(payload.len() as u64, Ordering::Relaxed);

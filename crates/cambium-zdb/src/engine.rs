@@ -104,7 +104,7 @@ impl EngineKind for Zdb {
         path: &Path,
         progress: &dyn ProgressSink,
     ) -> Result<CheckReport> {
-        crate::repair::repair(environment, path, progress)
+        crate::repair::repair(environment, path, None, progress)
     }
 }
 

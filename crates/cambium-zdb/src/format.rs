@@ -333,6 +333,16 @@ pub struct FrameEntry<'a> {
     pub value: &'a [u8],
 }
 
+/// Bytes of a frame's payload before its entries.
+pub const FRAME_HEAD_BYTES: u64 = 12;
+
+/// The first bytes of a frame's payload: when it was written, and how many entries follow.
+pub fn frame_head(time: u64, entries: u32) -> Vec<u8> {
+    let mut bytes = time.to_le_bytes().to_vec();
+    bytes.extend_from_slice(&entries.to_le_bytes());
+    bytes
+}
+
 /// Bytes of a frame entry before its value.
 pub const FRAME_ENTRY_BYTES: usize = 26;
 
@@ -382,9 +392,7 @@ mod tests {
             batch_remaining: 2,
             value: b"sap",
         };
-        let mut payload = Vec::new();
-        payload.extend_from_slice(&5u64.to_le_bytes());
-        payload.extend_from_slice(&2u32.to_le_bytes());
+        let mut payload = frame_head(5, 2);
         encode_frame_entry(&entry, &mut payload);
         encode_frame_entry(&entry, &mut payload);
         assert_eq!(decode_frame(&payload), Some((5, vec![entry, entry])));

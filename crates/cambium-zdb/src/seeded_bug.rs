@@ -2,8 +2,11 @@
 //! the suites find something. The option `seeded_bug` selects one; `cambium options`
 //! does not list it.
 
-use cambium_api::OptionValues;
+use std::path::Path;
+
+use cambium_api::{CheckReport, OptionValues};
 use cambium_base::{Error, Result};
+use cambium_io::Environment;
 
 /// The defects; only tests set one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +21,8 @@ pub enum SeededBug {
     IndexAheadOfLog,
     /// The commit log is not synced.
     CommitLogUnsynced,
+    /// No frame says that data files were synced.
+    SyncUnpromised,
     /// Recovery ignores the commit log.
     CommitLogIgnored,
     /// A recovery raises neither session nor sequence numbers: records that it cut off
@@ -58,12 +63,13 @@ pub enum SeededBug {
 
 impl SeededBug {
     /// All defects, with their names.
-    pub const ALL: [(SeededBug, &'static str); 21] = [
+    pub const ALL: [(SeededBug, &'static str); 22] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
         (SeededBug::IndexAheadOfLog, "index_ahead_of_log"),
         (SeededBug::CommitLogUnsynced, "commit_log_unsynced"),
+        (SeededBug::SyncUnpromised, "sync_unpromised"),
         (SeededBug::CommitLogIgnored, "commit_log_ignored"),
         (SeededBug::EpochReused, "epoch_reused"),
         (SeededBug::TableUnregistered, "table_unregistered"),
@@ -84,6 +90,14 @@ impl SeededBug {
         (SeededBug::SeekUnbounded, "seek_unbounded"),
         (SeededBug::SuccessorForgotten, "successor_forgotten"),
     ];
+}
+
+/// A repair with a seeded bug.
+///
+/// # Errors
+/// Those of a repair.
+pub fn repair(environment: &Environment, path: &Path, bug: SeededBug) -> Result<CheckReport> {
+    crate::repair::repair(environment, path, Some(bug), &())
 }
 
 /// Removes the option from the caller's options.

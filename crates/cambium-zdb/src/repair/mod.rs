@@ -41,6 +41,7 @@ use crate::format::{self, COMMIT_MAGIC, DATA_MAGIC, FORMAT_VERSION};
 use crate::open::write_commit_header;
 use crate::options::{ENGINE, Keys};
 use crate::rebuild::write_index;
+use crate::seeded_bug::SeededBug;
 use crate::strings::Bucket;
 use crate::write::{Change, WriteRequest};
 use catalog::LostCatalog;
@@ -51,6 +52,7 @@ use tails::{PlaceTail, PlaceTails};
 pub(crate) fn repair(
     environment: &Environment,
     path: &Path,
+    seeded_bug: Option<SeededBug>,
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
     let file_system = &*environment.file_system;
@@ -66,6 +68,7 @@ pub(crate) fn repair(
         path,
         marker: &marker,
         report: CheckReport::default(),
+        seeded_bug,
     };
     repair.build(progress)?;
     drop(held);
@@ -176,6 +179,7 @@ struct Repair<'a> {
     path: &'a Path,
     marker: &'a Marker,
     report: CheckReport,
+    seeded_bug: Option<SeededBug>,
 }
 
 impl Repair<'_> {
@@ -239,6 +243,13 @@ impl Repair<'_> {
             catalog.session = catalog.last_session;
         }
         self.environment.file_system.sync_directory(self.path)?;
+        if self.seeded_bug == Some(SeededBug::EmptyIndexNamed) {
+            let mut empty = catalog.clone();
+            for table in empty.tables.values_mut() {
+                table.pieces.fill(0);
+            }
+            self.write_superblock(&empty, newest)?;
+        }
         self.write_superblock(&catalog, newest)
     }
 
