@@ -91,8 +91,12 @@ impl Core {
         let result = {
             let mut maintenance = lock(&self.maintenance);
             match self.health.failure() {
-                // What is on the device is not known: no clean mark.
-                Some(original) => Err(Error::poisoned_by(original)),
+                // What is on the device is not known: no clean mark. A group that is
+                // being written ends first.
+                Some(original) => {
+                    drop(lock(&self.writer));
+                    Err(Error::poisoned_by(original))
+                }
                 None => self.checkpoint_locked(&mut maintenance, true),
             }
         };

@@ -143,7 +143,14 @@ impl Core {
                 Change::Put { key, .. } => {
                     self.ensure_table(*key)?;
                     if let Some(table) = self.table_of(*key)? {
-                        self.prepare_piece(&table, *key)?;
+                        if !table.is_prepared(*key) {
+                            table.load_piece(table.piece_of(*key).0)?;
+                            // The last checkpoint of a close takes this lock: after
+                            // `close` returns, no writer allocates space.
+                            let _writer = lock(&self.writer);
+                            self.check_writable()?;
+                            self.prepare_piece(&table, *key)?;
+                        }
                         prepared = table.keys_of_piece(*key);
                     }
                 }
