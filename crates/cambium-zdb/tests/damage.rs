@@ -30,27 +30,32 @@ fn damage_to_string_stores_is_never_taken_for_data() {
     assert!(report.cases > 10_000 && report.detected > 0, "{report:?}");
 }
 
-/// A smaller stride also cuts the unclosed store's data file within a record that the
-/// commit log holds too. The entries behind it, of the last sync, then look like a
-/// torn tail: no durable record promises them yet, and `check` finds no damage.
-const INTEGER_STRIDE: usize = 397;
-
 #[test]
 fn damage_to_integer_stores_loses_nothing_without_a_word() {
-    let report = suite("integer").strict().stride(INTEGER_STRIDE).run();
+    let report = suite("integer").strict().stride(37).run();
     assert!(report.mended > 0 && report.interrupted > 0, "{report:?}");
 }
 
 #[test]
 fn damage_to_string_stores_loses_nothing_without_a_word() {
-    let report = suite("string").strict().stride(61).run();
+    let report = suite("string").strict().stride(37).run();
     assert!(report.mended > 0 && report.interrupted > 0, "{report:?}");
 }
 
 #[test]
-fn reading_without_checksums_is_found() {
-    let failure = suite("integer")
-        .opening("seeded_bug", "no_checksum")
-        .find_failure();
-    assert!(failure.is_some());
+fn damage_to_stores_without_group_commits_loses_nothing_without_a_word() {
+    for keys in ["integer", "string"] {
+        let suite = suite(keys).opening("commit_group_bytes", "0");
+        let report = suite.strict().stride(151).run();
+        assert!(report.mended > 0 && report.interrupted > 0, "{report:?}");
+    }
+}
+
+/// Bugs that show where bytes are damaged, and in strict suites alone.
+#[test]
+fn seeded_bugs_are_found_by_damage() {
+    let bug = |name| suite("integer").opening("seeded_bug", name);
+    assert!(bug("no_checksum").find_failure().is_some());
+    let strict = bug("sync_unpromised").strict().stride(37);
+    assert!(strict.find_failure().is_some());
 }
