@@ -76,7 +76,7 @@ pub(crate) fn repair_with(
     if let Some(damage) = damage {
         report.note_mended(damage, "it is made anew")?;
     }
-    // The newest superblock may be lost too: the digest of the other one misses no entry.
+    // Recovery misses no entry where the newest superblock, or the newest entries, are lost too.
     if let Some(error) = cut_off {
         report.take(error)?;
     }

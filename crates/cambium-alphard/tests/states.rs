@@ -290,6 +290,26 @@ fn a_file_that_was_cut_off_among_its_superblocks_has_lost_its_entries() {
 }
 
 #[test]
+fn a_file_of_a_killed_store_that_was_cut_off_has_lost_its_newest_entries() {
+    // The superblock is older than the entries, and no entry that is left names those behind
+    // the cut.
+    for cut in [8_192, 12_288, 12_289, 16_384] {
+        let disk = SimulatedDisk::new(1);
+        let store = create(&disk, &[("size", "262144"), ("block_bytes", "4096")]);
+        store.put(b"oak", b"Quercus", Durability::Synced).unwrap();
+        store.put(b"elm", b"Ulmus", Durability::Synced).unwrap();
+        store.put(b"ash", b"Fraxinus", Durability::Synced).unwrap();
+        let disk = disk.crash(CrashStyle::NothingUnsynced, 1);
+        let file = disk.open(Path::new(DATA), OpenOptions::WRITE).unwrap();
+        file.set_length(cut).unwrap();
+        let environment = Environment::simulated(&disk, 1);
+        let report = Alphard.repair(&environment, Path::new(PATH), &()).unwrap();
+        assert!(!report.is_sound(), "cut at {cut}: {report:?}");
+        assert!(contents(&*open(&disk)).len() < 3);
+    }
+}
+
+#[test]
 fn a_file_that_was_cut_off_keeps_what_lies_before_the_cut() {
     for cut in [1, 20_000] {
         let disk = SimulatedDisk::new(1);

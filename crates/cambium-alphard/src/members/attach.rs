@@ -28,7 +28,8 @@ pub(crate) struct Attached {
     pub missing: Vec<(usize, Error)>,
     /// A member that was behind, taken as it is: a blank one stands where all was.
     pub behind: Option<usize>,
-    /// Every member that was current had been cut off, the longest one among the superblocks.
+    /// Every member that was current had been cut off, and the superblock cannot prove that the
+    /// longest one has lost no entry.
     pub cut_off: Option<Error>,
     /// Of members that are files: another folder may name them too.
     pub locks: Locks,
@@ -178,6 +179,8 @@ impl Attaching {
             // Cut off: what lay there is gone, another one has it.
             self.current &= !is_short;
         }
+        // `say_who_is_current` writes a superblock of a store that was not closed.
+        let unproven = unproven_end(&self.superblock);
         if self.adopt && !short.is_empty() {
             self.say_who_is_current(file_system, folder)?;
         }
@@ -188,10 +191,9 @@ impl Attaching {
                 // Where all were cut off, what lay behind is lost; the rest is not, and each
                 // may have some of it.
                 if longest && is_current {
-                    let end = first_entry(&self.superblock);
-                    let is_among =
-                        matches!(error, Error::Corruption { offset, .. } if offset < end);
-                    self.cut_off = is_among.then_some(error);
+                    let is_loss =
+                        matches!(error, Error::Corruption { offset, .. } if offset < unproven);
+                    self.cut_off = is_loss.then_some(error);
                     longest = false;
                 }
                 continue;
@@ -379,9 +381,15 @@ fn check_length(file: &dyn File, superblock: &Superblock) -> Result<()> {
     Err(Error::corruption(file.path(), length, what))
 }
 
-/// Where superblocks end.
-fn first_entry(superblock: &Superblock) -> u64 {
-    u64::from(superblock.first_block()) * u64::from(superblock.block_bytes)
+/// A cut below this offset is a loss, whatever recovery finds. The digest of a clean close
+/// covers all entries, but a cut among the superblocks may have taken the newest one. After a
+/// kill the newest entries are known from their headers alone, which may lie behind the cut.
+fn unproven_end(superblock: &Superblock) -> u64 {
+    let end = match superblock.clean {
+        true => superblock.first_block(),
+        false => superblock.high_water,
+    };
+    u64::from(end) * u64::from(superblock.block_bytes)
 }
 
 fn length_of(superblock: &Superblock) -> u64 {
