@@ -10,8 +10,9 @@
 //! 3. If the cut lies below *s*, something that was promised is missing: that
 //!    is damage, and the open fails, naming the place.
 //! 4. A new session is written to the superblock. Each file goes on at the
-//!    block behind its last accepted record; where anything else follows, a
-//!    `CUT` record says so, for whoever rebuilds the index from the log alone.
+//!    block behind its last accepted record. Where anything else lies behind its last
+//!    accepted record before a hole, a `CUT` record says so, for whoever rebuilds the
+//!    index from the log alone.
 //! 5. Entries that only a commit log (or the successor of a compaction) has
 //!    are appended to their data files. Slots are set in sequence order.
 //! 6. A checkpoint under the new session makes all of it durable before the
@@ -19,7 +20,8 @@
 //!    count again. Numbering goes on far above what may have been lost.
 //!
 //! A crash in 4 to 6 leaves the old catalog; the next recovery reads the same
-//! tails, takes a session of its own, and comes to the same cut.
+//! tails, takes a session of its own, and comes to the same cut. So 4 to 6 overwrite no
+//! accepted record, also none behind a hole.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -148,7 +150,7 @@ impl Core {
             };
             let (file, position) = match found.source {
                 Source::Primary { file, offset, .. } => (tails.files[file].clone(), offset),
-                Source::Saved { value } => {
+                Source::Saved { value, .. } => {
                     self.append_saved(table, found, &tails.values[value], session)?
                 }
             };
@@ -171,14 +173,25 @@ impl Core {
         Ok(())
     }
 
-    /// Lets each file go on behind its last accepted record.
+    /// Lets each file go on behind its last accepted record. The file's own records end
+    /// at its first hole; accepted records behind the hole stay until the checkpoint, for
+    /// a recovery after a crash of this one.
     fn cut_files(&self, tails: &Tails, accepted: &Accepted) -> Result<()> {
         let mut ends: Vec<u64> = tails.files.iter().map(|file| file.log.end()).collect();
+        let mut kept = ends.clone();
         let mut counted = vec![0usize; ends.len()];
+        let overwrites = self.has_bug(SeededBug::HoleOverwritten);
         for found in &accepted.entries {
-            if let Source::Primary { file, end, .. } = found.source {
-                ends[file] = ends[file].max(end);
-                counted[file] += 1;
+            match found.source {
+                Source::Primary { file, end, .. } => {
+                    ends[file] = ends[file].max(end);
+                    counted[file] += 1;
+                }
+                Source::Saved {
+                    behind_hole: Some((file, end)),
+                    ..
+                } if !overwrites => kept[file] = kept[file].max(end),
+                Source::Saved { .. } => {}
             }
         }
         let mut met = vec![0usize; ends.len()];
@@ -189,8 +202,10 @@ impl Core {
         }
         let mut writer = lock(&self.writer);
         for (number, file) in tails.files.iter().enumerate() {
-            self.write_again(file, file.log.end(), ends[number])?;
-            file.log.resume_at(ends[number]);
+            let (end, kept) = (ends[number], kept[number].max(ends[number]));
+            write_again(file, file.log.end(), end)?;
+            wipe_to_block(file, kept)?;
+            file.log.resume_at(kept);
             if counted[number] > 0 {
                 // What survived a killed process is not on the device yet.
                 mark_dirty(&mut writer.dirty, file);
@@ -204,34 +219,11 @@ impl Core {
                     ..RecordHeader::default()
                 };
                 file.log.reserve_last(64)?;
-                file.log.append(&header, &[&ends[number].to_le_bytes()]);
+                file.log.append(&header, &[&end.to_le_bytes()]);
                 mark_dirty(&mut writer.dirty, file);
             }
         }
         Ok(())
-    }
-
-    /// Writes a tail over itself: a process that died, or whose sync failed,
-    /// may have left it in the operating system's cache alone, and marked as
-    /// written, so that a sync would not bring it to the device. What was cut
-    /// off is wiped up to the block where the file goes on: a record there
-    /// could pass for one, and hide what is written over its end.
-    fn write_again(&self, file: &DataFile, from: u64, to: u64) -> Result<()> {
-        const CHUNK_BYTES: u64 = 1 << 20;
-        let below = file.log.file();
-        let mut position = from;
-        while position < to {
-            let mut chunk = vec![0; CHUNK_BYTES.min(to - position) as usize];
-            let count = below.read_at(&mut chunk, position)?;
-            if count == 0 {
-                return Ok(());
-            }
-            below.write_at(&chunk[..count], position)?;
-            position += count as u64;
-        }
-        let block = to.next_multiple_of(file.log.geometry().block);
-        let wiped = block.min(below.length()?).saturating_sub(to);
-        below.write_at(&vec![0; wiped as usize], to)
     }
 
     fn append_saved(
@@ -397,6 +389,34 @@ pub(crate) fn whole_batch(found: &[Found], first: u64) -> Option<usize> {
             && entry.batch_remaining as usize == size - 1 - index
     });
     whole.then_some(size)
+}
+
+/// Writes a tail over itself: a process that died, or whose sync failed, may have left
+/// it in the operating system's cache alone, and marked as written, so that a sync would
+/// not bring it to the device.
+fn write_again(file: &DataFile, from: u64, to: u64) -> Result<()> {
+    const CHUNK_BYTES: u64 = 1 << 20;
+    let below = file.log.file();
+    let mut position = from;
+    while position < to {
+        let mut chunk = vec![0; CHUNK_BYTES.min(to - position) as usize];
+        let count = below.read_at(&mut chunk, position)?;
+        if count == 0 {
+            return Ok(());
+        }
+        below.write_at(&chunk[..count], position)?;
+        position += count as u64;
+    }
+    Ok(())
+}
+
+/// Wipes the bytes that a recovery cuts off, up to the block where the file goes on: a
+/// record there could pass for one, and hide what is written over its end.
+fn wipe_to_block(file: &DataFile, from: u64) -> Result<()> {
+    let below = file.log.file();
+    let block = from.next_multiple_of(file.log.geometry().block);
+    let wiped = block.min(below.length()?).saturating_sub(from);
+    below.write_at(&vec![0; wiped as usize], from)
 }
 
 fn mark_dirty(dirty: &mut Vec<Arc<DataFile>>, file: &Arc<DataFile>) {

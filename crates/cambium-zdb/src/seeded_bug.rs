@@ -59,11 +59,13 @@ pub enum SeededBug {
     /// A second compaction of a file begins although no checkpoint has named the
     /// result of the first one.
     SuccessorForgotten,
+    /// A recovery appends over accepted records behind a hole before its checkpoint.
+    HoleOverwritten,
 }
 
 impl SeededBug {
     /// All defects, with their names.
-    pub const ALL: [(SeededBug, &'static str); 22] = [
+    pub const ALL: [(SeededBug, &'static str); 23] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -89,6 +91,7 @@ impl SeededBug {
         (SeededBug::CacheOutsideLocks, "cache_outside_locks"),
         (SeededBug::SeekUnbounded, "seek_unbounded"),
         (SeededBug::SuccessorForgotten, "successor_forgotten"),
+        (SeededBug::HoleOverwritten, "hole_overwritten"),
     ];
 }
 

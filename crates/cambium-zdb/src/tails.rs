@@ -1,9 +1,9 @@
 //! Reading what lies behind the replay offsets: the tails of data files, the
 //! commit logs, and the successors of compactions.
 //!
-//! A data file's tail counts as its own up to the first hole. What lies behind
-//! a hole is saved aside, like the entries of frames, to be appended anew: so a
-//! data file never holds anything but sound records.
+//! A data file's tail counts as its own up to the first hole. Entries behind a hole
+//! are saved aside, like the entries of frames, and appended anew: so the index never
+//! points behind a hole.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,8 +41,12 @@ pub(crate) struct Found {
 pub(crate) enum Source {
     /// In its data file, with where the record ends.
     Primary { file: usize, offset: u64, end: u64 },
-    /// In a frame or a successor: number and place of the saved value.
-    Saved { value: usize },
+    /// In a frame, in a successor, or behind a hole of a data file: the number of the
+    /// saved value, and in the last case the file and where the record ends.
+    Saved {
+        value: usize,
+        behind_hole: Option<(usize, u64)>,
+    },
 }
 
 /// A torn tail or damage, with the file it is in.
@@ -182,19 +186,21 @@ impl Tails {
                     let Some(key) = entry_key(record.prefix()) else {
                         return Err(damaged_entry(log, record.offset));
                     };
-                    let source = match primary.filter(|_| hole.is_none()) {
-                        Some(file) => Source::Primary {
+                    let end = record.offset + header.total_bytes(log.geometry().alignment);
+                    let source = match (primary, hole) {
+                        (Some(file), None) => Source::Primary {
                             file,
                             offset: record.offset,
-                            end: record.offset + header.total_bytes(log.geometry().alignment),
+                            end,
                         },
-                        None => {
+                        _ => {
                             let payload = scanner.payload(&record)?;
                             let time = u64_at(&payload, 0);
                             let value = payload[crate::format::ENTRY_PREFIX_BYTES..].to_vec();
                             self.values.push((time, value));
                             Source::Saved {
                                 value: self.values.len() - 1,
+                                behind_hole: primary.map(|file| (file, end)),
                             }
                         }
                     };
@@ -226,6 +232,7 @@ impl Tails {
                 flags: entry.flags,
                 source: Source::Saved {
                     value: self.values.len() - 1,
+                    behind_hole: None,
                 },
             });
         }

@@ -200,6 +200,53 @@ fn a_rebuild_of_lost_indexes_can_be_killed_anywhere() {
     assert!(!rebuilding_survives_kills(Some("empty_index_named")));
 }
 
+/// A store whose process died after a synced entry, which the commit log holds too, and
+/// entries that a sync of the data file made durable: one bit of the first has flipped.
+fn recovery_of_a_hole_survives_kills(bug: Option<&str>) -> bool {
+    let disk = SimulatedDisk::new(1);
+    let environment = Environment::simulated(&disk, 1);
+    let mut options = small("integer");
+    options.set("data_files", "1");
+    let store = Zdb.create(&environment, Path::new(PATH), &options).unwrap();
+    let put = |key: u64, durability| {
+        let key = key.to_be_bytes();
+        store.put(&key, &[key[7]; 100], durability).unwrap();
+    };
+    put(0, Durability::Synced);
+    (1..8).for_each(|key| put(key, Durability::Written));
+    store.sync().unwrap();
+    let expected = all(&*store).unwrap();
+    let disk = disk.process_crash();
+    let path = data_files(&disk).remove(0);
+    assert!(disk.damage(&path, 600, |byte| byte ^ 1), "within entry 1");
+    let mut options = opening(&[]);
+    if let Some(name) = bug {
+        options.set("seeded_bug", name);
+    }
+    let held = std::cell::Cell::new(true);
+    let step = |world: &Environment| open(world, &options).map(|_| ());
+    killed_everywhere(&disk, step, |copy, changes| {
+        let found = contents(copy);
+        assert!(bug.is_some() || found.is_ok(), "{changes}: {found:?}");
+        held.set(held.get() && found.is_ok_and(|found| found == expected));
+    });
+    let environment = Environment::simulated(&disk, 4);
+    open(&environment, &options).unwrap().close().unwrap();
+    let report = Zdb.check(&environment, Path::new(PATH), &()).unwrap();
+    assert!(report.is_sound(), "{report:?}");
+    for index in named(&disk, "index-") {
+        environment.file_system.remove(&index).unwrap();
+    }
+    assert!(contents(&disk).unwrap() == expected, "after a rebuild");
+    held.get()
+}
+
+#[test]
+fn a_recovery_of_entries_behind_a_hole_can_be_killed_anywhere() {
+    assert!(recovery_of_a_hole_survives_kills(None));
+    assert!(!recovery_of_a_hole_survives_kills(Some("hole_overwritten")));
+}
+
 /// A store of a few synced keys in three tables, whose process died before the first
 /// checkpoint.
 fn first_session(disk: &SimulatedDisk, keys: &str, more: &[(&str, &str)]) -> Entries {

@@ -160,7 +160,7 @@ fn table_of(home: &Home, key: u64) -> u64 {
 }
 
 fn saved_entry(tails: &Tails, found: &Found) -> Option<SavedEntry> {
-    let Source::Saved { value } = found.source else {
+    let Source::Saved { value, .. } = found.source else {
         return None;
     };
     let (time, value) = tails.values.get(value)?;
