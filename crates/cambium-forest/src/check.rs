@@ -3,9 +3,10 @@
 //! From the newest header on, every index of every namespace and named snapshot
 //! is walked: each node's checksum and every invariant of the trees. Each document
 //! that they reach is read and its checksums compared, and that the index leads
-//! back to it by its key. Then the log behind the header is read as recovery would:
-//! what it would drop is a note; what it would miss is damage. What is stale is
-//! not looked at: nothing reads it.
+//! back to it by its key. Then [`crate::agreement`] sees that the index has the newest
+//! write of each key that the file has. The log behind the header is read as recovery
+//! would: what it would drop is a note; what it would miss is damage. What is stale is
+//! otherwise not looked at: nothing reads it.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -20,6 +21,7 @@ use cambium_io::Environment;
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::superblock;
 
+use crate::agreement::check_agreement;
 use crate::core::{Core, lock};
 use crate::cursor::EntryCursor;
 use crate::document::DocumentAddress;
@@ -139,9 +141,9 @@ fn check_tail(
     Ok(())
 }
 
-/// Verifies indexes and documents, each read once, and counts the entries. Takes no
-/// memory that grows with the store, unless there are named snapshots: 16 bytes a
-/// document then.
+/// Verifies indexes and documents, each read once, holds them against the log, and counts
+/// the entries. Takes no memory that grows with the store, unless there are named
+/// snapshots: 16 bytes a document then.
 pub(crate) fn check_contents(
     core: &Arc<Core>,
     report: &mut CheckReport,
@@ -164,6 +166,10 @@ pub(crate) fn check_contents(
     }
     for (_, root) in kept {
         check_root(core, &view, root, &mut seen, report, progress)?;
+    }
+    let damaged = |finding: &Finding| finding.kind == FindingKind::Damage;
+    if !report.findings[before..].iter().any(damaged) {
+        check_agreement(core, &view, &header, report, progress)?;
     }
     if view.run.is_empty() && view.buffers().all(|buffer| buffer.is_empty()) {
         report.entries += entries;

@@ -252,6 +252,9 @@ impl Core {
                     known.change(namespace, key, *document);
                 }
             }
+            if self.has_bug(SeededBug::FlushLosesEntry) && piece.len() > 1 {
+                piece.remove(0);
+            }
             let changes = piece
                 .into_iter()
                 .map(|(key, document)| (key, document.into()))

@@ -37,6 +37,7 @@
 #![allow(rustdoc::private_intra_doc_links)] // the essays of private modules are for readers of the code
 
 mod addresses;
+mod agreement;
 mod backup;
 mod blocks;
 mod buffer;

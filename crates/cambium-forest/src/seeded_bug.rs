@@ -31,6 +31,8 @@ pub enum SeededBug {
     FlushDropsActive,
     /// A flush leaves the cached addresses of documents as they were.
     FlushKeepsAddresses,
+    /// A flush leaves one entry out of the tries, and counts it nowhere.
+    FlushLosesEntry,
     /// Buffers that are packed lose what they removed.
     PackLosesRemovals,
     /// A get returns a version that is kept for a snapshot, if a writer overwrites the right
@@ -85,7 +87,7 @@ pub enum SeededBug {
 
 impl SeededBug {
     /// All defects, with their names.
-    pub const ALL: [(SeededBug, &'static str); 35] = [
+    pub const ALL: [(SeededBug, &'static str); 36] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -97,6 +99,7 @@ impl SeededBug {
         (SeededBug::SyncRetried, "sync_retried"),
         (SeededBug::FlushDropsActive, "flush_drops_active"),
         (SeededBug::FlushKeepsAddresses, "flush_keeps_addresses"),
+        (SeededBug::FlushLosesEntry, "flush_loses_entry"),
         (SeededBug::PackLosesRemovals, "pack_loses_removals"),
         (SeededBug::PassedVersionsFound, "passed_versions_found"),
         (SeededBug::SyncsApart, "syncs_apart"),

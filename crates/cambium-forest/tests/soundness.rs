@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use cambium_api::{
-    CheckReport, CompactOptions, Durability, Engine, EngineKind, Error, IterationOrder,
+    CheckReport, CompactOptions, Durability, Engine, EngineKind, Error, Finding, IterationOrder,
     OptionValues, Reader, Result,
 };
 use cambium_forest::Forest;
@@ -394,4 +394,58 @@ fn contents_or_damage(reader: &dyn Reader) -> Option<Entries> {
         entries.push((entry.key.to_vec(), entry.value.to_vec()));
     }
     Some(entries)
+}
+
+/// A compacted store that is opened with a tuning, changed and closed.
+fn changed(changes: fn(&dyn Engine), tuning: &[(&str, &str)]) -> (SimulatedDisk, Entries) {
+    let disk = SimulatedDisk::new(1);
+    let store = create(&disk);
+    for number in 0..100 {
+        put(&*store, &format!("{number:03}"), "tree");
+    }
+    store.compact(&CompactOptions::default(), &()).unwrap();
+    store.close().unwrap();
+    let environment = Environment::simulated(&disk, 4);
+    let mut options = OptionValues::default();
+    for (name, value) in tuning {
+        options.set(name, value);
+    }
+    let store = Forest
+        .open(&environment, Path::new(PATH), &options, &())
+        .unwrap();
+    changes(&*store);
+    let entries = contents(&*store);
+    store.close().unwrap();
+    (disk, entries)
+}
+
+#[test]
+fn a_check_names_entries_that_a_flush_lost_and_a_repair_brings_them_back() {
+    let cases: [(&str, fn(&dyn Engine)); 3] = [
+        ("the index lacks it", |store| {
+            (0..9).for_each(|number| put(store, &format!("new{number}"), "leaf"));
+        }),
+        ("the index has an older value", |store| {
+            (0..9).for_each(|number| put(store, &format!("05{number}"), "leaf"));
+        }),
+        ("removed key", |store| {
+            for number in 0..9 {
+                let key = format!("07{number}");
+                store.delete(key.as_bytes(), Durability::Buffered).unwrap();
+            }
+        }),
+    ];
+    for (what, changes) in cases {
+        let (disk, expected) = changed(changes, &[]);
+        assert!(check(&disk).findings.is_empty());
+        let (disk, _) = changed(changes, &[("seeded_bug", "flush_loses_entry")]);
+        let report = check(&disk);
+        let named = |found: &Finding| found.what.contains(what);
+        assert!(report.findings.iter().any(named), "{what}: {report:?}");
+        let environment = Environment::simulated(&disk, 5);
+        let repaired = Forest.repair(&environment, Path::new(PATH), &()).unwrap();
+        assert!(repaired.is_sound(), "{repaired:?}");
+        assert!(check(&disk).findings.is_empty());
+        assert_eq!(contents(&*open(&disk).unwrap()), expected);
+    }
 }

@@ -55,7 +55,9 @@ impl<'a> Judge<'a> {
     /// Judges a key by its writes that were found.
     pub fn verdict(&mut self, namespace: u16, key: &[u8], versions: &[Version]) -> Result<Verdict> {
         let newest = versions.iter().max_by_key(|version| version.sequence);
-        let by_log = newest.and_then(|version| version.document);
+        let overlooked = |version: &&Version| self.salvaged.overlooked.contains(&version.offset);
+        let overlooked = versions.iter().find(overlooked);
+        let by_log = overlooked.or(newest).and_then(|version| version.document);
         let Some(trusted) = &self.salvaged.trusted else {
             return Ok(Verdict::Counts(by_log));
         };
@@ -66,7 +68,7 @@ impl<'a> Judge<'a> {
             Indexed::At(address) => self.indexed(namespace, key, versions, address)?,
         };
         Ok(match indexed {
-            _ if later => Verdict::Counts(by_log),
+            _ if later || overlooked.is_some() => Verdict::Counts(by_log),
             Verdict::Lost { offset, .. } => Verdict::Lost {
                 offset,
                 instead: by_log,

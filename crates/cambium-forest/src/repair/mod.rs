@@ -52,6 +52,7 @@ use self::rewrite::Rewrite;
 pub(crate) use self::runs::SCRATCH_NAME;
 use self::runs::Sorter;
 use self::salvage::Salvaged;
+use crate::agreement::DISAGREES;
 use crate::core::{Core, Maintenance, lock};
 use crate::database::{Database, Home};
 use crate::document::DocumentAddress;
@@ -109,9 +110,9 @@ pub(crate) fn repair(
     };
     let (file, superblock) = repair.choose_file()?;
     let root = superblock.as_ref().map(|(_, root)| *root);
-    let (salvaged, sorter) = repair.salvage(file, root, progress)?;
+    let (mut salvaged, sorter) = repair.salvage(file, root, progress)?;
     if let Ok(checked) = &checked {
-        repair.take_checked(&salvaged, checked);
+        repair.take_checked(&mut salvaged, checked);
     }
     repair.write((&salvaged, sorter), superblock, progress)?;
     drop(held);
@@ -161,9 +162,9 @@ impl Repair<'_> {
 
     /// Takes over what the check found: a damaged node is no loss, and of a
     /// document before the place of replay the index says what its loss is.
-    fn take_checked(&mut self, salvaged: &Salvaged, checked: &CheckReport) {
-        let file = salvaged.database.path();
-        let judged = salvaged.trusted.as_ref();
+    fn take_checked(&mut self, salvaged: &mut Salvaged, checked: &CheckReport) {
+        let file = salvaged.database.path().to_path_buf();
+        let file = &*file;
         let damage = checked.findings.iter();
         for found in damage.filter(|found| found.kind == FindingKind::Damage) {
             let known = self.report.findings.iter().any(|known| {
@@ -173,16 +174,25 @@ impl Repair<'_> {
                 continue;
             }
             let ours = found.file == file;
+            if ours && found.what.starts_with(DISAGREES) {
+                salvaged.overlooked.insert(found.offset);
+                let what = format!("{}; the log counts", found.what);
+                self.say(FindingKind::Note, file, found.offset, what);
+                continue;
+            }
             let rebuilt = found.offset < salvaged.database.shape.first_offset()
                 || salvaged.is_node(found.offset)
-                || judged.is_some_and(|trusted| {
+                || salvaged.trusted.as_ref().is_some_and(|trusted| {
                     found.offset > trusted.offset && salvaged.newest_header == Some(found.offset)
                 });
             if ours && rebuilt {
                 let what = format!("{}; it is made anew, and nothing depends on it", found.what);
                 self.say(FindingKind::Note, file, found.offset, what);
             } else if !ours
-                || judged.is_none_or(|trusted| found.offset >= trusted.header.replay_from)
+                || salvaged
+                    .trusted
+                    .as_ref()
+                    .is_none_or(|trusted| found.offset >= trusted.header.replay_from)
             {
                 self.report.findings.push(found.clone());
             }

@@ -1,7 +1,7 @@
 //! Reading a whole damaged log: every sound write, every fault, and what the
 //! newest headers say.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use cambium_api::{FindingKind, OptionValues, Progress, ProgressSink};
 use cambium_base::Result;
@@ -19,6 +19,8 @@ use crate::options::Tuning;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Version {
     pub sequence: u64,
+    /// Where its record lies.
+    pub offset: u64,
     pub document: Option<DocumentAddress>,
 }
 
@@ -28,6 +30,7 @@ impl Version {
             (met.bytes > 0).then(|| DocumentAddress::new(met.offset, met.bytes, &met.key));
         Version {
             sequence: met.sequence,
+            offset: met.offset,
             document,
         }
     }
@@ -44,6 +47,8 @@ pub(super) struct Salvaged {
     /// Where the superblock says the newest header is.
     pub newest_header: Option<u64>,
     pub faults: Vec<ScanFault>,
+    /// Writes that count although the index does not follow them, by their places.
+    pub overlooked: HashSet<u64>,
     /// The last write met in each namespace, its own beginning included.
     newest_in: BTreeMap<u16, u64>,
     /// Namespaces whose end was met.
@@ -190,6 +195,7 @@ impl Repair<'_> {
             trusted,
             newest_header: root.map(|root| root.header),
             faults: Vec::new(),
+            overlooked: HashSet::new(),
             extents: Vec::new(),
             newest_in: BTreeMap::new(),
             dropped: BTreeSet::new(),

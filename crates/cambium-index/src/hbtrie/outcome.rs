@@ -38,6 +38,25 @@ use super::truncation::{Truncation, apart_from};
 /// Documents whose keys are asked for together when a leaf tree is extended.
 const ASK_TOGETHER: usize = 4096;
 
+/// Memory for the entries of a leaf tree that is extended or truncated, in nodes: 64 MiB
+/// with nodes of 4 KiB. Both hold the whole tree in memory. A tree that comes to it with
+/// more stays as it is: it is as good as a prefix B+-tree, and its rule would have spoken
+/// long before if its keys had been of one kind.
+const MOST_TAKEN_APART: u64 = 16 << 10;
+
+/// Memory for an entry beside its key.
+const ENTRY_OVERHEAD: u64 = 128;
+
+fn most_taken_apart(node_bytes: usize) -> u64 {
+    MOST_TAKEN_APART * node_bytes as u64
+}
+
+/// True if a tree's entries may be in memory together.
+fn fits(head: &OwnedHead, node_bytes: usize) -> bool {
+    let overhead = head.entries.saturating_mul(ENTRY_OVERHEAD);
+    head.key_bytes.saturating_add(overhead) <= most_taken_apart(node_bytes)
+}
+
 /// What a settled tree leaves to its parent.
 #[derive(Debug)]
 pub(super) enum Outcome<'c> {
@@ -213,13 +232,16 @@ impl<'c, W: NodeWriter> Settler<'_, 'c, W> {
             let what = format!("no entry is left where {entries} were counted");
             return Err(self.writer.corrupt(visit.root, what));
         };
-        let due = if grew {
+        let due = if grew && fits(&head, self.writer.node_bytes()) {
             extension::is_due(self.writer, self.options, before, root)?
         } else {
             Due::Nothing
         };
         let root = match due {
-            Due::Extension => return self.extend(visit, root, &path, stays).map(Some),
+            Due::Extension => match self.extend(visit, root, &path, stays)? {
+                Some(item) => return Ok(Some(item)),
+                None => root,
+            },
             Due::Truncation => self.truncate(visit, root, &mut head)?,
             Due::Nothing => root,
         };
@@ -283,14 +305,15 @@ impl<'c, W: NodeWriter> Settler<'_, 'c, W> {
         })
     }
 
-    /// Makes a trie tree, with leaf trees below, out of a leaf tree.
+    /// Makes a trie tree, with leaf trees below, out of a leaf tree. `None` if its whole
+    /// keys take too much memory: then it stays as it is.
     fn extend(
         &mut self,
         visit: &Visit,
         root: NodeAddress,
         path: &Cow<'c, [u8]>,
         is_root: bool,
-    ) -> Result<Item<'c>> {
+    ) -> Result<Option<Item<'c>>> {
         let mut items = Vec::new();
         let mut cursor = TreeCursor::new(Some(root));
         cursor.seek_first(self.writer)?;
@@ -298,15 +321,16 @@ impl<'c, W: NodeWriter> Settler<'_, 'c, W> {
             items.push(self.item_at(visit, path, piece, bits)?);
             cursor.next(self.writer)?;
         }
-        self.complete(visit, &mut items)?;
+        if !self.complete(visit, &mut items)? {
+            return Ok(None);
+        }
         btree::retire_all(self.writer, root)?;
         let link = self.grow(&items, visit.start, is_root, Some(Kind::Trie))?;
         let known = Cow::Owned(items.swap_remove(0).known.into_owned());
-        self.grown(link, known)
+        self.grown(link, known).map(Some)
     }
 
-    /// Makes a truncated leaf tree out of a leaf tree. All its pieces are in memory
-    /// meanwhile, truncated: so a tree is truncated as soon as it has two nodes.
+    /// Makes a truncated leaf tree out of a leaf tree.
     fn truncate(
         &mut self,
         visit: &Visit,
@@ -351,8 +375,11 @@ impl<'c, W: NodeWriter> Settler<'_, 'c, W> {
         })
     }
 
-    /// Learns the whole keys of documents whose suffixes were cut.
-    fn complete(&self, visit: &Visit, items: &mut [Item<'c>]) -> Result<()> {
+    /// Learns the whole keys of documents whose suffixes were cut; false if they take too
+    /// much memory.
+    fn complete(&self, visit: &Visit, items: &mut [Item<'c>]) -> Result<bool> {
+        let most = most_taken_apart(self.writer.node_bytes());
+        let mut taken = 0;
         let cut = |item: &Item<'_>| match item.target {
             Target::Document(document) if !item.complete => Some(document),
             _ => None,
@@ -361,7 +388,7 @@ impl<'c, W: NodeWriter> Settler<'_, 'c, W> {
             .filter(|&at| cut(&items[at]).is_some())
             .collect();
         if places.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         let new = self.new_keys(&visit.inside);
         for some in places.chunks(ASK_TOGETHER) {
@@ -384,11 +411,15 @@ impl<'c, W: NodeWriter> Settler<'_, 'c, W> {
                     let what = "a document whose key does not begin as its place says".to_string();
                     return Err(self.writer.corrupt(visit.root, what));
                 }
+                taken += key.len() as u64;
                 items[at].known = key;
                 items[at].complete = true;
             }
+            if taken > most {
+                return Ok(false);
+            }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The keys of the documents that a range of changes puts.

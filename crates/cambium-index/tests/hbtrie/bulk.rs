@@ -104,3 +104,31 @@ fn a_cursor_can_be_kept_and_sent() {
     }
     assert_eq!(cursor.document(), None);
 }
+
+/// A leaf tree of many keys, to which the mended rule comes late; answers how many trie
+/// trees it then becomes.
+fn extended_late(count: u64) -> u64 {
+    let mut random = Random(11);
+    let mut world = World::new(
+        TrieOptions {
+            chunk_bytes: 8,
+            shape: Shape::PrefixBTree,
+        },
+        512,
+    );
+    for (shape, count) in [
+        (Shape::PrefixBTree, count),
+        (TrieOptions::default().shape, count / 2),
+    ] {
+        world.options.shape = shape;
+        let keys = (0..count).map(|_| (random.bytes(16), true));
+        world.apply(keys.collect());
+    }
+    world.verify().statistics.trie_trees.trees
+}
+
+#[test]
+fn a_leaf_tree_is_extended_only_while_its_keys_fit_in_memory() {
+    assert!(extended_late(4_000) > 0);
+    assert_eq!(extended_late(60_000), 0);
+}

@@ -20,7 +20,8 @@
 //!
 //!   Where suffixes are so long that a node holds few of them, the paper's rule counts
 //!   as well: a leaf tree of them takes about a node for each change, and one that is
-//!   extended late has to be taken apart all at once, with every key in memory.
+//!   extended late has to be taken apart all at once, with every key in memory. A tree
+//!   whose keys would take too much (`outcome`) is not extended any more.
 //!
 //! The same estimates choose the kind of a tree that is made anew, from a sample of its
 //! keys.

@@ -1,0 +1,434 @@
+//! Whether index and log agree, in both directions.
+//!
+//! [`crate::check`] sees that each address in the index is a document that its key leads
+//! to. This module goes the other way: the newest write of each key, as the file tells it,
+//! must be what the index holds. The file tells it from an old header on:
+//!
+//! - The **base** is the oldest header that the newest one leads back to. It ends at a
+//!   rollback, which puts other trees in the place of all before it. Its trees are still in
+//!   the file; the check walks them beside those of today.
+//! - The log from the base's replay point to the newest header's holds each write since.
+//!
+//! A put is settled if the index leads to it, or to a document behind it. A removal is
+//! settled if the index has no document of the key, or one behind it. Any other write stays
+//! *unsettled* until the scan meets a newer write of the same key. A write that is
+//! unsettled in the end is a finding. An address behind a write is taken for a newer
+//! document of the same key if its fingerprint matches: of 4,096 lost entries whose lookups
+//! end at a newer document of another key, one is overlooked.
+//!
+//! Memory is bounded: with too many unsettled writes, a pass goes on with the lower half of
+//! the hashes of keys, and later passes take the rest.
+
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+
+use cambium_api::{CheckReport, Finding, FindingKind, Progress, ProgressSink};
+use cambium_base::hash::sip13;
+use cambium_base::{Error, Result};
+use cambium_index::NodeAddress;
+use cambium_storage::scan::{LogScanner, Scanned, ScannedRecord, SessionRule};
+
+use crate::core::Core;
+use crate::database::Database;
+use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
+use crate::format::{DatabaseHeader, kind, namespace_and_key};
+use crate::index::IndexCursor;
+use crate::nodes::Nodes;
+use crate::recovery::header_at;
+use crate::view::View;
+
+/// Begins the text of each finding.
+pub(crate) const DISAGREES: &str = "index and log disagree";
+/// Unsettled writes of one pass, about 40 bytes each.
+const MOST_UNSETTLED: usize = 1 << 20;
+
+/// Holds the log of a pinned view's file against the view's roots. `header` is the header
+/// that the roots belong to.
+pub(crate) fn check_agreement(
+    core: &Core,
+    view: &View,
+    header: &DatabaseHeader,
+    report: &mut CheckReport,
+    progress: &dyn ProgressSink,
+) -> Result<()> {
+    in_passes(core, (view, header), MOST_UNSETTLED, report, progress)
+}
+
+fn in_passes(
+    core: &Core,
+    (view, header): (&View, &DatabaseHeader),
+    most_unsettled: usize,
+    report: &mut CheckReport,
+    progress: &dyn ProgressSink,
+) -> Result<()> {
+    let base = base_of(&view.database, header)?;
+    let mut passes = vec![0..=u64::MAX];
+    while let Some(hashes) = passes.pop() {
+        let mut pass = Pass {
+            core,
+            view,
+            most_unsettled,
+            hashes,
+            later: Vec::new(),
+            unsettled: HashMap::new(),
+            newest: 0,
+            last_fault: None,
+        };
+        pass.walk_base(&base, report)?;
+        pass.scan(&base, header.replay_from, progress)?;
+        pass.conclude(report)?;
+        passes.append(&mut pass.later);
+    }
+    Ok(())
+}
+
+/// The oldest header that a header leads back to, or the last rollback's. A damaged header
+/// ends the way: nothing depends on it.
+fn base_of(database: &Database, header: &DatabaseHeader) -> Result<DatabaseHeader> {
+    let mut base = header.clone();
+    let mut before = u64::MAX;
+    while base.rolled_back_to.is_none() && (1..before).contains(&base.previous) {
+        before = base.previous;
+        match header_at(database, before)? {
+            Some((.., older)) if older.replay_from <= base.replay_from => base = older,
+            _ => break,
+        }
+    }
+    Ok(base)
+}
+
+/// A write that the index does not show, and that no newer one has explained so far.
+#[derive(Clone, Copy, Debug)]
+struct Unsettled {
+    offset: u64,
+    sequence: u64,
+}
+
+/// One pass over the file, for keys with some hashes.
+struct Pass<'a> {
+    core: &'a Core,
+    view: &'a View,
+    most_unsettled: usize,
+    hashes: RangeInclusive<u64>,
+    /// Hashes that this pass has left to later ones.
+    later: Vec<RangeInclusive<u64>>,
+    unsettled: HashMap<u64, Unsettled>,
+    /// Sequence number of the last write that was scanned.
+    newest: u64,
+    /// The last place of the log that could not be read: a newer write may have been there.
+    last_fault: Option<u64>,
+}
+
+impl Pass<'_> {
+    fn nodes(&self) -> Nodes<'_> {
+        Nodes {
+            core: self.core,
+            database: &self.view.database,
+        }
+    }
+
+    fn hash(&self, namespace: u16, key: &[u8]) -> u64 {
+        sip13(key, [self.core.hash_seed, u64::from(namespace)])
+    }
+
+    /// The only document that the index can have of a key, judged by its fingerprint.
+    fn indexed(&self, namespace: u16, key: &[u8]) -> Result<Option<DocumentAddress>> {
+        let Some(root) = self.view.root(namespace).root else {
+            return Ok(None);
+        };
+        let found = self.core.index.find(&self.nodes(), root, key)?;
+        Ok(found.filter(|address| address.may_match(key)))
+    }
+
+    /// Remembers a write until a newer one of its key comes.
+    fn unsettle(&mut self, hash: u64, write: Unsettled) {
+        self.unsettled.insert(hash, write);
+        if self.unsettled.len() > self.most_unsettled {
+            let (start, end) = self.hashes.clone().into_inner();
+            let middle = start + (end - start) / 2;
+            self.later.push(middle + 1..=end);
+            self.hashes = start..=middle;
+            self.unsettled.retain(|hash, _| *hash <= middle);
+        }
+    }
+
+    /// Walks the base's trees beside those of today: a document that today's lack must have
+    /// been replaced or removed by the log behind the base.
+    fn walk_base(&mut self, base: &DatabaseHeader, report: &mut CheckReport) -> Result<()> {
+        for (namespace, _, root) in &base.namespaces {
+            let today = self.view.root(*namespace).root;
+            if !self.view.names.has(*namespace) || root.root == today {
+                continue;
+            }
+            match self.walk_tree(*namespace, root.root, today) {
+                // The check has read today's tree already, and nothing else reads the old one.
+                Err(Error::Corruption { file, offset, what }) => report.findings.push(Finding {
+                    kind: FindingKind::Note,
+                    file,
+                    offset,
+                    what: format!("{what}; nothing depends on this part of an old index"),
+                }),
+                walked => walked?,
+            }
+        }
+        Ok(())
+    }
+
+    fn walk_tree(
+        &mut self,
+        namespace: u16,
+        old: Option<NodeAddress>,
+        today: Option<NodeAddress>,
+    ) -> Result<()> {
+        let mut old = Walk::begin(self, old)?;
+        let mut today = Walk::begin(self, today)?;
+        while let Some(address) = old.document {
+            if today.document == Some(address) {
+                old.advance(self)?;
+                today.advance(self)?;
+                continue;
+            }
+            let key = old.key(self)?.to_vec();
+            let other = match today.document {
+                Some(_) => Some(today.key(self)?.to_vec()),
+                None => None,
+            };
+            match other {
+                Some(other) if other < key => today.advance(self)?,
+                Some(other) if other == key => {
+                    old.advance(self)?;
+                    today.advance(self)?;
+                }
+                _ => {
+                    let hash = self.hash(namespace, &key);
+                    if self.hashes.contains(&hash) {
+                        let (offset, sequence) = (address.offset(), 0);
+                        self.unsettle(hash, Unsettled { offset, sequence });
+                    }
+                    old.advance(self)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Scans the log from the base on.
+    fn scan(
+        &mut self,
+        base: &DatabaseHeader,
+        until: u64,
+        progress: &dyn ProgressSink,
+    ) -> Result<()> {
+        let database = self.view.database.clone();
+        let mut scanner = LogScanner::new(
+            &**database.log.file(),
+            *database.log.seed(),
+            *database.log.geometry(),
+            SessionRule::NeverLower,
+            base.replay_from,
+            until,
+        )?;
+        scanner.resume_sessions(base.replay_session);
+        let mut count = 0u64;
+        while let Some(scanned) = scanner.next()? {
+            let record = match scanned {
+                Scanned::Record(record) => record,
+                Scanned::Fault(fault) => {
+                    self.last_fault = Some(fault.offset);
+                    continue;
+                }
+            };
+            count += 1;
+            if count % 4096 == 0 {
+                progress.report(Progress {
+                    phase: "check: log",
+                    done: record.offset,
+                    total: Some(until),
+                });
+            }
+            match record.header.kind {
+                kind::NODES => {
+                    let end = record.offset + record.header.total_bytes(DOCUMENT_ALIGNMENT);
+                    scanner.skip_to(database.run_extent(end, record.header.auxiliary).1);
+                }
+                kind::PUT | kind::DELETE => self.take_write(&mut scanner, &record)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn take_write(&mut self, scanner: &mut LogScanner<'_>, record: &ScannedRecord) -> Result<()> {
+        let sequence = record.header.sequence.0;
+        if sequence <= self.newest {
+            // For lack of space the writer took back what it had written from here on.
+            self.unsettled.retain(|_, write| write.sequence < sequence);
+        }
+        self.newest = sequence;
+        let Some((namespace, key_bytes)) = namespace_and_key(&record.header) else {
+            return Ok(());
+        };
+        if !self.view.names.has(namespace) {
+            return Ok(());
+        }
+        let mut key = match record.prefix().get(..key_bytes) {
+            Some(key) => key.to_vec(),
+            None => scanner.payload(record)?,
+        };
+        key.truncate(key_bytes);
+        let hash = self.hash(namespace, &key);
+        if !self.hashes.contains(&hash) {
+            return Ok(());
+        }
+        let offset = record.offset;
+        let found = self.indexed(namespace, &key)?.map(DocumentAddress::offset);
+        let is_settled = match record.header.kind {
+            kind::PUT => found.is_some_and(|found| found >= offset),
+            _ => found.is_none_or(|found| found > offset),
+        };
+        match is_settled {
+            true => _ = self.unsettled.remove(&hash),
+            false => self.unsettle(hash, Unsettled { offset, sequence }),
+        }
+        Ok(())
+    }
+
+    /// Reads the writes that are left, and names those that the index does not follow.
+    fn conclude(&mut self, report: &mut CheckReport) -> Result<()> {
+        let hidden = |write: &Unsettled| self.last_fault.is_some_and(|at| at > write.offset);
+        let left = self.unsettled.values().filter(|write| !hidden(write));
+        let mut left: Vec<u64> = left.map(|write| write.offset).collect();
+        left.sort_unstable();
+        for offset in left {
+            match self.finding(offset) {
+                Ok(Some(what)) => report.take(self.view.database.damage(offset, what))?,
+                // A stale write that can no longer be read tells nothing.
+                Ok(None) | Err(Error::Corruption { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn finding(&self, offset: u64) -> Result<Option<String>> {
+        let database = &self.view.database;
+        let record = database.log.read(offset, 4096)?;
+        let Some((namespace, key_bytes)) = namespace_and_key(&record.header) else {
+            return Ok(None);
+        };
+        let key = &record.payload[..key_bytes];
+        let found = match self.indexed(namespace, key)? {
+            // Another key may have the same fingerprint.
+            Some(found) if *database.read_document(found)?.key == *key => Some(found.offset()),
+            _ => None,
+        };
+        let shown = cambium_base::hexdump::readable(&key[..key.len().min(32)]);
+        let what = match (record.header.kind, found) {
+            (kind::DELETE, Some(found)) => {
+                format!("the write here removed key {shown}, and the index has it at {found}")
+            }
+            (kind::DELETE, None) => return Ok(None),
+            (_, Some(found)) => {
+                format!("key {shown} was written here, and the index has an older value at {found}")
+            }
+            (_, None) => format!("key {shown} was written here, and the index lacks it"),
+        };
+        Ok(Some(format!("{DISAGREES}: {what}")))
+    }
+}
+
+/// A walk through a tree, with the key of the document that it stands at once that was
+/// wanted.
+struct Walk {
+    cursor: Option<IndexCursor>,
+    document: Option<DocumentAddress>,
+    key: Option<Vec<u8>>,
+}
+
+impl Walk {
+    fn begin(pass: &Pass<'_>, root: Option<NodeAddress>) -> Result<Walk> {
+        let mut walk = Walk {
+            cursor: root.map(|root| pass.core.index.cursor(root)),
+            document: None,
+            key: None,
+        };
+        if let Some(cursor) = &mut walk.cursor {
+            cursor.begin(&pass.nodes(), true)?;
+        }
+        walk.advance(pass)?;
+        Ok(walk)
+    }
+
+    fn advance(&mut self, pass: &Pass<'_>) -> Result<()> {
+        self.key = None;
+        self.document = match &mut self.cursor {
+            Some(cursor) => cursor.advance(&pass.nodes(), true)?,
+            None => None,
+        };
+        Ok(())
+    }
+
+    fn key(&mut self, pass: &Pass<'_>) -> Result<&[u8]> {
+        if let (None, Some(document)) = (&self.key, self.document) {
+            let read = pass.view.database.read_document(document)?;
+            self.key = Some(read.key.to_vec());
+        }
+        Ok(self.key.as_deref().unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+    use std::path::Path;
+
+    use cambium_api::{Durability, EngineKind, OptionValues};
+    use cambium_io::Environment;
+
+    use super::*;
+
+    #[test]
+    fn many_passes_find_what_one_finds() {
+        let environment = Environment::memory();
+        let options = OptionValues::from([("seeded_bug", "flush_loses_entry")]);
+        let store = crate::Forest
+            .create(&environment, Path::new("/store"), &options)
+            .unwrap();
+        let key = |number: u32| number.to_be_bytes();
+        for number in 0..300 {
+            let value = [7; 20];
+            store
+                .put(&key(number), &value, Durability::Written)
+                .unwrap();
+        }
+        for number in (0..300).filter(|number| number % 7 > 0) {
+            store.delete(&key(number), Durability::Written).unwrap();
+        }
+        store.close().unwrap();
+        let marker = crate::open::read_marker(&*environment.file_system, Path::new("/store"));
+        let held = crate::open::lock_for_reading(&*environment.file_system, Path::new("/store"));
+        let tuning = crate::options::Tuning::take(&mut OptionValues::default()).unwrap();
+        let core = crate::open::attach(
+            &environment,
+            Path::new("/store"),
+            marker.unwrap().store,
+            tuning,
+            (held.unwrap(), false),
+        )
+        .unwrap();
+        let (pin, header) = core.pin_with_header().unwrap();
+        let findings = [1 << 20, 16].map(|most| {
+            let mut report = CheckReport::default();
+            in_passes(&core, (&pin.view, &header), most, &mut report, &()).unwrap();
+            report.sort();
+            report
+                .findings
+                .into_iter()
+                .map(|found| found.what)
+                .collect::<Vec<_>>()
+        });
+        assert!(!findings[0].is_empty());
+        assert_eq!(findings[0], findings[1]);
+    }
+}
