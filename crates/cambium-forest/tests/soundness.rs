@@ -421,7 +421,7 @@ fn changed(changes: fn(&dyn Engine), tuning: &[(&str, &str)]) -> (SimulatedDisk,
 
 #[test]
 fn a_check_names_entries_that_a_flush_lost_and_a_repair_brings_them_back() {
-    let cases: [(&str, fn(&dyn Engine)); 3] = [
+    let cases: [Case; 3] = [
         ("the index lacks it", |store| {
             (0..9).for_each(|number| put(store, &format!("new{number}"), "leaf"));
         }),
