@@ -158,9 +158,8 @@ impl Core {
         }
         let options = BatchOptions {
             backend: self.tuning.backend,
-            depth: self.tuning.batch.min(wanted.len()),
+            depth: self.tuning.batch,
         };
-        let mut queue = self.environment.file_system.read_queue(options)?;
         let requests = wanted
             .iter()
             .enumerate()
@@ -171,7 +170,8 @@ impl Core {
                 tag: tag as u64,
             });
         let mut again = Vec::new();
-        cambium_io::batch::read_all(&mut *queue, requests, |completion| {
+        let file_system = &self.environment.file_system;
+        cambium_io::read_all_kept(file_system, options, requests, |completion| {
             let (place, location) = &wanted[completion.tag as usize];
             let count = completion.result?;
             let Location { file, position, .. } = location;

@@ -4,10 +4,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cambium_api::{Durability, Engine, EngineKind, OptionValues, WriteBatch};
-use cambium_io::Environment;
+use cambium_api::{Direction, Durability, Engine, EngineKind, KeyRange, OptionValues, WriteBatch};
+use cambium_io::batch::ReadQueue;
+use cambium_io::{BatchOptions, Environment, FileSystem};
 use cambium_testkit::counted::Counted;
+use cambium_testkit::layer::{FileSystemLayer, Layered};
 use cambium_zdb::Zdb;
 
 const PATH: &str = "/store";
@@ -134,6 +137,49 @@ fn rebuilding_a_lost_index_reads_each_data_file_once() {
         "{} bytes read of data files of {data_bytes}",
         opened.bytes_read
     );
+}
+
+/// Counts the read queues that are made.
+#[derive(Debug)]
+struct CountsQueues(Arc<dyn FileSystem>, Arc<AtomicUsize>);
+
+impl FileSystemLayer for CountsQueues {
+    fn below(&self) -> &dyn FileSystem {
+        &*self.0
+    }
+    fn read_queue(&self, options: BatchOptions) -> cambium_api::Result<Box<dyn ReadQueue>> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.below().read_queue(options)
+    }
+}
+
+#[test]
+fn a_pass_over_all_keys_makes_one_read_queue() {
+    let made = Arc::new(AtomicUsize::new(0));
+    let plain = Environment::memory();
+    let layer = CountsQueues(plain.file_system.clone(), made.clone());
+    let environment = Environment {
+        file_system: Arc::new(Layered(layer)),
+        ..plain
+    };
+    let store = create(&environment, &[("keys", "integer")]);
+    for number in 0..2_000 {
+        store
+            .put(&key(number), b"Quercus", Durability::Written)
+            .unwrap();
+    }
+    store.close().unwrap();
+    drop(store);
+    let store = open(&environment);
+    made.store(0, Ordering::Relaxed);
+    let mut cursor = store.scan(&KeyRange::all(), Direction::Forward).unwrap();
+    let mut found = 0;
+    while cursor.next().unwrap().is_some() {
+        found += 1;
+    }
+    assert_eq!(found, 2_000);
+    store.multi_get(&[&key(1), &key(2), &key(3)]).unwrap();
+    assert_eq!(made.load(Ordering::Relaxed), 1);
 }
 
 fn names(environment: &Environment, prefix: &str) -> Vec<std::path::PathBuf> {
