@@ -76,6 +76,8 @@ pub struct Options {
     pub compaction_jobs: usize,
     /// Memory for open tables (filter, top of the index).
     pub table_cache_bytes: u64,
+    /// Most tables that are open, beyond those that are read just then.
+    pub open_tables: usize,
     /// How [`crate::Tree::multi_get`] reads.
     pub read: BatchOptions,
     /// Where blocks are cached: often the environment's, which stores share.
@@ -104,6 +106,7 @@ impl Default for Options {
             pick: PickPolicy::default(),
             compaction_jobs: 2,
             table_cache_bytes: 256 << 20,
+            open_tables: 512,
             read: BatchOptions::default(),
             block_cache: BlockCache::new(64 << 20),
             seeded_bug: None,
@@ -127,6 +130,7 @@ impl Options {
         within("l0_slow", self.l0_slow as u64, 1, 1_000_000)?;
         within("l0_stop", self.l0_stop as u64, 2, 1_000_000)?;
         within("filter_bits_per_key", bits, 0, most_bits)?;
+        within("open_tables", self.open_tables as u64, 1, 1 << 20)?;
         within("compaction_jobs", self.compaction_jobs as u64, 1, 64)?;
         if self.l0_trigger > self.l0_slow || self.l0_slow >= self.l0_stop {
             return Err(Error::InvalidArgument(format!(

@@ -1,10 +1,9 @@
-//! Which tables are open: a bound on the memory of filters and indexes.
+//! Which tables are open: a bound on the memory of filters and indexes, and on files.
 //!
 //! A table is opened when it is first read and stays with its [`TableFile`], so
-//! that reading an open one costs a look at a pointer. When the open ones take
-//! more than the bound, a hand goes round: a table that was read since it last
-//! passed is passed over, another is closed. Who reads a table just then keeps
-//! it as long as it needs.
+//! that reading an open one costs a look at a pointer. When the open ones exceed
+//! a bound, a hand goes round: a table that was read since it last passed is
+//! passed over, another is closed. A reader keeps its table as long as it needs.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, Weak};
@@ -13,6 +12,7 @@ use cambium_base::Result;
 use cambium_io::sync::Mutex;
 use cambium_io::sync::atomic::Ordering;
 
+use crate::options::Options;
 use crate::table::Table;
 use crate::tree::Context;
 use crate::version::TableFile;
@@ -53,22 +53,19 @@ impl TableCache {
         let table = Arc::new(Table::open(context, &file.metadata)?);
         let before = file.open.swap(Some(table.clone()));
         if before.is_none() {
-            self.add(
-                file,
-                table.memory_bytes(),
-                context.options.table_cache_bytes,
-            );
+            self.add(file, table.memory_bytes(), &context.options);
         }
         Ok(table)
     }
 
-    fn add(&self, file: &Arc<TableFile>, bytes: u64, limit: u64) {
+    fn add(&self, file: &Arc<TableFile>, bytes: u64, options: &Options) {
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         ring.tables.push_back((Arc::downgrade(file), bytes));
         ring.bytes += bytes;
         // Twice round at most: the first round clears the marks.
         let mut left = ring.tables.len() * 2;
-        while ring.bytes > limit && left > 0 {
+        let (most, limit) = (options.open_tables, options.table_cache_bytes);
+        while (ring.tables.len() > most || ring.bytes > limit) && left > 0 {
             left -= 1;
             let Some((table, bytes)) = ring.tables.pop_front() else {
                 return;

@@ -46,7 +46,7 @@ const LEAST: &[(&str, u64)] = &[
     // Sorting a million small pieces is no different from sorting a thousand.
     ("compaction_memory_bytes", 64 << 10),
     ("size", 8 << 20),
-    // A cursor keeps all tables open that it has read.
+    // Each table is a file, and is synced alone.
     ("table_bytes", 4 << 10),
 ];
 /// Options that name places, or that overwrite what is there.

@@ -180,7 +180,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "files, 1 to 1048576",
         "512",
         false,
-        "Segments of the value log whose files are open; others are opened when they are read. More are open only while they are being written, or collected under a snapshot. Keep it below what the system allows a process.",
+        "Segments of the value log whose files are open, and as many tables at most; others are opened when they are read. More are open only while they are being written, or read by a cursor or a job. Keep twice this below what the system allows a process.",
     ),
     spec(
         "hole_bytes",
@@ -391,6 +391,7 @@ impl Tuning {
             filter_bits_per_key: self.filter_bits,
             compression: self.compression,
             read: self.reading,
+            open_tables: self.open_files,
             block_cache: match self.cache_bytes {
                 Some(bytes) => BlockCache::new(bytes),
                 None => environment.cache.clone(),

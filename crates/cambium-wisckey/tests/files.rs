@@ -20,13 +20,13 @@ fn key(number: u64) -> Vec<u8> {
     format!("key {number:06}").into_bytes()
 }
 
-/// Segments of this folder that this process has open; `None` where the system
-/// does not say.
-fn open_segments(folder: &Path) -> Option<usize> {
+/// Files of this folder that this process has open, by a part of their names; `None` where
+/// the system does not say.
+fn open_files(folder: &Path, name: &str) -> Option<usize> {
     let entries = std::fs::read_dir("/proc/self/fd").ok()?;
     let is_one = |path: &Path| {
         // A name that was removed ends in " (deleted)".
-        path.starts_with(folder) && path.to_string_lossy().contains(FILE_SUFFIX)
+        path.starts_with(folder) && path.to_string_lossy().contains(name)
     };
     let paths = entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
     Some(paths.filter(|path| is_one(path)).count())
@@ -89,7 +89,7 @@ fn a_store_of_many_segments_has_few_files_open() {
     let folder = folder.path().canonicalize().unwrap();
     let path = folder.join("store");
     let environment = by_hand();
-    let is_bounded = |extra: usize, when: &str| match open_segments(&folder) {
+    let is_bounded = |extra: usize, when: &str| match open_files(&folder, FILE_SUFFIX) {
         None => println!("skipped: this system does not tell what is open"),
         Some(open) => assert!(open <= MOST + extra, "{open} files are open {when}"),
     };
@@ -126,6 +126,32 @@ fn a_store_of_many_segments_has_few_files_open() {
     store.compact(&CompactOptions::default(), &()).unwrap();
     is_filled(&*store, 2);
     is_bounded(2, "after collecting");
+}
+
+#[test]
+fn a_store_of_many_tables_has_few_files_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    let mut options = many_segments();
+    for (name, value) in [("table_bytes", "256"), ("level_base_bytes", "64KiB")] {
+        options.set(name, value);
+    }
+    let store = Wisckey
+        .create(&by_hand(), &folder.join("store"), &options)
+        .unwrap();
+    fill(&*store, 1);
+    store.compact(&CompactOptions::default(), &()).unwrap();
+    let tables = store.stats().unwrap().number("tree_tables").unwrap();
+    assert!(tables > 5 * MOST as u64, "{tables} tables");
+    let mut cursor = store.scan(&KeyRange::all(), Direction::Forward).unwrap();
+    while cursor.next().unwrap().is_some() {
+        // The table that the cursor reads may be one more.
+        match open_files(&folder, "table-") {
+            None => println!("skipped: this system does not tell what is open"),
+            Some(open) => assert!(open <= MOST + 1, "{open} tables are open"),
+        }
+    }
+    is_filled(&*store, 1);
 }
 
 #[test]

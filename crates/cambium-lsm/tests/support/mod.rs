@@ -181,6 +181,7 @@ pub fn tiny_options(shape: u64) -> Options {
             PickPolicy::LeastOverlap
         },
         table_cache_bytes: if shape % 3 == 2 { 3000 } else { 1 << 20 },
+        open_tables: if shape % 4 == 1 { 2 } else { 512 },
         block_cache: cambium_io::BlockCache::new(if shape % 4 == 3 { 0 } else { 1 << 16 }),
         ..Options::default()
     }
