@@ -98,9 +98,7 @@ pub fn plan(
     };
     let mut draw_all = |plan: &mut Plan, at_creation: bool| {
         for option in kind.options() {
-            // Queues of reads that are slow to end leave little time for many keys.
-            let is_slow = arguments.plain && option.name == "io";
-            let is_drawn = (at_creation || !option.at_creation) && !is_slow;
+            let is_drawn = at_creation || !option.at_creation;
             if is_drawn && !LEFT_ALONE.contains(&option.name) && random.chance(share) {
                 let value = draw(option, &mut random, arguments.is_small());
                 side(plan, option).insert(option.name.to_string(), value);
