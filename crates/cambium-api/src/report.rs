@@ -111,14 +111,17 @@ impl CheckReport {
     /// Notes that one of two copies is not sound, as a crash leaves it that happens
     /// while it is written.
     pub fn note_other_copy(&mut self, damage: Option<&Error>) {
-        if let Some(Error::Corruption { file, offset, what }) = damage {
-            self.findings.push(Finding {
-                kind: FindingKind::Note,
-                file: file.clone(),
-                offset: *offset,
-                what: format!("{what}; the other copy is sound and counts"),
-            });
-        }
+        let (file, offset, what) = match damage {
+            Some(Error::Corruption { file, offset, what }) => (file, *offset, what.clone()),
+            Some(Error::Io { path, source, .. }) => (path, 0, format!("cannot be read ({source})")),
+            _ => return,
+        };
+        self.findings.push(Finding {
+            kind: FindingKind::Note,
+            file: file.clone(),
+            offset,
+            what: format!("{what}; the other copy is sound and counts"),
+        });
     }
 
     /// Puts the findings into the order of files and offsets.

@@ -138,11 +138,25 @@ impl Superblock {
     /// Writes the older copy and syncs it: from then on it counts. After an
     /// error the newest copy still does.
     pub fn write(&mut self, payload: &[u8]) -> Result<()> {
+        self.write_older(payload, OpenOptions::CREATE)
+    }
+
+    /// As [`Superblock::write`], but the older copy is cut to nothing first: a sector that
+    /// cannot be read also fails a write of a part of it.
+    pub fn renew(&mut self, payload: &[u8]) -> Result<()> {
+        let access = OpenOptions {
+            truncate: true,
+            ..OpenOptions::CREATE
+        };
+        self.write_older(payload, access)
+    }
+
+    fn write_older(&mut self, payload: &[u8], access: OpenOptions) -> Result<()> {
         let target = 1 - self.newest;
         let generation = self.generation + 1;
         let bytes = encode(&self.store, self.version, generation, payload);
         let path = copy_path(&self.folder, target);
-        let file = self.file_system.open(&path, OpenOptions::CREATE)?;
+        let file = self.file_system.open(&path, access)?;
         file.write_at(&bytes, 0)?;
         file.sync_data()?;
         self.generation = generation;
@@ -191,14 +205,42 @@ fn payload_checksum(generation: u64, payload: &[u8]) -> u32 {
 }
 
 /// Reads both copies and answers the newest sound one. Writes nothing.
+///
+/// # Errors
+/// `Io` where a copy cannot be read: the other one may be older.
 pub fn read(
     file_system: &dyn FileSystem,
     folder: &Path,
     store: &StoreId,
     version: u32,
 ) -> Result<SuperblockContent> {
+    read_copies(file_system, folder, store, version, false)
+}
+
+/// As [`read`], but a copy whose bytes cannot be read counts as damaged if the other one is
+/// sound: for engines whose older copy leads to the same entries. A later read may succeed,
+/// so the engine calls [`Superblock::renew`] before it changes anything else.
+///
+/// # Errors
+/// `Io` where no copy can be read, or a file cannot be opened.
+pub fn read_either(
+    file_system: &dyn FileSystem,
+    folder: &Path,
+    store: &StoreId,
+    version: u32,
+) -> Result<SuperblockContent> {
+    read_copies(file_system, folder, store, version, true)
+}
+
+fn read_copies(
+    file_system: &dyn FileSystem,
+    folder: &Path,
+    store: &StoreId,
+    version: u32,
+    either: bool,
+) -> Result<SuperblockContent> {
     let mut best: Option<SuperblockContent> = None;
-    let mut failure = None;
+    let mut failure: Option<Error> = None;
     for copy in 0..2 {
         match read_copy(file_system, &copy_path(folder, copy), store, version) {
             Ok((generation, payload)) => {
@@ -214,12 +256,14 @@ pub fn read(
                     });
                 }
             }
+            Err(error) if either && is_failed_read(&error) => failure = Some(error),
             // Neither a newer version, a failing disk nor a lack of handles is a damaged copy:
             // the other one may be older.
             Err(error @ (Error::UnsupportedVersion { .. } | Error::Io { .. })) => {
                 return Err(error);
             }
-            Err(error) => failure = Some(error),
+            // Where no copy is sound, a later read may still succeed.
+            Err(error) => failure = failure.filter(is_failed_read).or(Some(error)),
         }
     }
     match (best, failure) {
@@ -234,6 +278,17 @@ pub fn read(
             "neither copy of the superblock is sound",
         )),
     }
+}
+
+/// True for an error of reading, as a failing sector answers.
+pub fn is_failed_read(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Io {
+            operation: "read",
+            ..
+        }
+    )
 }
 
 /// True for the names of the two copies.

@@ -45,7 +45,7 @@ pub(crate) fn check(
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Shared)?;
     let mut report = CheckReport::default();
     let tuning = Tuning::take(OptionValues::default().set("cache_bytes", "0"))?;
-    let content = superblock::read(file_system, path, &marker.store, FORMAT_VERSION);
+    let content = superblock::read_either(file_system, path, &marker.store, FORMAT_VERSION);
     let core = match content.and_then(|content| {
         report.note_other_copy(content.other_copy.as_ref());
         attach(environment, path, marker.store, tuning, (held, false))

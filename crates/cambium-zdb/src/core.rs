@@ -79,8 +79,8 @@ pub(crate) struct Maintenance {
     /// Places that a compaction has switched to a new file since the last
     /// checkpoint: the catalog names the old file until the next one.
     pub switched: Vec<Switched>,
-    /// At opening, only one copy of the superblock was sound.
-    pub one_copy: bool,
+    /// Why the opening could not use one copy of the superblock.
+    pub other_copy: Option<Error>,
 }
 
 /// A place whose slots point into a new file that the catalog does not name.

@@ -113,7 +113,7 @@ fn fill(
         catalog,
         superblock,
         switched: Vec::new(),
-        one_copy: false,
+        other_copy: None,
     };
     assemble(environment, path, store, tuning, maintenance, (held, true))
 }
@@ -154,6 +154,7 @@ pub(crate) fn open(
     creation::settle(file_system, path)?;
     let core = attach(environment, path, marker.store, tuning, (held, true))?;
     fixed.check_fixed(&core.shape.as_options(core.shape.buckets))?;
+    core.settle_other_copy()?;
     let clean = crate::core::lock(&core.maintenance).catalog.clean;
     if !clean {
         core.confirm_superblock()?;
@@ -179,7 +180,7 @@ pub(crate) fn attach(
     (held, writable): (Box<dyn FileLock>, bool),
 ) -> Result<Arc<Core>> {
     let file_system = &*environment.file_system;
-    let content = superblock::read(file_system, path, &store, FORMAT_VERSION)?;
+    let content = superblock::read_either(file_system, path, &store, FORMAT_VERSION)?;
     let catalog = Catalog::decode(&content.payload).ok_or_else(|| {
         Error::corruption(
             superblock::copy_path(path, content.copy),
@@ -198,7 +199,7 @@ pub(crate) fn attach(
         catalog,
         superblock,
         switched: Vec::new(),
-        one_copy: content.other_copy.is_some(),
+        other_copy: content.other_copy,
     };
     assemble(
         environment,
@@ -310,6 +311,25 @@ impl Core {
         self.environment.file_system.sync_directory(&self.path)
     }
 
+    /// Makes sure that nothing follows from a copy of the superblock that could not be
+    /// used. It may have been the newer one: then a recovery may have begun one more
+    /// session. A copy that could not be read is written anew before anything else is
+    /// changed, for a later read of it may succeed.
+    fn settle_other_copy(&self) -> Result<()> {
+        let mut maintenance = crate::core::lock(&self.maintenance);
+        let Some(error) = &maintenance.other_copy else {
+            return Ok(());
+        };
+        let is_unread = superblock::is_failed_read(error);
+        maintenance.catalog.last_session += 1;
+        if is_unread {
+            maintenance.superblock.confirm()?;
+            let payload = maintenance.catalog.encode();
+            maintenance.superblock.renew(&payload)?;
+        }
+        Ok(())
+    }
+
     /// Removes files of ours that no catalog names: what a crash left of a new
     /// table, a compaction, or a rebuild.
     ///
@@ -330,7 +350,7 @@ impl Core {
             let mut maintenance = crate::core::lock(&self.maintenance);
             let next_file = &mut maintenance.catalog.next_file;
             *next_file = (*next_file).max(highest + 1);
-            if maintenance.one_copy {
+            if maintenance.other_copy.is_some() {
                 return Ok(());
             }
         }

@@ -84,7 +84,7 @@ fn several_threads_meet_failing_operations() {
 
 /// Bugs of one place, which tests of their own find: damage is none of crashes
 /// (damage.rs), and the others need a rare order of steps (interleavings.rs,
-/// repairs.rs, tables.rs).
+/// repairs/, tables.rs).
 const FOUND_ELSEWHERE: [SeededBug; 11] = [
     SeededBug::NoChecksum,
     SeededBug::SyncUnpromised,
