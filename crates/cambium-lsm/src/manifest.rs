@@ -34,6 +34,7 @@ use cambium_storage::record::RecordHeader;
 use cambium_storage::superblock::Superblock;
 
 use crate::format::{EDIT, FORMAT_VERSION, LEVELS, MANIFEST_MAGIC, Root, manifest_name};
+use crate::seeded_bug::SeededBug;
 use crate::tree::Context;
 use crate::version::{KeyRange, TableMetadata, UpperBound};
 
@@ -277,9 +278,13 @@ impl Manifest {
         // Both copies: neither may name the old one when it goes. After an error,
         // lack of space included, a copy may name the new manifest and count: the
         // tree must neither go on with the old one nor remove the new one.
-        self.superblock
-            .write_both(&root.encode())
-            .map_err(AppendFailure::Final)?;
+        if let Err(error) = self.superblock.write_both(&root.encode()) {
+            if !context.options.has_bug(SeededBug::NamedManifestRemoved) {
+                return Err(AppendFailure::Final(error));
+            }
+            _ = context.environment.file_system.remove(log.path());
+            return Err(AppendFailure::of(error));
+        }
         self.old.push(self.root.manifest);
         self.root = root;
         self.edits = 1;

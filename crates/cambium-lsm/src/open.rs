@@ -168,7 +168,8 @@ impl Tree {
     /// answered as [`Error::Poisoned`], since `NoSpace` says that nothing changed.
     fn poisoned_by(&self, error: Error) -> Error {
         _ = self.poison.set(error.clone());
-        match error.is_no_space() {
+        let is_raw = self.context.options.has_bug(SeededBug::PoisonAnsweredRaw);
+        match error.is_no_space() && !is_raw {
             true => Error::poisoned_by(&error),
             false => error,
         }

@@ -23,6 +23,7 @@ use crate::format::{FORMAT_VERSION, LEVELS, MANIFEST_MAGIC, Root, manifest_name,
 use crate::manifest::{EDIT_RECORD, Edit, GEOMETRY, Manifest};
 use crate::options::{known_comparator, known_filter};
 use crate::owner::Owner;
+use crate::seeded_bug::SeededBug;
 use crate::tree::Context;
 use crate::version::{Level, TableFile, TableMetadata, Version};
 
@@ -110,7 +111,10 @@ pub(crate) fn recover(context: &Context, owner: &dyn Owner) -> Result<Recovered>
     context.next_file.store(next_file, Ordering::Release);
 
     let mut levels = <[Level; LEVELS]>::default();
-    for (level, table) in replayed.tables.into_values() {
+    for (level, mut table) in replayed.tables.into_values() {
+        if context.options.has_bug(SeededBug::VersionsForgotten) {
+            (table.sole, table.has_versions) = (false, false);
+        }
         levels[level].push(TableFile::new(table, &context.graveyard));
     }
     let version = Version::new(levels);

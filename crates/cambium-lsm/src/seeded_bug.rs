@@ -24,11 +24,17 @@ pub enum SeededBug {
     SnapshotForgotten,
     /// Some keys of a table are not in its filter.
     FilterForgetsKeys,
+    /// An opening forgets which tables hold several versions of a key.
+    VersionsForgotten,
+    /// A new manifest goes again where a full disk fails the superblock that names it.
+    NamedManifestRemoved,
+    /// An edit that lack of space stops for good is answered as one that changed nothing.
+    PoisonAnsweredRaw,
 }
 
 impl SeededBug {
     /// Every one.
-    pub const ALL: [SeededBug; 9] = [
+    pub const ALL: [SeededBug; 12] = [
         SeededBug::TableUnsynced,
         SeededBug::FolderUnsynced,
         SeededBug::EditUnsynced,
@@ -38,6 +44,9 @@ impl SeededBug {
         SeededBug::RangeForgotten,
         SeededBug::SnapshotForgotten,
         SeededBug::FilterForgetsKeys,
+        SeededBug::VersionsForgotten,
+        SeededBug::NamedManifestRemoved,
+        SeededBug::PoisonAnsweredRaw,
     ];
 }
 

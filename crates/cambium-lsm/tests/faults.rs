@@ -4,12 +4,15 @@
 
 mod support;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use cambium_base::Error;
 use cambium_io::StepOutcome;
 use cambium_io::simulated::{
     CrashStyle, ErrorNumber, Fault, FaultRule, Generator, OperationClass, SimulatedDisk,
 };
 
+use cambium_lsm::SeededBug;
 use support::{World, all_keys, key, tiny_options};
 
 const KEYS: u64 = 30;
@@ -33,38 +36,8 @@ fn work_until_failure(world: &mut World, generator: &mut Generator) -> Option<Er
     None
 }
 
-/// A fault at the n-th operation of a class, in a tree with some history.
-fn one_fault(seed: u64, class: OperationClass, nth: u64, fault: Fault) -> bool {
-    let mut generator = Generator::new(seed);
-    let mut world = World::create(SimulatedDisk::new(seed), tiny_options(seed));
-    for _ in 0..20 {
-        world.put(&key(&mut generator, KEYS), &mut generator);
-    }
-    world.seal();
-    world.tree.flush().unwrap();
-    world.disk.inject(FaultRule {
-        class,
-        nth,
-        forever: false,
-        fault,
-    });
-    let Some(error) = work_until_failure(&mut world, &mut generator) else {
-        return false;
-    };
-    world.disk.clear_faults();
-    // The first failure is final, and answers everyone.
-    let full = error.is_no_space();
-    if let Some(original) = world.tree.poisoned() {
-        assert_eq!(world.tree.step(1000).unwrap(), StepOutcome::Idle);
-        let refused = world.tree.commit_note(&[0; 8]).unwrap_err();
-        assert!(matches!(refused, Error::Poisoned { .. }), "{refused}");
-        assert!(refused.to_string().contains(&original.to_string()));
-    } else {
-        assert!(full, "{error} did not poison the tree");
-        while world.tree.step(1000).unwrap() == StepOutcome::Again {}
-    }
-    // What was written can be read all the same.
-    world.check_reads(world.sequence, &all_keys(KEYS)).unwrap();
+/// After a crash the tree has everything that its log has.
+fn survives_crashes(world: &World, seed: u64) {
     for style in [
         CrashStyle::NothingUnsynced,
         CrashStyle::Everything,
@@ -78,6 +51,60 @@ fn one_fault(seed: u64, class: OperationClass, nth: u64, fault: Fault) -> bool {
         again.check_tables();
         again.check_accounts();
     }
+}
+
+/// A fault at the n-th operation of a class, in a tree with some history.
+fn one_fault(seed: u64, class: OperationClass, nth: u64, fault: Fault) -> bool {
+    one_fault_with(None, seed, class, nth, fault)
+}
+
+fn one_fault_with(
+    bug: Option<SeededBug>,
+    seed: u64,
+    class: OperationClass,
+    nth: u64,
+    fault: Fault,
+) -> bool {
+    let mut generator = Generator::new(seed);
+    let mut options = tiny_options(seed);
+    options.seeded_bug = bug;
+    let mut world = World::create(SimulatedDisk::new(seed), options);
+    for _ in 0..20 {
+        world.put(&key(&mut generator, KEYS), &mut generator);
+    }
+    world.seal();
+    world.tree.flush().unwrap();
+    if seed % 2 == 1 {
+        // The first edit of an opening begins a new manifest.
+        world.tree.close().unwrap();
+        world = World::open(world.disk.clone(), world.options.clone(), &world.log).unwrap();
+    }
+    world.disk.inject(FaultRule {
+        class,
+        nth,
+        forever: false,
+        fault,
+    });
+    let Some(error) = work_until_failure(&mut world, &mut generator) else {
+        return false;
+    };
+    world.disk.clear_faults();
+    survives_crashes(&world, seed);
+    // The first failure is final, and answers everyone.
+    let full = error.is_no_space();
+    if let Some(original) = world.tree.poisoned() {
+        assert!(!full, "{error}, and the tree is poisoned");
+        assert_eq!(world.tree.step(1000).unwrap(), StepOutcome::Idle);
+        let refused = world.tree.commit_note(&[0; 8]).unwrap_err();
+        assert!(matches!(refused, Error::Poisoned { .. }), "{refused}");
+        assert!(refused.to_string().contains(&original.to_string()));
+    } else {
+        assert!(full, "{error} did not poison the tree");
+        while world.tree.step(1000).unwrap() == StepOutcome::Again {}
+    }
+    // What was written can be read all the same.
+    world.check_reads(world.sequence, &all_keys(KEYS)).unwrap();
+    survives_crashes(&world, seed);
     true
 }
 
@@ -102,6 +129,34 @@ fn errors_of_the_disk_poison_and_lose_nothing() {
         }
     }
     assert!(met > 300, "{met} faults were met");
+}
+
+/// Bugs that only failing disks show; `seeded_bugs.rs` finds the others.
+#[test]
+fn seeded_bugs_of_failing_disks_are_found() {
+    let fails = |bug: SeededBug, nth, seed, fault| {
+        let run = || one_fault_with(Some(bug), seed, OperationClass::Write, nth, fault);
+        catch_unwind(AssertUnwindSafe(run)).is_err()
+    };
+    let full = [
+        Fault::Error(ErrorNumber::NoSpace),
+        Fault::PartialWrite(ErrorNumber::NoSpace),
+    ];
+    let is_found = |bug: &SeededBug| {
+        (1..=25)
+            .any(|nth| (0..4).any(|seed| full.iter().any(|&fault| fails(*bug, nth, seed, fault))))
+    };
+    // The failures that are wanted would fill the screen.
+    std::panic::set_hook(Box::new(|_| {}));
+    let missed: Vec<SeededBug> = [
+        SeededBug::NamedManifestRemoved,
+        SeededBug::PoisonAnsweredRaw,
+    ]
+    .into_iter()
+    .filter(|bug| !is_found(bug))
+    .collect();
+    _ = std::panic::take_hook();
+    assert!(missed.is_empty(), "not found: {missed:?}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use cambium_io::StepOutcome;
 use cambium_io::simulated::{CrashStyle, Generator, ProbePoints, SimulatedDisk};
-use cambium_lsm::SeededBug;
+use cambium_lsm::{Lookup, SeededBug};
 
 use support::{World, all_keys, key, tiny_options};
 
@@ -61,7 +61,25 @@ fn run(bug: Option<SeededBug>, seed: u64) {
         world.check_reads(moment, &all_keys(KEYS)).unwrap();
     }
     world.check_tables();
+    world.tree.close().unwrap();
+    // No moment is pinned after an opening: one entry of each key is enough.
+    let world = World::open(world.disk.clone(), world.options.clone(), &world.log).unwrap();
+    world.tree.compact(&|| false).unwrap();
+    let levels = world.tree.statistics().levels;
+    let entries: u64 = levels.iter().map(|level| level.entries).sum();
+    let is_there = |key: &Vec<u8>| {
+        let found = world.tree.get(key, world.sequence).unwrap();
+        matches!(found, Lookup::Found { .. })
+    };
+    let live = all_keys(KEYS).iter().filter(|key| is_there(key)).count() as u64;
+    assert!(entries <= live, "{entries} entries of {live} keys");
 }
+
+/// Only disks that fail show these: `faults.rs` finds them.
+const FOUND_ELSEWHERE: [SeededBug; 2] = [
+    SeededBug::NamedManifestRemoved,
+    SeededBug::PoisonAnsweredRaw,
+];
 
 #[test]
 fn every_seeded_bug_is_found() {
@@ -75,7 +93,7 @@ fn every_seeded_bug_is_found() {
     };
     let missed: Vec<SeededBug> = SeededBug::ALL
         .into_iter()
-        .filter(|bug| !is_found(bug))
+        .filter(|bug| !FOUND_ELSEWHERE.contains(bug) && !is_found(bug))
         .collect();
     _ = std::panic::take_hook();
     assert!(missed.is_empty(), "not found: {missed:?}");
