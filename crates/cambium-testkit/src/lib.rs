@@ -33,6 +33,7 @@ pub mod linearizability;
 pub mod memory_engine;
 mod patience;
 pub mod seeded;
+mod space;
 pub mod subject;
 pub mod threads;
 mod workload;

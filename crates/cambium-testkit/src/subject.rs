@@ -4,7 +4,9 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::{CheckReport, Engine, EngineKind, OptionValues, Result};
+use cambium_api::{
+    CheckReport, Durability, Engine, EngineKind, IterationOrder, OptionValues, Result,
+};
 use cambium_io::Environment;
 use cambium_io::simulated::SimulatedDisk;
 
@@ -22,6 +24,10 @@ pub struct Subject {
     creation: OptionValues,
     opening: OptionValues,
     breakage: Option<Breakage>,
+    /// Repairs lose an entry more than they say.
+    pub(crate) repairs_lose: bool,
+    /// The space of deletes comes back while the store is idle.
+    pub(crate) frees_space: bool,
     /// Crash suites let operations of recoveries fail.
     pub(crate) recoveries_fail: bool,
     /// Block devices: path, bytes, bytes of a sector.
@@ -48,6 +54,8 @@ impl Subject {
             creation: OptionValues::default(),
             opening: OptionValues::default(),
             breakage: None,
+            repairs_lose: false,
+            frees_space: false,
             recoveries_fail: true,
             devices: Vec::new(),
         }
@@ -144,6 +152,22 @@ impl Subject {
     }
 
     pub(crate) fn repair(&self, environment: &Environment) -> Result<CheckReport> {
-        self.kind.repair(environment, store_path(), &())
+        let report = self.kind.repair(environment, store_path(), &())?;
+        if self.repairs_lose {
+            lose_an_entry(&*self.open(environment)?)?;
+        }
+        Ok(report)
     }
+}
+
+/// Deletes the first entry of a store, and closes it.
+fn lose_an_entry(store: &dyn Engine) -> Result<()> {
+    let first = store
+        .iterate(IterationOrder::Any, None)?
+        .next_key()?
+        .map(|key| key.to_vec());
+    if let Some(key) = first {
+        store.delete(&key, Durability::Synced)?;
+    }
+    store.close()
 }

@@ -104,7 +104,7 @@ fn failing_operations_lose_nothing() {
 /// given twice is seen in `after_crashes.rs`, and so are notes that a close leaves out
 /// where nobody has written. A cursor that walks on while values
 /// move is in `sorting.rs`. The suites of threads below find what needs threads; what
-/// needs a damaged header is in `headers.rs`, and the space of deletes in `space.rs`.
+/// needs a damaged header is in `headers.rs`.
 const FOUND_ELSEWHERE: [SeededBug; 9] = [
     SeededBug::EpochReused,
     SeededBug::HoleUnderPin,
@@ -157,6 +157,7 @@ fn threads_survive_crashes_anywhere() {
     let test = "threads_survive_crashes_anywhere";
     let report = suite(test)
         .opening("cache_bytes", "65536")
+        .frees_space()
         .states(4_000)
         .run_threads();
     assert!(report.states() >= 4_000);
@@ -191,6 +192,10 @@ fn every_seeded_bug_of_threads_is_found() {
     let names = ["dead_taken_by_part", "close_outrun", "notes_reversed"];
     each_bug_is_found(names, |name| {
         armed(name).states(20_000).find_failure_among_threads()
+    });
+    each_bug_is_found(["deletes_rest"], |name| {
+        let suite = armed(name).frees_space();
+        suite.states(2_000).find_failure_among_threads()
     });
     each_bug_is_found(["failed_sync_missed"], |name| {
         let suite = armed(name).states(20_000);

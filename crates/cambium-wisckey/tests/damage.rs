@@ -31,3 +31,8 @@ fn damage_behind_a_large_buffer_is_never_taken_for_data() {
     let report = suite().opening("replay_bytes", "65536").stride(89).run();
     assert!(report.cases > 500 && report.detected > 0, "{report:?}");
 }
+
+#[test]
+fn a_repair_that_loses_an_entry_without_a_word_is_found() {
+    assert!(suite().stride(97).lossy_repairs().find_failure().is_some());
+}

@@ -147,6 +147,14 @@ impl CrashSuite {
         self
     }
 
+    /// Ends runs with several threads with a store that is filled and emptied: its space
+    /// must come back while it is idle.
+    #[must_use]
+    pub fn frees_space(mut self) -> Self {
+        self.subject.frees_space = true;
+        self
+    }
+
     /// How many crash images to look at, unless `CAMBIUM_STATES` says so.
     #[must_use]
     pub fn states(mut self, states: u64) -> Self {

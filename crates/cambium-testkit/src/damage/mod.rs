@@ -124,6 +124,14 @@ impl DamageSuite {
         self
     }
 
+    /// Has each repair lose an entry more than it says: for tests of the suite. Repairs
+    /// take no options, so no engine can be told to.
+    #[must_use]
+    pub fn lossy_repairs(mut self) -> Self {
+        self.subject.repairs_lose = true;
+        self.strict()
+    }
+
     /// Damages stores that were closed and stores that were not.
     ///
     /// # Panics

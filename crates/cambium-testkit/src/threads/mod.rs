@@ -45,6 +45,7 @@ pub(crate) use short::explore;
 use crate::crash::{CrashReport, Examiner, Expectation};
 use crate::history::History;
 use crate::holding::collect_all;
+use crate::space::check_space;
 use crate::subject::Subject;
 use judge::Order;
 use session::{Plan, Played, Point};
@@ -96,6 +97,9 @@ pub(crate) fn run(
         let examined = !faults;
         run.session(number == 0, fault, examined)
             .map_err(|what| format!("session {number}: {what}"))?;
+    }
+    if subject.frees_space && !faults {
+        check_space(subject, &run.disk, &mut run.generator)?;
     }
     run.report.add_events(&run.disk);
     Ok(())
