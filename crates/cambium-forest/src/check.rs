@@ -79,8 +79,9 @@ pub(crate) fn check_store(
         let what = "the newest database header is damaged; the next open goes on from its spare, and replays what follows";
         report.take(view.database.damage(wanted, what))?;
     }
-    if !clean {
-        check_tail(&core, &view, &mut report, progress)?;
+    match clean {
+        true => check_closed_tail(&core, &view, &mut report, progress)?,
+        false => check_tail(&core, &view, &mut report, progress)?,
     }
     check_contents(&core, &mut report, progress)?;
     report.sort();
@@ -96,6 +97,24 @@ pub(crate) fn check_open_store(
     let mut report = CheckReport::default();
     check_contents(core, &mut report, progress)?;
     Ok(report)
+}
+
+/// Behind the replay point of a closed store lie nodes and headers alone. The next
+/// compaction reads past them, and stops where it cannot.
+fn check_closed_tail(
+    core: &Core,
+    view: &View,
+    report: &mut CheckReport,
+    progress: &dyn ProgressSink,
+) -> Result<()> {
+    let maintenance = lock(&core.maintenance);
+    let tail = core.read_tail(&maintenance, &view.database, progress)?;
+    let within = |offset: u64| offset < maintenance.root.end;
+    for fault in tail.faults.iter().filter(|fault| within(fault.offset)) {
+        let what = format!("{}; no compaction gets past it", fault.reason);
+        report.take(view.database.damage(fault.offset, what))?;
+    }
+    Ok(())
 }
 
 /// What recovery would find behind the header; fills the buffer with it.

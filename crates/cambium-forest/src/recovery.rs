@@ -398,13 +398,16 @@ fn write_again(file: &dyn File, mut position: u64, end: u64) -> Result<()> {
     Ok(())
 }
 
+/// Ends the text of a finding of [`missing`].
+pub(crate) const WERE_SYNCED: &str = "were synced";
+
 /// Where something promised is missing, and what; `None` if nothing is.
 pub(crate) fn missing(tail: &Tail, accepted: &Accepted) -> Option<(u64, String)> {
     if accepted.cut >= accepted.promised {
         return None;
     }
     let what = format!(
-        "write {} is missing, and writes up to {} were synced",
+        "write {} is missing, and writes up to {} {WERE_SYNCED}",
         accepted.cut + 1,
         accepted.promised
     );

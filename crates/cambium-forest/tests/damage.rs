@@ -34,3 +34,15 @@ fn reading_without_checksums_is_found() {
     let failure = suite().opening("seeded_bug", "no_checksum").find_failure();
     assert!(failure.is_some());
 }
+
+#[test]
+fn nothing_synced_is_gone_without_a_finding() {
+    let report = suite().strict().stride(97).run();
+    assert!(report.cases > 500 && report.detected > 0, "{report:?}");
+    assert!(report.mended > 0 && report.interrupted > 0, "{report:?}");
+}
+
+#[test]
+fn a_repair_that_loses_an_entry_without_a_word_is_found() {
+    assert!(suite().stride(97).lossy_repairs().find_failure().is_some());
+}

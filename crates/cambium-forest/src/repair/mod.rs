@@ -62,7 +62,7 @@ use crate::format::{
 };
 use crate::open::{Unlocked, assemble, attach, leftovers, put_away};
 use crate::options::{ENGINE, Tuning};
-use crate::recovery::header_at;
+use crate::recovery::{WERE_SYNCED, header_at};
 use crate::view::Roots;
 
 /// Numbers go on so far above the highest found that none is given twice.
@@ -174,6 +174,8 @@ impl Repair<'_> {
                 continue;
             }
             let ours = found.file == file;
+            // Nothing is left behind the header: writes may have gone with it.
+            let is_cut_off = !salvaged.was_closed && salvaged.last_record < found.offset;
             if ours && found.what.starts_with(DISAGREES) {
                 salvaged.overlooked.insert(found.offset);
                 let what = format!("{}; the log counts", found.what);
@@ -183,9 +185,12 @@ impl Repair<'_> {
             let rebuilt = found.offset < salvaged.database.shape.first_offset()
                 || salvaged.is_node(found.offset)
                 || salvaged.trusted.as_ref().is_some_and(|trusted| {
-                    found.offset > trusted.offset && salvaged.newest_header == Some(found.offset)
+                    found.offset > trusted.offset
+                        && salvaged.newest_header == Some(found.offset)
+                        && !is_cut_off
                 });
-            if ours && rebuilt {
+            let is_promised = found.what.ends_with(WERE_SYNCED);
+            if ours && rebuilt && !is_promised {
                 let what = format!("{}; it is made anew, and nothing depends on it", found.what);
                 self.say(FindingKind::Note, file, found.offset, what);
             } else if !ours

@@ -46,6 +46,10 @@ pub(super) struct Salvaged {
     pub trusted: Option<Trusted>,
     /// Where the superblock says the newest header is.
     pub newest_header: Option<u64>,
+    /// Nothing follows the newest header.
+    pub was_closed: bool,
+    /// Where the last sound record lies.
+    pub last_record: u64,
     pub faults: Vec<ScanFault>,
     /// Writes that count although the index does not follow them, by their places.
     pub overlooked: HashSet<u64>,
@@ -194,6 +198,8 @@ impl Repair<'_> {
             highest_session: 0,
             trusted,
             newest_header: root.map(|root| root.header),
+            was_closed: root.is_some_and(|root| root.clean),
+            last_record: 0,
             faults: Vec::new(),
             overlooked: HashSet::new(),
             extents: Vec::new(),
@@ -270,6 +276,7 @@ impl Repair<'_> {
                     total: None,
                 });
             }
+            salvaged.last_record = record.offset;
             let header = record.header;
             let end = record.offset + header.total_bytes(DOCUMENT_ALIGNMENT);
             salvaged.highest_sequence = salvaged.highest_sequence.max(header.sequence.0);
