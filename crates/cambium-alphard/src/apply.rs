@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use cambium_api::Written;
 use cambium_base::Extent;
 
 use crate::core::{Core, Writer, read, write};
@@ -16,6 +17,8 @@ impl Core {
     /// changes.
     pub fn apply(&self, writer: &mut Writer, planned: &[Planned<'_>]) -> u64 {
         let first = writer.next_sequence;
+        let keys = planned.iter().map(|entry| Written::Key(0, entry.key));
+        self.recent.note((first..).zip(keys));
         let encoded = self.encode_all(writer, planned);
         let mut state = write(&self.state);
         for (sequence, entry) in (first..).zip(planned) {

@@ -28,6 +28,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
+use cambium_api::RecentWrites;
 use cambium_base::checksum::ChecksumSeed;
 use cambium_base::{Error, Extent, Result};
 use cambium_index::cuckoo::SlotKey;
@@ -100,6 +101,8 @@ pub(crate) struct Core {
     /// For reads of several entries at once.
     pub queues: ReadQueues,
     pub health: Health,
+    /// Recent writes, for validating the commits of transactions.
+    pub recent: RecentWrites,
     pub cancelled: AtomicBool,
     /// The next write, when the background last looked: nobody writes if it is the same.
     pub seen_idle: AtomicU64,

@@ -8,8 +8,8 @@ use cambium_api::backup::copy_entries;
 use cambium_api::{
     Capabilities, CheckReport, CompactOptions, CompactReport, Completion, Cursor, Direction,
     Engine, EngineKind, IterationOrder, KeyKind, KeyRange, Operation, OptionSpec, OptionValues,
-    Precondition, ProgressSink, Reader, Request, ResumeToken, Snapshot, Statistics, WriteBatch,
-    limits,
+    Precondition, ProgressSink, ReadSet, Reader, Request, ResumeToken, Snapshot, Statistics,
+    WriteBatch, limits,
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
 use cambium_io::step::{BackgroundTask, Owner};
@@ -193,6 +193,7 @@ impl AlphardStore {
     fn write_checked(
         &self,
         preconditions: &[Precondition],
+        unchanged: Option<Arc<ReadSet>>,
         batch: WriteBatch,
         durability: Durability,
     ) -> Result<SequenceNumber> {
@@ -203,6 +204,7 @@ impl AlphardStore {
         self.core.write_request(WriteRequest {
             operations,
             preconditions: preconditions.to_vec(),
+            unchanged,
             durability,
             user_bytes,
         })
@@ -298,7 +300,7 @@ impl Engine for AlphardStore {
     }
 
     fn write(&self, batch: WriteBatch, durability: Durability) -> Result<SequenceNumber> {
-        self.write_checked(&[], batch, durability)
+        self.write_checked(&[], None, batch, durability)
     }
 
     fn write_if(
@@ -307,7 +309,30 @@ impl Engine for AlphardStore {
         batch: WriteBatch,
         durability: Durability,
     ) -> Result<SequenceNumber> {
-        self.write_checked(preconditions, batch, durability)
+        self.write_checked(preconditions, None, batch, durability)
+    }
+
+    fn track_writes(&self) -> Result<()> {
+        self.core.check_open()?;
+        if self.core.recent.start() {
+            // A writer that missed the flag holds the lock until its write is visible.
+            drop(lock(&self.core.writer));
+        }
+        Ok(())
+    }
+
+    fn check_unchanged(&self, reads: &ReadSet) -> Result<SequenceNumber> {
+        self.core.check_open()?;
+        self.core.recent.check(reads)
+    }
+
+    fn write_unchanged(
+        &self,
+        reads: Arc<ReadSet>,
+        batch: WriteBatch,
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        self.write_checked(&[], Some(reads), batch, durability)
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {

@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::{OptionValues, ProgressSink};
+use cambium_api::{OptionValues, ProgressSink, RecentWrites};
 use cambium_base::{Error, Result};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64};
 use cambium_io::sync::{Mutex, OnceLock, RwLock};
@@ -209,6 +209,7 @@ pub(crate) fn assemble(
         workers: OnceLock::new(),
         queues: Default::default(),
         health: Health::default(),
+        recent: RecentWrites::default(),
         cancelled: AtomicBool::new(false),
         seen_idle: AtomicU64::default(),
         counters: Counters::default(),

@@ -95,6 +95,9 @@ impl Core {
                 return Err(Error::PreconditionFailed { index });
             }
         }
+        if let Some(reads) = &request.unchanged {
+            self.recent.check(reads)?;
+        }
         if writer.outgoing.waiting_bytes() > MOST_PENDING * self.tuning.coalesce_bytes {
             self.flush(writer)?;
         }

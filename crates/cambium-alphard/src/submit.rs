@@ -347,6 +347,7 @@ impl Core {
             user_bytes: batch.bytes(),
             operations: last_operations(batch)?,
             preconditions: Vec::new(),
+            unchanged: None,
             durability,
         })?;
         Ok(match syncs {
@@ -484,6 +485,7 @@ fn as_write(request: Request) -> Result<Result<WriteRequest, Vec<u8>>> {
     Ok(Ok(WriteRequest {
         operations: last_operations(batch)?,
         preconditions: Vec::new(),
+        unchanged: None,
         durability,
         user_bytes,
     }))

@@ -13,7 +13,7 @@
 
 use std::sync::{Arc, TryLockError};
 
-use cambium_api::{Durability, Operation, Precondition};
+use cambium_api::{Durability, Operation, Precondition, ReadSet};
 use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::sync::MutexGuard;
 use cambium_io::sync::atomic::Ordering;
@@ -34,6 +34,8 @@ pub(crate) struct WriteRequest {
     /// The last operation of each key, in order.
     pub operations: Vec<Operation>,
     pub preconditions: Vec<Precondition>,
+    /// Reads of a transaction: the commit fails if one of them was written since.
+    pub unchanged: Option<Arc<ReadSet>>,
     pub durability: Durability,
     pub user_bytes: u64,
 }

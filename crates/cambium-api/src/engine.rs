@@ -30,6 +30,7 @@ use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
 use cambium_io::{Environment, StepOutcome};
 
 use crate::batch::{Precondition, WriteBatch};
+use crate::conflicts::ReadSet;
 use crate::cursor::{Cursor, Direction, IterationOrder, KeyRange, ResumeToken};
 use crate::options::{OptionSpec, OptionValues};
 use crate::report::{CheckReport, CompactOptions, CompactReport, ProgressSink, Statistics};
@@ -104,6 +105,11 @@ pub trait Snapshot: Reader {
     /// The last write it sees.
     fn sequence(&self) -> SequenceNumber;
 
+    /// The number by which conflicts name the snapshot's namespace; 0 is the default one.
+    fn namespace_number(&self) -> u16 {
+        0
+    }
+
     /// Names of the store's namespaces, in order, the default one (`""`) first.
     /// One that was made later is empty here.
     fn namespaces(&self) -> Result<Vec<String>> {
@@ -154,6 +160,30 @@ pub trait Engine: Reader {
     fn write_if(
         &self,
         preconditions: &[Precondition],
+        batch: WriteBatch,
+        durability: Durability,
+    ) -> Result<SequenceNumber>;
+
+    /// Remembers recent writes from now on, so that [`Engine::write_unchanged`] can
+    /// compare them with what a transaction read. Takes at most
+    /// [`MOST_BYTES`](crate::conflicts::MOST_BYTES) until the store is closed. Snapshots
+    /// that are taken after it returns can be compared.
+    fn track_writes(&self) -> Result<()>;
+
+    /// Compares what a transaction read with the writes since its snapshot, without
+    /// holding up writers. Answers the sequence number up to which nothing has changed.
+    ///
+    /// # Errors
+    /// `Conflict`.
+    fn check_unchanged(&self, reads: &ReadSet) -> Result<SequenceNumber>;
+
+    /// Writes a batch if nothing that a transaction read was written since its snapshot,
+    /// atomically against every other write; otherwise `Error::Conflict`. The set is
+    /// [settled](ReadSet::settle). [`Transaction`](crate::Transaction) is how programs
+    /// use it.
+    fn write_unchanged(
+        &self,
+        reads: Arc<ReadSet>,
         batch: WriteBatch,
         durability: Durability,
     ) -> Result<SequenceNumber>;

@@ -9,6 +9,8 @@
 //! | [`engine`] | the traits, and the promises as prose |
 //! | [`batch`] | write batches and preconditions |
 //! | [`backup`] | copying entries from one store into another |
+//! | [`transaction`] | transactions over any engine |
+//! | [`conflicts`] | what transactions read, compared with recent writes |
 //! | [`cursor`] | ranges, directions, cursors, resume tokens |
 //! | [`options`] | options that print, parse and explain themselves |
 //! | [`report`] | what check, stats, compact and inspect answer |
@@ -16,14 +18,17 @@
 
 pub mod backup;
 pub mod batch;
+pub mod conflicts;
 pub mod cursor;
 pub mod engine;
 pub mod limits;
 pub mod options;
 pub mod report;
+pub mod transaction;
 
 pub use batch::{Operation, Precondition, WriteBatch};
-pub use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
+pub use cambium_base::{Conflict, Durability, Error, Result, SequenceNumber, Value};
+pub use conflicts::{ReadSet, RecentWrites, Written};
 pub use cursor::{Cursor, Direction, Entry, IterationOrder, KeyRange, ResumeToken};
 pub use engine::{
     Capabilities, Completion, Engine, EngineKind, KeyKind, Reader, Request, Response, Snapshot,
@@ -33,3 +38,4 @@ pub use report::{
     CheckReport, CompactOptions, CompactReport, Finding, FindingKind, PhaseSeconds, Progress,
     ProgressSink, Statistic, StatisticValue, Statistics,
 };
+pub use transaction::{Savepoint, Transaction, TransactionEntries, TransactionView};

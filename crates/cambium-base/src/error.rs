@@ -145,6 +145,13 @@ pub enum Error {
         /// The position, from 0, of the first precondition that failed.
         index: usize,
     },
+    /// Another writer changed what a transaction had read; nothing was written. The same
+    /// transaction, run again, reads the new state.
+    #[error("{conflict}; nothing was written: run the transaction again")]
+    Conflict {
+        /// The read that was invalidated.
+        conflict: Conflict,
+    },
     /// Open snapshots need more old versions than the store may keep.
     #[error(
         "open snapshots hold {held} old versions, the limit; close a snapshot or iterator, or raise {option}"
@@ -175,6 +182,67 @@ pub enum Error {
     /// The operation was cancelled; the store is as it was.
     #[error("cancelled; the store is unchanged")]
     Cancelled,
+}
+
+/// The read that another writer invalidated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Conflict {
+    /// A key, there or not there when it was read.
+    Key {
+        /// The key's namespace; `""` is the default one.
+        namespace: String,
+        /// The key.
+        key: Vec<u8>,
+    },
+    /// A range.
+    Range {
+        /// The range's namespace; `""` is the default one.
+        namespace: String,
+        /// The range's first key, or empty for the very first there is.
+        from: Vec<u8>,
+        /// The key behind its last, or `None`.
+        to: Option<Vec<u8>>,
+    },
+    /// All of it: the store was rolled back to a named snapshot.
+    Everything,
+    /// So much was written since the transaction began that the store no longer knows
+    /// what, and reading everything once more did not catch up with the writers.
+    TooMuchWritten,
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let within = |f: &mut fmt::Formatter<'_>, namespace: &str| match namespace {
+            "" => Ok(()),
+            name => write!(f, " of namespace {name:?}"),
+        };
+        match self {
+            Conflict::Key { namespace, key } => {
+                write!(f, "key {}", key.escape_ascii())?;
+                within(f, namespace)?;
+                write!(f, " was written after the transaction read it")
+            }
+            Conflict::Range {
+                namespace,
+                from,
+                to,
+            } => {
+                write!(f, "the range from {:?}", from.escape_ascii().to_string())?;
+                if let Some(to) = to {
+                    write!(f, " to {:?}", to.escape_ascii().to_string())?;
+                }
+                within(f, namespace)?;
+                write!(f, " was changed after the transaction read it")
+            }
+            Conflict::Everything => {
+                f.write_str("the store was rolled back after the transaction began")
+            }
+            Conflict::TooMuchWritten => f.write_str(
+                "other writers wrote faster than the transaction's reads could be verified",
+            ),
+        }
+    }
 }
 
 struct OwnerText(Option<u32>);
@@ -257,9 +325,10 @@ impl Error {
             | Error::NoSpace { .. }
             | Error::Poisoned { .. } => ErrorClass::Machine,
             Error::Corruption { .. } => ErrorClass::Damage,
-            Error::Locked { .. } | Error::Cancelled | Error::SnapshotLimit { .. } => {
-                ErrorClass::Retry
-            }
+            Error::Locked { .. }
+            | Error::Conflict { .. }
+            | Error::Cancelled
+            | Error::SnapshotLimit { .. } => ErrorClass::Retry,
             _ => ErrorClass::Usage,
         }
     }

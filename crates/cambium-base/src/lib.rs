@@ -31,7 +31,7 @@ pub mod order;
 pub mod value;
 pub mod varint;
 
-pub use error::{Error, Result};
+pub use error::{Conflict, Error, Result};
 pub use extent::Extent;
 pub use identity::{FileIdentity, FileNumber, StoreId};
 pub use order::{Durability, SequenceNumber};

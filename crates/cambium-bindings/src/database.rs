@@ -154,6 +154,11 @@ impl Database {
         Ok(Some(sorted.read().unwrap_or_else(PoisonError::into_inner)))
     }
 
+    /// True if the program has brought a comparator.
+    pub fn has_comparator(&self) -> bool {
+        self.sorted.is_some()
+    }
+
     /// The store itself.
     pub fn store(&self) -> &Store {
         &self.store

@@ -17,6 +17,7 @@
 //! | [`database`] | [`Database`]: a store opened, read and written as LevelDB's interface has it |
 //! | [`runs`] | [`RunWalker`]: the same, reading several entries at a time |
 //! | [`reader`] | a thread that reads ahead of such walks |
+//! | [`transaction`] | transactions of a database |
 //! | [`settings`] | [`Settings`]: LevelDB's options, and what they mean for an engine |
 //! | [`order`] | keys in the order of a comparator that the program brings |
 //! | [`sorted_keys`] | all keys in that order, as of a moment |
@@ -36,6 +37,7 @@ pub mod remove;
 pub mod runs;
 pub mod settings;
 pub mod sorted_keys;
+pub mod transaction;
 pub mod walker;
 
 pub use database::{Database, View};

@@ -48,6 +48,8 @@ pub enum cambium_code {
     CAMBIUM_OTHER = 17,
     /// A sync failed: writes since the last one may be lost, and the store takes no more.
     CAMBIUM_SYNC_FAILED = 18,
+    /// Another writer changed what a transaction had read; nothing was written.
+    CAMBIUM_CONFLICT = 19,
 }
 
 thread_local! {
@@ -71,6 +73,7 @@ pub fn code_of(error: &Error) -> cambium_code {
         Error::InvalidArgument(_) => cambium_code::CAMBIUM_INVALID_ARGUMENT,
         Error::LimitExceeded(_) => cambium_code::CAMBIUM_LIMIT_EXCEEDED,
         Error::PreconditionFailed { .. } => cambium_code::CAMBIUM_PRECONDITION_FAILED,
+        Error::Conflict { .. } => cambium_code::CAMBIUM_CONFLICT,
         Error::SnapshotLimit { .. } => cambium_code::CAMBIUM_SNAPSHOT_LIMIT,
         Error::Poisoned { .. } => cambium_code::CAMBIUM_POISONED,
         Error::NotFound { .. } => cambium_code::CAMBIUM_NOT_FOUND,

@@ -103,7 +103,7 @@ pub unsafe extern "C" fn cambium_pass_new(
     output!(iterator, std::ptr::null_mut());
     done(|| {
         let entries = look_up(&STORES, store)?.iterate()?;
-        let iteration = Iteration::Pass(entries, None);
+        let iteration = Iteration::Pass(Box::new(entries), None);
         output!(iterator, keep(&ITERATORS, Mutex::new(iteration))?);
         Ok(())
     })

@@ -19,6 +19,7 @@
 //! | `store` | opening, closing, reading, writing |
 //! | `batch` | `cambium_batch_*`, `cambium_write` |
 //! | `iterator` | snapshots and iterators |
+//! | `transaction` | `cambium_transaction_*` |
 //! | `upkeep` | sync, compaction, statistics, backup, check, named snapshots |
 //!
 //! The unsafe code is what C's pointers need, each with the header's promise beside it.
@@ -32,4 +33,5 @@ mod iterator;
 mod objects;
 mod options;
 mod store;
+mod transaction;
 mod upkeep;

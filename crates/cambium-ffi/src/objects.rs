@@ -2,8 +2,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cambium::{Entries, Entry, Error, Options, Precondition, Result, Snapshot, Store, WriteBatch};
+use cambium::{Entry, Error, Options, Precondition, Result, Snapshot, Store, WriteBatch};
 use cambium_bindings::{HandleError, Handles, Walker};
+
+use crate::transaction::Begun;
 
 /// An open store.
 pub struct cambium_store(());
@@ -20,6 +22,9 @@ pub struct cambium_snapshot(());
 /// A walk over entries.
 pub struct cambium_iterator(());
 
+/// Reads and writes of one moment.
+pub struct cambium_transaction(());
+
 /// A batch, and what must hold for it.
 #[derive(Clone, Default)]
 pub struct Batch {
@@ -30,7 +35,10 @@ pub struct Batch {
 /// A walk both ways in order, or one pass in any order.
 pub enum Iteration {
     Ordered(Walker),
-    Pass(Entries, Option<Entry>),
+    Pass(
+        Box<dyn Iterator<Item = Result<Entry>> + Send>,
+        Option<Entry>,
+    ),
 }
 
 pub static STORES: Handles<Store> = Handles::new(1, "cambium_store");
@@ -38,6 +46,7 @@ pub static OPTIONS: Handles<Mutex<Options>> = Handles::new(2, "cambium_options")
 pub static BATCHES: Handles<Mutex<Batch>> = Handles::new(3, "cambium_batch");
 pub static SNAPSHOTS: Handles<Snapshot> = Handles::new(4, "cambium_snapshot");
 pub static ITERATORS: Handles<Mutex<Iteration>> = Handles::new(5, "cambium_iterator");
+pub static TRANSACTIONS: Handles<Mutex<Begun>> = Handles::new(6, "cambium_transaction");
 
 /// The object of a handle.
 pub fn look_up<T, H>(table: &Handles<T>, handle: *const H) -> Result<Arc<T>> {

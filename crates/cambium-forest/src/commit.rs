@@ -13,6 +13,7 @@
 
 use std::sync::Arc;
 
+use cambium_api::Written;
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::health::found_no_space;
@@ -220,6 +221,7 @@ impl Core {
                 _ => {}
             }
         }
+        self.recent.note(noted(&entries, first));
         let numbered = entries.iter().zip(first..);
         let inserts = numbered.filter_map(|(entry, sequence)| entry.insert(sequence));
         active.insert(inserts, &kept);
@@ -265,4 +267,17 @@ impl Core {
             }
         });
     }
+}
+
+/// The writes in the form that validation compares.
+fn noted(entries: &[Planned], first: u64) -> impl Iterator<Item = (u64, Written<'_>)> {
+    let numbered = (first..).zip(entries);
+    numbered.filter_map(|(sequence, entry)| {
+        let written = match entry.action {
+            Action::Put(_) | Action::Delete => Written::Key(entry.namespace, &entry.key),
+            Action::DropNamespace => Written::Namespace(entry.namespace),
+            Action::Namespace => return None,
+        };
+        Some((sequence, written))
+    })
 }

@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
+use cambium_api::RecentWrites;
 use cambium_base::{Error, FileNumber, Result, SequenceNumber};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_io::sync::{Mutex, MutexGuard, OnceLock};
@@ -67,6 +68,8 @@ pub(crate) struct Core {
     pub writer: Mutex<Writer>,
     pub queue: CommitQueue<WriteRequest, Result<SequenceNumber>>,
     pub health: Health,
+    /// Recent writes, for validating the commits of transactions.
+    pub recent: RecentWrites,
     /// Held while a database file is synced.
     pub syncing: Mutex<()>,
     /// This opening has written its session to the superblock.

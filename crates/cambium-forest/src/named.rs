@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use cambium_api::Written;
 use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
 
@@ -230,6 +231,7 @@ impl Core {
             known,
         });
         self.visible.store(point.sequence, Ordering::Release);
+        self.recent.note([(point.sequence, Written::Everything)]);
         self.note_rollback();
         self.forget_kept();
         Ok(())

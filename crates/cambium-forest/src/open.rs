@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use cambium_api::{OptionValues, ProgressSink};
+use cambium_api::{OptionValues, ProgressSink, RecentWrites};
 use cambium_base::{Error, FileNumber, Result, StoreId};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_io::sync::{Mutex, OnceLock};
@@ -406,6 +406,7 @@ pub(crate) fn assemble(
         }),
         queue: CommitQueue::default(),
         health: Health::default(),
+        recent: RecentWrites::default(),
         syncing: Mutex::default(),
         session_begun: AtomicBool::new(false),
         cancellations: AtomicU64::new(0),

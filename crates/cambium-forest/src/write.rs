@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use cambium_api::{Operation, Precondition};
+use cambium_api::{Operation, Precondition, ReadSet};
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
 
@@ -23,6 +23,8 @@ pub(crate) struct WriteRequest {
     pub durability: Durability,
     /// Checked against the state right before the operations.
     pub preconditions: Vec<(u16, Precondition)>,
+    /// Reads of a transaction: the commit fails if one of them was written since.
+    pub unchanged: Option<Arc<ReadSet>>,
     /// A namespace to make, if it is not there.
     pub new_namespace: Option<String>,
     /// One to drop.
@@ -39,6 +41,7 @@ impl WriteRequest {
             operations,
             durability,
             preconditions: Vec::new(),
+            unchanged: None,
             new_namespace: None,
             dropped_namespace: None,
             gathered: None,
@@ -49,6 +52,7 @@ impl WriteRequest {
     /// Must see the effect of everything before it in its group.
     fn needs_current_state(&self) -> bool {
         !self.preconditions.is_empty()
+            || self.unchanged.is_some()
             || self.new_namespace.is_some()
             || self.dropped_namespace.is_some()
             || self.gathered.is_some()
@@ -180,6 +184,9 @@ impl Core {
             if !precondition.holds(current.as_deref()) {
                 return Err(Error::PreconditionFailed { index });
             }
+        }
+        if let Some(reads) = &request.unchanged {
+            self.recent.check(reads)?;
         }
         let mut entries: Vec<Planned> = match request.gathered {
             Some(gathered) => self.resolve_ranges(request.operations, gathered)?,

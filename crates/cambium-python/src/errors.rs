@@ -30,6 +30,7 @@ pub fn raised(py: Python<'_>, error: &Error) -> PyErr {
         Error::Unsupported { .. } => "UnsupportedError",
         Error::NoSpace { .. } => "NoSpaceError",
         Error::SyncFailed { .. } => "SyncFailedError",
+        Error::Conflict { .. } => "ConflictError",
         Error::Poisoned { .. } => "PoisonedError",
         Error::Io { .. } | Error::NotAStore { .. } => "IOError",
         _ => "Error",

@@ -12,6 +12,7 @@
 //!   DB, PrefixedDB, Namespace   database, prefixed, namespace
 //!   Snapshot                    snapshot
 //!   WriteBatch                  batch
+//!   Transaction                 transaction
 //!   Iterator, RawIterator       iterator, raw_iterator
 //! ```
 //!
@@ -33,6 +34,7 @@ mod prefixed;
 mod raw_iterator;
 mod readable;
 mod snapshot;
+mod transaction;
 mod upkeep;
 
 use pyo3::prelude::*;
@@ -46,6 +48,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<namespace::Namespace>()?;
     module.add_class::<snapshot::Snapshot>()?;
     module.add_class::<batch::WriteBatch>()?;
+    module.add_class::<transaction::Transaction>()?;
+    module.add_class::<transaction::Mark>()?;
     module.add_class::<iterator::Iterator>()?;
     module.add_class::<raw_iterator::RawIterator>()?;
     module.add_function(wrap_pyfunction!(upkeep::repair_db, module)?)?;

@@ -18,6 +18,7 @@ use crate::errors::{ask, closed};
 use crate::iterator::{Iterator, Shown};
 use crate::raw_iterator::RawIterator;
 use crate::snapshot::Snapshot;
+use crate::transaction::Transaction;
 
 /// A database that several objects use.
 pub type Shared = Arc<Database>;
@@ -246,6 +247,15 @@ impl Writable {
             transaction,
             sync,
         )
+    }
+
+    #[pyo3(signature = (*, sync=false))]
+    fn transaction(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = flag)] sync: bool,
+    ) -> PyResult<Transaction> {
+        Transaction::begin(py, &self.database, self.prefix.clone(), sync)
     }
 
     fn snapshot(&self, py: Python<'_>) -> PyResult<Py<Snapshot>> {

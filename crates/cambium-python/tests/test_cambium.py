@@ -32,6 +32,84 @@ class Case(unittest.TestCase):
             self.db.put(bytes([key]), bytes([key]))
 
 
+class Transactions(Case):
+    def test_a_block_commits_and_sees_its_own_writes(self):
+        with self.db.transaction(sync=True) as t:
+            t[b"oak"] = b"Quercus"
+            t.put(b"elm", b"Ulmus")
+            self.assertEqual(t[b"oak"], b"Quercus")
+            self.assertIsNone(self.db.get(b"oak"))
+        self.assertEqual(self.db[b"oak"], b"Quercus")
+        self.assertEqual(list(self.db), [(b"elm", b"Ulmus"), (b"oak", b"Quercus")])
+
+    def test_an_exception_or_a_rollback_forgets_the_writes(self):
+        with self.assertRaises(ZeroDivisionError):
+            with self.db.transaction() as t:
+                t[b"oak"] = b""
+                1 / 0
+        with self.db.transaction() as t:
+            t[b"oak"] = b""
+            t.roll_back()
+        self.assertEqual(list(self.db), [])
+        with self.assertRaises(RuntimeError):
+            t.commit()
+        with self.assertRaises(cambium.Error):
+            t.get(b"oak")
+
+    def test_what_was_read_and_changed_conflicts(self):
+        t = self.db.transaction()
+        self.assertNotIn(b"oak", t)
+        t[b"elm"] = b""
+        self.db[b"oak"] = b"meanwhile"
+        with self.assertRaises(cambium.ConflictError) as raised:
+            t.commit()
+        self.assertIn("oak", str(raised.exception))
+        self.assertIsNone(self.db.get(b"elm"))
+
+    def test_savepoints_and_iterators(self):
+        self.fill()
+        with self.db.transaction() as t:
+            del t[b"3"]
+            with self.assertRaises(KeyError):
+                del t[b"3"]
+            mark = t.savepoint()
+            t.delete(b"4")
+            t[b"6"] = b"6"
+            keys = [key for key, _ in t.iterator(start=b"2", reverse=True)]
+            self.assertEqual(keys, [b"6", b"5", b"2"])
+            t.roll_back_to(mark)
+            self.assertEqual([key for key, _ in t], [b"1", b"2", b"4", b"5"])
+        self.assertEqual(len(list(self.db)), 4)
+
+    def test_prefixed_databases_and_comparators(self):
+        trees = self.db.prefixed_db(b"tree-")
+        with trees.transaction() as t:
+            t[b"oak"] = b""
+            self.assertEqual(list(t.iterator(prefix=b"o")), [(b"oak", b"")])
+        self.assertIn(b"tree-oak", self.db)
+        with self.assertRaises(cambium.Error):
+            with self.db.transaction() as t:
+                t[b"x" * 70_000] = b""
+
+    def test_threads_lose_no_update(self):
+        def count():
+            for _ in range(50):
+                while True:
+                    try:
+                        with self.db.transaction() as t:
+                            t[b"n"] = b"%d" % (int(t.get(b"n", b"0")) + 1)
+                        break
+                    except cambium.ConflictError:
+                        pass
+
+        threads = [threading.Thread(target=count) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(self.db[b"n"], b"150")
+
+
 class Databases(Case):
     def test_values_are_read_written_and_deleted(self):
         db = self.db

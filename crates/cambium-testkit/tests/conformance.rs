@@ -1,6 +1,6 @@
 //! The conformance suite on the memory engine, and on broken ground.
 
-use cambium_testkit::memory_engine::MemoryKind;
+use cambium_testkit::memory_engine::{Bug, MemoryKind};
 use cambium_testkit::{Breakage, Conformance};
 
 #[test]
@@ -17,4 +17,15 @@ fn an_ignored_lock_is_found() {
         failures.iter().any(|line| line.contains("one owner")),
         "{failures:?}"
     );
+}
+
+#[test]
+fn transactions_that_are_not_serializable_are_found() {
+    for bug in Bug::OF_TRANSACTIONS {
+        let failures = Conformance::new(&MemoryKind)
+            .opening("seeded_bug", bug)
+            .failures();
+        let of_histories = |line: &String| line.contains("serializable");
+        assert!(failures.iter().any(of_histories), "{bug}: {failures:?}");
+    }
 }

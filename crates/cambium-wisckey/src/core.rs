@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
 use arc_swap::ArcSwap;
+use cambium_api::RecentWrites;
 use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_io::sync::{Mutex, MutexGuard, OnceLock, RwLock};
@@ -68,6 +69,8 @@ pub(crate) struct Core {
     /// Segments that no reader can be led to any more, to be closed.
     pub gone: Mutex<Vec<Arc<Segment>>>,
     pub health: Health,
+    /// Recent writes, for validating the commits of transactions.
+    pub recent: RecentWrites,
     /// Space held back for a full disk.
     pub reserve: Reserve,
     /// Why background work did not get on, while it does not.

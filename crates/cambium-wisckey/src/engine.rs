@@ -9,14 +9,14 @@ use cambium_api::limits::{check_key, check_value};
 use cambium_api::{
     Capabilities, CheckReport, CompactOptions, CompactReport, Cursor, Direction, Engine,
     EngineKind, IterationOrder, KeyKind, KeyRange, Operation, OptionSpec, OptionValues,
-    Precondition, ProgressSink, Reader, ResumeToken, Snapshot, Statistics, WriteBatch,
+    Precondition, ProgressSink, ReadSet, Reader, ResumeToken, Snapshot, Statistics, WriteBatch,
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
 use cambium_io::step::Owner;
 use cambium_io::sync::atomic::Ordering;
 use cambium_io::{Environment, StepOutcome};
 
-use crate::core::Core;
+use crate::core::{Core, lock};
 use crate::cursor::EntryCursor;
 use crate::format::{FORMAT_VERSION, full_key};
 use crate::options::{ENGINE, OPTIONS};
@@ -146,6 +146,7 @@ impl WisckeyStore {
     fn write_checked(
         &self,
         preconditions: &[Precondition],
+        unchanged: Option<Arc<ReadSet>>,
         batch: WriteBatch,
         durability: Durability,
     ) -> Result<SequenceNumber> {
@@ -160,7 +161,7 @@ impl WisckeyStore {
             operations.push((namespace, operation));
         }
         let request = WriteRequest::new(operations, durability);
-        let request = request.with_preconditions(self.namespace, preconditions);
+        let request = request.with_preconditions(self.namespace, preconditions, unchanged);
         self.core.write_request(request)
     }
 }
@@ -251,6 +252,10 @@ impl Snapshot for WisckeySnapshot {
         SequenceNumber(self.pin.moment)
     }
 
+    fn namespace_number(&self) -> u16 {
+        self.namespace
+    }
+
     fn namespaces(&self) -> Result<Vec<String>> {
         self.pin.core.check_open()?;
         Ok(names_of(&self.pin.core))
@@ -306,7 +311,7 @@ impl Engine for WisckeyStore {
     }
 
     fn write(&self, batch: WriteBatch, durability: Durability) -> Result<SequenceNumber> {
-        self.write_checked(&[], batch, durability)
+        self.write_checked(&[], None, batch, durability)
     }
 
     fn write_if(
@@ -315,7 +320,30 @@ impl Engine for WisckeyStore {
         batch: WriteBatch,
         durability: Durability,
     ) -> Result<SequenceNumber> {
-        self.write_checked(preconditions, batch, durability)
+        self.write_checked(preconditions, None, batch, durability)
+    }
+
+    fn track_writes(&self) -> Result<()> {
+        self.core.check_open()?;
+        if self.core.recent.start() {
+            // A writer that missed the flag holds the lock until its write is visible.
+            drop(lock(&self.core.writer));
+        }
+        Ok(())
+    }
+
+    fn check_unchanged(&self, reads: &ReadSet) -> Result<SequenceNumber> {
+        self.core.check_open()?;
+        self.core.recent.check(reads)
+    }
+
+    fn write_unchanged(
+        &self,
+        reads: Arc<ReadSet>,
+        batch: WriteBatch,
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        self.write_checked(&[], Some(reads), batch, durability)
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use cambium_api::{OptionValues, ProgressSink};
+use cambium_api::{OptionValues, ProgressSink, RecentWrites};
 use cambium_base::{Error, Result, StoreId};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_io::sync::{Mutex, OnceLock, RwLock};
@@ -367,6 +367,7 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
         log_sync: Mutex::default(),
         syncing: Mutex::default(),
         health: Health::default(),
+        recent: RecentWrites::default(),
         reserve: Reserve::default(),
         stuck: Mutex::new(None),
         collection_waits: AtomicBool::new(false),

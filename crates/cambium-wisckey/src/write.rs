@@ -17,7 +17,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use cambium_api::{Operation, Precondition};
+use cambium_api::{Operation, Precondition, ReadSet, Written};
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
 use cambium_io::sync::with_taken;
@@ -40,6 +40,8 @@ pub(crate) struct WriteRequest {
     durability: Durability,
     /// Checked against the state right before the entries.
     preconditions: Vec<(Vec<u8>, Precondition)>,
+    /// Reads of a transaction: the commit fails if one of them was written since.
+    unchanged: Option<Arc<ReadSet>>,
     /// A namespace to make, if it is not there.
     new_namespace: Option<String>,
     /// Bytes of keys and values as the user gave them, for statistics.
@@ -104,6 +106,7 @@ impl WriteRequest {
             entries,
             durability,
             preconditions: Vec::new(),
+            unchanged: None,
             new_namespace: None,
             user_bytes,
         }
@@ -111,7 +114,13 @@ impl WriteRequest {
 
     /// Adds what must hold.
     #[must_use]
-    pub fn with_preconditions(mut self, namespace: u16, preconditions: &[Precondition]) -> Self {
+    pub fn with_preconditions(
+        mut self,
+        namespace: u16,
+        preconditions: &[Precondition],
+        unchanged: Option<Arc<ReadSet>>,
+    ) -> Self {
+        self.unchanged = unchanged;
         self.preconditions = preconditions
             .iter()
             .map(|precondition| {
@@ -126,7 +135,7 @@ impl WriteRequest {
 
     /// Must see the effect of everything before it in its group.
     fn needs_current_state(&self) -> bool {
-        !self.preconditions.is_empty() || self.new_namespace.is_some()
+        !self.preconditions.is_empty() || self.unchanged.is_some() || self.new_namespace.is_some()
     }
 
     fn writes_something(&self) -> bool {
@@ -314,6 +323,9 @@ impl Core {
                 return Err(Error::PreconditionFailed { index });
             }
         }
+        if let Some(reads) = &request.unchanged {
+            self.recent.check(reads)?;
+        }
         if let Some(name) = request.new_namespace {
             if self.known_namespace(&name).is_none() {
                 if writer.next_namespace >= MOST_NAMESPACES {
@@ -430,6 +442,7 @@ impl Core {
                 sequence += 1;
             }
         }
+        self.recent.note(noted(entries, appended.sequence));
         self.ledger.visible.store(sequence - 1, Ordering::Release);
         let counters = &self.counters;
         counters.user_bytes.fetch_add(user_bytes, Ordering::Relaxed);
@@ -486,4 +499,16 @@ impl Core {
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         names.insert(name, number);
     }
+}
+
+/// The writes in the form that validation compares.
+fn noted<'a>(entries: &'a [LogEntry<'a>], first: u64) -> impl Iterator<Item = (u64, Written<'a>)> {
+    (first..).zip(entries).filter_map(|(sequence, entry)| {
+        let written = match entry.kind {
+            kind::PUT | kind::DELETE => Written::FullKey(entry.first),
+            kind::DELETE_RANGE => Written::Range(entry.first, Some(entry.second)),
+            _ => return None,
+        };
+        Some((sequence, written))
+    })
 }

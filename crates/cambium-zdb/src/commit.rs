@@ -15,6 +15,7 @@
 
 use std::sync::Arc;
 
+use cambium_api::Written;
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_index::Slot;
 use cambium_io::sync::atomic::Ordering;
@@ -28,6 +29,7 @@ use crate::format::{
     FRAME_ENTRY_BYTES, FRAME_HEAD_BYTES, FrameEntry, encode_frame_entry, entry_prefix, frame_head,
     kind,
 };
+use crate::options::Keys;
 use crate::seeded_bug::SeededBug;
 use crate::write::{Plan, Planned};
 
@@ -350,6 +352,13 @@ impl Core {
     /// at a time.
     fn apply_plan(&self, plan: &Plan, first: u64) {
         let _applying = lock(&self.apply);
+        if self.shape.keys == Keys::Integer {
+            let keys = plan
+                .entries
+                .iter()
+                .map(|entry| Written::IntegerKey(entry.key));
+            self.recent.note((first..).zip(keys));
+        }
         let mut start = 0;
         for &(_, count) in &plan.requests {
             let entries = &plan.entries[start..start + count];

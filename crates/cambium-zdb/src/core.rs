@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
 use arc_swap::ArcSwap;
+use cambium_api::RecentWrites;
 use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_io::sync::{Mutex, MutexGuard, OnceLock, RwLock};
@@ -55,6 +56,8 @@ pub(crate) struct Core {
     pub queue: CommitQueue<WriteRequest, Result<SequenceNumber>>,
     pub maintenance: Mutex<Maintenance>,
     pub health: Health,
+    /// Recent writes, for validating the commits of transactions.
+    pub recent: RecentWrites,
     /// This opening has written its session to the superblock.
     pub session_begun: AtomicBool,
     pub cancelled: AtomicBool,

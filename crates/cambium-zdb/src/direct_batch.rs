@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use cambium_api::{Operation, WriteBatch};
+use cambium_api::{Operation, WriteBatch, Written};
 use cambium_base::{Durability, Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::record::{RecordHeader, record_bytes};
@@ -159,6 +159,8 @@ impl Core {
 
     fn apply_run(&self, run: &Run<'_>, first: u64, positions: &[u64]) {
         let _applying = lock(&self.apply);
+        let keys = run.entries.iter().map(|(key, _)| Written::IntegerKey(*key));
+        self.recent.note((first..).zip(keys));
         // A snapshot may have begun since it was asked for, but before this.
         if self.history.open_snapshots() > 0 {
             for (index, (key, _)) in run.entries.iter().enumerate() {

@@ -11,7 +11,7 @@ use cambium_api::limits::check_value;
 use cambium_api::{
     Capabilities, CheckReport, CompactOptions, CompactReport, Cursor, Engine, EngineKind,
     IterationOrder, KeyKind, KeyRange, Operation, OptionSpec, OptionValues, Precondition,
-    ProgressSink, Reader, Snapshot, Statistics, WriteBatch,
+    ProgressSink, ReadSet, Reader, Snapshot, Statistics, WriteBatch,
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::step::Owner;
@@ -159,6 +159,7 @@ impl ZdbStore {
     fn write_checked(
         &self,
         preconditions: &[Precondition],
+        unchanged: Option<Arc<ReadSet>>,
         batch: WriteBatch,
         durability: Durability,
     ) -> Result<SequenceNumber> {
@@ -171,21 +172,23 @@ impl ZdbStore {
         }
         match self.core.shape.keys {
             Keys::Integer => {
-                if preconditions.is_empty() {
+                if preconditions.is_empty() && unchanged.is_none() {
                     if let Some(answer) = self.core.write_directly(&batch, durability) {
                         return answer;
                     }
                 }
                 let mut request = self.integer_request(batch, durability)?;
+                request.unchanged = unchanged;
                 for precondition in preconditions {
                     let key = integer_key(precondition.key())?;
                     request.preconditions.push((key, precondition.clone()));
                 }
                 self.core.write_request(request)
             }
-            Keys::String if batch.is_empty() && preconditions.is_empty() => self
-                .core
-                .write_request(WriteRequest::new(Vec::new(), durability)),
+            Keys::String if batch.is_empty() && preconditions.is_empty() && unchanged.is_none() => {
+                self.core
+                    .write_request(WriteRequest::new(Vec::new(), durability))
+            }
             Keys::String => {
                 let operations: Vec<Operation> = batch
                     .into_operations()
@@ -193,7 +196,7 @@ impl ZdbStore {
                     .map(|(_, operation)| operation)
                     .collect();
                 self.core
-                    .string_write(preconditions, &operations, durability)
+                    .string_write(preconditions, unchanged.as_deref(), &operations, durability)
             }
         }
     }
@@ -275,7 +278,7 @@ impl Engine for ZdbStore {
     }
 
     fn write(&self, batch: WriteBatch, durability: Durability) -> Result<SequenceNumber> {
-        self.write_checked(&[], batch, durability)
+        self.write_checked(&[], None, batch, durability)
     }
 
     fn write_if(
@@ -284,7 +287,29 @@ impl Engine for ZdbStore {
         batch: WriteBatch,
         durability: Durability,
     ) -> Result<SequenceNumber> {
-        self.write_checked(preconditions, batch, durability)
+        self.write_checked(preconditions, None, batch, durability)
+    }
+
+    fn track_writes(&self) -> Result<()> {
+        self.core.check_open()?;
+        if self.core.recent.start() {
+            self.core.wait_for_writers();
+        }
+        Ok(())
+    }
+
+    fn check_unchanged(&self, reads: &ReadSet) -> Result<SequenceNumber> {
+        self.core.check_open()?;
+        self.core.recent.check(reads)
+    }
+
+    fn write_unchanged(
+        &self,
+        reads: Arc<ReadSet>,
+        batch: WriteBatch,
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        self.write_checked(&[], Some(reads), batch, durability)
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use cambium_api::{OptionValues, ProgressSink};
+use cambium_api::{OptionValues, ProgressSink, RecentWrites};
 use cambium_base::{Error, FileIdentity, Result, StoreId};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64};
 use cambium_io::sync::{Mutex, OnceLock, RwLock};
@@ -285,6 +285,7 @@ fn assemble(
         }),
         queue: CommitQueue::default(),
         health: Health::default(),
+        recent: RecentWrites::default(),
         session_begun: AtomicBool::new(false),
         cancelled: AtomicBool::new(false),
         buckets: Buckets::new(catalog.hash_seed, catalog.buckets, catalog.string_keys),

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use cambium_api::Written;
 use cambium_base::{Durability, Result, SequenceNumber};
 use cambium_index::Slot;
 use cambium_io::sync::atomic::Ordering;
@@ -127,6 +128,7 @@ impl Core {
         (sequence, position): (u64, u64),
     ) {
         let _applying = lock(&self.apply);
+        self.recent.note([(sequence, Written::IntegerKey(key))]);
         // A snapshot may have begun since it was asked for, but before this:
         // then what is replaced must be kept.
         if self.history.open_snapshots() > 0 {

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use cambium_api::{Operation, Precondition};
+use cambium_api::{Operation, Precondition, ReadSet, Written};
 use cambium_base::coding::Decoder;
 use cambium_base::hash::one_at_a_time;
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
@@ -259,6 +259,7 @@ impl Core {
     pub fn string_write(
         &self,
         preconditions: &[Precondition],
+        unchanged: Option<&ReadSet>,
         operations: &[Operation],
         durability: Durability,
     ) -> Result<SequenceNumber> {
@@ -278,16 +279,31 @@ impl Core {
         let checked = preconditions
             .iter()
             .map(|precondition| self.buckets.hash(precondition.key()));
-        let locks = self.lock_stripes(changes.keys().copied().chain(checked));
+        let read = unchanged.into_iter().flat_map(ReadSet::keys);
+        let read = read.map(|full| self.buckets.hash(&full[2..]));
+        let locks = match unchanged {
+            // The transaction read every entry.
+            Some(reads) if !reads.ranges().is_empty() => self.lock_all_stripes(),
+            _ => self.lock_stripes(changes.keys().copied().chain(checked).chain(read)),
+        };
         for (index, precondition) in preconditions.iter().enumerate() {
             let current = self.string_get(precondition.key())?;
             if !precondition.holds(current.as_deref()) {
                 return Err(Error::PreconditionFailed { index });
             }
         }
+        if let Some(reads) = unchanged {
+            self.recent.check(reads)?;
+        }
         let mut request = self.bucket_request(&changes, durability)?;
         request.user_bytes = operations.iter().map(Operation::bytes).sum();
         let answer = self.write_request(request);
+        if let Ok(last) = &answer {
+            // A commit takes the stripes of the keys it read before it validates them.
+            let keys = changes.values().flatten();
+            self.recent
+                .note(keys.map(|(key, _)| (last.0, Written::Key(0, key))));
+        }
         drop(locks);
         if answer.is_ok() {
             // The write has succeeded whatever becomes of the growth: what
@@ -295,6 +311,16 @@ impl Core {
             _ = self.split_if_full();
         }
         answer
+    }
+
+    fn lock_all_stripes(&self) -> Vec<MutexGuard<'_, ()>> {
+        self.buckets.stripes.iter().map(lock).collect()
+    }
+
+    /// Waits for the writers that are under way.
+    pub fn wait_for_writers(&self) {
+        self.lock_all_stripes();
+        drop(lock(&self.writer));
     }
 
     /// The locks of all these hashes, taken in their order.

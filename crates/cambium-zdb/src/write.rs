@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cambium_api::Precondition;
+use cambium_api::{Precondition, ReadSet};
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_index::Slot;
 use cambium_io::sync::atomic::Ordering;
@@ -43,6 +43,8 @@ pub(crate) struct WriteRequest {
     pub durability: Durability,
     /// Checked against the state right before the changes.
     pub preconditions: Vec<(u64, Precondition)>,
+    /// Reads of a transaction over integer keys: the commit fails if one was written since.
+    pub unchanged: Option<Arc<ReadSet>>,
     /// Flags of every entry.
     pub flags: u8,
     /// How many string keys the request adds or takes away.
@@ -57,6 +59,7 @@ impl WriteRequest {
             changes,
             durability,
             preconditions: Vec::new(),
+            unchanged: None,
             flags: 0,
             string_keys: 0,
             user_bytes: 0,
@@ -66,6 +69,7 @@ impl WriteRequest {
     /// Must see the effect of everything before it in its group.
     fn needs_current_state(&self) -> bool {
         !self.preconditions.is_empty()
+            || self.unchanged.is_some()
             || self
                 .changes
                 .iter()
@@ -208,6 +212,9 @@ impl Core {
             if !precondition.holds(current.as_deref()) {
                 return Err(Error::PreconditionFailed { index });
             }
+        }
+        if let Some(reads) = &request.unchanged {
+            self.recent.check(reads)?;
         }
         let first_in_plan = plan.requests.is_empty();
         let mut entries = Vec::with_capacity(request.changes.len());

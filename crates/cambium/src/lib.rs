@@ -49,17 +49,24 @@ pub mod options;
 pub mod prelude;
 pub mod snapshot;
 pub mod store;
+mod transactions;
 mod upkeep;
+
+/// The guides' examples run as documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/transactions.md")]
+struct Guides;
 
 use std::io::Write;
 use std::path::Path;
 
 pub use cambium_api::{
-    Capabilities, CheckReport, CompactOptions, CompactReport, Completion, Direction, Durability,
-    Engine, EngineKind, Entry, Error, Finding, FindingKind, IterationOrder, KeyKind, KeyRange,
-    Operation, OptionSpec, OptionValues, PhaseSeconds, Precondition, Progress, ProgressSink,
-    Request, Response, Result, ResumeToken, SequenceNumber, Statistic, StatisticValue, Statistics,
-    Value, WriteBatch, limits, options::parse_bytes,
+    Capabilities, CheckReport, CompactOptions, CompactReport, Completion, Conflict, Direction,
+    Durability, Engine, EngineKind, Entry, Error, Finding, FindingKind, IterationOrder, KeyKind,
+    KeyRange, Operation, OptionSpec, OptionValues, PhaseSeconds, Precondition, Progress,
+    ProgressSink, Request, Response, Result, ResumeToken, Savepoint, SequenceNumber, Statistic,
+    StatisticValue, Statistics, Transaction, TransactionEntries, TransactionView, Value,
+    WriteBatch, limits, options::parse_bytes,
 };
 pub use cambium_base::{StoreId, checksum, error::ErrorClass, hash, hexdump};
 pub use cambium_io::{BackgroundLimits, Environment, ReadBackend};

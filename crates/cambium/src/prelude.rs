@@ -2,5 +2,5 @@
 
 pub use crate::{
     Direction, Durability, Entries, Entry, IterationOrder, KeyRange, Options, Precondition,
-    Snapshot, Store, Value, WriteBatch,
+    Snapshot, Store, Transaction, Value, WriteBatch,
 };

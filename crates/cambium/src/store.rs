@@ -19,7 +19,7 @@ use crate::snapshot::Snapshot;
 
 /// What the clones of a store, its iterators and its snapshots share.
 pub(crate) struct OpenStore {
-    engine: Arc<dyn Engine>,
+    pub(crate) engine: Arc<dyn Engine>,
     path: PathBuf,
     /// Namespaces do not close what they are part of: they keep it open.
     parent: Option<Arc<OpenStore>>,
@@ -61,7 +61,7 @@ impl fmt::Debug for OpenStore {
 /// ```
 #[derive(Clone)]
 pub struct Store {
-    open: Arc<OpenStore>,
+    pub(crate) open: Arc<OpenStore>,
 }
 
 impl Store {

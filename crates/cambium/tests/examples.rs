@@ -11,6 +11,8 @@ mod large_values;
 mod raw_device;
 #[path = "../examples/snapshots.rs"]
 mod snapshots;
+#[path = "../examples/transactions.rs"]
+mod transactions;
 
 #[test]
 fn batches_and_durability() {
@@ -35,4 +37,9 @@ fn integer_keys_in_tables() {
 #[test]
 fn a_file_in_the_place_of_a_raw_device() {
     raw_device::run(tempfile::tempdir().unwrap().path(), None).unwrap();
+}
+
+#[test]
+fn transactions_from_several_threads() {
+    transactions::run(tempfile::tempdir().unwrap().path()).unwrap();
 }

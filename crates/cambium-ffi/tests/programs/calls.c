@@ -280,6 +280,58 @@ static void closing(cambium_store* store) {
   cambium_snapshot_free(then);
 }
 
+// Transactions: own writes, conflicts, savepoints, scans.
+static void transactions(cambium_store* store) {
+  cambium_transaction* first;
+  void* value;
+  size_t length;
+  ANSWERS(OK, cambium_put(store, "t1", 2, "one", 3, CAMBIUM_WRITTEN));
+  ANSWERS(OK, cambium_transaction_new(store, &first));
+  ANSWERS(OK, cambium_transaction_get(first, "t1", 2, &value, &length));
+  EXPECT(length == 3 && memcmp(value, "one", 3) == 0);
+  cambium_free(value);
+  ANSWERS(NOT_FOUND, cambium_transaction_get(first, "t2", 2, &value, &length));
+  ANSWERS(OK, cambium_transaction_put(first, "t3", 2, "three", 5));
+  ANSWERS(OK, cambium_put(store, "t2", 2, "two", 3, CAMBIUM_WRITTEN));
+  ANSWERS(CONFLICT, cambium_transaction_commit(first, CAMBIUM_WRITTEN));
+  EXPECT(strstr(cambium_error_message(), "t2") != NULL);
+  ANSWERS(INVALID_ARGUMENT, cambium_transaction_commit(first, CAMBIUM_WRITTEN));
+  ANSWERS(INVALID_ARGUMENT, cambium_transaction_put(first, "t3", 2, "", 0));
+  cambium_transaction_free(first);
+  has(store, "t3", NULL);
+
+  ANSWERS(OK, cambium_transaction_new(store, &first));
+  ANSWERS(OK, cambium_transaction_put(first, "t3", 2, "three", 5));
+  ANSWERS(OK, cambium_transaction_savepoint(first));
+  ANSWERS(OK, cambium_transaction_delete_range(first, "t", 1, "u", 1));
+  ANSWERS(NOT_FOUND, cambium_transaction_get(first, "t1", 2, &value, &length));
+  ANSWERS(OK, cambium_transaction_roll_back(first));
+  ANSWERS(NOT_FOUND, cambium_transaction_roll_back(first));
+  ANSWERS(OK, cambium_transaction_delete(first, "t1", 2));
+  cambium_iterator* walk;
+  ANSWERS(OK, cambium_transaction_scan(first, "t", 1, "u", 1, 1, &walk));
+  const void* key;
+  ANSWERS(OK, cambium_iterator_next(walk));
+  ANSWERS(OK, cambium_iterator_key(walk, &key, &length));
+  EXPECT(length == 2 && memcmp(key, "t3", 2) == 0);
+  ANSWERS(OK, cambium_iterator_next(walk));
+  ANSWERS(NOT_FOUND, cambium_iterator_next(walk));
+  cambium_iterator_free(walk);
+  ANSWERS(OK, cambium_transaction_namespace(first, "shrubs"));
+  ANSWERS(OK, cambium_transaction_put(first, "rose", 4, "Rosa", 4));
+  ANSWERS(OK, cambium_transaction_commit(first, CAMBIUM_SYNCED));
+  cambium_transaction_free(first);
+  has(store, "t1", NULL);
+  has(store, "t3", "three");
+  has(store, "rose", NULL);
+  cambium_store* shrubs;
+  ANSWERS(OK, cambium_namespace(store, "shrubs", &shrubs));
+  has(shrubs, "rose", "Rosa");
+  cambium_store_free(shrubs);
+  ANSWERS(OK, cambium_delete(store, "t2", 2, CAMBIUM_WRITTEN));
+  ANSWERS(OK, cambium_delete(store, "t3", 2, CAMBIUM_WRITTEN));
+}
+
 int main(void) {
   EXPECT(strlen(cambium_version()) >= 5);
   EXPECT(strcmp(cambium_error_message(), "") == 0);
@@ -298,6 +350,7 @@ int main(void) {
   ANSWERS(ALREADY_EXISTS, cambium_create("store", "forest", NULL, &second));
   reads_and_writes(store);
   batches(store);
+  transactions(store);
   dropping(store);
   iterators(store);
   upkeep(store);

@@ -33,6 +33,10 @@ class CorruptionError(Error):
     """Bytes on the disk are not what was written."""
 
 
+class ConflictError(Error):
+    """Another writer changed what a transaction had read; nothing was written."""
+
+
 class IteratorInvalidError(Error):
     """A raw iterator stands at no entry."""
 

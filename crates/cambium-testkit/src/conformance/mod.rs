@@ -18,6 +18,7 @@ mod histories;
 mod kept;
 mod lifecycle;
 mod threads;
+mod transactions;
 mod values;
 
 use std::collections::BTreeMap;
@@ -106,6 +107,7 @@ impl Conformance {
             threads::CASES,
             histories::CASES,
             kept::CASES,
+            transactions::CASES,
         ];
         let cases = cases.into_iter().flatten();
         cases

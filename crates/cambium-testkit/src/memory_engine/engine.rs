@@ -9,9 +9,9 @@ use cambium_io::sync::{Mutex, MutexGuard, RwLock};
 
 use cambium_api::{
     Capabilities, CheckReport, CompactOptions, CompactReport, Cursor, Direction, Durability,
-    Engine, EngineKind, Error, IterationOrder, KeyKind, KeyRange, OptionValues, Precondition,
-    ProgressSink, Reader, Result, ResumeToken, SequenceNumber, Snapshot, Statistics, Value,
-    WriteBatch, limits,
+    Engine, EngineKind, Error, IterationOrder, KeyKind, KeyRange, Operation, OptionValues,
+    Precondition, ProgressSink, ReadSet, Reader, RecentWrites, Result, ResumeToken, SequenceNumber,
+    Snapshot, Statistics, Value, WriteBatch, Written, limits,
 };
 use cambium_io::{Environment, FileLock, StepOutcome};
 
@@ -28,6 +28,7 @@ pub(super) struct Core {
     path: PathBuf,
     bug: Option<Bug>,
     moment: RwLock<Moment>,
+    recent: RecentWrites,
     writer: Mutex<Writer>,
     closed: AtomicBool,
 }
@@ -140,6 +141,7 @@ impl MemoryStore {
                 path: path.to_path_buf(),
                 bug,
                 moment: RwLock::new(moment),
+                recent: RecentWrites::default(),
                 writer: Mutex::new(writer),
                 closed: AtomicBool::new(false),
             }),
@@ -156,6 +158,7 @@ impl MemoryStore {
     fn write_checked(
         &self,
         preconditions: &[Precondition],
+        unchanged: Option<Arc<ReadSet>>,
         batch: WriteBatch,
         durability: Durability,
     ) -> Result<SequenceNumber> {
@@ -176,6 +179,9 @@ impl MemoryStore {
                 return Err(Error::PreconditionFailed { index });
             }
         }
+        if let Some(reads) = unchanged {
+            self.core.recent.check(&self.compared(&reads, &batch))?;
+        }
         let mut changes = Vec::new();
         for (_, operation) in batch.into_operations() {
             moment.resolve(operation, &mut changes);
@@ -187,14 +193,39 @@ impl MemoryStore {
         for change in &changes {
             moment.apply(change);
         }
+        let sequence = moment.sequence;
+        let keys = changes.iter().map(|change| Written::Key(0, &change.key));
+        self.core.recent.note(keys.map(|key| (sequence.0, key)));
         let secured = writer.secure(durability, keep, bug);
         if bug == Some(Bug::CompactionRevives) {
             writer.history.extend(changes);
         }
         secured?;
-        let sequence = moment.sequence;
         self.core.publish(moment);
         Ok(sequence)
+    }
+
+    /// A transaction's reads, without those that a seeded bug ignores.
+    fn compared(&self, reads: &ReadSet, batch: &WriteBatch) -> ReadSet {
+        let keeps_keys = self.core.bug != Some(Bug::UpdateLost);
+        let keeps_ranges = keeps_keys && self.core.bug != Some(Bug::Phantom);
+        let writes = |full: &[u8]| {
+            let mut operations = batch.operations().iter();
+            operations.any(|(_, operation)| match operation {
+                Operation::Put { key, .. } | Operation::Delete { key } => *key == full[2..],
+                Operation::DeleteRange { .. } => false,
+            })
+        };
+        let mut left = ReadSet::new(reads.since);
+        for key in reads.keys().filter(|_| keeps_keys) {
+            if self.core.bug != Some(Bug::WriteSkew) || writes(key) {
+                left.add_key(key.to_vec());
+            }
+        }
+        for (from, to) in reads.ranges().iter().filter(|_| keeps_ranges) {
+            left.add_range(from.clone(), to.clone());
+        }
+        left
     }
 
     fn unsupported<T>(&self) -> Result<T> {
@@ -305,7 +336,7 @@ impl Engine for MemoryStore {
     }
 
     fn write(&self, batch: WriteBatch, durability: Durability) -> Result<SequenceNumber> {
-        self.write_checked(&[], batch, durability)
+        self.write_checked(&[], None, batch, durability)
     }
 
     fn write_if(
@@ -314,7 +345,30 @@ impl Engine for MemoryStore {
         batch: WriteBatch,
         durability: Durability,
     ) -> Result<SequenceNumber> {
-        self.write_checked(preconditions, batch, durability)
+        self.write_checked(preconditions, None, batch, durability)
+    }
+
+    fn track_writes(&self) -> Result<()> {
+        if self.core.recent.start() {
+            // A writer that missed the flag holds the lock until its write is visible.
+            drop(self.core.writer()?);
+        }
+        self.core.check_open()
+    }
+
+    fn check_unchanged(&self, reads: &ReadSet) -> Result<SequenceNumber> {
+        self.core.check_open()?;
+        // The write compares all of them.
+        Ok(reads.since)
+    }
+
+    fn write_unchanged(
+        &self,
+        reads: Arc<ReadSet>,
+        batch: WriteBatch,
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        self.write_checked(&[], Some(reads), batch, durability)
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {

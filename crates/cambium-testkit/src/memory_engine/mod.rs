@@ -56,11 +56,20 @@ pub enum Bug {
     CompactionRevives,
     /// An opening takes what it reads for durable.
     CacheTrusted,
+    /// A transaction commits whatever was written since it read.
+    UpdateLost,
+    /// Only keys that a transaction also writes are compared.
+    WriteSkew,
+    /// Ranges that a transaction read are not compared.
+    Phantom,
 }
 
 impl Bug {
+    /// Those that only transactions meet: the conformance suite finds them.
+    pub const OF_TRANSACTIONS: [&'static str; 3] = ["update_lost", "write_skew", "phantom"];
+
     /// Every one, with its name.
-    pub const ALL: [(Bug, &'static str); 11] = [
+    pub const ALL: [(Bug, &'static str); 14] = [
         (Bug::NoChecksum, "no_checksum"),
         (Bug::TornTailKept, "torn_tail_kept"),
         (Bug::BatchSplit, "batch_split"),
@@ -72,5 +81,8 @@ impl Bug {
         (Bug::SyncRetried, "sync_retried"),
         (Bug::CompactionRevives, "compaction_revives"),
         (Bug::CacheTrusted, "cache_trusted"),
+        (Bug::UpdateLost, "update_lost"),
+        (Bug::WriteSkew, "write_skew"),
+        (Bug::Phantom, "phantom"),
     ];
 }

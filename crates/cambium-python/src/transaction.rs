@@ -1,0 +1,233 @@
+//! `Transaction`: reads and writes of one moment, which take effect together.
+
+use std::sync::{Mutex, PoisonError};
+
+use cambium::{Direction, Entry, KeyRange, Result, Savepoint, TransactionView};
+use cambium_bindings::transaction::check_key;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+use crate::arguments::{bytes, durability, flag};
+use crate::errors::{ask, closed, raised};
+use crate::readable::Shared;
+
+/// Entries that are read before the interpreter's lock is taken again.
+const AT_ONCE: usize = 256;
+
+/// A transaction. As a context manager it commits at the end of the block, or forgets its
+/// writes where the block raises.
+#[pyclass(module = "cambium", frozen)]
+pub struct Transaction {
+    begun: Mutex<Option<cambium::Transaction>>,
+    view: TransactionView,
+    prefix: Vec<u8>,
+    sync: bool,
+}
+
+/// A place to come back to.
+#[pyclass(module = "cambium", name = "Savepoint", frozen)]
+pub struct Mark(Savepoint);
+
+impl Transaction {
+    pub fn begin(
+        py: Python<'_>,
+        database: &Shared,
+        prefix: Vec<u8>,
+        sync: bool,
+    ) -> PyResult<Transaction> {
+        let begun = ask(py, || database.transaction())?;
+        Ok(Transaction {
+            view: TransactionView::clone(&begun),
+            begun: Mutex::new(Some(begun)),
+            prefix,
+            sync,
+        })
+    }
+
+    fn key(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+        let key = [&self.prefix[..], &*bytes(key)?].concat();
+        check_key(&key).map_err(|error| raised(py, &error))?;
+        Ok(key)
+    }
+
+    fn end(&self) -> Option<cambium::Transaction> {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        begun.take()
+    }
+}
+
+#[pymethods]
+impl Transaction {
+    #[pyo3(signature = (key, default=None))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let key = self.key(py, key)?;
+        let value = ask(py, || self.view.get(&key))?;
+        let value = value.map(|value| PyBytes::new(py, &value).into_any());
+        Ok(value.or(default))
+    }
+
+    fn put(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let (key, value) = (self.key(py, key)?, bytes(value)?);
+        let put = self.view.put(&key, &value);
+        put.map_err(|error| raised(py, &error))
+    }
+
+    fn delete(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        let key = self.key(py, key)?;
+        let deleted = self.view.delete(&key);
+        deleted.map_err(|error| raised(py, &error))
+    }
+
+    /// Entries in order, those of a prefix or from `start` up to, not including, `stop`.
+    #[pyo3(signature = (*, start=None, stop=None, prefix=None, reverse=false))]
+    fn iterator(
+        &self,
+        py: Python<'_>,
+        start: Option<Bound<'_, PyAny>>,
+        stop: Option<Bound<'_, PyAny>>,
+        prefix: Option<Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = flag)] reverse: bool,
+    ) -> PyResult<TransactionIterator> {
+        let limits = crate::arguments::Limits {
+            start,
+            stop,
+            include_start: true,
+            include_stop: false,
+            prefix,
+        };
+        let range: KeyRange = limits.bounds(&self.prefix)?.range();
+        let direction = match reverse {
+            true => Direction::Reverse,
+            false => Direction::Forward,
+        };
+        let entries = ask(py, || self.view.scan(&range, direction))?;
+        let entries = Walk {
+            entries,
+            ahead: Vec::new().into_iter(),
+        };
+        Ok(TransactionIterator {
+            entries: Mutex::new(entries),
+            skipped: self.prefix.len(),
+        })
+    }
+
+    fn savepoint(&self, py: Python<'_>) -> PyResult<Mark> {
+        let savepoint = self.view.savepoint();
+        savepoint.map(Mark).map_err(|error| raised(py, &error))
+    }
+
+    fn roll_back_to(&self, py: Python<'_>, savepoint: &Bound<'_, Mark>) -> PyResult<()> {
+        let rolled_back = self.view.roll_back_to(savepoint.get().0);
+        rolled_back.map_err(|error| raised(py, &error))
+    }
+
+    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+        let begun = self.end().ok_or_else(|| closed("transaction"))?;
+        ask(py, || begun.commit(durability(self.sync)).map(drop))
+    }
+
+    fn roll_back(&self, py: Python<'_>) {
+        let begun = self.end();
+        py.detach(|| drop(begun));
+    }
+
+    fn __getitem__<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let none = || pyo3::exceptions::PyKeyError::new_err(key.clone().unbind());
+        self.get(py, key, None)?.ok_or_else(none)
+    }
+
+    fn __setitem__(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.put(py, key, value)
+    }
+
+    fn __delitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.__getitem__(py, key)?;
+        self.delete(py, key)
+    }
+
+    fn __contains__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(self.get(py, key, None)?.is_some())
+    }
+
+    fn __iter__(&self, py: Python<'_>) -> PyResult<TransactionIterator> {
+        self.iterator(py, None, None, None, false)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*exception))]
+    fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        let mut exception = exception.iter();
+        let has_failed = exception.next().is_some_and(|class| !class.is_none());
+        let begun = self.end();
+        ask(py, || match begun {
+            Some(begun) if !has_failed => begun.commit(durability(self.sync)).map(drop),
+            // Ended within the block, or to be forgotten.
+            _ => Ok(()),
+        })
+    }
+}
+
+/// Entries of a transaction.
+#[pyclass(module = "cambium", frozen)]
+pub struct TransactionIterator {
+    entries: Mutex<Walk>,
+    skipped: usize,
+}
+
+struct Walk {
+    entries: cambium::TransactionEntries,
+    ahead: std::vec::IntoIter<Entry>,
+}
+
+impl Walk {
+    fn next(&mut self) -> Result<Option<Entry>> {
+        if self.ahead.len() == 0 {
+            let entries = self.entries.by_ref().take(AT_ONCE);
+            self.ahead = entries.collect::<Result<Vec<_>>>()?.into_iter();
+        }
+        Ok(self.ahead.next())
+    }
+}
+
+#[pymethods]
+impl TransactionIterator {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<Option<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
+        let next = ask(py, || {
+            let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+            entries.next()
+        })?;
+        Ok(next.map(|entry| {
+            let key = &entry.key[self.skipped..];
+            (PyBytes::new(py, key), PyBytes::new(py, &entry.value))
+        }))
+    }
+}

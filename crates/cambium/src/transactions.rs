@@ -1,0 +1,78 @@
+//! Transactions of a store. What they promise, and what they cost, stands in
+//! [`cambium_api::transaction`].
+
+use std::any::Any;
+use std::sync::Arc;
+
+use cambium_api::{Durability, Result, Transaction};
+
+use crate::store::Store;
+
+impl Store {
+    /// Begins a transaction: it reads the state of this moment and its own writes, and
+    /// [`Transaction::commit`] makes its writes visible together. The commit fails with
+    /// `Conflict` if anything that the transaction read (keys, keys that were not there,
+    /// ranges) was changed since; committed transactions are serializable. It holds the
+    /// store open, and keeps in memory what it wrote and the keys that it read.
+    ///
+    /// A transaction that writes nothing never conflicts; one that reads nothing neither.
+    ///
+    /// # Errors
+    /// As of [`Store::snapshot`].
+    ///
+    /// ```
+    /// use cambium::{Conflict, Error, prelude::*};
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "forest", &Options::new())?;
+    /// store.put("oak", "1 tree", Durability::Written)?;
+    /// let transaction = store.transaction()?;
+    /// if transaction.get("oak")?.is_some() {
+    ///     transaction.put("elm", "planted beside the oak")?;
+    /// }
+    /// store.delete("oak", Durability::Written)?; // somebody else
+    /// match transaction.commit(Durability::Synced) {
+    ///     Err(Error::Conflict { conflict: Conflict::Key { key, .. } }) => assert_eq!(key, b"oak"),
+    ///     other => panic!("{other:?}"),
+    /// }
+    /// assert_eq!(store.get("elm")?, None);
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn transaction(&self) -> Result<Transaction> {
+        let held: Arc<dyn Any + Send + Sync> = self.open.clone();
+        Transaction::begin(&self.open.engine, Some(held))
+    }
+
+    /// Runs a transaction and commits it. If it conflicts, runs it again on the new state,
+    /// up to [`MOST_ATTEMPTS`](cambium_api::transaction::MOST_ATTEMPTS) times with growing
+    /// waits up to 10 ms. `work` is called once an attempt, so it must keep nothing of the
+    /// last one.
+    ///
+    /// # Errors
+    /// Those of `work`, which end the transaction without writing anything; `Conflict` if
+    /// the last attempt met one too; those of the commit.
+    ///
+    /// ```
+    /// use cambium::prelude::*;
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "forest", &Options::new())?;
+    /// let number = store.transact(Durability::Written, |transaction| {
+    ///     let before = transaction.get("visitors")?;
+    ///     let before = before.map_or(0, |value| u64::from_le_bytes(value[..8].try_into().unwrap()));
+    ///     transaction.put("visitors", (before + 1).to_le_bytes())?;
+    ///     Ok(before + 1)
+    /// })?;
+    /// assert_eq!(number, 1);
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn transact<R>(
+        &self,
+        durability: Durability,
+        work: impl FnMut(&Transaction) -> Result<R>,
+    ) -> Result<R> {
+        cambium_api::transaction::transact(|| self.transaction(), durability, work)
+    }
+}

@@ -1,0 +1,66 @@
+//! Transactions where the store no longer remembers what was written since they began.
+#![allow(clippy::unwrap_used)]
+
+use cambium::prelude::*;
+use cambium::{Conflict, Error};
+
+/// Writes more than a store remembers, on keys of their own.
+fn write_much(store: &Store) {
+    let key = |number: u32| [&number.to_be_bytes()[..], &[b'x'; 60_000]].concat();
+    for number in 0..100 {
+        store.put(key(number), "", Durability::Buffered).unwrap();
+    }
+}
+
+fn store(folder: &tempfile::TempDir) -> Store {
+    let store = cambium::create(folder.path(), "forest", &Options::new()).unwrap();
+    for tree in ["ash", "elm", "oak"] {
+        store.put(tree, "there", Durability::Buffered).unwrap();
+    }
+    store
+}
+
+/// A transaction that read a key, a missing key and a range.
+fn begun(store: &Store) -> Transaction {
+    let transaction = store.transaction().unwrap();
+    assert!(transaction.get("oak").unwrap().is_some());
+    assert!(transaction.get("yew").unwrap().is_none());
+    let range = KeyRange::between(b"a", b"f");
+    let scanned = transaction.scan(&range, Direction::Forward).unwrap();
+    assert_eq!(scanned.count(), 2);
+    transaction.put("result", "").unwrap();
+    transaction
+}
+
+#[test]
+fn a_long_transaction_commits_if_what_it_read_is_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder);
+    let transaction = begun(&store);
+    write_much(&store);
+    transaction.commit(Durability::Written).unwrap();
+    assert!(store.get("result").unwrap().is_some());
+}
+
+#[test]
+fn a_long_transaction_conflicts_with_what_is_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder);
+    for (changed, in_range) in [("oak", false), ("yew", false), ("beech", true)] {
+        let transaction = begun(&store);
+        store.put(changed, "new", Durability::Buffered).unwrap();
+        write_much(&store);
+        let error = transaction.commit(Durability::Written).unwrap_err();
+        let Error::Conflict { conflict } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(
+            matches!(conflict, Conflict::Range { .. }),
+            in_range,
+            "{conflict}"
+        );
+        store.delete("yew", Durability::Buffered).unwrap();
+        store.delete("beech", Durability::Buffered).unwrap();
+        assert!(store.get("result").unwrap().is_none());
+    }
+}
