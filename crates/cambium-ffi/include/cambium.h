@@ -87,6 +87,8 @@ typedef enum {
   CAMBIUM_OTHER = 17,
   // A sync failed: writes since the last one may be lost, and the store takes no more.
   CAMBIUM_SYNC_FAILED = 18,
+  // Another writer changed what a transaction had read; nothing was written.
+  CAMBIUM_CONFLICT = 19,
 } cambium_code;
 
 // Changes that are made together.
@@ -103,6 +105,9 @@ typedef struct cambium_snapshot cambium_snapshot;
 
 // An open store.
 typedef struct cambium_store cambium_store;
+
+// Reads and writes of one moment.
+typedef struct cambium_transaction cambium_transaction;
 
 #ifdef __cplusplus
 extern "C" {
@@ -405,6 +410,89 @@ cambium_code cambium_get_into(cambium_store *store,
                               void *buffer,
                               size_t capacity,
                               size_t *value_length);
+
+// Begins a transaction, in `*transaction`. It reads the state of this moment and its own
+// writes. Its commit fails with `CAMBIUM_CONFLICT`, and writes nothing, if anything that
+// it read was changed since.
+//
+// # Safety
+// `transaction` is null or a place for the handle.
+cambium_code cambium_transaction_new(cambium_store *store, cambium_transaction **transaction);
+
+// Lets a transaction go; what it wrote and did not commit is forgotten.
+void cambium_transaction_free(cambium_transaction *transaction);
+
+// Makes all writes visible together, as safe as `durable` says. The transaction has ended
+// then, whatever the answer; its handle is still to be freed. `CAMBIUM_CONFLICT`: begin
+// another one, and do the same again.
+cambium_code cambium_transaction_commit(cambium_transaction *transaction, int32_t durable);
+
+// The namespace that later calls of this transaction go to, made if it is not there; an
+// empty name is the default one.
+//
+// # Safety
+// The name ends with a zero.
+cambium_code cambium_transaction_namespace(cambium_transaction *transaction, const char *name);
+
+// As `cambium_get`, as this transaction sees it. The key counts as read, also where it is
+// not there.
+//
+// # Safety
+// As of `cambium_get`.
+cambium_code cambium_transaction_get(cambium_transaction *transaction,
+                                     const void *key,
+                                     size_t key_length,
+                                     void **value,
+                                     size_t *value_length);
+
+// Puts a key when the transaction commits.
+//
+// # Safety
+// As of `cambium_put`.
+cambium_code cambium_transaction_put(cambium_transaction *transaction,
+                                     const void *key,
+                                     size_t key_length,
+                                     const void *value,
+                                     size_t value_length);
+
+// Takes a key away when the transaction commits.
+//
+// # Safety
+// As of `cambium_delete`.
+cambium_code cambium_transaction_delete(cambium_transaction *transaction,
+                                        const void *key,
+                                        size_t key_length);
+
+// Takes a range away when the transaction commits; a null pointer is an open bound.
+//
+// # Safety
+// As of `cambium_batch_delete_range`.
+cambium_code cambium_transaction_delete_range(cambium_transaction *transaction,
+                                              const void *from,
+                                              size_t from_length,
+                                              const void *to,
+                                              size_t to_length);
+
+// A pass over the keys from `from` up to, not including, `to` (null is open), in order,
+// or backwards if `backwards` is not 0, as this transaction sees them.
+// `cambium_iterator_next` moves it. What it has passed counts as read.
+//
+// # Safety
+// As of `cambium_iterator_new`.
+cambium_code cambium_transaction_scan(cambium_transaction *transaction,
+                                      const void *from,
+                                      size_t from_length,
+                                      const void *to,
+                                      size_t to_length,
+                                      int32_t backwards,
+                                      cambium_iterator **iterator);
+
+// Marks the writes so far.
+cambium_code cambium_transaction_savepoint(cambium_transaction *transaction);
+
+// Forgets the writes since the last savepoint, and that savepoint;
+// `CAMBIUM_NOT_FOUND` where there is none.
+cambium_code cambium_transaction_roll_back(cambium_transaction *transaction);
 
 // Raises everything written so far to `CAMBIUM_SYNCED`.
 cambium_code cambium_sync(cambium_store *store);
