@@ -23,6 +23,9 @@ fn key(thread: u64, state: &mut u64) -> [u8; 8] {
     (next(state) % (KEYS / THREADS) * THREADS + thread).to_be_bytes()
 }
 
+/// Four reads, and writes of the first two keys.
+type Work = fn(&Store, [&[u8]; 4], &[u8]) -> cambium::Result<()>;
+
 fn apart(store: &Store, keys: [&[u8]; 4], value: &[u8]) -> cambium::Result<()> {
     store.multi_get(&keys)?;
     let mut batch = WriteBatch::new();
@@ -40,10 +43,9 @@ fn together(store: &Store, keys: [&[u8]; 4], value: &[u8]) -> cambium::Result<()
 
 fn count_up(store: &Store) -> cambium::Result<()> {
     store.transact(Durability::Buffered, |transaction| {
-        let value = transaction.get(0u64.to_be_bytes())?.unwrap_or_default();
-        let count = value
-            .first_chunk()
-            .map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let value = transaction.get(0u64.to_be_bytes())?;
+        let bytes = value.as_ref().and_then(|value| value.first_chunk());
+        let count = bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes));
         transaction.put(0u64.to_be_bytes(), (count + 1).to_le_bytes())
     })
 }
@@ -87,7 +89,7 @@ fn main() -> cambium::Result<()> {
     for number in 0..KEYS {
         store.put(number.to_be_bytes(), value, Durability::Buffered)?;
     }
-    let run = |work: fn(&Store, [&[u8]; 4], &[u8]) -> cambium::Result<()>| {
+    let run = |work: Work| {
         rate(|thread, state| {
             let keys: [[u8; 8]; 4] = std::array::from_fn(|_| key(thread, state));
             work(&store, keys.each_ref().map(|key| &key[..]), &value)

@@ -39,6 +39,10 @@ struct Keys {
     read: usize,
 }
 
+/// A key that a scan passed: its value, or `None` if the transaction deletes it; and true
+/// if it is the key that was read ahead.
+type Passed = (Vec<u8>, Option<Value>, bool);
+
 impl std::fmt::Debug for TransactionEntries {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "TransactionEntries({:?})", self.view)
@@ -145,9 +149,8 @@ impl TransactionEntries {
         Ok(None)
     }
 
-    /// Passes the next key of the snapshot or of the writes: its value, or `None` if the
-    /// transaction deletes it; and true if it is the one read ahead.
-    fn pass_next(&mut self) -> Result<Option<(Vec<u8>, Option<Value>, bool)>> {
+    /// Passes the next key of the snapshot or of the writes.
+    fn pass_next(&mut self) -> Result<Option<Passed>> {
         let Order::Keys(keys) = &mut self.order else {
             return Ok(None);
         };

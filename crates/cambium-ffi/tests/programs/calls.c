@@ -327,6 +327,7 @@ static void transactions(cambium_store* store) {
   cambium_store* shrubs;
   ANSWERS(OK, cambium_namespace(store, "shrubs", &shrubs));
   has(shrubs, "rose", "Rosa");
+  ANSWERS(OK, cambium_delete(shrubs, "rose", 4, CAMBIUM_WRITTEN));
   cambium_store_free(shrubs);
   ANSWERS(OK, cambium_delete(store, "t2", 2, CAMBIUM_WRITTEN));
   ANSWERS(OK, cambium_delete(store, "t3", 2, CAMBIUM_WRITTEN));

@@ -248,6 +248,9 @@ fn ended(bench: &Bench) -> Outcome {
     expect_error("a get after close", idle.get(bench.key(1)), is_closed)
 }
 
+/// The keys from the first up to the second, and the entries that were among them.
+type ReadRange = (u64, u64, Vec<(u64, u64)>);
+
 /// Reads and writes of a committed transaction.
 #[derive(Debug)]
 struct Committed {
@@ -255,8 +258,7 @@ struct Committed {
     turn: SequenceNumber,
     wrote: BTreeMap<u64, Option<u64>>,
     read: Vec<(u64, Option<u64>)>,
-    /// Ranges, from the first key to before the second, and what was in them.
-    ranges: Vec<(u64, u64, Vec<(u64, u64)>)>,
+    ranges: Vec<ReadRange>,
 }
 
 const KEYS: u64 = 6;
