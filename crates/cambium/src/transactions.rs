@@ -45,9 +45,9 @@ impl Store {
     }
 
     /// Runs a transaction and commits it. If it conflicts, runs it again on the new state,
-    /// up to [`MOST_ATTEMPTS`](cambium_api::transaction::MOST_ATTEMPTS) times with growing
-    /// waits up to 10 ms. `work` is called once an attempt, so it must keep nothing of the
-    /// last one.
+    /// up to [`MOST_ATTEMPTS`](cambium_api::transaction::MOST_ATTEMPTS) times, and lets other
+    /// threads run in between. `work` is called once an attempt, so it must keep nothing of
+    /// the last one.
     ///
     /// # Errors
     /// Those of `work`, which end the transaction without writing anything; `Conflict` if

@@ -128,6 +128,11 @@ pub const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "it tests what callers on several real threads see",
     ),
     (
+        "crates/cambium-testkit/src/conformance/transactions.rs",
+        "threads",
+        "it tests what callers on several real threads see",
+    ),
+    (
         "crates/cambium-testkit/src/conformance/histories.rs",
         "threads",
         "it tests what callers on several real threads see",

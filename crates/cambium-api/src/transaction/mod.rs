@@ -18,7 +18,6 @@ mod writes;
 use std::any::Any;
 use std::ops::Deref;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 use cambium_base::{Conflict, Durability, Error, Result, SequenceNumber, Value};
 use cambium_io::sync::{Mutex, MutexGuard};
@@ -37,8 +36,6 @@ pub const MOST_ATTEMPTS: u32 = 64;
 /// So often a commit compares its reads with a new snapshot, because the store has
 /// forgotten older writes, before it answers [`Conflict::TooMuchWritten`].
 const MOST_COMPARISONS: u32 = 4;
-/// The longest wait before another attempt.
-const LONGEST_WAIT: Duration = Duration::from_millis(10);
 
 /// A transaction. Reads and writes go to the namespace it was begun on;
 /// [`Transaction::namespace`] reaches the others. Dropping it forgets its writes.
@@ -398,8 +395,8 @@ impl TransactionView {
 }
 
 /// Runs a transaction, and commits it. After a conflict it runs again, on the new state,
-/// up to [`MOST_ATTEMPTS`] times, with a wait in between that grows to 10 ms. `work` is
-/// called once an attempt and keeps nothing of the last one.
+/// up to [`MOST_ATTEMPTS`] times, and lets other threads run in between. `work` is called
+/// once an attempt and keeps nothing of the last one.
 ///
 /// # Errors
 /// Those of `work`, which end it, except for a `Conflict`; the last `Conflict`; those of
@@ -421,13 +418,11 @@ pub fn transact<R>(
     unreachable!("the last attempt answers")
 }
 
-/// Lets other writers go first: the first attempts follow at once.
+/// Lets other threads run first: once after the first attempt, up to 1,024 times later.
 fn wait(attempt: u32) {
-    if attempt < 4 {
-        return cambium_io::sync::thread::yield_now();
+    for _ in 0..1u32 << attempt.min(10) {
+        cambium_io::sync::thread::yield_now();
     }
-    let wait = Duration::from_micros(10 << (attempt - 4).min(10));
-    cambium_io::sync::thread::sleep(wait.min(LONGEST_WAIT));
 }
 
 /// Namespaces beside the one that a transaction was begun on.
