@@ -70,6 +70,12 @@ fn threads_and_failing_operations_lose_nothing() {
 }
 
 #[test]
+fn short_programs_see_one_order_of_all_calls() {
+    let suite = suite("short_programs_see_one_order_of_all_calls");
+    assert!(suite.run_short_programs(150) > 1_000);
+}
+
+#[test]
 fn seeded_bugs_are_found_among_threads() {
     let found_by = |of: fn(&'static str) -> CrashSuite, names: &[&'static str]| {
         each_bug_is_found(names.iter().copied(), |name| {

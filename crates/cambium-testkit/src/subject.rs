@@ -8,7 +8,7 @@ use cambium_api::{
     CheckReport, Durability, Engine, EngineKind, IterationOrder, OptionValues, Result,
 };
 use cambium_io::Environment;
-use cambium_io::simulated::SimulatedDisk;
+use cambium_io::simulated::{Generator, SimulatedDisk};
 
 use crate::broken::{Breakage, BrokenFileSystem};
 
@@ -23,6 +23,8 @@ pub struct Subject {
     kind: &'static dyn EngineKind,
     creation: OptionValues,
     opening: OptionValues,
+    /// Options with the values that runs draw from, and whether they are of creation.
+    drawn: Vec<(&'static str, &'static [&'static str], bool)>,
     breakage: Option<Breakage>,
     /// Repairs lose an entry more than they say.
     pub(crate) repairs_lose: bool,
@@ -53,6 +55,7 @@ impl Subject {
             kind,
             creation: OptionValues::default(),
             opening: OptionValues::default(),
+            drawn: Vec::new(),
             breakage: None,
             repairs_lose: false,
             frees_space: false,
@@ -95,6 +98,35 @@ impl Subject {
     pub fn opening(mut self, name: &str, value: &str) -> Self {
         self.opening.set(name, value);
         self
+    }
+
+    /// Lets runs of threads draw an option's value: of creation once a run, of opening
+    /// for each session.
+    #[must_use]
+    pub fn any(
+        mut self,
+        name: &'static str,
+        values: &'static [&'static str],
+        of_creation: bool,
+    ) -> Self {
+        self.drawn.push((name, values, of_creation));
+        self
+    }
+
+    /// The same subject with drawn values of its options of creation, or of opening.
+    pub(crate) fn draw(&self, generator: &mut Generator, of_creation: bool) -> Self {
+        let mut subject = self.clone();
+        for &(name, values, creation) in &self.drawn {
+            if creation == of_creation {
+                let options = match creation {
+                    true => &mut subject.creation,
+                    false => &mut subject.opening,
+                };
+                let value: &&str = generator.pick(values);
+                options.set(name, value);
+            }
+        }
+        subject
     }
 
     /// Puts a file system below the engine that breaks its contract.

@@ -63,10 +63,22 @@ fn failing_operations_lose_nothing() {
     }
 }
 
+/// Draws the options that decide on which paths threads meet: tables that are closed while
+/// others use them, a checkpoint after nearly every write, caches that are off or warm.
+fn threads(keys: &str, test: &'static str) -> CrashSuite {
+    suite(keys, test)
+        .any_creation("keys_per_table", &["4", "64"])
+        .any_creation("data_files", &["1", "3"])
+        .any_opening("open_tables", &["1", "2", "8"])
+        .any_opening("checkpoint_bytes", &["1024", "2048", "8192"])
+        .any_opening("cache_bytes", &["0", "4096", "1MiB"])
+        .any_opening("commit_group_bytes", &["0", "300", "64KiB"])
+}
+
 #[test]
 fn several_threads_survive_crashes() {
     for keys in ["integer", "string"] {
-        let report = suite(keys, "several_threads_survive_crashes")
+        let report = threads(keys, "several_threads_survive_crashes")
             .states(4_000)
             .run_threads();
         assert!(report.states() > 1_000, "{report:?}");
@@ -76,9 +88,17 @@ fn several_threads_survive_crashes() {
 #[test]
 fn several_threads_meet_failing_operations() {
     for keys in ["integer", "string"] {
-        suite(keys, "several_threads_meet_failing_operations")
+        threads(keys, "several_threads_meet_failing_operations")
             .states(2_000)
             .run_threads_with_faults();
+    }
+}
+
+#[test]
+fn short_programs_see_one_order_of_all_calls() {
+    for keys in ["integer", "string"] {
+        let suite = suite(keys, "short_programs_see_one_order_of_all_calls");
+        assert!(suite.opening("open_tables", "1").run_short_programs(150) > 1_000);
     }
 }
 

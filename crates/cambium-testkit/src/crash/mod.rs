@@ -118,6 +118,20 @@ impl CrashSuite {
         self
     }
 
+    /// Lets each run of threads draw a value of an option that is fixed at creation.
+    #[must_use]
+    pub fn any_creation(mut self, name: &'static str, values: &'static [&'static str]) -> Self {
+        self.subject = self.subject.any(name, values, true);
+        self
+    }
+
+    /// Lets each session of threads draw a value of an option of opening.
+    #[must_use]
+    pub fn any_opening(mut self, name: &'static str, values: &'static [&'static str]) -> Self {
+        self.subject = self.subject.any(name, values, false);
+        self
+    }
+
     /// Gives each disk a block device, for an option of the engine's.
     #[must_use]
     pub fn device(

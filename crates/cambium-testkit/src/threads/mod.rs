@@ -52,7 +52,8 @@ use session::{Plan, Played, Point};
 
 /// A run in progress.
 struct Run<'a> {
-    subject: &'a Subject,
+    /// With the options of this run's store, and of the session that is going on.
+    subject: Subject,
     report: &'a mut CrashReport,
     generator: Generator,
     disk: SimulatedDisk,
@@ -75,6 +76,7 @@ pub(crate) fn run(
 ) -> Result<(), String> {
     report.add("runs");
     let mut generator = Generator::new(seed);
+    let subject = subject.draw(&mut generator, true);
     let disk = subject.disk(generator.next_u64());
     disk.set_short_transfers(generator.chance(1, 4));
     // A session with a fault costs few images, so there are many.
@@ -95,11 +97,12 @@ pub(crate) fn run(
         let last = number + 1 == sessions;
         let fault = (faults && last).then(|| run.draw_fault());
         let examined = !faults;
-        run.session(number == 0, fault, examined)
-            .map_err(|what| format!("session {number}: {what}"))?;
+        run.subject = run.subject.draw(&mut run.generator, false);
+        let session = run.session(number == 0, fault, examined);
+        session.map_err(|what| format!("session {number} of {:?}: {what}", run.subject))?;
     }
-    if subject.frees_space && !faults {
-        check_space(subject, &run.disk, &mut run.generator)?;
+    if run.subject.frees_space && !faults {
+        check_space(&run.subject, &run.disk, &mut run.generator)?;
     }
     run.report.add_events(&run.disk);
     Ok(())
@@ -175,7 +178,7 @@ impl Run<'_> {
             let seed = self.generator.next_u64();
             let killed = point.created && self.generator.chance(1, 6);
             let mut examiner = Examiner {
-                subject: self.subject,
+                subject: &self.subject,
                 report: self.report,
             };
             let history = &order.history;
@@ -198,7 +201,7 @@ impl Run<'_> {
         };
         let seed = self.generator.next_u64();
         let mut examiner = Examiner {
-            subject: self.subject,
+            subject: &self.subject,
             report: self.report,
         };
         examiner
