@@ -259,7 +259,7 @@ impl TransactionView {
     /// counts as read.
     ///
     /// # Errors
-    /// Those of [`Reader::get`]; `InvalidArgument` after the transaction's end.
+    /// Those of [`Reader::get`](crate::Reader::get); `InvalidArgument` after the transaction's end.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let key = key.as_ref();
         limits::check_key(key)?;
@@ -308,7 +308,7 @@ impl TransactionView {
     /// come while the scan goes on. What the scan has passed counts as read.
     ///
     /// # Errors
-    /// Those of [`Reader::scan`]; `InvalidArgument` after the transaction's end.
+    /// Those of [`Reader::scan`](crate::Reader::scan); `InvalidArgument` after the transaction's end.
     pub fn scan(&self, range: &KeyRange, direction: Direction) -> Result<TransactionEntries> {
         range.check_limits()?;
         let cursor = self.snapshot.scan(range, direction)?;
