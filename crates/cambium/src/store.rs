@@ -8,6 +8,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use cambium_io::sync::atomic::AtomicUsize;
 
 use cambium_api::{
     Capabilities, Completion, Direction, Durability, Engine, IterationOrder, KeyRange,
@@ -23,6 +24,8 @@ pub(crate) struct OpenStore {
     path: PathBuf,
     /// Namespaces do not close what they are part of: they keep it open.
     parent: Option<Arc<OpenStore>>,
+    /// Transactions that conflicted often, of all namespaces.
+    pub(crate) starving: Arc<AtomicUsize>,
 }
 
 impl Drop for OpenStore {
@@ -71,6 +74,7 @@ impl Store {
                 engine,
                 path: path.to_path_buf(),
                 parent: None,
+                starving: Arc::default(),
             }),
         }
     }
@@ -370,6 +374,7 @@ impl Store {
                 engine: self.open.engine.namespace(name)?,
                 path: self.open.path.clone(),
                 parent: Some(self.open.clone()),
+                starving: self.open.starving.clone(),
             }),
         })
     }

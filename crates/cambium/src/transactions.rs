@@ -45,9 +45,9 @@ impl Store {
     }
 
     /// Runs a transaction and commits it. If it conflicts, runs it again on the new state,
-    /// up to [`MOST_ATTEMPTS`](cambium_api::transaction::MOST_ATTEMPTS) times, and lets other
-    /// threads run in between. `work` is called once an attempt, so it must keep nothing of
-    /// the last one.
+    /// up to [`MOST_ATTEMPTS`](cambium_api::transaction::MOST_ATTEMPTS) times; one that has lost
+    /// several times goes before those that begin. `work` is called once an attempt, so it
+    /// must keep nothing of the last one.
     ///
     /// # Errors
     /// Those of `work`, which end the transaction without writing anything; `Conflict` if
@@ -73,6 +73,7 @@ impl Store {
         durability: Durability,
         work: impl FnMut(&Transaction) -> Result<R>,
     ) -> Result<R> {
-        cambium_api::transaction::transact(|| self.transaction(), durability, work)
+        let starving = &*self.open.starving;
+        cambium_api::transaction::transact(|| self.transaction(), starving, durability, work)
     }
 }

@@ -20,6 +20,7 @@ use std::ops::Deref;
 use std::sync::{Arc, PoisonError};
 
 use cambium_base::{Conflict, Durability, Error, Result, SequenceNumber, Value};
+use cambium_io::sync::atomic::{AtomicUsize, Ordering};
 use cambium_io::sync::{Mutex, MutexGuard};
 
 use crate::batch::Namespace;
@@ -33,6 +34,8 @@ use writes::{Found, Writes};
 
 /// So often [`transact`] runs a transaction before it answers its conflict.
 pub const MOST_ATTEMPTS: u32 = 64;
+/// A transaction that lost so often goes before those that begin.
+pub const STARVES_AFTER: u32 = 4;
 /// So often a commit compares its reads with a new snapshot, because the store has
 /// forgotten older writes, before it answers [`Conflict::TooMuchWritten`].
 const MOST_COMPARISONS: u32 = 4;
@@ -64,7 +67,7 @@ struct Shared {
     snapshot: Arc<dyn Snapshot>,
     state: Mutex<State>,
     /// Keeps the store open.
-    _held: Option<Arc<dyn Any + Send + Sync>>,
+    held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 #[derive(Debug, Default)]
@@ -125,7 +128,7 @@ impl Transaction {
             engine: engine.clone(),
             snapshot: snapshot.clone(),
             state: Mutex::new(state),
-            _held: held,
+            held,
         });
         Ok(Transaction {
             main: TransactionView {
@@ -179,6 +182,7 @@ impl Transaction {
     /// [`Engine::write`]. Nothing is written then.
     pub fn commit(self, durability: Durability) -> Result<SequenceNumber> {
         let shared = &self.main.shared;
+        let (engine, held) = (shared.engine.clone(), shared.held.clone());
         let (mut reads, writes, names) = {
             let mut state = shared.state()?;
             state.has_ended = true;
@@ -194,9 +198,11 @@ impl Transaction {
         let batch = writes.into_batch(|full| name_of(number_of(full), &names));
         reads.settle();
         self.verify(&mut reads, &names)?;
-        shared
-            .engine
-            .write_unchanged(Arc::new(reads), batch, durability)
+        // Writers keep old versions for open snapshots, and this one has served.
+        drop(self);
+        let written = engine.write_unchanged(Arc::new(reads), batch, durability);
+        drop(held);
+        written
     }
 
     /// Forgets all writes; the same as dropping the transaction.
@@ -395,33 +401,63 @@ impl TransactionView {
 }
 
 /// Runs a transaction, and commits it. After a conflict it runs again, on the new state,
-/// up to [`MOST_ATTEMPTS`] times, and lets other threads run in between. `work` is called
-/// once an attempt and keeps nothing of the last one.
+/// up to [`MOST_ATTEMPTS`] times. `work` is called once an attempt and keeps nothing of
+/// the last one.
+///
+/// Between two threads that repeat, the loser of a conflict begins later than the winner,
+/// and would lose again. So a transaction that has lost [`STARVES_AFTER`] times counts
+/// itself in `starving`, which all callers of a store share, and new transactions wait
+/// until it has ended.
 ///
 /// # Errors
 /// Those of `work`, which end it, except for a `Conflict`; the last `Conflict`; those of
 /// [`Transaction::commit`].
 pub fn transact<R>(
     begin: impl Fn() -> Result<Transaction>,
+    starving: &AtomicUsize,
     durability: Durability,
     mut work: impl FnMut(&Transaction) -> Result<R>,
 ) -> Result<R> {
-    for attempt in 0.. {
+    let mut turn = None;
+    for attempt in 1.. {
+        if attempt > STARVES_AFTER {
+            turn.get_or_insert_with(|| Starving::count(starving));
+        } else {
+            let_others_go_first(starving);
+        }
         let transaction = begin()?;
         let done =
             work(&transaction).and_then(|answer| transaction.commit(durability).map(|_| answer));
         match done {
-            Err(Error::Conflict { .. }) if attempt + 1 < MOST_ATTEMPTS => wait(attempt),
+            Err(Error::Conflict { .. }) if attempt < MOST_ATTEMPTS => {}
             done => return done,
         }
     }
     unreachable!("the last attempt answers")
 }
 
-/// Lets other threads run first: once after the first attempt, up to 1,024 times later.
-fn wait(attempt: u32) {
-    for _ in 0..1u32 << attempt.min(10) {
+/// Waits while a transaction starves, for a while: it may wait for this thread.
+fn let_others_go_first(starving: &AtomicUsize) {
+    let mut patience = 10_000;
+    while starving.load(Ordering::Acquire) > 0 && patience > 0 {
+        patience -= 1;
         cambium_io::sync::thread::yield_now();
+    }
+}
+
+/// Counts a starving transaction until it is dropped.
+struct Starving<'a>(&'a AtomicUsize);
+
+impl<'a> Starving<'a> {
+    fn count(starving: &'a AtomicUsize) -> Self {
+        starving.fetch_add(1, Ordering::AcqRel);
+        Starving(starving)
+    }
+}
+
+impl Drop for Starving<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
