@@ -5,10 +5,10 @@
 //! clone, iterator and snapshot is dropped. An error of a close that happens
 //! while dropping goes nowhere, so a program that wants to know calls `close`.
 
+use cambium_io::sync::atomic::AtomicUsize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use cambium_io::sync::atomic::AtomicUsize;
 
 use cambium_api::{
     Capabilities, Completion, Direction, Durability, Engine, IterationOrder, KeyRange,

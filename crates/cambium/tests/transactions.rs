@@ -64,3 +64,30 @@ fn a_long_transaction_conflicts_with_what_is_forgotten() {
         assert!(store.get("result").unwrap().is_none());
     }
 }
+
+/// The loser of a conflict begins later than the winner: without a turn of its own it
+/// would lose for ever.
+#[test]
+fn threads_that_count_one_key_up_all_come_through() {
+    for engine in ["forest", "wisckey", "zdb", "alphard"] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = cambium::create(folder.path(), engine, &Options::new()).unwrap();
+        let count_up = |transaction: &Transaction| {
+            let count = transaction.get("count")?;
+            let count = count.and_then(|value| value.first().copied()).unwrap_or(0);
+            transaction.put("count", [count.wrapping_add(1)])
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let store = &store;
+                scope.spawn(move || {
+                    for _ in 0..1_000 {
+                        store.transact(Durability::Buffered, count_up).unwrap();
+                    }
+                });
+            }
+        });
+        let count = store.get("count").unwrap().unwrap();
+        assert_eq!(count.as_ref(), [(4_000 % 256) as u8], "{engine}");
+    }
+}

@@ -429,11 +429,18 @@ pub fn transact<R>(
         let done =
             work(&transaction).and_then(|answer| transaction.commit(durability).map(|_| answer));
         match done {
-            Err(Error::Conflict { .. }) if attempt < MOST_ATTEMPTS => {}
+            Err(Error::Conflict { .. }) if attempt < MOST_ATTEMPTS => back_off(attempt),
             done => return done,
         }
     }
     unreachable!("the last attempt answers")
+}
+
+/// Lets the winner's thread run, up to 1,024 times: its write may not be visible yet.
+fn back_off(attempt: u32) {
+    for _ in 0..1u32 << attempt.min(10) {
+        cambium_io::sync::thread::yield_now();
+    }
 }
 
 /// Waits while a transaction starves, for a while: it may wait for this thread.
