@@ -314,10 +314,7 @@ impl Engine for AlphardStore {
 
     fn track_writes(&self) -> Result<()> {
         self.core.check_open()?;
-        if self.core.recent.start() {
-            // A writer that missed the flag holds the lock until its write is visible.
-            drop(lock(&self.core.writer));
-        }
+        self.core.recent.start(|| drop(lock(&self.core.writer)));
         Ok(())
     }
 

@@ -182,6 +182,8 @@ impl ReadSet {
 #[derive(Debug, Default)]
 pub struct RecentWrites {
     is_tracking: AtomicBool,
+    /// All writers see that flag.
+    is_complete: AtomicBool,
     remembered: Mutex<Remembered>,
 }
 
@@ -249,11 +251,15 @@ impl RecentWrites {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers writes from now on. Answers true if it did not before: then a write that
-    /// is under way may be missed, and the engine takes the locks of its writers once
-    /// before the transaction takes its snapshot.
-    pub fn start(&self) -> bool {
-        !self.is_tracking.load(Ordering::Acquire) && !self.is_tracking.swap(true, Ordering::AcqRel)
+    /// Remembers writes from now on. A writer that is under way may have missed the flag, so
+    /// `wait_for_writers` takes the engine's locks of writers once. Every transaction that
+    /// begins before that has ended waits too: its snapshot must come after those writers.
+    pub fn start(&self, wait_for_writers: impl FnOnce()) {
+        if !self.is_complete.load(Ordering::Acquire) {
+            self.is_tracking.store(true, Ordering::Release);
+            wait_for_writers();
+            self.is_complete.store(true, Ordering::Release);
+        }
     }
 
     /// True once a transaction has begun.
@@ -409,7 +415,7 @@ mod tests {
 
     fn conflict(reads: &ReadSet, writes: &[(u64, Written<'_>)]) -> Option<Conflict> {
         let recent = RecentWrites::default();
-        recent.start();
+        recent.start(|| {});
         recent.note(writes.iter().copied());
         let mut reads = reads.clone();
         reads.settle();
@@ -476,7 +482,8 @@ mod tests {
         let recent = RecentWrites::default();
         let old = ReadSet::new(SequenceNumber(0));
         recent.note([(1, Written::Key(0, b"nobody has begun"))]);
-        assert!(recent.start() && !recent.start());
+        recent.start(|| {});
+        recent.start(|| panic!("nobody waits twice"));
         recent.check(&old).unwrap();
         let key = [7; 1_000];
         for sequence in 2..20_000 {

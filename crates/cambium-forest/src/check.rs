@@ -99,7 +99,7 @@ pub(crate) fn check_open_store(
     Ok(report)
 }
 
-/// Behind the replay point of a closed store lie nodes and headers alone. The next
+/// A closed store has only nodes and headers behind its replay point. The next
 /// compaction reads past them, and stops where it cannot.
 fn check_closed_tail(
     core: &Core,

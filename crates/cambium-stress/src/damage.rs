@@ -42,7 +42,7 @@ pub struct Orders {
     pub copies: u64,
 }
 
-/// What copies of a store are compared with.
+/// The expected state that copies of a store are compared with.
 struct Case {
     plan: Plan,
     base: Base,

@@ -117,7 +117,7 @@ impl Base {
         }
     }
 
-    /// What a key has.
+    /// The version of a key's value.
     pub fn version(&self, (thread, id): KeyId) -> Option<Version> {
         if thread == SHARED {
             self.groups[id as usize / MEMBERS]

@@ -8,7 +8,7 @@ use crate::random::Random;
 
 /// A worker is slow to begin and to end its load, by less than this.
 const MARGIN: Duration = Duration::from_millis(100);
-/// What happens to a process from outside.
+/// An interruption of a process from outside.
 #[derive(Clone, Copy, Debug)]
 pub enum Strike {
     None,

@@ -292,15 +292,18 @@ impl Engine for ZdbStore {
 
     fn track_writes(&self) -> Result<()> {
         self.core.check_open()?;
-        if self.core.recent.start() {
-            self.core.wait_for_writers();
-        }
+        self.core.recent.start(|| self.core.wait_for_writers());
         Ok(())
     }
 
     fn check_unchanged(&self, reads: &ReadSet) -> Result<SequenceNumber> {
         self.core.check_open()?;
-        self.core.recent.check(reads)
+        let newest = self.core.recent.check(reads)?;
+        Ok(match self.core.shape.keys {
+            Keys::Integer => newest,
+            // Writers of string keys note their writes in any order: an older one may follow.
+            Keys::String => reads.since,
+        })
     }
 
     fn write_unchanged(

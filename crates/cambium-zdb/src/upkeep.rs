@@ -91,8 +91,8 @@ impl Core {
         let result = {
             let mut maintenance = lock(&self.maintenance);
             match self.health.failure() {
-                // What is on the device is not known: no clean mark. A group that is
-                // being written ends first.
+                // Write no clean mark: the state of the device is unknown. Wait for the
+                // group that is being written.
                 Some(original) => {
                     drop(lock(&self.writer));
                     Err(Error::poisoned_by(original))

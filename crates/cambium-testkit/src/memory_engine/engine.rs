@@ -349,10 +349,7 @@ impl Engine for MemoryStore {
     }
 
     fn track_writes(&self) -> Result<()> {
-        if self.core.recent.start() {
-            // A writer that missed the flag holds the lock until its write is visible.
-            drop(self.core.writer()?);
-        }
+        self.core.recent.start(|| drop(self.core.writer()));
         self.core.check_open()
     }
 
