@@ -1,13 +1,23 @@
 //! The command line.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
-use cambium::ReadBackend;
 use clap::{Args, Parser, Subcommand};
 
-use crate::export::ExportFormat;
-use crate::notation::Format;
+use crate::backup::BackupArguments;
+use crate::count::CountArguments;
+use crate::create::CreateArguments;
+use crate::delete::DeleteArguments;
+use crate::export::ExportArguments;
+use crate::get::GetArguments;
+use crate::import::ImportArguments;
+use crate::namespaces::NamespacesArguments;
+use crate::options::{CompletionsArguments, OptionsArguments};
+use crate::put::PutArguments;
+use crate::reports::{CompactArguments, ReportArguments};
+use crate::scan::ScanArguments;
+use crate::snapshots::{RollbackArguments, SnapshotArguments};
+use crate::stats::StatsArguments;
 
 /// Key-value stores from the command line: a log of records and an index over it.
 #[derive(Debug, Parser)]
@@ -43,29 +53,39 @@ Examples:
     /// Give a key a value, synced to the device
     #[command(after_help = "\
 Key and value are taken as raw bytes. One that begins with a dash goes behind `--`.
+The value `-` is all of standard input.
 
 Examples:
   cambium put trees oak Quercus
   cambium put trees --hex 00ff 6f616b        key 00 ff, value oak
   cambium put trees -- -key -value
+  cambium put trees oak --value-file oak.jpg
+  tar c bark | cambium put trees bark -
   cambium put years 1905 planted             a store with integer keys
   cambium put trees --namespace people ada Lovelace")]
     Put(PutArguments),
     /// Write the value of a key to standard output, and not a byte more
     #[command(after_help = "\
-Exit status 1 if the key has no value.
+Exit status 1 if the key has no value. On a terminal, and there alone, a value that
+is not printable is shown escaped, as `scan` does, and a line end follows.
 
 Examples:
   cambium get trees oak
   cambium get trees usr/bin/ls > ls
   cambium get trees --hex 00ff               the value in hexadecimal digits, too")]
-    Get(KeyArguments),
-    /// Take a key away, synced to the device; no error if it is not there
+    Get(GetArguments),
+    /// Take keys away, synced to the device: one, a range, or those with a prefix
     #[command(after_help = "\
+A key that is not there is no error. A range goes whole or not at all, and its count
+is printed; with --unordered, --prefix is a filter over a full pass, on any engine,
+and an interruption may leave a part.
+
 Examples:
   cambium delete trees oak
-  cambium delete trees --hex 00ff")]
-    Delete(KeyArguments),
+  cambium delete trees --hex 00ff
+  cambium delete trees --prefix usr/share/doc/ --dry-run
+  cambium delete years --from 1900 --to 2000")]
+    Delete(DeleteArguments),
     /// Write entries, one a line: all of them, a range, or a prefix
     #[command(after_help = "\
 Without bounds every engine can do this, in its own order. Bounds, --prefix and
@@ -73,7 +93,8 @@ Without bounds every engine can do this, in its own order. Bounds, --prefix and
 a filter over a full pass, on any engine.
 
 Text lines are KEY TAB VALUE with tabs, line ends, backslashes and other control
-characters escaped (\\t \\n \\r \\\\ \\x1b), which `import --from tsv:` reads. JSON lines
+characters escaped (\\t \\n \\r \\\\ \\x1b), which `import --from tsv:` reads; on a
+terminal, bytes that are no UTF-8 and characters that do not show as well. JSON lines
 have \"key\" and \"value\" where they are UTF-8, else \"key_hex\" and \"value_hex\".
 
 Examples:
@@ -81,6 +102,15 @@ Examples:
   cambium scan trees --unordered --prefix usr/share/doc/
   cambium scan years --from 1900 --to 2000 --reverse --limit 10 --format json")]
     Scan(ScanArguments),
+    /// Count entries: all of them, a range, or a prefix
+    #[command(after_help = "\
+Every key is read, and no value where the engine can do that.
+
+Examples:
+  cambium count trees
+  cambium count trees --prefix usr/share/doc/
+  cambium count years --from 1900 --to 2000")]
+    Count(CountArguments),
     /// Put entries from files, JSON lines, tab-separated lines or a dump
     #[command(after_help = "\
 Sources:
@@ -158,8 +188,14 @@ Examples:
   cambium dump trees | less")]
     Dump(StoreArguments),
     /// Counters, sizes, space and write amplification
-    #[command(after_help = "Examples:\n  cambium stats trees\n  cambium stats trees --json")]
-    Stats(ReportArguments),
+    #[command(after_help = "\
+The ten lines that matter most; --all and --json have every one.
+
+Examples:
+  cambium stats trees
+  cambium stats trees --all
+  cambium stats trees --json")]
+    Stats(StatsArguments),
     /// Verify all that a store reaches without writing; exit status 1 with findings,
     /// or where a member of a mirror is missing or behind
     #[command(after_help = "\
@@ -177,7 +213,7 @@ Examples:
     /// Rewrite what is live and give space back
     #[command(after_help = "\
 What is live goes into new files beside the old ones, which takes as much free
-space. Of engine forest `cambium stats` says how much under compaction_needs_bytes,
+space. Of engine forest `cambium stats` says (--all) how much under compaction_needs_bytes,
 and with less it is refused; engine wisckey gives space back as it goes, and stops
 where there is none. An interruption at any moment leaves the store whole.
 
@@ -218,230 +254,9 @@ Examples:
 }
 
 #[derive(Debug, Args)]
-pub struct CreateArguments {
-    /// The folder
-    pub path: PathBuf,
-    /// The engine; `cambium options` lists them. Without it, forest, or the one
-    /// that has the options of --set
-    #[arg(long)]
-    pub engine: Option<String>,
-    /// An option of the engine
-    #[arg(long, value_name = "OPTION=VALUE")]
-    pub set: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-pub struct PutArguments {
-    /// The store
-    pub path: PathBuf,
-    /// The key
-    pub key: OsString,
-    /// The value
-    pub value: OsString,
-    /// Key and value are hexadecimal digits (keys of an integer table stay decimal)
-    #[arg(long)]
-    pub hex: bool,
-    /// The namespace, made if it is not there; without it, the default one
-    #[arg(long, value_name = "NAME")]
-    pub namespace: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub struct KeyArguments {
-    /// The store
-    pub path: PathBuf,
-    /// The key
-    pub key: OsString,
-    /// Key and value are hexadecimal digits (keys of an integer table stay decimal)
-    #[arg(long)]
-    pub hex: bool,
-    /// The namespace; without it, the default one
-    #[arg(long, value_name = "NAME")]
-    pub namespace: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub struct ScanArguments {
-    /// The store
-    pub path: PathBuf,
-    /// The first key
-    #[arg(long, value_name = "KEY")]
-    pub from: Option<OsString>,
-    /// The key behind the last
-    #[arg(long, value_name = "KEY")]
-    pub to: Option<OsString>,
-    /// What keys begin with
-    #[arg(long)]
-    pub prefix: Option<OsString>,
-    /// From large keys to small ones
-    #[arg(long)]
-    pub reverse: bool,
-    /// Entries to stop after
-    #[arg(long, value_name = "N")]
-    pub limit: Option<u64>,
-    /// Leave the values out
-    #[arg(long)]
-    pub keys_only: bool,
-    /// A full pass in no order, with --prefix as a filter
-    #[arg(long)]
-    pub unordered: bool,
-    /// --from, --to and --prefix are hexadecimal digits
-    #[arg(long)]
-    pub hex: bool,
-    /// The namespace; without it, the default one
-    #[arg(long, value_name = "NAME")]
-    pub namespace: Option<String>,
-    /// How to write entries
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
-}
-
-#[derive(Debug, Args)]
-pub struct ImportArguments {
-    /// The store
-    pub path: PathBuf,
-    /// files:DIR, jsonl:FILE, tsv:FILE or dump:FILE
-    #[arg(long, value_name = "SOURCE")]
-    pub from: OsString,
-    /// Go on after the last synced position of an interrupted import
-    #[arg(long)]
-    pub resume: bool,
-    /// Entries to stop after
-    #[arg(long, value_name = "N")]
-    pub limit: Option<u64>,
-    /// Bytes of keys and values to stop before passing; KiB, MiB, GiB multiply
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
-    pub limit_bytes: Option<u64>,
-    /// Where entries go that name no namespace, made if it is not there
-    #[arg(long, value_name = "NAME")]
-    pub namespace: Option<String>,
-    /// An option of the engine, for as long as the import takes
-    #[arg(long, value_name = "OPTION=VALUE")]
-    pub set: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-pub struct ExportArguments {
-    /// The store
-    pub path: PathBuf,
-    /// The file, else standard output
-    #[arg(long, value_name = "FILE")]
-    pub to: Option<PathBuf>,
-    /// How to write entries
-    #[arg(long, value_enum, default_value_t = ExportFormat::Dump)]
-    pub format: ExportFormat,
-    /// This namespace alone, its entries without its name
-    #[arg(long, value_name = "NAME")]
-    pub namespace: Option<String>,
-}
-
-#[derive(Debug, Args)]
 pub struct StoreArguments {
     /// The store
     pub path: PathBuf,
-}
-
-#[derive(Debug, Args)]
-pub struct NamespacesArguments {
-    /// The store
-    pub path: PathBuf,
-    /// Drop this one with all its entries, instead
-    #[arg(long, value_name = "NAME")]
-    pub drop: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub struct SnapshotArguments {
-    /// The store
-    pub path: PathBuf,
-    /// What to do
-    #[command(subcommand)]
-    pub action: SnapshotAction,
-}
-
-/// What is done with named snapshots.
-#[derive(Debug, Subcommand)]
-pub enum SnapshotAction {
-    /// Keep the state now under a name
-    Create {
-        /// The name, 1 to 255 bytes
-        name: String,
-    },
-    /// Write names, a tab, and the last write that each sees
-    List,
-    /// Let a kept state go
-    Delete {
-        /// The name
-        name: String,
-    },
-}
-
-#[derive(Debug, Args)]
-pub struct RollbackArguments {
-    /// The store
-    pub path: PathBuf,
-    /// The name of the snapshot
-    pub name: String,
-}
-
-#[derive(Debug, Args)]
-pub struct ReportArguments {
-    /// The store
-    pub path: PathBuf,
-    /// Answer in JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct CompactArguments {
-    /// The store
-    pub path: PathBuf,
-    /// How reads reach the kernel: sync, aio or io_uring
-    #[arg(long, value_name = "BACKEND", value_parser = backend)]
-    pub io: Option<ReadBackend>,
-    /// Reads under way at once, 1 to 1024
-    #[arg(long, value_name = "N")]
-    pub batch: Option<usize>,
-    /// Bypass the operating system's cache
-    #[arg(long)]
-    pub direct: bool,
-    /// An option of the engine
-    #[arg(long, value_name = "OPTION=VALUE")]
-    pub set: Vec<String>,
-    /// Answer in JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct BackupArguments {
-    /// The store
-    pub path: PathBuf,
-    /// The folder of the copy, empty or not there
-    pub destination: PathBuf,
-}
-
-#[derive(Debug, Args)]
-pub struct OptionsArguments {
-    /// Of this engine alone
-    #[arg(long)]
-    pub engine: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub struct CompletionsArguments {
-    /// The shell
-    pub shell: clap_complete::Shell,
-}
-
-fn bytes(text: &str) -> Result<u64, String> {
-    cambium::parse_bytes(text).ok_or_else(|| "expected a number, with KiB, MiB or GiB".to_string())
-}
-
-fn backend(text: &str) -> Result<ReadBackend, String> {
-    text.parse()
-        .map_err(|_| "expected sync, aio or io_uring".to_string())
 }
 
 #[cfg(test)]

@@ -9,13 +9,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use cambium::{Entries, Snapshot, Store};
+use clap::Args;
 
-use crate::arguments::ExportArguments;
-use crate::commands::open_for_reading;
 use crate::dump::DumpWriter;
 use crate::failure::{Failure, Status, talk};
+use crate::lines::{Format, Lines};
 use crate::namespaces;
-use crate::notation::{Format, write_line_of};
 use crate::output::Output;
 use crate::progress::{Meter, Unit};
 
@@ -33,10 +32,24 @@ pub enum ExportFormat {
     Tsv,
 }
 
+#[derive(Debug, Args)]
+pub struct ExportArguments {
+    /// The store
+    pub path: PathBuf,
+    /// The file, else standard output
+    #[arg(long, value_name = "FILE")]
+    pub to: Option<PathBuf>,
+    /// How to write entries
+    #[arg(long, value_enum, default_value_t = ExportFormat::Dump)]
+    pub format: ExportFormat,
+    /// This namespace alone, its entries without its name
+    #[arg(long, value_name = "NAME")]
+    pub namespace: Option<String>,
+}
+
 /// Writes the export.
-pub fn run(arguments: &ExportArguments) -> Result<Status, Failure> {
-    let store = open_for_reading(&arguments.path)?;
-    let parts = Parts::of(&store, arguments)?;
+pub fn run(store: &Store, arguments: &ExportArguments) -> Result<Status, Failure> {
+    let parts = Parts::of(store, arguments)?;
     let entries = match &arguments.to {
         None => {
             let output = Output::standard()?;
@@ -46,14 +59,12 @@ pub fn run(arguments: &ExportArguments) -> Result<Status, Failure> {
                 ));
             }
             let (output, entries) =
-                write(&store, &parts, output, arguments.format, Failure::output)?;
+                write(store, &parts, output, arguments.format, Failure::output)?;
             output.finish()?;
             entries
         }
-        Some(path) => to_file(&store, &parts, path, arguments.format)?,
+        Some(path) => to_file(store, &parts, path, arguments.format)?,
     };
-    drop(parts);
-    store.close()?;
     talk(&format!("exported {entries} entries"));
     Ok(Status::Done)
 }
@@ -181,7 +192,7 @@ fn write(
             meter.set(bytes, format!("{entries} entries"));
         }
     };
-    let lines = match format {
+    let format = match format {
         ExportFormat::Dump => {
             let names = parts.names();
             let (keys, engine) = (capabilities.keys, capabilities.engine);
@@ -203,11 +214,17 @@ fn write(
         ExportFormat::Jsonl => Format::Json,
         ExportFormat::Tsv => Format::Text,
     };
+    let lines = Lines {
+        format,
+        keys: capabilities.keys,
+        reader: output.reader(),
+    };
     for name in parts.names() {
         for entry in parts.entries(name)? {
             let entry = entry?;
             let (key, value) = (&entry.key, Some(&*entry.value));
-            write_line_of(&mut output, lines, capabilities.keys, name, key, value)
+            lines
+                .write(&mut output, name, key, value)
                 .map_err(&failed)?;
             count(&entry.key, &entry.value);
         }

@@ -42,6 +42,14 @@ impl Failure {
         }
     }
 
+    /// There is no such thing, or not all is well.
+    pub fn negative(message: impl Into<String>) -> Self {
+        Failure::Stop {
+            status: Status::Negative,
+            message: message.into(),
+        }
+    }
+
     /// The input or the machine failed.
     pub fn failed(message: impl Into<String>) -> Self {
         Failure::Stop {

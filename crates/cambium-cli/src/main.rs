@@ -8,26 +8,39 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `arguments` | the command line, with the help of each command |
-//! | `commands` | what each command does, but for the larger ones: |
-//! | `scan`, `import`, `export` | entries in, entries out |
-//! | `namespaces` | listing namespaces, opening one |
-//! | `notation` | keys and values as text: raw, decimal, hexadecimal, JSON |
+//! | `commands` | the table of commands: its function, and how it uses its store |
+//! | `stores` | where a command's store comes from |
+//! | `create`, `put`, `get`, … | a command each, with its arguments |
+//! | `selection` | which entries `scan`, `count` and `delete` are about |
+//! | `notation`, `lines` | keys, values and entries as text |
 //! | `dump` | the format of `export` |
 //! | `failure`, `output`, `progress` | statuses, standard output, the terminal |
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod backup;
 mod commands;
+mod count;
+mod create;
+mod delete;
 mod dump;
 mod export;
 mod failure;
+mod get;
 mod import;
+mod lines;
 mod namespaces;
 mod notation;
+mod options;
 mod output;
 mod progress;
+mod put;
 mod reports;
 mod scan;
+mod selection;
+mod snapshots;
+mod stats;
+mod stores;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -37,10 +50,11 @@ use clap::Parser;
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Status, talk};
 use crate::output::Output;
+use crate::stores::Stores;
 
 fn main() -> ExitCode {
     let outcome = match Arguments::try_parse() {
-        Ok(arguments) => commands::run(arguments.command),
+        Ok(arguments) => commands::run(&Stores::Opened, &arguments.command),
         Err(refusal) => answer(&refusal),
     };
     let status = match outcome {

@@ -14,13 +14,15 @@
 //! bytes, big-endian, in the store. The escapes of the text notation are `\t`,
 //! `\n`, `\r`, `\\`, and `\x` with two digits for other control characters, so
 //! that a line is always one entry, a tab always ends the key, and no key can
-//! command a terminal; all other bytes stand for themselves.
+//! command a terminal; all other bytes stand for themselves. On a terminal bytes
+//! that are no UTF-8, and characters that do not show, become `\x` and two digits as
+//! well; that reads back the same.
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 
-use cambium::hexdump::{from_hex, readable, to_hex};
+use cambium::hexdump::{from_hex, readable};
 use cambium::{KeyKind, limits};
 
 use crate::failure::Failure;
@@ -76,8 +78,35 @@ pub fn shown_key(keys: KeyKind, key: &[u8]) -> String {
     }
 }
 
+/// Who reads what is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// A file, or a program behind a pipe: only what the notation needs is escaped.
+    Program,
+    /// A person at a terminal: what is not printable is escaped as well.
+    Person,
+}
+
 /// Writes bytes in the text notation.
-pub fn write_escaped(to: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
+pub fn write_escaped(to: &mut dyn Write, reader: Reader, bytes: &[u8]) -> io::Result<()> {
+    if reader == Reader::Program {
+        return write_with_escapes(to, bytes);
+    }
+    for chunk in bytes.utf8_chunks() {
+        let text = chunk.valid();
+        let mut plain = 0;
+        for (at, hidden) in text.match_indices(is_hidden) {
+            write_with_escapes(to, &text.as_bytes()[plain..at])?;
+            plain = at + hidden.len();
+            write_digits(to, hidden.as_bytes())?;
+        }
+        write_with_escapes(to, &text.as_bytes()[plain..])?;
+        write_digits(to, chunk.invalid())?;
+    }
+    Ok(())
+}
+
+fn write_with_escapes(to: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
     let mut plain = 0;
     for (at, &byte) in bytes.iter().enumerate() {
         if byte >= b' ' && byte != b'\\' && byte != 0x7f {
@@ -90,10 +119,37 @@ pub fn write_escaped(to: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
             b'\n' => to.write_all(b"\\n")?,
             b'\r' => to.write_all(b"\\r")?,
             b'\\' => to.write_all(b"\\\\")?,
-            other => write!(to, "\\x{other:02x}")?,
+            other => write_digits(to, &[other])?,
         }
     }
     to.write_all(&bytes[plain..])
+}
+
+fn write_digits(to: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
+    bytes
+        .iter()
+        .try_for_each(|byte| write!(to, "\\x{byte:02x}"))
+}
+
+/// Characters beyond ASCII that a terminal obeys, or does not show: controls, marks
+/// of direction, and what has no width.
+pub fn is_hidden(character: char) -> bool {
+    let not_ascii = !character.is_ascii();
+    not_ascii && (character.is_control() || is_invisible(character))
+}
+
+fn is_invisible(character: char) -> bool {
+    matches!(character,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// True for text of lines that a terminal shows as it is.
+pub fn is_text(bytes: &[u8]) -> bool {
+    let shows = |character: char| {
+        matches!(character, '\t' | '\n') || !(character.is_control() || is_hidden(character))
+    };
+    std::str::from_utf8(bytes).is_ok_and(|text| text.chars().all(shows))
 }
 
 /// Reads the text notation; otherwise what was expected.
@@ -123,110 +179,15 @@ pub fn unescape(text: &[u8]) -> Result<Vec<u8>, &'static str> {
     Ok(bytes)
 }
 
-/// How `scan` and `export` write entries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
-    /// Key, tab, value, line end, escaped.
-    Text,
-    /// One JSON object a line.
-    Json,
-    /// Key, tab, value, line end, in hexadecimal digits.
-    Hex,
-}
-
-/// Writes an entry as one line; without a value, its key alone.
-pub fn write_line(
-    to: &mut dyn Write,
-    format: Format,
-    keys: KeyKind,
-    key: &[u8],
-    value: Option<&[u8]>,
-) -> io::Result<()> {
-    write_line_of(to, format, keys, "", key, value)
-}
-
-/// The same for an entry of a namespace, which JSON alone shows.
-pub fn write_line_of(
-    to: &mut dyn Write,
-    format: Format,
-    keys: KeyKind,
-    namespace: &str,
-    key: &[u8],
-    value: Option<&[u8]>,
-) -> io::Result<()> {
-    let number = match keys {
-        KeyKind::Integer => key_number(key),
-        KeyKind::Bytes => None,
-    };
-    match format {
-        Format::Json => return write_json_line(to, namespace, number, key, value),
-        Format::Text => match number {
-            Some(number) => write!(to, "{number}")?,
-            None => write_escaped(to, key)?,
-        },
-        Format::Hex => match number {
-            Some(number) => write!(to, "{number}")?,
-            None => to.write_all(to_hex(key).as_bytes())?,
-        },
-    }
-    if let Some(value) = value {
-        to.write_all(b"\t")?;
-        match format {
-            Format::Hex => to.write_all(to_hex(value).as_bytes())?,
-            _ => write_escaped(to, value)?,
-        }
-    }
-    to.write_all(b"\n")
-}
-
-fn write_json_line(
-    to: &mut dyn Write,
-    namespace: &str,
-    number: Option<u64>,
-    key: &[u8],
-    value: Option<&[u8]>,
-) -> io::Result<()> {
-    to.write_all(b"{")?;
-    if !namespace.is_empty() {
-        write_json_field(to, "namespace", namespace.as_bytes())?;
-        to.write_all(b",")?;
-    }
-    match number {
-        Some(number) => write!(to, "\"key\":{number}")?,
-        None => write_json_field(to, "key", key)?,
-    }
-    if let Some(value) = value {
-        to.write_all(b",")?;
-        write_json_field(to, "value", value)?;
-    }
-    to.write_all(b"}\n")
-}
-
-fn write_json_field(to: &mut dyn Write, name: &str, bytes: &[u8]) -> io::Result<()> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => {
-            write!(to, "\"{name}\":")?;
-            serde_json::to_writer(&mut *to, text).map_err(io::Error::from)
-        }
-        Err(_) => write!(to, "\"{name}_hex\":\"{}\"", to_hex(bytes)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn line(format: Format, keys: KeyKind, key: &[u8], value: &[u8]) -> String {
-        let mut text = Vec::new();
-        write_line(&mut text, format, keys, key, Some(value)).unwrap();
-        String::from_utf8(text).unwrap()
-    }
 
     #[test]
     fn every_byte_comes_back_through_the_text_notation() {
         let all: Vec<u8> = (0..=255).chain(*b"\\x41\\\\").collect();
         let mut text = Vec::new();
-        write_escaped(&mut text, &all).unwrap();
+        write_escaped(&mut text, Reader::Program, &all).unwrap();
         assert!(!text.iter().any(|&byte| byte < b' ' || byte == 0x7f));
         assert_eq!(unescape(&text).unwrap(), all);
     }
@@ -239,19 +200,43 @@ mod tests {
     }
 
     #[test]
-    fn json_has_text_where_it_is_utf8_and_hexadecimal_digits_elsewhere() {
-        let text = line(Format::Json, KeyKind::Bytes, b"a\"b", b"\xff\x00");
-        assert_eq!(text, "{\"key\":\"a\\\"b\",\"value_hex\":\"ff00\"}\n");
-        let number = u64::MAX.to_be_bytes();
-        let text = line(Format::Json, KeyKind::Integer, &number, b"");
-        assert_eq!(text, "{\"key\":18446744073709551615,\"value\":\"\"}\n");
-    }
-
-    #[test]
     fn integer_keys_are_digits_and_nothing_else() {
         assert_eq!(integer_key(b"7").unwrap(), 7u64.to_be_bytes());
         for text in [&b""[..], b"+7", b"-1", b" 7", b"18446744073709551616", b"x"] {
             assert!(integer_key(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_person_sees_no_control_and_every_byte_comes_back() {
+        let mut all: Vec<u8> = (0..=255).collect();
+        all.extend("ω \u{9b}31m\u{202e}abc\u{e0041}é".bytes());
+        let mut text = Vec::new();
+        write_escaped(&mut text, Reader::Person, &all).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(
+            !text
+                .chars()
+                .any(|character| character.is_control() || is_hidden(character))
+        );
+        assert!(
+            text.contains("ω \\xc2\\x9b31m") && text.ends_with('é'),
+            "{text}"
+        );
+        assert_eq!(unescape(text.as_bytes()).unwrap(), all);
+    }
+
+    #[test]
+    fn text_has_lines_and_no_commands() {
+        assert!(is_text("one\n\ttwo ω\n".as_bytes()) && is_text(b""));
+        for value in [
+            &b"\xff"[..],
+            b"\x1b[31m",
+            b"a\rb",
+            "\u{9b}".as_bytes(),
+            b"\0",
+        ] {
+            assert!(!is_text(value), "{value:?}");
         }
     }
 }

@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::AsFd;
 
 use crate::failure::Failure;
+use crate::notation::Reader;
 
 /// Bytes gathered before the operating system is called.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -35,6 +36,14 @@ impl Output {
     /// True if a person reads this.
     pub fn is_terminal(&self) -> bool {
         self.writer.get_ref().is_terminal()
+    }
+
+    /// Who reads this.
+    pub fn reader(&self) -> Reader {
+        match self.is_terminal() {
+            true => Reader::Person,
+            false => Reader::Program,
+        }
     }
 
     /// Hands over what is still in the buffer. Dropping an output without

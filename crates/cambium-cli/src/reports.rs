@@ -1,74 +1,56 @@
-//! Commands that answer a report: stats, check, inspect, dump, compact, repair.
+//! Commands that answer a report: check, inspect, dump, compact, repair.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use cambium::{
-    CheckReport, CompactOptions, CompactReport, FindingKind, Options, StatisticValue, Statistics,
-    Store,
+    CheckReport, CompactOptions, CompactReport, FindingKind, Options, ReadBackend, Store,
 };
 use cambium_io::{FileKind, FileSystem};
-use serde_json::{Map, Value, json};
+use clap::Args;
+use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::arguments::{CompactArguments, ReportArguments, StoreArguments};
-use crate::commands::{open_for_reading, open_for_reading_with, with_progress};
 use crate::failure::{Failure, Status};
 use crate::output::{Output, print, print_json};
 use crate::progress::{Meter, Unit};
+use crate::stores::with_progress;
 
-/// Counters and sizes.
-pub fn stats(arguments: &ReportArguments) -> Result<Status, Failure> {
-    let store = open_for_reading(&arguments.path)?;
-    let statistics = store.stats()?;
-    if arguments.json {
-        print_json(&statistics_json(&statistics))?;
-    } else {
-        print(&statistics_text(&statistics))?;
-    }
-    store.close()?;
-    Ok(Status::Done)
+#[derive(Debug, Args)]
+pub struct ReportArguments {
+    /// The store
+    pub path: PathBuf,
+    /// Answer in JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
-fn statistics_json(statistics: &Statistics) -> Value {
-    let fields = statistics.entries.iter().map(|statistic| {
-        let value = match &statistic.value {
-            StatisticValue::Count(number) | StatisticValue::Bytes(number) => json!(number),
-            StatisticValue::Ratio(ratio) => json!(ratio),
-            StatisticValue::Text(text) => json!(text),
-        };
-        (statistic.name.to_string(), value)
-    });
-    Value::Object(fields.collect::<Map<_, _>>())
+#[derive(Debug, Args)]
+pub struct CompactArguments {
+    /// The store
+    pub path: PathBuf,
+    /// How reads reach the kernel: sync, aio or io_uring
+    #[arg(long, value_name = "BACKEND", value_parser = backend)]
+    pub io: Option<ReadBackend>,
+    /// Reads under way at once, 1 to 1024
+    #[arg(long, value_name = "N")]
+    pub batch: Option<usize>,
+    /// Bypass the operating system's cache
+    #[arg(long)]
+    pub direct: bool,
+    /// An option of the engine
+    #[arg(long, value_name = "OPTION=VALUE")]
+    pub set: Vec<String>,
+    /// Answer in JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
-fn statistics_text(statistics: &Statistics) -> String {
-    let rows: Vec<[String; 3]> = statistics
-        .entries
-        .iter()
-        .map(|statistic| {
-            let value = match &statistic.value {
-                StatisticValue::Count(number) => number.to_string(),
-                StatisticValue::Bytes(bytes) => human_bytes(*bytes),
-                StatisticValue::Ratio(ratio) => format!("{ratio:.3}"),
-                StatisticValue::Text(text) => text.clone(),
-            };
-            [
-                statistic.name.to_string(),
-                value,
-                statistic.meaning.to_string(),
-            ]
-        })
-        .collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let (names, values) = (width(0), width(1));
-    let mut text = String::new();
-    for [name, value, meaning] in &rows {
-        _ = writeln!(text, "{name:<names$}  {value:>values$}  {meaning}");
-    }
-    text
+fn backend(text: &str) -> Result<ReadBackend, String> {
+    text.parse()
+        .map_err(|_| "expected sync, aio or io_uring".to_string())
 }
 
 /// Bytes with a unit that leaves few digits.
@@ -243,17 +225,15 @@ fn list_files(
 }
 
 /// Draws a store's index.
-pub fn dump(arguments: &StoreArguments) -> Result<Status, Failure> {
-    let store = open_for_reading_with(&idle_options(&arguments.path)?, &arguments.path)?;
+pub fn dump(store: &Store) -> Result<Status, Failure> {
     let mut output = Output::standard()?;
     store.dump(&mut output)?;
     output.finish()?;
-    store.close()?;
     Ok(Status::Done)
 }
 
 /// Rewrites what is live.
-pub fn compact(arguments: &CompactArguments) -> Result<Status, Failure> {
+pub fn compact(store: &Store, arguments: &CompactArguments) -> Result<Status, Failure> {
     let mut options = CompactOptions {
         backend: arguments.io,
         batch: arguments.batch,
@@ -263,14 +243,9 @@ pub fn compact(arguments: &CompactArguments) -> Result<Status, Failure> {
     for assignment in &arguments.set {
         options.settings.set_assignment(assignment)?;
     }
-    let store = idle_options(&arguments.path)?.open(&arguments.path)?;
     let meter = Meter::new(Unit::Steps);
-    let outcome = compact_until_told(&store, &options, &meter)?;
+    let report = compact_until_told(store, &options, &meter)??;
     meter.finish();
-    let closed = store.close();
-    // What stopped the compaction comes first: the close may only repeat it.
-    let report = outcome?;
-    closed?;
     if arguments.json {
         print_json(&compact_json(&report))?;
     } else {
@@ -298,7 +273,7 @@ fn compact_until_told(
 }
 
 /// Settings with which an open store does not begin by itself what is asked of it next.
-fn idle_options(path: &Path) -> Result<Options, Failure> {
+pub fn idle_options(path: &Path) -> Result<Options, Failure> {
     const NEVER: (&str, u64) = ("compaction_threshold", 100);
     let options = with_progress();
     let engine = options.marker(path)?.engine;

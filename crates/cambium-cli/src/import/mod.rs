@@ -21,19 +21,21 @@ mod lines;
 mod position;
 mod source;
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use cambium::{Durability, Error, ErrorClass, KeyKind, Operation, Store, WriteBatch};
+use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use crate::arguments::ImportArguments;
-use crate::commands::with_progress;
 use crate::failure::{Failure, Status};
 use crate::import::position::{Kept, PositionFile};
 use crate::import::source::{Item, Source, SourceName};
 use crate::notation::shown_key;
 use crate::progress::{Meter, Unit};
 use crate::reports::human_bytes;
+use crate::stores::{Access, Stores, with_progress};
 
 /// Entries, and bytes of keys and values, between two syncs: the contract.
 const SYNC_ENTRIES: u64 = 10_000;
@@ -42,19 +44,69 @@ const SYNC_BYTES: u64 = 64 << 20;
 const BATCH_ENTRIES: usize = 1000;
 const BATCH_BYTES: u64 = 4 << 20;
 
+#[derive(Debug, Args)]
+pub struct ImportArguments {
+    /// The store
+    pub path: PathBuf,
+    /// files:DIR, jsonl:FILE, tsv:FILE or dump:FILE
+    #[arg(long, value_name = "SOURCE")]
+    pub from: OsString,
+    /// Go on after the last synced position of an interrupted import
+    #[arg(long)]
+    pub resume: bool,
+    /// Entries to stop after
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+    /// Bytes of keys and values to stop before passing; KiB, MiB, GiB multiply
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub limit_bytes: Option<u64>,
+    /// Where entries go that name no namespace, made if it is not there
+    #[arg(long, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// An option of the engine, for as long as the import takes
+    #[arg(long, value_name = "OPTION=VALUE")]
+    pub set: Vec<String>,
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    cambium::parse_bytes(text).ok_or_else(|| "expected a number, with KiB, MiB or GiB".to_string())
+}
+
 /// Imports.
-pub fn run(arguments: &ImportArguments) -> Result<Status, Failure> {
+pub fn run(stores: &Stores, arguments: &ImportArguments) -> Result<Status, Failure> {
     let name = SourceName::parse(&arguments.from)?;
+    if !arguments.set.is_empty() {
+        stores.outside_of_shell("import with --set")?;
+    }
+    if name.is_standard_input() {
+        stores.outside_of_shell("import from standard input")?;
+    }
     let mut options = with_progress();
     for assignment in &arguments.set {
         options = options.assign(assignment)?;
     }
-    let store = options.open(&arguments.path)?;
-    let mut source = name.open(&store)?;
     let file_system = options.environment_used().file_system.clone();
+    stores.with(
+        Access::Write,
+        || Ok(options),
+        &arguments.path,
+        |store| {
+            let positions = PositionFile::new(file_system, store.path(), &name);
+            import(store, arguments, &name, positions)
+        },
+    )
+}
+
+fn import(
+    store: &Store,
+    arguments: &ImportArguments,
+    name: &SourceName,
+    positions: PositionFile,
+) -> Result<Status, Failure> {
+    let mut source = name.open(store)?;
     let mut import = Import {
-        store: &store,
-        positions: PositionFile::new(file_system, store.path(), &name),
+        store,
+        positions,
         meter: Meter::new(Unit::Bytes),
         batch: WriteBatch::new(),
         namespace: arguments.namespace.as_deref().map(Into::into),
@@ -77,7 +129,6 @@ pub fn run(arguments: &ImportArguments) -> Result<Status, Failure> {
     };
     import.take_all(source.as_mut(), limit)?;
     import.finish()?;
-    store.close()?;
     match source.left_out() {
         0 => Ok(Status::Done),
         count => Err(Failure::failed(format!(

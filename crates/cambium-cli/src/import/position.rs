@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Failure;
 use crate::import::Amount;
 use crate::import::source::SourceName;
-use crate::notation::write_escaped;
+use crate::notation::{Reader, write_escaped};
 
 /// Longer than any position file; bounds what is read.
 const MAX_BYTES: usize = 1 << 20;
@@ -66,7 +66,11 @@ impl fmt::Display for Position {
             Position::File { path_hex } => {
                 let mut path = Vec::new();
                 // Writing to memory cannot fail.
-                _ = write_escaped(&mut path, &from_hex(path_hex).unwrap_or_default());
+                _ = write_escaped(
+                    &mut path,
+                    Reader::Person,
+                    &from_hex(path_hex).unwrap_or_default(),
+                );
                 write!(f, "file {}", String::from_utf8_lossy(&path))
             }
             Position::Line { line, .. } => write!(f, "line {line}"),

@@ -86,6 +86,11 @@ impl SourceName {
         )))
     }
 
+    /// True for `-`.
+    pub fn is_standard_input(&self) -> bool {
+        self.path == Path::new("-")
+    }
+
     /// What tells this source from others, for keeping its position: the kind
     /// and the path with links and dots resolved.
     pub fn identity(&self) -> Vec<u8> {

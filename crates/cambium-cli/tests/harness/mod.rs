@@ -84,6 +84,24 @@ impl Place {
         Run::of(child.wait_with_output().unwrap())
     }
 
+    /// Runs the command on a terminal; all that is seen there, or `None` where the
+    /// machine has no `script` (of util-linux), which makes one.
+    pub fn on_terminal(&self, arguments: &[&str]) -> Option<String> {
+        let quoted = |word: &&str| format!("'{word}'");
+        let words: Vec<String> = [env!("CARGO_BIN_EXE_cambium")]
+            .iter()
+            .chain(arguments)
+            .map(quoted)
+            .collect();
+        let made = Command::new("script")
+            .args(["-qec", &words.join(" "), "/dev/null"])
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null())
+            .output()
+            .ok()?;
+        Some(String::from_utf8_lossy(&made.stdout).into_owned())
+    }
+
     /// The store's data files.
     pub fn data_files(&self) -> Vec<PathBuf> {
         let mut files: Vec<PathBuf> = fs::read_dir(self.path("s"))

@@ -1,0 +1,147 @@
+//! Entries as lines: how `scan` and `export` write them.
+
+use std::io::{self, Write};
+
+use cambium::KeyKind;
+use cambium::hexdump::to_hex;
+
+use crate::notation::{Reader, is_hidden, key_number, write_escaped};
+
+/// How `scan` and `export` write entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// Key, tab, value, line end, escaped.
+    Text,
+    /// One JSON object a line.
+    Json,
+    /// Key, tab, value, line end, in hexadecimal digits.
+    Hex,
+}
+
+/// Writes entries of a kind of keys, for a reader.
+#[derive(Clone, Copy, Debug)]
+pub struct Lines {
+    pub format: Format,
+    pub keys: KeyKind,
+    pub reader: Reader,
+}
+
+impl Lines {
+    /// Writes an entry as one line; without a value, its key alone. JSON alone shows
+    /// the namespace.
+    pub fn write(
+        &self,
+        to: &mut dyn Write,
+        namespace: &str,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> io::Result<()> {
+        let number = match self.keys {
+            KeyKind::Integer => key_number(key),
+            KeyKind::Bytes => None,
+        };
+        if self.format == Format::Json {
+            return self.write_json(to, namespace, number, key, value);
+        }
+        match number {
+            Some(number) => write!(to, "{number}")?,
+            None => self.write_bytes(to, key)?,
+        }
+        if let Some(value) = value {
+            to.write_all(b"\t")?;
+            self.write_bytes(to, value)?;
+        }
+        to.write_all(b"\n")
+    }
+
+    fn write_bytes(&self, to: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
+        match self.format {
+            Format::Hex => to.write_all(to_hex(bytes).as_bytes()),
+            _ => write_escaped(to, self.reader, bytes),
+        }
+    }
+
+    fn write_json(
+        &self,
+        to: &mut dyn Write,
+        namespace: &str,
+        number: Option<u64>,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> io::Result<()> {
+        to.write_all(b"{")?;
+        if !namespace.is_empty() {
+            self.write_field(to, "namespace", namespace.as_bytes())?;
+            to.write_all(b",")?;
+        }
+        match number {
+            Some(number) => write!(to, "\"key\":{number}")?,
+            None => self.write_field(to, "key", key)?,
+        }
+        if let Some(value) = value {
+            to.write_all(b",")?;
+            self.write_field(to, "value", value)?;
+        }
+        to.write_all(b"}\n")
+    }
+
+    fn write_field(&self, to: &mut dyn Write, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let Ok(text) = std::str::from_utf8(bytes) else {
+            return write!(to, "\"{name}_hex\":\"{}\"", to_hex(bytes));
+        };
+        write!(to, "\"{name}\":")?;
+        let hides = |character| is_hidden(character) || character == '\x7f';
+        if self.reader == Reader::Program || !text.contains(hides) {
+            return serde_json::to_writer(to, text).map_err(io::Error::from);
+        }
+        for character in serde_json::to_string(text)?.chars() {
+            let mut units = [0; 2];
+            match hides(character) {
+                true => character
+                    .encode_utf16(&mut units)
+                    .iter()
+                    .try_for_each(|unit| write!(to, "\\u{unit:04x}"))?,
+                false => write!(to, "{character}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(reader: Reader, keys: KeyKind, key: &[u8], value: &[u8]) -> String {
+        let format = Format::Json;
+        let lines = Lines {
+            format,
+            keys,
+            reader,
+        };
+        let mut text = Vec::new();
+        lines.write(&mut text, "", key, Some(value)).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn json_has_text_where_it_is_utf8_and_hexadecimal_digits_elsewhere() {
+        let text = line(Reader::Program, KeyKind::Bytes, b"a\"b", b"\xff\x00");
+        assert_eq!(text, "{\"key\":\"a\\\"b\",\"value_hex\":\"ff00\"}\n");
+        let number = u64::MAX.to_be_bytes();
+        let text = line(Reader::Program, KeyKind::Integer, &number, b"");
+        assert_eq!(text, "{\"key\":18446744073709551615,\"value\":\"\"}\n");
+    }
+
+    #[test]
+    fn json_for_a_person_escapes_what_a_terminal_obeys() {
+        let value = "é\u{9b}\u{7f}\u{e0041}";
+        let text = line(Reader::Person, KeyKind::Bytes, b"k", value.as_bytes());
+        assert_eq!(
+            text,
+            "{\"key\":\"k\",\"value\":\"é\\u009b\\u007f\\udb40\\udc41\"}\n"
+        );
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(json["value"], value);
+    }
+}

@@ -1,0 +1,80 @@
+//! `cambium options` and `cambium completions`: what there is, for people and
+//! for their shells.
+
+use std::fmt::Write as _;
+
+use cambium::{EngineKind, OptionSpec, engines};
+use clap::{Args, CommandFactory};
+
+use crate::arguments::Arguments;
+use crate::failure::{Failure, Status};
+use crate::output::print;
+
+#[derive(Debug, Args)]
+pub struct OptionsArguments {
+    /// Of this engine alone
+    #[arg(long)]
+    pub engine: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct CompletionsArguments {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+/// Prints every option.
+pub fn run(arguments: &OptionsArguments) -> Result<Status, Failure> {
+    let engines = engines();
+    let mut text = String::new();
+    match &arguments.engine {
+        Some(name) => describe(&mut text, &*engines.find(name)?),
+        None => engines.iter().for_each(|kind| describe(&mut text, &**kind)),
+    }
+    print(&text)?;
+    Ok(Status::Done)
+}
+
+fn describe(text: &mut String, kind: &dyn EngineKind) {
+    // Writing to a string cannot fail.
+    _ = writeln!(
+        text,
+        "engine {}, format version {}: {}",
+        kind.name(),
+        kind.format_version(),
+        kind.summary()
+    );
+    for (at_creation, heading) in [
+        (
+            true,
+            "fixed when the store is made (create --set OPTION=VALUE)",
+        ),
+        (false, "of each opening"),
+    ] {
+        let specs: Vec<&OptionSpec> = kind
+            .options()
+            .iter()
+            .filter(|spec| spec.at_creation == at_creation)
+            .collect();
+        if specs.is_empty() {
+            continue;
+        }
+        _ = writeln!(text, "\n {heading}:");
+        for spec in specs {
+            _ = writeln!(
+                text,
+                "\n  {}\n      unit:    {}\n      default: {}\n      effect:  {}",
+                spec.name, spec.unit, spec.default, spec.effect
+            );
+        }
+    }
+}
+
+/// Prints a shell's completions.
+pub fn completions(arguments: &CompletionsArguments) -> Result<Status, Failure> {
+    let mut script = Vec::new();
+    let mut command = Arguments::command();
+    clap_complete::generate(arguments.shell, &mut command, "cambium", &mut script);
+    print(&String::from_utf8_lossy(&script))?;
+    Ok(Status::Done)
+}

@@ -1,0 +1,113 @@
+//! Where a command gets its store from: opened for the one command and closed
+//! behind it, or kept open by `cambium shell` for many.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+use cambium::{Error, Options, Store};
+
+use crate::failure::{Failure, Status};
+use crate::progress::{Meter, Unit};
+
+/// The stores of a run of the program.
+#[derive(Debug)]
+pub enum Stores {
+    /// Each command opens its own.
+    Opened,
+    /// A shell keeps this one open.
+    #[allow(dead_code)] // the shell follows
+    Kept(Store),
+}
+
+/// How a command uses its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It reads: a store that cannot be written is opened for reading alone.
+    Read,
+    /// It writes.
+    Write,
+}
+
+type Outcome = Result<Status, Failure>;
+
+impl Stores {
+    /// Runs a command on the store of a path.
+    pub fn using(
+        &self,
+        access: Access,
+        path: &Path,
+        command: impl FnOnce(&Store) -> Outcome,
+    ) -> Outcome {
+        self.with(access, || Ok(with_progress()), path, command)
+    }
+
+    /// Runs a command on a store that is opened with these options, unless it is
+    /// open already. A failure of the command comes before one of the close,
+    /// which may only repeat it.
+    pub fn with(
+        &self,
+        access: Access,
+        options: impl FnOnce() -> Result<Options, Failure>,
+        path: &Path,
+        command: impl FnOnce(&Store) -> Outcome,
+    ) -> Outcome {
+        if let Stores::Kept(store) = self {
+            return command(store);
+        }
+        let options = options()?;
+        let store = match access {
+            Access::Read => open_for_reading(&options, path)?,
+            Access::Write => options.open(path)?,
+        };
+        let outcome = command(&store);
+        let closed = store.close();
+        let status = outcome?;
+        closed?;
+        Ok(status)
+    }
+
+    /// Refuses what a shell cannot do, since its store is open or its input is
+    /// the commands: it says what to do instead.
+    pub fn outside_of_shell(&self, what: &str) -> Result<(), Failure> {
+        match self {
+            Stores::Opened => Ok(()),
+            Stores::Kept(_) => Err(Failure::usage(format!(
+                "{what}: not in a shell; leave it with `exit`, and call `cambium` with it"
+            ))),
+        }
+    }
+
+    /// True in a shell: every answer ends its line.
+    pub fn in_shell(&self) -> bool {
+        matches!(self, Stores::Kept(_))
+    }
+}
+
+/// Options whose long work shows a bar on a terminal.
+pub fn with_progress() -> Options {
+    Options::new().progress(Arc::new(Meter::new(Unit::Steps)))
+}
+
+/// Opens a store to read it: for reading alone where it cannot be written.
+pub fn open_for_reading(options: &Options, path: &Path) -> cambium::Result<Store> {
+    let refused = match options.open(path) {
+        Err(error) if is_unwritable(&error) => error,
+        opened => return opened,
+    };
+    match options.open_read_only(path) {
+        // The engine cannot: what keeps it from writing is what is to be told.
+        Err(Error::Unsupported { .. }) => Err(refused),
+        opened => opened,
+    }
+}
+
+fn is_unwritable(error: &Error) -> bool {
+    let Some(source) = error.os_error() else {
+        return false;
+    };
+    matches!(
+        source.kind(),
+        ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied
+    )
+}
