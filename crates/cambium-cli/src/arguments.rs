@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::backup::BackupArguments;
+use crate::copy::CopyArguments;
 use crate::count::CountArguments;
 use crate::create::CreateArguments;
 use crate::delete::DeleteArguments;
@@ -235,6 +236,18 @@ All namespaces and named snapshots are copied, as of one moment.
 Examples:
   cambium backup trees /backup/trees-monday")]
     Backup(BackupArguments),
+    /// Copy all entries into a new store, of another engine or other options
+    #[command(after_help = "\
+All namespaces that have entries are copied, as of one moment; named snapshots are
+not, `cambium backup` keeps them. The new store is made in DESTINATION.partial and
+gets its name when it is whole and on the device; one that was cut off is begun anew.
+
+Examples:
+  cambium copy trees woods
+  cambium copy trees woods --engine wisckey
+  cambium copy trees woods --set node_bytes=8192
+  cambium copy trees people --namespace people --engine zdb")]
+    Copy(CopyArguments),
     /// Bring a damaged store back to what can be read; exit status 1 with losses
     #[command(after_help = "\
 Each loss is named. Copy the folder first if the data matter.

@@ -7,8 +7,8 @@ use crate::snapshots::SnapshotAction;
 use crate::stores::Access::{Read, Write};
 use crate::stores::Stores;
 use crate::{
-    backup, count, create, delete, export, get, import, namespaces, options, put, reports, scan,
-    snapshots, stats,
+    backup, copy, count, create, delete, export, get, import, namespaces, options, put, reports,
+    scan, snapshots, stats,
 };
 
 /// Runs a command; the answer is the exit status.
@@ -55,6 +55,7 @@ pub fn run(stores: &Stores, command: &Command) -> Result<Status, Failure> {
             backup::refuse_inside(&it.path, &it.destination)?;
             stores.using(Read, &it.path, |store| backup::run(store, it))
         }
+        Command::Copy(it) => stores.using(Read, &it.path, |store| copy::run(store, it)),
         Command::Repair(it) => apart(stores, "repair", || reports::repair(it)),
         Command::Options(it) => options::run(it),
         Command::Completions(it) => options::completions(it),

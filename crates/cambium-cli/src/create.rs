@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cambium::{DEFAULT_ENGINE, EngineKind, Options, engines};
+use cambium::{DEFAULT_ENGINE, EngineKind, KeyKind, Options, engines};
 use clap::Args;
 
 use crate::failure::{Failure, Status, talk};
@@ -50,6 +50,25 @@ impl Plan {
             None => engine_of(assignments, usual),
         };
         Ok(Plan { engine, options })
+    }
+
+    /// Gives a store that takes over integer keys the same kind of keys, unless the
+    /// options say which.
+    pub fn keep_integer_keys(
+        &mut self,
+        keys: KeyKind,
+        assignments: &[String],
+    ) -> Result<(), Failure> {
+        const KEYS: &str = "keys";
+        let kind = self.options.engines_used().find(&self.engine)?;
+        let can = kind.options().iter().any(|option| option.name == KEYS);
+        let says = assignments
+            .iter()
+            .any(|assignment| name_of(assignment) == KEYS);
+        if keys == KeyKind::Integer && can && !says {
+            self.options = std::mem::take(&mut self.options).set(KEYS, "integer");
+        }
+        Ok(())
     }
 
     /// Says which of the options are of an opening alone.

@@ -8,14 +8,15 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use cambium::{Entries, Snapshot, Store};
+use cambium::Store;
 use clap::Args;
 
 use crate::dump::DumpWriter;
 use crate::failure::{Failure, Status, talk};
 use crate::lines::{Format, Lines};
-use crate::namespaces;
 use crate::output::Output;
+use crate::partial;
+use crate::parts::Parts;
 use crate::progress::{Meter, Unit};
 
 /// Entries between two pictures of the bar.
@@ -49,7 +50,14 @@ pub struct ExportArguments {
 
 /// Writes the export.
 pub fn run(store: &Store, arguments: &ExportArguments) -> Result<Status, Failure> {
-    let parts = Parts::of(store, arguments)?;
+    let parts = Parts::of(store, arguments.namespace.as_deref())?;
+    let names = parts.names();
+    if arguments.format == ExportFormat::Tsv && names.iter().any(|name| !name.is_empty()) {
+        return Err(Failure::usage(format!(
+            "tab-separated lines have no place for namespaces, and {names:?} have entries: \
+             choose one with --namespace, or --format jsonl or dump"
+        )));
+    }
     let entries = match &arguments.to {
         None => {
             let output = Output::standard()?;
@@ -69,60 +77,6 @@ pub fn run(store: &Store, arguments: &ExportArguments) -> Result<Status, Failure
     Ok(Status::Done)
 }
 
-/// What is exported: the entries of these namespaces.
-enum Parts {
-    /// Of one, without its name.
-    One(Store),
-    /// Of all, as of one moment.
-    All(Snapshot, Vec<String>),
-}
-
-impl Parts {
-    fn of(store: &Store, arguments: &ExportArguments) -> Result<Self, Failure> {
-        if let Some(name) = &arguments.namespace {
-            return Ok(Parts::One(namespaces::existing(store, name)?));
-        }
-        if store.namespaces()?.len() == 1 {
-            return Ok(Parts::One(store.clone()));
-        }
-        let moment = store.snapshot()?;
-        let mut names = Vec::new();
-        for name in moment.namespaces()? {
-            let Some(part) = moment.namespace(&name)? else {
-                continue;
-            };
-            if part.iterate()?.next().transpose()?.is_some() {
-                names.push(name);
-            }
-        }
-        if arguments.format == ExportFormat::Tsv && names.iter().any(|name| !name.is_empty()) {
-            return Err(Failure::usage(format!(
-                "tab-separated lines have no place for namespaces, and {names:?} have entries: \
-                 choose one with --namespace, or --format jsonl or dump"
-            )));
-        }
-        Ok(Parts::All(moment, names))
-    }
-
-    /// The names, as the export shows them.
-    fn names(&self) -> Vec<&str> {
-        match self {
-            Parts::One(_) => vec![""],
-            Parts::All(_, names) => names.iter().map(String::as_str).collect(),
-        }
-    }
-
-    fn entries(&self, name: &str) -> cambium::Result<Entries> {
-        match self {
-            Parts::One(store) => store.iterate(),
-            Parts::All(moment, _) => match moment.namespace(name)? {
-                Some(part) => part.iterate(),
-                None => moment.iterate(),
-            },
-        }
-    }
-}
-
 fn to_file(
     store: &Store,
     parts: &Parts,
@@ -137,15 +91,14 @@ fn to_file(
         output.into_file().map_err(failed)?;
         return Ok(entries);
     }
-    let partial = partial_path(path)?;
+    let partial = partial::path_of(path)?;
     let result = File::create(&partial)
         .map_err(failed)
         .and_then(|file| write(store, parts, Output::to(file), format, failed))
         .and_then(|(output, entries)| {
             let file = output.into_file().map_err(failed)?;
             file.sync_all().map_err(failed)?;
-            fs::rename(&partial, path).map_err(failed)?;
-            sync_folder_of(path).map_err(failed)?;
+            partial::publish(&partial, path)?;
             Ok(entries)
         });
     if result.is_err() {
@@ -153,26 +106,6 @@ fn to_file(
         _ = fs::remove_file(&partial);
     }
     result
-}
-
-fn partial_path(path: &Path) -> Result<PathBuf, Failure> {
-    let Some(name) = path.file_name() else {
-        return Err(Failure::usage(format!(
-            "--to {}: expected the name of a file",
-            path.display()
-        )));
-    };
-    let mut partial = name.to_os_string();
-    partial.push(".partial");
-    Ok(path.with_file_name(partial))
-}
-
-fn sync_folder_of(path: &Path) -> std::io::Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    File::open(folder)?.sync_all()
 }
 
 fn write(

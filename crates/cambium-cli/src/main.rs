@@ -12,6 +12,8 @@
 //! | `stores` | where a command's store comes from |
 //! | `create`, `put`, `get`, … | a command each, with its arguments |
 //! | `selection` | which entries `scan`, `count` and `delete` are about |
+//! | `parts` | all entries of a store, as of one moment |
+//! | `partial` | files and folders that appear when they are whole |
 //! | `notation`, `lines` | keys, values and entries as text |
 //! | `dump` | the format of `export` |
 //! | `failure`, `output`, `progress` | statuses, standard output, the terminal |
@@ -20,6 +22,7 @@
 mod arguments;
 mod backup;
 mod commands;
+mod copy;
 mod count;
 mod create;
 mod delete;
@@ -33,6 +36,8 @@ mod namespaces;
 mod notation;
 mod options;
 mod output;
+mod partial;
+mod parts;
 mod progress;
 mod put;
 mod reports;

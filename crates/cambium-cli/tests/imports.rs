@@ -453,7 +453,7 @@ fn an_import_that_finds_a_store_full_says_what_is_in() {
     let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
     let entries = stats["entries"].as_u64().unwrap();
     assert!(entries > 0, "{stats}");
-    let expected = format!("{entries} entries of this import are in");
+    let expected = format!("{entries} entries are in");
     assert!(
         said.contains("no space") && said.contains(&expected),
         "{said}"

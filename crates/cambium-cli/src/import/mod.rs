@@ -13,36 +13,31 @@
 //! | [`files`] | a tree of files |
 //! | [`lines`] | JSON lines and tab-separated lines |
 //! | [`dumps`] | a dump |
+//! | [`intake`] | entries on their way into a store |
 //! | [`position`] | where an interrupted import goes on |
 
 mod dumps;
 mod files;
+mod intake;
 mod lines;
 mod position;
 mod source;
 
+pub use intake::Intake;
+pub use source::Item;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use cambium::{Durability, Error, ErrorClass, KeyKind, Operation, Store, WriteBatch};
+use cambium::Store;
 use clap::Args;
-use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Status};
+use crate::import::intake::Amount;
 use crate::import::position::{Kept, PositionFile};
-use crate::import::source::{Item, Source, SourceName};
-use crate::notation::shown_key;
-use crate::progress::{Meter, Unit};
+use crate::import::source::{Source, SourceName};
 use crate::reports::human_bytes;
 use crate::stores::{Access, Stores, with_progress};
-
-/// Entries, and bytes of keys and values, between two syncs: the contract.
-const SYNC_ENTRIES: u64 = 10_000;
-const SYNC_BYTES: u64 = 64 << 20;
-/// Entries and bytes in a batch: large enough that its cost is not felt.
-const BATCH_ENTRIES: usize = 1000;
-const BATCH_BYTES: u64 = 4 << 20;
 
 #[derive(Debug, Args)]
 pub struct ImportArguments {
@@ -105,14 +100,12 @@ fn import(
 ) -> Result<Status, Failure> {
     let mut source = name.open(store)?;
     let mut import = Import {
-        store,
+        intake: Intake::new(
+            store,
+            arguments.namespace.as_deref(),
+            "make room, and --resume goes on",
+        ),
         positions,
-        meter: Meter::new(Unit::Bytes),
-        batch: WriteBatch::new(),
-        namespace: arguments.namespace.as_deref().map(Into::into),
-        done: Amount::default(),
-        synced: Amount::default(),
-        written: 0,
     };
     if arguments.resume {
         import.resume(source.as_mut())?;
@@ -137,50 +130,30 @@ fn import(
     }
 }
 
-/// How much was imported.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Amount {
-    entries: u64,
-    /// Bytes of keys and values.
-    bytes: u64,
-}
-
 /// An import under way.
 struct Import<'a> {
-    store: &'a Store,
+    intake: Intake<'a>,
     positions: PositionFile,
-    meter: Meter,
-    batch: WriteBatch,
-    /// Where entries go that name no namespace; `None` is the default one.
-    namespace: Option<Arc<str>>,
-    /// Taken from the source, by earlier runs of this import too.
-    done: Amount,
-    /// Of that, what is on the device.
-    synced: Amount,
-    /// Entries that this run has put.
-    written: u64,
 }
 
 impl Import<'_> {
     fn resume(&mut self, source: &mut dyn Source) -> Result<(), Failure> {
+        let meter = &self.intake.meter;
         match self.positions.read()? {
             Some(kept) => {
-                self.meter
-                    .say(&format!("going on behind {}", kept.position));
+                meter.say(&format!("going on behind {}", kept.position));
                 source.resume(&kept.position)?;
-                self.done = kept.imported;
-                self.synced = kept.imported;
+                self.intake.done = kept.imported;
+                self.intake.synced = kept.imported;
             }
-            None => self
-                .meter
-                .say("no interrupted import of this source: beginning at its start"),
+            None => meter.say("no interrupted import of this source: beginning at its start"),
         }
         Ok(())
     }
 
     fn take_all(&mut self, source: &mut dyn Source, limit: Amount) -> Result<(), Failure> {
-        while self.done.entries < limit.entries {
-            let item = match source.next_item(&self.meter) {
+        while self.intake.done.entries < limit.entries {
+            let item = match source.next_item(&self.intake.meter) {
                 Ok(Some(item)) => item,
                 Ok(None) => break,
                 Err(broken) => {
@@ -190,144 +163,45 @@ impl Import<'_> {
                 }
             };
             let bytes = (item.key.len() + item.value.len()) as u64;
-            if self.done.bytes.saturating_add(bytes) > limit.bytes {
+            if self.intake.done.bytes.saturating_add(bytes) > limit.bytes {
                 break;
             }
-            self.take(item)?;
-            self.done.entries += 1;
-            self.done.bytes += bytes;
-            if self.batch.is_empty() {
-                let text = format!("{} entries", self.done.entries);
-                self.meter.set(self.done.bytes, text);
-            }
-            if self.done.entries - self.synced.entries >= SYNC_ENTRIES
-                || self.done.bytes - self.synced.bytes >= SYNC_BYTES
-            {
+            self.intake.take(item)?;
+            if self.intake.is_sync_due() {
                 self.sync(source)?;
             }
         }
         self.sync(source)
     }
 
-    fn take(&mut self, item: Item) -> Result<(), Failure> {
-        let capabilities = self.store.capabilities();
-        if let Some(name) = item.namespace.as_ref().filter(|name| !name.is_empty()) {
-            if !capabilities.namespaces {
-                self.write_batch()?;
-                self.store.sync()?;
-                return Err(Failure::usage(format!(
-                    "the entry of key {} is of namespace {name:?}, and engine {} has no \
-                     namespaces: import it into a store of engine forest; everything before it is in",
-                    shown_key(capabilities.keys, &item.key),
-                    capabilities.engine
-                )));
-            }
-        }
-        let operation = Operation::Put {
-            key: item.key,
-            value: item.value,
-        };
-        let namespace = item.namespace.or_else(|| self.namespace.clone());
-        self.batch.push(namespace, operation);
-        if self.batch.len() >= BATCH_ENTRIES || self.batch.bytes() >= BATCH_BYTES {
-            self.write_batch()?;
-        }
-        Ok(())
-    }
-
-    fn write_batch(&mut self) -> Result<(), Failure> {
-        if self.batch.is_empty() {
-            return Ok(());
-        }
-        let batch = std::mem::take(&mut self.batch);
-        let entries = batch.len() as u64;
-        // An engine may refuse an integer that lies far from all others, and
-        // with it the batch; written one by one, what came before it is kept
-        // and it is named. Keys of bytes were checked already: no copy.
-        let copy = (self.store.capabilities().keys == KeyKind::Integer).then(|| batch.clone());
-        match (self.store.write(batch, Durability::Buffered), copy) {
-            (Ok(_), _) => {
-                self.written += entries;
-                Ok(())
-            }
-            (Err(error), Some(copy)) if error.class() == ErrorClass::Usage => {
-                self.write_singly(copy)
-            }
-            (Err(error), _) if error.is_no_space() => Err(self.full(&error)),
-            (Err(error), _) => Err(error.into()),
-        }
-    }
-
-    /// What is said where the store has no room for a batch: how much is in without it.
-    fn full(&self, error: &Error) -> Failure {
-        let durable = match self.store.sync() {
-            Ok(()) => "durable",
-            Err(_) => "not all of them durable",
-        };
-        Failure::from_status_of(
-            error,
-            format!(
-                "{error}; {} entries of this import are in, {durable}: make room, and --resume \
-                 goes on",
-                self.written
-            ),
-        )
-    }
-
-    fn write_singly(&mut self, batch: WriteBatch) -> Result<(), Failure> {
-        for (namespace, operation) in batch.into_operations() {
-            let key = match &operation {
-                Operation::Put { key, .. } => key.clone(),
-                _ => Vec::new(),
-            };
-            let mut single = WriteBatch::new();
-            single.push(namespace, operation);
-            if let Err(error) = self.store.write(single, Durability::Buffered) {
-                if error.is_no_space() {
-                    return Err(self.full(&error));
-                }
-                self.store.sync()?;
-                let key = shown_key(KeyKind::Integer, &key);
-                return Err(Failure::failed(format!(
-                    "the entry of key {key} was refused: {error}; everything before it is in"
-                )));
-            }
-            self.written += 1;
-        }
-        Ok(())
-    }
-
     /// Brings everything taken so far onto the device, then keeps and tells
     /// the place: in this order, so that no place is told that could be lost.
     fn sync(&mut self, source: &dyn Source) -> Result<(), Failure> {
-        self.write_batch()?;
-        self.store.sync()?;
-        if self.done == self.synced {
-            return Ok(());
-        }
-        let Some(position) = source.position() else {
+        let before = self.intake.synced;
+        self.intake.sync()?;
+        let done = self.intake.done;
+        let Some(position) = source.position().filter(|_| done != before) else {
             return Ok(());
         };
         let kept = Kept {
-            imported: self.done,
+            imported: done,
             position,
         };
         self.positions.write(&kept)?;
-        self.synced = self.done;
-        self.meter.say(&format!(
+        self.intake.meter.say(&format!(
             "synced {} entries, {} bytes, through {}",
-            self.done.entries, self.done.bytes, kept.position
+            done.entries, done.bytes, kept.position
         ));
         Ok(())
     }
 
     fn finish(&self) -> Result<(), Failure> {
         self.positions.remove()?;
-        self.meter.finish();
-        self.meter.say(&format!(
+        self.intake.meter.finish();
+        self.intake.meter.say(&format!(
             "imported {} entries, {}",
-            self.done.entries,
-            human_bytes(self.done.bytes)
+            self.intake.done.entries,
+            human_bytes(self.intake.done.bytes)
         ));
         Ok(())
     }

@@ -21,7 +21,7 @@ use cambium_io::{FileSystem, OpenOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
-use crate::import::Amount;
+use crate::import::intake::Amount;
 use crate::import::source::SourceName;
 use crate::notation::{Reader, write_escaped};
 
