@@ -1,8 +1,11 @@
 //! Write batches and preconditions.
 
-use cambium_base::Result;
+use std::sync::Arc;
+
+use cambium_base::{Error, Result};
 
 use crate::cursor::KeyRange;
+use crate::expiry::Expiry;
 use crate::limits;
 
 /// One change of a batch.
@@ -54,10 +57,22 @@ impl Operation {
 pub struct WriteBatch {
     operations: Vec<(Namespace, Operation)>,
     bytes: u64,
+    /// What is special about puts, by their places, in order.
+    special: Vec<(usize, Special)>,
+}
+
+/// What is special about a put of a batch. The value layer of a store (`cambium-values`)
+/// turns such puts into plain ones before an engine sees them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Special {
+    /// The entry expires.
+    Expires(Expiry),
+    /// The value is an operand for the merge operator of this name.
+    Merge(Arc<str>),
 }
 
 /// The namespace an operation is for: `None` is the default one.
-pub type Namespace = Option<std::sync::Arc<str>>;
+pub type Namespace = Option<Arc<str>>;
 
 impl WriteBatch {
     /// An empty batch.
@@ -79,6 +94,57 @@ impl WriteBatch {
     /// Adds a delete to the default namespace.
     pub fn delete(&mut self, key: &[u8]) -> &mut Self {
         self.push(None, Operation::Delete { key: key.to_vec() })
+    }
+
+    /// Adds a put to the default namespace, of an entry that expires.
+    pub fn put_expiring(&mut self, key: &[u8], value: &[u8], expiry: Expiry) -> &mut Self {
+        self.put(key, value).make_special(Special::Expires(expiry))
+    }
+
+    /// Adds a merge to the default namespace: the operator of this name makes the next
+    /// value of the current one, which may come from this batch, and the operand.
+    pub fn merge(&mut self, operator: &str, key: &[u8], operand: &[u8]) -> &mut Self {
+        self.put(key, operand)
+            .make_special(Special::Merge(Arc::from(operator)))
+    }
+
+    /// Makes the put that was added last a special one; of anything else it does nothing.
+    pub fn make_special(&mut self, special: Special) -> &mut Self {
+        if let Some((_, Operation::Put { .. })) = self.operations.last() {
+            let place = self.operations.len() - 1;
+            self.special.retain(|(of, _)| *of != place);
+            self.special.push((place, special));
+        }
+        self
+    }
+
+    /// Takes out what is special about puts, by their places in order.
+    pub fn take_special(&mut self) -> Vec<(usize, Special)> {
+        std::mem::take(&mut self.special)
+    }
+
+    /// True if a put of it is a merge.
+    pub fn has_merges(&self) -> bool {
+        let mut special = self.special.iter();
+        special.any(|(_, special)| matches!(special, Special::Merge(_)))
+    }
+
+    /// Lets `change` see every put's place, key and value, and replace the value.
+    ///
+    /// # Errors
+    /// The first of `change`; later puts are as they were.
+    pub fn change_values(
+        &mut self,
+        mut change: impl FnMut(usize, &mut Vec<u8>) -> Result<()>,
+    ) -> Result<()> {
+        for (place, (_, operation)) in self.operations.iter_mut().enumerate() {
+            if let Operation::Put { value, .. } = operation {
+                let before = value.len() as u64;
+                change(place, value)?;
+                self.bytes = self.bytes - before + value.len() as u64;
+            }
+        }
+        Ok(())
     }
 
     /// Adds the deletion of a range to the default namespace.
@@ -121,23 +187,31 @@ impl WriteBatch {
     /// Removes all operations, keeping the memory.
     pub fn clear(&mut self) {
         self.operations.clear();
+        self.special.clear();
         self.bytes = 0;
     }
 
     /// Refuses keys, values or a batch beyond the limits of every engine.
     pub fn check_limits(&self) -> Result<()> {
+        if !self.special.is_empty() {
+            return Err(Error::InvalidArgument(
+                "a batch with expiring puts or merges, on an engine that was opened without the \
+                 value layer: open the store through the facade"
+                    .to_string(),
+            ));
+        }
         for (_, operation) in &self.operations {
             match operation {
                 Operation::Put { key, value } => {
                     limits::check_key(key)?;
-                    limits::check_value(value)?;
+                    limits::check_stored_value(value)?;
                 }
                 Operation::Delete { key } => limits::check_key(key)?,
                 Operation::DeleteRange { range } => range.check_limits()?,
             }
         }
         if self.bytes > limits::MAX_BATCH_BYTES {
-            return Err(cambium_base::Error::LimitExceeded(format!(
+            return Err(Error::LimitExceeded(format!(
                 "a batch of {} bytes: batches have up to {} bytes (2 GiB)",
                 self.bytes,
                 limits::MAX_BATCH_BYTES

@@ -32,6 +32,8 @@ use cambium_io::{Environment, StepOutcome};
 use crate::batch::{Precondition, WriteBatch};
 use crate::conflicts::ReadSet;
 use crate::cursor::{Cursor, Direction, IterationOrder, KeyRange, ResumeToken};
+use crate::expiry::{Expiry, UnixMillis};
+use crate::merge::MergeOperator;
 use crate::options::{OptionSpec, OptionValues};
 use crate::report::{CheckReport, CompactOptions, CompactReport, ProgressSink, Statistics};
 
@@ -87,6 +89,11 @@ pub trait Reader: Send + Sync {
     /// the reads go to the device together.
     fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>>;
 
+    /// The moment at which a key's entry expires; `None` if it does not, or is not there.
+    fn expires_at(&self, key: &[u8]) -> Result<Option<UnixMillis>> {
+        self.get(key).map(|_| None)
+    }
+
     /// Entries of a range in key order, where the engine keeps one.
     fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>>;
 
@@ -141,6 +148,61 @@ pub trait Engine: Reader {
         let mut batch = WriteBatch::new();
         batch.delete(key);
         self.write(batch, durability)
+    }
+
+    /// Gives a key a value that expires.
+    fn put_expiring(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        let mut batch = WriteBatch::new();
+        batch.put_expiring(key, value, expiry);
+        self.write(batch, durability)
+    }
+
+    /// Lets an entry expire at another moment, or never; false if the key is not there.
+    fn set_expiry(
+        &self,
+        key: &[u8],
+        expiry: Option<Expiry>,
+        durability: Durability,
+    ) -> Result<bool> {
+        _ = (key, expiry, durability);
+        Err(self.without_value_layer("expiring entries"))
+    }
+
+    /// Lets an operator make a key's next value of its current one and an operand,
+    /// atomically against every other write. Costs a read, and a second one where another
+    /// write of the key comes between.
+    fn merge(
+        &self,
+        operator: &str,
+        key: &[u8],
+        operand: &[u8],
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        let mut batch = WriteBatch::new();
+        batch.merge(operator, key, operand);
+        self.write(batch, durability)
+    }
+
+    /// Knows a merge operator by its name from now on, in place of one of the same name.
+    fn register_operator(&self, operator: Arc<dyn MergeOperator>) -> Result<()> {
+        _ = operator;
+        Err(self.without_value_layer("merging"))
+    }
+
+    /// The answer of an engine that was opened without the value layer.
+    #[doc(hidden)]
+    fn without_value_layer(&self, what: &'static str) -> Error {
+        Error::Unsupported {
+            engine: self.capabilities().engine,
+            what,
+            instead: "open the store through the facade, which puts the value layer above engines",
+        }
     }
 
     /// Takes all keys of a range away, atomically.

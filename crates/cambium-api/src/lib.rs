@@ -11,6 +11,8 @@
 //! | [`backup`] | copying entries from one store into another |
 //! | [`transaction`] | transactions over any engine |
 //! | [`conflicts`] | what transactions read, compared with recent writes |
+//! | [`expiry`] | when entries cease to be there |
+//! | [`merge`] | merge operators |
 //! | [`cursor`] | ranges, directions, cursors, resume tokens |
 //! | [`options`] | options that print, parse and explain themselves |
 //! | [`report`] | what check, stats, compact and inspect answer |
@@ -21,18 +23,22 @@ pub mod batch;
 pub mod conflicts;
 pub mod cursor;
 pub mod engine;
+pub mod expiry;
 pub mod limits;
+pub mod merge;
 pub mod options;
 pub mod report;
 pub mod transaction;
 
-pub use batch::{Operation, Precondition, WriteBatch};
+pub use batch::{Operation, Precondition, Special, WriteBatch};
 pub use cambium_base::{Conflict, Durability, Error, Result, SequenceNumber, Value};
 pub use conflicts::{ReadSet, RecentWrites, Written};
 pub use cursor::{Cursor, Direction, Entry, IterationOrder, KeyRange, ResumeToken};
 pub use engine::{
     Capabilities, Completion, Engine, EngineKind, KeyKind, Reader, Request, Response, Snapshot,
 };
+pub use expiry::{Expiry, UnixMillis};
+pub use merge::MergeOperator;
 pub use options::{OptionSpec, OptionValues};
 pub use report::{
     CheckReport, CompactOptions, CompactReport, Finding, FindingKind, PhaseSeconds, Progress,

@@ -6,6 +6,8 @@ use cambium_base::{Error, Result};
 pub const MAX_KEY_BYTES: usize = 65_535;
 /// Largest value in bytes: 1 GiB.
 pub const MAX_VALUE_BYTES: usize = 1 << 30;
+/// Bytes by which what an engine stores of a value may exceed it.
+pub const STORED_BYTES_MORE: usize = 16;
 /// Largest batch in bytes of keys and values: 2 GiB.
 pub const MAX_BATCH_BYTES: u64 = 2 << 30;
 
@@ -18,6 +20,11 @@ pub fn check_key(key: &[u8]) -> Result<()> {
         "a key of {} bytes: keys have 0 to {MAX_KEY_BYTES} bytes",
         key.len()
     )))
+}
+
+/// Refuses what an engine is asked to store for a value, if it is too large.
+pub fn check_stored_value(stored: &[u8]) -> Result<()> {
+    check_value(&stored[stored.len().min(STORED_BYTES_MORE)..])
 }
 
 /// Refuses a value that is too large.

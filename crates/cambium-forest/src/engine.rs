@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::limits::{check_key, check_value};
+use cambium_api::limits::{check_key, check_stored_value};
 use cambium_api::{
     Capabilities, CheckReport, CompactOptions, CompactReport, Cursor, Direction, Engine,
     EngineKind, IterationOrder, KeyKind, KeyRange, Operation, OptionSpec, OptionValues,
@@ -334,7 +334,7 @@ impl Engine for ForestStore {
     fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<SequenceNumber> {
         self.core.check_open()?;
         check_key(key)?;
-        check_value(value)?;
+        check_stored_value(value)?;
         let operation = Operation::Put {
             key: key.to_vec(),
             value: value.to_vec(),

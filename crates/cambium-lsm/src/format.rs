@@ -8,8 +8,6 @@ use cambium_base::layout::{Field, Layout};
 use cambium_base::varint::{put_varint, varint_at};
 use cambium_base::{Error, Result};
 
-use crate::options::Compression;
-
 /// First bytes of a table.
 pub(crate) const TABLE_MAGIC: [u8; 8] = *b"CMBMlsmt";
 /// First bytes of a manifest.
@@ -213,15 +211,6 @@ pub fn decode_footer_bytes(bytes: &[u8], seed: &ChecksumSeed) -> Result<()> {
         return Err(Error::corruption("footer", 0, "too short"));
     };
     Footer::decode(footer, seed, Path::new("footer"), 0).map(|_| ())
-}
-
-/// The byte of a compression in a block's trailer.
-pub(crate) fn compression_byte(compression: Compression) -> u8 {
-    match compression {
-        Compression::None => 0,
-        Compression::Lz4 => 1,
-        Compression::Zstd => 2,
-    }
 }
 
 /// The root: which manifest counts.

@@ -81,12 +81,13 @@ mod upkeep;
 mod version;
 
 pub use apply::Writer;
+pub use cambium_storage::compression::Compression;
 pub use check::{CheckSummary, Finding};
 pub use cursor::{Cursor, CursorEntry};
 pub use dump::DumpItem;
 pub use entry::{EntryKind, Lookup, Moment};
 pub use format::layouts;
-pub use options::{Compression, Options, PickPolicy};
+pub use options::{Options, PickPolicy};
 pub use owner::{DropObserver, DropReason, DroppedEntry, JobKind, Owner};
 pub use relocate::{Relocation, Replaced, Seen};
 pub use salvage::Salvaged;

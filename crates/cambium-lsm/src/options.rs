@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cambium_base::{Error, Result};
 use cambium_io::{BatchOptions, BlockCache};
+use cambium_storage::compression::Compression;
 
 use crate::seeded_bug::SeededBug;
 
@@ -13,18 +14,6 @@ use crate::seeded_bug::SeededBug;
 pub const BYTES_COMPARATOR: &str = "cambium.bytes";
 /// The filter policy: [`cambium_index::BlockedBloom`] of xxh3-64 hashes.
 pub const BLOOM_FILTER: &str = "cambium.blocked_bloom.xxh3";
-
-/// How blocks of tables are compressed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Compression {
-    /// Not at all: pointers into a log hardly shrink.
-    #[default]
-    None,
-    /// LZ4: fast.
-    Lz4,
-    /// Zstandard, where the program was built with it.
-    Zstd,
-}
 
 /// Which table of a level that is too large goes down first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,8 +56,10 @@ pub struct Options {
     pub filter_bits_per_key: u32,
     /// The order of keys, by name.
     pub comparator: String,
-    /// Compression of blocks.
+    /// Compression of blocks; of blocks of pointers it saves little.
     pub compression: Compression,
+    /// The level of zstd.
+    pub compression_level: i32,
     /// Which table goes down first.
     pub pick: PickPolicy,
     /// Compactions at once, each taken by whichever thread calls
@@ -103,6 +94,7 @@ impl Default for Options {
             filter_bits_per_key: 10,
             comparator: BYTES_COMPARATOR.to_owned(),
             compression: Compression::None,
+            compression_level: 1,
             pick: PickPolicy::default(),
             compaction_jobs: 2,
             table_cache_bytes: 256 << 20,
@@ -139,11 +131,7 @@ impl Options {
             )));
         }
         known_comparator(&self.comparator)?;
-        if self.compression == Compression::Zstd && !cfg!(feature = "zstd") {
-            return Err(Error::InvalidArgument(
-                "compression zstd: this program was built without it; use lz4 or none".to_owned(),
-            ));
-        }
+        self.compression.check_is_built()?;
         self.read.validate()
     }
 

@@ -15,17 +15,15 @@ use cambium_storage::file_header::FileHeader;
 
 use crate::block::BlockBuilder;
 use crate::entry::{EntryKind, EntryRef};
-use crate::format::{
-    BlockHandle, FORMAT_VERSION, Footer, TABLE_MAGIC, compression_byte, table_name,
-};
-use crate::options::Compression;
+use crate::format::{BlockHandle, FORMAT_VERSION, Footer, TABLE_MAGIC, table_name};
 use crate::properties::Properties;
 use crate::seeded_bug::SeededBug;
-use crate::stored_block::{block_trailer, compress};
+use crate::stored_block::block_trailer;
 use crate::table::encode_tombstone;
 use crate::tombstones::RangeTombstones;
 use crate::tree::Context;
 use crate::version::{KeyRange, TableMetadata, UpperBound};
+use cambium_storage::compression::Compression;
 
 /// Bytes handed to the file at once.
 const WRITE_BYTES: usize = 1 << 20;
@@ -218,9 +216,9 @@ impl TableWriter {
     }
 
     fn put_block(&mut self, bytes: &[u8], compression: Compression) -> Result<BlockHandle> {
-        let packed = compress(compression, bytes);
+        let packed = compression.compress(self.context.options.compression_level, bytes);
         let (stored, byte) = match &packed {
-            Some(packed) => (packed.as_slice(), compression_byte(compression)),
+            Some(packed) => (packed.as_slice(), compression.number()),
             None => (bytes, 0),
         };
         let offset = self.end();

@@ -11,6 +11,7 @@
 //! | [`scan`] | reading a log from start to end: records, torn tail, damage |
 //! | [`superblock`] | a small root in two copies, written in turn |
 //! | [`allocator`] | free blocks of a device: a bitmap, and extents that wait to become free |
+//! | [`compression`] | of blocks and values, by LZ4 or Zstandard |
 //! | [`commit_queue`] | group commit: many writers, one leader, one sync |
 //!
 //! Nothing here knows an engine. Formats are described by [`layouts`], from
@@ -19,6 +20,7 @@
 
 pub mod allocator;
 pub mod commit_queue;
+pub mod compression;
 pub mod creation;
 pub mod file_header;
 pub mod health;

@@ -10,7 +10,8 @@
 //! checksum 0badcafe
 //! ```
 //!
-//! The checksum is CRC-32C over the lines before it. While a store is being made its
+//! A line `expires yes` stands before the checksum from the first entry on that expires
+//! (`cambium-values`). The checksum is CRC-32C over the lines before it. While a store is being made its
 //! marker lies in `CAMBIUM.new`; the last step renames it ([`crate::creation`]). So a crash
 //! while a store is being made leaves none. A folder without either, in which files of a
 //! store lie, has lost its marker: it is not opened before a repair has made that anew.
@@ -61,6 +62,8 @@ pub struct Marker {
     pub format_version: u32,
     /// The store's id.
     pub store: StoreId,
+    /// Entries of the store may expire.
+    pub expires: bool,
 }
 
 impl Marker {
@@ -72,6 +75,7 @@ impl Marker {
             engine: engine.to_string(),
             format_version,
             store: StoreId(id),
+            expires: false,
         }
     }
 
@@ -80,6 +84,9 @@ impl Marker {
             "{FIRST_LINE}\nengine {}\nformat {}\nid {}\n",
             self.engine, self.format_version, self.store
         );
+        if self.expires {
+            text += "expires yes\n";
+        }
         text += &format!("checksum {:08x}\n", crc32c(text.as_bytes()));
         text
     }
@@ -101,6 +108,7 @@ impl Marker {
             engine: field("engine")?.to_string(),
             format_version: field("format")?.parse().ok()?,
             store: StoreId(id.try_into().ok()?),
+            expires: field("expires") == Some("yes"),
         })
     }
 }
@@ -186,7 +194,7 @@ pub fn read_marker(file_system: &dyn FileSystem, path: &Path) -> Result<Marker> 
         Error::corruption(
             marker_path,
             0,
-            "the store's marker does not match its checksum; expected five lines of text that begin with `cambium store`",
+            "the store's marker does not match its checksum; expected lines of text that begin with `cambium store`",
         )
     })
 }
@@ -355,6 +363,8 @@ pub fn marker_or_owner(
         engine: engine.to_string(),
         format_version,
         store,
+        // If it did not, a pass over the entries is all that this costs.
+        expires: true,
     };
     Ok((marker, Some(damage)))
 }
@@ -405,6 +415,7 @@ mod tests {
             engine: "zdb".into(),
             format_version: 3,
             store: StoreId([0xab; 16]),
+            expires: true,
         };
         let text = marker.encode();
         assert_eq!(Marker::decode(&text), Some(marker));

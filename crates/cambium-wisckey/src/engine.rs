@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium_api::backup::copy_entries;
-use cambium_api::limits::{check_key, check_value};
+use cambium_api::limits::{check_key, check_stored_value};
 use cambium_api::{
     Capabilities, CheckReport, CompactOptions, CompactReport, Cursor, Direction, Engine,
     EngineKind, IterationOrder, KeyKind, KeyRange, Operation, OptionSpec, OptionValues,
@@ -306,7 +306,7 @@ impl Engine for WisckeyStore {
     fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<SequenceNumber> {
         self.core.check_open()?;
         check_key(key)?;
-        check_value(value)?;
+        check_stored_value(value)?;
         self.core.put(self.namespace, key, value, durability)
     }
 

@@ -425,12 +425,8 @@ fn take_filter(options: &mut OptionValues) -> Result<u32> {
 }
 
 fn take_compression(options: &mut OptionValues) -> Result<Compression> {
-    match options.take("compression").as_deref() {
-        None | Some("none") => Ok(Compression::None),
-        Some("lz4") => Ok(Compression::Lz4),
-        Some("zstd") => Ok(Compression::Zstd),
-        Some(other) => Err(invalid_option("compression", other, "none, lz4 or zstd")),
-    }
+    let name = options.take("compression");
+    name.map_or(Ok(Compression::None), |name| Compression::parse(&name))
 }
 
 fn take_range_io(options: &mut OptionValues) -> Result<RangeIo> {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium_api::backup::copy_entries;
-use cambium_api::limits::check_value;
+use cambium_api::limits::check_stored_value;
 use cambium_api::{
     Capabilities, CheckReport, CompactOptions, CompactReport, Cursor, Engine, EngineKind,
     IterationOrder, KeyKind, KeyRange, Operation, OptionSpec, OptionValues, Precondition,
@@ -263,7 +263,7 @@ impl Engine for ZdbStore {
             return self.write(batch, durability);
         }
         self.core.check_open()?;
-        check_value(value)?;
+        check_stored_value(value)?;
         let key = integer_key(key)?;
         if let Some(answer) = self.core.put_directly(key, value, durability) {
             return answer;

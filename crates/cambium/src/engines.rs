@@ -9,6 +9,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use cambium_api::{EngineKind, Error, Result, options::distance};
+use cambium_io::sync::OnceLock;
+use cambium_values::ValueLayer;
 
 /// The engine that is used where none is named.
 pub const DEFAULT_ENGINE: &str = "forest";
@@ -21,14 +23,16 @@ pub struct Engines {
 
 /// The engines this library comes with: those whose feature is on, which all are
 /// unless Cargo is told otherwise (`default-features = false, features = ["wisckey"]`).
+/// Above each stands the [value layer](cambium_values): compression, expiry and merging.
 ///
 /// ```
 /// let names: Vec<&str> = cambium::engines().iter().map(|kind| kind.name()).collect();
 /// assert!(names.contains(&cambium::DEFAULT_ENGINE));
 /// ```
 pub fn engines() -> Engines {
-    Engines {
-        kinds: Arc::new(vec![
+    static ALL: OnceLock<Engines> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let kinds: Vec<Arc<dyn EngineKind>> = vec![
             #[cfg(feature = "forest")]
             Arc::new(cambium_forest::Forest),
             #[cfg(feature = "wisckey")]
@@ -37,8 +41,13 @@ pub fn engines() -> Engines {
             Arc::new(cambium_zdb::Zdb),
             #[cfg(feature = "alphard")]
             Arc::new(cambium_alphard::Alphard),
-        ]),
-    }
+        ];
+        let above = |kind| Arc::new(ValueLayer::above(kind)) as Arc<dyn EngineKind>;
+        Engines {
+            kinds: Arc::new(kinds.into_iter().map(above).collect()),
+        }
+    })
+    .clone()
 }
 
 impl Default for Engines {

@@ -74,6 +74,8 @@ impl Store {
         work: impl FnMut(&Transaction) -> Result<R>,
     ) -> Result<R> {
         let starving = &*self.open.starving;
-        cambium_api::transaction::transact(|| self.transaction(), starving, durability, work)
+        let begin = || self.transaction();
+        cambium_api::transaction::transact(begin, starving, durability, work)
+            .map(|(answer, _)| answer)
     }
 }

@@ -62,6 +62,7 @@ fn mark(path: &Path, engine: &str, format_version: u32) {
         engine: engine.to_string(),
         format_version,
         store: StoreId([7; 16]),
+        expires: false,
     };
     write_marker(&*Environment::real().file_system, path, &marker).unwrap();
 }

@@ -50,7 +50,11 @@ pub const LAYERS: &[(u8, &str, &[&str])] = &[
             "kvzone-core",
         ],
     ),
-    (4, "ordered store of small values", &["cambium-lsm"]),
+    (
+        4,
+        "ordered store of small values; values above any engine",
+        &["cambium-lsm", "cambium-values"],
+    ),
     (3, "structures; tests' tools", &["cambium-index", TESTKIT]),
     (
         2,

@@ -407,7 +407,7 @@ impl TransactionView {
 /// Between two threads that repeat, the loser of a conflict begins later than the winner,
 /// and would lose again. So a transaction that has lost [`STARVES_AFTER`] times counts
 /// itself in `starving`, which all callers of a store share, and new transactions wait
-/// until it has ended.
+/// until it has ended. Answers what `work` answered, and the commit's sequence number.
 ///
 /// # Errors
 /// Those of `work`, which end it, except for a `Conflict`; the last `Conflict`; those of
@@ -417,7 +417,7 @@ pub fn transact<R>(
     starving: &AtomicUsize,
     durability: Durability,
     mut work: impl FnMut(&Transaction) -> Result<R>,
-) -> Result<R> {
+) -> Result<(R, SequenceNumber)> {
     let mut turn = None;
     for attempt in 1.. {
         if attempt > STARVES_AFTER {
@@ -427,7 +427,7 @@ pub fn transact<R>(
         }
         let transaction = begin()?;
         let done =
-            work(&transaction).and_then(|answer| transaction.commit(durability).map(|_| answer));
+            work(&transaction).and_then(|answer| Ok((answer, transaction.commit(durability)?)));
         match done {
             Err(Error::Conflict { .. }) if attempt < MOST_ATTEMPTS => back_off(attempt),
             done => return done,

@@ -1,0 +1,94 @@
+//! The clock of entries, and the marker's word on whether a store has expiring ones.
+
+use std::path::PathBuf;
+
+use cambium_api::{Expiry, UnixMillis};
+use cambium_base::Result;
+use cambium_io::Environment;
+use cambium_io::sync::Mutex;
+use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use cambium_storage::marker::{read_marker, write_marker};
+
+/// No entry is known to expire.
+const NEVER: u64 = u64::MAX;
+
+/// What an open store knows of its expiring entries.
+#[derive(Debug)]
+pub struct ExpiryClock {
+    environment: Environment,
+    path: PathBuf,
+    /// The store's marker says that entries may expire. Without it, no entry does.
+    is_used: AtomicBool,
+    marking: Mutex<()>,
+    /// The latest moment that was seen: a clock that goes back brings no entry back.
+    latest: AtomicU64,
+    /// No entry expires before this moment, as far as known.
+    earliest: AtomicU64,
+}
+
+impl ExpiryClock {
+    /// Of a store at `path` whose marker says whether it has expiring entries.
+    pub fn new(environment: &Environment, path: PathBuf, is_used: bool) -> Self {
+        ExpiryClock {
+            environment: environment.clone(),
+            path,
+            is_used: AtomicBool::new(is_used),
+            marking: Mutex::new(()),
+            latest: AtomicU64::new(0),
+            earliest: AtomicU64::new(if is_used { 0 } else { NEVER }),
+        }
+    }
+
+    /// True if entries may expire.
+    pub fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Acquire)
+    }
+
+    /// Now; never before an earlier answer.
+    pub fn now(&self) -> UnixMillis {
+        let now = self.environment.clock.wall_nanoseconds() / 1_000_000;
+        let before = self.latest.fetch_max(now, Ordering::AcqRel);
+        UnixMillis(now.max(before))
+    }
+
+    /// The moment at which an entry that is written now expires. The first in the life of
+    /// a store puts a line into its marker, durably, before any such entry is written.
+    ///
+    /// # Errors
+    /// Those of writing the marker.
+    pub fn expires(&self, expiry: Expiry) -> Result<UnixMillis> {
+        if !self.is_used() {
+            let _marking = self.marking.lock();
+            let file_system = &*self.environment.file_system;
+            let mut marker = read_marker(file_system, &self.path)?;
+            if !marker.expires {
+                marker.expires = true;
+                write_marker(file_system, &self.path, &marker)?;
+            }
+            self.is_used.store(true, Ordering::Release);
+        }
+        let moment = expiry.at(self.now());
+        self.earliest.fetch_min(moment.0, Ordering::AcqRel);
+        Ok(moment)
+    }
+
+    /// True if an entry may have expired since the last sweep.
+    pub fn is_due(&self) -> bool {
+        self.is_used() && self.earliest.load(Ordering::Acquire) <= self.now().0
+    }
+
+    /// A sweep begins: it learns anew when the first entry expires.
+    pub fn begin_sweep(&self) {
+        self.earliest.store(NEVER, Ordering::Release);
+    }
+
+    /// An entry that has not expired was met.
+    pub fn note(&self, moment: UnixMillis) {
+        self.earliest.fetch_min(moment.0, Ordering::AcqRel);
+    }
+
+    /// Nothing is known any more: other entries have come back.
+    pub fn forget(&self) {
+        self.earliest.store(0, Ordering::Release);
+    }
+}

@@ -1,0 +1,170 @@
+//! The bytes that are stored for a value.
+//!
+//! ```text
+//! the value                                              its last byte is no tag
+//! body ┬ expires at, 8 bytes, where the tag says so ┬ tag, 1 byte
+//! ```
+//!
+//! A tag is a byte from `0xf0` to `0xf7`: bits 0 and 1 are the [`Compression::number`] of
+//! the body, bit 2 says that a moment stands before the tag. A value that happens to end
+//! with such a byte gets a tag too, of a body as it is; text in UTF-8 never does. All other
+//! values are stored as they are.
+
+use cambium_api::UnixMillis;
+use cambium_base::coding::u64_at;
+use cambium_storage::compression::{self, Compression};
+
+const TAG: u8 = 0xf0;
+const TAG_BITS: u8 = 0xf8;
+const COMPRESSION_BITS: u8 = 0b011;
+const EXPIRES_BIT: u8 = 0b100;
+/// Most bytes by which a stored value exceeds the value.
+pub const MOST_BYTES_MORE: usize = 9;
+
+/// True if the bytes are the value itself.
+#[inline]
+pub fn is_plain(stored: &[u8]) -> bool {
+    stored.last().is_none_or(|last| last & TAG_BITS != TAG)
+}
+
+/// How new values are stored.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Encoder {
+    /// Of values that it makes smaller by an eighth.
+    pub compression: Compression,
+    /// The level of zstd.
+    pub level: i32,
+}
+
+impl Encoder {
+    /// True if a value is stored as it is.
+    #[inline]
+    pub fn leaves(&self, value: &[u8]) -> bool {
+        self.compression == Compression::None && is_plain(value)
+    }
+
+    /// The bytes that are stored for a value; `None` if they are the value itself.
+    pub fn encode(&self, value: &[u8], expires: Option<UnixMillis>) -> Option<Vec<u8>> {
+        let packed = self.compression.compress(self.level, value);
+        if packed.is_none() && expires.is_none() && is_plain(value) {
+            return None;
+        }
+        let mut tag = TAG;
+        let mut stored = match packed {
+            Some(packed) => {
+                tag |= self.compression.number();
+                packed
+            }
+            None => {
+                let mut body = Vec::with_capacity(value.len() + MOST_BYTES_MORE);
+                body.extend_from_slice(value);
+                body
+            }
+        };
+        if let Some(UnixMillis(moment)) = expires {
+            tag |= EXPIRES_BIT;
+            stored.extend_from_slice(&moment.to_le_bytes());
+        }
+        stored.push(tag);
+        Some(stored)
+    }
+}
+
+/// The parts of a stored value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Form {
+    /// Bytes of the body, which stands first.
+    pub body_bytes: usize,
+    /// The body's compression.
+    pub compression: u8,
+    /// The moment from which the entry is not there.
+    pub expires: Option<UnixMillis>,
+}
+
+impl Form {
+    /// The parts of stored bytes.
+    ///
+    /// # Errors
+    /// What is wrong with them, in words.
+    pub fn of(stored: &[u8]) -> Result<Form, String> {
+        let mut form = Form {
+            body_bytes: stored.len(),
+            compression: 0,
+            expires: None,
+        };
+        let Some((tag, rest)) = stored.split_last().filter(|_| !is_plain(stored)) else {
+            return Ok(form);
+        };
+        form.body_bytes = rest.len();
+        form.compression = tag & COMPRESSION_BITS;
+        if tag & EXPIRES_BIT != 0 {
+            let Some(at) = rest.len().checked_sub(8) else {
+                return Err(format!(
+                    "{} bytes before a tag; expected 8 of a moment",
+                    rest.len()
+                ));
+            };
+            form.body_bytes = at;
+            form.expires = Some(UnixMillis(u64_at(rest, at)));
+        }
+        Ok(form)
+    }
+
+    /// The body before compression; `None` if it was not compressed.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn decompress(&self, stored: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        match self.compression {
+            0 => Ok(None),
+            number => compression::decompress(number, &stored[..self.body_bytes]).map(Some),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn decoded(stored: &[u8]) -> (Vec<u8>, Option<UnixMillis>) {
+        let form = Form::of(stored).unwrap();
+        let body = form.decompress(stored).unwrap();
+        let body = body.unwrap_or_else(|| stored[..form.body_bytes].to_vec());
+        (body, form.expires)
+    }
+
+    proptest! {
+        #[test]
+        fn values_come_back(
+            value in prop::collection::vec(prop_oneof![any::<u8>(), 0xeeu8..0xfa], 0..200),
+            repeated in 1usize..20,
+            expires in prop::option::of(any::<u64>().prop_map(UnixMillis)),
+            lz4: bool,
+        ) {
+            let value = value.repeat(repeated);
+            let compression = if lz4 { Compression::Lz4 } else { Compression::None };
+            let encoder = Encoder { compression, level: 1 };
+            let stored = encoder.encode(&value, expires).unwrap_or_else(|| value.clone());
+            prop_assert!(stored.len() <= value.len() + MOST_BYTES_MORE);
+            prop_assert_eq!(decoded(&stored), (value, expires));
+        }
+
+        #[test]
+        fn any_bytes_are_parts_or_an_error(stored in prop::collection::vec(any::<u8>(), 0..60)) {
+            if let Ok(form) = Form::of(&stored) {
+                _ = form.decompress(&stored);
+            }
+        }
+    }
+
+    #[test]
+    fn text_is_stored_as_it_is() {
+        let encoder = Encoder::default();
+        for text in ["", "oak", "Ahorn\u{10ffff}", "ÿ"] {
+            assert!(encoder.leaves(text.as_bytes()));
+            assert_eq!(encoder.encode(text.as_bytes(), None), None);
+        }
+        assert_eq!(encoder.encode(&[0xf3], None), Some(vec![0xf3, 0xf0]));
+    }
+}

@@ -1,0 +1,173 @@
+//! An engine's kind with the value layer above.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use cambium_api::options::OptionSpec;
+use cambium_api::{CheckReport, Engine, EngineKind, OptionValues, ProgressSink};
+use cambium_base::Result;
+use cambium_io::Environment;
+use cambium_storage::compression::Compression;
+use cambium_storage::marker::read_marker;
+
+use crate::form::Encoder;
+use crate::store::FormedStore;
+
+/// Options of the layer. An engine that has one of the same name is given it too.
+const OPTIONS: [OptionSpec; 2] = [
+    OptionSpec {
+        name: COMPRESSION,
+        unit: "none, lz4 or zstd",
+        default: "none",
+        effect: "Of values that are written from now on, and in engine wisckey of new blocks of its tree too. Used for those that it makes smaller by an eighth; each says how it was compressed, so the option can change at any time. lz4 is fast, zstd smaller. zstd needs a program built with that feature.",
+        at_creation: false,
+    },
+    OptionSpec {
+        name: LEVEL,
+        unit: "1 to 19",
+        default: "1",
+        effect: "Of zstd: larger is smaller and slower to write; reading is the same.",
+        at_creation: false,
+    },
+];
+const COMPRESSION: &str = "compression";
+const LEVEL: &str = "compression_level";
+
+/// An engine's kind with the value layer above its stores.
+pub struct ValueLayer {
+    inner: Arc<dyn EngineKind>,
+    options: &'static [OptionSpec],
+}
+
+impl ValueLayer {
+    /// Above the stores of an engine. A program makes one for each kind of engine and keeps
+    /// it: its list of options is never freed.
+    pub fn above(inner: Arc<dyn EngineKind>) -> Self {
+        let own = |option: &&OptionSpec| OPTIONS.iter().all(|other| other.name != option.name);
+        let theirs = inner.options().iter().filter(own);
+        let all: Vec<OptionSpec> = theirs.chain(&OPTIONS).copied().collect();
+        ValueLayer {
+            inner,
+            options: Box::leak(all.into_boxed_slice()),
+        }
+    }
+
+    /// Takes the layer's options out, but for those that the engine has too.
+    fn take_options(&self, options: &OptionValues) -> Result<(OptionValues, Encoder)> {
+        let mut left = options.clone();
+        let mut encoder = Encoder::default();
+        if let Some(name) = options.get(COMPRESSION) {
+            encoder.compression = Compression::parse(name)?;
+        }
+        encoder.level = left.clone().take_ranged(LEVEL, 1, 1, 19)? as i32;
+        for option in &OPTIONS {
+            let mut theirs = self.inner.options().iter();
+            if theirs.all(|other| other.name != option.name) {
+                _ = left.take(option.name);
+            }
+        }
+        Ok((left, encoder))
+    }
+
+    fn opened(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        encoder: Encoder,
+        store: Arc<dyn Engine>,
+        is_writable: bool,
+    ) -> Result<Arc<dyn Engine>> {
+        let marker = read_marker(&*environment.file_system, path)?;
+        let store = FormedStore::above(environment, path, store, encoder, marker.expires);
+        if is_writable && marker.expires {
+            store.sweep_from_now_on();
+        }
+        Ok(Arc::new(store))
+    }
+}
+
+impl EngineKind for ValueLayer {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn format_version(&self) -> u32 {
+        self.inner.format_version()
+    }
+
+    fn summary(&self) -> &'static str {
+        self.inner.summary()
+    }
+
+    fn options(&self) -> &'static [OptionSpec] {
+        self.options
+    }
+
+    fn owns_file(&self, name: &str) -> bool {
+        self.inner.owns_file(name)
+    }
+
+    fn kept_options(&self) -> &'static [&'static str] {
+        self.inner.kept_options()
+    }
+
+    fn create(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        options: &OptionValues,
+    ) -> Result<Arc<dyn Engine>> {
+        let (options, encoder) = self.take_options(options)?;
+        let store = self.inner.create(environment, path, &options)?;
+        self.opened(environment, path, encoder, store, true)
+    }
+
+    fn open(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        options: &OptionValues,
+        progress: &dyn ProgressSink,
+    ) -> Result<Arc<dyn Engine>> {
+        let (options, encoder) = self.take_options(options)?;
+        let store = self.inner.open(environment, path, &options, progress)?;
+        self.opened(environment, path, encoder, store, true)
+    }
+
+    fn open_read_only(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        options: &OptionValues,
+        progress: &dyn ProgressSink,
+    ) -> Result<Arc<dyn Engine>> {
+        let (options, encoder) = self.take_options(options)?;
+        let store = self
+            .inner
+            .open_read_only(environment, path, &options, progress)?;
+        self.opened(environment, path, encoder, store, false)
+    }
+
+    fn check(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        progress: &dyn ProgressSink,
+    ) -> Result<CheckReport> {
+        self.inner.check(environment, path, progress)
+    }
+
+    fn inspect(&self, environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()> {
+        self.inner.inspect(environment, path, to)
+    }
+
+    fn repair(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        progress: &dyn ProgressSink,
+    ) -> Result<CheckReport> {
+        self.inner.repair(environment, path, progress)
+    }
+}

@@ -1,0 +1,221 @@
+//! Snapshots and cursors that take the form off values.
+
+use std::sync::Arc;
+
+use cambium_api::{
+    Cursor, Direction, Entry, IterationOrder, KeyRange, Reader, ResumeToken, Snapshot, UnixMillis,
+};
+use cambium_base::{Error, Result, SequenceNumber, Value};
+
+use crate::form::{self, Form};
+use crate::store::Shared;
+
+impl Shared {
+    /// The value of stored bytes; `None` if it has expired at a moment, or else now.
+    #[inline]
+    pub fn decode(
+        &self,
+        key: &[u8],
+        stored: Value,
+        moment: Option<UnixMillis>,
+    ) -> Result<Option<Value>> {
+        if form::is_plain(&stored) {
+            return Ok(Some(stored));
+        }
+        self.decode_form(key, stored, moment)
+    }
+
+    fn decode_form(
+        &self,
+        key: &[u8],
+        stored: Value,
+        moment: Option<UnixMillis>,
+    ) -> Result<Option<Value>> {
+        let form = self.form_of(key, &stored)?;
+        if self.has_expired(form, moment) {
+            return Ok(None);
+        }
+        match form.decompress(&stored) {
+            Ok(None) => Ok(Some(stored.slice(0..form.body_bytes))),
+            Ok(Some(value)) => Ok(Some(Value::from(value))),
+            Err(_) if form.compression == 2 && !cfg!(feature = "zstd") => Err(Error::Unsupported {
+                engine: self.engine,
+                what: "a value that is compressed by zstd",
+                instead: "use a program that was built with Cargo's feature zstd",
+            }),
+            Err(what) => Err(self.damaged(key, &what)),
+        }
+    }
+
+    /// The parts of a stored value.
+    pub fn form_of(&self, key: &[u8], stored: &[u8]) -> Result<Form> {
+        Form::of(stored).map_err(|what| self.damaged(key, &what))
+    }
+
+    /// True if an entry is not there at a moment, or else now.
+    pub fn has_expired(&self, form: Form, moment: Option<UnixMillis>) -> bool {
+        let expires = form.expires;
+        expires.is_some_and(|expires| expires <= moment.unwrap_or_else(|| self.expiry.now()))
+    }
+
+    fn damaged(&self, key: &[u8], what: &str) -> Error {
+        let key = String::from_utf8_lossy(key);
+        Error::corruption(&self.path, 0, format!("the value of key {key:?}: {what}"))
+    }
+
+    /// The values of several keys.
+    pub fn decode_all(
+        &self,
+        keys: &[&[u8]],
+        mut stored: Vec<Option<Value>>,
+        moment: Option<UnixMillis>,
+    ) -> Result<Vec<Option<Value>>> {
+        for (key, value) in keys.iter().zip(&mut stored) {
+            if value.as_ref().is_some_and(|value| !form::is_plain(value)) {
+                if let Some(formed) = value.take() {
+                    *value = self.decode_form(key, formed, moment)?;
+                }
+            }
+        }
+        Ok(stored)
+    }
+
+    /// The moment at which a stored value expires; `None` of one that has already.
+    pub fn expiry_of(
+        &self,
+        key: &[u8],
+        stored: Option<&Value>,
+        moment: Option<UnixMillis>,
+    ) -> Result<Option<UnixMillis>> {
+        let Some(stored) = stored else {
+            return Ok(None);
+        };
+        let form = self.form_of(key, stored)?;
+        Ok(form.expires.filter(|_| !self.has_expired(form, moment)))
+    }
+}
+
+/// A snapshot of an engine, with its moment.
+pub(crate) struct FormedSnapshot {
+    pub shared: Arc<Shared>,
+    pub inner: Arc<dyn Snapshot>,
+    pub moment: UnixMillis,
+}
+
+impl Reader for FormedSnapshot {
+    fn get(&self, key: &[u8]) -> Result<Option<Value>> {
+        match self.inner.get(key)? {
+            Some(stored) => self.shared.decode(key, stored, Some(self.moment)),
+            None => Ok(None),
+        }
+    }
+
+    fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
+        let stored = self.inner.multi_get(keys)?;
+        self.shared.decode_all(keys, stored, Some(self.moment))
+    }
+
+    fn expires_at(&self, key: &[u8]) -> Result<Option<UnixMillis>> {
+        let stored = self.inner.get(key)?;
+        self.shared
+            .expiry_of(key, stored.as_ref(), Some(self.moment))
+    }
+
+    fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
+        let cursor = self.inner.scan(range, direction)?;
+        Ok(FormedCursor::above(&self.shared, cursor, self.moment))
+    }
+
+    fn iterate(
+        &self,
+        order: IterationOrder,
+        resume: Option<&ResumeToken>,
+    ) -> Result<Box<dyn Cursor>> {
+        let cursor = self.inner.iterate(order, resume)?;
+        Ok(FormedCursor::above(&self.shared, cursor, self.moment))
+    }
+}
+
+impl Snapshot for FormedSnapshot {
+    fn sequence(&self) -> SequenceNumber {
+        self.inner.sequence()
+    }
+
+    fn namespace_number(&self) -> u16 {
+        self.inner.namespace_number()
+    }
+
+    fn namespaces(&self) -> Result<Vec<String>> {
+        self.inner.namespaces()
+    }
+
+    fn namespace(&self, name: &str) -> Result<Option<Arc<dyn Snapshot>>> {
+        let snapshot = self.inner.namespace(name)?;
+        Ok(snapshot.map(|inner| {
+            let shared = self.shared.clone();
+            let moment = self.moment;
+            Arc::new(FormedSnapshot {
+                shared,
+                inner,
+                moment,
+            }) as Arc<dyn Snapshot>
+        }))
+    }
+}
+
+/// A cursor that passes over entries that have expired at its moment.
+pub(crate) struct FormedCursor {
+    shared: Arc<Shared>,
+    inner: Box<dyn Cursor>,
+    moment: UnixMillis,
+    /// Entries that the cursor sees may expire.
+    may_expire: bool,
+}
+
+impl FormedCursor {
+    /// Above an engine's cursor.
+    pub fn above(
+        shared: &Arc<Shared>,
+        inner: Box<dyn Cursor>,
+        moment: UnixMillis,
+    ) -> Box<dyn Cursor> {
+        Box::new(FormedCursor {
+            shared: shared.clone(),
+            inner,
+            moment,
+            may_expire: shared.expiry.is_used(),
+        })
+    }
+}
+
+impl Cursor for FormedCursor {
+    fn next(&mut self) -> Result<Option<Entry>> {
+        while let Some(Entry { key, value }) = self.inner.next()? {
+            if let Some(value) = self.shared.decode(&key, value, Some(self.moment))? {
+                return Ok(Some(Entry { key, value }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_key(&mut self) -> Result<Option<Value>> {
+        if !self.may_expire {
+            return self.inner.next_key();
+        }
+        while let Some(Entry { key, value }) = self.inner.next()? {
+            let form = self.shared.form_of(&key, &value)?;
+            if !self.shared.has_expired(form, Some(self.moment)) {
+                return Ok(Some(key));
+            }
+        }
+        Ok(None)
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.inner.seek(key)
+    }
+
+    fn resume_token(&self) -> Option<ResumeToken> {
+        self.inner.resume_token()
+    }
+}
