@@ -51,10 +51,12 @@ pub mod snapshot;
 pub mod store;
 mod transactions;
 mod upkeep;
+mod values;
 
 /// The guides' examples run as documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/transactions.md")]
+#[doc = include_str!("../../../docs/values.md")]
 struct Guides;
 
 use std::io::Write;
@@ -62,10 +64,10 @@ use std::path::Path;
 
 pub use cambium_api::{
     Capabilities, CheckReport, CompactOptions, CompactReport, Completion, Conflict, Direction,
-    Durability, Engine, EngineKind, Entry, Error, Finding, FindingKind, IterationOrder, KeyKind,
-    KeyRange, Operation, OptionSpec, OptionValues, PhaseSeconds, Precondition, Progress,
+    Durability, Engine, EngineKind, Entry, Error, Expiry, Finding, FindingKind, IterationOrder, KeyKind,
+    KeyRange, MergeOperator, Operation, OptionSpec, OptionValues, PhaseSeconds, Precondition, Progress,
     ProgressSink, Request, Response, Result, ResumeToken, Savepoint, SequenceNumber, Statistic,
-    StatisticValue, Statistics, Transaction, TransactionEntries, TransactionView, Value,
+    StatisticValue, Statistics, Transaction, TransactionEntries, TransactionView, UnixMillis, Value,
     WriteBatch, limits, options::parse_bytes,
 };
 pub use cambium_base::{StoreId, checksum, error::ErrorClass, hash, hexdump};
