@@ -64,11 +64,11 @@ use std::path::Path;
 
 pub use cambium_api::{
     Capabilities, CheckReport, CompactOptions, CompactReport, Completion, Conflict, Direction,
-    Durability, Engine, EngineKind, Entry, Error, Expiry, Finding, FindingKind, IterationOrder, KeyKind,
-    KeyRange, MergeOperator, Operation, OptionSpec, OptionValues, PhaseSeconds, Precondition, Progress,
-    ProgressSink, Request, Response, Result, ResumeToken, Savepoint, SequenceNumber, Statistic,
-    StatisticValue, Statistics, Transaction, TransactionEntries, TransactionView, UnixMillis, Value,
-    WriteBatch, limits, options::parse_bytes,
+    Durability, Engine, EngineKind, Entry, Error, Expiry, Finding, FindingKind, IterationOrder,
+    KeyKind, KeyRange, MergeOperator, Operation, OptionSpec, OptionValues, PhaseSeconds,
+    Precondition, Progress, ProgressSink, Request, Response, Result, ResumeToken, Savepoint,
+    SequenceNumber, Statistic, StatisticValue, Statistics, Transaction, TransactionEntries,
+    TransactionView, UnixMillis, Value, WriteBatch, limits, options::parse_bytes,
 };
 pub use cambium_base::{StoreId, checksum, error::ErrorClass, hash, hexdump};
 pub use cambium_io::{BackgroundLimits, Environment, ReadBackend};
