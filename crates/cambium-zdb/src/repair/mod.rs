@@ -256,7 +256,8 @@ impl Repair<'_> {
     /// The catalog of the newest sound superblock, with its generation and copy.
     fn catalog(&mut self) -> Result<Option<(Catalog, (u64, usize))>> {
         let file_system = &*self.environment.file_system;
-        let found = superblock::read(file_system, self.path, &self.marker.store, FORMAT_VERSION);
+        let store = &self.marker.store;
+        let found = superblock::read_either(file_system, self.path, store, FORMAT_VERSION);
         let content = match found {
             Ok(content) => content,
             Err(error) => {
@@ -376,7 +377,10 @@ impl Repair<'_> {
             FORMAT_VERSION,
             &content,
         );
-        superblock.write_both(&catalog.encode())?;
+        // A sector of the older copy may be one that cannot be read.
+        let payload = catalog.encode();
+        superblock.renew(&payload)?;
+        superblock.write(&payload)?;
         self.environment.file_system.sync_directory(self.path)
     }
 }
