@@ -1,6 +1,7 @@
 //! Damage: files of a small store cut and flipped everywhere, devices that betray.
 
-use cambium_alphard::Alphard;
+use cambium_alphard::{Alphard, seeded_bug};
+use cambium_api::OptionValues;
 use cambium_testkit::DamageSuite;
 
 fn suite() -> DamageSuite {
@@ -30,6 +31,15 @@ fn strictly_judged_damage_is_found_or_does_no_harm() {
 fn devices_that_betray_bring_nothing_that_was_never_written() {
     let report = suite().run_betrayed(2_000);
     assert!(report.cases == 2_000, "{report:?}");
+}
+
+#[test]
+fn a_repair_that_erases_first_is_found() {
+    let repairs = suite().repairs(|_, environment, path| {
+        let options = OptionValues::from([("seeded_bug", "repair_erases_first")]);
+        seeded_bug::repair(environment, path, options)
+    });
+    assert!(repairs.strict().stride(41).find_failure().is_some());
 }
 
 #[test]

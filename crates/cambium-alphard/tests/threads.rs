@@ -34,12 +34,14 @@ fn with_discards(test: &'static str) -> CrashSuite {
 fn threads_and_crashes_leave_a_prefix() {
     let test = "threads_and_crashes_leave_a_prefix";
     suite(test).states(8_000).run_threads();
-    crowded(test)
+    suite(test).focused().states(1_000).run_threads();
+    // All versions that are replaced while a snapshot is open stay; more fill the device.
+    let bounded = |suite: CrashSuite| suite.opening("snapshot_limit", "12").states(4_000);
+    bounded(crowded(test))
         .opening("cache_bytes", "1MiB")
-        .states(4_000)
         .run_threads();
-    with_zeros(test).states(4_000).run_threads();
-    with_discards(test).states(4_000).run_threads();
+    bounded(with_zeros(test)).run_threads();
+    bounded(with_discards(test)).run_threads();
 }
 
 #[test]

@@ -17,6 +17,9 @@ pub(crate) fn store_path() -> &'static Path {
     Path::new("/store")
 }
 
+/// A repair of a store.
+pub type Repair = fn(&dyn EngineKind, &Environment, &Path) -> Result<CheckReport>;
+
 /// An engine with the options it is tested under.
 #[derive(Clone)]
 pub struct Subject {
@@ -26,8 +29,10 @@ pub struct Subject {
     /// Options with the values that runs draw from, and whether they are of creation.
     drawn: Vec<(&'static str, &'static [&'static str], bool)>,
     breakage: Option<Breakage>,
-    /// Repairs lose an entry more than they say.
-    pub(crate) repairs_lose: bool,
+    /// The engine's own repair, or one with a defect.
+    pub(crate) repair: Repair,
+    /// Most runs of threads make few kinds of calls on few keys.
+    pub(crate) focused: bool,
     /// The space of deletes comes back while the store is idle.
     pub(crate) frees_space: bool,
     /// Crash suites let operations of recoveries fail.
@@ -57,7 +62,8 @@ impl Subject {
             opening: OptionValues::default(),
             drawn: Vec::new(),
             breakage: None,
-            repairs_lose: false,
+            repair: |kind, environment, path| kind.repair(environment, path, &()),
+            focused: false,
             frees_space: false,
             recoveries_fail: true,
             devices: Vec::new(),
@@ -184,16 +190,18 @@ impl Subject {
     }
 
     pub(crate) fn repair(&self, environment: &Environment) -> Result<CheckReport> {
-        let report = self.kind.repair(environment, store_path(), &())?;
-        if self.repairs_lose {
-            lose_an_entry(&*self.open(environment)?)?;
-        }
-        Ok(report)
+        (self.repair)(self.kind, environment, store_path())
     }
 }
 
-/// Deletes the first entry of a store, and closes it.
-fn lose_an_entry(store: &dyn Engine) -> Result<()> {
+/// Repairs a store, and then deletes its first entry.
+pub(crate) fn repair_and_lose(
+    kind: &dyn EngineKind,
+    environment: &Environment,
+    path: &Path,
+) -> Result<CheckReport> {
+    let report = kind.repair(environment, path, &())?;
+    let store = kind.open(environment, path, &OptionValues::default(), &())?;
     let first = store
         .iterate(IterationOrder::Any, None)?
         .next_key()?
@@ -201,5 +209,6 @@ fn lose_an_entry(store: &dyn Engine) -> Result<()> {
     if let Some(key) = first {
         store.delete(&key, Durability::Synced)?;
     }
-    store.close()
+    store.close()?;
+    Ok(report)
 }

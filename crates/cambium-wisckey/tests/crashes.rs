@@ -160,6 +160,7 @@ fn threads_survive_crashes_anywhere() {
         .frees_space()
         .states(4_000)
         .run_threads();
+    suite(test).focused().states(1_000).run_threads();
 }
 
 #[test]

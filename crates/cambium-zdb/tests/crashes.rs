@@ -73,6 +73,7 @@ fn threads(keys: &str, test: &'static str) -> CrashSuite {
         .any_opening("checkpoint_bytes", &["1024", "2048", "8192"])
         .any_opening("cache_bytes", &["0", "4096", "1MiB"])
         .any_opening("commit_group_bytes", &["0", "300", "64KiB"])
+        .focused()
 }
 
 #[test]
@@ -98,47 +99,70 @@ fn several_threads_meet_failing_operations() {
 fn short_programs_see_one_order_of_all_calls() {
     for keys in ["integer", "string"] {
         let suite = suite(keys, "short_programs_see_one_order_of_all_calls");
-        assert!(suite.opening("open_tables", "1").run_short_programs(150) > 1_000);
+        let suite = suite.opening("open_tables", "1");
+        assert!(suite.run_short_programs(INTERLEAVINGS) > 10_000);
     }
 }
 
-/// Bugs of one place, which tests of their own find: damage is none of crashes
-/// (damage.rs), and the others need a rare order of steps (interleavings.rs,
-/// repairs/, tables.rs).
-const FOUND_ELSEWHERE: [SeededBug; 11] = [
-    SeededBug::NoChecksum,
-    SeededBug::SyncUnpromised,
-    SeededBug::LoadRaceIsDamage,
-    SeededBug::TableClosedInUse,
-    SeededBug::TableInOneCopy,
-    SeededBug::SyncErrorTaken,
-    SeededBug::EmptyIndexNamed,
-    SeededBug::CacheOutsideLocks,
-    SeededBug::SeekUnbounded,
-    SeededBug::SuccessorForgotten,
-    SeededBug::HoleOverwritten,
+/// Interleavings of each short program.
+const INTERLEAVINGS: u64 = 1_000;
+
+#[test]
+fn seeded_bugs_are_found_among_threads() {
+    let armed = |name| {
+        // String keys have counts.
+        let keys = match name {
+            "counts_of_later" => "string",
+            _ => "integer",
+        };
+        threads(keys, "seeded_bugs_are_found_among_threads").opening("seeded_bug", name)
+    };
+    each_bug_is_found(AMONG_THREADS, |name| {
+        armed(name).states(60_000).find_failure_among_threads()
+    });
+    each_bug_is_found(BESIDE_FAULTS, |name| {
+        let suite = armed(name).states(200_000);
+        suite.find_failure_among_threads_with_faults()
+    });
+    each_bug_is_found(IN_SHORT_PROGRAMS, |name| {
+        armed(name).find_failure_in_short_programs(INTERLEAVINGS)
+    });
+}
+
+const AMONG_THREADS: [&str; 3] = ["table_closed_in_use", "counts_of_later", "seek_unbounded"];
+const BESIDE_FAULTS: [&str; 2] = ["sync_error_taken", "successor_forgotten"];
+const IN_SHORT_PROGRAMS: [&str; 2] = ["load_race_is_damage", "cache_outside_locks"];
+/// Those that the suites of damage.rs find, and one that takes a recovery of damage which
+/// is killed (repairs/).
+const WITH_DAMAGE: [&str; 5] = [
+    "no_checksum",
+    "sync_unpromised",
+    "table_in_one_copy",
+    "empty_index_named",
+    "hole_overwritten",
 ];
 
 #[test]
 fn every_seeded_bug_is_found() {
-    let asked = SeededBug::ALL
-        .iter()
-        .filter(|(bug, _)| !FOUND_ELSEWHERE.contains(bug));
-    each_bug_is_found(asked.map(|(_, name)| *name), |name| {
+    let elsewhere = [
+        &AMONG_THREADS[..],
+        &BESIDE_FAULTS,
+        &IN_SHORT_PROGRAMS,
+        &WITH_DAMAGE,
+    ]
+    .concat();
+    let names = SeededBug::ALL.iter().map(|(_, name)| *name);
+    each_bug_is_found(names.filter(|name| !elsewhere.contains(name)), |name| {
         // Remains that look like what follows must lie just at its end: rare.
-        let states = if name == "epoch_reused" {
-            80_000
-        } else {
-            10_000
+        let states = match name {
+            "epoch_reused" => 80_000,
+            _ => 10_000,
         };
         ["string", "integer"].iter().find_map(|keys| {
-            let suite = suite(keys, "every_seeded_bug_is_found")
+            suite(keys, "every_seeded_bug_is_found")
                 .opening("seeded_bug", name)
-                .states(states);
-            match name {
-                "counts_of_later" => suite.find_failure_among_threads(),
-                _ => suite.find_failure(),
-            }
+                .states(states)
+                .find_failure()
         })
     });
 }

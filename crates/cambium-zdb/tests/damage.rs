@@ -4,6 +4,7 @@
 
 use cambium_testkit::DamageSuite;
 use cambium_zdb::Zdb;
+use cambium_zdb::seeded_bug::{self, SeededBug};
 
 fn suite(keys: &str) -> DamageSuite {
     DamageSuite::new(&Zdb)
@@ -16,6 +17,7 @@ fn suite(keys: &str) -> DamageSuite {
         .creation("buckets", "4")
         .opening("sparse_tables", "1000")
         .opening("cache_bytes", "0")
+        .redundant(&["superblock-", "index-"])
 }
 
 #[test]
@@ -56,6 +58,16 @@ fn damage_to_stores_without_group_commits_loses_nothing_without_a_word() {
 fn seeded_bugs_are_found_by_damage() {
     let bug = |name| suite("integer").opening("seeded_bug", name);
     assert!(bug("no_checksum").find_failure().is_some());
-    let strict = bug("sync_unpromised").strict().stride(37);
-    assert!(strict.find_failure().is_some());
+    for (name, stride) in [
+        ("sync_unpromised", 37),
+        ("table_in_one_copy", 397),
+        ("empty_index_named", 397),
+    ] {
+        let failure = bug(name).strict().stride(stride).find_failure();
+        assert!(failure.is_some(), "{name} is found");
+    }
+    let repairs = suite("integer").repairs(|_, environment, path| {
+        seeded_bug::repair(environment, path, SeededBug::EmptyIndexNamed)
+    });
+    assert!(repairs.strict().stride(397).find_failure().is_some());
 }

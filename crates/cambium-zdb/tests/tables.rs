@@ -470,31 +470,3 @@ fn repair_makes_a_damaged_marker_anew() {
         assert_eq!(all(&*open(&environment, &[])), before);
     }
 }
-
-#[test]
-fn seek_stays_within_the_bounds_of_a_scan() {
-    for (bug, found) in [(None, false), (Some("seek_unbounded"), true)] {
-        let environment = Environment::memory();
-        let mut pairs = vec![("keys", "integer")];
-        pairs.extend(bug.map(|name| ("seeded_bug", name)));
-        let store = create(&environment, &pairs);
-        for number in 0..40u64 {
-            store.put(&key(number), b"x", Durability::Written).unwrap();
-        }
-        let range = KeyRange::between(&key(10), &key(20));
-        let mut left = false;
-        for direction in [Direction::Forward, Direction::Reverse] {
-            for to in [0u64, 5, 9, 10, 15, 19, 20, 30, 99] {
-                let mut cursor = store.scan(&range, direction).unwrap();
-                cursor.seek(&key(to)).unwrap();
-                while let Some(entry) = cursor.next().unwrap() {
-                    left |= !(key(10)..key(20)).contains(&entry.key[..].try_into().unwrap());
-                }
-                cursor.seek(&key(15)).unwrap();
-                let entry = cursor.next().unwrap().unwrap();
-                assert_eq!(entry.key, key(15), "a seek back, {direction:?}");
-            }
-        }
-        assert_eq!(left, found, "{bug:?}");
-    }
-}

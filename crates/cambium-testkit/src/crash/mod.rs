@@ -169,6 +169,15 @@ impl CrashSuite {
         self
     }
 
+    /// Focuses three of four runs with several threads: each thread makes a few kinds of
+    /// calls on few keys, and the store is crashed at its end alone. Rare windows are met
+    /// more often, and few crash images are looked at.
+    #[must_use]
+    pub fn focused(mut self) -> Self {
+        self.subject.focused = true;
+        self
+    }
+
     /// How many crash images to look at, unless `CAMBIUM_STATES` says so.
     #[must_use]
     pub fn states(mut self, states: u64) -> Self {

@@ -21,6 +21,8 @@
 //!   before its sync leaves the same bytes; the suite compares the damaged store
 //!   with what such power cuts leave. If a sector was half written, `check` has a
 //!   note.
+//! - A store that lacks a redundant file ([`DamageSuite::redundant`]) opens with
+//!   everything, also after an opening that was killed or lost power.
 //! - Compacting and closing a damaged store loses nothing that could be read.
 //! - A repair keeps everything that could be read and says so if anything is lost.
 //!   It can be killed, lose power or meet a failing operation anywhere: another
@@ -40,7 +42,7 @@ use cambium_api::EngineKind;
 
 use crate::crash::guarded;
 use crate::patience::watched;
-use crate::subject::Subject;
+use crate::subject::{Repair, Subject, repair_and_lose};
 use harm::{Harm, harms, strict_harms};
 use victim::{Fashion, Victim};
 
@@ -57,6 +59,8 @@ pub struct DamageSuite {
     stride: usize,
     writes: u64,
     strict: bool,
+    /// Files of which others hold all that they do, by the beginnings of their names.
+    redundant: &'static [&'static str],
 }
 
 /// Counts of the stores that the suite has looked at.
@@ -92,6 +96,7 @@ impl DamageSuite {
             stride: 1,
             writes: 25,
             strict: false,
+            redundant: &[],
         }
     }
 
@@ -124,12 +129,26 @@ impl DamageSuite {
         self
     }
 
-    /// Has each repair lose an entry more than it says: for tests of the suite. Repairs
-    /// take no options, so no engine can be told to.
+    /// Names files, by the beginnings of their names, whose content lies elsewhere too: in
+    /// a strict suite a store without one of them opens with everything, also after an
+    /// opening that was killed, and a repair keeps everything.
     #[must_use]
-    pub fn lossy_repairs(mut self) -> Self {
-        self.subject.repairs_lose = true;
-        self.strict()
+    pub fn redundant(mut self, names: &'static [&'static str]) -> Self {
+        self.redundant = names;
+        self
+    }
+
+    /// Takes repairs in place of the engine's own, such as those with a seeded bug.
+    #[must_use]
+    pub fn repairs(mut self, repair: Repair) -> Self {
+        self.subject.repair = repair;
+        self
+    }
+
+    /// Has each repair lose an entry more than it says: for tests of the suite.
+    #[must_use]
+    pub fn lossy_repairs(self) -> Self {
+        self.repairs(repair_and_lose).strict()
     }
 
     /// Damages stores that were closed and stores that were not.

@@ -2,7 +2,7 @@
 //! or a finding.
 
 use cambium_api::{CheckReport, Value};
-use cambium_io::simulated::SimulatedDisk;
+use cambium_io::simulated::{Generator, SimulatedDisk};
 
 use super::harm::Harm;
 use super::observe::{Name, Observation, first_damage, observe, observe_compacted};
@@ -25,6 +25,8 @@ pub(super) struct Case<'a> {
     /// A sector cannot be read: what lies beside it may not be readable either, so
     /// an error is an answer, also where `check` got around that sector.
     pub(super) reads_fail: bool,
+    /// A file is gone of which others hold all that it did.
+    pub(super) redundant: bool,
     /// Its number, from which its random choices follow.
     pub(super) number: u64,
 }
@@ -50,19 +52,33 @@ impl DamageSuite {
             victim,
             tolerated: victim.tolerates(harm, &disk),
             reads_fail: matches!(harm, Harm::Unreadable { .. }),
+            redundant: self.is_redundant(harm),
             disk,
             number: report.cases,
         };
         let checked = case.check();
         let observed = observe(&self.subject, &case.disk.fork(), victim)?;
         case.compare(&checked, &observed, report)?;
+        if case.redundant {
+            let state = observed.state(victim, case.tolerated.low);
+            state.map_err(|what| format!("other files hold the same: {what}"))?;
+            case.interrupt_opening(&observed)?;
+        }
         if case.number % COMPACTED_EACH == 0 {
             case.compact(&checked, &observed)?;
         }
-        if case.number % REPAIRED_EACH == 0 {
+        if case.redundant || case.number % REPAIRED_EACH == 0 {
             repair::judge(&case, &observed, report)?;
         }
         Ok(())
+    }
+
+    fn is_redundant(&self, harm: &Harm) -> bool {
+        let Harm::Gone { path } = harm else {
+            return false;
+        };
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        self.redundant.iter().any(|begin| name.starts_with(begin))
     }
 }
 
@@ -150,6 +166,28 @@ impl Case<'_> {
         match index == last {
             true => report.harmless += 1,
             false => report.prefix += 1,
+        }
+        Ok(())
+    }
+
+    /// An opening that is killed or loses power takes nothing away.
+    fn interrupt_opening(&self, before: &Observation) -> Result<(), String> {
+        if !before.complaints.is_empty() {
+            return Ok(());
+        }
+        let disk = self.disk.fork();
+        let points = repair::watch(&disk, self.number);
+        let environment = self.suite.subject.environment(&disk, 3);
+        let store = self.suite.subject.open(&environment);
+        disk.clear_crash_probe();
+        drop(store);
+        for (how, left) in repair::left_by(&points, &mut Generator::new(self.number)) {
+            let after = observe(&self.suite.subject, &left, self.victim)?;
+            let what = format!("{how} within an opening");
+            if let Some(complaint) = after.complaints.first() {
+                return Err(format!("{what} leaves a store with damage: {complaint}"));
+            }
+            self.not_worse(before, &after, &what)?;
         }
         Ok(())
     }

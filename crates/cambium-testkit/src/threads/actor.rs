@@ -20,6 +20,19 @@ use crate::workload::key;
 /// Keys that actors use.
 pub(crate) const KEYS: u64 = 12;
 
+/// Calls of an actor, and how often it makes each.
+const MIX: [(Call, usize); 9] = [
+    (Call::Put, 9),
+    (Call::Batch, 3),
+    (Call::CompareAndWrite, 4),
+    (Call::Get, 9),
+    (Call::MultiGet, 3),
+    (Call::Snapshot, 1),
+    (Call::Scan, 1),
+    (Call::Sync, 1),
+    (Call::Range, 1),
+];
+
 /// A write, for the oracle.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
@@ -65,6 +78,10 @@ pub(crate) struct Actor {
     number: u64,
     sizes: &'static [u64],
     keys: u64,
+    /// Calls to choose from; frequent ones are in it several times.
+    calls: Vec<Call>,
+    /// Makes few kinds of calls.
+    focused: bool,
     pub(crate) record: Record,
 }
 
@@ -91,6 +108,11 @@ impl Actor {
             number: number << 32,
             sizes,
             keys: KEYS,
+            calls: MIX
+                .iter()
+                .flat_map(|&(call, often)| std::iter::repeat_n(call, often))
+                .collect(),
+            focused: false,
             record: Record::default(),
         }
     }
@@ -100,17 +122,34 @@ impl Actor {
         Actor { keys, ..self }
     }
 
+    /// The same actor with one to three of the calls: two calls meet more often without
+    /// all others (Groce et al., *Swarm Testing*, ISSTA 2012). It writes while it has a
+    /// snapshot; with many keys and calls the versions kept would fill small devices.
+    pub(super) fn with_few_calls(mut self) -> Self {
+        self.focused = true;
+        let kinds: Vec<Call> = MIX
+            .iter()
+            .map(|(call, _)| *call)
+            .chain([Call::Neighbors])
+            .collect();
+        let count = 1 + self.generator.below(3);
+        self.calls = (0..count).map(|_| *self.generator.pick(&kinds)).collect();
+        self
+    }
+
     /// Does what a short program says.
     pub(super) fn call(&mut self, call: Call) -> Outcome {
         match call {
             Call::Put => self.put(),
             Call::Batch => self.batch(),
+            Call::Neighbors => self.neighbors(),
             Call::CompareAndWrite => self.compare_and_write(),
             Call::Get => self.get(),
             Call::MultiGet => self.multi_get(),
             Call::Scan => self.scan(),
             Call::Snapshot => self.snapshot(),
             Call::Sync => self.sync(),
+            Call::Range => self.range(),
             Call::Step => Ok(self.store.step(1 << 16).map(|_| ())?),
             Call::Compact => Ok(self
                 .store
@@ -164,17 +203,8 @@ impl Actor {
 
     /// Does one thing.
     pub(crate) fn act(&mut self) -> Outcome {
-        match self.generator.below(32) {
-            0..=8 => self.put(),
-            9..=11 => self.batch(),
-            12..=15 => self.compare_and_write(),
-            16..=24 => self.get(),
-            25..=27 => self.multi_get(),
-            28 => self.snapshot(),
-            29 => self.scan(),
-            30 => self.sync(),
-            _ => self.range(),
-        }
+        let call = *self.generator.pick(&self.calls);
+        self.call(call)
     }
 
     fn write(
@@ -206,14 +236,12 @@ impl Actor {
         }
         let sequence = answer.as_ref().ok().map(|sequence| sequence.0);
         if let Some(sequence) = sequence {
-            self.note(
-                start,
-                Observation::Wrote {
-                    sequence,
-                    changes,
-                    saw,
-                },
-            );
+            let wrote = Observation::Wrote {
+                sequence,
+                changes,
+                saw,
+            };
+            self.note(start, wrote);
         }
         let time = start..self.tick();
         self.record.writes.push(Written {
@@ -247,6 +275,20 @@ impl Actor {
             changes.insert(number, Some(value));
         }
         self.write(batch, changes.into_iter().collect(), None)
+    }
+
+    /// Gives two to four neighboring keys a value.
+    fn neighbors(&mut self) -> Outcome {
+        let first = self.some_key().min(self.keys.saturating_sub(2));
+        let end = self.keys.min(first + 2 + self.generator.below(3));
+        let mut changes = Vec::new();
+        let mut batch = WriteBatch::new();
+        for number in first..end {
+            let (value, bytes) = self.fresh();
+            batch.put(&self.key(number), &bytes);
+            changes.push((number, Some(value)));
+        }
+        self.write(batch, changes, None)
     }
 
     /// Takes a range away and gives a key a value, at once.
@@ -298,12 +340,8 @@ impl Actor {
         let start = self.tick();
         let found = self.store.get(&key)?;
         let value = found.as_ref().map(value_of).transpose()?;
-        self.note(
-            start,
-            Observation::Read {
-                saw: vec![(number, value)],
-            },
-        );
+        let saw = vec![(number, value)];
+        self.note(start, Observation::Read { saw });
         Ok(())
     }
 
@@ -325,6 +363,7 @@ impl Actor {
         let start = self.tick();
         let snapshot = self.store.snapshot()?;
         let end = self.tick();
+        self.write_beside()?;
         let mut entries = BTreeMap::new();
         for (key, value) in crate::holding::collect(&*snapshot)? {
             let number = (0..KEYS).find(|&number| self.key(number) == key);
@@ -350,7 +389,28 @@ impl Actor {
         KeyRange::between((&one).min(&other), (&one).max(&other))
     }
 
-    /// Walks a range either way: a cursor sees the moment of its creation.
+    /// How often a focused thread does more while it has a snapshot or a cursor.
+    fn few(&mut self) -> u64 {
+        match self.focused {
+            true => self.generator.below(3),
+            false => 0,
+        }
+    }
+
+    /// Writes while the thread has a snapshot or a cursor.
+    fn write_beside(&mut self) -> Outcome {
+        for _ in 0..self.few() {
+            match self.generator.below(4) {
+                0..=1 => self.put()?,
+                2 => self.batch()?,
+                _ => self.neighbors()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Walks a range either way, or the part of it behind a key: a cursor sees the
+    /// moment of its creation.
     fn scan(&mut self) -> Outcome {
         if !self.capabilities.ordered {
             return self.snapshot();
@@ -362,6 +422,18 @@ impl Actor {
         let start = self.tick();
         let mut cursor = self.store.scan(&range, direction)?;
         let end = self.tick();
+        self.write_beside()?;
+        let mut from = None;
+        for _ in 0..self.few() {
+            cursor.next()?;
+            let number = self.generator.below(self.keys);
+            cursor.seek(from.insert(self.key(number)))?;
+        }
+        let is_ahead = |key: &Vec<u8>| match (&from, direction) {
+            (None, _) => true,
+            (Some(from), Direction::Forward) => key >= from,
+            (Some(from), Direction::Reverse) => key <= from,
+        };
         let mut found: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
         let mut last: Option<Vec<u8>> = None;
         while let Some(entry) = cursor.next()? {
@@ -370,15 +442,17 @@ impl Actor {
                 Direction::Forward => *last < key,
                 Direction::Reverse => *last > key,
             });
-            if !in_order || !range.contains(&key) {
-                let what = format!("a scan of {range:?} visits {key:?} after {last:?}");
+            if !in_order || !range.contains(&key) || !is_ahead(&key) {
+                let what =
+                    format!("a scan of {range:?} from {from:?} visits {key:?} after {last:?}");
                 return Err(Stop::Wrong(what));
             }
             found.insert(key.clone(), value_of(&entry.value)?);
             last = Some(key);
         }
-        let within = (0..KEYS).filter(|&number| range.contains(&self.key(number)));
-        let saw = within.map(|number| (number, found.get(&self.key(number)).copied()));
+        let within = (0..KEYS).map(|number| (number, self.key(number)));
+        let within = within.filter(|(_, key)| range.contains(key) && is_ahead(key));
+        let saw = within.map(|(number, key)| (number, found.get(&key).copied()));
         let observation = Observation::Read { saw: saw.collect() };
         let time = start..end;
         self.record.operations.push(Operation { time, observation });

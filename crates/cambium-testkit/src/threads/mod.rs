@@ -20,6 +20,9 @@
 //! - The store that is opened next holds everything if it was closed.
 //! - No thread panics, and the threads do not wait for each other for ever.
 //!
+//! A suite may focus three runs of four: each thread makes a few kinds of calls on few
+//! keys, so that calls meet more often, and the store is crashed at the end alone.
+//!
 //! Short programs of two or three threads ([`short`]) go through every interleaving of
 //! a few preemptions.
 //!
@@ -64,6 +67,7 @@ struct Run<'a> {
     tick: u64,
     actors: u64,
     actions: u64,
+    focused: bool,
 }
 
 /// Runs some sessions that follow from a seed.
@@ -77,6 +81,7 @@ pub(crate) fn run(
     report.add("runs");
     let mut generator = Generator::new(seed);
     let subject = subject.draw(&mut generator, true);
+    let focused = subject.focused && generator.chance(3, 4);
     let disk = subject.disk(generator.next_u64());
     disk.set_short_transfers(generator.chance(1, 4));
     // A session with a fault costs few images, so there are many.
@@ -92,13 +97,16 @@ pub(crate) fn run(
         tick: 1,
         actors: 0,
         actions,
+        focused,
     };
     for number in 0..sessions {
         let last = number + 1 == sessions;
-        let fault = (faults && last).then(|| run.draw_fault());
-        let examined = !faults;
+        let injected = match faults && last {
+            true => run.draw_faults(),
+            false => Vec::new(),
+        };
         run.subject = run.subject.draw(&mut run.generator, false);
-        let session = run.session(number == 0, fault, examined);
+        let session = run.session(number == 0, injected, !faults);
         session.map_err(|what| format!("session {number} of {:?}: {what}", run.subject))?;
     }
     if run.subject.frees_space && !faults {
@@ -109,6 +117,14 @@ pub(crate) fn run(
 }
 
 impl Run<'_> {
+    fn draw_faults(&mut self) -> Vec<FaultRule> {
+        let count = match self.focused {
+            true => 1 + self.generator.below(3),
+            false => 1,
+        };
+        (0..count).map(|_| self.draw_fault()).collect()
+    }
+
     fn draw_fault(&mut self) -> FaultRule {
         let generator = &mut self.generator;
         let number = *generator.pick(&[
@@ -136,7 +152,7 @@ impl Run<'_> {
     fn session(
         &mut self,
         creates: bool,
-        fault: Option<FaultRule>,
+        faults: Vec<FaultRule>,
         examined: bool,
     ) -> Result<(), String> {
         let plan = Plan {
@@ -147,7 +163,8 @@ impl Run<'_> {
             tick: self.tick,
             actors: self.actors,
             actions: self.actions,
-            fault,
+            focused: self.focused,
+            faults: faults.clone(),
         };
         let schedule = Schedule::random(self.generator.next_u64());
         let run = scheduler::run(schedule, move || plan.play());
@@ -159,8 +176,8 @@ impl Run<'_> {
         let index = index.map_err(|what| format!("after opening: {what}"))?;
         self.history.settle(index, self.low);
         let order = Order::new(self.history.clone(), &played);
-        if fault.is_some() {
-            let told = |what| format!("{what}\n    the fault: {fault:?}");
+        if !faults.is_empty() {
+            let told = |what| format!("{what}\n    the faults: {faults:?}");
             return self.judge_doubtful(&order, &played).map_err(told);
         }
         order.check_linearizable(&played)?;

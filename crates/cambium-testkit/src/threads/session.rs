@@ -8,12 +8,16 @@ use cambium_io::simulated::{CrashPoint, FaultRule, Generator, ProbePoints, Simul
 use cambium_io::sync::thread;
 use cambium_io::{Environment, ThreadExecutor};
 
-use super::actor::{Actor, Record, Stop};
+use super::actor::{Actor, KEYS, Record, Stop};
 use crate::holding::{Found, collect_all};
 use crate::subject::Subject;
 
 /// Values up to these many bytes, around the borders of blocks and thresholds.
 pub(super) const SIZES: [u64; 8] = [0, 0, 20, 60, 200, 500, 1_100, 4_090];
+/// Values of focused sessions: of caches, around checkpoints.
+const FOCUSED_SIZES: [&[u64]; 2] = [&[0, 20], &[1_100]];
+/// The most calls of one thread in a focused session.
+const FOCUSED_ACTIONS: u64 = 12;
 /// Crash points that one session keeps.
 const POINTS: usize = 6;
 /// Crash points that a session with a fault keeps.
@@ -32,8 +36,11 @@ pub(super) struct Plan {
     /// Actors of the run so far, so that values stay unique.
     pub(super) actors: u64,
     pub(super) actions: u64,
-    /// An operation that fails, from when the store is open.
-    pub(super) fault: Option<FaultRule>,
+    /// Threads make few calls, each a few kinds of them on few keys; crash points are kept
+    /// only where operations fail.
+    pub(super) focused: bool,
+    /// Operations that fail, from when the store is open.
+    pub(super) faults: Vec<FaultRule>,
 }
 
 /// A moment at which the machine could have stopped.
@@ -85,6 +92,10 @@ impl Plan {
         let mut generator = Generator::new(self.seed);
         let environment = self.environment(&mut generator);
         let clock = Arc::new(AtomicU64::new(self.tick));
+        // Half of these sessions begin with nothing in memory: a copy of the store shows
+        // what is in it.
+        let cold = self.focused && !self.creates && generator.chance(1, 2);
+        let copy = cold.then(|| self.disk.fork());
         let (created, closed) = (Arc::new(AtomicBool::new(!self.creates)), Arc::default());
         let watch = self.watch(&clock, &created, &closed, generator.next_u64());
         let store = match self.creates {
@@ -93,7 +104,13 @@ impl Plan {
         };
         let store = store.map_err(|error| format!("opening: {error}"))?;
         created.store(true, Ordering::SeqCst);
-        let found = collect_all(&*store, &store.capabilities());
+        let found = match copy {
+            Some(disk) => self
+                .subject
+                .open(&self.subject.environment(&disk, 1))
+                .and_then(|copy| collect_all(&*copy, &copy.capabilities())),
+            None => collect_all(&*store, &store.capabilities()),
+        };
         let mut played = Played {
             found: found.map_err(|error| format!("iterating after opening: {error}"))?,
             keys: store.capabilities().keys,
@@ -102,7 +119,7 @@ impl Plan {
             points: Vec::new(),
             failed: false,
         };
-        if let Some(rule) = self.fault {
+        for &rule in &self.faults {
             self.disk.inject(rule);
         }
         let shared = Shared {
@@ -110,7 +127,7 @@ impl Plan {
             clock: clock.clone(),
             closing: Arc::default(),
             closed,
-            faulty: self.fault.is_some(),
+            faulty: !self.faults.is_empty(),
             failed: Arc::default(),
         };
         played.records = self.act(&shared, &mut generator)?;
@@ -150,7 +167,11 @@ impl Plan {
     ) -> Arc<Mutex<Result<Watch, String>>> {
         let watch = Arc::new(Mutex::new(Ok(Watch {
             generator: Generator::new(seed),
-            most: self.fault.map_or(POINTS, |_| POINTS_WITH_FAULT),
+            most: match (self.focused, self.faults.is_empty()) {
+                (_, false) => POINTS_WITH_FAULT,
+                (true, true) => 0,
+                (false, true) => POINTS,
+            },
             seen: 0,
             points: Vec::new(),
         })));
@@ -175,7 +196,14 @@ impl Plan {
     /// Lets actors and upkeep loose on the store, and waits for them.
     fn act(&self, shared: &Shared, generator: &mut Generator) -> Result<Vec<Record>, String> {
         let actors = 1 + generator.below(4);
-        let actions = 1 + generator.below(2 * self.actions / actors);
+        let actions = match self.focused {
+            true => 1 + generator.below(FOCUSED_ACTIONS),
+            false => 1 + generator.below(2 * self.actions / actors),
+        };
+        let (keys, sizes) = match self.focused {
+            true => (2 + generator.below(3), *generator.pick(&FOCUSED_SIZES)),
+            false => (KEYS, &SIZES[..]),
+        };
         let threads: Vec<_> = (0..actors)
             .map(|number| {
                 let actor = Actor::new(
@@ -183,8 +211,12 @@ impl Plan {
                     shared.clock.clone(),
                     self.actors + number + 1,
                     generator.next_u64(),
-                    &SIZES,
+                    sizes,
                 );
+                let mut actor = actor.with_keys(keys);
+                if self.focused {
+                    actor = actor.with_few_calls();
+                }
                 let shared = shared.clone();
                 thread::spawn(move || shared.perform(actor, actions))
             })
@@ -228,6 +260,8 @@ impl Shared {
         match error {
             Error::Closed if closing => Ok(()),
             Error::Cancelled | Error::Unsupported { .. } => Ok(()),
+            // Only a suite with a small limit reaches it.
+            Error::SnapshotLimit { .. } => Ok(()),
             _ if self.faulty => {
                 self.failed.store(true, Ordering::SeqCst);
                 Ok(())

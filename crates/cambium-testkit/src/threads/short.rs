@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cambium_api::Error;
+use cambium_api::{Engine, Error};
 use cambium_io::sync::schedule::{Schedule, next_script};
 use cambium_io::sync::{scheduler, thread};
 
@@ -24,22 +24,26 @@ use crate::subject::Subject;
 pub(super) enum Call {
     Put,
     Batch,
+    Neighbors,
     CompareAndWrite,
     Get,
     MultiGet,
     Scan,
     Snapshot,
     Sync,
+    Range,
     Step,
     Compact,
 }
 
 use Call::{
-    Batch, Compact, CompareAndWrite, Get, MultiGet, Put, Scan, Snapshot, Step, Sync as Raise,
+    Batch, Compact, CompareAndWrite, Get, MultiGet, Neighbors, Put, Scan, Snapshot, Step,
+    Sync as Raise,
 };
 
 /// Each a program: the calls of its threads.
 const PROGRAMS: &[&[&[Call]]] = &[
+    &[&[Neighbors], &[Get, Get], &[Get, Get, Get, Get]],
     &[&[Put], &[Get, Get]],
     &[&[Put, Get], &[Put, Get]],
     &[&[Batch], &[MultiGet], &[MultiGet]],
@@ -53,10 +57,17 @@ const PROGRAMS: &[&[&[Call]]] = &[
     &[&[Put, Raise], &[Put], &[Step]],
 ];
 
+/// Programs on a store that was just opened, so that nothing is in memory.
+const COLD_PROGRAMS: &[&[&[Call]]] = &[
+    &[&[Get], &[Put, Compact, Put, Compact]],
+    &[&[MultiGet], &[Batch, Step, Step]],
+];
+
 /// Values small enough for every cache.
 const SIZES: [u64; 2] = [0, 60];
 /// Keys that the programs use.
 const KEYS: u64 = 2;
+const MOST_PREEMPTIONS: usize = 2;
 
 /// Goes through at most `most` interleavings of each program; answers how many there
 /// were in all.
@@ -64,17 +75,25 @@ const KEYS: u64 = 2;
 /// # Errors
 /// The first interleaving that fails, with its program and decisions.
 pub(crate) fn explore(subject: &Subject, most: u64) -> Result<u64, String> {
+    let warm = PROGRAMS.iter().map(|program| (*program, false));
+    let cold = COLD_PROGRAMS.iter().map(|program| (*program, true));
     let mut total = 0;
-    for program in PROGRAMS {
-        let (mut count, mut script) = (0, Some(Vec::new()));
-        while let Some(decisions) = script.take().filter(|_| count < most) {
-            let (subject, schedule) = (subject.clone(), Schedule::replay(decisions.clone(), 2));
-            let run = scheduler::run(schedule, move || play(&subject, program));
-            run.outcome
-                .and_then(|outcome| outcome)
-                .map_err(|what| format!("program {program:?}, decisions {decisions:?}: {what}"))?;
-            count += 1;
-            script = next_script(&run.choices);
+    for (program, cold) in cold.chain(warm) {
+        let mut count = 0;
+        // Most defects need few preemptions, so interleavings with one come first.
+        for preemptions in 1..=MOST_PREEMPTIONS {
+            let mut script = Some(Vec::new());
+            while let Some(decisions) = script.take().filter(|_| count < most) {
+                let schedule = Schedule::replay(decisions.clone(), preemptions);
+                let subject = subject.clone();
+                let run = scheduler::run(schedule, move || play(&subject, program, cold));
+                let played = run.outcome.and_then(|outcome| outcome);
+                played.map_err(|what| {
+                    format!("program {program:?}, decisions {decisions:?}: {what}")
+                })?;
+                count += 1;
+                script = next_script(&run.choices);
+            }
         }
         total += count;
     }
@@ -82,24 +101,31 @@ pub(crate) fn explore(subject: &Subject, most: u64) -> Result<u64, String> {
 }
 
 /// Makes a store with a few entries, runs the program on it, and checks what it saw.
-fn play(subject: &Subject, program: &'static [&'static [Call]]) -> Result<(), String> {
+fn play(subject: &Subject, program: &'static [&'static [Call]], cold: bool) -> Result<(), String> {
     let disk = subject.disk(1);
     let environment = subject.environment(&disk, 1);
     let failed = |error: Error| error.to_string();
-    let store = subject.create(&environment).map_err(failed)?;
+    let mut store = subject.create(&environment).map_err(failed)?;
     let clock = Arc::new(AtomicU64::new(1));
-    let actor = |number: usize| {
+    let actor = |store: &Arc<dyn Engine>, number: usize| {
         let (number, clock) = (number as u64 + 1, clock.clone());
         Actor::new(store.clone(), clock, number, number, &SIZES).with_keys(KEYS)
     };
     let capabilities = store.capabilities();
     let empty = collect_all(&*store, &capabilities).map_err(failed)?;
-    let mut records = vec![perform(actor(program.len()), &[Put, Put, Put, Raise])?];
+    let mut records = vec![perform(
+        actor(&store, program.len()),
+        &[Put, Put, Put, Raise],
+    )?];
+    if cold {
+        store.close().map_err(failed)?;
+        store = subject.open(&environment).map_err(failed)?;
+    }
     let threads: Vec<_> = program
         .iter()
         .enumerate()
         .map(|(number, calls)| {
-            let actor = actor(number);
+            let actor = actor(&store, number);
             thread::spawn(move || perform(actor, calls))
         })
         .collect();
@@ -110,7 +136,8 @@ fn play(subject: &Subject, program: &'static [&'static [Call]]) -> Result<(), St
                 .unwrap_or_else(|_| Err("a panic".to_string()))?,
         );
     }
-    records.push(perform(actor(program.len() + 1), &[MultiGet, Snapshot])?);
+    let last = actor(&store, program.len() + 1);
+    records.push(perform(last, &[MultiGet, Snapshot])?);
     store.close().map_err(failed)?;
     let played = Played {
         keys: capabilities.keys,

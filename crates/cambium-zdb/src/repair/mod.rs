@@ -257,7 +257,10 @@ impl Repair<'_> {
     fn catalog(&mut self) -> Result<Option<(Catalog, (u64, usize))>> {
         let file_system = &*self.environment.file_system;
         let store = &self.marker.store;
-        let found = superblock::read_either(file_system, self.path, store, FORMAT_VERSION);
+        // The older copy may lead to less where files are damaged, so a copy that cannot be
+        // read is read once more.
+        let found = superblock::read(file_system, self.path, store, FORMAT_VERSION)
+            .or_else(|_| superblock::read_either(file_system, self.path, store, FORMAT_VERSION));
         let content = match found {
             Ok(content) => content,
             Err(error) => {

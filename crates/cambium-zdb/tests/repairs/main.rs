@@ -1,5 +1,5 @@
-//! Repairs and rebuilds of `zdb`: killed anywhere and run again, after each kind of
-//! damage, and what a lost copy of the superblock may cost: nothing.
+//! Repairs of `zdb`: killed anywhere and run again, after each kind of damage, and with a
+//! copy of the superblock that cannot be read.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
@@ -10,13 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cambium_api::{
-    CompactOptions, Durability, Engine, EngineKind, Error, FindingKind, IterationOrder,
-    OptionValues, Result,
+    Durability, Engine, EngineKind, FindingKind, IterationOrder, OptionValues, Result,
 };
 use cambium_io::simulated::SimulatedDisk;
-use cambium_io::{Environment, File, FileSystem, OpenOptions};
+use cambium_io::{Environment, OpenOptions};
 use cambium_testkit::ending::after_changes;
-use cambium_testkit::layer::{FileLayer, FileSystemLayer, Layered};
 use cambium_zdb::Zdb;
 
 const PATH: &str = "/store";
@@ -179,32 +177,6 @@ fn named(disk: &SimulatedDisk, prefix: &str) -> Vec<PathBuf> {
     files
 }
 
-fn rebuilding_survives_kills(bug: Option<&str>) -> bool {
-    let disk = SimulatedDisk::new(1);
-    let expected = store(&disk, "integer", true, &[]);
-    let environment = Environment::simulated(&disk, 2);
-    for index in named(&disk, "index-") {
-        environment.file_system.remove(&index).unwrap();
-    }
-    let mut options = opening(&[]);
-    if let Some(name) = bug {
-        options.set("seeded_bug", name);
-    }
-    let held = std::cell::Cell::new(true);
-    let step = |world: &Environment| open(world, &options).map(|_| ());
-    killed_everywhere(&disk, step, |copy, _| {
-        let found = contents(copy);
-        held.set(held.get() && found.is_ok_and(|found| found == expected));
-    });
-    held.get()
-}
-
-#[test]
-fn a_rebuild_of_lost_indexes_can_be_killed_anywhere() {
-    assert!(rebuilding_survives_kills(None));
-    assert!(!rebuilding_survives_kills(Some("empty_index_named")));
-}
-
 /// A store whose process died after a synced entry, which the commit log holds too, and
 /// entries that a sync of the data file made durable: one bit of the first has flipped.
 fn recovery_of_a_hole_survives_kills(bug: Option<&str>) -> bool {
@@ -315,81 +287,6 @@ fn damaged(disk: &SimulatedDisk, expected: &Entries, what: &str) {
     );
     let again = Zdb.check(&environment, Path::new(PATH), &()).unwrap();
     assert!(again.is_sound(), "{what}: {again:?}");
-}
-
-/// A file system without space for indexes.
-#[derive(Debug)]
-struct FullForIndexes(Arc<dyn FileSystem>);
-
-impl FileSystemLayer for FullForIndexes {
-    fn below(&self) -> &dyn FileSystem {
-        &*self.0
-    }
-    fn open(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn File>> {
-        let file = self.below().open(path, options)?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        match name.starts_with("index-") {
-            true => Ok(Arc::new(Layered(FullFile(file)))),
-            false => Ok(file),
-        }
-    }
-}
-
-#[derive(Debug)]
-struct FullFile(Arc<dyn File>);
-
-impl FileLayer for FullFile {
-    fn below(&self) -> &dyn File {
-        &*self.0
-    }
-    fn write_at(&self, _: &[u8], _: u64) -> Result<()> {
-        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
-        Err(Error::io("write", self.0.path(), full))
-    }
-}
-
-/// Two compactions, each of which switches and finds no space for the index; then the
-/// process dies.
-fn second_compaction_keeps_all(bug: Option<&str>) -> bool {
-    let disk = SimulatedDisk::new(1);
-    let environment = Environment::simulated(&disk, 1);
-    let mut options = small("integer");
-    options
-        .set("data_files", "1")
-        .set("commit_group_bytes", "0");
-    options.set("compaction_threshold", "100");
-    let store = Zdb.create(&environment, Path::new(PATH), &options).unwrap();
-    let key = |number: u64| number.to_be_bytes();
-    for round in 0..2 {
-        for number in 0..4 {
-            let durability = Durability::Synced;
-            store.put(&key(number), &[round; 40], durability).unwrap();
-        }
-    }
-    store.close().unwrap();
-    drop(store);
-    let mut options = opening(&[("commit_group_bytes", "0")]);
-    if let Some(name) = bug {
-        options.set("seeded_bug", name);
-    }
-    let full = Environment {
-        file_system: Arc::new(Layered(FullForIndexes(environment.file_system.clone()))),
-        ..environment
-    };
-    let store = open(&full, &options).unwrap();
-    let compact = || store.compact(&CompactOptions::default(), &());
-    assert!(compact().is_err(), "no space for the index");
-    store.put(&key(2), b"synced", Durability::Synced).unwrap();
-    store.put(&key(1), b"synced", Durability::Synced).unwrap();
-    assert!(compact().is_err(), "still no space for the index");
-    let found = contents(&disk.process_crash());
-    found.is_ok_and(|found| found.get(&key(2)[..]) == Some(&b"synced".to_vec()))
-}
-
-#[test]
-fn a_second_compaction_waits_for_the_checkpoint_of_the_first() {
-    assert!(second_compaction_keeps_all(None));
-    assert!(!second_compaction_keeps_all(Some("successor_forgotten")));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Copies of the superblock that are lost, or cannot be read.
+//! Copies of the superblock that cannot be read.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,59 +9,8 @@ use cambium_io::{Environment, File, FileSystem, OpenOptions};
 use cambium_testkit::layer::{FileLayer, FileSystemLayer, Layered};
 use cambium_zdb::Zdb;
 
-use super::{Entries, PATH, all, contents, killed_everywhere, named, open, opening, repair};
-use super::{repaired_anywhere, small, store};
-
-/// A store of a few synced keys in three tables, whose process died before the first
-/// checkpoint.
-fn first_session(disk: &SimulatedDisk, keys: &str, more: &[(&str, &str)]) -> Entries {
-    let environment = Environment::simulated(disk, 1);
-    let mut options = small(keys);
-    options.set("buckets", "256");
-    for (name, value) in more {
-        options.set(name, value);
-    }
-    let store = Zdb.create(&environment, Path::new(PATH), &options).unwrap();
-    for number in [1u64, 70, 140] {
-        let key = number.to_be_bytes();
-        store.put(&key, b"synced", Durability::Synced).unwrap();
-    }
-    all(&*store).unwrap()
-}
-
-/// Loses either copy of the superblock of a first session that was killed; answers
-/// whether everything is there for an opening, and after a repair.
-fn one_copy_is_enough(bug: Option<&str>) -> bool {
-    let mut held = true;
-    for keys in ["integer", "string"] {
-        for copy in 0..2 {
-            let disk = SimulatedDisk::new(1);
-            let more: Vec<_> = bug.iter().map(|name| ("seeded_bug", *name)).collect();
-            let expected = first_session(&disk, keys, &more);
-            let environment = Environment::simulated(&disk, 2);
-            let path = PathBuf::from(format!("{PATH}/superblock-{copy}"));
-            environment.file_system.remove(&path).unwrap();
-            let findings = Zdb
-                .check(&environment, Path::new(PATH), &())
-                .unwrap()
-                .findings;
-            assert!(
-                findings.iter().any(|finding| finding.file == path),
-                "{findings:?}"
-            );
-            held &= contents(&disk).is_ok_and(|found| found == expected);
-            let repaired = repair(&environment);
-            held &= repaired.is_ok() && contents(&disk).is_ok_and(|found| found == expected);
-        }
-    }
-    held
-}
-
-#[test]
-fn either_copy_of_the_superblock_is_enough() {
-    assert!(one_copy_is_enough(None));
-    assert!(!one_copy_is_enough(Some("table_in_one_copy")));
-}
+use super::{PATH, all, contents, killed_everywhere, named, open, opening, repair};
+use super::{repaired_anywhere, store};
 
 /// Makes each sector of either copy of the superblock one that cannot be read.
 fn with_unreadable_superblocks(whole: &SimulatedDisk, look: impl Fn(SimulatedDisk, &Path)) {
