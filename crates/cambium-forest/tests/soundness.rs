@@ -290,6 +290,12 @@ fn a_repair_brings_back_no_deleted_entry_that_a_snapshot_kept() {
     assert_eq!(contents(&*open(&disk).unwrap()), entries, "{report:?}");
 }
 
+/// The lines of a marker that say which store it is.
+fn lines_of_store(disk: &SimulatedDisk, marker: &Path) -> Vec<String> {
+    let text = String::from_utf8(disk.contents(marker).unwrap()).unwrap();
+    text.lines().take(4).map(str::to_string).collect()
+}
+
 #[test]
 fn a_store_without_its_marker_or_first_block_is_repaired() {
     let (disk, entries) = closed(false, true);
@@ -306,8 +312,12 @@ fn a_store_without_its_marker_or_first_block_is_repaired() {
             (contents(&*store), names(&*store).len()),
             (entries.clone(), 1)
         );
-        // Nothing but the marker was touched.
-        assert_eq!(disk.contents(marker), damaged.contents(marker));
+        // Nothing but the marker was touched. It may say more: that entries may expire,
+        // which a repair cannot know.
+        assert_eq!(
+            lines_of_store(&disk, marker),
+            lines_of_store(&damaged, marker)
+        );
         assert_eq!(disk.contents(&file), damaged.contents(&file));
     }
     for at in 0..96 {

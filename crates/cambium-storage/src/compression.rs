@@ -9,8 +9,6 @@
 //! only as far as it can be: memory for more than 4,096 times the compressed bytes is never
 //! taken.
 
-use std::cell::RefCell;
-
 use cambium_base::coding::u32_at;
 use cambium_base::{Error, Result};
 
@@ -83,45 +81,33 @@ impl Compression {
         }
     }
 
-    /// Compresses bytes, if that saves an eighth; `None` otherwise. `level` is zstd's, 1 to
+    /// Compresses bytes, if that saves an eighth; `None` otherwise. `level` is zstd's, -7 to
     /// 19, from fast to small.
     pub fn compress(self, level: i32, bytes: &[u8]) -> Option<Vec<u8>> {
         if self == Compression::None || bytes.len() < LEAST_BYTES {
             return None;
         }
         let most = bytes.len() - bytes.len() / 8;
-        let mut packed = Vec::with_capacity(most + 16);
-        packed.extend_from_slice(&u32::try_from(bytes.len()).ok()?.to_le_bytes());
+        let length = u32::try_from(bytes.len()).ok()?;
+        let mut packed = Vec::with_capacity(bytes.len() + bytes.len() / 8 + 32);
+        packed.extend_from_slice(&length.to_le_bytes());
         match self {
             Compression::None => return None,
-            Compression::Lz4 => lz4(bytes, &mut packed),
+            Compression::Lz4 => lz4(bytes, &mut packed)?,
             Compression::Zstd => zstd(level, bytes, &mut packed)?,
         }
         (packed.len() <= most).then_some(packed)
     }
 }
 
-thread_local! {
-    static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-fn lz4(bytes: &[u8], packed: &mut Vec<u8>) {
-    cambium_io::sync::with_taken(&ROOM, |room| {
-        let most = lz4_flex::block::get_maximum_output_size(bytes.len());
-        if room.len() < most {
-            room.resize(most, 0);
-        }
-        if let Ok(length) = lz4_flex::block::compress_into(bytes, room) {
-            packed.extend_from_slice(&room[..length]);
-        } else {
-            // The room is as large as the library says; it counts as not worth it.
-            packed.extend_from_slice(bytes);
-        }
-        // One large value must not hold memory for as long as the thread lives.
-        if room.len() > 1 << 20 {
-            *room = Vec::new();
-        }
-    });
+fn lz4(bytes: &[u8], packed: &mut Vec<u8>) -> Option<()> {
+    packed.resize(
+        LENGTH_BYTES + lz4_flex::block::get_maximum_output_size(bytes.len()),
+        0,
+    );
+    let length = lz4_flex::block::compress_into(bytes, &mut packed[LENGTH_BYTES..]).ok()?;
+    packed.truncate(LENGTH_BYTES + length);
+    Some(())
 }
 
 #[cfg(not(feature = "zstd"))]

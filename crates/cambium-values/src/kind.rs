@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::options::OptionSpec;
+use cambium_api::options::{OptionSpec, invalid_option};
 use cambium_api::{CheckReport, Engine, EngineKind, OptionValues, ProgressSink};
 use cambium_base::Result;
 use cambium_io::Environment;
@@ -25,9 +25,9 @@ const OPTIONS: [OptionSpec; 2] = [
     },
     OptionSpec {
         name: LEVEL,
-        unit: "1 to 19",
+        unit: "-7 to 19",
         default: "1",
-        effect: "Of zstd: larger is smaller and slower to write; reading is the same.",
+        effect: "Of zstd: a larger one makes values smaller and writes slower. Below 1 reads are faster too: -1 halves the time of both, and values of 1 KB of JSON take a quarter more.",
         at_creation: false,
     },
 ];
@@ -60,7 +60,13 @@ impl ValueLayer {
         if let Some(name) = options.get(COMPRESSION) {
             encoder.compression = Compression::parse(name)?;
         }
-        encoder.level = left.clone().take_ranged(LEVEL, 1, 1, 19)? as i32;
+        encoder.level = match options.get(LEVEL) {
+            None => 1,
+            Some(text) => {
+                let level = text.parse().ok().filter(|level| (-7..=19).contains(level));
+                level.ok_or_else(|| invalid_option(LEVEL, text, "-7 to 19"))?
+            }
+        };
         for option in &OPTIONS {
             let mut theirs = self.inner.options().iter();
             if theirs.all(|other| other.name != option.name) {

@@ -24,9 +24,17 @@ use crate::store::{FormedStore, Shared};
 impl Shared {
     /// Gives a value its form.
     pub fn encode(&self, value: &mut Vec<u8>, expires: Option<UnixMillis>) -> Result<()> {
+        if let Some(stored) = self.form(value, expires)? {
+            *value = stored;
+        }
+        Ok(())
+    }
+
+    /// The bytes that are stored for a value; `None` if they are the value itself.
+    pub fn form(&self, value: &[u8], expires: Option<UnixMillis>) -> Result<Option<Vec<u8>>> {
         limits::check_value(value)?;
         let Some(stored) = self.encoder.encode(value, expires) else {
-            return Ok(());
+            return Ok(None);
         };
         if stored.len() < value.len() {
             let counters = &self.counters;
@@ -34,8 +42,7 @@ impl Shared {
             counters.plain_bytes.fetch_add(before, Ordering::Relaxed);
             counters.stored_bytes.fetch_add(after, Ordering::Relaxed);
         }
-        *value = stored;
-        Ok(())
+        Ok(Some(stored))
     }
 
     fn encoded(&self, mut value: Vec<u8>, expires: Option<UnixMillis>) -> Result<Vec<u8>> {
@@ -59,8 +66,9 @@ impl FormedStore {
         value: &[u8],
         durability: Durability,
     ) -> Result<SequenceNumber> {
-        let stored = self.shared.encoded(value.to_vec(), None)?;
-        self.inner.put(key, &stored, durability)
+        let stored = self.shared.form(value, None)?;
+        let stored = stored.as_deref().unwrap_or(value);
+        self.inner.put(key, stored, durability)
     }
 
     /// Gives the values of a batch without merges their forms.

@@ -461,7 +461,7 @@ fn options_are_checked_and_listed_once() {
                 .unwrap_or_default()
         };
         assert!(create(&[("compression", "gzip")]).contains("none, lz4 or zstd"));
-        assert!(create(&[("compression_level", "20")]).contains("1 to 19"));
+        assert!(create(&[("compression_level", "20")]).contains("-7 to 19"));
         let names = world.kind.options().iter().map(|option| option.name);
         assert_eq!(names.filter(|name| *name == "compression").count(), 1);
     });
