@@ -9,7 +9,7 @@ use cambium_api::{CheckReport, Engine, EngineKind, OptionValues, ProgressSink};
 use cambium_base::Result;
 use cambium_io::Environment;
 use cambium_storage::compression::Compression;
-use cambium_storage::marker::read_marker;
+use cambium_storage::marker::{Marker, read_marker};
 
 use crate::form::Encoder;
 use crate::store::FormedStore;
@@ -75,21 +75,29 @@ impl ValueLayer {
         }
         Ok((left, encoder))
     }
+}
 
-    fn opened(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        encoder: Encoder,
-        store: Arc<dyn Engine>,
-        is_writable: bool,
-    ) -> Result<Arc<dyn Engine>> {
-        let marker = read_marker(&*environment.file_system, path)?;
-        let store = FormedStore::above(environment, path, store, encoder, marker.expires);
-        if is_writable && marker.expires {
-            store.sweep_from_now_on();
+/// An open store with the layer above it. Its marker is read under the lock that the
+/// engine holds by now.
+fn opened(
+    environment: &Environment,
+    path: &Path,
+    encoder: Encoder,
+    store: Arc<dyn Engine>,
+) -> Result<FormedStore> {
+    match read_marker(&*environment.file_system, path) {
+        Ok(Marker { expires, .. }) => Ok(FormedStore::above(
+            environment,
+            path,
+            store,
+            encoder,
+            expires,
+        )),
+        Err(error) => {
+            // The first error counts.
+            _ = store.close();
+            Err(error)
         }
-        Ok(Arc::new(store))
     }
 }
 
@@ -126,7 +134,8 @@ impl EngineKind for ValueLayer {
     ) -> Result<Arc<dyn Engine>> {
         let (options, encoder) = self.take_options(options)?;
         let store = self.inner.create(environment, path, &options)?;
-        self.opened(environment, path, encoder, store, true)
+        let store = FormedStore::above(environment, path, store, encoder, false);
+        Ok(Arc::new(store))
     }
 
     fn open(
@@ -138,7 +147,11 @@ impl EngineKind for ValueLayer {
     ) -> Result<Arc<dyn Engine>> {
         let (options, encoder) = self.take_options(options)?;
         let store = self.inner.open(environment, path, &options, progress)?;
-        self.opened(environment, path, encoder, store, true)
+        let store = opened(environment, path, encoder, store)?;
+        if store.shared.expiry.is_used() {
+            store.sweep_from_now_on();
+        }
+        Ok(Arc::new(store))
     }
 
     fn open_read_only(
@@ -149,10 +162,9 @@ impl EngineKind for ValueLayer {
         progress: &dyn ProgressSink,
     ) -> Result<Arc<dyn Engine>> {
         let (options, encoder) = self.take_options(options)?;
-        let store = self
-            .inner
-            .open_read_only(environment, path, &options, progress)?;
-        self.opened(environment, path, encoder, store, false)
+        let inner = &self.inner;
+        let store = inner.open_read_only(environment, path, &options, progress)?;
+        Ok(Arc::new(opened(environment, path, encoder, store)?))
     }
 
     fn check(
