@@ -384,6 +384,7 @@ fn new_superblock(
         members: 1,
         current: 1,
         filled: false,
+        cut_off: false,
     }
 }
 

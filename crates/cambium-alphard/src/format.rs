@@ -107,7 +107,7 @@ pub const SUPERBLOCK_LAYOUT: Layout = Layout {
         field(88, 8, "live_digest", "of all live entries after write `sequence`"),
         field(96, 8, "live_entries", "how many those are"),
         field(104, 4, "epoch", "of the opening that writes, raised before its first entry"),
-        field(108, 4, "clean", "1 after a clean close; 0 from the first write on"),
+        field(108, 4, "clean", "1 after a clean close; 0 from the first write on; 2 until a repair has ended that lengthened a member which had been cut off"),
         field(112, 4, "total_blocks", "size of the member"),
         field(116, 4, "high_water", "no entry ever lay at or behind this block: where a scan ends"),
         field(120, 4, "member", "which member this is, from 0"),
@@ -119,6 +119,9 @@ pub const SUPERBLOCK_LAYOUT: Layout = Layout {
     size: SUPERBLOCK_FIELDS_BYTES,
 }
 .checked();
+
+/// The field `clean` of [`Superblock::cut_off`].
+const CUT_OFF: u32 = 2;
 
 /// A decoded superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +150,8 @@ pub struct Superblock {
     pub epoch: u32,
     /// Closed cleanly.
     pub clean: bool,
+    /// Entries were lost with the end of a member, and no repair that lengthened it has ended.
+    pub cut_off: bool,
     /// Size in blocks.
     pub total_blocks: u32,
     /// Where a scan ends.
@@ -185,7 +190,10 @@ impl Superblock {
         }
         for word in [
             self.epoch,
-            u32::from(self.clean),
+            match self.cut_off {
+                true => CUT_OFF,
+                false => u32::from(self.clean),
+            },
             self.total_blocks,
             self.high_water,
             self.member,
@@ -239,6 +247,7 @@ impl Superblock {
             live_entries: u64_at(bytes, 96),
             epoch: u32_at(bytes, 104),
             clean: u32_at(bytes, 108) == 1,
+            cut_off: u32_at(bytes, 108) == CUT_OFF,
             total_blocks: u32_at(bytes, 112),
             high_water: u32_at(bytes, 116),
             member: u32_at(bytes, 120),

@@ -112,7 +112,14 @@ pub(crate) fn repair_with(
             total: None,
         });
     }
-    core.keep_members(&mut lock(&core.writer))?;
+    let mut writer = lock(&core.writer);
+    core.keep_members(&mut writer)?;
+    if writer.superblock.cut_off {
+        // Last of all: until here another repair has to name the loss.
+        writer.superblock.cut_off = false;
+        core.write_superblock(&mut writer)?;
+    }
+    drop(writer);
     note_missing(&core, &missing, &mut report);
     Ok(report)
 }

@@ -44,6 +44,7 @@ fn superblock() -> Superblock {
         members: 1,
         current: 1,
         filled: true,
+        cut_off: false,
     }
 }
 

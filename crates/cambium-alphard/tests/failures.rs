@@ -10,7 +10,7 @@ use std::sync::Arc;
 use cambium_alphard::Alphard;
 use cambium_alphard::seeded_bug;
 use cambium_api::{CompactOptions, Durability, Engine, EngineKind, Error, OptionValues, Result};
-use cambium_io::Environment;
+use cambium_io::{Environment, OpenOptions};
 use cambium_io::simulated::{
     CrashStyle, ErrorNumber, Fault, FaultRule, OperationClass, SimulatedDisk,
 };
@@ -229,4 +229,63 @@ fn a_repair_can_be_killed_anywhere_and_done_again() {
 #[test]
 fn a_repair_that_erases_before_it_says_what_it_keeps_is_found() {
     assert!(killed_repairs(&[("seeded_bug", "repair_erases_first")]).is_some());
+}
+
+/// A store that was killed, and whose file was cut off among its entries: what is left is
+/// whole for itself, so that only the file's length says that something is missing.
+fn cut_off() -> SimulatedDisk {
+    let disk = SimulatedDisk::new(1);
+    let store = create(&disk, &[("block_bytes", "512"), ("size", "128KiB")]);
+    for number in 0..40u8 {
+        store.put(&[number], &[number; 9], Durability::Synced).unwrap();
+    }
+    drop(store);
+    let disk = disk.crash(CrashStyle::Everything, 1);
+    let files = Environment::simulated(&disk, 1).file_system;
+    let data = files.open(Path::new("/store/data"), OpenOptions::WRITE);
+    let data = data.unwrap();
+    data.set_length(40 * 512).unwrap();
+    data.sync_data().unwrap();
+    disk
+}
+
+/// A repair makes the file as long as before. If the repair is killed then, an opening refuses
+/// the store, and the next repair names the loss.
+#[test]
+fn a_repair_that_is_killed_does_not_hide_that_the_file_was_cut_off() {
+    let styles = [
+        CrashStyle::NothingUnsynced,
+        CrashStyle::Everything,
+        CrashStyle::Sectors,
+        CrashStyle::Prefix,
+    ];
+    let mut silent = Vec::new();
+    let mut nth = 1;
+    loop {
+        let disk = cut_off();
+        disk.inject(FaultRule {
+            class: OperationClass::Any,
+            nth,
+            forever: true,
+            fault: Fault::Error(ErrorNumber::InputOutput),
+        });
+        if repair(&disk, &[]).is_ok() {
+            break;
+        }
+        for style in styles {
+            let left = disk.crash(style, nth);
+            left.clear_faults();
+            let is_opened = open(&left.fork(), &[]).is_ok();
+            if repair(&left, &[]).unwrap() == 0 || is_opened {
+                silent.push(nth);
+            }
+            assert_eq!(contents(&*open(&left, &[]).unwrap()).len(), 24);
+        }
+        nth += 1;
+    }
+    assert!(nth > 10, "a repair has {nth} operations");
+    // The last operations take the note of the cut back: a write and a sync for each copy of
+    // the superblock.
+    silent.retain(|&killed| killed + 4 < nth);
+    assert_eq!(silent, []);
 }

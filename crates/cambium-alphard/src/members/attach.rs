@@ -28,8 +28,8 @@ pub(crate) struct Attached {
     pub missing: Vec<(usize, Error)>,
     /// A member that was behind, taken as it is: a blank one stands where all was.
     pub behind: Option<usize>,
-    /// Every member that was current had been cut off, and the superblock cannot prove that the
-    /// longest one has lost no entry.
+    /// Every member that was current had been cut off, now or before a repair that did not end,
+    /// and the superblock cannot prove that the longest one has lost no entry.
     pub cut_off: Option<Error>,
     /// Of members that are files: another folder may name them too.
     pub locks: Locks,
@@ -179,23 +179,22 @@ impl Attaching {
             // Cut off: what lay there is gone, another one has it.
             self.current &= !is_short;
         }
-        // `say_who_is_current` writes a superblock of a store that was not closed.
-        let unproven = unproven_end(&self.superblock);
-        if self.adopt && !short.is_empty() {
-            self.say_who_is_current(file_system, folder)?;
-        }
         let mut longest = all_short;
+        if self.adopt {
+            let own = short.iter().filter(|_| all_short);
+            let mut own = own.filter(|(member, ..)| self.current >> member & 1 == 1);
+            self.note_loss(own.next().map(|(.., error)| error));
+            if !short.is_empty() {
+                self.say_who_is_current(file_system, folder)?;
+            }
+        } else if self.superblock.cut_off {
+            return Err(self.repair_unfinished());
+        }
         for (member, file, error) in short {
             let is_current = self.current >> member & 1 == 1;
             if self.adopt && lengthen(&*file, &self.superblock) {
-                // Where all were cut off, what lay behind is lost; the rest is not, and each
-                // may have some of it.
-                if longest && is_current {
-                    let is_loss =
-                        matches!(error, Error::Corruption { offset, .. } if offset < unproven);
-                    self.cut_off = is_loss.then_some(error);
-                    longest = false;
-                }
+                // Each of several members that were cut off may have some of the entries.
+                longest &= !is_current;
                 continue;
             }
             if longest && is_current {
@@ -205,6 +204,26 @@ impl Attaching {
             self.found[member] = Found::Missing(error);
         }
         Ok(())
+    }
+
+    /// Keeps the error of the longest member if its cut is a loss, or that of a repair before
+    /// this one which did not end. The superblock carries the loss until a repair has ended:
+    /// once the member is longer, no length shows the cut.
+    fn note_loss(&mut self, error: Option<&Error>) {
+        let unproven = unproven_end(&self.superblock);
+        let is_loss = |error: &&Error| {
+            matches!(error, Error::Corruption { offset, .. } if *offset < unproven)
+        };
+        self.cut_off = match error.filter(is_loss) {
+            None if self.superblock.cut_off => Some(self.repair_unfinished()),
+            error => error.cloned(),
+        };
+        self.superblock.cut_off = self.cut_off.is_some();
+    }
+
+    fn repair_unfinished(&self) -> Error {
+        let what = "this member was cut off, and the repair that made it as long as before did not end: entries behind the cut are lost; `repair` keeps the others";
+        Error::corruption(&self.paths[self.superblock.member as usize], 108, what)
     }
 
     /// Those that are shorter than the store. The longest first: one that is long enough
