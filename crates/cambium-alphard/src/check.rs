@@ -33,12 +33,13 @@ const READ_TOGETHER: usize = 64;
 pub(crate) fn check(
     environment: &Environment,
     path: &Path,
+    options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
+    let tuning = options::tuning_of_opening(options)?;
     let file_system = &*environment.file_system;
     let marker = marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Shared)?;
-    let tuning = options::tuning(OptionValues::default())?;
     let mut report = CheckReport::default();
     let attached = attach(
         file_system,

@@ -89,9 +89,10 @@ impl EngineKind for Alphard {
         &self,
         environment: &Environment,
         path: &Path,
+        options: &OptionValues,
         progress: &dyn ProgressSink,
     ) -> Result<CheckReport> {
-        crate::check::check(environment, path, progress)
+        crate::check::check(environment, path, options, progress)
     }
 
     fn inspect(&self, environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()> {
@@ -102,9 +103,10 @@ impl EngineKind for Alphard {
         &self,
         environment: &Environment,
         path: &Path,
+        options: &OptionValues,
         progress: &dyn ProgressSink,
     ) -> Result<CheckReport> {
-        crate::repair::repair(environment, path, progress)
+        crate::repair::repair(environment, path, options, progress)
     }
 }
 

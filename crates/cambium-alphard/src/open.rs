@@ -25,7 +25,7 @@ use crate::flights::Flights;
 use crate::format::{FORMAT_VERSION, LOCK_NAME, Superblock};
 use crate::kept::Kept;
 use crate::members::{Attached, Locks, Members, attach};
-use crate::options::{self, ENGINE, OPTIONS, Tuning};
+use crate::options::{self, ENGINE, Tuning};
 use crate::outgoing::Outgoing;
 use crate::recovery::{self, Recovered};
 use crate::replies::Replies;
@@ -49,8 +49,7 @@ pub(crate) fn open(
     options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<Arc<Core>> {
-    options.refuse_fixed(OPTIONS)?;
-    let tuning = options::tuning(options.clone())?;
+    let tuning = options::tuning_of_opening(options)?;
     let file_system = &*environment.file_system;
     // Where no store is, no lock is left; and another store may have come until it is held.
     let read_marker = || marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION);

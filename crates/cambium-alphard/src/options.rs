@@ -209,6 +209,12 @@ pub(crate) fn creation(options: &mut OptionValues) -> Result<Creation> {
     })
 }
 
+/// The options of an opening, a check or a repair.
+pub(crate) fn tuning_of_opening(options: &OptionValues) -> Result<Tuning> {
+    options.refuse_fixed(OPTIONS)?;
+    tuning(options.clone())
+}
+
 pub(crate) fn tuning(mut options: OptionValues) -> Result<Tuning> {
     let access = match options.take("direct").as_deref() {
         None | Some("auto") => Access::Either,

@@ -34,20 +34,11 @@ use crate::{mirror, recovery, upkeep};
 pub(crate) fn repair(
     environment: &Environment,
     path: &Path,
-    progress: &dyn ProgressSink,
-) -> Result<CheckReport> {
-    repair_with(environment, path, OptionValues::default(), progress)
-}
-
-/// The same with options, which repairs of tests have.
-pub(crate) fn repair_with(
-    environment: &Environment,
-    path: &Path,
-    options: OptionValues,
+    options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
     let file_system = &*environment.file_system;
-    let tuning = options::tuning(options)?;
+    let tuning = options::tuning_of_opening(options)?;
     let known = || known_marker(file_system, path, &tuning);
     let (marker, damage, held) = marker::mend_and_lock(file_system, path, known)?;
     let attached = attach(file_system, path, &marker, &tuning, DEVICE, true)?;

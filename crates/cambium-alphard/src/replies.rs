@@ -7,6 +7,7 @@
 //! ones gather. Where nothing waits, a worker answers itself.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 
 use cambium_api::{Completion, Response};
@@ -35,10 +36,10 @@ impl Reply {
         match self {
             Reply::Written(_, _, completions) => {
                 for completion in completions {
-                    completion(Err(Error::Closed));
+                    _ = call(completion, Err(Error::Closed));
                 }
             }
-            Reply::Known(_, completion) => completion(Err(Error::Closed)),
+            Reply::Known(_, completion) => _ = call(completion, Err(Error::Closed)),
         }
     }
 }
@@ -119,7 +120,25 @@ impl Drop for Answering<'_> {
     }
 }
 
+/// Calls a completion, and answers whether it panicked. The panic stops here: other requests
+/// wait for the thread that calls completions, and each of them gets its answer.
+pub(crate) fn call(completion: Completion, answer: Result<Response>) -> Result<()> {
+    // The completion is gone afterwards, and it has borrowed nothing of the store.
+    catch_unwind(AssertUnwindSafe(|| completion(answer))).map_err(|_| {
+        let source = std::io::Error::other("the completion of a submitted request panicked");
+        Error::io("answer", "the store", source)
+    })
+}
+
 impl Core {
+    /// Calls a completion. One that panics stops all further writes: the program cannot have
+    /// taken note of its answer.
+    fn complete(&self, completion: Completion, answer: Result<Response>) {
+        if let Err(error) = call(completion, answer) {
+            _ = self.health.poison(error);
+        }
+    }
+
     /// Calls a completion, after all that wait.
     pub fn answer(&self, answer: Result<Response>, completion: Completion) {
         let mut state = self.replies.wait_for_room();
@@ -127,7 +146,7 @@ impl Core {
             return state.waiting.push_back(Reply::Known(answer, completion));
         }
         drop(state);
-        completion(answer);
+        self.complete(completion, answer);
     }
 
     /// Calls completions when their flight is durable.
@@ -173,12 +192,12 @@ impl Core {
         }
         for reply in replies {
             match reply {
-                Reply::Known(answer, completion) => completion(answer),
+                Reply::Known(answer, completion) => self.complete(completion, answer),
                 Reply::Written(flight, answers, completions) => {
                     let answers = self.finish(answers, Some(&*flight));
                     drop(flight);
                     for (answer, completion) in answers.into_iter().zip(completions) {
-                        completion(answer.map(Response::Written));
+                        self.complete(completion, answer.map(Response::Written));
                     }
                 }
             }

@@ -2,11 +2,8 @@
 //! the suites find something. The option `seeded_bug` selects one; `cambium options`
 //! does not list it.
 
-use std::path::Path;
-
-use cambium_api::{CheckReport, OptionValues};
+use cambium_api::OptionValues;
 use cambium_base::{Error, Result};
-use cambium_io::Environment;
 
 /// The defects; only tests set one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,18 +92,6 @@ impl SeededBug {
         (SeededBug::RepairErasesFirst, "repair_erases_first"),
         (SeededBug::SyncsAfterClose, "syncs_after_close"),
     ];
-}
-
-/// A repair with options, such as a seeded bug.
-///
-/// # Errors
-/// Those of a repair.
-pub fn repair(
-    environment: &Environment,
-    path: &Path,
-    options: OptionValues,
-) -> Result<CheckReport> {
-    crate::repair::repair_with(environment, path, options, &())
 }
 
 /// Removes the option from the caller's options.

@@ -11,7 +11,8 @@
 //!   all queues. Whoever comes to one stops there; the last to come does it, and lets
 //!   all go on. No thread waits for another.
 //! - *Exactly once*: completions come after an error and after a close too; what is
-//!   left when a store is dropped is answered `Closed`.
+//!   left when a store is dropped is answered `Closed`. A completion that panics stops all
+//!   further writes, and the requests after it are answered.
 //! - *Back-pressure*: who submits to a queue of [`QUEUE_LIMIT`] requests, or where
 //!   requests of [`QUEUED_BYTES`] wait in all queues, batches among them, waits until
 //!   workers have taken some, unless it is in a completion itself.
@@ -30,7 +31,7 @@ use cambium_io::sync::{Condvar, Mutex};
 
 use crate::core::{Core, lock};
 use crate::engine::last_operations;
-use crate::replies::Reply;
+use crate::replies::{Reply, call};
 use crate::write::WriteRequest;
 
 /// Requests that a queue takes before it makes callers wait.
@@ -111,7 +112,7 @@ impl std::fmt::Debug for Barrier {
 impl Drop for Barrier {
     fn drop(&mut self) {
         if let Some((_, completion)) = lock(&self.work).take() {
-            completion(Err(Error::Closed));
+            _ = call(completion, Err(Error::Closed));
         }
     }
 }
@@ -186,7 +187,7 @@ impl Drop for Submissions {
             for waiting in left {
                 // Barriers answer when the last queue lets them go.
                 if let Waiting::One(_, completion) = waiting {
-                    completion(Err(Error::Closed));
+                    _ = call(completion, Err(Error::Closed));
                 }
             }
         }
@@ -257,7 +258,8 @@ impl Core {
     /// Takes a request; its completion comes once, on any thread.
     pub fn submit(self: &Arc<Self>, request: Request, completion: Completion) {
         if self.submissions.closing.load(Ordering::Acquire) {
-            return completion(Err(Error::Closed));
+            _ = call(completion, Err(Error::Closed));
+            return;
         }
         // Workers may wait for what a completion holds up.
         let may_wait = !self.replies.is_here();

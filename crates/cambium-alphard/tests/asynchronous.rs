@@ -280,6 +280,44 @@ fn what_is_left_when_a_store_is_dropped_is_answered_closed() {
     assert_eq!(closed.load(Ordering::Relaxed), 20);
 }
 
+/// A completion that panics holds up no other request, of its queue or of a barrier; writes
+/// are refused from then on.
+#[test]
+fn a_completion_that_panics_stops_writes_and_no_queue() {
+    for panicking in [
+        put(0, Durability::Written),
+        put(0, Durability::Synced),
+        Request::Sync,
+    ] {
+        for executor in [true, false] {
+            let mut environment = Environment::memory();
+            if executor {
+                environment.executor = Arc::new(cambium_io::ThreadExecutor);
+            }
+            let store = create(&environment, "2");
+            store.submit(panicking.clone(), Box::new(|_| panic!("on purpose")));
+            let (sender, answers) = channel();
+            for number in 0..20u32 {
+                let get = Request::Get {
+                    key: number.to_be_bytes().to_vec(),
+                };
+                for request in [get, put(number, Durability::Written), Request::Sync] {
+                    let sender = sender.clone();
+                    let completion = move |answer| sender.send(answer).unwrap();
+                    store.submit(request, Box::new(completion));
+                }
+            }
+            drop(sender);
+            let answers: Vec<Result<Response>> = answers.iter().collect();
+            assert_eq!(answers.len(), 60);
+            let refused = store.put(b"key", b"", Durability::Written).unwrap_err();
+            assert!(matches!(refused, Error::Poisoned { .. }), "{refused}");
+            assert!(refused.to_string().contains("panicked"), "{refused}");
+            assert!(store.close().is_err(), "a write may be lost");
+        }
+    }
+}
+
 /// Groups of large values are written while those before them are synced.
 #[test]
 fn large_values_of_many_threads_are_all_there_after_a_close() {

@@ -1,6 +1,6 @@
 //! Damage: files of a small store cut and flipped everywhere, devices that betray.
 
-use cambium_alphard::{Alphard, seeded_bug};
+use cambium_alphard::Alphard;
 use cambium_api::OptionValues;
 use cambium_testkit::DamageSuite;
 
@@ -35,9 +35,9 @@ fn devices_that_betray_bring_nothing_that_was_never_written() {
 
 #[test]
 fn a_repair_that_erases_first_is_found() {
-    let repairs = suite().repairs(|_, environment, path| {
+    let repairs = suite().repairs(|kind, environment, path| {
         let options = OptionValues::from([("seeded_bug", "repair_erases_first")]);
-        seeded_bug::repair(environment, path, options)
+        kind.repair(environment, path, &options, &())
     });
     assert!(repairs.strict().stride(41).find_failure().is_some());
 }

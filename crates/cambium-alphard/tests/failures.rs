@@ -8,12 +8,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium_alphard::Alphard;
-use cambium_alphard::seeded_bug;
 use cambium_api::{CompactOptions, Durability, Engine, EngineKind, Error, OptionValues, Result};
-use cambium_io::{Environment, OpenOptions};
 use cambium_io::simulated::{
     CrashStyle, ErrorNumber, Fault, FaultRule, OperationClass, SimulatedDisk,
 };
+use cambium_io::{Environment, OpenOptions};
 
 const PATH: &str = "/store";
 
@@ -167,7 +166,7 @@ fn damaged() -> SimulatedDisk {
 fn repair(disk: &SimulatedDisk, bug: &[(&str, &str)]) -> Result<usize> {
     let options = OptionValues::from(&[&[("io", "sync")][..], bug].concat()[..]);
     let environment = Environment::simulated(disk, 3);
-    let report = seeded_bug::repair(&environment, Path::new(PATH), options)?;
+    let report = Alphard.repair(&environment, Path::new(PATH), &options, &())?;
     Ok(report.findings.len())
 }
 
@@ -237,7 +236,9 @@ fn cut_off() -> SimulatedDisk {
     let disk = SimulatedDisk::new(1);
     let store = create(&disk, &[("block_bytes", "512"), ("size", "128KiB")]);
     for number in 0..40u8 {
-        store.put(&[number], &[number; 9], Durability::Synced).unwrap();
+        store
+            .put(&[number], &[number; 9], Durability::Synced)
+            .unwrap();
     }
     drop(store);
     let disk = disk.crash(CrashStyle::Everything, 1);
@@ -288,4 +289,28 @@ fn a_repair_that_is_killed_does_not_hide_that_the_file_was_cut_off() {
     // the superblock.
     silent.retain(|&killed| killed + 4 < nth);
     assert_eq!(silent, []);
+}
+
+/// Checks and repairs open the members as an opening does, also with `direct=off`, and refuse
+/// the options that an opening refuses.
+#[test]
+fn checks_and_repairs_take_the_options_of_an_opening() {
+    let disk = cut_off();
+    let environment = Environment::simulated(&disk, 4);
+    let path = Path::new(PATH);
+    let unknown = OptionValues::from([("dirct", "off")]);
+    let fixed = OptionValues::from([("size", "1MiB")]);
+    for refused in [unknown, fixed] {
+        let checked = Alphard.check(&environment, path, &refused, &());
+        let repaired = Alphard.repair(&environment, path, &refused, &());
+        for error in [checked.unwrap_err(), repaired.unwrap_err()] {
+            assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
+        }
+    }
+    let buffered = OptionValues::from([("direct", "off"), ("io", "sync")]);
+    let checked = Alphard.check(&environment, path, &buffered, &()).unwrap();
+    assert!(!checked.is_sound());
+    Alphard.repair(&environment, path, &buffered, &()).unwrap();
+    let checked = Alphard.check(&environment, path, &buffered, &()).unwrap();
+    assert!(checked.is_sound(), "{checked:?}");
 }

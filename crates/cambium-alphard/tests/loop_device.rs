@@ -6,9 +6,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cambium_alphard::Alphard;
-use cambium_api::{Durability, Engine, EngineKind, OptionValues};
+use cambium_api::{Durability, Engine, EngineKind, Error, OptionValues};
 use cambium_io::Environment;
 
 const DEVICE_BYTES: u64 = 8 << 20;
@@ -73,11 +74,24 @@ fn create(path: &Path, pairs: &[(&str, &str)]) -> cambium_api::Result<Arc<dyn En
     Alphard.create(&Environment::real(), path, &OptionValues::from(pairs))
 }
 
+/// A process that attaches a loop device claims each one that it tries for a moment, those in
+/// use too; until then the kernel refuses to open them alone.
+fn patiently<T>(mut step: impl FnMut() -> cambium_api::Result<T>) -> T {
+    for _ in 0..100 {
+        match step() {
+            Err(Error::Locked { .. }) => std::thread::sleep(Duration::from_millis(20)),
+            done => return done.unwrap(),
+        }
+    }
+    step().unwrap()
+}
+
+fn open_with(path: &Path, options: &OptionValues) -> Arc<dyn Engine> {
+    patiently(|| Alphard.open(&Environment::real(), path, options, &()))
+}
+
 fn open(path: &Path) -> Arc<dyn Engine> {
-    let options = OptionValues::default();
-    Alphard
-        .open(&Environment::real(), path, &options, &())
-        .unwrap()
+    open_with(path, &OptionValues::default())
 }
 
 fn value(number: u32) -> Vec<u8> {
@@ -115,7 +129,7 @@ fn compare(store: &dyn Engine) {
 fn a_store_on_a_block_device_survives_a_close_and_a_scan() {
     on_devices(1, |path, devices, sector_bytes| {
         let device = [("device", devices[0].path()), ("size", "0")];
-        let store = create(path, &device).unwrap();
+        let store = patiently(|| create(path, &device));
         let stats = store.stats().unwrap();
         assert_eq!(stats.number("block_bytes"), Some(u64::from(sector_bytes)));
         assert_eq!(stats.number("size_bytes"), Some(DEVICE_BYTES));
@@ -148,7 +162,7 @@ fn a_block_device_in_use_is_refused() {
             ("size", "0"),
             ("force", "on"),
         ];
-        let _store = create(path, &forced).unwrap();
+        let _store = patiently(|| create(path, &forced));
         let second = create(&path.with_file_name("second"), &forced);
         let text = second.err().unwrap().to_string();
         assert!(text.contains("in use"), "{text}");
@@ -163,7 +177,7 @@ fn a_pair_of_block_devices_does_without_either() {
             ("mirror", devices[1].path()),
             ("size", "0"),
         ];
-        let store = create(path, &pair).unwrap();
+        let store = patiently(|| create(path, &pair));
         fill(&*store);
         compare(&*store);
         store.close().unwrap();
@@ -181,7 +195,8 @@ fn a_pair_of_block_devices_does_without_either() {
             assert_eq!(store.stats().unwrap().number("members_current"), Some(1));
             compare(&*store);
             drop(store);
-            let report = Alphard.repair(&Environment::real(), path, &()).unwrap();
+            let options = OptionValues::default();
+            let report = patiently(|| Alphard.repair(&Environment::real(), path, &options, &()));
             assert!(report.is_sound());
             let store = open(path);
             assert_eq!(store.stats().unwrap().number("members_current"), Some(2));
@@ -196,11 +211,9 @@ fn what_is_free_is_discarded_and_the_rest_stays() {
         let image = path.parent().unwrap().join("0");
         let taken = || std::os::unix::fs::MetadataExt::blocks(&image.metadata().unwrap()) * 512;
         let options = [("device", devices[0].path()), ("size", "0")];
-        create(path, &options).unwrap().close().unwrap();
+        patiently(|| create(path, &options)).close().unwrap();
         let tuning = OptionValues::from([("discard_bytes", "64KiB")]);
-        let store = Alphard
-            .open(&Environment::real(), path, &tuning, &())
-            .unwrap();
+        let store = open_with(path, &tuning);
         for number in 0..200u32 {
             let key = number.to_be_bytes();
             store.put(&key, &[7; 20_000], Durability::Written).unwrap();

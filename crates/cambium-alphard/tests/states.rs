@@ -282,7 +282,8 @@ fn a_file_that_was_cut_off_among_its_superblocks_has_lost_its_entries() {
         let file = disk.open(Path::new(DATA), OpenOptions::WRITE).unwrap();
         file.set_length(cut).unwrap();
         let environment = Environment::simulated(&disk, 1);
-        if let Ok(report) = Alphard.repair(&environment, Path::new(PATH), &()) {
+        if let Ok(report) = Alphard.repair(&environment, Path::new(PATH), &Default::default(), &())
+        {
             assert!(!report.is_sound(), "cut at {cut}: {report:?}");
             assert_eq!(contents(&*open(&disk)).len(), 0);
         }
@@ -303,7 +304,9 @@ fn a_file_of_a_killed_store_that_was_cut_off_has_lost_its_newest_entries() {
         let file = disk.open(Path::new(DATA), OpenOptions::WRITE).unwrap();
         file.set_length(cut).unwrap();
         let environment = Environment::simulated(&disk, 1);
-        let report = Alphard.repair(&environment, Path::new(PATH), &()).unwrap();
+        let report = Alphard
+            .repair(&environment, Path::new(PATH), &Default::default(), &())
+            .unwrap();
         assert!(!report.is_sound(), "cut at {cut}: {report:?}");
         assert!(contents(&*open(&disk)).len() < 3);
     }
@@ -325,7 +328,9 @@ fn a_file_that_was_cut_off_keeps_what_lies_before_the_cut() {
             .open(Path::new(DATA), OpenOptions::WRITE);
         file.unwrap().set_length(65_536 - cut).unwrap();
         assert!(try_open(&disk).is_err());
-        let report = Alphard.repair(&environment, Path::new(PATH), &()).unwrap();
+        let report = Alphard
+            .repair(&environment, Path::new(PATH), &Default::default(), &())
+            .unwrap();
         assert_eq!(report.is_sound(), cut == 1, "{report:?}");
         let found = contents(&*open(&disk));
         let kept = if cut == 1 { 50 } else { 36 };
@@ -362,7 +367,7 @@ fn repair_finds_the_entries_again_where_what_names_them_is_damaged() {
                 _ => environment.file_system.remove(members).unwrap(),
             }
             assert!(try_open(&disk).is_err());
-            let repaired = Alphard.repair(&environment, Path::new(PATH), &());
+            let repaired = Alphard.repair(&environment, Path::new(PATH), &Default::default(), &());
             if on_device && damaged == 3 {
                 assert!(repaired.is_err(), "nothing says where the device is");
                 continue;
@@ -402,7 +407,11 @@ fn two_folders_that_name_one_file_do_not_have_it_open_at_once() {
         let store = open(&disk);
         let refused = open_copy().err().unwrap();
         assert!(matches!(refused, Error::Locked { .. }), "{refused}");
-        assert!(Alphard.repair(&environment, copy, &()).is_err());
+        assert!(
+            Alphard
+                .repair(&environment, copy, &Default::default(), &())
+                .is_err()
+        );
         store.put(b"oak", b"two", Durability::Synced).unwrap();
         store.close().unwrap();
         let store = open_copy().unwrap();
@@ -574,9 +583,13 @@ fn repair_keeps_what_can_be_read_and_brings_nothing_older_back() {
     let environment = Environment::simulated(&disk, 1);
     let refused = try_open(&disk).err().unwrap();
     assert!(refused.is_corruption() && refused.to_string().contains("repair"));
-    let check = Alphard.check(&environment, Path::new(PATH), &()).unwrap();
+    let check = Alphard
+        .check(&environment, Path::new(PATH), &Default::default(), &())
+        .unwrap();
     assert!(!check.is_sound());
-    let report = Alphard.repair(&environment, Path::new(PATH), &()).unwrap();
+    let report = Alphard
+        .repair(&environment, Path::new(PATH), &Default::default(), &())
+        .unwrap();
     assert!(!report.findings.is_empty());
     let store = open(&disk);
     let found = contents(&*store);
@@ -591,6 +604,7 @@ fn repair_keeps_what_can_be_read_and_brings_nothing_older_back() {
     let check = Alphard.check(
         &Environment::simulated(&disk.fork(), 1),
         Path::new(PATH),
+        &Default::default(),
         &(),
     );
     assert!(check.unwrap().is_sound());

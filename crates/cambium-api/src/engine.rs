@@ -466,11 +466,13 @@ pub trait EngineKind: Send + Sync {
         })
     }
 
-    /// Verifies a store that is not open, writing nothing.
+    /// Verifies a store that is not open, writing nothing. `options` are those of
+    /// [`EngineKind::open`].
     fn check(
         &self,
         environment: &Environment,
         path: &Path,
+        options: &OptionValues,
         progress: &dyn ProgressSink,
     ) -> Result<CheckReport>;
 
@@ -478,11 +480,12 @@ pub trait EngineKind: Send + Sync {
     fn inspect(&self, environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()>;
 
     /// Brings a damaged store back to what can be read, and says what was
-    /// lost: one finding for each loss.
+    /// lost: one finding for each loss. `options` are those of [`EngineKind::open`].
     fn repair(
         &self,
         environment: &Environment,
         path: &Path,
+        options: &OptionValues,
         progress: &dyn ProgressSink,
     ) -> Result<CheckReport>;
 }

@@ -15,7 +15,7 @@ use crate::import::ImportArguments;
 use crate::namespaces::NamespacesArguments;
 use crate::options::{CompletionsArguments, OptionsArguments};
 use crate::put::PutArguments;
-use crate::reports::{CompactArguments, ReportArguments};
+use crate::reports::{CompactArguments, MendArguments, ReportArguments};
 use crate::scan::ScanArguments;
 use crate::snapshots::{RollbackArguments, SnapshotArguments};
 use crate::stats::StatsArguments;
@@ -206,8 +206,9 @@ What a crash left unfinished, and the next open drops, is a note and no finding.
 
 Examples:
   cambium check trees && echo sound
-  cambium check trees --json")]
-    Check(ReportArguments),
+  cambium check trees --json
+  cambium check trees --set direct=off")]
+    Check(MendArguments),
     /// Describe a store's files: headers, blocks, records
     #[command(after_help = "Examples:\n  cambium inspect trees\n  cambium inspect trees --json")]
     Inspect(ReportArguments),
@@ -253,8 +254,9 @@ Examples:
 Each loss is named. Copy the folder first if the data matter.
 
 Examples:
-  cambium check trees || cambium repair trees")]
-    Repair(ReportArguments),
+  cambium check trees || cambium repair trees
+  cambium repair trees --set direct=off")]
+    Repair(MendArguments),
     /// Print every option: unit, default, effect
     #[command(after_help = "Examples:\n  cambium options\n  cambium options --engine zdb")]
     Options(OptionsArguments),

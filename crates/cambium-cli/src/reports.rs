@@ -28,6 +28,15 @@ pub struct ReportArguments {
 }
 
 #[derive(Debug, Args)]
+pub struct MendArguments {
+    #[command(flatten)]
+    pub report: ReportArguments,
+    /// An option of the opening, such as direct=off
+    #[arg(long, value_name = "OPTION=VALUE")]
+    pub set: Vec<String>,
+}
+
+#[derive(Debug, Args)]
 pub struct CompactArguments {
     /// The store
     pub path: PathBuf,
@@ -68,10 +77,17 @@ pub fn human_bytes(bytes: u64) -> String {
     format!("{amount:.1} {}", UNITS[unit])
 }
 
+impl MendArguments {
+    fn options(&self) -> Result<Options, Failure> {
+        let assigned = |options: Options, assignment: &String| options.assign(assignment);
+        Ok(self.set.iter().try_fold(with_progress(), assigned)?)
+    }
+}
+
 /// Verifies a store; status 1 with damage, and where a mirror is none any more.
-pub fn check(arguments: &ReportArguments) -> Result<Status, Failure> {
-    let report = with_progress().check(&arguments.path)?;
-    if arguments.json {
+pub fn check(arguments: &MendArguments) -> Result<Status, Failure> {
+    let report = arguments.options()?.check(&arguments.report.path)?;
+    if arguments.report.json {
         print_json(&check_json(&report))?;
     } else {
         let verdict = match (report.is_sound(), report.is_degraded()) {
@@ -91,10 +107,10 @@ pub fn check(arguments: &ReportArguments) -> Result<Status, Failure> {
 }
 
 /// Mends a store; status 1 with losses, and where a mirror is none.
-pub fn repair(arguments: &ReportArguments) -> Result<Status, Failure> {
-    let repaired = with_progress().repair(&arguments.path);
+pub fn repair(arguments: &MendArguments) -> Result<Status, Failure> {
+    let repaired = arguments.options()?.repair(&arguments.report.path);
     let report = repaired.map_err(Failure::of_repair)?;
-    if arguments.json {
+    if arguments.report.json {
         print_json(&check_json(&report))?;
     } else {
         let verdict = match (report.is_sound(), report.is_degraded()) {

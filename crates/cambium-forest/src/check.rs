@@ -36,23 +36,26 @@ use crate::view::View;
 pub(crate) fn check(
     environment: &Environment,
     path: &Path,
+    options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
     let marker = read_marker(&*environment.file_system, path)?;
-    check_store(environment, path, marker.store, progress)
+    let (tuning, _) = Tuning::of_opening(options)?;
+    check_store(environment, path, (marker.store, tuning), progress)
 }
 
 /// The same for a store whose id is known, whatever its marker says.
 pub(crate) fn check_store(
     environment: &Environment,
     path: &Path,
-    store: StoreId,
+    (store, mut tuning): (StoreId, Tuning),
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
     let file_system = &*environment.file_system;
     let held = lock_for_reading(file_system, path)?;
     let mut report = CheckReport::default();
-    let tuning = Tuning::take(OptionValues::default().set("cache_bytes", "0"))?;
+    // Each block is read once.
+    tuning.cache_bytes = Some(0);
     let content = superblock::read(file_system, path, &store, FORMAT_VERSION);
     let mut named = None;
     let attached = content.and_then(|content| {

@@ -114,9 +114,10 @@ impl EngineKind for Forest {
         &self,
         environment: &Environment,
         path: &Path,
+        options: &OptionValues,
         progress: &dyn ProgressSink,
     ) -> Result<CheckReport> {
-        crate::check::check(environment, path, progress)
+        crate::check::check(environment, path, options, progress)
     }
 
     fn inspect(&self, environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()> {
@@ -127,9 +128,10 @@ impl EngineKind for Forest {
         &self,
         environment: &Environment,
         path: &Path,
+        options: &OptionValues,
         progress: &dyn ProgressSink,
     ) -> Result<CheckReport> {
-        crate::repair::repair(environment, path, progress)
+        crate::repair::repair(environment, path, options, progress)
     }
 }
 

@@ -147,15 +147,6 @@ fn begin_file(home: &Home, file: FileRef, shape: &Shape, tuning: &Tuning) -> Res
     })
 }
 
-/// What an opening is told, and apart from it what was fixed at creation.
-fn tuning_of(options: &OptionValues) -> Result<(Tuning, OptionValues)> {
-    let mut options = options.clone();
-    let tuning = Tuning::take(&mut options)?;
-    let fixed = options.take_fixed(OPTIONS);
-    options.finish(ENGINE, OPTIONS)?;
-    Ok((tuning, fixed))
-}
-
 /// Opens a store, recovering it where it was not closed.
 pub(crate) fn open(
     environment: &Environment,
@@ -163,7 +154,7 @@ pub(crate) fn open(
     options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<Arc<Core>> {
-    let (tuning, fixed) = tuning_of(options)?;
+    let (tuning, fixed) = Tuning::of_opening(options)?;
     let file_system = &*environment.file_system;
     // Where no store is, no lock is left; and another store may have come until it is held.
     read_marker(file_system, path)?;
@@ -216,7 +207,7 @@ pub(crate) fn open_read_only(
     options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<Arc<Core>> {
-    let (tuning, fixed) = tuning_of(options)?;
+    let (tuning, fixed) = Tuning::of_opening(options)?;
     let file_system = &*environment.file_system;
     read_marker(file_system, path)?;
     let held = lock_for_reading(file_system, path)?;

@@ -69,7 +69,9 @@ fn a_backup_keeps_named_snapshots_and_namespaces() {
     store.backup(Path::new("/copy"), &()).unwrap();
     let newest = state(&*store);
     put(&*store, 6, "not in the backup");
-    let report = Forest.check(&environment, Path::new("/copy"), &()).unwrap();
+    let report = Forest
+        .check(&environment, Path::new("/copy"), &Default::default(), &())
+        .unwrap();
     assert!(report.is_sound(), "{report:?}");
     let options = OptionValues::default();
     let copy = Forest

@@ -129,7 +129,9 @@ fn a_scratch_file_that_a_crash_left_is_removed_by_the_next_opening() {
         let file = environment.file_system.open(path, OpenOptions::CREATE);
         file.unwrap().write_at(b"left over", 0).unwrap();
     }
-    let report = Forest.check(&environment, Path::new(PATH), &()).unwrap();
+    let report = Forest
+        .check(&environment, Path::new(PATH), &Default::default(), &())
+        .unwrap();
     assert!(report.is_sound(), "{report:?}");
     let store = open(&environment);
     assert_eq!(contents(&*store), model);

@@ -124,7 +124,7 @@ fn victim() -> (SimulatedDisk, PathBuf) {
 fn ask_everything(disk: &SimulatedDisk) {
     let environment = Environment::simulated(disk, 2);
     let path = Path::new(PATH);
-    let _ = Forest.check(&environment, path, &());
+    let _ = Forest.check(&environment, path, &Default::default(), &());
     let _ = Forest.inspect(&environment, path, &mut Vec::new());
     let Ok(store) = Forest.open(&environment, path, &OptionValues::default(), &()) else {
         return;

@@ -140,7 +140,9 @@ fn grown_by_attempts(bug: Option<&str>) -> u64 {
     store.close().unwrap();
     drop(store);
     let environment = Environment::simulated(&disk, 4);
-    let report = Forest.check(&environment, Path::new(PATH), &()).unwrap();
+    let report = Forest
+        .check(&environment, Path::new(PATH), &Default::default(), &())
+        .unwrap();
     assert!(report.is_sound(), "{report:?}");
     assert_eq!(report.entries, 2_000);
     let none = OptionValues::default();

@@ -137,7 +137,9 @@ fn stores_of_every_format_version_stay_readable() {
         let fixture = golden().fixture(version, write_fixture);
         let environment = fixture_in_memory(&fixture);
         let folder = Path::new(FIXTURE);
-        let report = Forest.check(&environment, folder, &()).unwrap();
+        let report = Forest
+            .check(&environment, folder, &Default::default(), &())
+            .unwrap();
         assert!(report.is_sound(), "{version}: {report:?}");
         let options = OptionValues::default();
         let store = Forest.open(&environment, folder, &options, &()).unwrap();

@@ -45,7 +45,9 @@ fn open(disk: &SimulatedDisk) -> Result<Arc<dyn Engine>> {
 
 fn check(disk: &SimulatedDisk) -> CheckReport {
     let environment = Environment::simulated(disk, 3);
-    Forest.check(&environment, Path::new(PATH), &()).unwrap()
+    Forest
+        .check(&environment, Path::new(PATH), &Default::default(), &())
+        .unwrap()
 }
 
 fn put(store: &dyn Engine, key: &str, value: &str) {
@@ -177,7 +179,9 @@ fn replay_from_the_header_before_reaches_what_was_promised() {
 
 fn repair(disk: &SimulatedDisk) -> CheckReport {
     let environment = Environment::simulated(disk, 4);
-    Forest.repair(&environment, Path::new(PATH), &()).unwrap()
+    Forest
+        .repair(&environment, Path::new(PATH), &Default::default(), &())
+        .unwrap()
 }
 
 /// A small closed store with overwritten and deleted entries and several
@@ -453,7 +457,9 @@ fn a_check_names_entries_that_a_flush_lost_and_a_repair_brings_them_back() {
         let named = |found: &Finding| found.what.contains(what);
         assert!(report.findings.iter().any(named), "{what}: {report:?}");
         let environment = Environment::simulated(&disk, 5);
-        let repaired = Forest.repair(&environment, Path::new(PATH), &()).unwrap();
+        let repaired = Forest
+            .repair(&environment, Path::new(PATH), &Default::default(), &())
+            .unwrap();
         assert!(repaired.is_sound(), "{repaired:?}");
         assert!(check(&disk).findings.is_empty());
         assert_eq!(contents(&*open(&disk).unwrap()), expected);

@@ -246,7 +246,9 @@ fn copies_of_its_own_blocks_are_values_and_nothing_else() {
     for style in CrashStyle::ALL {
         let image = disk.crash(style, 9);
         let environment = Environment::simulated(&image, 4);
-        let report = Forest.check(&environment, Path::new(PATH), &()).unwrap();
+        let report = Forest
+            .check(&environment, Path::new(PATH), &Default::default(), &())
+            .unwrap();
         assert!(report.is_sound(), "{style:?}: {report:?}");
         let store = open(&environment);
         assert_eq!(contents(&*store), expected, "{style:?}");
@@ -437,17 +439,26 @@ fn a_repair_that_finds_no_room_leaves_everything_as_it_was() {
     let within_a_value = places.rfind(|(_, bytes)| *bytes == b"valuevalue").unwrap();
     disk.flip_bit(file, within_a_value.0 as u64, 3);
     let before = disk.files();
-    let check = |disk| Forest.check(&Environment::simulated(disk, 1), Path::new(PATH), &());
+    let check = |disk| {
+        Forest.check(
+            &Environment::simulated(disk, 1),
+            Path::new(PATH),
+            &Default::default(),
+            &(),
+        )
+    };
     assert!(!check(&disk).unwrap().is_sound());
     for room in [0, 3_000, 60_000] {
         disk.set_capacity(Some(disk.used_bytes() + room));
-        let repaired = Forest.repair(&environment, Path::new(PATH), &());
+        let repaired = Forest.repair(&environment, Path::new(PATH), &Default::default(), &());
         assert!(repaired.unwrap_err().is_no_space(), "room for {room} bytes");
         assert_eq!(disk.files(), before, "room for {room} bytes");
         assert!(!check(&disk).unwrap().is_sound());
     }
     disk.set_capacity(None);
-    let repaired = Forest.repair(&environment, Path::new(PATH), &()).unwrap();
+    let repaired = Forest
+        .repair(&environment, Path::new(PATH), &Default::default(), &())
+        .unwrap();
     assert!(!repaired.is_sound(), "a document is lost");
     assert!(check(&disk).unwrap().is_sound());
 }
@@ -460,7 +471,7 @@ fn repaired_is_nearly(
 ) -> Vec<(Vec<u8>, Vec<u8>)> {
     let environment = Environment::simulated(disk, 6);
     let path = Path::new(PATH);
-    let report = match Forest.repair(&environment, path, &()) {
+    let report = match Forest.repair(&environment, path, &Default::default(), &()) {
         Ok(report) => report,
         // The first block names the file: nothing can be believed without it.
         Err(Error::Corruption { offset, .. }) if offset < 512 => return Vec::new(),
@@ -470,7 +481,9 @@ fn repaired_is_nearly(
         .findings
         .iter()
         .any(|finding| finding.what.contains("snapshot"));
-    let report = Forest.check(&environment, path, &()).unwrap();
+    let report = Forest
+        .check(&environment, path, &Default::default(), &())
+        .unwrap();
     assert!(report.is_sound(), "{what}: {report:?}");
     let store = open(&environment);
     let found = contents(&*store);

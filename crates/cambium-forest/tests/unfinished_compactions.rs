@@ -8,10 +8,15 @@
 mod support;
 
 use std::path::Path;
+use std::time::Duration;
 
 use cambium_api::{CompactOptions, Durability, Engine, EngineKind, Error, StatisticValue};
 use cambium_forest::Forest;
 use cambium_io::Environment;
+use cambium_io::simulated::SimulatedDisk;
+use cambium_io::sync::schedule::Schedule;
+use cambium_io::sync::scheduler;
+use cambium_io::sync::thread;
 use support::options;
 
 fn overwrite(store: &dyn Engine) {
@@ -58,15 +63,17 @@ fn what_the_background_cannot_compact_is_told() {
     assert_eq!(stats.number("compactions"), Some(1));
 }
 
-#[test]
-fn a_rollback_does_not_wait_for_a_compaction_that_was_called() {
-    let environment = Environment::memory();
+/// A rollback while a compaction runs whose rate makes it last hours. The seed decides
+/// which thread goes on; the clock of the simulation advances while all of them sleep.
+fn roll_back_beside_a_compaction(seed: u64) {
+    let disk = SimulatedDisk::new(seed);
+    let environment = Environment::simulated(&disk, seed);
     let path = Path::new("/store");
-    let tuning = [("compaction_threshold", "100")];
+    let tuning = [("compaction_threshold", "100"), ("preallocate_bytes", "0")];
     let store = Forest
         .create(&environment, path, &options(&tuning))
         .unwrap();
-    for key in 0..2_000u64 {
+    for key in 0..200u64 {
         let value = vec![1; 1000];
         store
             .put(&key.to_be_bytes(), &value, Durability::Written)
@@ -75,25 +82,37 @@ fn a_rollback_does_not_wait_for_a_compaction_that_was_called() {
     store.create_named_snapshot("monday").unwrap();
     store.put(b"later", b"gone", Durability::Written).unwrap();
 
-    // It would take tens of seconds.
     let slow = CompactOptions {
-        settings: options(&[("compaction_rate_bytes", "131072")]),
+        settings: options(&[("compaction_rate_bytes", "16")]),
         ..CompactOptions::default()
     };
     let files = || environment.file_system.list(path).unwrap().len();
     let before = files();
-    std::thread::scope(|scope| {
-        let compaction = scope.spawn(|| store.compact(&slow, &()));
-        while files() == before && !compaction.is_finished() {
-            std::thread::yield_now();
-        }
-        store.rollback("monday").unwrap();
-        let outcome = compaction.join().unwrap();
-        assert!(matches!(outcome, Err(Error::Cancelled)), "{outcome:?}");
-    });
+    let compacted = store.clone();
+    let compaction = thread::spawn(move || compacted.compact(&slow, &()));
+    while files() == before {
+        thread::yield_now();
+    }
+    let began = environment.clock.monotonic();
+    store.rollback("monday").unwrap();
+    let waited = environment.clock.monotonic() - began;
+    assert!(waited < Duration::from_secs(60), "{waited:?}");
+    let outcome = compaction.join().unwrap();
+    assert!(matches!(outcome, Err(Error::Cancelled)), "{outcome:?}");
     assert_eq!(store.get(b"later").unwrap(), None);
     assert_eq!(files(), before, "nothing of the new file stays");
     // A name that is not there cancels nothing, and the next compaction goes on.
     assert!(store.rollback("tuesday").is_err());
     store.compact(&CompactOptions::default(), &()).unwrap();
+}
+
+#[test]
+fn a_rollback_does_not_wait_for_a_compaction_that_was_called() {
+    for seed in 0..40 {
+        let run = scheduler::run(Schedule::random(seed), move || {
+            roll_back_beside_a_compaction(seed);
+        });
+        run.outcome
+            .unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+    }
 }

@@ -4,7 +4,7 @@
 //! sync of the file makes its changes durable. A folder has the same of its names, and a
 //! sync of the folder makes them durable: a name is not durable because its file is.
 //!
-//! A cut draws, of each file, which 512-byte sectors of which changes reached the device:
+//! A cut draws, of each file, which sectors of which changes reached the device:
 //! none, all, a prefix, or any subset. A length may arrive without its data. Of each
 //! folder it draws a prefix or a subset of the changes of names. Then the disk is off:
 //! every request fails, until it is switched on again with what is left.
@@ -113,6 +113,8 @@ pub struct Disk {
     keeps_cache: bool,
     pages: u64,
     capacity_pages: u64,
+    /// Bytes that a cut leaves whole.
+    sector: u64,
 }
 
 fn empty_folder() -> Node {
@@ -124,7 +126,7 @@ fn empty_folder() -> Node {
 }
 
 impl Disk {
-    pub fn new(capacity: u64) -> Self {
+    pub fn new(capacity: u64, sector: u64) -> Self {
         Disk {
             nodes: HashMap::from([(ROOT, empty_folder())]),
             next: ROOT + 1,
@@ -134,6 +136,7 @@ impl Disk {
             keeps_cache: false,
             pages: 0,
             capacity_pages: capacity / PAGE,
+            sector,
         }
     }
 
@@ -158,7 +161,7 @@ impl Disk {
                 }) => {
                     let kept = kept_prefix(pending.len(), random);
                     for change in pending.drain(..).take(kept) {
-                        change.tear(durable, percent, random);
+                        change.tear(durable, self.sector, percent, random);
                     }
                     *now = durable.clone();
                 }
@@ -490,7 +493,7 @@ mod tests {
     #[test]
     fn synced_bytes_and_names_outlast_every_cut() {
         for seed in 0..200 {
-            let mut disk = Disk::new(1 << 20);
+            let mut disk = Disk::new(1 << 20, SECTOR);
             let node = file(&mut disk, "log");
             disk.write(node, 100, &[7; 3000]).unwrap();
             disk.sync(node).unwrap();
@@ -509,7 +512,7 @@ mod tests {
     fn cuts_lose_and_keep_what_no_sync_covers() {
         let mut seen = std::collections::HashSet::new();
         for seed in 0..300 {
-            let mut disk = Disk::new(1 << 20);
+            let mut disk = Disk::new(1 << 20, SECTOR);
             let node = file(&mut disk, "log");
             disk.sync(ROOT).unwrap();
             disk.write(node, 0, &[1; 512]).unwrap();
@@ -538,7 +541,7 @@ mod tests {
 
     #[test]
     fn a_failed_sync_makes_nothing_durable_and_is_not_made_up_for() {
-        let mut disk = Disk::new(1 << 20);
+        let mut disk = Disk::new(1 << 20, SECTOR);
         let node = file(&mut disk, "log");
         disk.sync(ROOT).unwrap();
         disk.write(node, 0, &[1; 512]).unwrap();

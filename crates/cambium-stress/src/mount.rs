@@ -23,6 +23,7 @@ use fuser::{
 };
 
 use crate::disk::{About, Disk, Failure};
+use crate::pages::{PAGE, SECTOR};
 use crate::session::lock;
 
 /// Nobody but the kernel of this machine changes the disk while it is on.
@@ -30,6 +31,15 @@ const FOR_LONG: Duration = Duration::from_secs(3600);
 const KEEP_SIZE: i32 = 1;
 const PUNCH_HOLE: i32 = 2;
 const ZERO_RANGE: i32 = 16;
+
+/// Bytes that the disk writes whole. XFS verifies a checksum over each block of 4 KiB that its
+/// journal changes, and does not mount if a cut tears one: it needs a disk with such sectors.
+pub fn sector_bytes(file_system: Option<&str>) -> u64 {
+    match file_system {
+        Some("xfs") => PAGE,
+        _ => SECTOR,
+    }
+}
 
 /// Bytes of the file under a real file system; XFS takes no fewer.
 const IMAGE_BYTES: u64 = 320 << 20;
@@ -62,10 +72,9 @@ impl Mounted {
                 make(file_system, &image)?;
                 File::open(&own)?.sync_all()?;
             }
-            let device = run(
-                "losetup",
-                &["--find".as_ref(), "--show".as_ref(), image.as_ref()],
-            )?;
+            let sector = sector_bytes(Some(file_system)).to_string();
+            let words = ["--find", "--show", "--sector-size", &sector].map(OsStr::new);
+            let device = run("losetup", &[&words[..], &[image.as_ref()]].concat())?;
             mounted.above = Some((at.to_path_buf(), device.clone()));
             std::fs::create_dir_all(at)?;
             let words = ["-t", file_system, "-o", "noatime", &device].map(OsStr::new);
@@ -97,7 +106,15 @@ fn make(file_system: &str, image: &Path) -> io::Result<()> {
     let file = File::create(image)?;
     file.set_len(IMAGE_BYTES)?;
     let words: &[&str] = match file_system {
-        "xfs" => &["-q", "-K", "--unsupported", "-l", "size=16m"],
+        "xfs" => &[
+            "-q",
+            "-K",
+            "--unsupported",
+            "-s",
+            "size=4096",
+            "-l",
+            "size=16m",
+        ],
         _ => &["-q", "-F", "-E", "nodiscard,lazy_itable_init=1"],
     };
     let mut words: Vec<&OsStr> = words.iter().map(OsStr::new).collect();

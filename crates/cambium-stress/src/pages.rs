@@ -90,7 +90,7 @@ impl Change {
     }
 
     /// Applies what a cut leaves of it: each sector with a chance.
-    pub fn tear(&self, to: &mut Content, percent: u64, random: &mut Random) {
+    pub fn tear(&self, to: &mut Content, sector: u64, percent: u64, random: &mut Random) {
         let Change::Write(at, data) = self else {
             if random.chance(percent) {
                 self.apply(to);
@@ -100,7 +100,7 @@ impl Change {
         let mut done = 0;
         while done < data.len() {
             let offset = at + done as u64;
-            let count = ((SECTOR - offset % SECTOR) as usize).min(data.len() - done);
+            let count = ((sector - offset % sector) as usize).min(data.len() - done);
             if random.chance(percent) {
                 to.write(offset, &data[done..done + count]);
             }

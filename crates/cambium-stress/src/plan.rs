@@ -141,9 +141,11 @@ impl EngineKind for Seeded {
         &self,
         environment: &Environment,
         path: &Path,
+        options: &OptionValues,
         progress: &dyn ProgressSink,
     ) -> Result<CheckReport> {
-        self.kind.check(environment, path, progress)
+        self.kind
+            .check(environment, path, &self.seeded(options), progress)
     }
     fn inspect(
         &self,
@@ -157,8 +159,10 @@ impl EngineKind for Seeded {
         &self,
         environment: &Environment,
         path: &Path,
+        options: &OptionValues,
         progress: &dyn ProgressSink,
     ) -> Result<CheckReport> {
-        self.kind.repair(environment, path, progress)
+        self.kind
+            .repair(environment, path, &self.seeded(options), progress)
     }
 }

@@ -12,7 +12,7 @@ use crate::damage::{self, copy_folder};
 use crate::disk::Disk;
 use crate::draw;
 use crate::ledger::Base;
-use crate::mount::Mounted;
+use crate::mount::{self, Mounted};
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::session::{Ending, Orders, lock};
@@ -100,8 +100,8 @@ impl<'a> Round<'a> {
         _ = std::fs::remove_dir_all(&self.folder);
         std::fs::create_dir_all(self.folder.join("ledger")).map_err(failed)?;
         if self.arguments.needs_disk() {
-            let disk = Arc::new(Mutex::new(Disk::new(DISK_BYTES)));
-            self.mount(disk)?;
+            let sector = mount::sector_bytes(self.arguments.file_system.as_deref());
+            self.mount(Arc::new(Mutex::new(Disk::new(DISK_BYTES, sector))))?;
         }
         let kind = cambium::engines()
             .find(&self.arguments.engine)

@@ -62,7 +62,7 @@ impl Subject {
             opening: OptionValues::default(),
             drawn: Vec::new(),
             breakage: None,
-            repair: |kind, environment, path| kind.repair(environment, path, &()),
+            repair: |kind, environment, path| kind.repair(environment, path, &Default::default(), &()),
             focused: false,
             frees_space: false,
             recoveries_fail: true,
@@ -186,7 +186,8 @@ impl Subject {
     }
 
     pub(crate) fn check(&self, environment: &Environment) -> Result<CheckReport> {
-        self.kind.check(environment, store_path(), &())
+        self.kind
+            .check(environment, store_path(), &self.opening, &())
     }
 
     pub(crate) fn repair(&self, environment: &Environment) -> Result<CheckReport> {
@@ -200,7 +201,7 @@ pub(crate) fn repair_and_lose(
     environment: &Environment,
     path: &Path,
 ) -> Result<CheckReport> {
-    let report = kind.repair(environment, path, &())?;
+    let report = kind.repair(environment, path, &Default::default(), &())?;
     let store = kind.open(environment, path, &OptionValues::default(), &())?;
     let first = store
         .iterate(IterationOrder::Any, None)?

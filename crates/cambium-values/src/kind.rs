@@ -171,9 +171,11 @@ impl EngineKind for ValueLayer {
         &self,
         environment: &Environment,
         path: &Path,
+        options: &OptionValues,
         progress: &dyn ProgressSink,
     ) -> Result<CheckReport> {
-        self.inner.check(environment, path, progress)
+        let (options, _) = self.take_options(options)?;
+        self.inner.check(environment, path, &options, progress)
     }
 
     fn inspect(&self, environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()> {
@@ -184,8 +186,10 @@ impl EngineKind for ValueLayer {
         &self,
         environment: &Environment,
         path: &Path,
+        options: &OptionValues,
         progress: &dyn ProgressSink,
     ) -> Result<CheckReport> {
-        self.inner.repair(environment, path, progress)
+        let (options, _) = self.take_options(options)?;
+        self.inner.repair(environment, path, &options, progress)
     }
 }

@@ -117,7 +117,7 @@ fn main() -> Outcome<()> {
     }
     wrong += wrong_keys(&*store, &versions, "at the end");
     store.close()?;
-    let report = Wisckey.check(&environment, folder, &())?;
+    let report = Wisckey.check(&environment, folder, &Default::default(), &())?;
     report
         .findings
         .iter()

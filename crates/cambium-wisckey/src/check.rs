@@ -29,13 +29,14 @@ use crate::recovery::missing;
 pub(crate) fn check(
     environment: &Environment,
     path: &Path,
+    options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
+    let (tuning, _) = Tuning::of_opening(options)?;
     let file_system = &*environment.file_system;
     let marker = read_marker(file_system, path)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Shared)?;
     let mut report = CheckReport::default();
-    let tuning = Tuning::take(&mut OptionValues::default())?;
     let content = superblock::read(file_system, path, &marker.store, FORMAT_VERSION);
     let attached = content.and_then(|content| {
         report.note_other_copy(content.other_copy.as_ref());

@@ -129,10 +129,7 @@ pub(crate) fn open(
     options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<Arc<Core>> {
-    let mut options = options.clone();
-    let tuning = Tuning::take(&mut options)?;
-    let fixed = options.take_fixed(OPTIONS);
-    options.finish(ENGINE, OPTIONS)?;
+    let (tuning, fixed) = Tuning::of_opening(options)?;
     let file_system = &*environment.file_system;
     // Where no store is, no lock is left; and another store may have come until it is held.
     read_marker(file_system, path)?;
@@ -169,12 +166,11 @@ pub(crate) fn open(
 pub(crate) fn open_damaged(
     environment: &Environment,
     path: &Path,
-    store: StoreId,
+    (store, tuning): (StoreId, Tuning),
     held: Box<dyn FileLock>,
     lost: &mut Vec<Error>,
     progress: &dyn ProgressSink,
 ) -> Result<Arc<Core>> {
-    let tuning = Tuning::take(&mut OptionValues::default())?;
     let core = attach(environment, path, store, tuning, (held, true), Some(lost))?;
     let clean = lock(&core.maintenance).root.clean;
     if clean {

@@ -331,6 +331,18 @@ pub struct Tuning {
 pub type Compression = cambium_lsm::Compression;
 
 impl Tuning {
+    /// The options of an opening, and apart from them those that were fixed at creation.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for an option that does not exist or is out of range.
+    pub fn of_opening(options: &OptionValues) -> Result<(Self, OptionValues)> {
+        let mut options = options.clone();
+        let tuning = Tuning::take(&mut options)?;
+        let fixed = options.take_fixed(OPTIONS);
+        options.finish(ENGINE, OPTIONS)?;
+        Ok((tuning, fixed))
+    }
+
     /// Takes the options of an opening out of `options`.
     pub fn take(options: &mut OptionValues) -> Result<Self> {
         const MOST: u64 = 1 << 50;

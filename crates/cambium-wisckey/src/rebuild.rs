@@ -230,25 +230,24 @@ struct Gathered {
 pub(crate) fn rebuild_from_log(
     environment: &Environment,
     path: &Path,
-    store: StoreId,
+    (store, tuning): (StoreId, &Tuning),
     report: &mut CheckReport,
     progress: &dyn ProgressSink,
 ) -> Result<()> {
-    let tuning = Tuning::take(&mut OptionValues::default())?;
     let file_system = &environment.file_system;
-    let home = Home::new(file_system, path, store, &tuning, &environment.cache);
+    let home = Home::new(file_system, path, store, tuning, &environment.cache);
     let content = superblock::read(&**file_system, path, &store, FORMAT_VERSION).ok();
     let known = content
         .as_ref()
         .and_then(|content| decode_root(&content.payload));
     let (shape, before) = match known {
         Some(known) => known,
-        None => (shape_of_segments(&home)?, Root::default()),
+        None => (shape_of_segments(&home, tuning)?, Root::default()),
     };
     let root = before.other_tree();
     let place = (path.join(root.tree_folder()), store);
-    let new = NewTree::begin(environment, place, &shape, &tuning)?;
-    let mut gathered = gather(&home, &shape, &tuning, &new, (report, progress))?;
+    let new = NewTree::begin(environment, place, &shape, tuning)?;
+    let mut gathered = gather(&home, &shape, tuning, &new, (report, progress))?;
     gathered.last_session = gathered.last_session.max(root.session) + 1;
     let contents = new.settle()?;
     report.entries = contents.entries;
@@ -311,12 +310,11 @@ fn notes_of(gathered: Gathered, contents: &Contents) -> Vec<NoteItem> {
 }
 
 /// The shape in the header of any segment.
-fn shape_of_segments(home: &Home) -> Result<Shape> {
+fn shape_of_segments(home: &Home, tuning: &Tuning) -> Result<Shape> {
     for block_bytes in (9..=16).map(|bits| 1u32 << bits) {
         let shape = Shape { block_bytes };
-        let tuning = Tuning::take(&mut OptionValues::default())?;
         for number in numbers(home)? {
-            if Segment::open(home, number, &shape, &tuning, None).is_ok() {
+            if Segment::open(home, number, &shape, tuning, None).is_ok() {
                 return Ok(shape);
             }
         }

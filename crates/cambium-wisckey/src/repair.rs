@@ -7,8 +7,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::{CheckReport, Direction, KeyRange, Progress, ProgressSink};
-use cambium_base::{Durability, Error, Result};
+use cambium_api::{CheckReport, Direction, KeyRange, OptionValues, Progress, ProgressSink};
+use cambium_base::{Durability, Error, Result, StoreId};
 use cambium_io::{Environment, FileLock, LockMode};
 use cambium_storage::marker::{self, FilesOfEngine, Marker};
 
@@ -17,7 +17,7 @@ use crate::cursor::EntryCursor;
 use crate::format::{self, FORMAT_VERSION, TREE_FOLDERS};
 use crate::note::{self, NoteItem};
 use crate::open::{LOCK_NAME, open_damaged};
-use crate::options::ENGINE;
+use crate::options::{ENGINE, Tuning};
 use crate::rebuild::{rebuild_damaged_blocks, rebuild_from_log};
 use crate::write::WriteRequest;
 
@@ -25,8 +25,10 @@ use crate::write::WriteRequest;
 pub(crate) fn repair(
     environment: &Environment,
     path: &Path,
+    options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
+    let (tuning, _) = Tuning::of_opening(options)?;
     let file_system = &*environment.file_system;
     let magics = [
         ("", format::MAGIC),
@@ -39,7 +41,7 @@ pub(crate) fn repair(
     };
     let known = || marker::known_marker(file_system, path, ENGINE, FORMAT_VERSION, files);
     let (marker, damage, held) = marker::mend_and_lock(file_system, path, known)?;
-    let mut report = repair_contents(environment, path, &marker, held, progress)?;
+    let mut report = repair_contents(environment, path, (&marker, &tuning), held, progress)?;
     if let Some(damage) = damage {
         report.note_mended(damage, "it is made anew")?;
     }
@@ -50,12 +52,13 @@ pub(crate) fn repair(
 fn repair_contents(
     environment: &Environment,
     path: &Path,
-    marker: &Marker,
+    (marker, tuning): (&Marker, &Tuning),
     held: Box<dyn FileLock>,
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
     let mut report = CheckReport::default();
-    let first = mend_open(environment, path, marker, held, &mut report, progress)?;
+    let known = (marker.store, tuning);
+    let first = mend_open(environment, path, known, held, &mut report, progress)?;
     let Err(tree_damage) = first else {
         return Ok(report);
     };
@@ -64,13 +67,13 @@ fn repair_contents(
         report = CheckReport::default();
         report.take(error)?;
         let held = lock_again(environment, path)?;
-        rebuild_from_log(environment, path, marker.store, &mut report, progress)?;
+        rebuild_from_log(environment, path, known, &mut report, progress)?;
         drop(held);
         return Ok(report);
     }
     // The tree is sound now: what it points to may not be.
     let held = lock_again(environment, path)?;
-    match mend_open(environment, path, marker, held, &mut report, progress)? {
+    match mend_open(environment, path, known, held, &mut report, progress)? {
         Ok(()) => Ok(report),
         Err(_) => Err(Error::corruption(
             path,
@@ -90,13 +93,14 @@ fn lock_again(environment: &Environment, path: &Path) -> Result<Box<dyn FileLock
 fn mend_open(
     environment: &Environment,
     path: &Path,
-    marker: &Marker,
+    (store, tuning): (StoreId, &Tuning),
     held: Box<dyn FileLock>,
     report: &mut CheckReport,
     progress: &dyn ProgressSink,
 ) -> Result<std::result::Result<(), Option<Error>>> {
     let mut lost = Vec::new();
-    let core = match open_damaged(environment, path, marker.store, held, &mut lost, progress) {
+    let known = (store, tuning.clone());
+    let core = match open_damaged(environment, path, known, held, &mut lost, progress) {
         Ok(core) => core,
         Err(error) => return Ok(Err(Some(error))),
     };

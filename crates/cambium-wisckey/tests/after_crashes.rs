@@ -139,7 +139,9 @@ fn a_crashed_store_on_a_full_disk_opens_for_reading_and_for_writing_once_there_i
             store.close().unwrap();
             drop(store);
             let environment = Environment::simulated(&disk, 6);
-            let report = Wisckey.check(&environment, Path::new(FOLDER), &()).unwrap();
+            let report = Wisckey
+                .check(&environment, Path::new(FOLDER), &Default::default(), &())
+                .unwrap();
             assert!(report.is_sound(), "{report:?}");
             is_there(&*open(&disk, 7, &small()), &expected);
         }
@@ -199,7 +201,9 @@ fn check_after_moves_and_a_close(closes: u64, bug: Option<&str>) -> (SimulatedDi
     assert!(moved() > before, "nothing was moved");
     store.close().unwrap();
     let environment = Environment::simulated(&disk, 9);
-    let report = Wisckey.check(&environment, folder, &()).unwrap();
+    let report = Wisckey
+        .check(&environment, folder, &Default::default(), &())
+        .unwrap();
     (disk, state, report.is_sound())
 }
 

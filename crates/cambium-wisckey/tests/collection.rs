@@ -107,7 +107,9 @@ fn space_stays_within_its_limit_under_steady_overwriting() {
     let live: u64 = state.values().map(|value| value.len() as u64 + 64).sum();
     assert!(used < live * 3, "{used} bytes on disk for {live} live ones");
     store.close().unwrap();
-    let report = Wisckey.check(&environment, Path::new(FOLDER), &()).unwrap();
+    let report = Wisckey
+        .check(&environment, Path::new(FOLDER), &Default::default(), &())
+        .unwrap();
     assert!(report.findings.is_empty(), "{report:?}");
     assert_eq!(report.entries, 300);
 }
@@ -293,7 +295,9 @@ fn a_full_disk_stops_collection_and_loses_nothing() {
     is_same(&*store, &state);
     assert!(failed > 0, "the disk was never full");
     store.close().unwrap();
-    let report = Wisckey.check(&environment, Path::new(FOLDER), &()).unwrap();
+    let report = Wisckey
+        .check(&environment, Path::new(FOLDER), &Default::default(), &())
+        .unwrap();
     assert!(report.is_sound(), "{report:?}");
 }
 
@@ -325,11 +329,23 @@ fn repair_keeps_all_but_the_value_that_is_damaged() {
     });
     damage(&environment, &segment.unwrap(), 2_000);
     let folder = Path::new(FOLDER);
-    assert!(!Wisckey.check(&environment, folder, &()).unwrap().is_sound());
-    let report = Wisckey.repair(&environment, folder, &()).unwrap();
+    assert!(
+        !Wisckey
+            .check(&environment, folder, &Default::default(), &())
+            .unwrap()
+            .is_sound()
+    );
+    let report = Wisckey
+        .repair(&environment, folder, &Default::default(), &())
+        .unwrap();
     assert!((1..=2).contains(&report.findings.len()), "{report:?}");
     let lost = report.findings.len();
-    assert!(Wisckey.check(&environment, folder, &()).unwrap().is_sound());
+    assert!(
+        Wisckey
+            .check(&environment, folder, &Default::default(), &())
+            .unwrap()
+            .is_sound()
+    );
     let store = Wisckey.open(&environment, folder, &opening(), &()).unwrap();
     let left = contents(&*store);
     assert_eq!(left.len(), 100 - lost);
@@ -361,7 +377,9 @@ fn repair_builds_a_lost_tree_anew_from_the_value_log() {
     }
     let folder = Path::new(FOLDER);
     assert!(Wisckey.open(&environment, folder, &opening(), &()).is_err());
-    let report = Wisckey.repair(&environment, folder, &()).unwrap();
+    let report = Wisckey
+        .repair(&environment, folder, &Default::default(), &())
+        .unwrap();
     let damage = |finding: &&cambium_api::Finding| finding.kind == FindingKind::Damage;
     assert!(
         report.findings.iter().any(|finding| damage(&finding)),
@@ -375,7 +393,12 @@ fn repair_builds_a_lost_tree_anew_from_the_value_log() {
         .put(b"more", b"is written", Durability::Synced)
         .unwrap();
     store.close().unwrap();
-    assert!(Wisckey.check(&environment, folder, &()).unwrap().is_sound());
+    assert!(
+        Wisckey
+            .check(&environment, folder, &Default::default(), &())
+            .unwrap()
+            .is_sound()
+    );
 }
 
 #[test]
@@ -396,10 +419,17 @@ fn repair_makes_a_damaged_marker_anew() {
             }
         }
         assert!(Wisckey.open(&environment, folder, &opening(), &()).is_err());
-        let report = Wisckey.repair(&environment, folder, &()).unwrap();
+        let report = Wisckey
+            .repair(&environment, folder, &Default::default(), &())
+            .unwrap();
         let named = |finding: &cambium_api::Finding| finding.file == marker;
         assert!(report.findings.iter().any(named), "{report:?}");
-        assert!(Wisckey.check(&environment, folder, &()).unwrap().is_sound());
+        assert!(
+            Wisckey
+                .check(&environment, folder, &Default::default(), &())
+                .unwrap()
+                .is_sound()
+        );
         let store = Wisckey.open(&environment, folder, &opening(), &()).unwrap();
         assert_eq!(
             contents(&*store),

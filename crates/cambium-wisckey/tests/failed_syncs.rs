@@ -81,11 +81,15 @@ fn what_was_synced_is_there_and_sound_after_a_failed_sync() {
             let environment = Environment::simulated(&disk, 2);
             let path = Path::new(FOLDER);
             let case = format!("{fault:?}, sync {nth}");
-            let report = Wisckey.check(&environment, path, &()).unwrap();
+            let report = Wisckey
+                .check(&environment, path, &Default::default(), &())
+                .unwrap();
             assert!(report.is_sound(), "{case}: {report:?}");
             let mended = disk.process_crash();
             let again = Environment::simulated(&mended, 3);
-            let report = Wisckey.repair(&again, path, &()).unwrap();
+            let report = Wisckey
+                .repair(&again, path, &Default::default(), &())
+                .unwrap();
             assert!(report.is_sound(), "{case}: {report:?}");
             let mut opening = options();
             opening.take("block_bytes");

@@ -147,7 +147,9 @@ fn stores_of_every_format_version_stay_readable() {
     let fixture = golden().fixture("format-1", write_fixture);
     let environment = fixture_in_memory(&fixture);
     let folder = Path::new(FIXTURE);
-    let report = Wisckey.check(&environment, folder, &()).unwrap();
+    let report = Wisckey
+        .check(&environment, folder, &Default::default(), &())
+        .unwrap();
     assert!(report.is_sound(), "{report:?}");
     let options = OptionValues::default();
     let store = Wisckey.open(&environment, folder, &options, &()).unwrap();

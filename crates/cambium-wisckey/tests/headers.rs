@@ -36,7 +36,7 @@ fn opened(disk: &SimulatedDisk, bug: Option<&str>) -> (cambium_api::Result<u32>,
     let environment = Environment::simulated(disk, 2);
     let path = Path::new(FOLDER);
     let is_sound = Wisckey
-        .check(&environment, path, &())
+        .check(&environment, path, &Default::default(), &())
         .is_ok_and(|report| report.is_sound());
     let mut options = OptionValues::default();
     if let Some(bug) = bug {
@@ -81,7 +81,7 @@ fn repair_names_a_segment_whose_header_is_damaged() {
     assert!(disk.flip_bit(&last, 20, 3) && disk.flip_bit(&last, 4096 + 70, 1));
     let environment = Environment::simulated(&disk, 3);
     let report = Wisckey
-        .repair(&environment, Path::new(FOLDER), &())
+        .repair(&environment, Path::new(FOLDER), &Default::default(), &())
         .unwrap();
     assert!(
         report.findings.iter().any(|finding| finding.file == last),

@@ -119,7 +119,9 @@ fn overwritten_values_give_their_space_back_without_a_collection() {
     assert!(shown.contains("holes given back"), "{shown}");
     assert!(shown.contains("bytes of freed values"), "{shown}");
     assert!(!shown.contains(" ?  "), "holes are no damage: {shown}");
-    let report = Wisckey.check(&environment, folder, &()).unwrap();
+    let report = Wisckey
+        .check(&environment, folder, &Default::default(), &())
+        .unwrap();
     assert!(report.findings.is_empty(), "{report:?}");
     // What went back stays known, and a collection steps over it.
     let store = open(&environment, folder);
@@ -187,7 +189,9 @@ fn a_tree_built_anew_takes_no_hole_for_damage() {
     for entry in files.list(&folder.join("keys")).unwrap() {
         files.remove(&folder.join("keys").join(entry.name)).unwrap();
     }
-    let report = Wisckey.repair(&environment, folder, &()).unwrap();
+    let report = Wisckey
+        .repair(&environment, folder, &Default::default(), &())
+        .unwrap();
     let in_log = report.findings.iter().filter(|finding| {
         let is_log = finding.file.extension().is_some();
         is_log && finding.kind == FindingKind::Damage

@@ -93,7 +93,9 @@ fn first_stale(changes: &[(&str, &str)], seed: u64) -> Option<String> {
         }
         if let Some(found) = stale(&*store, &versions) {
             store.close().unwrap();
-            let report = Wisckey.check(&environment, Path::new(FOLDER), &()).unwrap();
+            let report = Wisckey
+                .check(&environment, Path::new(FOLDER), &Default::default(), &())
+                .unwrap();
             return Some(format!("{found}; sound by a check: {}", report.is_sound()));
         }
     }

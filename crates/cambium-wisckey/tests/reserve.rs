@@ -152,7 +152,9 @@ fn open(environment: &Environment) -> Arc<dyn Engine> {
 }
 
 fn is_sound(environment: &Environment) {
-    let report = Wisckey.check(environment, Path::new(FOLDER), &()).unwrap();
+    let report = Wisckey
+        .check(environment, Path::new(FOLDER), &Default::default(), &())
+        .unwrap();
     assert!(report.is_sound(), "{report:?}");
 }
 
@@ -411,6 +413,8 @@ fn fill_a_real_disk(environment: &Environment) {
     assert_same(&*store, &state);
     store.close().unwrap();
     drop(store);
-    let report = Wisckey.check(environment, &path, &()).unwrap();
+    let report = Wisckey
+        .check(environment, &path, &Default::default(), &())
+        .unwrap();
     assert!(report.is_sound(), "{report:?}");
 }

@@ -80,7 +80,9 @@ fn a_compaction_sorts_what_was_written_in_no_order() {
     store.close().unwrap();
     drop(store);
     let folder = Path::new("/store");
-    let report = Wisckey.check(&environment, folder, &()).unwrap();
+    let report = Wisckey
+        .check(&environment, folder, &Default::default(), &())
+        .unwrap();
     assert!(report.is_sound(), "{report:?}");
 }
 

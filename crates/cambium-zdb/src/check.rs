@@ -38,13 +38,16 @@ struct Tail {
 pub(crate) fn check(
     environment: &Environment,
     path: &Path,
+    options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
+    let (mut tuning, _) = Tuning::of_opening(options)?;
+    // Each block is read once.
+    tuning.cache_bytes = 0;
     let file_system = &*environment.file_system;
     let marker = read_marker(file_system, path)?;
     let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Shared)?;
     let mut report = CheckReport::default();
-    let tuning = Tuning::take(OptionValues::default().set("cache_bytes", "0"))?;
     let content = superblock::read_either(file_system, path, &marker.store, FORMAT_VERSION);
     let core = match content.and_then(|content| {
         report.note_other_copy(content.other_copy.as_ref());

@@ -142,10 +142,7 @@ pub(crate) fn open(
     options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<Arc<Core>> {
-    let mut options = options.clone();
-    let tuning = Tuning::take(&mut options)?;
-    let fixed = options.take_fixed(OPTIONS);
-    options.finish(ENGINE, OPTIONS)?;
+    let (tuning, fixed) = Tuning::of_opening(options)?;
     let file_system = &*environment.file_system;
     // Where no store is, no lock is left; and another store may have come until it is held.
     read_marker(file_system, path)?;

@@ -2,11 +2,8 @@
 //! the suites find something. The option `seeded_bug` selects one; `cambium options`
 //! does not list it.
 
-use std::path::Path;
-
-use cambium_api::{CheckReport, OptionValues};
+use cambium_api::OptionValues;
 use cambium_base::{Error, Result};
-use cambium_io::Environment;
 
 /// The defects; only tests set one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,14 +90,6 @@ impl SeededBug {
         (SeededBug::SuccessorForgotten, "successor_forgotten"),
         (SeededBug::HoleOverwritten, "hole_overwritten"),
     ];
-}
-
-/// A repair with a seeded bug.
-///
-/// # Errors
-/// Those of a repair.
-pub fn repair(environment: &Environment, path: &Path, bug: SeededBug) -> Result<CheckReport> {
-    crate::repair::repair(environment, path, Some(bug), &())
 }
 
 /// Removes the option from the caller's options.

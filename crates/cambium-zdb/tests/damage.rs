@@ -2,6 +2,7 @@
 //! returned as data, nothing panics, `check` finds it or the state is one that
 //! was.
 
+use cambium_api::OptionValues;
 use cambium_testkit::DamageSuite;
 use cambium_zdb::Zdb;
 use cambium_zdb::seeded_bug::{self, SeededBug};
@@ -66,8 +67,9 @@ fn seeded_bugs_are_found_by_damage() {
         let failure = bug(name).strict().stride(stride).find_failure();
         assert!(failure.is_some(), "{name} is found");
     }
-    let repairs = suite("integer").repairs(|_, environment, path| {
-        seeded_bug::repair(environment, path, SeededBug::EmptyIndexNamed)
+    let repairs = suite("integer").repairs(|kind, environment, path| {
+        let options = OptionValues::from([("seeded_bug", "empty_index_named")]);
+        kind.repair(environment, path, &options, &())
     });
     assert!(repairs.strict().stride(397).find_failure().is_some());
 }

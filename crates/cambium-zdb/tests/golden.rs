@@ -98,7 +98,9 @@ fn stores_of_every_format_version_stay_readable() {
         let fixture = golden().fixture(&name, |folder| write_fixture(keys, folder));
         let environment = fixture_in_memory(&fixture);
         let folder = Path::new(FIXTURE);
-        let report = Zdb.check(&environment, folder, &()).unwrap();
+        let report = Zdb
+            .check(&environment, folder, &Default::default(), &())
+            .unwrap();
         assert!(report.is_sound(), "{report:?}");
         let options = OptionValues::default();
         let store = Zdb.open(&environment, folder, &options, &()).unwrap();

@@ -231,7 +231,10 @@ fn counts_are_those_of_the_checkpoint(bug: Option<&'static str>) -> Outcome {
     ])?;
     // The process dies here.
     drop(store);
-    let check = || Zdb.check(&environment, Path::new(PATH), &()).unwrap();
+    let check = || {
+        Zdb.check(&environment, Path::new(PATH), &Default::default(), &())
+            .unwrap()
+    };
     let report = check();
     if !report.is_sound() || report.entries != 6 {
         return Err(format!("{report:?}"));

@@ -311,7 +311,7 @@ fn a_lost_index_is_rebuilt_from_the_data_files() {
     assert_eq!(store.stats().unwrap().number("tables_rebuilt"), Some(3));
     store.close().unwrap();
     assert!(
-        Zdb.check(&environment, Path::new(PATH), &())
+        Zdb.check(&environment, Path::new(PATH), &Default::default(), &())
             .unwrap()
             .is_sound()
     );
@@ -330,7 +330,9 @@ fn repair_keeps_what_can_be_read_and_names_what_is_lost() {
     // In the middle of the tenth entry's value.
     let data = &files(&environment, "data-")[0];
     flip(&environment, data, 4096 + 168 * 9 + 100);
-    let report = Zdb.check(&environment, Path::new(PATH), &()).unwrap();
+    let report = Zdb
+        .check(&environment, Path::new(PATH), &Default::default(), &())
+        .unwrap();
     let damage = report
         .findings
         .iter()
@@ -340,10 +342,14 @@ fn repair_keeps_what_can_be_read_and_names_what_is_lost() {
     assert!(store.get(&key(9)).unwrap_err().is_corruption());
     assert!(store.get(&key(10)).unwrap().is_some());
     store.close().unwrap();
-    let report = Zdb.repair(&environment, Path::new(PATH), &()).unwrap();
+    let report = Zdb
+        .repair(&environment, Path::new(PATH), &Default::default(), &())
+        .unwrap();
     assert_eq!(report.findings.len(), 1);
     assert_eq!(report.entries, 49);
-    let report = Zdb.check(&environment, Path::new(PATH), &()).unwrap();
+    let report = Zdb
+        .check(&environment, Path::new(PATH), &Default::default(), &())
+        .unwrap();
     assert!(report.is_sound(), "{report:?}");
     let store = open(&environment, &[]);
     assert_eq!(all(&*store).len(), 49);
@@ -367,7 +373,8 @@ fn repair_makes_a_lost_superblock_anew() {
         }
         let opened = Zdb.open(&environment, Path::new(PATH), &OptionValues::default(), &());
         assert!(opened.unwrap_err_text().contains("superblock"));
-        Zdb.repair(&environment, Path::new(PATH), &()).unwrap();
+        Zdb.repair(&environment, Path::new(PATH), &Default::default(), &())
+            .unwrap();
         let store = open(&environment, &[]);
         assert_eq!(all(&*store), before, "{keys} keys");
         store
@@ -375,7 +382,7 @@ fn repair_makes_a_lost_superblock_anew() {
             .unwrap();
         store.close().unwrap();
         assert!(
-            Zdb.check(&environment, Path::new(PATH), &())
+            Zdb.check(&environment, Path::new(PATH), &Default::default(), &())
                 .unwrap()
                 .is_sound()
         );
@@ -464,7 +471,9 @@ fn repair_makes_a_damaged_marker_anew() {
                 flip(&environment, &copy, 30);
             }
         }
-        let report = Zdb.repair(&environment, Path::new(PATH), &()).unwrap();
+        let report = Zdb
+            .repair(&environment, Path::new(PATH), &Default::default(), &())
+            .unwrap();
         let mut findings = report.findings.iter();
         assert!(findings.any(|finding| finding.file == marker), "{report:?}");
         assert_eq!(all(&*open(&environment, &[])), before);

@@ -256,16 +256,19 @@ impl Options {
 
     /// Verifies everything that a store reaches, nobody having it open, and
     /// writes nothing. Bytes that nothing reads any more need not be looked at.
-    /// What a crash left and recovery would drop is a note, no damage.
+    /// What a crash left and recovery would drop is a note, no damage. The options
+    /// are those of [`Options::open`].
     ///
     /// # Errors
-    /// `NotAStore`, `Locked`, `UnsupportedVersion`, and what the disk says.
+    /// `NotAStore`, `Locked`, `UnsupportedVersion`, `InvalidArgument` for an option
+    /// that does not exist, and what the disk says.
     /// Damage is no error: it stands in the report.
     pub fn check(&self, path: impl AsRef<Path>) -> Result<CheckReport> {
         let path = path.as_ref();
-        let found = self
-            .kind_of(path)
-            .and_then(|(kind, _)| kind.check(&self.environment, path, &*self.progress));
+        let found = self.kind_of(path).and_then(|(kind, _)| {
+            self.refuse_unlisted(&*kind)?;
+            kind.check(&self.environment, path, &self.values, &*self.progress)
+        });
         match found {
             // Damage that left nothing to look at further, such as a marker
             // that names no engine any more, is what a check is to find.
@@ -301,7 +304,7 @@ impl Options {
     pub fn repair(&self, path: impl AsRef<Path>) -> Result<CheckReport> {
         let path = path.as_ref();
         let unknown = match self.kind_of(path) {
-            Ok((kind, _)) => return kind.repair(&self.environment, path, &*self.progress),
+            Ok((kind, _)) => return self.repair_as(&*kind, path),
             // Its marker may be what is missing.
             Err(error @ (Error::Corruption { .. } | Error::NotAStore { .. })) => error,
             Err(error) => return Err(error),
@@ -318,7 +321,7 @@ impl Options {
             kinds => kinds?,
         };
         for kind in kinds {
-            match kind.repair(&self.environment, path, &*self.progress) {
+            match self.repair_as(&*kind, path) {
                 // Nothing proves that it is of this engine, which has written nothing.
                 Err(Error::NotAStore { .. }) => {}
                 Err(Error::Corruption { file, .. }) if file.ends_with(MARKER_NAME) => {}
@@ -326,6 +329,11 @@ impl Options {
             }
         }
         Err(unknown)
+    }
+
+    fn repair_as(&self, kind: &dyn EngineKind, path: &Path) -> Result<CheckReport> {
+        self.refuse_unlisted(kind)?;
+        kind.repair(&self.environment, path, &self.values, &*self.progress)
     }
 
     /// Opens a store, copies its state into `destination` (a folder that is

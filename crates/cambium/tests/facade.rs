@@ -46,13 +46,25 @@ impl EngineKind for Stub {
     ) -> Result<Arc<dyn Engine>> {
         called()
     }
-    fn check(&self, _: &Environment, _: &Path, _: &dyn ProgressSink) -> Result<CheckReport> {
+    fn check(
+        &self,
+        _: &Environment,
+        _: &Path,
+        _: &OptionValues,
+        _: &dyn ProgressSink,
+    ) -> Result<CheckReport> {
         called()
     }
     fn inspect(&self, _: &Environment, _: &Path, _: &mut dyn Write) -> Result<()> {
         called()
     }
-    fn repair(&self, _: &Environment, _: &Path, _: &dyn ProgressSink) -> Result<CheckReport> {
+    fn repair(
+        &self,
+        _: &Environment,
+        _: &Path,
+        _: &OptionValues,
+        _: &dyn ProgressSink,
+    ) -> Result<CheckReport> {
         called()
     }
 }

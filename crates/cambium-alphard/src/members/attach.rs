@@ -211,9 +211,7 @@ impl Attaching {
     /// once the member is longer, no length shows the cut.
     fn note_loss(&mut self, error: Option<&Error>) {
         let unproven = unproven_end(&self.superblock);
-        let is_loss = |error: &&Error| {
-            matches!(error, Error::Corruption { offset, .. } if *offset < unproven)
-        };
+        let is_loss = |error: &&Error| matches!(error, Error::Corruption { offset, .. } if *offset < unproven);
         self.cut_off = match error.filter(is_loss) {
             None if self.superblock.cut_off => Some(self.repair_unfinished()),
             error => error.cloned(),

@@ -86,9 +86,10 @@ impl EngineKind for Forsaken {
         &self,
         environment: &Environment,
         path: &Path,
+        options: &OptionValues,
         progress: &dyn ProgressSink,
     ) -> Result<CheckReport> {
-        Alphard.check(environment, path, progress)
+        Alphard.check(environment, path, options, progress)
     }
 
     fn inspect(&self, environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()> {
@@ -99,8 +100,9 @@ impl EngineKind for Forsaken {
         &self,
         environment: &Environment,
         path: &Path,
+        options: &OptionValues,
         progress: &dyn ProgressSink,
     ) -> Result<CheckReport> {
-        Alphard.repair(environment, path, progress)
+        Alphard.repair(environment, path, options, progress)
     }
 }

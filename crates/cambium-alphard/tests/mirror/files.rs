@@ -116,9 +116,13 @@ fn a_member_that_was_cut_off_is_missed_and_repair_makes_it_whole() {
         assert_eq!(number(&*store, "members_current"), 1);
         store.close().unwrap();
         drop(store);
-        let report = Alphard.check(&environment, path(), &()).unwrap();
+        let report = Alphard
+            .check(&environment, path(), &Default::default(), &())
+            .unwrap();
         assert!(report.is_degraded(), "{report:?}");
-        let report = Alphard.repair(&environment, path(), &()).unwrap();
+        let report = Alphard
+            .repair(&environment, path(), &Default::default(), &())
+            .unwrap();
         assert!(report.is_sound(), "{report:?}");
         let store = open(&disk).unwrap();
         assert_eq!(number(&*store, "members_current"), 2);
@@ -217,12 +221,19 @@ fn repair_of_a_pair_of_which_both_were_cut_off_keeps_what_either_has() {
             let other = ["/mirror", "/store/data"][longer];
             files.remove(Path::new(other)).unwrap();
             Alphard
-                .repair(&Environment::simulated(&alone, 1), path(), &())
+                .repair(
+                    &Environment::simulated(&alone, 1),
+                    path(),
+                    &Default::default(),
+                    &(),
+                )
                 .unwrap();
             contents(&*open(&alone).unwrap())
         };
         assert!(expected.len() > 3 && expected.len() < model.len());
-        let report = Alphard.repair(&environment, path(), &()).unwrap();
+        let report = Alphard
+            .repair(&environment, path(), &Default::default(), &())
+            .unwrap();
         assert!(!report.is_sound() && !report.is_degraded(), "{report:?}");
         let store = open(&disk).unwrap();
         assert_eq!(number(&*store, "members_current"), 2);
@@ -248,7 +259,9 @@ fn repair_says_which_member_it_could_not_take_and_takes_a_damaged_one_of_the_sto
     let sound = disk.contents(member).unwrap();
     // Somebody else's data: not for us to overwrite.
     assert!(disk.replace_contents(member, &vec![9; 128 << 10]));
-    let report = Alphard.repair(&environment, path(), &()).unwrap();
+    let report = Alphard
+        .repair(&environment, path(), &Default::default(), &())
+        .unwrap();
     assert!(report.is_sound() && report.is_degraded(), "{report:?}");
     assert!(report.findings[0].what.contains("blank"), "{report:?}");
     assert_eq!(disk.contents(member).unwrap(), vec![9; 128 << 10]);
@@ -256,7 +269,9 @@ fn repair_says_which_member_it_could_not_take_and_takes_a_damaged_one_of_the_sto
     assert!(disk.replace_contents(member, &sound));
     assert!(disk.flip_bit(member, 60, 1) && disk.flip_bit(member, 4_156, 1));
     assert_eq!(number(&*open(&disk).unwrap(), "members_current"), 1);
-    let report = Alphard.repair(&environment, path(), &()).unwrap();
+    let report = Alphard
+        .repair(&environment, path(), &Default::default(), &())
+        .unwrap();
     assert_eq!(report.findings, []);
     let store = open_without(&disk, 0).unwrap();
     assert_eq!(store.get(b"oak").unwrap().unwrap(), [7; 5_000]);
@@ -274,7 +289,7 @@ fn a_stale_member_stands_for_the_store_only_once_a_blank_one_is_put_in_place_of_
     store.close().unwrap();
     drop(store);
     let environment = Environment::simulated(&disk, 3);
-    let repair = || Alphard.repair(&environment, path(), &());
+    let repair = || Alphard.repair(&environment, path(), &Default::default(), &());
     let member = Path::new(MEMBERS[0]);
     // Damaged is not gone: nothing of it is overwritten.
     assert!(disk.flip_bit(member, 60, 1) && disk.flip_bit(member, 4_156, 1));
@@ -324,13 +339,13 @@ fn repair_finds_both_members_again_where_what_names_them_is_damaged() {
             _ => assert!(disk.flip_bit(members, at("current") + 8, 0)),
         }
         assert!(open(&disk).is_err(), "{damage}");
-        let repaired = Alphard.repair(&environment, path(), &());
+        let repaired = Alphard.repair(&environment, path(), &Default::default(), &());
         if damage == "missing" {
             assert!(repaired.is_err(), "nothing says where the mirror is");
             // A person who knows writes it down; repair looks whether it is so.
             let file = environment.file_system.open(members, OpenOptions::CREATE);
             file.unwrap().write_at(b"member /mirror\n", 0).unwrap();
-            let repaired = Alphard.repair(&environment, path(), &());
+            let repaired = Alphard.repair(&environment, path(), &Default::default(), &());
             assert_eq!(repaired.unwrap().findings, [], "{damage}");
         } else {
             assert_eq!(repaired.unwrap().findings, [], "{damage}");
@@ -362,7 +377,12 @@ fn a_repair_that_ends_half_way_is_done_by_the_next_one() {
         let expected = {
             let disk = source.fork();
             Alphard
-                .repair(&Environment::simulated(&disk, 1), path(), &())
+                .repair(
+                    &Environment::simulated(&disk, 1),
+                    path(),
+                    &Default::default(),
+                    &(),
+                )
                 .unwrap();
             contents(&*open(&disk).unwrap())
         };
@@ -371,7 +391,9 @@ fn a_repair_that_ends_half_way_is_done_by_the_next_one() {
             let disk = source.fork();
             let environment = Environment::simulated(&disk, 1);
             let ending = ending::after_changes(&environment, left);
-            let ended = Alphard.repair(&ending, path(), &()).is_ok();
+            let ended = Alphard
+                .repair(&ending, path(), &Default::default(), &())
+                .is_ok();
             for style in [CrashStyle::NothingUnsynced, CrashStyle::Everything] {
                 let disk = disk.crash(style, left);
                 let environment = Environment::simulated(&disk, 2);
@@ -386,7 +408,9 @@ fn a_repair_that_ends_half_way_is_done_by_the_next_one() {
                         assert!(found == expected, "{cut} {left} {away:?}");
                     }
                 }
-                _ = Alphard.repair(&environment, path(), &()).unwrap();
+                _ = Alphard
+                    .repair(&environment, path(), &Default::default(), &())
+                    .unwrap();
                 let store = open(&disk).unwrap();
                 assert_eq!(number(&*store, "members_current"), 2, "{cut} {left}");
                 assert!(contents(&*store) == expected, "{cut} {left}");
@@ -408,7 +432,9 @@ fn a_member_that_fails_is_not_taken_for_one_that_is_not_there() {
     };
     // While the other one has every entry the store goes on, and repair names the failure.
     let beside = disk.fork();
-    let report = Alphard.repair(&failing(&beside), path(), &()).unwrap();
+    let report = Alphard
+        .repair(&failing(&beside), path(), &Default::default(), &())
+        .unwrap();
     let named = report.findings.iter().map(|finding| &finding.what);
     assert!(
         named.clone().any(|what| what.contains("os error 5")),
@@ -419,11 +445,17 @@ fn a_member_that_fails_is_not_taken_for_one_that_is_not_there() {
     // Where only superblocks could say what the store is, nothing is made of half of them.
     let file_system = &environment.file_system;
     file_system.remove(Path::new("/store/CAMBIUM")).unwrap();
-    let error = Alphard.repair(&failing(&disk), path(), &()).unwrap_err();
+    let error = Alphard
+        .repair(&failing(&disk), path(), &Default::default(), &())
+        .unwrap_err();
     assert!(matches!(error, Error::Io { .. }), "{error}");
     assert!(error.to_string().contains("mirror"), "{error}");
     // The member works again: nothing was lost by having asked.
-    assert!(Alphard.repair(&environment, path(), &()).is_ok());
+    assert!(
+        Alphard
+            .repair(&environment, path(), &Default::default(), &())
+            .is_ok()
+    );
     assert_eq!(contents(&*open(&disk).unwrap()), model);
 }
 
@@ -449,7 +481,9 @@ fn repair_takes_the_stores_own_file_under_another_name_for_one_member() {
             .open(&environment, &store_at, &OptionValues::default(), &())
             .is_err()
     );
-    _ = Alphard.repair(&environment, &store_at, &()).unwrap();
+    _ = Alphard
+        .repair(&environment, &store_at, &Default::default(), &())
+        .unwrap();
     let store = Alphard.open(&environment, &store_at, &OptionValues::default(), &());
     let store = store.unwrap();
     assert_eq!(store.get(b"oak").unwrap().unwrap(), b"Quercus");
@@ -472,7 +506,7 @@ fn repair_takes_no_copy_for_the_stores_own_file_and_no_name_that_cannot_be() {
         let members = store_at.join("members");
         let text = std::fs::read_to_string(&members).unwrap();
         std::fs::write(&members, text.replace("member data\n", named)).unwrap();
-        let repaired = Alphard.repair(&environment, &store_at, &());
+        let repaired = Alphard.repair(&environment, &store_at, &Default::default(), &());
         assert_eq!(repaired.is_ok(), is_repaired, "{named:?}: {repaired:?}");
         if is_repaired {
             let store = Alphard.open(&environment, &store_at, &OptionValues::default(), &());

@@ -258,7 +258,9 @@ fn a_member_that_was_left_behind_is_not_opened_alone() {
         "{refused}"
     );
     let environment = Environment::simulated(&disk, 3);
-    let check = Alphard.check(&environment, path(), &()).unwrap();
+    let check = Alphard
+        .check(&environment, path(), &Default::default(), &())
+        .unwrap();
     assert!(check.is_sound() && check.is_degraded());
     let notes: Vec<&str> = check
         .findings
@@ -295,7 +297,9 @@ fn members_that_were_written_to_apart_are_refused() {
     let zeros = vec![0; 128 << 10];
     assert!(disk.replace_contents(Path::new(MEMBERS[0]), &zeros));
     let environment = Environment::simulated(&disk, 3);
-    let report = Alphard.repair(&environment, path(), &()).unwrap();
+    let report = Alphard
+        .repair(&environment, path(), &Default::default(), &())
+        .unwrap();
     assert!(report.is_sound(), "{report:?}");
     let store = open_without(&disk, 1).unwrap();
     assert_eq!(store.get(b"oak").unwrap().unwrap(), b"two");
@@ -320,7 +324,9 @@ fn a_blank_device_in_place_of_a_lost_one_is_made_a_mirror_by_repair() {
     store.close().unwrap();
     drop(store);
     let environment = Environment::simulated(&disk, 3);
-    let check = Alphard.check(&environment, path(), &()).unwrap();
+    let check = Alphard
+        .check(&environment, path(), &Default::default(), &())
+        .unwrap();
     assert!(
         check
             .findings
@@ -329,7 +335,7 @@ fn a_blank_device_in_place_of_a_lost_one_is_made_a_mirror_by_repair() {
     );
     assert!(
         Alphard
-            .repair(&environment, path(), &())
+            .repair(&environment, path(), &Default::default(), &())
             .unwrap()
             .is_sound()
     );
@@ -445,7 +451,9 @@ fn repair_takes_what_either_member_has() {
         assert!(disk.flip_bit(member, 8_192 + key * 1_024 + 700, 1));
     }
     let environment = Environment::simulated(&disk, 3);
-    let damage = Alphard.check(&environment, path(), &()).unwrap();
+    let damage = Alphard
+        .check(&environment, path(), &Default::default(), &())
+        .unwrap();
     let damaged = damage
         .findings
         .iter()
@@ -453,7 +461,7 @@ fn repair_takes_what_either_member_has() {
     assert_eq!(damaged.count(), 20);
     assert!(
         Alphard
-            .repair(&environment, path(), &())
+            .repair(&environment, path(), &Default::default(), &())
             .unwrap()
             .is_sound()
     );

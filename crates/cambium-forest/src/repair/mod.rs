@@ -72,8 +72,10 @@ const SEQUENCE_EPOCH: u64 = 1 << 32;
 pub(crate) fn repair(
     environment: &Environment,
     path: &Path,
+    options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
+    let (tuning, _) = Tuning::of_opening(options)?;
     let file_system = &*environment.file_system;
     let files = FilesOfEngine {
         magics: &[("", MAGIC)],
@@ -81,7 +83,7 @@ pub(crate) fn repair(
     };
     let known = || known_marker(file_system, path, ENGINE, FORMAT_VERSION, files);
     let (marker, damage) = known()?;
-    let checked = crate::check::check_store(environment, path, marker.store, progress);
+    let checked = crate::check::check_store(environment, path, (marker.store, tuning), progress);
     let sound = checked.as_ref().is_ok_and(CheckReport::is_sound);
     if sound && damage.is_none() {
         return checked;
@@ -99,6 +101,7 @@ pub(crate) fn repair(
     let mut repair = Repair {
         environment,
         marker: &marker,
+        tuning,
         home: Home {
             file_system: environment.file_system.clone(),
             folder: path.to_path_buf(),
@@ -142,6 +145,7 @@ struct Trusted {
 struct Repair<'a> {
     environment: &'a Environment,
     marker: &'a Marker,
+    tuning: Tuning,
     home: Home,
     report: CheckReport,
 }
@@ -271,7 +275,7 @@ impl Repair<'_> {
     }
 
     fn has_header(&self, file: FileRef) -> Result<bool> {
-        let tuning = Tuning::take(&mut OptionValues::default())?;
+        let tuning = self.tuning;
         let database = Database::open(&self.home, file, &tuning, None, None)?;
         let end = database.log.end();
         Ok(crate::recovery::header_before(&database, end)?.is_some())
@@ -323,7 +327,7 @@ impl Repair<'_> {
             number,
             salt: self.environment.randomness.next_u64(),
         };
-        let tuning = Tuning::take(&mut OptionValues::default())?;
+        let tuning = self.tuning;
         let shape = salvaged.database.shape;
         let part = format::part_path(&self.home.folder, number);
         let database = Database::create_at(&self.home, &part, file, &shape, &tuning)?;
@@ -384,7 +388,10 @@ impl Repair<'_> {
     fn prove(&mut self, core: &Arc<Core>, part: &Path, progress: &dyn ProgressSink) -> Result<()> {
         let maintenance = lock(&core.maintenance);
         let root = maintenance.root;
-        let tuning = Tuning::take(OptionValues::default().set("cache_bytes", "0"))?;
+        let tuning = Tuning {
+            cache_bytes: Some(0),
+            ..self.tuning
+        };
         let home = Home {
             writable: false,
             cache: tuning.cache_of(self.environment),
@@ -490,7 +497,7 @@ impl Repair<'_> {
     /// The old store as its index has it, for reading, where a header can be
     /// trusted.
     fn old_store(&self) -> Result<Option<Arc<Core>>> {
-        let tuning = Tuning::take(&mut OptionValues::default())?;
+        let tuning = self.tuning;
         let (folder, store) = (&self.home.folder, self.home.store);
         let held = (Box::new(Unlocked) as Box<dyn FileLock>, false);
         match attach(self.environment, folder, store, tuning, held) {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use cambium_api::{FindingKind, OptionValues, Progress, ProgressSink};
+use cambium_api::{FindingKind, Progress, ProgressSink};
 use cambium_base::Result;
 use cambium_storage::record::RecordHeader;
 use cambium_storage::scan::{LogScanner, ScanFault, Scanned, SessionRule};
@@ -13,7 +13,6 @@ use super::{Repair, Trusted, header_at};
 use crate::database::Database;
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
 use crate::format::{DatabaseHeader, FileRef, Root, kind, namespace_and_key};
-use crate::options::Tuning;
 
 /// A write that may count: where it is, or that it removed the key.
 #[derive(Clone, Copy, Debug)]
@@ -184,7 +183,7 @@ impl Repair<'_> {
         root: Option<Root>,
         progress: &dyn ProgressSink,
     ) -> Result<(Salvaged, Sorter)> {
-        let tuning = Tuning::take(&mut OptionValues::default())?;
+        let tuning = self.tuning;
         let shape = root.and_then(|root| root.shape);
         let database = Database::open(&self.home, file, &tuning, None, shape)?;
         let path = database.path().to_path_buf();

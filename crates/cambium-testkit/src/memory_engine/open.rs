@@ -175,6 +175,7 @@ impl EngineKind for MemoryKind {
         &self,
         environment: &Environment,
         path: &Path,
+        _options: &OptionValues,
         _progress: &dyn ProgressSink,
     ) -> Result<CheckReport> {
         let recovered = match Log::read(environment, path, false, None) {
@@ -205,11 +206,11 @@ impl EngineKind for MemoryKind {
         &self,
         environment: &Environment,
         path: &Path,
+        options: &OptionValues,
         progress: &dyn ProgressSink,
     ) -> Result<CheckReport> {
-        let report = self.check(environment, path, progress)?;
-        self.open(environment, path, &OptionValues::default(), progress)?
-            .close()?;
+        let report = self.check(environment, path, options, progress)?;
+        self.open(environment, path, options, progress)?.close()?;
         Ok(report)
     }
 }

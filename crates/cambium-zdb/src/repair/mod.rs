@@ -39,7 +39,7 @@ use crate::core::Core;
 use crate::data_file::Home;
 use crate::format::{self, COMMIT_MAGIC, DATA_MAGIC, FORMAT_VERSION};
 use crate::open::write_commit_header;
-use crate::options::{ENGINE, Keys};
+use crate::options::{ENGINE, Keys, Tuning};
 use crate::rebuild::write_index;
 use crate::seeded_bug::SeededBug;
 use crate::strings::Bucket;
@@ -52,9 +52,10 @@ use tails::{PlaceTail, PlaceTails};
 pub(crate) fn repair(
     environment: &Environment,
     path: &Path,
-    seeded_bug: Option<SeededBug>,
+    options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
+    let (tuning, _) = Tuning::of_opening(options)?;
     let file_system = &*environment.file_system;
     let magics = [DATA_MAGIC, format::INDEX_MAGIC, COMMIT_MAGIC].map(|magic| ("", magic));
     let files = FilesOfEngine {
@@ -68,13 +69,12 @@ pub(crate) fn repair(
         path,
         marker: &marker,
         report: CheckReport::default(),
-        seeded_bug,
+        seeded_bug: tuning.seeded_bug,
     };
     repair.build(progress)?;
     drop(held);
     let mut report = repair.report;
-    let options = OptionValues::default();
-    let core = crate::open::open(environment, path, &options, progress)?;
+    let core = crate::open::open(environment, path, options, progress)?;
     if core.shape.keys == Keys::String {
         count_string_keys(&core)?;
     }
@@ -82,7 +82,7 @@ pub(crate) fn repair(
     if let Some(damage) = damage {
         report.note_mended(damage, "it is made anew")?;
     }
-    prove(environment, path, progress, &mut report)?;
+    prove(environment, path, (options, progress), &mut report)?;
     Ok(report)
 }
 
@@ -90,10 +90,10 @@ pub(crate) fn repair(
 fn prove(
     environment: &Environment,
     path: &Path,
-    progress: &dyn ProgressSink,
+    (options, progress): (&OptionValues, &dyn ProgressSink),
     report: &mut CheckReport,
 ) -> Result<()> {
-    let proof = crate::check::check(environment, path, progress)?;
+    let proof = crate::check::check(environment, path, options, progress)?;
     report.entries = proof.entries;
     report.files = proof.files;
     report.bytes = proof.bytes;

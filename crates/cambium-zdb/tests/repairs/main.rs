@@ -91,7 +91,7 @@ fn store(disk: &SimulatedDisk, keys: &str, closed: bool, more: &[(&str, &str)]) 
 }
 
 fn repair(environment: &Environment) -> Result<cambium_api::CheckReport> {
-    Zdb.repair(environment, Path::new(PATH), &())
+    Zdb.repair(environment, Path::new(PATH), &Default::default(), &())
 }
 
 /// Runs a step over and over on copies of a disk, killed after 0, 1, 2, ... changes,
@@ -209,7 +209,9 @@ fn recovery_of_a_hole_survives_kills(bug: Option<&str>) -> bool {
     });
     let environment = Environment::simulated(&disk, 4);
     open(&environment, &options).unwrap().close().unwrap();
-    let report = Zdb.check(&environment, Path::new(PATH), &()).unwrap();
+    let report = Zdb
+        .check(&environment, Path::new(PATH), &Default::default(), &())
+        .unwrap();
     assert!(report.is_sound(), "{report:?}");
     for index in named(&disk, "index-") {
         environment.file_system.remove(&index).unwrap();
@@ -262,7 +264,9 @@ fn what_a_repair_does_not_name_is_there() {
 /// right, and sound.
 fn damaged(disk: &SimulatedDisk, expected: &Entries, what: &str) {
     let environment = Environment::simulated(disk, 5);
-    let found_before = Zdb.check(&environment, Path::new(PATH), &()).unwrap();
+    let found_before = Zdb
+        .check(&environment, Path::new(PATH), &Default::default(), &())
+        .unwrap();
     let report = repair(&environment).unwrap_or_else(|error| panic!("{what}: {error}"));
     let named = report
         .findings
@@ -285,7 +289,9 @@ fn damaged(disk: &SimulatedDisk, expected: &Entries, what: &str) {
         "{what}: {} keys are older: {report:?}",
         older.len()
     );
-    let again = Zdb.check(&environment, Path::new(PATH), &()).unwrap();
+    let again = Zdb
+        .check(&environment, Path::new(PATH), &Default::default(), &())
+        .unwrap();
     assert!(again.is_sound(), "{what}: {again:?}");
 }
 

@@ -31,7 +31,10 @@ fn a_copy_of_the_superblock_that_cannot_be_read_is_written_anew() {
         let expected = store(&whole, keys, closed, &[]);
         with_unreadable_superblocks(&whole, |disk, path| {
             let environment = Environment::simulated(&disk, 2);
-            let check = || Zdb.check(&environment, Path::new(PATH), &()).unwrap();
+            let check = || {
+                Zdb.check(&environment, Path::new(PATH), &Default::default(), &())
+                    .unwrap()
+            };
             let report = check();
             let named = report.findings.iter().any(|finding| finding.file == path);
             assert!(named && report.is_sound(), "{report:?}");
@@ -41,7 +44,9 @@ fn a_copy_of_the_superblock_that_cannot_be_read_is_written_anew() {
             assert!(found == expected, "{what}");
             let left = disk.process_crash();
             let environment = Environment::simulated(&left, 2);
-            let report = Zdb.check(&environment, Path::new(PATH), &()).unwrap();
+            let report = Zdb
+                .check(&environment, Path::new(PATH), &Default::default(), &())
+                .unwrap();
             let named = report.findings.iter().any(|finding| finding.file == path);
             assert!(!named, "the opening mends it: {report:?}");
             repair(&environment).unwrap();
