@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cambium::{CompactOptions, Error, Store};
+use cambium::{CompactOptions, Error, SequenceNumber, Store};
 
-use crate::content::{KeyId, Version, describe, is_value};
+use crate::content::{KeyId, Version, describe, fits, shared_version, value};
 use crate::held::Held;
-use crate::ledger::{Base, Effect, Level, Log, Outcome, version_of};
+use crate::ledger::{Base, Effect, Level, Log, Logged, Outcome, version_of};
 use crate::random::Random;
-use crate::session::{Ending, Orders, Shared, is_machine};
+use crate::session::{Ending, Orders, Shared, is_machine, lock};
 
 /// Why a thread ends.
 pub enum Stop {
@@ -34,7 +34,7 @@ pub struct Actor<'a> {
     pub thread: usize,
     pub shared: &'a Arc<Shared>,
     pub random: Random,
-    /// What each own key has.
+    /// The version of each own key.
     pub model: Vec<Option<Version>>,
     /// The number of the next operation.
     next: u64,
@@ -43,7 +43,7 @@ pub struct Actor<'a> {
 }
 
 impl<'a> Actor<'a> {
-    /// What a thread does next, and how often.
+    /// The actions of a thread, each with how often it is drawn.
     const ACTIONS: [(u64, Action<'a>); 22] = [
         (180, Self::get_own),
         (60, Self::get_of_another),
@@ -142,7 +142,10 @@ impl<'a> Actor<'a> {
     pub fn pick(&mut self) -> u32 {
         let keys = f64::from(self.shared.shape().keys);
         let fraction = self.random.fraction();
-        let skewed = self.shared.plan.plain || self.random.chance(50);
+        let skewed = match self.shared.plan.plain {
+            true => !self.shared.plan.uniform,
+            false => self.random.chance(50),
+        };
         let at = if skewed { fraction.powi(4) } else { fraction };
         (at * keys) as u32
     }
@@ -184,15 +187,22 @@ impl<'a> Actor<'a> {
         &mut self,
         level: Level,
         effects: &[Effect],
-        call: impl FnOnce(&mut Self, u64) -> Result<Option<u64>, Error>,
+        call: impl FnOnce(&Self, u64) -> Result<Option<SequenceNumber>, Error>,
     ) -> Result<bool, Stop> {
         let number = self.next;
         self.next += 1;
-        let floor = self.shared.acknowledged.load(Ordering::Acquire);
         self.begin(number, effects);
-        self.logged(|log| log.intent(number, level, floor, effects))?;
+        let intent = Logged {
+            number,
+            level,
+            floor: self.shared.acknowledged.load(Ordering::Acquire),
+            effects: effects.to_vec(),
+            outcome: Outcome::Unknown,
+        };
+        self.logged(|log| log.intent(intent))?;
         match call(self, number) {
             Ok(sequence) => {
+                let sequence = sequence.map(|sequence| sequence.0);
                 self.logged(|log| log.outcome(number, Outcome::Acknowledged(sequence)))?;
                 self.acknowledge(number, effects, sequence);
                 Ok(true)
@@ -241,11 +251,24 @@ impl<'a> Actor<'a> {
                     .store(known, Ordering::Release);
             }
         }
-        if let Some(sequence) = sequence {
-            self.shared
-                .acknowledged
-                .fetch_max(sequence, Ordering::AcqRel);
+        let Some(sequence) = sequence else {
+            return;
+        };
+        let known = &self.shared.acknowledged;
+        known.fetch_max(sequence, Ordering::AcqRel);
+        if let Some(&Effect::Group { group, .. }) = effects.first() {
+            // Readers of the group look for the sequence number of its new version.
+            let state = &self.shared.groups[group];
+            let mut numbers = lock(&state.numbers);
+            numbers.insert(shared_version(self.thread, number), sequence);
+            state.acknowledged.fetch_max(sequence, Ordering::AcqRel);
         }
+    }
+
+    /// The bytes that an operation of one effect gives to an own key.
+    pub fn own_value(&self, id: u32, number: u64, length: u32) -> Vec<u8> {
+        let version = version_of(number, 0);
+        value((self.thread, id), Version { version, length })
     }
 
     /// Judges the error of a change. False if nothing was written.
@@ -263,7 +286,7 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Whether an error of a call is to be expected.
+    /// Decides whether an error of a call may be answered.
     pub fn judge(&self, what: &str, error: Error) -> Stop {
         let closing = self.shared.closing.load(Ordering::Acquire) && matches!(error, Error::Closed);
         let dropped = self.shared.drops && error.is_corruption();
@@ -282,15 +305,10 @@ impl<'a> Actor<'a> {
         bytes: Option<&[u8]>,
     ) -> Step {
         let key = (self.thread, id);
-        let fits = match (version, bytes) {
-            (None, None) => true,
-            (Some(version), Some(bytes)) => is_value(key, version, bytes),
-            _ => false,
-        };
-        if fits {
+        if fits(key, version, bytes) {
             return Ok(());
         }
-        let expected = version.map(|version| crate::content::value(key, version));
+        let expected = version.map(|version| value(key, version));
         violation(format!(
             "{how}: key {id} has {}, expected {}",
             describe(bytes),

@@ -30,7 +30,7 @@ pub struct Arguments {
     /// Ends after so many stores
     #[arg(long)]
     pub rounds: Option<u64>,
-    /// What is drawn follows from it; from the clock unless given
+    /// The seed of everything that is drawn; from the clock unless given
     #[arg(long)]
     pub seed: Option<u64>,
     /// Kill workers and tools at random moments
@@ -66,6 +66,9 @@ pub struct Arguments {
     /// Only puts and gets of skewed keys, all written
     #[arg(long)]
     pub plain: bool,
+    /// Draw the keys of --plain uniformly
+    #[arg(long, requires = "plain")]
+    pub uniform: bool,
     /// Leave all options at their defaults
     #[arg(long)]
     pub default_options: bool,
@@ -78,7 +81,7 @@ pub struct Arguments {
     /// Do not run the command cambium between workers
     #[arg(long)]
     pub no_tools: bool,
-    /// A defect that the engine is told to have
+    /// A seeded bug of the engine
     #[arg(long, hide = true)]
     pub seeded_bug: Option<String>,
     /// Where stores and ledgers lie

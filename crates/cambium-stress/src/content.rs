@@ -30,7 +30,7 @@ const HEADER_BYTES: usize = 16;
 /// A key: its thread, and its number there.
 pub type KeyId = (usize, u32);
 
-/// What a key has: the version and the length of its value.
+/// The version and the length of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
     pub version: u64,
@@ -47,7 +47,7 @@ pub struct KeyShape {
     pub keys: u32,
     /// Bytes that all keys begin with.
     pub prefix: usize,
-    /// Most bytes behind the id.
+    /// Most bytes after the id.
     pub suffix: usize,
     /// Namespaces that keys are spread over.
     pub namespaces: usize,
@@ -165,6 +165,15 @@ pub fn decode_version(value: &[u8]) -> Option<Version> {
 /// True if the bytes are a key's value of that version.
 pub fn is_value(key: KeyId, version: Version, bytes: &[u8]) -> bool {
     bytes.len() == version.length as usize && bytes == value(key, version)
+}
+
+/// True if bytes, or their absence, are those of a version of a key, or of no version.
+pub fn fits(key: KeyId, version: Option<Version>, bytes: Option<&[u8]>) -> bool {
+    match (version, bytes) {
+        (None, None) => true,
+        (Some(version), Some(bytes)) => is_value(key, version, bytes),
+        _ => false,
+    }
 }
 
 /// A value for people: its length, and the version it says it is.

@@ -4,15 +4,15 @@
 //! sync of the file makes its changes durable. A folder has the same of its names, and a
 //! sync of the folder makes them durable: a name is not durable because its file is.
 //!
-//! A cut draws, of each file, which sectors of which changes reached the device:
-//! none, all, a prefix, or any subset. A length may arrive without its data. Of each
-//! folder it draws a prefix or a subset of the changes of names. Then the disk is off:
+//! A cut draws for each file which sectors of which changes reached the device:
+//! none, all, a prefix, or any subset. A length may arrive without its data. For each folder
+//! it draws a prefix or a subset of the changes of names. Then the disk is off:
 //! every request fails, until it is switched on again with what is left.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 
-use crate::pages::{Change, Content, PAGE, SECTOR};
+use crate::pages::{Change, Changes, Content, PAGE, SECTOR};
 use crate::random::Random;
 
 /// Changes of a file that wait at most; older ones are written back, as kernels do.
@@ -20,7 +20,7 @@ const MOST_PENDING: usize = 4000;
 /// The number of the root folder.
 pub const ROOT: u64 = 1;
 
-/// What the disk answers instead of doing something.
+/// The reason why the disk refuses an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The device failed, or is off.
@@ -40,7 +40,7 @@ pub enum Class {
     Name,
 }
 
-/// A failure that is to come.
+/// A failure of later operations.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
     pub class: Class,
@@ -49,8 +49,8 @@ pub struct Fault {
     /// Operations that fail from there on.
     pub times: u64,
     pub failure: Failure,
-    /// The page cache of the kernel keeps the bytes of a failed sync, as clean, also for
-    /// those that open the file later: ext4 and XFS do. Else they see the old bytes.
+    /// The kernel's page cache keeps the bytes of a failed sync as clean, as below ext4 and
+    /// XFS: a process that opens the file later reads them. Else it reads the old bytes.
     pub keeps: bool,
 }
 
@@ -62,8 +62,11 @@ enum Naming {
     Rename(OsString, OsString, u64),
 }
 
-impl Naming {
-    fn apply(&self, to: &mut BTreeMap<OsString, u64>) {
+/// The names of a folder, each with its node.
+type Names = BTreeMap<OsString, u64>;
+
+impl Changes<Names> for Naming {
+    fn apply(&self, to: &mut Names) {
         match self {
             Naming::Set(name, node) => _ = to.insert(name.clone(), *node),
             Naming::Remove(name) => _ = to.remove(name),
@@ -75,21 +78,57 @@ impl Naming {
     }
 }
 
+/// A state now, the durable one, and the changes between them.
 #[derive(Debug)]
-enum Node {
-    File {
-        now: Content,
-        durable: Content,
-        pending: Vec<Change>,
-    },
-    Folder {
-        now: BTreeMap<OsString, u64>,
-        durable: BTreeMap<OsString, u64>,
-        pending: Vec<Naming>,
-    },
+struct Cached<T, C> {
+    now: T,
+    durable: T,
+    pending: Vec<C>,
 }
 
-/// What is known of a node.
+impl<T: Clone + Default, C: Changes<T>> Cached<T, C> {
+    fn new() -> Self {
+        Cached {
+            now: T::default(),
+            durable: T::default(),
+            pending: Vec::new(),
+        }
+    }
+
+    fn change(&mut self, change: C) {
+        change.apply(&mut self.now);
+        self.pending.push(change);
+    }
+
+    /// Makes the first changes durable.
+    fn write_back(&mut self, count: usize) {
+        for change in self.pending.drain(..count) {
+            change.apply(&mut self.durable);
+        }
+    }
+
+    /// Loses what is not durable.
+    fn fall_back(&mut self) {
+        self.pending.clear();
+        self.now = self.durable.clone();
+    }
+
+    fn cut(&mut self, sector: u64, percent: u64, random: &mut Random) {
+        let kept = kept_prefix(self.pending.len(), random);
+        for change in self.pending.drain(..).take(kept) {
+            change.tear(&mut self.durable, sector, percent, random);
+        }
+        self.fall_back();
+    }
+}
+
+#[derive(Debug)]
+enum Node {
+    File(Cached<Content, Change>),
+    Folder(Cached<Names, Naming>),
+}
+
+/// A node's attributes.
 #[derive(Clone, Copy, Debug)]
 pub struct About {
     pub node: u64,
@@ -109,7 +148,7 @@ pub struct Disk {
     fault: Option<Fault>,
     /// Operations that have failed.
     met: u64,
-    /// Those who open a file see the kernel's pages of it.
+    /// A file that is opened again shows the kernel's pages of it.
     keeps_cache: bool,
     pages: u64,
     capacity_pages: u64,
@@ -117,18 +156,10 @@ pub struct Disk {
     sector: u64,
 }
 
-fn empty_folder() -> Node {
-    Node::Folder {
-        now: BTreeMap::new(),
-        durable: BTreeMap::new(),
-        pending: Vec::new(),
-    }
-}
-
 impl Disk {
     pub fn new(capacity: u64, sector: u64) -> Self {
         Disk {
-            nodes: HashMap::from([(ROOT, empty_folder())]),
+            nodes: HashMap::from([(ROOT, Node::Folder(Cached::new()))]),
             next: ROOT + 1,
             is_off: false,
             fault: None,
@@ -154,30 +185,8 @@ impl Disk {
                 _ => *random.pick(&[0, 5, 50, 50, 95, 100]),
             };
             match self.nodes.get_mut(&number) {
-                Some(Node::File {
-                    now,
-                    durable,
-                    pending,
-                }) => {
-                    let kept = kept_prefix(pending.len(), random);
-                    for change in pending.drain(..).take(kept) {
-                        change.tear(durable, self.sector, percent, random);
-                    }
-                    *now = durable.clone();
-                }
-                Some(Node::Folder {
-                    now,
-                    durable,
-                    pending,
-                }) => {
-                    let kept = kept_prefix(pending.len(), random);
-                    for naming in pending.drain(..).take(kept) {
-                        if random.chance(percent) {
-                            naming.apply(durable);
-                        }
-                    }
-                    *now = durable.clone();
-                }
+                Some(Node::File(file)) => file.cut(self.sector, percent, random),
+                Some(Node::Folder(folder)) => folder.cut(self.sector, percent, random),
                 None => {}
             }
         }
@@ -215,8 +224,8 @@ impl Disk {
         let mut reached = vec![ROOT];
         let mut at = 0;
         while let Some(&number) = reached.get(at) {
-            if let Some(Node::Folder { now, .. }) = self.nodes.get(&number) {
-                reached.extend(now.values());
+            if let Some(Node::Folder(folder)) = self.nodes.get(&number) {
+                reached.extend(folder.now.values());
             }
             at += 1;
         }
@@ -226,8 +235,8 @@ impl Disk {
 
     fn count_pages(&mut self) {
         let pages = |node: &Node| match node {
-            Node::File { now, .. } => now.pages.len() as u64,
-            Node::Folder { .. } => 0,
+            Node::File(file) => file.now.pages.len() as u64,
+            Node::Folder(_) => 0,
         };
         self.pages = self.nodes.values().map(pages).sum();
     }
@@ -252,12 +261,12 @@ impl Disk {
         Err(fault.failure)
     }
 
-    fn folder(&mut self, node: u64) -> Answer<(&mut BTreeMap<OsString, u64>, &mut Vec<Naming>)> {
+    fn folder(&mut self, node: u64) -> Answer<&mut Cached<Names, Naming>> {
         if self.is_off {
             return Err(Failure::Broken);
         }
         match self.nodes.get_mut(&node) {
-            Some(Node::Folder { now, pending, .. }) => Ok((now, pending)),
+            Some(Node::Folder(folder)) => Ok(folder),
             _ => Err(Failure::Missing),
         }
     }
@@ -267,13 +276,13 @@ impl Disk {
             return Err(Failure::Broken);
         }
         match self.nodes.get(&node) {
-            Some(Node::File { now, .. }) => Ok(About {
+            Some(Node::File(file)) => Ok(About {
                 node,
                 is_folder: false,
-                length: now.length,
-                blocks: now.pages.len() as u64 * (PAGE / SECTOR),
+                length: file.now.length,
+                blocks: file.now.pages.len() as u64 * (PAGE / SECTOR),
             }),
-            Some(Node::Folder { .. }) => Ok(About {
+            Some(Node::Folder(_)) => Ok(About {
                 node,
                 is_folder: true,
                 length: 0,
@@ -284,40 +293,31 @@ impl Disk {
     }
 
     pub fn find(&mut self, parent: u64, name: &OsStr) -> Answer<About> {
-        let (names, _) = self.folder(parent)?;
+        let names = &self.folder(parent)?.now;
         let node = *names.get(name).ok_or(Failure::Missing)?;
         self.about(node)
     }
 
     pub fn list(&mut self, node: u64) -> Answer<Vec<(OsString, About)>> {
         self.admit(Class::Read)?;
-        let (names, _) = self.folder(node)?;
-        let names: Vec<(OsString, u64)> = names
-            .iter()
-            .map(|(name, node)| (name.clone(), *node))
-            .collect();
-        names
-            .into_iter()
-            .map(|(name, node)| Ok((name, self.about(node)?)))
-            .collect()
+        let names = self.folder(node)?.now.clone();
+        let about = |(name, node)| Ok((name, self.about(node)?));
+        names.into_iter().map(about).collect()
     }
 
     pub fn create(&mut self, parent: u64, name: &OsStr, is_folder: bool) -> Answer<About> {
         self.admit(Class::Name)?;
         let number = self.next;
-        let (names, pending) = self.folder(parent)?;
-        if names.contains_key(name) {
+        let folder = self.folder(parent)?;
+        if folder.now.contains_key(name) {
             return Err(Failure::Exists);
         }
-        names.insert(name.to_os_string(), number);
-        pending.push(Naming::Set(name.to_os_string(), number));
-        let file = || Node::File {
-            now: Content::default(),
-            durable: Content::default(),
-            pending: Vec::new(),
+        folder.change(Naming::Set(name.to_os_string(), number));
+        let node = match is_folder {
+            true => Node::Folder(Cached::new()),
+            false => Node::File(Cached::new()),
         };
-        self.nodes
-            .insert(number, if is_folder { empty_folder() } else { file() });
+        self.nodes.insert(number, node);
         self.next += 1;
         self.about(number)
     }
@@ -325,12 +325,11 @@ impl Disk {
     pub fn remove(&mut self, parent: u64, name: &OsStr) -> Answer<()> {
         self.admit(Class::Name)?;
         let node = self.find(parent, name)?.node;
-        if matches!(self.nodes.get(&node), Some(Node::Folder { now, .. }) if !now.is_empty()) {
+        if matches!(self.nodes.get(&node), Some(Node::Folder(folder)) if !folder.now.is_empty()) {
             return Err(Failure::NotEmpty);
         }
-        let (names, pending) = self.folder(parent)?;
-        names.remove(name);
-        pending.push(Naming::Remove(name.to_os_string()));
+        let folder = self.folder(parent)?;
+        folder.change(Naming::Remove(name.to_os_string()));
         // The node stays: the name may come back with a cut, and others may have it open.
         self.count_unnamed(node);
         Ok(())
@@ -338,8 +337,8 @@ impl Disk {
 
     /// Gives the space of a removed file back.
     fn count_unnamed(&mut self, node: u64) {
-        if let Some(Node::File { now, .. }) = self.nodes.get(&node) {
-            self.pages = self.pages.saturating_sub(now.pages.len() as u64);
+        if let Some(Node::File(file)) = self.nodes.get(&node) {
+            self.pages = self.pages.saturating_sub(file.now.pages.len() as u64);
         }
     }
 
@@ -349,24 +348,21 @@ impl Disk {
         if let Ok(replaced) = self.find(to_parent, to) {
             self.count_unnamed(replaced.node);
         }
-        let (names, pending) = self.folder(parent)?;
-        names.remove(name);
+        let (name, to) = (name.to_os_string(), to.to_os_string());
+        let folder = self.folder(parent)?;
         if parent == to_parent {
-            names.insert(to.to_os_string(), node);
-            pending.push(Naming::Rename(name.to_os_string(), to.to_os_string(), node));
+            folder.change(Naming::Rename(name, to, node));
             return Ok(());
         }
-        pending.push(Naming::Remove(name.to_os_string()));
-        let (names, pending) = self.folder(to_parent)?;
-        names.insert(to.to_os_string(), node);
-        pending.push(Naming::Set(to.to_os_string(), node));
+        folder.change(Naming::Remove(name));
+        self.folder(to_parent)?.change(Naming::Set(to, node));
         Ok(())
     }
 
     pub fn read(&mut self, node: u64, at: u64, length: u64) -> Answer<Vec<u8>> {
         self.admit(Class::Read)?;
         match self.nodes.get(&node) {
-            Some(Node::File { now, .. }) => Ok(now.read(at, length)),
+            Some(Node::File(file)) => Ok(file.now.read(at, length)),
             _ => Err(Failure::Missing),
         }
     }
@@ -405,22 +401,14 @@ impl Disk {
     }
 
     fn change(&mut self, node: u64, change: Change) -> Answer<()> {
-        let Some(Node::File {
-            now,
-            durable,
-            pending,
-        }) = self.nodes.get_mut(&node)
-        else {
+        let Some(Node::File(file)) = self.nodes.get_mut(&node) else {
             return Err(Failure::Missing);
         };
-        let before = now.pages.len() as u64;
-        change.apply(now);
-        self.pages = (self.pages + now.pages.len() as u64).saturating_sub(before);
-        pending.push(change);
-        if pending.len() > MOST_PENDING {
-            for change in pending.drain(..MOST_PENDING / 2) {
-                change.apply(durable);
-            }
+        let before = file.now.pages.len() as u64;
+        file.change(change);
+        self.pages = (self.pages + file.now.pages.len() as u64).saturating_sub(before);
+        if file.pending.len() > MOST_PENDING {
+            file.write_back(MOST_PENDING / 2);
         }
         Ok(())
     }
@@ -431,40 +419,18 @@ impl Disk {
             (Err(_), Some(fault)) => fault.keeps,
             _ => self.keeps_cache,
         };
-        match self.nodes.get_mut(&node) {
-            Some(Node::File {
-                now,
-                durable,
-                pending,
-            }) => match admitted {
-                Ok(()) => pending.drain(..).for_each(|change| change.apply(durable)),
-                Err(failure) => {
-                    // What did not reach the device is never written again.
-                    if !self.is_off {
-                        pending.clear();
-                        *now = durable.clone();
-                    }
-                    return Err(failure);
-                }
-            },
-            Some(Node::Folder {
-                durable, pending, ..
-            }) => {
-                admitted?;
-                pending.drain(..).for_each(|naming| naming.apply(durable));
-            }
-            None => {
-                return Err(if self.is_off {
-                    Failure::Broken
-                } else {
-                    Failure::Missing
-                });
-            }
+        match (self.nodes.get_mut(&node), admitted) {
+            (Some(Node::File(file)), Ok(())) => file.write_back(file.pending.len()),
+            (Some(Node::Folder(folder)), Ok(())) => folder.write_back(folder.pending.len()),
+            // Bytes that did not reach the device are never written again.
+            (Some(Node::File(file)), Err(_)) if !self.is_off => file.fall_back(),
+            (None, Ok(())) => return Err(Failure::Missing),
+            _ => {}
         }
-        Ok(())
+        admitted
     }
 
-    /// Blocks of 4 KiB in all, and those that are free.
+    /// The number of all blocks of 4 KiB, and of the free ones.
     pub fn room(&self) -> (u64, u64) {
         (
             self.capacity_pages,

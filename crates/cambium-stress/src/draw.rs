@@ -82,6 +82,7 @@ pub fn plan(
         buffered: *random.pick(&[0, 20, 20, 80]),
         synced: *random.pick(&[0, 2, 10, 10, 60]),
         plain: arguments.plain,
+        uniform: arguments.uniform,
         seeded_bug: arguments.seeded_bug.clone(),
         engine,
     };

@@ -19,7 +19,7 @@ pub struct Held {
 
 enum View {
     Snapshot(Snapshot),
-    /// Of the whole store or of the thread's range, and how far it has come.
+    /// A cursor over the whole store or over the thread's range, and the keys it has shown.
     Entries {
         entries: Entries,
         shown: Vec<bool>,

@@ -1,22 +1,13 @@
-//! What a worker meant to do, and what was answered, in files beside the store.
+//! The intents of a worker and the answers that it got, in files beside the store.
 //!
-//! Each thread appends lines to a file of its own, with one write to the operating
-//! system each, so the file survives when the worker is killed:
-//!
-//! | line | meaning |
-//! |---|---|
-//! | `i N D F E...` | operation N begins: durability D (b, w, s), F the highest sequence number acknowledged to any thread, effects E |
-//! | `a N S` | it was acknowledged with sequence number S (`-` where the call answers none) |
-//! | `x N` | it was refused: nothing was written |
-//!
-//! Effects: `pID:LENGTH` put, `dID` delete, `rFROM-TO` delete a range of ids, `gGROUP:LENGTH`
-//! put the keys of a shared group. An operation with neither answer may be in the store.
-//! A last line without its end was cut off by a kill; its operation did not begin.
+//! Each thread appends lines of JSON to a file of its own, with one write to the operating
+//! system each, so the file survives when the worker is killed. A [`Line`] is an intent, which
+//! is written before the call, or its outcome. An operation without an outcome may be in the
+//! store. A last line without its end was cut off by a kill; its operation did not begin.
 //!
 //! `base-G.json` is the state that was verified when generation G began, and `G-T.log`
 //! the lines of thread T since. A base appears under its name when it is whole.
 
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -25,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::content::{GROUPS, KeyId, KeyShape, MEMBERS, SHARED, Version};
 
-/// How safe a write was asked to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// The durability that a write asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Level {
     Buffered,
     Written,
@@ -41,53 +32,49 @@ impl Level {
             Level::Synced => cambium::Durability::Synced,
         }
     }
-
-    fn letter(self) -> char {
-        match self {
-            Level::Buffered => 'b',
-            Level::Written => 'w',
-            Level::Synced => 's',
-        }
-    }
 }
 
 /// One change that an operation makes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[rustfmt::skip] // one line each
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effect {
-    Put {
-        id: u32,
-        length: u32,
-    },
-    Delete {
-        id: u32,
-    },
+    Put { id: u32, length: u32 },
+    Delete { id: u32 },
     /// Ids from the first to before the second.
-    DeleteRange {
-        from: u32,
-        to: u32,
-    },
-    Group {
-        group: usize,
-        length: u32,
-    },
+    DeleteRange { from: u32, to: u32 },
+    /// The keys of a shared group.
+    Group { group: usize, length: u32 },
 }
 
-/// What is known of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The answer of an operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
+    /// With its sequence number, if the call answers one.
     Acknowledged(Option<u64>),
+    /// Nothing was written.
     Refused,
+    #[default]
     Unknown,
 }
 
 /// An operation as it was logged.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Logged {
     pub number: u64,
     pub level: Level,
+    /// The highest sequence number that was acknowledged to any thread before it began.
     pub floor: u64,
     pub effects: Vec<Effect>,
+    #[serde(skip)]
     pub outcome: Outcome,
+}
+
+/// A line of a thread's file.
+#[derive(Serialize, Deserialize)]
+enum Line {
+    Intent(Logged),
+    /// With the operation's number.
+    Outcome(u64, Outcome),
 }
 
 /// The version that the effect at a place of an operation gives.
@@ -99,11 +86,11 @@ pub fn version_of(operation: u64, place: usize) -> u64 {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Base {
     pub generation: u64,
-    /// Of each thread, what each id has.
+    /// The version of each id of each thread.
     pub own: Vec<Vec<Option<Version>>>,
-    /// What the keys of each group have.
+    /// The version of each group.
     pub groups: Vec<Option<Version>>,
-    /// Of each thread, the number of its next operation.
+    /// The number of the next operation of each thread.
     pub next: Vec<u64>,
 }
 
@@ -172,7 +159,7 @@ impl Base {
 pub const MAIN: &str = "main";
 
 /// Something that the whole store went through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// A close was answered without an error.
     Closed,
@@ -188,11 +175,7 @@ fn log_path(folder: &Path, generation: u64, who: &str) -> PathBuf {
 
 /// Notes an event.
 pub fn note(folder: &Path, generation: u64, event: Event) -> io::Result<()> {
-    let line = match event {
-        Event::Closed => "closed\n".to_string(),
-        Event::RollingBack(number) => format!("rolling-back {number}\n"),
-        Event::RolledBack(number) => format!("rolled-back {number}\n"),
-    };
+    let line = serde_json::to_string(&event)? + "\n";
     let mut file = File::options()
         .create(true)
         .append(true)
@@ -203,23 +186,19 @@ pub fn note(folder: &Path, generation: u64, event: Event) -> io::Result<()> {
 /// The events of a generation.
 pub fn events(folder: &Path, generation: u64) -> Vec<Event> {
     let text = fs::read_to_string(log_path(folder, generation, MAIN)).unwrap_or_default();
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    let parse = |line: &str| {
-        let (word, number) = line.split_once(' ').unwrap_or((line, "0"));
-        let number = number.parse().ok()?;
-        Some(match word {
-            "closed" => Event::Closed,
-            "rolling-back" => Event::RollingBack(number),
-            _ => Event::RolledBack(number),
-        })
-    };
-    whole.lines().filter_map(parse).collect()
+    let parse = |line| serde_json::from_str(line).ok();
+    whole_lines(&text).filter_map(parse).collect()
+}
+
+/// The lines that were written to their end.
+fn whole_lines(text: &str) -> std::str::Lines<'_> {
+    text.rfind('\n').map_or("", |end| &text[..end]).lines()
 }
 
 /// The log of one thread, to be appended to.
 pub struct Log {
     file: File,
-    line: String,
+    lines: Vec<u8>,
     /// Lines gather in memory where nothing will kill the worker.
     gather: bool,
 }
@@ -233,51 +212,31 @@ impl Log {
         ))?;
         Ok(Log {
             file,
-            line: String::new(),
+            lines: Vec::new(),
             gather,
         })
     }
 
-    pub fn intent(
-        &mut self,
-        number: u64,
-        level: Level,
-        floor: u64,
-        effects: &[Effect],
-    ) -> io::Result<()> {
-        _ = write!(self.line, "i {number} {} {floor}", level.letter());
-        for effect in effects {
-            _ = match effect {
-                Effect::Put { id, length } => write!(self.line, " p{id}:{length}"),
-                Effect::Delete { id } => write!(self.line, " d{id}"),
-                Effect::DeleteRange { from, to } => write!(self.line, " r{from}-{to}"),
-                Effect::Group { group, length } => write!(self.line, " g{group}:{length}"),
-            };
-        }
-        self.end_line()
+    pub fn intent(&mut self, operation: Logged) -> io::Result<()> {
+        self.push(&Line::Intent(operation))
     }
 
     pub fn outcome(&mut self, number: u64, outcome: Outcome) -> io::Result<()> {
-        _ = match outcome {
-            Outcome::Acknowledged(Some(sequence)) => write!(self.line, "a {number} {sequence}"),
-            Outcome::Acknowledged(None) => write!(self.line, "a {number} -"),
-            Outcome::Refused => write!(self.line, "x {number}"),
-            Outcome::Unknown => return Ok(()),
-        };
-        self.end_line()
+        self.push(&Line::Outcome(number, outcome))
     }
 
-    fn end_line(&mut self) -> io::Result<()> {
-        self.line.push('\n');
-        if self.gather && self.line.len() < 1 << 16 {
+    fn push(&mut self, line: &Line) -> io::Result<()> {
+        serde_json::to_writer(&mut self.lines, line)?;
+        self.lines.push(b'\n');
+        if self.gather && self.lines.len() < 1 << 16 {
             return Ok(());
         }
         self.flush()
     }
 
     pub fn flush(&mut self) -> io::Result<()> {
-        self.file.write_all(self.line.as_bytes())?;
-        self.line.clear();
+        self.file.write_all(&self.lines)?;
+        self.lines.clear();
         Ok(())
     }
 }
@@ -296,63 +255,18 @@ fn read(folder: &Path, generation: u64, thread: usize) -> Result<Vec<Logged>, St
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(format!("{}: {error}", path.display())),
     };
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut operations: Vec<Logged> = Vec::new();
-    for line in whole.lines() {
-        take_line(line, &mut operations)
-            .ok_or_else(|| format!("{}: cannot read the line {line:?}", path.display()))?;
+    for line in whole_lines(&text) {
+        match serde_json::from_str(line) {
+            Ok(Line::Intent(operation)) => operations.push(operation),
+            Ok(Line::Outcome(number, outcome)) => {
+                let mut known = operations.iter_mut().rev();
+                if let Some(operation) = known.find(|operation| operation.number == number) {
+                    operation.outcome = outcome;
+                }
+            }
+            Err(error) => return Err(format!("{}: {line:?}: {error}", path.display())),
+        }
     }
     Ok(operations)
-}
-
-fn take_line(line: &str, operations: &mut Vec<Logged>) -> Option<()> {
-    let mut words = line.split(' ');
-    let kind = words.next()?;
-    let number: u64 = words.next()?.parse().ok()?;
-    if kind == "i" {
-        let level = match words.next()? {
-            "b" => Level::Buffered,
-            "w" => Level::Written,
-            _ => Level::Synced,
-        };
-        operations.push(Logged {
-            number,
-            level,
-            floor: words.next()?.parse().ok()?,
-            effects: words.map(parse_effect).collect::<Option<_>>()?,
-            outcome: Outcome::Unknown,
-        });
-        return Some(());
-    }
-    let outcome = match (kind, words.next()) {
-        ("a", Some("-")) => Outcome::Acknowledged(None),
-        ("a", Some(sequence)) => Outcome::Acknowledged(Some(sequence.parse().ok()?)),
-        _ => Outcome::Refused,
-    };
-    let operation = operations
-        .iter_mut()
-        .rev()
-        .find(|operation| operation.number == number)?;
-    operation.outcome = outcome;
-    Some(())
-}
-
-fn parse_effect(word: &str) -> Option<Effect> {
-    let (kind, rest) = word.split_at_checked(1)?;
-    let pair = |by| {
-        let (one, two) = rest.split_once(by)?;
-        Some((one.parse::<u32>().ok()?, two.parse::<u32>().ok()?))
-    };
-    Some(match kind {
-        "p" => pair(':').map(|(id, length)| Effect::Put { id, length })?,
-        "d" => Effect::Delete {
-            id: rest.parse().ok()?,
-        },
-        "r" => pair('-').map(|(from, to)| Effect::DeleteRange { from, to })?,
-        "g" => pair(':').map(|(group, length)| Effect::Group {
-            group: group as usize,
-            length,
-        })?,
-        _ => return None,
-    })
 }

@@ -1,11 +1,11 @@
 //! `cambium-stress`: stores under threads, kills, power cuts and damage, watched from
-//! outside. For those who work on Cambium; nothing that users link.
+//! outside. Developers of Cambium run it; no user links it.
 //!
 //! A **supervisor** draws a plan from the seed (options, shape of keys, sizes of values),
 //! makes a store, and starts **workers** on it, one after the other. A worker verifies what
 //! it finds against the ledger, then loads the store with threads until it ends or is
 //! killed. Between workers the supervisor runs the tools of the command `cambium`, and
-//! kills those too. What is violated ends the run; the store, the ledger and the command
+//! kills those too. A violation ends the run; the store, the ledger and the command
 //! that began it stay.
 //!
 //! | module | what it holds |

@@ -26,7 +26,7 @@ use crate::disk::{About, Disk, Failure};
 use crate::pages::{PAGE, SECTOR};
 use crate::session::lock;
 
-/// Nobody but the kernel of this machine changes the disk while it is on.
+/// Only the kernel of this machine changes the disk while it is on.
 const FOR_LONG: Duration = Duration::from_secs(3600);
 const KEEP_SIZE: i32 = 1;
 const PUNCH_HOLE: i32 = 2;

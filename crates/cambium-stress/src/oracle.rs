@@ -16,17 +16,15 @@
 
 use std::collections::HashMap;
 
-use crate::content::{
-    KeyId, MEMBERS, Version, describe, group_keys, is_value, shared_version, value,
-};
+use crate::content::{KeyId, MEMBERS, Version, describe, fits, group_keys, shared_version, value};
 use crate::ledger::{Base, Effect, Level, Logged, Outcome, version_of};
 
-/// What was read from the store: keys without a value are missing.
+/// The values that were read from the store; keys without a value are missing.
 pub type Observed = HashMap<KeyId, Vec<u8>>;
 /// Sequence numbers from the first to the second, both included.
 type Interval = (u64, u64);
 
-/// What is promised of a store.
+/// The promise that a store has to keep.
 #[derive(Clone, Copy, Debug)]
 pub enum Promise {
     /// Writes that were acknowledged with this durability are there.
@@ -37,8 +35,7 @@ pub enum Promise {
     Moment(u64),
 }
 
-/// Finds the state that was observed among those that are promised; it becomes the next
-/// base.
+/// Finds the observed state among the promised ones; it becomes the next base.
 pub fn verify(
     base: &Base,
     logs: &[Vec<Logged>],
@@ -191,11 +188,7 @@ impl<'a> Replay<'a> {
 
     fn set(&mut self, id: u32, version: Option<Version>) -> bool {
         let key = (self.thread, id);
-        let differs = match (version, self.observed.get(&key)) {
-            (None, None) => false,
-            (Some(version), Some(bytes)) => !is_value(key, version, bytes),
-            _ => true,
-        };
+        let differs = !fits(key, version, self.observed.get(&key).map(Vec::as_slice));
         let place = &mut self.different[id as usize];
         self.count = self.count + usize::from(differs) - usize::from(*place);
         *place = differs;
@@ -334,11 +327,8 @@ fn fit_group(
     let mut numbers: Vec<u64> = writes.iter().filter_map(|write| write.1).collect();
     numbers.sort_unstable();
     let shows = |version: Option<Version>| {
-        group_keys(group).all(|key| match (version, observed.get(&key)) {
-            (None, None) => true,
-            (Some(version), Some(bytes)) => is_value(key, version, bytes),
-            _ => false,
-        })
+        let bytes = |key| observed.get(&key).map(Vec::as_slice);
+        group_keys(group).all(|key| fits(key, version, bytes(key)))
     };
     let mut found: Vec<(Option<Version>, Interval)> = writes
         .iter()

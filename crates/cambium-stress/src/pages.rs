@@ -80,8 +80,20 @@ pub enum Change {
     Punch(u64, u64),
 }
 
-impl Change {
-    pub fn apply(&self, to: &mut Content) {
+/// Changes of a state that no sync covers.
+pub trait Changes<T> {
+    fn apply(&self, to: &mut T);
+
+    /// Applies what a cut leaves of it: each sector with a chance.
+    fn tear(&self, to: &mut T, _sector: u64, percent: u64, random: &mut Random) {
+        if random.chance(percent) {
+            self.apply(to);
+        }
+    }
+}
+
+impl Changes<Content> for Change {
+    fn apply(&self, to: &mut Content) {
         match self {
             Change::Write(at, data) => to.write(*at, data),
             Change::Length(length) => to.set_length(*length),
@@ -89,8 +101,7 @@ impl Change {
         }
     }
 
-    /// Applies what a cut leaves of it: each sector with a chance.
-    pub fn tear(&self, to: &mut Content, sector: u64, percent: u64, random: &mut Random) {
+    fn tear(&self, to: &mut Content, sector: u64, percent: u64, random: &mut Random) {
         let Change::Write(at, data) = self else {
             if random.chance(percent) {
                 self.apply(to);

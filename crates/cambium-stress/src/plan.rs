@@ -1,4 +1,4 @@
-//! What a store and its load are: drawn once from a seed, kept in `plan.json` beside the
+//! The plan of a store and its load: drawn once from a seed, kept in `plan.json` beside the
 //! store, read by each worker.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,9 @@ pub struct Plan {
     pub synced: u64,
     /// Puts and gets of skewed keys alone, as programs that count on a store do.
     pub plain: bool,
-    /// A defect that the engine is told to have.
+    /// The keys of such a load are drawn uniformly.
+    pub uniform: bool,
+    /// A seeded bug of the engine.
     pub seeded_bug: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a thread of the load reads and compares at once.
+//! The reads of a thread of the load that are compared at once.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -7,7 +7,7 @@ use cambium::{Direction, Error, IterationOrder, KeyRange, Value};
 
 use crate::actor::{Actor, Step, violation};
 use crate::content::{
-    FIRST_SWAPPED, GROUPS, KeyId, Version, decode_version, describe, group_keys, is_value,
+    FIRST_SWAPPED, GROUPS, KeyId, Version, decode_version, describe, fits, group_keys, is_value,
 };
 use crate::session::lock;
 
@@ -94,12 +94,7 @@ impl Actor<'_> {
         let mut versions: Vec<Option<Version>> = Vec::new();
         for (key, value) in &values {
             let version = value.as_deref().and_then(decode_version);
-            let sound = match (version, value) {
-                (Some(version), Some(value)) => is_value(*key, version, value),
-                (None, None) => true,
-                _ => false,
-            };
-            if !sound {
+            if !fits(*key, version, value.as_deref()) {
                 return violation(format!(
                     "shared key {key:?} has {}",
                     describe(value.as_deref())

@@ -78,7 +78,7 @@ impl<'a> Round<'a> {
             self.session(&mut random)?;
             self.tools(&mut random)?;
         }
-        // What the last session left is verified too.
+        // Verify the state that the last session left.
         self.worker(
             &mut random,
             Ending::Close,
@@ -86,7 +86,7 @@ impl<'a> Round<'a> {
             Strike::None,
             None,
         )?;
-        self.check("the last close")?;
+        self.check()?;
         if self.arguments.damage {
             self.damage(&mut random, self.arguments.copies)
         } else {
@@ -237,7 +237,7 @@ impl<'a> Round<'a> {
             let strike = Strike::draw_of_tool(self.arguments, random);
             self.tool(tool, strike, random)?;
         }
-        self.check("a session")
+        self.check()
     }
 
     fn tool(&mut self, tool: &str, strike: Strike, random: &mut Random) -> Result<(), String> {
@@ -286,26 +286,12 @@ impl<'a> Round<'a> {
         Ok(command)
     }
 
-    fn check(&mut self, after: &str) -> Result<(), String> {
+    fn check(&mut self) -> Result<(), String> {
         if self.arguments.no_tools {
             return Ok(());
         }
-        let mut command = Command::new(cambium_command()?);
-        command.arg("check").arg(self.store_path());
         let mut random = Random::part(self.seed, 3);
-        match self.process(
-            &mut command,
-            "check.log",
-            Strike::None,
-            PATIENCE,
-            &mut random,
-        )? {
-            (End::Status(0), _) => Ok(()),
-            (end, said) => Err(format!(
-                "cambium check after {after} ended with {end:?}: {}",
-                said.trim()
-            )),
-        }
+        self.tool("check", Strike::None, &mut random)
     }
 
     /// Damages copies of the closed or killed store, one after the other.

@@ -76,7 +76,7 @@ pub struct GroupState {
     pub replaced: Mutex<HashSet<u64>>,
 }
 
-/// What the threads of a session share.
+/// The state that the threads of a session share.
 pub struct Shared {
     pub plan: Plan,
     pub abilities: Capabilities,

@@ -10,7 +10,7 @@ use crate::children::{Busy, head};
 use crate::random::Random;
 use crate::round::Round;
 
-/// What a run has done, for its last line.
+/// Counts of a run, for its last line.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub stores: u64,
@@ -88,7 +88,7 @@ pub fn main(arguments: &Arguments) -> ExitCode {
 /// Set in a process that has mounts of its own.
 const OWN_MOUNTS: &str = "CAMBIUM_STRESS_OWN_MOUNTS";
 
-/// Begins again with mounts of its own: nobody else's copy of them keeps a disk in use, and
+/// Begins again with mounts of its own: no copy in another process keeps a disk in use, and
 /// they end with the process.
 fn with_own_mounts() -> ExitCode {
     let mut command = Command::new("unshare");

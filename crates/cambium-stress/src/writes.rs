@@ -1,6 +1,5 @@
-//! What a thread of the load writes.
+//! The writes of a thread of the load.
 
-use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
 use cambium::{Error, KeyRange, Operation, Precondition, Request, Response, WriteBatch};
@@ -15,20 +14,10 @@ use crate::session::{NAMESPACES, lock};
 impl Actor<'_> {
     pub fn put(&mut self) -> Step {
         let (id, length, level) = (self.pick(), self.length(), self.level());
-        let effects = [Effect::Put { id, length }];
         let (store, key) = (self.store((self.thread, id)), self.key((self.thread, id)));
-        let of = self.thread;
-        self.change(level, &effects, |_, number| {
-            let value = value(
-                (of, id),
-                Version {
-                    version: version_of(number, 0),
-                    length,
-                },
-            );
-            store
-                .put(&key, value, level.durability())
-                .map(|sequence| Some(sequence.0))
+        self.change(level, &[Effect::Put { id, length }], |actor, number| {
+            let value = actor.own_value(id, number, length);
+            store.put(&key, value, level.durability()).map(Some)
         })?;
         Ok(())
     }
@@ -37,9 +26,7 @@ impl Actor<'_> {
         let (id, level) = (self.pick(), self.level());
         let (store, key) = (self.store((self.thread, id)), self.key((self.thread, id)));
         self.change(level, &[Effect::Delete { id }], |_, _| {
-            store
-                .delete(&key, level.durability())
-                .map(|sequence| Some(sequence.0))
+            store.delete(&key, level.durability()).map(Some)
         })?;
         Ok(())
     }
@@ -55,9 +42,7 @@ impl Actor<'_> {
         let range = KeyRange::between(&self.key((self.thread, from)), &self.key((self.thread, to)));
         let store = self.store((self.thread, from));
         self.change(level, &[Effect::DeleteRange { from, to }], |_, _| {
-            store
-                .delete_range(range, level.durability())
-                .map(|sequence| Some(sequence.0))
+            store.delete_range(range, level.durability()).map(Some)
         })?;
         Ok(())
     }
@@ -100,18 +85,11 @@ impl Actor<'_> {
     }
 
     pub fn write_batch(&mut self, level: Level, effects: &[Effect]) -> Step {
-        let number = std::cell::Cell::new(0);
-        let sequence = std::cell::Cell::new(None);
-        let done = self.change(level, effects, |actor, own| {
-            number.set(own);
-            let batch = actor.batch_of(own, effects);
-            let answer = actor.shared.stores[0].write(batch, level.durability())?;
-            sequence.set(Some(answer.0));
-            Ok(Some(answer.0))
+        self.change(level, effects, |actor, number| {
+            let batch = actor.batch_of(number, effects);
+            let written = actor.shared.stores[0].write(batch, level.durability());
+            written.map(Some)
         })?;
-        if done {
-            self.note_group(number.get(), effects, sequence.get());
-        }
         Ok(())
     }
 
@@ -149,18 +127,6 @@ impl Actor<'_> {
         batch
     }
 
-    /// Keeps the sequence number of a group's new version, for its readers.
-    fn note_group(&self, number: u64, effects: &[Effect], sequence: Option<u64>) {
-        let (Some(&Effect::Group { group, .. }), Some(sequence)) = (effects.first(), sequence)
-        else {
-            return;
-        };
-        let state = &self.shared.groups[group];
-        let mut numbers = lock(&state.numbers);
-        numbers.insert(shared_version(self.thread, number), sequence);
-        state.acknowledged.fetch_max(sequence, Ordering::AcqRel);
-    }
-
     /// A write with a condition on an own key, which holds or does not, as drawn.
     pub fn write_if(&mut self) -> Step {
         let (id, length, level) = (self.pick(), self.length(), self.level());
@@ -175,18 +141,12 @@ impl Actor<'_> {
             },
         };
         let holds = condition.holds(current.as_deref());
-        let effects = [Effect::Put { id, length }];
-        let (store, thread) = (self.store((self.thread, id)), self.thread);
-        let done = self.change(level, &effects, |actor, number| {
-            let version = Version {
-                version: version_of(number, 0),
-                length,
-            };
+        let (store, key) = (self.store((self.thread, id)), self.key((self.thread, id)));
+        let done = self.change(level, &[Effect::Put { id, length }], |actor, number| {
             let mut batch = WriteBatch::new();
-            batch.put(&actor.key((thread, id)), &value((thread, id), version));
-            store
-                .write_if(&[condition], batch, level.durability())
-                .map(|sequence| Some(sequence.0))
+            batch.put(&key, &actor.own_value(id, number, length));
+            let written = store.write_if(&[condition], batch, level.durability());
+            written.map(Some)
         })?;
         if done && !holds {
             return violation(format!(
@@ -216,22 +176,18 @@ impl Actor<'_> {
             None => Precondition::Absent { key: bytes.clone() },
         };
         let (level, length) = (self.level(), self.length().clamp(16, 5000));
-        let effects = [Effect::Group { group, length }];
-        let (of, number) = (self.thread, std::cell::Cell::new((0, None)));
-        let done = self.change(level, &effects, |_, own| {
-            let version = Version {
-                version: shared_version(of, own),
-                length,
-            };
-            let mut batch = WriteBatch::new();
-            batch.put(&bytes, &value(key, version));
-            let answer = store.write_if(&[condition], batch, level.durability())?;
-            number.set((own, Some(answer.0)));
-            Ok(Some(answer.0))
-        })?;
+        let done = self.change(
+            level,
+            &[Effect::Group { group, length }],
+            |actor, number| {
+                let version = shared_version(actor.thread, number);
+                let mut batch = WriteBatch::new();
+                batch.put(&bytes, &value(key, Version { version, length }));
+                let written = store.write_if(&[condition], batch, level.durability());
+                written.map(Some)
+            },
+        )?;
         if done {
-            let (own, sequence) = number.get();
-            self.note_group(own, &effects, sequence);
             let mut replaced = lock(&self.shared.groups[group].replaced);
             if !replaced.insert(before) {
                 return violation(format!(
@@ -246,21 +202,17 @@ impl Actor<'_> {
     pub fn submit(&mut self) -> Step {
         let (id, level) = (self.pick(), self.level());
         let key = (self.thread, id);
-        let (store, bytes, thread) = (self.store(key), self.key(key), self.thread);
+        let (store, bytes) = (self.store(key), self.key(key));
         for _ in 0..self.random.between(1, 3) {
             let length = self.length();
-            self.change(level, &[Effect::Put { id, length }], |_, number| {
-                let version = Version {
-                    version: version_of(number, 0),
-                    length,
-                };
+            self.change(level, &[Effect::Put { id, length }], |actor, number| {
                 let request = Request::Put {
                     key: bytes.clone(),
-                    value: value((thread, id), version),
+                    value: actor.own_value(id, number, length),
                     durability: level.durability(),
                 };
                 match answer_of(store, request)? {
-                    Response::Written(sequence) => Ok(Some(sequence.0)),
+                    Response::Written(sequence) => Ok(Some(sequence)),
                     other => Err(Error::InvalidArgument(format!(
                         "a put was answered {other:?}"
                     ))),
