@@ -1,7 +1,7 @@
 //! Zeros ahead of what is written, in files.
 //!
 //! A file's space is reserved when the file is made, not written. The first write to each
-//! place of it changes what the file system knows of the file, and the sync behind such a
+//! place of it changes what the file system knows of the file, and the sync after such a
 //! write has to commit the file system's journal: small synced writes go at half the rate
 //! then, and the slowest take four times as long. Once something was written there, that is
 //! over. So zeros are written in the background, a stretch ahead of where entries go next,
@@ -20,9 +20,9 @@
 //!   opening. A piece is taken out of the allocator while it is written, so nobody else
 //!   writes there; who finds no other space waits for it ([`Core::take_zeroed_back`]).
 //!   Free blocks may hold anything, so a crash may leave any part of a piece.
-//! - *When*: once so many small synced groups went to such space; whoever writes now and
-//!   then, or in large groups, is spared. Writers who come up with the zeros are faster than
-//!   they are: then it ends, and takes more groups to begin again.
+//! - *When*: once so many small synced groups went to such space; a store that is written to now
+//!   and then, or in large groups, has none of it. Writers that catch up with the zeros are
+//!   faster: then it ends, and takes more groups to begin again.
 //! - *Not* on devices, which have no journal; not in files that are not written past the
 //!   operating system's cache, that were filled when they were made (`fill`), nor where
 //!   holes are punched again (`discard_bytes`).
@@ -47,7 +47,7 @@ const PIECES: u32 = 32;
 const BYTES_A_GROUP: u64 = 1 << 20;
 const FIRST_GROUPS: u32 = 16;
 const MOST_GROUPS: u32 = 1 << 14;
-/// The pause behind a piece: so many times as long as writing it took, and at most.
+/// The pause after a piece: so many times as long as writing it took, and at most.
 const PAUSE: u32 = 8;
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 

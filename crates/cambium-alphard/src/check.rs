@@ -29,7 +29,7 @@ const STALE: &str =
 /// Entries read together.
 const READ_TOGETHER: usize = 64;
 
-/// Verifies a store that nobody has open for writing.
+/// Verifies a store that no process has open for writing.
 pub(crate) fn check(
     environment: &Environment,
     path: &Path,

@@ -73,7 +73,7 @@ pub(crate) struct Core {
     pub zeroing: Mutex<()>,
     pub zeros_under_way: Mutex<()>,
     pub writer: Mutex<Writer>,
-    /// Whoever syncs holds it: the failure of one sync is known before the next begins.
+    /// Held during a sync: the failure of one sync is known before the next begins.
     pub syncing: Mutex<SyncQueue>,
     /// What was synced while another thread had the writer lock; who has it next settles it.
     pub settled: Mutex<Vec<Written>>,

@@ -201,7 +201,7 @@ fn take_place(
     let is_device = is_there && is_block_device(file_system, &place)?;
     let access = match is_device {
         true => DEVICE,
-        // Nobody else's: whoever is refused takes back what it made.
+        // A new file alone: a creation that is refused removes the file that it made.
         false if named && !is_there => OpenOptions::CREATE_NEW,
         false => OpenOptions::CREATE,
     };

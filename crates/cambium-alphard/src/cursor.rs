@@ -30,7 +30,7 @@ pub(crate) struct HashCursor {
     page: VecDeque<(u64, SlotKey, Extent)>,
     /// Entries that are read and not answered yet, with their hashes.
     ready: VecDeque<(u64, Entry)>,
-    /// Where the next segment begins; `None` behind the last.
+    /// Where the next segment begins; `None` after the last.
     next: Option<u64>,
     /// Hash of the last entry answered, and how many of that hash were.
     last: (u64, u32),
@@ -47,7 +47,7 @@ impl HashCursor {
         }
     }
 
-    /// Goes on behind what a token speaks of.
+    /// Goes on after what a token speaks of.
     pub fn resumed(pin: Arc<Pin>, token: &ResumeToken) -> Result<Self> {
         let bytes = token.as_bytes();
         if bytes.len() != TOKEN_BYTES || u64_at(bytes, 0) >> cambium_index::cuckoo::HASH_BITS != 0 {

@@ -20,7 +20,7 @@ const MAP_CELLS: u64 = 64;
 /// Extents that are listed one by one.
 const MOST_LISTED: usize = 1_000;
 
-/// Describes a store that nobody has open for writing; writes nothing to it.
+/// Describes a store that no process has open for writing; writes nothing to it.
 pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()> {
     let file_system = &*environment.file_system;
     let marker = marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION)?;

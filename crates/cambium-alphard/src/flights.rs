@@ -1,6 +1,6 @@
 //! Groups whose writes are under way while the next group is led.
 //!
-//! Whoever leads a large group begins its writes and is done: the next group is led at
+//! The leader of a large group begins its writes and returns: the next group is led at
 //! once, and the device always has something to do. Such a group is a *flight*, with a
 //! queue of its own. Writes of several flights end in any order; flights *land* in the
 //! order in which they began:
@@ -11,13 +11,13 @@
 //! ```
 //!
 //! - A sync that follows the landing of a flight covers all earlier ones too, so that no
-//!   gap is left below what is answered. Whoever finds that a later sync has covered its
-//!   flight does none of its own.
+//!   gap is left below what is answered. A writer does not sync if a later sync has
+//!   covered its flight.
 //! - The failure of one is that of all that were under way behind it: recovery would cut
 //!   them off. The store takes no more writes then.
-//! - Whoever needs a flight on the device lands it, and those before it. That takes no
-//!   writer lock, so that who has it can do the same ([`Core::land_all`]); nobody who
-//!   writes or syncs by itself goes ahead before that.
+//! - A thread that needs a flight on the device lands it, and those before it. That takes no
+//!   writer lock, so that its holder can do the same ([`Core::land_all`]); no thread
+//!   writes or syncs by itself before that.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ const MOST_FLIGHT_BYTES: usize = 64 << 20;
 /// Most bytes of buffers that are kept to be used again.
 const SPARE_BYTES: usize = 16 << 20;
 
-/// What whoever waits for a flight knows of it.
+/// The state of a flight that its waiting writers read.
 #[derive(Debug)]
 pub(crate) struct Departed {
     /// Its place in the order of landing.
@@ -77,7 +77,7 @@ impl Flight {
 #[derive(Debug, Default)]
 pub(crate) struct Flights {
     state: Mutex<FlightsState>,
-    /// Whoever lands flights holds it.
+    /// Held while flights land.
     landing: Mutex<()>,
     unfinished: Arc<AtomicUsize>,
     /// Large buffers, to be used again: fresh memory costs a fault a page.

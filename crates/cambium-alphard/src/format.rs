@@ -8,7 +8,7 @@
 //! An *entry* (`E`) begins at a block: header, key, value, the bytes that
 //! continuation marks displaced, zeros up to the last block's end. Each further
 //! block (`c`) begins with [`CONTINUATION`]; the byte that belongs there stands
-//! behind the value. So no byte of a user's ever stands first in a block, and a
+//! after the value. So no byte of a user's ever stands first in a block, and a
 //! value that is a copy of an entry, position, salt and all, is never taken for one.
 //!
 //! A *tombstone* (`T`) is an entry without key and value in one block: what it
@@ -28,7 +28,7 @@ use std::path::Path;
 
 /// The newest format version read, and the one written.
 pub const FORMAT_VERSION: u32 = 1;
-/// Bytes of each of the two superblocks; entries begin behind them.
+/// Bytes of each of the two superblocks; entries begin after them.
 pub const SUPERBLOCK_BYTES: u64 = 4096;
 /// Bytes before the first entry.
 pub const DATA_START: u64 = 2 * SUPERBLOCK_BYTES;
@@ -332,7 +332,7 @@ impl EntryHeader {
 }
 
 /// Blocks that an entry takes: each but the first gives a byte to its mark, which
-/// takes another behind the value.
+/// takes another after the value.
 pub fn blocks_for(key_bytes: usize, value_bytes: usize, block_bytes: u32) -> u32 {
     let content = (ENTRY_HEADER_BYTES + key_bytes + value_bytes - 1) as u64;
     // Lengths are bounded by 64 KiB and 4 GiB: the quotient fits.
@@ -418,7 +418,7 @@ pub fn decode_header(
     (header.block == block).then_some(header)
 }
 
-/// Verifies the blocks of an entry behind its header.
+/// Verifies the blocks of an entry after its header.
 pub fn body_is_sound(bytes: &[u8], block: u32, block_bytes: u32, seed: ChecksumSeed) -> bool {
     let offset = u64::from(block) * u64::from(block_bytes);
     bytes.len() > ENTRY_HEADER_BYTES

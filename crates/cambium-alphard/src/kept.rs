@@ -10,8 +10,8 @@
 //! An extent that became free is given to other entries, often of the same key. What is
 //! kept must therefore be what was encoded there last:
 //!
-//! - Whoever writes an entry removes what is kept under its block when he has the extent,
-//!   and before the index shows it ([`Core::forget_kept`]). Nobody finds the extent in the
+//! - The writer of an entry removes what is kept under its block when it has the extent,
+//!   and before the index shows it ([`Core::forget_kept`]). No reader finds the extent in the
 //!   index in between: for snapshots it would not have become free.
 //! - A reader looks what is kept under the lock under which he finds the extent, and takes
 //!   note of the moment if that is nothing. What he then reads is refused if anything was
@@ -130,8 +130,8 @@ impl Kept {
         }
     }
 
-    /// Offers an entry that is being written, by whoever alone writes there; what it
-    /// replaces may have been kept.
+    /// Offers an entry that is being written, by the only writer of its extent; the entry
+    /// that it replaces may have been kept.
     pub fn take_written(&self, extent: Extent, key: &[u8], value: &[u8], replaced: bool) {
         let place = u64::from(extent.block);
         let unasked = self.unasked.load(Ordering::Relaxed);

@@ -35,7 +35,7 @@ const FRESH_START_BYTES: usize = 512 << 10;
 /// So many writes are each done and synced at once; of more, the writes go ahead.
 const MOST_SYNCED: usize = 16;
 
-/// What whoever syncs has.
+/// The state of the thread that syncs.
 #[derive(Debug, Default)]
 pub(crate) struct SyncQueue {
     /// For syncs of several members; made when it is first needed.
@@ -324,7 +324,7 @@ impl Core {
 
     /// Makes what was written durable on every member. No two syncs are under way at
     /// once, and none begins after one has failed: the kernel tells of a failed write
-    /// once, and whoever is told must not be followed by one who is not.
+    /// once, and a sync that reports it must not be followed by one that does not.
     pub fn sync_members(&self) -> Result<()> {
         let mut queue = lock(&self.syncing);
         self.health.check_sound()?;

@@ -216,7 +216,7 @@ impl Core {
         })
     }
 
-    /// Finds space for each entry, right behind the one before it where that is
+    /// Finds space for each entry, right after the one before it where that is
     /// free; all of them or none.
     fn allocate(&self, writer: &mut Writer, planned: &mut [Planned<'_>]) -> Result<()> {
         let deletes_only = planned.iter().all(|entry| entry.value.is_none());

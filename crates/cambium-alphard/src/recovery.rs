@@ -10,7 +10,7 @@
 //! 4. *The proof.* The digest of what is live is the one in the header of the last
 //!    entry kept. If it is not, something is missing or has come back: the opening
 //!    fails, and says so.
-//! 5. What is kept is made durable, and the headers behind the cut are erased,
+//! 5. What is kept is made durable, and the headers after the cut are erased,
 //!    before the next epoch begins: what was cut off can never come back.
 
 use std::collections::VecDeque;
@@ -41,7 +41,7 @@ pub(crate) struct Recovered {
     pub sequence: u64,
     /// Up to where the device itself says that all is durable.
     pub marked: u64,
-    /// Headers behind the cut, sorted: to be erased.
+    /// Headers after the cut, sorted: to be erased.
     pub dead: Vec<u32>,
     /// Headers that were found, of whatever is live or not.
     pub headers: usize,

@@ -26,7 +26,7 @@ const MOST_WAITING: usize = 1024;
 pub(crate) enum Reply {
     /// These count when the flight has been finished.
     Written(Arc<Departed>, Answers, Vec<Completion>),
-    /// One that stands behind such.
+    /// A known answer that comes after such.
     Known(Result<Response>, Completion),
 }
 
@@ -48,7 +48,7 @@ impl Reply {
 #[derive(Default)]
 pub(crate) struct Replies {
     state: Mutex<RepliesState>,
-    /// Whoever answers has taken some, or is done.
+    /// The thread that answers has taken some, or has ended.
     done: Condvar,
 }
 
@@ -57,7 +57,7 @@ struct RepliesState {
     waiting: VecDeque<Reply>,
     /// Who answers.
     answering: Option<ThreadId>,
-    /// Nobody waits any more: a close from within a completion waits for workers.
+    /// No thread waits any more: a close from within a completion waits for workers.
     closing: bool,
 }
 
@@ -87,7 +87,7 @@ impl Replies {
         self.done.notify_all();
     }
 
-    /// Whoever answers is done.
+    /// The thread that answers has ended.
     fn end(&self, state: &mut RepliesState) {
         if state.answering == Some(cambium_io::sync::thread::current().id()) {
             state.answering = None;

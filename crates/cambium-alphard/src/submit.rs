@@ -8,7 +8,7 @@
 //!
 //! - *Order* holds per key: its requests are in one queue, and are done in turn.
 //! - *Barriers*: a sync, and a batch, whose keys may be in several queues, stand in
-//!   all queues. Whoever comes to one stops there; the last to come does it, and lets
+//!   all queues. A worker that comes to one stops there; the last worker does it, and lets
 //!   all go on. No thread waits for another.
 //! - *Exactly once*: completions come after an error and after a close too; what is
 //!   left when a store is dropped is answered `Closed`. A completion that panics stops all
@@ -271,7 +271,7 @@ impl Core {
                 return self.submit_barrier(request, completion);
             }
         };
-        // Without a look at the index, which whoever writes may hold.
+        // Without a look at the index, whose lock a writer may hold.
         let at = sip13(key, self.submissions.secret) as usize % queues.len();
         queues[at].push(Waiting::One(request, completion), may_wait);
         self.see_to(at);

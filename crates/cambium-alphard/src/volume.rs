@@ -6,7 +6,7 @@
 //!
 //! A member of a pair is in one of three states ([`MemberState`]). Writes and syncs
 //! go to all that are there. One that fails while the other does not is *lost* from
-//! then on: whoever wrote must say so in the superblock before anything is
+//! then on: the writer must say so in the superblock before anything is
 //! acknowledged ([`Volume::current`] differs from what the superblock says). Where
 //! all fail, none is lost: the caller gets the error.
 

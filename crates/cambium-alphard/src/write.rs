@@ -3,7 +3,7 @@
 //! 1. The request joins the commit queue; the first in line does the work of all
 //!    that wait ([`cambium_storage::commit_queue`]).
 //! 2. Each request is planned ([`crate::plan`]): preconditions, the extents it makes
-//!    obsolete, space for its entries, one right behind the other as far as there is room.
+//!    obsolete, space for its entries, one directly after the other as far as there is room.
 //! 3. Its entries are encoded and wait in memory ([`crate::apply`]); the index points to
 //!    them, and readers see the request whole.
 //! 4. If anyone in the group asked for more than `Buffered`, or enough waits, the

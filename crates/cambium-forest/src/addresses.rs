@@ -4,7 +4,7 @@
 //! The trie stays the truth. What is here are *guesses* at what the trie would say:
 //! 8 bytes each, a [`DocumentAddress`] with the 12 bits of its fingerprint, and the key
 //! nowhere. So a table of all keys is a third to a half of the trie's leaves, and each
-//! guess is one line of memory away. Whoever takes one reads the document, as always,
+//! guess is one line of memory away. A lookup that takes one reads the document, as always,
 //! and compares its namespace and key; what is another's is no more than a miss.
 //!
 //! ```text

@@ -12,7 +12,7 @@
 //! A put is settled if the index leads to it, or to a document behind it. A removal is
 //! settled if the index has no document of the key, or one behind it. Any other write stays
 //! *unsettled* until the scan meets a newer write of the same key. A write that is
-//! unsettled in the end is a finding. An address behind a write is taken for a newer
+//! unsettled in the end is a finding. An address after a write is taken for a newer
 //! document of the same key if its fingerprint matches: of 4,096 lost entries whose lookups
 //! end at a newer document of another key, one is overlooked.
 //!
@@ -153,7 +153,7 @@ impl Pass<'_> {
     }
 
     /// Walks the base's trees beside those of today: a document that today's lack must have
-    /// been replaced or removed by the log behind the base.
+    /// been replaced or removed by the log after the base.
     fn walk_base(&mut self, base: &DatabaseHeader, report: &mut CheckReport) -> Result<()> {
         for (namespace, _, root) in &base.namespaces {
             let today = self.view.root(*namespace).root;

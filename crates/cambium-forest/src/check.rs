@@ -4,7 +4,7 @@
 //! is walked: each node's checksum and every invariant of the trees. Each document
 //! that they reach is read and its checksums compared, and that the index leads
 //! back to it by its key. Then [`crate::agreement`] sees that the index has the newest
-//! write of each key that the file has. The log behind the header is read as recovery
+//! write of each key that the file has. The log after the header is read as recovery
 //! would: what it would drop is a note; what it would miss is damage. What is stale is
 //! otherwise not looked at: nothing reads it.
 
@@ -32,7 +32,7 @@ use crate::options::Tuning;
 use crate::recovery::missing;
 use crate::view::View;
 
-/// Verifies a store that nobody has open for writing.
+/// Verifies a store that no process has open for writing.
 pub(crate) fn check(
     environment: &Environment,
     path: &Path,
@@ -120,7 +120,7 @@ fn check_closed_tail(
     Ok(())
 }
 
-/// What recovery would find behind the header; fills the buffer with it.
+/// What recovery would find after the header; fills the buffer with it.
 fn check_tail(
     core: &Arc<Core>,
     view: &View,

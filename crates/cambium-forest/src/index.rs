@@ -314,7 +314,7 @@ pub(crate) struct IndexCursor {
 }
 
 impl IndexCursor {
-    /// Before the first document, or behind the last.
+    /// Before the first document, or after the last.
     pub fn begin(&mut self, nodes: &dyn NodeReader, forward: bool) -> Result<()> {
         self.fresh = true;
         if forward {
@@ -325,7 +325,7 @@ impl IndexCursor {
         Ok(())
     }
 
-    /// Goes to the nearest document at or behind a key, in a direction.
+    /// Goes to the nearest document at or after a key, in a direction.
     pub fn seek(
         &mut self,
         nodes: &dyn NodeReader,

@@ -5,7 +5,7 @@
 //! nodes and documents go: a compaction carries them along.
 //!
 //! A rollback makes a kept state the newest again: the roots of a new header are
-//! those of the snapshot, and replay begins behind it. It takes a sequence number
+//! those of the snapshot, and replay begins after it. It takes a sequence number
 //! of its own, so that readers before and after it differ. Snapshots and cursors
 //! that are open keep what they see.
 

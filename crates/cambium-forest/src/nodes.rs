@@ -7,7 +7,7 @@
 //! write. Documents land between the runs. A run's record says how many blocks
 //! follow, so a scan steps over them without reading them; what a run leaves
 //! unfilled is stale from the start (less than was filled, and less than a run).
-//! The tries of all namespaces go into the same runs one behind the other, so that
+//! The tries of all namespaces go into the same runs one after the other, so that
 //! thousands of small ones take a node each and not a run each.
 
 use cambium_base::{Error, Result};
@@ -196,7 +196,7 @@ struct Run {
     bytes: Vec<u8>,
 }
 
-/// Where nodes were appended last, for whoever appends to the same file next.
+/// The place where nodes were appended last; the next append to the same file begins there.
 #[derive(Debug, Default)]
 pub(crate) struct OpenRun {
     /// What is left of the last run.
@@ -207,7 +207,7 @@ pub(crate) struct OpenRun {
     taken_at: u64,
 }
 
-/// A run is not gone on with when this much lies behind it: its place may be on its
+/// A run is not gone on with when this much lies after it: its place may be on its
 /// way to the device.
 pub(crate) const FARTHEST_BACK: u64 = 1 << 20;
 

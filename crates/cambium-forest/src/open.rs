@@ -199,7 +199,7 @@ pub(crate) fn lock_for_reading(
 }
 
 /// Opens a store for reading alone, and changes no data. Others may do the same,
-/// and nobody writes meanwhile. What a crash left behind the newest header is
+/// and nobody writes meanwhile. What a crash left after the newest header is
 /// taken into memory, each time again.
 pub(crate) fn open_read_only(
     environment: &Environment,
@@ -226,7 +226,7 @@ pub(crate) fn open_read_only(
     if let Some((offset, what)) = missing(&tail, &accepted) {
         return Err(view.database.damage(offset, what));
     }
-    // What lies behind counts for nothing, and in no statistics.
+    // What lies after counts for nothing, and in no statistics.
     view.database.log.resume_at(accepted.end);
     core.refill(accepted.found);
     core.visible.store(accepted.cut, Ordering::Release);

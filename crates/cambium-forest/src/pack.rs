@@ -6,7 +6,7 @@
 //! - it takes the memory of a write buffer,
 //! - the buffers that it was made of took [`PACKED_TIMES`] as much, which is what
 //!   recovery would need, or
-//! - the writes or the log behind the newest header come to their bounds.
+//! - the writes or the log after the newest header come to their bounds.
 //!
 //! Where buffers are packed they are sealed when they are a quarter full, so that buffer
 //! and run together take no more memory than two buffers.

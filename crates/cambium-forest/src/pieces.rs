@@ -69,7 +69,7 @@ enum Way<'s> {
 }
 
 impl Pieces<'_> {
-    /// The next piece; empty behind the last. Keys that a run has cut are read of their
+    /// The next piece; empty after the last. Keys that a run has cut are read of their
     /// documents, together.
     pub fn next(&mut self, keys: &Keys<'_>) -> Result<Vec<KeyChange>> {
         match &mut self.way {

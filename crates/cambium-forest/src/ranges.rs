@@ -29,7 +29,7 @@ use crate::planned::{Action, Planned};
 /// Ranges of keys, joined where they meet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RangeSet {
-    /// The first key of each and the key behind its last; `None` is behind all.
+    /// The first key of each and the key after its last; `None` is behind all.
     ranges: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
 }
 
@@ -395,7 +395,7 @@ mod tests {
         let reads = core.counters.document_reads.load(Ordering::Relaxed);
         let before = core.visible.load(Ordering::Acquire);
         let last = core.submit(request).unwrap();
-        // One number for each key, one behind the other.
+        // One number for each key, one after the other.
         assert_eq!(last.0 - before, 21);
         // Under the lock nothing is looked for.
         let reads_now = core.counters.document_reads.load(Ordering::Relaxed);

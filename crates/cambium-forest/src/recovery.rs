@@ -16,7 +16,7 @@
 //!    The rest of its last block is wiped.
 //! 6. A header that says *recovered* is appended behind it, in the new session,
 //!    and synced; both copies of the superblock point to it. Records of older
-//!    sessions behind it never count again, and numbering goes on far above what
+//!    sessions after it never count again, and numbering goes on far above what
 //!    may have been lost.
 //!
 //! The accepted writes fill the write buffer again; nothing of the tries is
@@ -115,7 +115,7 @@ pub(crate) struct Accepted {
     pub cut: u64,
     /// The largest number that was promised durable.
     pub promised: u64,
-    /// The log goes on behind this.
+    /// The log goes on after this.
     pub end: u64,
     /// The last recovery that was met: its cut, and where numbering went on.
     recovered: Option<(u64, u64)>,
@@ -135,7 +135,7 @@ impl Core {
         self.finish_recovery(&mut maintenance, &view.database, &accepted)
     }
 
-    /// Reads the log behind the newest header's replay offset. Writes nothing.
+    /// Reads the log after the newest header's replay offset. Writes nothing.
     pub fn read_tail(
         &self,
         maintenance: &Maintenance,

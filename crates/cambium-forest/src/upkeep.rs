@@ -83,7 +83,7 @@ impl Core {
         let result = {
             let mut maintenance = lock(&self.maintenance);
             match self.health.failure() {
-                // What is on the device is not known: no clean mark.
+                // The content of the device is unknown, so the close writes no clean mark.
                 Some(original) => Err(Error::poisoned_by(original)),
                 None if !self.session_begun.load(Ordering::Acquire) => Ok(()),
                 None => self.close_cleanly(&mut maintenance),
@@ -95,7 +95,7 @@ impl Core {
     }
 
     /// Where the next opening goes on: over the mark of the last sync, which is not
-    /// synced itself. Were it lost, what is written behind it would lie behind a
+    /// synced itself. Were it lost, what is written after it would lie after a
     /// hole, and a recovery would not find it.
     fn synced_end(&self, database: &Database) -> u64 {
         let end = database.log.end();

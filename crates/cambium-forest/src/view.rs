@@ -3,14 +3,14 @@
 //! A [`View`] is everything that a reader needs, and never changes: the database
 //! file, the active and the sealed write-buffer index, the sorted run of those before, names
 //! and roots of all namespaces. Sealing a buffer, packing it, installing a flush's roots, a compaction, a
-//! rollback, a namespace that comes or goes each put a new view in the place of the old one; whoever holds the
-//! old one goes on with it.
+//! rollback, a namespace that comes or goes each put a new view in the place of the old one; a thread
+//! that holds the old one goes on with it.
 //!
 //! A reader looks into the active buffer, then the sealed one, then the run, then the trie
 //! (or what is known of its addresses), each time for the newest version at or before its
 //! moment. The moment is read *after* the view, so it is never before what the roots
-//! hold. A lookup of one key needs no more. Whoever must see one moment in several
-//! lookups takes a [`Pin`]: view and moment that belong together, and a note that keeps
+//! hold. A lookup of one key needs no more. A reader that must see one moment in
+//! several lookups takes a [`Pin`]: view and moment that belong together, and a note that keeps
 //! the buffers from dropping what was then.
 
 use std::collections::BTreeMap;

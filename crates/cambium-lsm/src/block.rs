@@ -58,7 +58,7 @@ impl BlockBuilder {
         self.bytes.len() + self.restarts.len() * 4 + 4
     }
 
-    /// Adds an entry, which lies behind the last.
+    /// Adds an entry, which lies after the last.
     pub fn add(&mut self, entry: EntryRef<'_>) {
         let shared = if self.since_restart == 0 {
             self.restarts.push(self.bytes.len() as u32);
@@ -318,7 +318,7 @@ impl BlockCursor {
         Ok(())
     }
 
-    /// To the first entry at or behind the place.
+    /// To the first entry at or after the place.
     pub fn seek(&mut self, key: &[u8], sequence: u64) -> Result<(), BadBlock> {
         if self.block.restarts == 0 {
             self.outside();
@@ -349,7 +349,7 @@ impl BlockCursor {
         while self.is_before(key, sequence) && steps < MOST_STEPS {
             self.next()?;
             if !self.is_before(key, sequence) {
-                // At it, or behind the last entry.
+                // At it, or after the last entry.
                 return Ok(());
             }
             steps += 1;

@@ -92,11 +92,11 @@ impl EntryRef<'_> {
 }
 
 /// Entries in order, read forward and backward. Stands at one entry, or
-/// outside (before the first or behind the last), from where only seeking
+/// outside (before the first or after the last), from where only seeking
 /// leads back. Seeking also says the direction of the moves that follow:
 /// `next` after `seek` and `seek_first`, `previous` after the other two.
 pub(crate) trait Source: Send + std::fmt::Debug {
-    /// To the first entry at or behind (key, sequence).
+    /// To the first entry at or after (key, sequence).
     fn seek(&mut self, key: &[u8], sequence: u64) -> cambium_base::Result<()>;
     /// To the last entry before (key, sequence).
     fn seek_before(&mut self, key: &[u8], sequence: u64) -> cambium_base::Result<()>;

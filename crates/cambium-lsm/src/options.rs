@@ -22,7 +22,7 @@ pub enum PickPolicy {
     /// the least.
     #[default]
     LeastOverlap,
-    /// The one behind the last: every range gets its turn.
+    /// The one after the last: every range gets its turn.
     RoundRobin,
 }
 

@@ -82,7 +82,7 @@ pub(crate) trait BlockProvider {
     /// The block of a table at a handle.
     fn block(&mut self, table: &Arc<Table>, handle: BlockHandle) -> Result<Option<Block>>;
 
-    /// A cursor over the data block in which the first entry at or behind the place is, if
+    /// A cursor over the data block in which the first entry at or after the place is, if
     /// that is known without asking the index.
     fn near(
         &mut self,

@@ -152,7 +152,7 @@ impl TableCursor {
     }
 
     /// Goes to the first entry of the next block that has one, if it stands
-    /// behind the last entry of a block.
+    /// after the last entry of a block.
     fn skip_forward(&mut self) -> Result<()> {
         while self.is_between_blocks() {
             self.in_index(BlockCursor::next)?;

@@ -115,7 +115,7 @@ impl TableWriter {
         &self.last_key
     }
 
-    /// Adds an entry, which lies behind the last.
+    /// Adds an entry, which lies after the last.
     pub fn add(&mut self, entry: EntryRef<'_>) -> Result<()> {
         let first = self.properties.entries == 0;
         let other_key = first || self.last_key != entry.key;
@@ -164,7 +164,7 @@ impl TableWriter {
     }
 
     /// Puts the last data block into the index, under a key that is no shorter
-    /// than it must be: at or behind the block's last entry, before `next`.
+    /// than it must be: at or after the block's last entry, before `next`.
     fn place_pending(&mut self, next: Option<&[u8]>) -> Result<()> {
         let Some(handle) = self.pending.take() else {
             return Ok(());

@@ -76,7 +76,7 @@ impl Allocator {
         }
     }
 
-    /// The block behind the last that is given out.
+    /// The block after the last that is given out.
     pub fn limit(&self) -> u32 {
         self.limit
     }
@@ -104,7 +104,7 @@ impl Allocator {
             || self.next_before(extent.block, true, end as u32) < end as u32
     }
 
-    /// The block behind the last that is taken; the first one where none is.
+    /// The block after the last that is taken; the first one where none is.
     pub fn taken_end(&self) -> u32 {
         let word = self.words.iter().rposition(|&word| word != 0);
         let end = word.map_or(0, |word| {
@@ -245,7 +245,7 @@ impl Allocator {
         }
     }
 
-    /// The first block at or behind `from` that is taken, or not; the limit if
+    /// The first block at or after `from` that is taken, or not; the limit if
     /// there is none.
     fn next(&self, from: u32, taken: bool) -> u32 {
         self.next_before(from, taken, self.limit)

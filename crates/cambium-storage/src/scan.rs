@@ -58,7 +58,7 @@ pub struct ScanFault {
 pub enum Scanned {
     /// A sound record.
     Record(ScannedRecord),
-    /// A torn tail or damage; the scan goes on behind it.
+    /// A torn tail or damage; the scan goes on after it.
     Fault(ScanFault),
 }
 
@@ -83,7 +83,7 @@ pub struct LogScanner<'a> {
 }
 
 const WINDOW_BYTES: usize = 256 << 10;
-/// Of a window behind a place that was skipped; doubled with each read.
+/// Of a window after a place that was skipped; doubled with each read.
 const LEAST_WINDOW_BYTES: usize = 4 << 10;
 
 impl<'a> LogScanner<'a> {
@@ -133,7 +133,7 @@ impl<'a> LogScanner<'a> {
         self.holes = ranges;
     }
 
-    /// Goes on behind a range that is stepped over, if it begins here.
+    /// Goes on after a range that is stepped over, if it begins here.
     fn leave_hole(&mut self) {
         while let Some(&(start, end)) = self.holes.last() {
             if start > self.position {
@@ -244,7 +244,7 @@ impl<'a> LogScanner<'a> {
         (offset + 1).next_multiple_of(self.geometry.block)
     }
 
-    /// Where to go on behind bytes that are no record.
+    /// Where to go on after bytes that are no record.
     fn behind_fault(&mut self, offset: u64) -> Result<u64> {
         let block = self.next_block(offset);
         if !self.thorough {
@@ -262,7 +262,7 @@ impl<'a> LogScanner<'a> {
         Ok(block)
     }
 
-    /// True if a whole record that counts is here: then the scan goes on behind it, and its
+    /// True if a whole record that counts is here: then the scan goes on after it, and its
     /// payload was not looked at.
     fn passes_over(&mut self, offset: u64, header: &RecordHeader) -> bool {
         let payload_end = offset + RECORD_HEADER_BYTES as u64 + u64::from(header.payload_bytes);
@@ -307,7 +307,7 @@ impl<'a> LogScanner<'a> {
         })))
     }
 
-    /// Where to go on behind a record whose payload is damaged. If it is the
+    /// Where to go on after a record whose payload is damaged. If it is the
     /// torn end of a tail, a recovery went on at a block within its length; if
     /// it is not, the next record follows it. What a user's value holds at a
     /// block is no record of this file: nobody knows the salt in its checksums.

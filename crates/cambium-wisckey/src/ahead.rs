@@ -1,4 +1,4 @@
-//! Values of a range query, read ahead of whoever walks it (section 3.3.1).
+//! Values of a range query, read ahead of the cursor (section 3.3.1).
 //!
 //! Values lie apart from their keys, so a walk along the keys reads at random
 //! places. One read after the other leaves most of a device idle; so a cursor
@@ -13,7 +13,7 @@
 //!
 //! A walk begins with groups of 1, 1, 2, 4 values, each begun when it is needed, and
 //! read in the caller's thread where that takes few reads: somebody waits for it.
-//! Values that lie right behind the last of a group come along with it.
+//! Values that lie right after the last of a group come along with it.
 //! Once access is sequential the next ones are begun ahead, no more than half of
 //! what was walked, up to the option `read_ahead`: a short walk reads little in
 //! vain. Values that lie close together, as garbage collection puts them, are

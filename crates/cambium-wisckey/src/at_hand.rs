@@ -1,5 +1,5 @@
-//! Values that need no device: read out of the operating system's cache by whoever
-//! walks the keys.
+//! Values that need no device: the walk along the keys reads them from the operating
+//! system's cache.
 //!
 //! Reads that go to a device are worth a queue ([`crate::ahead`]); those that the
 //! cache answers cost less than handing them to one. So a cursor with nothing under
@@ -37,7 +37,7 @@ use crate::segment::{Segment, Segments};
 const FIRST_STRETCH: usize = 4 << 10;
 /// Most bytes of a stretch, but for the end of its last unit.
 const LARGEST_STRETCH: usize = 2 * UNIT_BYTES as usize;
-/// Whoever walked so many bytes has the operating system read ahead.
+/// After so many bytes of a walk the operating system reads ahead for it.
 const LONG_WALK: u64 = 512 << 10;
 /// Between two stretches of a walk: what was read ahead past this ([`crate::ahead`]).
 const LONGEST_GAP: u64 = 4 << 20;
@@ -158,7 +158,7 @@ impl AtHand {
         segments.get(&pointer.segment).cloned()
     }
 
-    /// Reads the record of `bytes` bytes at `offset`, and what lies behind it the way
+    /// Reads the record of `bytes` bytes at `offset`, and what lies after it the way
     /// that the cursor goes.
     fn read_stretch(
         &mut self,

@@ -2,7 +2,7 @@
 //!
 //! The tree verifies its tables and the manifest. Then every entry is visited: the
 //! value that its pointer leads to is read, and its checksums, key and sequence
-//! number are compared. The log behind the head is read as recovery would: what it
+//! number are compared. The log after the head is read as recovery would: what it
 //! would drop is a note; what it would miss is damage. Garbage is not looked at:
 //! nothing reads it.
 
@@ -25,7 +25,7 @@ use crate::open::{LOCK_NAME, attach, read_marker};
 use crate::options::Tuning;
 use crate::recovery::missing;
 
-/// Verifies a store that nobody has open for writing.
+/// Verifies a store that no process has open for writing.
 pub(crate) fn check(
     environment: &Environment,
     path: &Path,

@@ -396,7 +396,7 @@ impl Core {
     ///
     /// Jobs drop entries during the lookups. `Tree::newest_pass` may therefore answer true
     /// for any value of the window whose entry a job has dropped, in whichever part of the
-    /// window it lies. So the dead places are taken once, behind the last lookup, and
+    /// window it lies. So the dead places are taken once, after the last lookup, and
     /// compared with the whole window.
     fn live_values<'w>(
         &self,
@@ -507,7 +507,7 @@ impl Core {
         if self.environment.executor.runs_tasks() {
             self.slow_down((pressure as f64 / FULL_PRESSURE as f64).min(1.0));
         } else if pressure >= FULL_PRESSURE {
-            // A step that fails tells whoever takes the steps.
+            // The background reports the failure of a step.
             _ = self.collection_step(STEP_BYTES);
         }
         Ok(())

@@ -23,7 +23,7 @@ use crate::options::ENGINE;
 use crate::pin::Pin;
 use crate::read::{LARGEST_GAP, Wanted};
 
-/// Values that lie one behind the other come along with one that is read, up to so
+/// Values that lie one after the other come along with one that is read, up to so
 /// many bytes: a device gives them in the same time.
 const ALONG_BYTES: u64 = 8 << 10;
 
@@ -83,14 +83,14 @@ impl EntryCursor {
         }
     }
 
-    /// Goes on behind the last entry before a token was taken.
+    /// Goes on after the last entry before a token was taken.
     pub fn resumed(pin: Pin, namespace: u16, token: &ResumeToken) -> Result<Self> {
         let mut range = KeyRange::all();
         let mut last = None;
         match token.as_bytes() {
             [TOKEN_BEGIN] => {}
             [TOKEN_BEHIND, key @ ..] => {
-                // The first key behind `key` is `key` and a zero.
+                // The first key after `key` is `key` and a zero.
                 let mut from = key.to_vec();
                 from.push(0);
                 range.from = Some(from);
@@ -115,7 +115,7 @@ impl EntryCursor {
         self.tree.as_mut().ok_or(Error::Closed)
     }
 
-    /// Puts the tree's cursor at the first entry at or behind a full key, or at
+    /// Puts the tree's cursor at the first entry at or after a full key, or at
     /// the first of all.
     fn place(&mut self, target: Option<&[u8]>) -> Result<()> {
         self.ahead.clear();
@@ -169,7 +169,7 @@ impl EntryCursor {
         Ok(Some(Candidate { key, place }))
     }
 
-    /// Moves the tree's cursor on. A failure's turn comes behind the entry it stood at.
+    /// Moves the tree's cursor on. A failure's turn comes after the entry it stood at.
     fn advance(&mut self) {
         let Some(tree) = &mut self.tree else {
             return;
@@ -270,7 +270,7 @@ impl EntryCursor {
                     candidates.push(candidate);
                 }
                 ended => {
-                    // An error's turn comes behind the entries before it.
+                    // An error's turn comes after the entries before it.
                     self.failure = ended.err();
                     self.ended = true;
                     break;
@@ -295,7 +295,7 @@ impl EntryCursor {
     }
 
     /// Reads and verifies the next entry's value by itself; answers its bytes.
-    /// Goes on behind an entry whose value is damaged.
+    /// Goes on after an entry whose value is damaged.
     pub fn next_verified(&mut self) -> Result<Option<u64>> {
         self.pin.core.check_open()?;
         self.stuck = true;

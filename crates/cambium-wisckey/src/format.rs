@@ -67,7 +67,7 @@ pub mod kind {
     /// A key is removed; the payload is the full key.
     pub const DELETE: u8 = 2;
     /// A range is removed; the payload is the first full key of it and the one
-    /// behind its last, `auxiliary` is the length of the first.
+    /// after its last, `auxiliary` is the length of the first.
     pub const DELETE_RANGE: u8 = 3;
     /// A namespace begins; the payload is its name, `auxiliary` its number.
     pub const NAMESPACE: u8 = 4;
@@ -234,7 +234,7 @@ pub fn full_key(namespace: u16, key: &[u8]) -> Vec<u8> {
     full
 }
 
-/// The full key behind the last of a namespace.
+/// The full key after the last of a namespace.
 pub fn namespace_end(namespace: u16) -> Vec<u8> {
     // The highest number is never given, so there is a next one.
     namespace.saturating_add(1).to_be_bytes().to_vec()

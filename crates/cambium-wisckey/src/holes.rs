@@ -15,9 +15,9 @@
 //! 1. Blocks are given back only after the edit with the note is durable: from
 //!    then on no table leads there, after a crash either.
 //! 2. They are given back only when no pin is left from before that edit: a cursor
-//!    may hold pointers from before a value was moved. Who reads without a pin, and
-//!    meets a hole, asks the tree again ([`crate::read`]).
-//! 3. Whoever reads a segment from start to end steps over the named runs.
+//!    may hold pointers from before a value was moved. A reader without a pin that
+//!    meets a hole looks in the tree again ([`crate::read`]).
+//! 3. A scan of a segment from start to end skips the named runs.
 //!
 //! A crash may undo or halve what the file system was told: after an opening every
 //! run is given back once more.

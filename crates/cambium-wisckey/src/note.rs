@@ -10,7 +10,7 @@
 //! note = item, item, …          each a tag byte and the fields of its layout
 //! ```
 //!
-//! Notes are changes; put one behind the other they give the whole state, which
+//! Notes are changes; put one after the other they give the whole state, which
 //! begins the next manifest.
 
 use cambium_base::coding::Decoder;

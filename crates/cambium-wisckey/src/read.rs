@@ -6,9 +6,9 @@
 //! read.
 //!
 //! Garbage collection may move a value and drop its segment between the two steps.
-//! Whoever finds the segment gone asks the tree again: the new pointer was there
-//! before the segment went. So does whoever finds damage: a hole may have taken the
-//! place of a value that was overwritten. Whoever holds a moment finds neither.
+//! A reader that finds the segment gone looks in the tree again: the new pointer was there
+//! before the segment went. So does a reader that finds damage: a hole may have taken the
+//! place of a value that was overwritten. A reader with a pinned moment finds neither.
 
 use cambium_base::{Error, Result, Value};
 use cambium_io::sync::atomic::Ordering;

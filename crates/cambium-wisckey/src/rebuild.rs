@@ -387,7 +387,7 @@ fn gather(
 enum Record<'r> {
     /// Key, number, and what the tree holds; `None` for a delete.
     Value(&'r [u8], u64, Option<&'r [u8]>),
-    /// First key, the key behind the last, number.
+    /// First key, the key after the last, number.
     Range(&'r [u8], &'r [u8], u64),
     Namespace(u16, String),
 }
@@ -485,7 +485,7 @@ fn note_fault(
     Ok(())
 }
 
-/// True if the block before or behind the one of an offset is all zeros: the tree
+/// True if the block before or after the one of an offset is all zeros: the tree
 /// that knew the holes is lost.
 fn beside_zeros(segment: &Segment, offset: u64) -> Result<bool> {
     let block = segment.log.geometry().block;

@@ -21,7 +21,7 @@ use crate::options::{ENGINE, Tuning};
 use crate::rebuild::{rebuild_damaged_blocks, rebuild_from_log};
 use crate::write::WriteRequest;
 
-/// Mends a store that nobody has open.
+/// Mends a store that no process has open.
 pub(crate) fn repair(
     environment: &Environment,
     path: &Path,

@@ -19,7 +19,7 @@ use crate::options::{Shape, Tuning};
 
 /// The header of a segment: its first copy, or the second where that is damaged.
 /// `None` if the file shows that it was never synced: no copy is sound, and the place of
-/// one is zeros or lies behind the end of the file. A power cut leaves that, with part of
+/// one is zeros or lies after the end of the file. A power cut leaves that, with part of
 /// the other copy at most; damage of a synced header leaves a sound copy, or bytes in both
 /// places.
 fn read_header(file: &dyn File, block_bytes: u32) -> Result<Option<FileHeader>> {

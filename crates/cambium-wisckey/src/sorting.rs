@@ -29,7 +29,7 @@ use crate::moving::LiveValue;
 use crate::read::{LARGEST_GAP, Wanted};
 use crate::window::WINDOW_BYTES;
 
-/// Where values lie one behind the other for so many bytes on average, a window is
+/// Where values lie one after the other for so many bytes on average, a window is
 /// sorted enough: longer reads are hardly faster, and values of that size need no
 /// sorting.
 const SORTED_BYTES: u64 = 64 << 10;
@@ -41,7 +41,7 @@ const SORTED_JUMPS: u64 = 2;
 struct Window {
     wanted: Vec<Wanted>,
     bytes: u64,
-    /// Where the next one begins; `None` behind the last key.
+    /// Where the next one begins; `None` after the last key.
     next: Option<Vec<u8>>,
 }
 

@@ -56,8 +56,7 @@ impl Core {
     }
 
     /// Slows writers by a share of the most: a short pause after each so many
-    /// bytes of log, whoever writes them, so that small writes are not each made
-    /// to wait.
+    /// bytes of log of all writers, so that not each small write has to wait.
     pub fn slow_down(&self, share: f64) {
         let logged = self.counters.log_bytes.load(Ordering::Relaxed);
         let paused_at = self.counters.paused_at_bytes.load(Ordering::Relaxed);
@@ -293,7 +292,7 @@ impl Core {
         drop(lock(&self.writer));
         let mut maintenance = lock(&self.maintenance);
         let result = match self.check_sound() {
-            // What is on the device is not known: no clean mark.
+            // The content of the device is unknown, so the close writes no clean mark.
             Err(poisoned) => Err(poisoned),
             Ok(()) if !self.session_begun.load(Ordering::Acquire) => Ok(()),
             Ok(()) => self.flush_all(),

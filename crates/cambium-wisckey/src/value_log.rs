@@ -7,7 +7,7 @@
 //!
 //! A segment ends where it is full, and where the tree's write buffer is sealed:
 //! so the tables of a flush hold whole segments, and recovery replays whole ones.
-//! Sealed segments are not synced at once. Whoever asks for `Synced` syncs them
+//! Sealed segments are not synced at once. A `Synced` write syncs them
 //! before the last one, and so does a flush before its tables count: then no table
 //! ever points to a value that a power cut can lose.
 
@@ -77,7 +77,7 @@ pub(crate) struct LogEntry<'a> {
     pub batch_remaining: u32,
     /// Key, first key of a range, or name.
     pub first: &'a [u8],
-    /// Value, or the key behind a range.
+    /// Value, or the key after a range.
     pub second: &'a [u8],
 }
 

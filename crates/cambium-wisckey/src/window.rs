@@ -17,7 +17,7 @@ pub(crate) const LOOKED_UP_AT_ONCE: usize = 4096;
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     places: Vec<Place>,
-    /// Keys and values, one behind the other.
+    /// Keys and values, one after the other.
     bytes: Vec<u8>,
 }
 

@@ -17,7 +17,7 @@ use cambium_base::FileNumber;
 pub struct Catalog {
     /// What was fixed at creation.
     pub shape: Shape,
-    /// Closed properly: nothing lies behind the replay offsets.
+    /// Closed properly: nothing lies after the replay offsets.
     pub clean: bool,
     /// Records of this session count in replay.
     pub session: u32,
@@ -25,7 +25,7 @@ pub struct Catalog {
     pub last_session: u32,
     /// The next file's number.
     pub next_file: u64,
-    /// Replay begins behind this sequence number.
+    /// Replay begins after this sequence number.
     pub replay_sequence: u64,
     /// Everything up to here is durable, and in the index or to be replayed.
     pub durable_sequence: u64,

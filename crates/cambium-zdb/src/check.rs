@@ -34,7 +34,7 @@ struct Tail {
     string_keys: i64,
 }
 
-/// Verifies a store that nobody has open for writing.
+/// Verifies a store that no process has open for writing.
 pub(crate) fn check(
     environment: &Environment,
     path: &Path,
@@ -177,7 +177,7 @@ impl StoreCheck<'_> {
         Ok(entries)
     }
 
-    /// What recovery would find behind the replay offsets.
+    /// What recovery would find after the replay offsets.
     fn tail(&mut self, progress: &dyn ProgressSink) -> Result<Tail> {
         let tails = match self.core.read_tails(progress, false) {
             Ok(tails) => tails,

@@ -37,14 +37,14 @@ pub(crate) fn integer_key(key: &[u8]) -> Result<u64> {
     })
 }
 
-/// The smallest integer key at or behind a bound, as bytes compare; `None`
+/// The smallest integer key at or after a bound, as bytes compare; `None`
 /// where there is none.
 fn first_at(bound: &[u8]) -> Option<u64> {
     let mut head = [0; 8];
     let count = bound.len().min(8);
     head[..count].copy_from_slice(&bound[..count]);
     let key = u64::from_be_bytes(head);
-    // A longer bound lies behind the key that it begins with.
+    // A longer bound lies after the key that it begins with.
     if bound.len() > 8 {
         key.checked_add(1)
     } else {

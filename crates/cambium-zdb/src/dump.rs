@@ -81,7 +81,7 @@ pub(crate) fn dump(core: &Core, to: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// Describes the files of a store that nobody has open for writing.
+/// Describes the files of a store that no process has open for writing.
 pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()> {
     let file_system = &*environment.file_system;
     let marker = read_marker(file_system, path)?;

@@ -220,7 +220,7 @@ pub fn read_shape(
     }
 }
 
-/// The first offset behind a file's header, at a block of its own.
+/// The first offset after a file's header, at a block of its own.
 pub fn first_offset(shape: &Shape) -> u64 {
     (HEADER_BYTES as u64).next_multiple_of(u64::from(shape.block_bytes))
 }

@@ -51,7 +51,7 @@ pub(crate) fn read_content(file: &DataFile, until: u64) -> Result<FileContent> {
     content_of(file, scanner_of(file, until)?)
 }
 
-/// As [`read_content`], but looks behind damage for records at every place where one
+/// As [`read_content`], but also looks for records after damage, at every place where one
 /// may begin.
 pub(crate) fn salvage_content(file: &DataFile, until: u64) -> Result<FileContent> {
     content_of(file, scanner_of(file, until)?.thorough())

@@ -10,8 +10,8 @@
 //! 3. If the cut lies below *s*, something that was promised is missing: that
 //!    is damage, and the open fails, naming the place.
 //! 4. A new session is written to the superblock. Each file goes on at the
-//!    block behind its last accepted record. Where anything else lies behind its last
-//!    accepted record before a hole, a `CUT` record says so, for whoever rebuilds the
+//!    block after its last accepted record. Where anything else lies after its last
+//!    accepted record before a hole, a `CUT` record says so, for a rebuild of the
 //!    index from the log alone.
 //! 5. Entries that only a commit log (or the successor of a compaction) has
 //!    are appended to their data files. Slots are set in sequence order.
@@ -21,7 +21,7 @@
 //!
 //! A crash in 4 to 6 leaves the old catalog; the next recovery reads the same
 //! tails, takes a session of its own, and comes to the same cut. So 4 to 6 overwrite no
-//! accepted record, also none behind a hole.
+//! accepted record, also none after a hole.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -174,8 +174,8 @@ impl Core {
         Ok(())
     }
 
-    /// Lets each file go on behind its last accepted record. The file's own records end
-    /// at its first hole; accepted records behind the hole stay until the checkpoint, for
+    /// Lets each file go on after its last accepted record. The file's own records end
+    /// at its first hole; accepted records after the hole stay until the checkpoint, for
     /// a recovery after a crash of this one.
     fn cut_files(&self, tails: &Tails, accepted: &Accepted) -> Result<()> {
         let mut ends: Vec<u64> = tails.files.iter().map(|file| file.log.end()).collect();

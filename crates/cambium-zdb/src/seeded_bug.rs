@@ -56,7 +56,7 @@ pub enum SeededBug {
     /// A second compaction of a file begins although no checkpoint has named the
     /// result of the first one.
     SuccessorForgotten,
-    /// A recovery appends over accepted records behind a hole before its checkpoint.
+    /// A recovery appends over accepted records after a hole before its checkpoint.
     HoleOverwritten,
 }
 

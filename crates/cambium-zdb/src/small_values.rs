@@ -17,10 +17,10 @@
 //! Invariants:
 //!
 //! 1. A line that names a key holds the value that the key's slot points at, so
-//!    a reader need not look at the slot. Whoever changes a slot changes the
+//!    a reader need not look at the slot. A writer that changes a slot changes the
 //!    line under the same exclusive lock of the slot's piece
-//!    ([`SmallValues::update`], [`SmallValues::remove`]); whoever offers what he
-//!    has read does it under the shared lock, after another look at the slot.
+//!    ([`SmallValues::update`], [`SmallValues::remove`]); a reader inserts the
+//!    value that it has read under the shared lock, after another look at the slot.
 //! 2. Only values that every reader may see are in lines: a batch on its way
 //!    takes keys out, and what it wrote comes in by later reads.
 //! 3. A reader that meets a change of the line takes it for a miss (a sequence

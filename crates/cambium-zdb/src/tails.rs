@@ -1,9 +1,9 @@
-//! Reading what lies behind the replay offsets: the tails of data files, the
+//! Reading what lies after the replay offsets: the tails of data files, the
 //! commit logs, and the successors of compactions.
 //!
-//! A data file's tail counts as its own up to the first hole. Entries behind a hole
+//! A data file's tail counts as its own up to the first hole. Entries after a hole
 //! are saved aside, like the entries of frames, and appended anew: so the index never
-//! points behind a hole.
+//! points after a hole.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::format::{decode_frame, entry_key, kind};
 use crate::seeded_bug::SeededBug;
 use crate::table::Table;
 
-/// An entry found behind the replay offsets.
+/// An entry found after the replay offsets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub sequence: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Found {
 pub(crate) enum Source {
     /// In its data file, with where the record ends.
     Primary { file: usize, offset: u64, end: u64 },
-    /// In a frame, in a successor, or behind a hole of a data file: the number of the
+    /// In a frame, in a successor, or after a hole of a data file: the number of the
     /// saved value, and in the last case the file and where the record ends.
     Saved {
         value: usize,
@@ -56,7 +56,7 @@ pub(crate) struct Fault {
     pub fault: ScanFault,
 }
 
-/// Everything found behind the replay offsets.
+/// Everything found after the replay offsets.
 #[derive(Default)]
 pub(crate) struct Tails {
     pub found: Vec<Found>,
@@ -77,8 +77,8 @@ pub(crate) struct Tails {
 }
 
 impl Core {
-    /// Reads what lies behind the replay offsets. Writes nothing.
-    /// With `thorough` records are looked for at every place behind damage.
+    /// Reads what lies after the replay offsets. Writes nothing.
+    /// With `thorough` records are looked for at every place after damage.
     pub fn read_tails(&self, progress: &dyn ProgressSink, thorough: bool) -> Result<Tails> {
         let catalog = lock(&self.maintenance).catalog.clone();
         let mut tails = Tails::behind(&catalog, thorough);
@@ -138,8 +138,8 @@ impl Core {
 }
 
 impl Tails {
-    /// Nothing read yet of what lies behind a catalog's replay offsets. With
-    /// `thorough` records are looked for at every place behind damage.
+    /// Nothing read yet of what lies after a catalog's replay offsets. With
+    /// `thorough` records are looked for at every place after damage.
     pub fn behind(catalog: &Catalog, thorough: bool) -> Self {
         Tails {
             replay_sequence: catalog.replay_sequence,
@@ -165,7 +165,7 @@ impl Tails {
         if self.thorough {
             scanner = scanner.thorough();
         }
-        // Where the run of sound records ends: what lies behind a hole is taken
+        // Where the run of sound records ends: what lies after a hole is taken
         // over like a frame, so that the file holds nothing but sound records.
         let mut hole: Option<u64> = None;
         while let Some(scanned) = scanner.next()? {

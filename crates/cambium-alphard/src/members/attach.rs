@@ -146,7 +146,7 @@ impl Attaching {
         let blank = found.iter().any(|found| matches!(found, Found::Blank(..)));
         let mut behind = None;
         let current = match who_is_current(&paths, &superblocks, &superblock, &members)? {
-            // Whoever puts a blank one there and repairs has given up what it had.
+            // The user who puts a blank one there and repairs gives up its content.
             0 if adopt && blank => {
                 behind = Some(superblock.member as usize);
                 superblock.current = 1 << superblock.member;
@@ -400,7 +400,7 @@ fn check_length(file: &dyn File, superblock: &Superblock) -> Result<()> {
 
 /// A cut below this offset is a loss, whatever recovery finds. The digest of a clean close
 /// covers all entries, but a cut among the superblocks may have taken the newest one. After a
-/// kill the newest entries are known from their headers alone, which may lie behind the cut.
+/// kill the newest entries are known from their headers alone, which may lie after the cut.
 fn unproven_end(superblock: &Superblock) -> u64 {
     let end = match superblock.clean {
         true => superblock.first_block(),

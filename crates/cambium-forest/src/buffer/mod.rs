@@ -19,8 +19,8 @@
 //!
 //! Most keys are written, looked up by themselves or not at all, and sorted
 //! once, by the flush. So an insertion pays for a hash table alone
-//! ([`table`]), and whoever needs an order makes it, as far as it is missing
-//! ([`order`]).
+//! ([`table`]), and a reader that needs an order makes the missing part of
+//! it ([`order`]).
 //!
 //! Nobody holds a lock across I/O: `order` is taken before `table`; writers
 //! take the table's alone, for a group of changes. Sorting many keys lets go of the
@@ -90,8 +90,8 @@ impl Default for Buffer {
 }
 
 impl Buffer {
-    /// An empty one with room for some keys. The seed keeps whoever chooses
-    /// keys from knowing their hashes.
+    /// An empty one with room for some keys. Because of the seed a user who chooses
+    /// keys cannot predict their hashes.
     pub fn new(seed: u64, expected: usize) -> Self {
         Buffer {
             is_plain: false,
@@ -253,7 +253,7 @@ impl Buffer {
         self.in_order(|order, _| order.namespaces())
     }
 
-    /// The next keys of a namespace behind `after`, in key order, each with its
+    /// The next keys of a namespace after `after`, in key order, each with its
     /// newest version: up to `most_bytes` of memory, at least one. What a flush
     /// carries into the trie.
     pub fn newest_behind(

@@ -5,7 +5,7 @@
 //! sorted lists, each below the next. Few new keys are put in one by one; many
 //! are sorted by themselves and merged in, once through.
 //!
-//! Writers wait for whoever reads the table. So a long catching up lets go of it again
+//! Writers wait while a thread reads the table. So a long catching up lets go of it again
 //! and again ([`Turns`]): it looks at keys below a number alone, which stay as they are
 //! whatever comes meanwhile.
 
@@ -77,7 +77,7 @@ impl<'t> Turns<'t> {
     /// The table, for one look.
     fn look(&mut self) -> &Table {
         if self.left == 0 {
-            // First: whoever waits to write goes before the next look.
+            // A writer that waits goes before the next look.
             self.held = None;
             self.left = self.looks;
         }
@@ -206,7 +206,7 @@ impl Order {
         self.normal(Position { list, place })
     }
 
-    /// The position behind the last key of a namespace.
+    /// The position after the last key of a namespace.
     pub fn end_of(&self, table: &Table, namespace: u16) -> Position {
         match namespace.checked_add(1) {
             Some(next) => self.seek(table, next, b"", false),
@@ -227,7 +227,7 @@ impl Order {
         }
     }
 
-    /// The key at a position, and the position behind it.
+    /// The key at a position, and the position after it.
     pub fn forward(&self, position: Position) -> Option<(u32, Position)> {
         let place = self.lists.get(position.list)?.get(position.place)?;
         let behind = self.normal(Position {

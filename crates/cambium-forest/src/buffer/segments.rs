@@ -63,7 +63,7 @@ pub(super) struct KeyPlace {
     bytes: u16,
 }
 
-/// Keys, one behind the other.
+/// Keys, one after the other.
 #[derive(Debug, Default)]
 pub(super) struct KeyBytes {
     segments: Vec<Vec<u8>>,

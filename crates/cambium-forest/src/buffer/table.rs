@@ -6,12 +6,12 @@
 //!              │
 //! entries │ namespace, key, newest version, older │ …         by key number
 //!              │                             │
-//! keys    │ bytes of all keys, one behind the other │
+//! keys    │ bytes of all keys, one after the other │
 //! older   │ version, older │ …                                chains, newest first
 //! ```
 //!
 //! A key keeps its number as long as the table lives, and numbers count up in
-//! the order of arrival; so whoever orders keys needs to look only at those
+//! the order of arrival; so ordering keys needs to look only at those
 //! that have come since ([`super::order`]). What it costs: one slot, one entry
 //! and one key a lookup, each a place in memory, however many keys there are.
 

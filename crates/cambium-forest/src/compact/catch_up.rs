@@ -31,7 +31,7 @@ const LAST_ROUND_BYTES: u64 = 1 << 20;
 /// rounds shrink.
 const MOST_HALVES: u32 = 8;
 
-/// What comes behind a round.
+/// What comes after a round.
 enum Next {
     /// Another one.
     Round,
@@ -215,7 +215,7 @@ impl Core {
     }
 
     /// Takes everything that was caught up with into the new index, in pieces: one
-    /// lies behind the other, so no leaf but those at their ends is written twice.
+    /// lies after the other, so no leaf but those at their ends is written twice.
     pub(super) fn apply_pending(&self, compaction: &mut Compaction) -> Result<()> {
         let pending = std::mem::take(&mut compaction.pending);
         let most = compaction.settings.applied_bytes();

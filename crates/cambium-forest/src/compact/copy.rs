@@ -242,7 +242,7 @@ impl Core {
         Ok(true)
     }
 
-    /// The window that comes next; `None` behind the last.
+    /// The window that comes next; `None` after the last.
     fn next_window(
         &self,
         compaction: &mut Compaction,

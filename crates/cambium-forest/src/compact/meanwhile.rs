@@ -82,7 +82,7 @@ impl Meanwhile {
         Hold(self)
     }
 
-    /// The snapshot that is made sees every write up to `sequence`; behind `position`
+    /// The snapshot that is made sees every write up to `sequence`; after `position`
     /// lies the first that it does not see, if any does.
     pub fn stop(&self, hold: Hold<'_>, snapshot: &NamedSnapshot, position: u64) {
         if let Some(places) = &mut *lock(&self.0) {

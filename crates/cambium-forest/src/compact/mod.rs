@@ -30,7 +30,7 @@
 //! | `pace` | how fast it goes, and what slows writers |
 //!
 //! 1. **Begin.** The write buffer is flushed; the roots then hold every write up
-//!    to a number, and the log behind a place holds the rest.
+//!    to a number, and the log after a place holds the rest.
 //! 2. **Copy.** Tree by tree, window by window. While a window is written the
 //!    next one is read, and the one after it searched for. Each tree's old and
 //!    new index are compared when it is done. Then the same for named snapshots,
@@ -40,8 +40,8 @@
 //!    before it, until little is left.
 //! 4. **Switch.** Under the writer lock the rest follows. The new file gets a
 //!    header and is synced; both copies of the superblock point to it; readers
-//!    get a view of it. Then the old file's name is removed; whoever reads it
-//!    still can.
+//!    get a view of it. Then the old file's name is removed; a reader that
+//!    has it open can still read it.
 //!
 //! A crash before the superblock is written leaves a file that no superblock
 //! names, which the next open removes. A step does a bounded piece of this, so
@@ -146,8 +146,8 @@ const CALL_STEP_BYTES: u64 = 4 << 20;
 impl Core {
     /// Goes on with a compaction, or begins one if enough is stale.
     pub fn compaction_step(self: &Arc<Self>, budget: u64) -> Result<StepOutcome> {
-        // Whoever called `compact` holds this until it is done, and needs the
-        // background for flushes meanwhile; or another thread takes a step.
+        // A call of `compact` holds this until it ends, and needs the background
+        // for flushes in that time; or another thread takes a step.
         let mut running = match self.compaction.try_lock() {
             Ok(running) => running,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),

@@ -74,7 +74,7 @@ impl Core {
     }
 }
 
-/// What was read next, and has what comes then read. `None` behind the last.
+/// What was read next, and has what comes then read. `None` after the last.
 fn next_read(
     copying: &Copying,
     dealing: &mut Dealing,

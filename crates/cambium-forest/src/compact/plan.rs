@@ -29,7 +29,7 @@ const WINDOW_DOCUMENTS: usize = 1 << 16;
 /// The span of a document that lies in the window's bucket.
 pub(super) const IN_BUCKET: u32 = u32::MAX;
 
-/// How full a window is: what lies in it is the same whoever asks.
+/// How full a window is. All readers get the same answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowFill {
     documents: usize,

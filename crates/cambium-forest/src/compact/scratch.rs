@@ -10,7 +10,7 @@
 //! file     bucket 2 │ bucket 0 │ bucket 2 │ bucket 1 │ ...
 //! ```
 //!
-//! A chunk holds whole entries, one behind the other; zeros end it:
+//! A chunk holds whole entries, one after the other; zeros end it:
 //!
 //! | bytes | what |
 //! |---|---|

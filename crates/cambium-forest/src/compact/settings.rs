@@ -166,8 +166,8 @@ pub(crate) struct Settings {
 
 /// Reads under way at once where somebody waits for the compaction.
 const BATCH_OF_CALL: usize = 128;
-/// And where it began by itself: whoever reads a document beside it waits behind all that
-/// are under way, and a quarter of them keeps the device nearly as busy.
+/// And where it began by itself: a read of a document waits for all reads that are under
+/// way, and a quarter of them keeps the device nearly as busy.
 const BATCH_BY_ITSELF: usize = 32;
 
 impl Settings {

@@ -4,7 +4,7 @@
 //! documents are overwritten: whether the one that is replaced is kept would need a look
 //! into each snapshot's index. So it is found out when it matters, before a compaction
 //! begins by itself: a walk through the indexes, no document read, of which a **sample**
-//! by the hash of addresses is kept in memory. Whoever samples by address meets the same
+//! by the hash of addresses is kept in memory. Sampling by address selects the same
 //! addresses in each index, so the sample of what several of them reach together is a
 //! sample of their union. It is thinned out when it grows too large, which bounds memory.
 
@@ -235,7 +235,7 @@ impl Survey {
         })
     }
 
-    /// Walks on; true behind the last document.
+    /// Walks on; true after the last document.
     fn walk(&mut self, core: &Core) -> Result<bool> {
         let database = self.pin.view.database.clone();
         let counting = Counting {

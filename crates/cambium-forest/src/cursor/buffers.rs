@@ -18,7 +18,7 @@ const LARGEST_RUN: usize = 256;
 pub(super) struct BufferSource {
     buffer: Arc<Buffer>,
     pub run: VecDeque<(Box<[u8]>, Version)>,
-    /// Where the next run begins; `None` behind the last.
+    /// Where the next run begins; `None` after the last.
     next: Option<Bound<Vec<u8>>>,
     length: usize,
 }

@@ -116,14 +116,14 @@ impl EntryCursor {
         }
     }
 
-    /// Goes on behind the last entry before a token was taken.
+    /// Goes on after the last entry before a token was taken.
     pub fn resumed(pin: Pin, namespace: u16, token: &ResumeToken) -> Result<Self> {
         let mut range = KeyRange::all();
         let mut last = None;
         match token.as_bytes() {
             [TOKEN_BEGIN] => {}
             [TOKEN_BEHIND, key @ ..] => {
-                // The first key behind `key` is `key` and a zero.
+                // The first key after `key` is `key` and a zero.
                 let mut from = key.to_vec();
                 from.push(0);
                 range.from = Some(from);
@@ -140,7 +140,7 @@ impl EntryCursor {
         Ok(cursor)
     }
 
-    /// Puts all sources at the first key at or behind `key`, or at the first
+    /// Puts all sources at the first key at or after `key`, or at the first
     /// of all.
     fn place(&mut self, key: Option<&[u8]>) -> Result<()> {
         self.ready.clear();

@@ -87,7 +87,7 @@ pub mod kind {
 
 /// Flag of a header that a recovery wrote: what lies before it and behind the
 /// last document that counts was cut off. `synced_through` is the cut, and
-/// numbering goes on behind the header's own `sequence`.
+/// numbering goes on after the header's own `sequence`.
 pub const FLAG_RECOVERED: u8 = 1;
 /// Flag of a document that a compaction moved here; it keeps the sequence
 /// number it was written with.

@@ -51,8 +51,8 @@ pub struct Shape {
     pub index: IndexShape,
     /// Unit of padding after a sync.
     pub block_bytes: u32,
-    /// Percent stale at which the store is compacted by itself, if whoever made
-    /// it chose one.
+    /// Percent stale at which the store is compacted by itself, if the creation of
+    /// the store set it.
     pub compaction_threshold: Option<u8>,
 }
 

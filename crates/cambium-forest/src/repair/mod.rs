@@ -178,7 +178,7 @@ impl Repair<'_> {
                 continue;
             }
             let ours = found.file == file;
-            // Nothing is left behind the header: writes may have gone with it.
+            // Nothing is left after the header: writes may have gone with it.
             let is_cut_off = !salvaged.was_closed && salvaged.last_record < found.offset;
             if ours && found.what.starts_with(DISAGREES) {
                 salvaged.overlooked.insert(found.offset);

@@ -211,7 +211,7 @@ impl Repair<'_> {
         let file_system = self.environment.file_system.clone();
         let mut sorter = Sorter::new(file_system, &self.home.folder);
         self.scan(&mut salvaged, &mut sorter, progress)?;
-        // The newest there is, whatever the scan met behind it.
+        // The newest there is, whatever the scan met after it.
         if let Some(trusted) = salvaged.trusted.take() {
             salvaged.take_header(trusted.offset, &trusted.header);
             salvaged.take_drops(&trusted.header);

@@ -22,7 +22,7 @@ pub(super) struct Step<'b> {
     pub document: Option<DocumentAddress>,
 }
 
-/// Appends an entry behind one whose known bytes are `before`.
+/// Appends an entry after one whose known bytes are `before`.
 pub(super) fn append(block: &mut Vec<u8>, before: &[u8], entry: &RunEntry) {
     let shared = match block.is_empty() {
         true => 0,
@@ -44,7 +44,7 @@ pub(super) fn append(block: &mut Vec<u8>, before: &[u8], entry: &RunEntry) {
     }
 }
 
-/// The entries of a block, one behind the other.
+/// The entries of a block, one after the other.
 pub(super) fn steps(block: &[u8]) -> impl Iterator<Item = Step<'_>> {
     let mut left = Decoder::new(block);
     std::iter::from_fn(move || {

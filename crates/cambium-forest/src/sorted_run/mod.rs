@@ -16,8 +16,8 @@
 //! ```
 //!
 //! Of a long key it has no more than tells it from its neighbours: the document has the
-//! rest. Such a *cut* key can be another that begins alike, so whoever finds one looks
-//! into the document; the fingerprint in its address tells nearly all of them before. A
+//! rest. Such a *cut* key can be another that begins alike, so a lookup that finds one reads
+//! the document; the fingerprint in its address tells nearly all of them before. A
 //! removal has no document, and keeps its whole key.
 //!
 //! It is memory alone: a crash loses it, and recovery reads the log from where the
@@ -148,7 +148,7 @@ impl SortedRun {
         let part = self.part(namespace)?;
         let block = part.block_of(key)?;
         // The last entry at or before the key, and what they share. One that shares less
-        // with the entry before it than that does with the key lies behind the key.
+        // with the entry before it than that does with the key lies after the key.
         let (mut last, mut common): (Option<Step<'_>>, usize) = (None, 0);
         for step in block::steps(&part.blocks[block]) {
             if step.shared < common {

@@ -26,7 +26,7 @@ use super::search::rank;
 /// assert_eq!(cursor.entry(), Some((&300u16.to_be_bytes()[..], 300)));
 /// assert!(cursor.previous(&nodes).unwrap());
 /// assert_eq!(cursor.value(), Some(299));
-/// assert!(!cursor.seek(&nodes, b"\xff").unwrap()); // behind the last
+/// assert!(!cursor.seek(&nodes, b"\xff").unwrap()); // after the last
 /// assert!(cursor.previous(&nodes).unwrap());
 /// assert_eq!(cursor.value(), Some(499));
 /// ```
@@ -87,8 +87,8 @@ impl Cursor {
         self.entry().map(|(_, value)| value)
     }
 
-    /// Goes to the first entry at or behind `key`. False if there is none: the
-    /// cursor then stands behind the last entry.
+    /// Goes to the first entry at or after `key`. False if there is none: the
+    /// cursor then stands after the last entry.
     ///
     /// # Errors
     /// What the reader answers; `Corruption`.
@@ -149,7 +149,7 @@ impl Cursor {
     }
 
     /// Goes to the next entry. False if there is none: the cursor then stands
-    /// behind the last.
+    /// after the last.
     ///
     /// # Errors
     /// What the reader answers; `Corruption`.

@@ -15,7 +15,7 @@ use super::layout::{
     NODE_TAG, PREFIX_AT, RESTS_AT, STRIDE_AT, SUFFIX_AT, TAG_AT, VALUE_BYTES_AT, VALUES_AT,
 };
 
-/// Bytes behind the last column that are there to be read with it: a search takes
+/// Bytes after the last column that are there to be read with it: a search takes
 /// eight bytes wherever a head or a value begins.
 pub(super) const READ_BEYOND_BYTES: usize = 8;
 
@@ -104,7 +104,7 @@ impl<'a> NodeView<'a> {
     }
 
     /// How much of a verified block, from its start, is worth keeping in memory:
-    /// what lies behind says nothing.
+    /// what lies after says nothing.
     ///
     /// # Errors
     /// What in the block cannot be.

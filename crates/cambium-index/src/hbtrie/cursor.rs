@@ -6,7 +6,7 @@
 //!
 //! Walking needs no document: the trie's order is the order of keys. Seeking a key does
 //! where a piece alone cannot decide: when a document hangs at the sought key's piece and
-//! both go on behind it, and where a skipped prefix is too long for a root node.
+//! both go on after it, and where a skipped prefix is too long for a root node.
 
 use std::cmp::Ordering;
 
@@ -112,7 +112,7 @@ impl Cursor {
         }
     }
 
-    /// Goes to the first document whose key is at or behind `key`; false if there is
+    /// Goes to the first document whose key is at or after `key`; false if there is
     /// none. Reads at most a few documents' keys, mostly none.
     ///
     /// # Errors
@@ -304,7 +304,7 @@ impl Cursor {
         self.come_down(reader, Direction::Forward)
     }
 
-    /// The cursor stands at a document with the sought key's piece: is it at or behind
+    /// The cursor stands at a document with the sought key's piece: is it at or after
     /// the key?
     fn decide(
         &mut self,
@@ -333,7 +333,7 @@ impl Cursor {
 /// What a sought key meets in a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Met {
-    /// Nothing in the tree is at or behind it.
+    /// Nothing in the tree is at or after it.
     End,
     /// The cursor stands at the first entry behind it.
     Behind,

@@ -8,7 +8,7 @@
 //!   "zone" = document 5
 //! ```
 //!
-//! `+` says that the key goes on behind the piece.
+//! `+` says that the key goes on after the piece.
 
 use std::fmt::Write;
 

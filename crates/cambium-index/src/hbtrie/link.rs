@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   bit 63   0: document, bits 61..0 are its number
-//!               bit 62   1: its key goes on behind the entry's piece; only in
+//!               bit 62   1: its key goes on after the entry's piece; only in
 //!                           truncated leaf trees, whose pieces don't say so
 //!            1: sub-tree, bits 55..0 are its root's address, the rest is 0
 //! ```
@@ -49,7 +49,7 @@ pub(super) fn encode_document(document: u64, goes_on: bool) -> u64 {
     document | if goes_on { GOES_ON } else { 0 }
 }
 
-/// Whether the value is that of a document whose key goes on behind its piece.
+/// Whether the value is that of a document whose key goes on after its piece.
 pub(super) fn is_marked(bits: u64) -> bool {
     bits & (TREE | GOES_ON) == GOES_ON
 }

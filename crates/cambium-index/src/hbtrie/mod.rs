@@ -13,7 +13,7 @@
 //!              └─────┬──────────────────────────────────────────┘
 //!                    ▼ position 4
 //!              ┌───────────────────────────┐
-//!              │ "bbbb" + ▶ document       │   + : the key goes on behind the chunk
+//!              │ "bbbb" + ▶ document       │   + : the key goes on after the chunk
 //!              │ "cccc" + ▶ document       │   3 : it ends there, with 3 real bytes
 //!              └───────────────────────────┘
 //! ```

@@ -6,7 +6,7 @@
 //! ```text
 //!   ┌──────────────────────┬───────┐  count 0..=c: the key ends here, and has as many
 //!   │ chunk, zero-padded   │ count │               real bytes in this chunk
-//!   │ c bytes              │ 1 byte│  count c+1  : the key goes on behind the chunk
+//!   │ c bytes              │ 1 byte│  count c+1  : the key goes on after the chunk
 //!   └──────────────────────┴───────┘
 //! ```
 //!

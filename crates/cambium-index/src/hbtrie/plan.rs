@@ -72,7 +72,7 @@ pub(super) enum Found {
     Nothing,
     Document {
         document: u64,
-        /// Whether its key goes on behind the piece.
+        /// Whether its key goes on after the piece.
         goes_on: bool,
     },
     /// A sub-tree: the visit of that number.

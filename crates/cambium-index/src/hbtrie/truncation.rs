@@ -68,7 +68,7 @@ impl Truncation {
         }
     }
 
-    /// The piece of a key in a truncated leaf tree, and whether the key goes on behind
+    /// The piece of a key in a truncated leaf tree, and whether the key goes on after
     /// it. `apart` bytes of what the tree sees tell it from all others; of `known`, the
     /// key or its beginning, there are as many, or as many as the tree sees.
     pub fn piece<'k>(
@@ -144,7 +144,7 @@ pub(super) struct Met {
     pub bytes: usize,
     /// The length of the piece of what was found.
     pub piece_bytes: Option<usize>,
-    /// Whether the key of the found document goes on behind its piece.
+    /// Whether the key of the found document goes on after its piece.
     pub goes_on: bool,
 }
 

@@ -50,7 +50,7 @@ impl Core {
     }
 
     /// Copies what is live between the position and `until`. Reading stops
-    /// behind the record that passes `until`, or at the file's settled end.
+    /// after the record that passes `until`, or at the file's settled end.
     pub(super) fn copy_live(
         &self,
         compaction: &mut Compaction,

@@ -3,10 +3,10 @@
 //! The log is the truth. A repair only adds files until it has a whole store
 //! beside the old one, and then switches by one write of the superblock:
 //!
-//! 1. Where the store was not closed, the tails behind the last checkpoint and the
+//! 1. Where the store was not closed, the tails after the last checkpoint and the
 //!    commit logs are read and accepted, across gaps too ([`tails`]).
 //! 2. Every data file is read ([`place`]). One with damage or with a tail is copied:
-//!    its sound live entries, and the accepted entries behind the last checkpoint.
+//!    its sound live entries, and the accepted entries after the last checkpoint.
 //! 3. Every index is built anew from the data files.
 //! 4. Both copies of the superblock name the result, a closed store. Until here a
 //!    killed repair has changed nothing but damaged headers, and can run again.

@@ -1,8 +1,8 @@
-//! The entries behind the last checkpoint of a store that was not closed.
+//! The entries after the last checkpoint of a store that was not closed.
 //!
 //! The repair writes them into the copies of their data files, and names a closed
 //! store in the superblock. A recovery after the switch would append to those files
-//! in place, over the only copy of records behind a hole: a kill would lose them.
+//! in place, over the only copy of records after a hole: a kill would lose them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,13 +25,13 @@ use crate::tails::{Fault, Found, Source, Tails};
 pub(super) struct PlaceTail {
     /// `None` where the file is gone.
     pub file: Option<DataFile>,
-    /// Anything that does not count lies behind the replay offset.
+    /// Anything that does not count lies after the replay offset.
     pub untidy: bool,
     /// The entries that count, in the order of their sequence numbers.
     pub entries: Vec<TailEntry>,
 }
 
-/// An entry behind the replay offsets.
+/// An entry after the replay offsets.
 pub(super) struct TailEntry {
     pub found: Found,
     /// `None` where the entry lies in its own data file.
@@ -78,7 +78,7 @@ impl Repair<'_> {
         Ok(places)
     }
 
-    /// Reads what lies behind the replay offsets, and the commit logs.
+    /// Reads what lies after the replay offsets, and the commit logs.
     fn read_tails(
         &mut self,
         home: &Home,
