@@ -78,7 +78,13 @@ impl KeyShape {
         key
     }
 
-    /// Whose bytes these are, if they are of this store.
+    /// The key that a pass over the store shows.
+    pub fn shown(&self, how: &str, key: &[u8]) -> Result<KeyId, String> {
+        let never = || format!("{how} shows a key that was never written: {key:02x?}");
+        self.decode(key).ok_or_else(never)
+    }
+
+    /// The key of these bytes, if the store has such keys.
     pub fn decode(&self, key: &[u8]) -> Option<KeyId> {
         if self.integer {
             let number = u64::from_be_bytes(key.try_into().ok()?);

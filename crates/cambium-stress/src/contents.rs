@@ -93,13 +93,7 @@ fn compare_pass(
     let mut last: Option<Vec<u8>> = None;
     for entry in entries {
         let entry = entry.map_err(Failed::of(name))?;
-        let key = plan.shape.decode(&entry.key);
-        let Some(key) = key else {
-            return wrong(format!(
-                "{name} shows a key that was never written: {:02x?}",
-                &entry.key[..]
-            ));
-        };
+        let key = plan.shape.shown(name, &entry.key).map_err(Failed::wrong)?;
         let found = observed.get(&key).map(Vec::as_slice);
         if found != Some(&entry.value[..]) {
             return wrong(format!(

@@ -3,7 +3,7 @@
 
 use cambium::{Direction, Entries, Error, KeyRange, Snapshot};
 
-use crate::actor::{Actor, Step, violation};
+use crate::actor::{Actor, Step, Stop, violation};
 use crate::content::Version;
 
 /// Most that a thread holds.
@@ -104,7 +104,7 @@ impl Actor<'_> {
         &mut self,
         snapshot: &Snapshot,
         model: &[Option<Version>],
-    ) -> Result<bool, crate::actor::Stop> {
+    ) -> Result<bool, Stop> {
         for _ in 0..self.random.between(1, 8) {
             let id = self.pick();
             let value = snapshot
@@ -127,7 +127,7 @@ impl Actor<'_> {
         last: &mut Option<u32>,
         direction: Option<Direction>,
         model: &[Option<Version>],
-    ) -> Result<bool, crate::actor::Stop> {
+    ) -> Result<bool, Stop> {
         for _ in 0..self.random.magnitude(1, 60) {
             let Some(entry) = entries.next() else {
                 let missed = (0..model.len()).find(|&id| model[id].is_some() && !shown[id]);
@@ -139,21 +139,14 @@ impl Actor<'_> {
                 };
             };
             let entry = entry.map_err(|error| self.judge("a cursor", error))?;
-            let key = self.shared.shape().decode(&entry.key);
-            let Some((thread, id)) = key else {
-                return violation(format!(
-                    "a cursor shows a key that was never written: {:02x?}",
-                    &entry.key[..]
-                ));
-            };
-            if thread != self.thread {
-                match direction {
-                    None => continue,
-                    Some(_) => {
-                        return violation(format!(
-                            "a cursor shows key {key:?}, which is out of its bounds"
-                        ));
-                    }
+            let key = self.shared.shape().shown("a cursor", &entry.key);
+            let (thread, id) = key.map_err(Stop::Violation)?;
+            match direction {
+                _ if thread == self.thread => {}
+                None => continue,
+                Some(_) => {
+                    let what = format!("a cursor shows key {id} of thread {thread}");
+                    return violation(what + ", which is out of its bounds");
                 }
             }
             let in_order = match (direction, *last) {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use cambium::{Direction, Error, IterationOrder, KeyRange, Value};
 
-use crate::actor::{Actor, Step, violation};
+use crate::actor::{Actor, Step, Stop, violation};
 use crate::content::{
     FIRST_SWAPPED, GROUPS, KeyId, Version, decode_version, describe, fits, group_keys, is_value,
 };
@@ -236,15 +236,10 @@ impl Actor<'_> {
             for entry in entries.by_ref().take(some) {
                 let entry = entry.map_err(|error| self.judge("a pass", error))?;
                 count += 1;
-                match self.shared.shape().decode(&entry.key) {
-                    Some((thread, id)) if thread == self.thread => _ = shown.insert(id),
-                    Some(_) => {}
-                    None => {
-                        return violation(format!(
-                            "a pass shows a key that was never written: {:02x?}",
-                            &entry.key[..]
-                        ));
-                    }
+                let key = self.shared.shape().shown("a pass", &entry.key);
+                let (thread, id) = key.map_err(Stop::Violation)?;
+                if thread == self.thread {
+                    shown.insert(id);
                 }
             }
             token = entries.resume_token();
