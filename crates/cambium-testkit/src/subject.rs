@@ -62,7 +62,9 @@ impl Subject {
             opening: OptionValues::default(),
             drawn: Vec::new(),
             breakage: None,
-            repair: |kind, environment, path| kind.repair(environment, path, &Default::default(), &()),
+            repair: |kind, environment, path| {
+                kind.repair(environment, path, &Default::default(), &())
+            },
             focused: false,
             frees_space: false,
             recoveries_fail: true,

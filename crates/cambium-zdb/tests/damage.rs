@@ -5,7 +5,6 @@
 use cambium_api::OptionValues;
 use cambium_testkit::DamageSuite;
 use cambium_zdb::Zdb;
-use cambium_zdb::seeded_bug::{self, SeededBug};
 
 fn suite(keys: &str) -> DamageSuite {
     DamageSuite::new(&Zdb)
