@@ -12,6 +12,7 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
+use cambium::limits;
 use cambium::{
     CompactOptions, Durability, Error, KeyRange, Operation, Options, Result, Snapshot, Store,
     Value, WriteBatch, comparator,
@@ -197,6 +198,23 @@ impl Database {
         let mut batch = WriteBatch::new();
         batch.put(key, value);
         self.write(batch, durability)
+    }
+
+    /// The store, for calls that take a key as it is: entries that expire, and merges.
+    ///
+    /// # Errors
+    /// `Unsupported` with a comparator, whose keys are kept in memory beside the entries;
+    /// `LimitExceeded` for a key that takes more than one entry.
+    pub fn store_of(&self, key: &[u8]) -> Result<&Store> {
+        if self.sorted.is_some() {
+            return Err(Error::Unsupported {
+                engine: self.store.capabilities().engine,
+                what: "expiry and merging with a comparator",
+                instead: "open the database without one",
+            });
+        }
+        limits::check_key(key)?;
+        Ok(&self.store)
     }
 
     /// Takes a key away; no error if it is not there.

@@ -20,6 +20,7 @@
 //! | `batch` | `cambium_batch_*`, `cambium_write` |
 //! | `iterator` | snapshots and iterators |
 //! | `transaction` | `cambium_transaction_*` |
+//! | `values` | expiry and merging |
 //! | `upkeep` | sync, compaction, statistics, backup, check, named snapshots |
 //!
 //! The unsafe code is what C's pointers need, each with the header's promise beside it.
@@ -35,3 +36,4 @@ mod options;
 mod store;
 mod transaction;
 mod upkeep;
+mod values;

@@ -6,9 +6,11 @@
 
 use std::borrow::Cow;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
+use cambium::Expiry;
 use cambium_bindings::{Database, View};
-use pyo3::exceptions::PyKeyError;
+use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -180,6 +182,13 @@ impl Readable {
     }
 }
 
+/// So many seconds from now.
+fn after(seconds: f64) -> PyResult<Expiry> {
+    let time = Duration::try_from_secs_f64(seconds.max(0.0));
+    let time = time.map_err(|error| PyValueError::new_err(format!("ttl={seconds}: {error}")))?;
+    Ok(Expiry::After(time))
+}
+
 /// A key with the prefix.
 fn whole<'a>(prefix: &[u8], key: &'a [u8]) -> Cow<'a, [u8]> {
     match prefix.is_empty() {
@@ -210,17 +219,78 @@ impl Writable {
 
 #[pymethods]
 impl Writable {
-    #[pyo3(signature = (key, value, *, sync=false))]
+    #[pyo3(signature = (key, value, *, sync=false, ttl=None))]
     pub fn put(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = flag)] sync: bool,
+        ttl: Option<f64>,
     ) -> PyResult<()> {
         let (key, value) = (bytes(key)?, bytes(value)?);
         let key = whole(&self.prefix, &key);
-        ask(py, || self.database.put(&key, &value, durability(sync)))
+        let Some(ttl) = ttl else {
+            return ask(py, || self.database.put(&key, &value, durability(sync)));
+        };
+        let expiry = after(ttl)?;
+        ask(py, || {
+            let store = self.database.store_of(&key)?;
+            let written = store.put_expiring(&key, &value, expiry, durability(sync));
+            written.map(drop)
+        })
+    }
+
+    /// The moment at which the entry expires, as of `time.time()`; `None` if it does not,
+    /// or is not there.
+    fn expires_at(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
+        let key = bytes(key)?;
+        let key = whole(&self.prefix, &key);
+        ask(py, || {
+            let store = self.database.store_of(&key)?;
+            let moment = store.expires_at(&key)?;
+            Ok(moment.map(|moment| moment.0 as f64 / 1000.0))
+        })
+    }
+
+    /// Lets an entry expire in so many seconds, or stay (`None`); false if it is not there.
+    #[pyo3(signature = (key, ttl, *, sync=false))]
+    fn expire(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        ttl: Option<f64>,
+        #[pyo3(from_py_with = flag)] sync: bool,
+    ) -> PyResult<bool> {
+        let key = bytes(key)?;
+        let key = whole(&self.prefix, &key);
+        let expiry = ttl.map(after).transpose()?;
+        ask(py, || {
+            let store = self.database.store_of(&key)?;
+            match expiry {
+                Some(expiry) => store.expire(&key, expiry, durability(sync)),
+                None => store.persist(&key, durability(sync)),
+            }
+        })
+    }
+
+    /// Lets a merge operator make the next value of the current one and an operand.
+    #[pyo3(signature = (operator, key, operand, *, sync=false))]
+    fn merge(
+        &self,
+        py: Python<'_>,
+        operator: &str,
+        key: &Bound<'_, PyAny>,
+        operand: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = flag)] sync: bool,
+    ) -> PyResult<()> {
+        let (key, operand) = (bytes(key)?, bytes(operand)?);
+        let key = whole(&self.prefix, &key);
+        ask(py, || {
+            let store = self.database.store_of(&key)?;
+            let merged = store.merge(operator, &key, &operand, durability(sync));
+            merged.map(drop)
+        })
     }
 
     #[pyo3(signature = (key, *, sync=false))]
@@ -269,7 +339,7 @@ impl Writable {
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        self.put(py, key, value, false)
+        self.put(py, key, value, false, None)
     }
 
     fn __delitem__(slf: &Bound<'_, Self>, key: &Bound<'_, PyAny>) -> PyResult<()> {

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 import cambium
@@ -30,6 +31,32 @@ class Case(unittest.TestCase):
     def fill(self, keys=b"12345"):
         for key in keys:
             self.db.put(bytes([key]), bytes([key]))
+
+
+class Values(Case):
+    def test_entries_expire_and_stay(self):
+        self.db.put(b"oak", b"1", ttl=0)
+        self.assertIsNone(self.db.get(b"oak"))
+        self.assertFalse(self.db.expire(b"oak", None))
+        self.db.put(b"oak", b"2", ttl=1000)
+        left = self.db.expires_at(b"oak") - time.time()
+        self.assertTrue(900 < left < 1100, left)
+        self.assertTrue(self.db.expire(b"oak", None))
+        self.assertIsNone(self.db.expires_at(b"oak"))
+        self.assertTrue(self.db.expire(b"oak", 0))
+        self.assertEqual(list(self.db), [])
+        with self.assertRaises(ValueError):
+            self.db.put(b"oak", b"3", ttl=float("inf"))
+
+    def test_merges_make_the_next_value(self):
+        for _ in range(3):
+            self.db.merge("add", b"n", (2).to_bytes(8, "little"))
+        self.assertEqual(int.from_bytes(self.db[b"n"], "little"), 6)
+        self.db.prefixed_db(b"p").merge("append", b"k", b"1")
+        self.assertEqual(self.db[b"pk"], b"1")
+        with self.assertRaises(Exception) as raised:
+            self.db.merge("sum", b"n", b"")
+        self.assertIn("add, append, maximum", str(raised.exception))
 
 
 class Transactions(Case):

@@ -333,6 +333,36 @@ static void transactions(cambium_store* store) {
   ANSWERS(OK, cambium_delete(store, "t3", 2, CAMBIUM_WRITTEN));
 }
 
+static void values(cambium_store* store) {
+  uint64_t moment = 0;
+  ANSWERS(OK, cambium_put_expiring(store, "v", 1, "1", 1, 1, CAMBIUM_WRITTEN));
+  has(store, "v", NULL);
+  ANSWERS(NOT_FOUND, cambium_set_expiry(store, "v", 1, CAMBIUM_NEVER, CAMBIUM_WRITTEN));
+  const uint64_t late = 95617584000000;
+  ANSWERS(OK, cambium_put_expiring(store, "v", 1, "1", 1, late, CAMBIUM_WRITTEN));
+  ANSWERS(OK, cambium_expires_at(store, "v", 1, &moment));
+  EXPECT(moment == late);
+  ANSWERS(OK, cambium_merge(store, "append", "v", 1, "2", 1, CAMBIUM_WRITTEN));
+  has(store, "v", "12");
+  ANSWERS(OK, cambium_set_expiry(store, "v", 1, CAMBIUM_NEVER, CAMBIUM_WRITTEN));
+  ANSWERS(OK, cambium_expires_at(store, "v", 1, &moment));
+  EXPECT(moment == CAMBIUM_NEVER);
+  ANSWERS(INVALID_ARGUMENT, cambium_merge(store, "sum", "v", 1, "2", 1, CAMBIUM_WRITTEN));
+  ANSWERS(INVALID_ARGUMENT, cambium_merge(store, "add", "v", 1, "2", 1, CAMBIUM_WRITTEN));
+
+  cambium_batch* batch;
+  ANSWERS(OK, cambium_batch_new(&batch));
+  ANSWERS(OK, cambium_batch_put_expiring(batch, "w", 1, "1", 1, late));
+  ANSWERS(OK, cambium_batch_merge(batch, "append", "w", 1, "2", 1));
+  ANSWERS(OK, cambium_write(store, batch, CAMBIUM_WRITTEN));
+  has(store, "w", "12");
+  ANSWERS(OK, cambium_expires_at(store, "w", 1, &moment));
+  EXPECT(moment == late);
+  cambium_batch_free(batch);
+  ANSWERS(OK, cambium_delete(store, "v", 1, CAMBIUM_WRITTEN));
+  ANSWERS(OK, cambium_delete(store, "w", 1, CAMBIUM_WRITTEN));
+}
+
 int main(void) {
   EXPECT(strlen(cambium_version()) >= 5);
   EXPECT(strcmp(cambium_error_message(), "") == 0);
@@ -352,6 +382,7 @@ int main(void) {
   reads_and_writes(store);
   batches(store);
   transactions(store);
+  values(store);
   dropping(store);
   iterators(store);
   upkeep(store);

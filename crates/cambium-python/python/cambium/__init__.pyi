@@ -89,7 +89,26 @@ class _Readable:
     def __contains__(self, key: Buffer, /) -> bool: ...
 
 class _Writable(_Readable):
-    def put(self, key: Buffer, value: Buffer, *, sync: Optional[bool] = False) -> None: ...
+    def put(
+        self,
+        key: Buffer,
+        value: Buffer,
+        *,
+        sync: Optional[bool] = False,
+        ttl: Optional[float] = None,
+    ) -> None: ...
+    def expires_at(self, key: Buffer) -> Optional[float]: ...
+    def expire(
+        self, key: Buffer, ttl: Optional[float], *, sync: Optional[bool] = False
+    ) -> bool: ...
+    def merge(
+        self,
+        operator: str,
+        key: Buffer,
+        operand: Buffer,
+        *,
+        sync: Optional[bool] = False,
+    ) -> None: ...
     def delete(self, key: Buffer, *, sync: Optional[bool] = False) -> None: ...
     def write_batch(
         self, *, transaction: Optional[bool] = False, sync: Optional[bool] = False

@@ -1,0 +1,171 @@
+//! Entries that expire, and merging.
+
+use std::ffi::{c_char, c_void};
+
+use cambium::{Error, Expiry, UnixMillis};
+
+use crate::error::{cambium_code, done};
+use crate::objects::{
+    BATCHES, STORES, cambium_batch, cambium_store, input, lock, look_up, output, text,
+};
+use crate::store::durability;
+
+/// The entry never expires.
+pub const CAMBIUM_NEVER: u64 = u64::MAX;
+
+/// A moment that C names in milliseconds since 1970.
+fn expiry(moment: u64) -> Option<Expiry> {
+    (moment != CAMBIUM_NEVER).then_some(Expiry::At(UnixMillis(moment)))
+}
+
+/// Gives a key a value that expires at `moment`, in milliseconds since 1970
+/// (`CAMBIUM_NEVER`: it does not). From then on the entry is not there.
+///
+/// # Safety
+/// The pointers are ones to as many bytes as their lengths say.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_put_expiring(
+    store: *mut cambium_store,
+    key: *const c_void,
+    key_length: usize,
+    value: *const c_void,
+    value_length: usize,
+    moment: u64,
+    durable: i32,
+) -> cambium_code {
+    done(|| {
+        let key = input!(key, key_length, "key")?;
+        let value = input!(value, value_length, "value")?;
+        let store = look_up(&STORES, store)?;
+        let durability = durability(durable)?;
+        let written = match expiry(moment) {
+            Some(expiry) => store.put_expiring(key, value, expiry, durability),
+            None => store.engine().put(key, value, durability),
+        };
+        written.map(drop)
+    })
+}
+
+/// Adds a put of an entry that expires at `moment`, in milliseconds since 1970
+/// (`CAMBIUM_NEVER`: it does not).
+///
+/// # Safety
+/// As of `cambium_put_expiring`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_batch_put_expiring(
+    batch: *mut cambium_batch,
+    key: *const c_void,
+    key_length: usize,
+    value: *const c_void,
+    value_length: usize,
+    moment: u64,
+) -> cambium_code {
+    done(|| {
+        let key = input!(key, key_length, "key")?;
+        let value = input!(value, value_length, "value")?;
+        let batch = look_up(&BATCHES, batch)?;
+        let changes = &mut lock(&*batch).changes;
+        match expiry(moment) {
+            Some(expiry) => changes.put_expiring(key, value, expiry),
+            None => changes.put(key, value),
+        };
+        Ok(())
+    })
+}
+
+/// The moment at which a key's entry expires, in milliseconds since 1970, in `*moment`;
+/// `CAMBIUM_NEVER` if it does not, or is not there.
+///
+/// # Safety
+/// As of `cambium_put_expiring`; `moment` is null or a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_expires_at(
+    store: *mut cambium_store,
+    key: *const c_void,
+    key_length: usize,
+    moment: *mut u64,
+) -> cambium_code {
+    output!(moment, CAMBIUM_NEVER);
+    done(|| {
+        let key = input!(key, key_length, "key")?;
+        if let Some(UnixMillis(at)) = look_up(&STORES, store)?.expires_at(key)? {
+            output!(moment, at);
+        }
+        Ok(())
+    })
+}
+
+/// Lets an entry expire at `moment`, in milliseconds since 1970, or stay
+/// (`CAMBIUM_NEVER`). `CAMBIUM_NOT_FOUND` if the key is not there.
+///
+/// # Safety
+/// As of `cambium_put_expiring`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_set_expiry(
+    store: *mut cambium_store,
+    key: *const c_void,
+    key_length: usize,
+    moment: u64,
+    durable: i32,
+) -> cambium_code {
+    done(|| {
+        let key = input!(key, key_length, "key")?;
+        let store = look_up(&STORES, store)?;
+        let engine = store.engine();
+        match engine.set_expiry(key, expiry(moment), durability(durable)?)? {
+            true => Ok(()),
+            false => Err(Error::NotFound {
+                kind: "key",
+                name: String::from_utf8_lossy(key).into_owned(),
+            }),
+        }
+    })
+}
+
+/// Lets a merge operator make a key's next value of its current one and an operand,
+/// atomically: `add` (signed numbers of 8 bytes, little-endian), `append` or `maximum`.
+///
+/// # Safety
+/// As of `cambium_put_expiring`; the text ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_merge(
+    store: *mut cambium_store,
+    merge_operator: *const c_char,
+    key: *const c_void,
+    key_length: usize,
+    operand: *const c_void,
+    operand_length: usize,
+    durable: i32,
+) -> cambium_code {
+    done(|| {
+        let operator = text!(merge_operator, "operator")?;
+        let key = input!(key, key_length, "key")?;
+        let operand = input!(operand, operand_length, "operand")?;
+        let store = look_up(&STORES, store)?;
+        let merged = store.merge(operator, key, operand, durability(durable)?);
+        merged.map(drop)
+    })
+}
+
+/// Adds a merge, as of `cambium_merge`.
+///
+/// # Safety
+/// As of `cambium_merge`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_batch_merge(
+    batch: *mut cambium_batch,
+    merge_operator: *const c_char,
+    key: *const c_void,
+    key_length: usize,
+    operand: *const c_void,
+    operand_length: usize,
+) -> cambium_code {
+    done(|| {
+        let operator = text!(merge_operator, "operator")?;
+        let key = input!(key, key_length, "key")?;
+        let operand = input!(operand, operand_length, "operand")?;
+        let batch = look_up(&BATCHES, batch)?;
+        lock(&*batch).changes.merge(operator, key, operand);
+        Ok(())
+    })
+}
