@@ -47,6 +47,9 @@
 // Namespaces can be dropped.
 #define CAMBIUM_DROPPABLE_NAMESPACES 16
 
+// The entry never expires.
+#define CAMBIUM_NEVER UINT64_MAX
+
 // What became of a call.
 typedef enum {
   // It was done.
@@ -574,6 +577,76 @@ cambium_code cambium_rollback(cambium_store *store, const char *name);
 
 // The name of a code, such as `CAMBIUM_OK`.
 const char *cambium_code_name(int32_t code);
+
+// Gives a key a value that expires at `moment`, in milliseconds since 1970
+// (`CAMBIUM_NEVER`: it does not). From then on the entry is not there.
+//
+// # Safety
+// The pointers are ones to as many bytes as their lengths say.
+cambium_code cambium_put_expiring(cambium_store *store,
+                                  const void *key,
+                                  size_t key_length,
+                                  const void *value,
+                                  size_t value_length,
+                                  uint64_t moment,
+                                  int32_t durable);
+
+// Adds a put of an entry that expires at `moment`, in milliseconds since 1970
+// (`CAMBIUM_NEVER`: it does not).
+//
+// # Safety
+// As of `cambium_put_expiring`.
+cambium_code cambium_batch_put_expiring(cambium_batch *batch,
+                                        const void *key,
+                                        size_t key_length,
+                                        const void *value,
+                                        size_t value_length,
+                                        uint64_t moment);
+
+// The moment at which a key's entry expires, in milliseconds since 1970, in `*moment`;
+// `CAMBIUM_NEVER` if it does not, or is not there.
+//
+// # Safety
+// As of `cambium_put_expiring`; `moment` is null or a place for a number.
+cambium_code cambium_expires_at(cambium_store *store,
+                                const void *key,
+                                size_t key_length,
+                                uint64_t *moment);
+
+// Lets an entry expire at `moment`, in milliseconds since 1970, or stay
+// (`CAMBIUM_NEVER`). `CAMBIUM_NOT_FOUND` if the key is not there.
+//
+// # Safety
+// As of `cambium_put_expiring`.
+cambium_code cambium_set_expiry(cambium_store *store,
+                                const void *key,
+                                size_t key_length,
+                                uint64_t moment,
+                                int32_t durable);
+
+// Lets a merge operator make a key's next value of its current one and an operand,
+// atomically: `add` (signed numbers of 8 bytes, little-endian), `append` or `maximum`.
+//
+// # Safety
+// As of `cambium_put_expiring`; the text ends with a zero.
+cambium_code cambium_merge(cambium_store *store,
+                           const char *merge_operator,
+                           const void *key,
+                           size_t key_length,
+                           const void *operand,
+                           size_t operand_length,
+                           int32_t durable);
+
+// Adds a merge, as of `cambium_merge`.
+//
+// # Safety
+// As of `cambium_merge`.
+cambium_code cambium_batch_merge(cambium_batch *batch,
+                                 const char *merge_operator,
+                                 const void *key,
+                                 size_t key_length,
+                                 const void *operand,
+                                 size_t operand_length);
 
 #ifdef __cplusplus
 }  // extern "C"
