@@ -17,6 +17,7 @@ use crate::options::{CompletionsArguments, OptionsArguments};
 use crate::put::PutArguments;
 use crate::reports::{CompactArguments, MendArguments, ReportArguments};
 use crate::scan::ScanArguments;
+use crate::shell::ShellArguments;
 use crate::snapshots::{RollbackArguments, SnapshotArguments};
 use crate::stats::StatsArguments;
 
@@ -112,7 +113,7 @@ Examples:
   cambium count trees --prefix usr/share/doc/
   cambium count years --from 1900 --to 2000")]
     Count(CountArguments),
-    /// Put entries from files, JSON lines, tab-separated lines or a dump
+    /// Put entries from files, lines, a dump, or a store of LevelDB, RocksDB, LMDB, SQLite or Redis
     #[command(after_help = "\
 Sources:
   files:DIR    each regular file: key = path relative to DIR, value = content;
@@ -120,7 +121,17 @@ Sources:
   jsonl:FILE   one {\"key\":..., \"value\":...} a line (or key_hex, value_hex)
   tsv:FILE     one KEY TAB VALUE a line, with \\t \\n \\r \\\\ \\xNN as escapes
   dump:FILE    what `cambium export` writes
-FILE may be - for standard input. Entries go to the namespace that they were
+  leveldb:DIR  a folder of LevelDB, which opening it writes to, as LevelDB does
+  rocksdb:DIR  a folder of RocksDB, only read; each column family is a namespace
+  lmdb:FILE    a file or folder of LMDB, only read; each named database is a namespace
+  sqlite:FILE#TABLE  key = primary key (or the row's number, or a view's first column),
+               value = the other column, or a JSON object of several
+  redis:HOST:PORT    or redis:HOST:PORT/DATABASE: the keys that hold strings, without
+               their times to live; a password is taken from REDISCLI_AUTH
+The first four of stores need their library; where it is missing, the message says
+which, and the folder of one that is not installed is named by KVZONE_PEER_LIBS.
+What has no place here (types, several values a key) is named and left out.
+FILE of the first kinds may be - for standard input. Entries go to the namespace that they were
 exported from (JSON lines: \"namespace\"), else to that of --namespace.
 
 An import is puts: doing it again gives the same store. It syncs every 10,000
@@ -133,7 +144,10 @@ Examples:
   cambium import trees --from files:/usr/share/doc
   cambium import trees --from files:/usr --limit 30000 --limit-bytes 1GiB
   cambium import trees --from jsonl:trees.jsonl --resume
-  zcat trees.dump.gz | cambium import trees --from dump:-")]
+  zcat trees.dump.gz | cambium import trees --from dump:-
+  cambium import trees --from leveldb:/var/lib/forest
+  cambium import trees --from sqlite:trees.db#species
+  cambium import trees --from redis:localhost:6379 --namespace cache")]
     Import(ImportArguments),
     /// Write all entries of all namespaces, as of one moment
     #[command(after_help = "\
@@ -257,6 +271,22 @@ Examples:
   cambium check trees || cambium repair trees
   cambium repair trees --set direct=off")]
     Repair(MendArguments),
+    /// Run many commands on a store that is opened once: typed, or piped in
+    #[command(after_help = "\
+A line is a command without `cambium` and without the store. On a terminal there are
+editing, history (in ~/.local/state/cambium; a line that begins with a blank is not
+kept) and completion of commands, options, namespaces and keys; `help` lists the
+commands. Words may be quoted, and have the escapes that `scan` writes; `get` ends
+its line, and behind a pipe escapes as `scan` does.
+
+Of what is piped in, the first line that fails is the last one, and gives the exit
+status; a key that is not there is a failure, too. With -k the others follow.
+
+Examples:
+  cambium shell trees
+  printf 'put oak Quercus\\nget oak\\n' | cambium shell trees
+  cambium shell trees -k < commands")]
+    Shell(ShellArguments),
     /// Print every option: unit, default, effect
     #[command(after_help = "Examples:\n  cambium options\n  cambium options --engine zdb")]
     Options(OptionsArguments),

@@ -8,7 +8,7 @@ use crate::stores::Access::{Read, Write};
 use crate::stores::Stores;
 use crate::{
     backup, copy, count, create, delete, export, get, import, namespaces, options, put, reports,
-    scan, snapshots, stats,
+    scan, shell, snapshots, stats,
 };
 
 /// Runs a command; the answer is the exit status.
@@ -43,8 +43,8 @@ pub fn run(stores: &Stores, command: &Command) -> Result<Status, Failure> {
         }
         Command::Dump(it) => stores.with(Read, || idle_options(&it.path), &it.path, reports::dump),
         Command::Stats(it) => stores.using(Read, &it.path, |store| stats::run(store, it)),
-        Command::Check(it) => apart(stores, "check", || reports::check(it)),
-        Command::Inspect(it) => apart(stores, "inspect", || reports::inspect(it)),
+        Command::Check(it) => reports::check(it),
+        Command::Inspect(it) => reports::inspect(it),
         Command::Compact(it) => {
             let options = || idle_options(&it.path);
             stores.with(Write, options, &it.path, |store| {
@@ -56,18 +56,9 @@ pub fn run(stores: &Stores, command: &Command) -> Result<Status, Failure> {
             stores.using(Read, &it.path, |store| backup::run(store, it))
         }
         Command::Copy(it) => stores.using(Read, &it.path, |store| copy::run(store, it)),
-        Command::Repair(it) => apart(stores, "repair", || reports::repair(it)),
+        Command::Repair(it) => reports::repair(it),
+        Command::Shell(it) => shell::run(stores, it),
         Command::Options(it) => options::run(it),
         Command::Completions(it) => options::completions(it),
     }
-}
-
-/// Runs a command that needs the store closed.
-fn apart(
-    stores: &Stores,
-    name: &str,
-    command: impl FnOnce() -> Result<Status, Failure>,
-) -> Result<Status, Failure> {
-    stores.outside_of_shell(name)?;
-    command()
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use cambium::Error;
 
 /// The exit statuses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Status {
     /// Done.
     Done = 0,
@@ -102,6 +102,12 @@ impl From<Error> for Failure {
             status,
             message: format!("{error}{}", remedy(&error)),
         }
+    }
+}
+
+impl From<cambium_foreign::Error> for Failure {
+    fn from(error: cambium_foreign::Error) -> Self {
+        Failure::failed(error.to_string())
     }
 }
 

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `arguments` | the command line, with the help of each command |
 //! | `commands` | the table of commands: its function, and how it uses its store |
+//! | `shell` | many commands on one store |
 //! | `stores` | where a command's store comes from |
 //! | `create`, `put`, `get`, … | a command each, with its arguments |
 //! | `selection` | which entries `scan`, `count` and `delete` are about |
@@ -43,6 +44,7 @@ mod put;
 mod reports;
 mod scan;
 mod selection;
+mod shell;
 mod snapshots;
 mod stats;
 mod stores;

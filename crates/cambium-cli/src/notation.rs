@@ -65,6 +65,15 @@ pub fn integer_key(text: &[u8]) -> Result<Vec<u8>, &'static str> {
         .ok_or("this store has integer keys: expected a decimal number, 0 to 18446744073709551615")
 }
 
+/// A key that is text, as the store has it: decimal where keys are integers;
+/// otherwise what was expected.
+pub fn key_of_text(text: Vec<u8>, keys: KeyKind) -> Result<Vec<u8>, String> {
+    match keys {
+        KeyKind::Bytes => Ok(text),
+        KeyKind::Integer => integer_key(&text).map_err(|expected| format!("key: {expected}")),
+    }
+}
+
 /// The number that a key of an integer table is.
 pub fn key_number(key: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(key.try_into().ok()?))

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 
 use cambium::{
@@ -280,13 +282,26 @@ fn compact_until_told(
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|error| Failure::failed(format!("cannot listen to signals: {error}")))?;
     let listening = signals.handle();
+    IDLE.store(false, Ordering::Relaxed);
     Ok(thread::scope(|scope| {
         scope.spawn(|| signals.forever().for_each(|_| store.cancel()));
         let outcome = store.compact(options, meter);
         listening.close();
+        IDLE.store(true, Ordering::Relaxed);
         outcome
     }))
 }
+
+/// True when no compaction runs, and signals end the program as ever: a shell goes on
+/// after a compaction.
+static IDLE: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| {
+    let idle = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // What cannot be registered leaves a shell that a signal does not end.
+        _ = signal_hook::flag::register_conditional_default(signal, idle.clone());
+    }
+    idle
+});
 
 /// Settings with which an open store does not begin by itself what is asked of it next.
 pub fn idle_options(path: &Path) -> Result<Options, Failure> {

@@ -16,7 +16,6 @@ pub enum Stores {
     /// Each command opens its own.
     Opened,
     /// A shell keeps this one open.
-    #[allow(dead_code)] // the shell follows
     Kept(Store),
 }
 

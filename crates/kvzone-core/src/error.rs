@@ -89,3 +89,23 @@ impl Error {
         }
     }
 }
+
+impl From<cambium_foreign::Error> for Error {
+    fn from(error: cambium_foreign::Error) -> Self {
+        match error {
+            cambium_foreign::Error::Missing {
+                store,
+                what,
+                remedy,
+            } => Error::Missing {
+                store: store.to_string(),
+                what,
+                remedy: remedy.to_string(),
+            },
+            cambium_foreign::Error::Store { store, call, words } => {
+                Error::Store { store, call, words }
+            }
+            other => Error::Usage(other.to_string()),
+        }
+    }
+}

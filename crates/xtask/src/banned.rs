@@ -113,6 +113,10 @@ pub const FREE_CRATES: &[(&str, &str)] = &[
     ),
     ("cambium-cli", "a binary: it has a terminal"),
     (
+        "cambium-foreign",
+        "it looks for libraries, and reads stores that are none of ours",
+    ),
+    (
         "cambium-stress",
         "a binary: it stands outside of stores, and has a terminal",
     ),

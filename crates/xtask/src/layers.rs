@@ -55,7 +55,11 @@ pub const LAYERS: &[(u8, &str, &[&str])] = &[
         "ordered store of small values; values above any engine",
         &["cambium-lsm", "cambium-values"],
     ),
-    (3, "structures; tests' tools", &["cambium-index", TESTKIT]),
+    (
+        3,
+        "structures; libraries of others; tests' tools",
+        &["cambium-index", "cambium-foreign", TESTKIT],
+    ),
     (
         2,
         "durable byte structures; the engine trait",

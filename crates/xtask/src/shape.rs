@@ -24,6 +24,11 @@ const UNSAFE_FILES: &[(&str, &str, &str)] = &[
         "foreign stores are C libraries, loaded while the program runs",
     ),
     (
+        "cambium-foreign",
+        "crates/cambium-foreign/src/",
+        "foreign stores are C libraries, loaded while the program runs",
+    ),
+    (
         "kvzone",
         "crates/kvzone/src/allocator.rs",
         "an allocator is unsafe to write, and this one hands on to two others",

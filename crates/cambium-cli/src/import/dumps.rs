@@ -5,7 +5,7 @@ use cambium::KeyKind;
 use crate::dump::{DumpError, DumpReader, DumpState};
 use crate::failure::Failure;
 use crate::import::position::Position;
-use crate::import::source::{Input, Item, Source};
+use crate::import::source::{Input, Item, Source, elsewhere};
 use crate::progress::Meter;
 
 /// What `cambium export` wrote.
@@ -66,9 +66,7 @@ impl Source for DumpSource {
             namespace,
         } = position
         else {
-            return Err(Failure::failed(
-                "the kept position is of another kind of source; import without --resume",
-            ));
+            return Err(elsewhere());
         };
         let taken = self.reader.whole().offset;
         self.reader.input().move_to(*offset, taken)?;

@@ -21,7 +21,7 @@ use cambium::{KeyKind, limits};
 
 use crate::failure::Failure;
 use crate::import::position::Position;
-use crate::import::source::{Item, Source};
+use crate::import::source::{Item, Source, elsewhere};
 use crate::progress::Meter;
 
 /// A tree of files.
@@ -211,9 +211,7 @@ impl Source for FileSource {
             Position::File { path_hex } => from_hex(path_hex),
             _ => None,
         };
-        self.behind = Some(path.ok_or_else(|| {
-            Failure::failed("the kept position is not a path of files:DIR; import without --resume")
-        })?);
+        self.behind = Some(path.ok_or_else(elsewhere)?);
         Ok(())
     }
 

@@ -13,8 +13,8 @@ use serde::Deserialize;
 
 use crate::failure::Failure;
 use crate::import::position::Position;
-use crate::import::source::{Input, Item, Source};
-use crate::notation::{integer_key, unescape};
+use crate::import::source::{Input, Item, Source, elsewhere};
+use crate::notation::{key_of_text, unescape};
 use crate::progress::Meter;
 
 /// The longest line read: the largest entry, every byte in two digits. It
@@ -128,9 +128,7 @@ impl Source for LineSource {
 
     fn resume(&mut self, position: &Position) -> Result<(), Failure> {
         let &Position::Line { offset, line } = position else {
-            return Err(Failure::failed(
-                "the kept position is of another kind of source; import without --resume",
-            ));
+            return Err(elsewhere());
         };
         (self.offset, self.line) = (offset, line);
         self.input.move_to(offset, 0)
@@ -197,13 +195,6 @@ fn parse_json(line: &[u8], keys: KeyKind) -> Result<Item, String> {
 fn hex_field(name: &str, digits: &str) -> Result<Vec<u8>, String> {
     from_hex(digits)
         .ok_or_else(|| format!("{name}: expected hexadecimal digits, two for each byte"))
-}
-
-fn key_of_text(text: Vec<u8>, keys: KeyKind) -> Result<Vec<u8>, String> {
-    match keys {
-        KeyKind::Bytes => Ok(text),
-        KeyKind::Integer => integer_key(&text).map_err(|expected| format!("key: {expected}")),
-    }
 }
 
 fn parse_tabs(line: &[u8], keys: KeyKind) -> Result<Item, String> {

@@ -1,4 +1,4 @@
-//! `cambium import`: entries from files, lines or a dump into a store.
+//! `cambium import`: entries from files, lines, a dump or another store.
 //!
 //! An import is puts, so doing it again gives the same store. Entries go in by
 //! batches; every 10,000 entries or 64 MiB the store is synced, the place in
@@ -13,15 +13,19 @@
 //! | [`files`] | a tree of files |
 //! | [`lines`] | JSON lines and tab-separated lines |
 //! | [`dumps`] | a dump |
+//! | [`foreign`], [`tables`], [`redis`] | stores of others |
 //! | [`intake`] | entries on their way into a store |
 //! | [`position`] | where an interrupted import goes on |
 
 mod dumps;
 mod files;
+mod foreign;
 mod intake;
 mod lines;
 mod position;
+mod redis;
 mod source;
+mod tables;
 
 pub use intake::Intake;
 pub use source::Item;
@@ -43,7 +47,7 @@ use crate::stores::{Access, Stores, with_progress};
 pub struct ImportArguments {
     /// The store
     pub path: PathBuf,
-    /// files:DIR, jsonl:FILE, tsv:FILE or dump:FILE
+    /// Where entries come from: KIND:PLACE, see below
     #[arg(long, value_name = "SOURCE")]
     pub from: OsString,
     /// Go on after the last synced position of an interrupted import
@@ -125,7 +129,7 @@ fn import(
     match source.left_out() {
         0 => Ok(Status::Done),
         count => Err(Failure::failed(format!(
-            "{count} of the files could not be read and were left out; they are named above"
+            "{count} could not be imported and were left out; what they are is said above"
         ))),
     }
 }

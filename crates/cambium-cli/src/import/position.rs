@@ -58,25 +58,55 @@ pub enum Position {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         namespace: Option<String>,
     },
+    /// Of a foreign store: the last key.
+    Key {
+        /// Its column family or database; empty for the one without a name.
+        part: String,
+        /// In hexadecimal digits.
+        key_hex: String,
+    },
+    /// Of a table: the key of the last row.
+    Row {
+        /// As SQL.
+        key: String,
+    },
+    /// Of a server: where the page with the last key begins.
+    Cursor {
+        /// The server's cursor.
+        cursor: String,
+        /// The run of the server that gave it.
+        run: String,
+    },
 }
 
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Position::File { path_hex } => {
-                let mut path = Vec::new();
-                // Writing to memory cannot fail.
-                _ = write_escaped(
-                    &mut path,
-                    Reader::Person,
-                    &from_hex(path_hex).unwrap_or_default(),
-                );
-                write!(f, "file {}", String::from_utf8_lossy(&path))
-            }
+            Position::File { path_hex } => write!(f, "file {}", escaped(path_hex)),
             Position::Line { line, .. } => write!(f, "line {line}"),
             Position::Dump { entries, .. } => write!(f, "entry {entries} of the dump"),
+            Position::Key { part, key_hex } if part.is_empty() => {
+                write!(f, "key {}", escaped(key_hex))
+            }
+            Position::Key { part, key_hex } => {
+                write!(f, "key {} of {part:?}", escaped(key_hex))
+            }
+            Position::Row { key } => write!(f, "the row of key {key}"),
+            Position::Cursor { cursor, .. } => write!(f, "the keys before cursor {cursor}"),
         }
     }
+}
+
+/// Bytes in the text notation.
+fn escaped(hex: &str) -> String {
+    let mut text = Vec::new();
+    // Writing to memory cannot fail.
+    _ = write_escaped(
+        &mut text,
+        Reader::Person,
+        &from_hex(hex).unwrap_or_default(),
+    );
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// What is kept of an import.

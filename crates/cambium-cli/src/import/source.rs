@@ -12,8 +12,11 @@ use cambium::Store;
 use crate::failure::Failure;
 use crate::import::dumps::DumpSource;
 use crate::import::files::FileSource;
+use crate::import::foreign::{Foreign, ForeignSource};
 use crate::import::lines::{LineKind, LineSource};
 use crate::import::position::Position;
+use crate::import::redis::RedisSource;
+use crate::import::tables::TableSource;
 use crate::progress::Meter;
 
 /// Bytes read from a file at once.
@@ -60,20 +63,36 @@ enum SourceKind {
     Files,
     Lines(LineKind),
     Dump,
+    Foreign(Foreign),
+    Table,
+    Redis,
+}
+
+/// How each is named: before the colon, and behind it.
+const KINDS: [(&str, &str, SourceKind); 9] = [
+    ("files:", "DIR", SourceKind::Files),
+    ("jsonl:", "FILE", SourceKind::Lines(LineKind::Json)),
+    ("tsv:", "FILE", SourceKind::Lines(LineKind::Tabs)),
+    ("dump:", "FILE", SourceKind::Dump),
+    ("leveldb:", "DIR", SourceKind::Foreign(Foreign::LevelDb)),
+    ("rocksdb:", "DIR", SourceKind::Foreign(Foreign::RocksDb)),
+    ("lmdb:", "FILE", SourceKind::Foreign(Foreign::Lmdb)),
+    ("sqlite:", "FILE#TABLE", SourceKind::Table),
+    ("redis:", "HOST:PORT", SourceKind::Redis),
+];
+
+/// The refusal of a kept position that cannot be of the source.
+pub fn elsewhere() -> Failure {
+    Failure::failed("the kept position is of another kind of source; import without --resume")
 }
 
 impl SourceName {
     /// Parses `KIND:PATH`.
     pub fn parse(text: &OsStr) -> Result<Self, Failure> {
         let bytes = text.as_bytes();
-        let kinds = [
-            (&b"files:"[..], SourceKind::Files),
-            (b"jsonl:", SourceKind::Lines(LineKind::Json)),
-            (b"tsv:", SourceKind::Lines(LineKind::Tabs)),
-            (b"dump:", SourceKind::Dump),
-        ];
-        for (prefix, kind) in kinds {
-            if let Some(path) = bytes.strip_prefix(prefix).filter(|path| !path.is_empty()) {
+        for (prefix, _, kind) in KINDS {
+            let path = bytes.strip_prefix(prefix.as_bytes());
+            if let Some(path) = path.filter(|path| !path.is_empty()) {
                 return Ok(SourceName {
                     kind,
                     path: PathBuf::from(OsStr::from_bytes(path)),
@@ -81,8 +100,11 @@ impl SourceName {
             }
         }
         Err(Failure::usage(format!(
-            "--from {}: expected files:DIR, jsonl:FILE, tsv:FILE or dump:FILE",
-            text.to_string_lossy()
+            "--from {}: expected {}",
+            text.to_string_lossy(),
+            KINDS
+                .map(|(kind, place, _)| format!("{kind}{place}"))
+                .join(", ")
         )))
     }
 
@@ -94,14 +116,22 @@ impl SourceName {
     /// What tells this source from others, for keeping its position: the kind
     /// and the path with links and dots resolved.
     pub fn identity(&self) -> Vec<u8> {
-        let path = std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
-        let kind = match self.kind {
-            SourceKind::Files => "files:",
-            SourceKind::Lines(LineKind::Json) => "jsonl:",
-            SourceKind::Lines(LineKind::Tabs) => "tsv:",
-            SourceKind::Dump => "dump:",
-        };
-        [kind.as_bytes(), path.as_os_str().as_bytes()].concat()
+        let (path, table) = self.path_and_table();
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+        let kind = KINDS.iter().find(|(_, _, kind)| *kind == self.kind);
+        let kind = kind.map_or("", |(prefix, _, _)| prefix);
+        let cut: &[u8] = if table.is_empty() { b"" } else { b"#" };
+        [kind.as_bytes(), path.as_os_str().as_bytes(), cut, table].concat()
+    }
+
+    /// A table's file and name; of others the path, and nothing.
+    fn path_and_table(&self) -> (&Path, &[u8]) {
+        let bytes = self.path.as_os_str().as_bytes();
+        let cut = bytes.iter().rposition(|&byte| byte == b'#');
+        match cut.filter(|_| self.kind == SourceKind::Table) {
+            Some(at) => (Path::new(OsStr::from_bytes(&bytes[..at])), &bytes[at + 1..]),
+            None => (&self.path, b""),
+        }
     }
 
     /// Opens it for a store.
@@ -113,6 +143,21 @@ impl SourceName {
                 Box::new(LineSource::new(kind, Input::open(&self.path)?, keys))
             }
             SourceKind::Dump => Box::new(DumpSource::open(Input::open(&self.path)?, keys)?),
+            SourceKind::Foreign(kind) => Box::new(ForeignSource::open(kind, &self.path, keys)?),
+            SourceKind::Table => {
+                let (file, table) = self.path_and_table();
+                if table.is_empty() {
+                    return Err(Failure::usage(format!(
+                        "--from sqlite:{}: expected sqlite:FILE#TABLE",
+                        self.path.display()
+                    )));
+                }
+                let table = String::from_utf8_lossy(table);
+                Box::new(TableSource::open(file, &table, keys)?)
+            }
+            SourceKind::Redis => {
+                Box::new(RedisSource::connect(&self.path.to_string_lossy(), keys)?)
+            }
         })
     }
 }

@@ -18,6 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cambium_foreign::sqlite::Rows;
 use kvzone_core::error::{Error, Result};
 use kvzone_core::job::{KeySource, SizeChoice};
 use kvzone_core::names::nearest;
@@ -25,8 +26,8 @@ use kvzone_core::sizes::{Bar, Histogram};
 
 use super::machine::{self, walk};
 use super::{Keys, Sample};
+use crate::output;
 use crate::place::{self, RunFolder};
-use crate::{output, stores};
 
 /// Bytes of values that are kept to make values of.
 const SAMPLE_BYTES: usize = 4 << 20;
@@ -171,9 +172,14 @@ impl Own {
                     "SELECT CAST({key} AS BLOB), CAST({column} AS BLOB) FROM {table} \
                      WHERE {key} IS NOT NULL"
                 );
-                stores::sqlite_rows(file, &sql, &mut |key, value| {
-                    found.take(key, value, value.len() as u64)
-                })?;
+                let failed = |error| Error::machine("read", file, error);
+                let mut rows = Rows::of(file, &sql).map_err(failed)?;
+                while rows.advance().map_err(failed)? {
+                    let (key, value) = (rows.column(0), rows.column(1));
+                    if !found.take(key, value, value.len() as u64) {
+                        break;
+                    }
+                }
             }
         }
         if found.keys.is_empty() {

@@ -44,23 +44,19 @@ use kvzone_core::adapter::{
 };
 use kvzone_core::error::{Error, Result};
 
-use super::library::{Handle, Library, Wanted, availability, functions, unfit};
-use super::log_structured::{Database, Functions, Opening};
+use cambium_foreign::functions;
+use cambium_foreign::library::{Handle, Library, unfit};
+use cambium_foreign::log_structured::{Functions, LEVELDB as WANTED};
+
+use super::library::availability;
+use super::log_structured::{Database, Opening};
 use super::settings::Settings;
 
 const NAME: &str = "leveldb";
 
-const WANTED: Wanted = Wanted {
-    store: NAME,
-    stems: &["libleveldb.so"],
-    names: &["libleveldb.so.1d", "libleveldb.so.1", "libleveldb.so"],
-    companions: &["libsnappy.so.1"],
-    remedy: "make peers (Debian package libleveldb1d)",
-};
-
 functions! {
     /// What LevelDB has and RocksDB does not, or with other arguments.
-    struct Own, prefix "leveldb_" {
+    pub(super) struct Own, prefix "leveldb_" {
         major_version() -> c_int;
         minor_version() -> c_int;
         options_set_cache(*mut c_void, *mut c_void);

@@ -17,8 +17,6 @@
 //! Unsafe code stands in the files of foreign stores alone: a call into a C
 //! library is one block, with the part of the library's contract that it needs.
 
-pub(crate) use sqlite::rows as sqlite_rows;
-
 use kvzone_core::adapter::{Adapter, Availability};
 use kvzone_core::calibration;
 use kvzone_core::error::{Error, Result};
@@ -38,7 +36,6 @@ mod forgetful;
 mod kyotocabinet;
 #[allow(unsafe_code)]
 mod leveldb;
-#[allow(unsafe_code)]
 mod library;
 #[allow(unsafe_code)]
 mod lmdb;

@@ -51,20 +51,16 @@ use kvzone_core::adapter::{
 };
 use kvzone_core::error::{Error, Result};
 
-use super::library::{Handle, Library, Wanted, availability, functions, unfit};
-use super::log_structured::{Database, Functions, GetIntoBuffer, Opening};
+use cambium_foreign::functions;
+use cambium_foreign::library::{Handle, Library, unfit};
+use cambium_foreign::log_structured::{Functions, ROCKSDB as WANTED};
+
+use super::library::availability;
+use super::log_structured::{Database, GetIntoBuffer, Opening};
 use super::settings::Settings;
 
 const PLAIN: &str = "rocksdb";
 const BLOB: &str = "rocksdb-blob";
-
-const WANTED: Wanted = Wanted {
-    store: PLAIN,
-    stems: &["librocksdbjni-linux64.so", "librocksdbjni", "librocksdb.so"],
-    names: &["librocksdb.so"],
-    companions: &[],
-    remedy: "make peers (Maven artifact org.rocksdb:rocksdbjni:11.8.1)",
-};
 
 /// Kinds of compression in the C interface.
 const NO_COMPRESSION: c_int = 0;
@@ -75,7 +71,7 @@ type ErrorOut = *mut *mut c_char;
 
 functions! {
     /// What RocksDB has and LevelDB does not.
-    struct Own, prefix "rocksdb_" {
+    pub(super) struct Own, prefix "rocksdb_" {
         options_set_max_background_jobs(Object, c_int);
         options_set_max_write_buffer_number(Object, c_int);
         options_set_manual_wal_flush(Object, c_uchar);
@@ -92,7 +88,7 @@ functions! {
 
 functions! {
     /// Values in files of their own: since 6.18.
-    struct Blobs, prefix "rocksdb_" {
+    pub(super) struct Blobs, prefix "rocksdb_" {
         options_set_enable_blob_files(Object, c_uchar);
         options_set_min_blob_size(Object, u64);
         options_set_blob_file_size(Object, u64);
@@ -106,7 +102,7 @@ functions! {
 
 functions! {
     /// Waiting for background work: since 10.
-    struct Wait, prefix "rocksdb_" {
+    pub(super) struct Wait, prefix "rocksdb_" {
         wait_for_compact(Object, Object, ErrorOut);
         wait_for_compact_options_create() -> Object;
         wait_for_compact_options_destroy(Object);
@@ -265,7 +261,7 @@ impl RocksDb {
             error => error,
         })?;
         match &named.blobs {
-            Err(what) if self.name == BLOB => Err(unfit(&WANTED, what.clone())),
+            Err(what) if self.name == BLOB => Err(unfit(&WANTED, what.clone()).into()),
             _ => Ok(named),
         }
     }

@@ -14,7 +14,8 @@ use std::sync::OnceLock;
 use kvzone_core::error::Result;
 
 use super::NAME;
-use crate::stores::library::{Handle, Library, Wanted, functions, text, unfit};
+use cambium_foreign::functions;
+use cambium_foreign::library::{Handle, Library, Wanted, text, unfit};
 
 const WANTED: Wanted = Wanted {
     store: NAME,
@@ -113,7 +114,7 @@ impl Piece {
 
 functions! {
     /// Functions that are no methods.
-    struct Functions, prefix "db_" {
+    pub(super) struct Functions, prefix "db_" {
         env_create(*mut Object, u32) -> c_int;
         create(*mut Object, Object, u32) -> c_int;
         strerror(c_int) -> Text;
@@ -244,7 +245,7 @@ pub(super) fn load() -> Result<&'static Loaded> {
     let loaded = LOADED.get_or_init(|| {
         if cfg!(not(target_pointer_width = "64")) {
             let what = "its structs are known for 64-bit machines alone".to_string();
-            return Err(unfit(&WANTED, what));
+            return Err(unfit(&WANTED, what).into());
         }
         let library = Library::load(&WANTED)?;
         let functions = Functions::resolve(library).map_err(|what| unfit(&WANTED, what))?;
@@ -259,7 +260,7 @@ pub(super) fn load() -> Result<&'static Loaded> {
                 "{} is {words:?}, and methods are known where version {a}.{b}.{c} has them",
                 library.path.display()
             );
-            return Err(unfit(&WANTED, what));
+            return Err(unfit(&WANTED, what).into());
         }
         Ok(Loaded {
             functions,

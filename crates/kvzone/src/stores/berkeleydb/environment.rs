@@ -17,7 +17,7 @@ use kvzone_core::error::{Error, Result};
 
 use super::calls::{self, Object, Piece, load};
 use super::{NAME, Plan};
-use crate::stores::library::{Handle, text};
+use cambium_foreign::library::{Handle, text};
 
 thread_local! {
     /// What the library said of the error that this thread's call met.

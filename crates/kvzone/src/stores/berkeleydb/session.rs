@@ -13,7 +13,7 @@ use kvzone_core::error::{Error, Result};
 use super::calls::{self, Object, Piece};
 use super::environment::{Database, Environment, Walk, answer, nothing_said};
 use super::{NAME, Plan};
-use crate::stores::library::Handle;
+use cambium_foreign::library::Handle;
 
 /// Opens the environment of a folder with its database.
 pub(super) fn open(plan: Plan, folder: &Path) -> Result<Arc<dyn OpenStore>> {

@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 use kvzone_core::error::Result;
 
 use super::NAME;
-use crate::stores::library::{Library, Wanted, functions, text, unfit};
+use cambium_foreign::functions;
+use cambium_foreign::library::{Library, Wanted, text, unfit};
 
 const WANTED: Wanted = Wanted {
     store: NAME,
@@ -41,7 +42,7 @@ pub(super) type Object = *mut c_void;
 
 functions! {
     /// Declarations of `kclangc.h` 1.2.79.
-    struct Functions, prefix "kc" {
+    pub(super) struct Functions, prefix "kc" {
         dbnew() -> Object;
         dbdel(Object);
         dbopen(Object, *const c_char, u32) -> i32;

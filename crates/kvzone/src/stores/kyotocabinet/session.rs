@@ -14,7 +14,7 @@ use kvzone_core::error::{Error, Result};
 
 use super::calls::{Functions, NO_RECORD, Record, Text, load};
 use super::{BatchForm, NAME, Plan};
-use crate::stores::library::{Handle, bytes, text};
+use cambium_foreign::library::{Handle, bytes, text};
 
 /// Opens the database of a path with its settings behind it.
 pub(super) fn open(plan: Plan, path: &CString) -> Result<Arc<dyn OpenStore>> {

@@ -38,6 +38,7 @@ use std::ffi::c_uint;
 use std::sync::Arc;
 
 use cambium::Durability;
+use cambium_foreign::lmdb::NAME;
 use kvzone_core::adapter::{
     Adapter, Availability, Capabilities, DurabilityName, OpenRequest, OpenStore, Profile,
 };
@@ -46,10 +47,7 @@ use kvzone_core::error::{Error, Result};
 use super::library::availability;
 use super::settings::Settings;
 
-mod calls;
 mod session;
-
-const NAME: &str = "lmdb";
 
 /// Flags of `mdb_env_open`.
 const NO_SYNC: c_uint = 0x1_0000;
@@ -128,7 +126,11 @@ impl Adapter for Lmdb {
     }
 
     fn probe(&self) -> Availability {
-        availability(calls::load().map(|loaded| (loaded.version.clone(), loaded.path.clone())))
+        availability(
+            cambium_foreign::lmdb::load()
+                .map(|loaded| (loaded.version.clone(), loaded.path.clone()))
+                .map_err(Into::into),
+        )
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use kvzone_core::adapter::{Change, OpenStore, Session, Visit};
 use kvzone_core::error::{Error, Result};
 
-use super::calls::{Database, FIRST, Functions, NEXT, Piece, READ_ONLY, SET_RANGE, load};
 use super::{NAME, Plan};
-use crate::stores::library::{Handle, bytes};
+use cambium_foreign::library::{Handle, bytes};
+use cambium_foreign::lmdb::{Database, FIRST, Functions, NEXT, Piece, READ_ONLY, SET_RANGE, load};
 
 /// Opens the environment of a folder.
 pub(super) fn open(plan: &Plan, folder: &Path) -> Result<Arc<dyn OpenStore>> {
@@ -57,7 +57,7 @@ impl Open {
             .map_err(|error| Error::store(NAME, "env_open", error))?;
         // SAFETY: as above; a C string, and permissions for new files.
         let opened = unsafe { (functions.env_open)(environment, path.as_ptr(), plan.flags, 0o644) };
-        functions.answer("env_open", opened)
+        Ok(functions.answer("env_open", opened)?)
     }
 
     /// The unnamed database is always there; its number is asked for once.
@@ -81,7 +81,7 @@ impl Open {
         let begun =
             unsafe { (self.functions.txn_begin)(environment, parent, flags, &mut transaction) };
         self.functions.answer("txn_begin", begun)?;
-        Handle::new(transaction, NAME, "txn_begin")
+        Ok(Handle::new(transaction, NAME, "txn_begin")?)
     }
 
     /// Commits or aborts; the transaction is gone either way.
@@ -89,7 +89,7 @@ impl Open {
         if commit {
             // SAFETY: a transaction that is not used after this.
             let done = unsafe { (self.functions.txn_commit)(transaction.get()) };
-            return self.functions.answer("txn_commit", done);
+            return Ok(self.functions.answer("txn_commit", done)?);
         }
         // SAFETY: a transaction that is not used after this.
         unsafe { (self.functions.txn_abort)(transaction.get()) };
@@ -104,14 +104,15 @@ impl Open {
                 // SAFETY: a write transaction of this thread; bytes that stay.
                 let put =
                     unsafe { (functions.put)(transaction, self.database, &mut key, &mut value, 0) };
-                functions.answer("put", put)
+                Ok(functions.answer("put", put)?)
             }
             Change::Delete { key } => {
                 let mut key = Piece::new(key);
                 let any = ptr::null_mut();
                 // SAFETY: as above; null deletes whatever the value is.
                 let deleted = unsafe { (functions.del)(transaction, self.database, &mut key, any) };
-                functions.found("del", deleted).map(|_| ())
+                functions.found("del", deleted)?;
+                Ok(())
             }
         }
     }
@@ -147,7 +148,7 @@ impl OpenStore for Open {
             Ok(cursor) => cursor,
             Err(error) => {
                 self.end(reading, false)?;
-                return Err(error);
+                return Err(error.into());
             }
         };
         // SAFETY: a read transaction.
@@ -162,7 +163,7 @@ impl OpenStore for Open {
     fn sync(&self) -> Result<()> {
         // SAFETY: an open environment; 1 for a sync whatever the flags say.
         let synced = unsafe { (self.functions.env_sync)(self.environment.get(), 1) };
-        self.functions.answer("env_sync", synced)
+        Ok(self.functions.answer("env_sync", synced)?)
     }
 
     /// Nothing is put off.
@@ -200,7 +201,7 @@ impl OneThread {
         let functions = self.open.functions;
         // SAFETY: a read transaction that is reset.
         let renewed = unsafe { (functions.txn_renew)(self.reading.get()) };
-        functions.answer("txn_renew", renewed)
+        Ok(functions.answer("txn_renew", renewed)?)
     }
 
     fn reset(&self) {

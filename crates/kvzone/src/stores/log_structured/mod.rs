@@ -1,20 +1,15 @@
 //! What LevelDB and RocksDB have in common: RocksDB began as a copy of LevelDB,
 //! and the oldest part of its C interface is LevelDB's with another prefix.
 //!
-//! [`Functions`] holds that part, resolved with either prefix; declarations are
-//! those of `leveldb/c.h` 1.23 and `rocksdb/c.h` 11.8. [`Database`] is an open
+//! `Functions` of [`cambium_foreign::log_structured`] holds that part. [`Database`] is an open
 //! database with what it was opened with, [`session`] what one thread works with.
 //!
-//! Contract of these headers, on which the blocks below rely: keys and values
-//! are pointer and length and may hold any bytes; nothing passed in is kept
-//! after the call; `errptr` points to null before the call, and afterwards to
-//! null or to a C string that the caller frees with `*_free`; a database may be
-//! used from several threads, an iterator or batch by one at a time.
+//! The contract of their headers, on which the blocks below rely, stands there.
 //!
 //! Objects are freed in this order: iterators and batches, database, then
 //! options, filter and cache, which the database uses until it is closed.
 
-use std::ffi::{CString, c_char, c_int, c_uchar, c_void};
+use std::ffi::{CString, c_char, c_int, c_uchar};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
@@ -23,77 +18,10 @@ use std::sync::Arc;
 use kvzone_core::adapter::Session;
 use kvzone_core::error::{Error, Result};
 
-use super::library::{Handle, Library, text};
+use cambium_foreign::library::{Handle, text};
+use cambium_foreign::log_structured::{Bytes, ErrorOut, Functions, Object, take_error};
 
 mod session;
-
-type Object = *mut c_void;
-type Bytes = *const c_char;
-type ErrorOut = *mut *mut c_char;
-
-/// Makes [`Functions`]: as `library::functions`, but the prefix is known at
-/// run time only.
-macro_rules! prefixed_functions {
-    ($($function:ident($($argument:ty),* $(,)?) $(-> $answer:ty)?;)*) => {
-        /// Functions of either library, by their names without the prefix.
-        pub(super) struct Functions {
-            $(pub(super) $function: unsafe extern "C" fn($($argument),*) $(-> $answer)?,)*
-        }
-
-        impl Functions {
-            /// Looks all of them up; answers the first that is not there.
-            pub(super) fn resolve(library: &Library, prefix: &str) -> std::result::Result<Self, String> {
-                Ok(Functions {
-                    $($function: {
-                        let name = format!("{prefix}{}", stringify!($function));
-                        // SAFETY: the declarations are those of both headers
-                        // named above.
-                        unsafe { library.symbol(&name) }?
-                    },)*
-                })
-            }
-        }
-    };
-}
-
-prefixed_functions! {
-    open(Object, Bytes, ErrorOut) -> Object;
-    close(Object);
-    put(Object, Object, Bytes, usize, Bytes, usize, ErrorOut);
-    delete(Object, Object, Bytes, usize, ErrorOut);
-    write(Object, Object, Object, ErrorOut);
-    get(Object, Object, Bytes, usize, *mut usize, ErrorOut) -> *mut c_char;
-    free(Object);
-    property_value(Object, Bytes) -> *mut c_char;
-    compact_range(Object, Bytes, usize, Bytes, usize);
-    create_iterator(Object, Object) -> Object;
-    iter_destroy(Object);
-    iter_valid(Object) -> c_uchar;
-    iter_seek(Object, Bytes, usize);
-    iter_next(Object);
-    iter_key(Object, *mut usize) -> Bytes;
-    iter_value(Object, *mut usize) -> Bytes;
-    iter_get_error(Object, ErrorOut);
-    writebatch_create() -> Object;
-    writebatch_destroy(Object);
-    writebatch_clear(Object);
-    writebatch_put(Object, Bytes, usize, Bytes, usize);
-    writebatch_delete(Object, Bytes, usize);
-    options_create() -> Object;
-    options_destroy(Object);
-    options_set_create_if_missing(Object, c_uchar);
-    options_set_compression(Object, c_int);
-    options_set_write_buffer_size(Object, usize);
-    options_set_max_open_files(Object, c_int);
-    readoptions_create() -> Object;
-    readoptions_destroy(Object);
-    readoptions_set_verify_checksums(Object, c_uchar);
-    writeoptions_create() -> Object;
-    writeoptions_destroy(Object);
-    writeoptions_set_sync(Object, c_uchar);
-    cache_create_lru(usize) -> Object;
-    cache_destroy(Object);
-}
 
 /// RocksDB's `get` into a buffer of the caller: no allocation in the library.
 /// Answers 1 if the value fitted; `found` and the length are set anyway.
@@ -192,7 +120,8 @@ impl Opening {
         // SAFETY: options of this library, a C string, and an error that is null.
         let database =
             unsafe { (self.functions.open)(self.options.get(), name.as_ptr(), &mut problem) };
-        take_error(self.functions, self.store, "open", problem)?;
+        // SAFETY: what the call left, used no more.
+        unsafe { take_error(self.functions, self.store, "open", problem) }?;
         let database = Handle::new(database, self.store, "open")?;
         Ok(Arc::new(Database {
             database: Some(database),
@@ -217,23 +146,6 @@ impl Drop for Opening {
     }
 }
 
-/// Turns what a call left in its `errptr` into an error, and frees it.
-pub(super) fn take_error(
-    functions: &Functions,
-    store: &'static str,
-    call: &'static str,
-    problem: *mut c_char,
-) -> Result<()> {
-    if problem.is_null() {
-        return Ok(());
-    }
-    // SAFETY: the headers promise a C string, where it is not null.
-    let words = unsafe { text(problem) };
-    // SAFETY: the string came from the library, and is not used after this.
-    unsafe { (functions.free)(problem.cast()) };
-    Err(Error::store(store, call, words))
-}
-
 /// An open database. Closed when it is dropped.
 pub(super) struct Database {
     /// None when it is closed; the options go after it.
@@ -255,7 +167,8 @@ impl Database {
         if problem.is_null() {
             return Ok(());
         }
-        take_error(self.opening.functions, self.store(), call, problem)
+        // SAFETY: what a call left, which the callers use no more.
+        Ok(unsafe { take_error(self.opening.functions, self.store(), call, problem) }?)
     }
 
     /// What the store says of itself under a name; empty if it knows none.

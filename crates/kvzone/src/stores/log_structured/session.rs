@@ -6,8 +6,10 @@ use std::sync::Arc;
 use kvzone_core::adapter::{Change, Session, Visit};
 use kvzone_core::error::Result;
 
-use super::{Bytes, Database, Functions, GetIntoBuffer, Opening};
-use crate::stores::library::{Handle, bytes};
+use cambium_foreign::log_structured::{Bytes, Functions};
+
+use super::{Database, GetIntoBuffer, Opening};
+use cambium_foreign::library::{Handle, bytes};
 
 /// What one thread works with: the database, and a batch that is used again.
 pub(super) struct OneThread {

@@ -39,6 +39,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cambium::Durability;
+use cambium_foreign::sqlite::NAME;
 use kvzone_core::adapter::{
     Adapter, Availability, Capabilities, DurabilityName, OpenRequest, OpenStore, Profile,
 };
@@ -47,14 +48,7 @@ use kvzone_core::error::{Error, Result};
 use super::library::availability;
 use super::settings::Settings;
 
-pub(crate) use rows::rows;
-
-mod calls;
-mod connection;
-mod rows;
 mod session;
-
-const NAME: &str = "sqlite";
 
 /// Most bytes of a key that is a number.
 const INTEGER_BYTES: u32 = 8;
@@ -157,7 +151,8 @@ pub(super) struct Sqlite;
 
 impl Sqlite {
     fn probe_path() -> Result<(String, PathBuf)> {
-        calls::load().map(|loaded| (loaded.version.clone(), loaded.path.clone()))
+        let loaded = cambium_foreign::sqlite::load()?;
+        Ok((loaded.version.clone(), loaded.path.clone()))
     }
 }
 

@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kvzone_core::adapter::{Change, OpenStore, Session, Visit};
 use kvzone_core::error::{Error, Result};
 
-use super::calls::{Functions, load};
-use super::connection::{Connection, Statement};
 use super::{NAME, Plan};
+use cambium_foreign::sqlite::{Connection, Functions, OPEN_FLAGS, Statement, load};
 
 /// Bytes of the number that a key is in the file.
 const NUMBER_BYTES: usize = 8;
@@ -17,7 +16,7 @@ const NUMBER_BYTES: usize = 8;
 pub(super) fn open(plan: Plan, folder: &Path) -> Result<Arc<dyn OpenStore>> {
     let functions = &load()?.functions;
     let file = folder.join("store.sqlite");
-    let upkeep = Connection::open(functions, &plan, &file)?;
+    let upkeep = connect(functions, &plan, &file)?;
     upkeep.execute(plan.table())?;
     // What this connection is for is to make things durable.
     upkeep.execute("PRAGMA synchronous=FULL")?;
@@ -28,6 +27,14 @@ pub(super) fn open(plan: Plan, folder: &Path) -> Result<Arc<dyn OpenStore>> {
         upkeep: Mutex::new(upkeep),
         writer: Mutex::new(()),
     }))
+}
+
+/// A connection to the file, which is made where there is none, with all settings.
+fn connect(functions: &'static Functions, plan: &Plan, file: &Path) -> Result<Connection> {
+    let connection = Connection::open_as(functions, file, OPEN_FLAGS)?;
+    connection.wait_at_most(plan.busy_timeout_ms);
+    connection.execute(&plan.pragmas())?;
+    Ok(connection)
 }
 
 struct Open {
@@ -54,7 +61,7 @@ impl Open {
 
 impl OpenStore for Open {
     fn session(self: Arc<Self>) -> Result<Box<dyn Session>> {
-        let connection = Connection::open(self.functions, &self.plan, &self.file)?;
+        let connection = connect(self.functions, &self.plan, &self.file)?;
         Ok(Box::new(OneThread {
             get: connection.prepare("SELECT value FROM entries WHERE key = ?1")?,
             put: connection
@@ -71,17 +78,17 @@ impl OpenStore for Open {
 
     /// A checkpoint with `synchronous=FULL` syncs the log and then the file.
     fn sync(&self) -> Result<()> {
-        self.upkeep().checkpoint()
+        Ok(self.upkeep().checkpoint()?)
     }
 
     fn settle(&self) -> Result<()> {
-        self.upkeep().checkpoint()
+        Ok(self.upkeep().checkpoint()?)
     }
 
     fn compact(&self) -> Result<()> {
         let upkeep = self.upkeep();
         upkeep.execute("VACUUM")?;
-        upkeep.checkpoint()
+        Ok(upkeep.checkpoint()?)
     }
 
     fn close(self: Arc<Self>) -> Result<()> {
@@ -89,7 +96,7 @@ impl OpenStore for Open {
             return Err(Error::store(NAME, "close", "a session is still open"));
         };
         let upkeep = open.upkeep.into_inner();
-        upkeep.unwrap_or_else(PoisonError::into_inner).close()
+        Ok(upkeep.unwrap_or_else(PoisonError::into_inner).close()?)
     }
 }
 
@@ -134,10 +141,11 @@ impl OneThread {
     /// The statement must be reset before the key goes.
     unsafe fn bind_key(&self, statement: &Statement, key: &[u8]) -> Result<()> {
         match self.open.plan.integer_keys {
-            Some(key_bytes) => statement.bind_number(1, number(key, key_bytes)?),
+            Some(key_bytes) => statement.bind_number(1, number(key, key_bytes)?)?,
             // SAFETY: as the caller says.
-            None => unsafe { statement.bind_bytes(1, key) },
+            None => unsafe { statement.bind_bytes(1, key) }?,
         }
+        Ok(())
     }
 
     /// A number has as many bytes in a file as there are keys of that size:
@@ -160,13 +168,13 @@ impl OneThread {
                 unsafe { self.bind_key(&self.put, key) }?;
                 // SAFETY: as above.
                 unsafe { self.put.bind_bytes(2, value) }?;
-                self.connection.run("put", &self.put)
+                Ok(self.connection.run("put", &self.put)?)
             }
             Change::Delete { key } => {
                 self.check_size(key)?;
                 // SAFETY: as above.
                 unsafe { self.bind_key(&self.delete, key) }?;
-                self.connection.run("delete", &self.delete)
+                Ok(self.connection.run("delete", &self.delete)?)
             }
         }
     }
@@ -174,7 +182,7 @@ impl OneThread {
     fn transaction(&self, changes: &[Change<'_>]) -> Result<()> {
         self.connection.run("begin", &self.begin)?;
         let applied = changes.iter().try_for_each(|change| self.apply(change));
-        let ended = applied.and_then(|()| self.connection.run("commit", &self.commit));
+        let ended = applied.and_then(|()| Ok(self.connection.run("commit", &self.commit)?));
         if ended.is_err() {
             // The first error is what is told; a rollback that fails adds
             // nothing to it.
@@ -217,7 +225,7 @@ impl Session for OneThread {
             value.extend_from_slice(unsafe { self.get.bytes(0) });
         }
         self.get.reset();
-        found
+        Ok(found?)
     }
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {

@@ -11,7 +11,8 @@ use std::sync::OnceLock;
 use kvzone_core::error::Result;
 
 use super::NAME;
-use crate::stores::library::{Library, Wanted, functions, text, unfit};
+use cambium_foreign::functions;
+use cambium_foreign::library::{Library, Wanted, text, unfit};
 
 const WANTED: Wanted = Wanted {
     store: NAME,
@@ -29,7 +30,7 @@ type Bytes = *const c_char;
 
 functions! {
     /// What both kinds of database have: `tchdb` or `tcbdb` is put before.
-    struct Both, prefix of the caller {
+    pub(super) struct Both, prefix of the caller {
         new() -> Object;
         del(Object);
         ecode(Object) -> i32;
@@ -51,7 +52,7 @@ functions! {
 
 functions! {
     /// What the hash database alone has, or has with other arguments.
-    struct HashOnly, prefix "tchdb" {
+    pub(super) struct HashOnly, prefix "tchdb" {
         tune(Object, i64, i8, i8, u8) -> bool;
         optimize(Object, i64, i8, i8, u8) -> bool;
     }
@@ -59,7 +60,7 @@ functions! {
 
 functions! {
     /// What the B+-tree alone has, or has with other arguments.
-    struct TreeOnly, prefix "tcbdb" {
+    pub(super) struct TreeOnly, prefix "tcbdb" {
         tune(Object, i32, i32, i64, i8, i8, u8) -> bool;
         optimize(Object, i32, i32, i64, i8, i8, u8) -> bool;
         setcache(Object, i32, i32) -> bool;
@@ -75,7 +76,7 @@ functions! {
 
 functions! {
     /// Extensible strings, into which a cursor copies, and memory.
-    struct Memory, prefix "tc" {
+    pub(super) struct Memory, prefix "tc" {
         xstrnew() -> Object;
         xstrdel(Object);
         xstrptr(Object) -> *const c_void;
@@ -101,7 +102,7 @@ pub(super) fn load() -> Result<&'static Loaded> {
     static LOADED: OnceLock<Result<Loaded>> = OnceLock::new();
     let loaded = LOADED.get_or_init(|| {
         let library = Library::load(&WANTED)?;
-        resolve(library).map_err(|what| unfit(&WANTED, what))
+        Ok(resolve(library).map_err(|what| unfit(&WANTED, what))?)
     });
     loaded.as_ref().map_err(Clone::clone)
 }

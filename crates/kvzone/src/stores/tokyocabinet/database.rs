@@ -13,7 +13,7 @@ use kvzone_core::error::{Error, Result};
 
 use super::calls::{Both, Loaded, NO_RECORD, load};
 use super::{NAME, Plan};
-use crate::stores::library::{Handle, bytes, text};
+use cambium_foreign::library::{Handle, bytes, text};
 
 /// Modes of `open`.
 const WRITER: i32 = 1 << 1;

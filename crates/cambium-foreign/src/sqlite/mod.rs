@@ -4,41 +4,52 @@ use std::ffi::{c_char, c_int, c_void};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use kvzone_core::error::Result;
+use crate::error::Result;
+use crate::functions;
+use crate::library::{Library, Wanted, text, unfit};
 
-use super::NAME;
-use crate::stores::library::{Library, Wanted, functions, text, unfit};
+mod connection;
+mod rows;
+
+pub use connection::{Connection, Statement};
+pub use rows::Rows;
+
+/// What messages call it.
+pub const NAME: &str = "sqlite";
 
 const WANTED: Wanted = Wanted {
     store: NAME,
     stems: &["libsqlite3.so"],
     names: &["libsqlite3.so.0", "libsqlite3.so"],
     companions: &[],
-    remedy: "make peers (Debian package libsqlite3-0)",
+    remedy: "install the Debian package libsqlite3-0, or call `make peers` in Cambium's sources",
 };
 
-/// Answers.
-pub(super) const OK: c_int = 0;
-pub(super) const ROW: c_int = 100;
-pub(super) const DONE: c_int = 101;
+/// Answer of a call that worked.
+pub const OK: c_int = 0;
+/// Answer of a step to a row.
+pub const ROW: c_int = 100;
+/// Answer of a step behind the last row.
+pub const DONE: c_int = 101;
 
 /// Flags of `sqlite3_open_v2`: no mutex, since one session has a connection.
-pub(super) const OPEN_FLAGS: c_int = 0x2 | 0x4 | 0x8000;
+pub const OPEN_FLAGS: c_int = 0x2 | 0x4 | 0x8000;
 
 /// Likewise for reading a file that is there.
-pub(super) const READ_FLAGS: c_int = 0x1 | 0x8000;
+pub const READ_FLAGS: c_int = 0x1 | 0x8000;
 
 /// Flag of `sqlite3_prepare_v3`: the statement is kept.
-pub(super) const PERSISTENT: u32 = 1;
+pub const PERSISTENT: u32 = 1;
 
 /// Mode of `sqlite3_wal_checkpoint_v2`: all of the log, and cut it off.
-pub(super) const CHECKPOINT_TRUNCATE: c_int = 3;
+pub const CHECKPOINT_TRUNCATE: c_int = 3;
 
-pub(super) type Object = *mut c_void;
+/// An object of the library.
+pub type Object = *mut c_void;
 
 functions! {
     /// Declarations of `sqlite3.h` 3.40.
-    struct Functions, prefix "sqlite3_" {
+    pub struct Functions, prefix "sqlite3_" {
         libversion() -> *const c_char;
         open_v2(*const c_char, *mut Object, c_int, *const c_char) -> c_int;
         close_v2(Object) -> c_int;
@@ -59,14 +70,17 @@ functions! {
 }
 
 /// A library that is here.
-pub(super) struct Loaded {
-    pub(super) functions: Functions,
-    pub(super) version: String,
-    pub(super) path: PathBuf,
+pub struct Loaded {
+    /// Its functions.
+    pub functions: Functions,
+    /// Its version, as it says.
+    pub version: String,
+    /// Where it is.
+    pub path: PathBuf,
 }
 
 /// Found and resolved once a process.
-pub(super) fn load() -> Result<&'static Loaded> {
+pub fn load() -> Result<&'static Loaded> {
     static LOADED: OnceLock<Result<Loaded>> = OnceLock::new();
     let loaded = LOADED.get_or_init(|| {
         let library = Library::load(&WANTED)?;

@@ -5,39 +5,50 @@ use std::path::PathBuf;
 use std::ptr;
 use std::sync::OnceLock;
 
-use kvzone_core::error::{Error, Result};
+use crate::error::{Error, Result};
+use crate::functions;
+use crate::library::{Library, Wanted, text, unfit};
 
-use super::NAME;
-use crate::stores::library::{Library, Wanted, functions, text, unfit};
+mod reader;
+
+pub use reader::Reader;
+
+/// What messages call it.
+pub const NAME: &str = "lmdb";
 
 const WANTED: Wanted = Wanted {
     store: NAME,
     stems: &["liblmdb.so"],
     names: &["liblmdb.so.0", "liblmdb.so"],
     companions: &[],
-    remedy: "make peers (Debian package liblmdb0)",
+    remedy: "install the Debian package liblmdb0, or call `make peers` in Cambium's sources",
 };
 
 /// Flag of `mdb_txn_begin`.
-pub(super) const READ_ONLY: c_uint = 0x2_0000;
+pub const READ_ONLY: c_uint = 0x2_0000;
 
-/// Operations of `mdb_cursor_get`.
-pub(super) const FIRST: c_uint = 0;
-pub(super) const NEXT: c_uint = 8;
-pub(super) const SET_RANGE: c_uint = 17;
+/// Operations of `mdb_cursor_get`: to the first entry.
+pub const FIRST: c_uint = 0;
+/// To the entry behind the present one.
+pub const NEXT: c_uint = 8;
+/// To a key, or the first behind it.
+pub const SET_RANGE: c_uint = 17;
 
 /// Answer for a key that is not there.
-pub(super) const NOT_FOUND: c_int = -30798;
+pub const NOT_FOUND: c_int = -30798;
 
 /// `MDB_val`.
 #[repr(C)]
-pub(super) struct Piece {
-    pub(super) length: usize,
-    pub(super) start: *mut c_void,
+pub struct Piece {
+    /// How many bytes.
+    pub length: usize,
+    /// Where they begin.
+    pub start: *mut c_void,
 }
 
 impl Piece {
-    pub(super) fn new(bytes: &[u8]) -> Self {
+    /// Bytes of the caller.
+    pub fn new(bytes: &[u8]) -> Self {
         Piece {
             length: bytes.len(),
             // Only read: LMDB's one type serves both ways.
@@ -45,7 +56,8 @@ impl Piece {
         }
     }
 
-    pub(super) fn empty() -> Self {
+    /// For an answer.
+    pub fn empty() -> Self {
         Piece {
             length: 0,
             start: ptr::null_mut(),
@@ -53,12 +65,14 @@ impl Piece {
     }
 }
 
-pub(super) type Object = *mut c_void;
-pub(super) type Database = c_uint;
+/// An object of the library.
+pub type Object = *mut c_void;
+/// The number of an open database.
+pub type Database = c_uint;
 
 functions! {
     /// Declarations of `lmdb.h` 0.9.24.
-    struct Functions, prefix "mdb_" {
+    pub struct Functions, prefix "mdb_" {
         version(*mut c_int, *mut c_int, *mut c_int) -> *const c_char;
         strerror(c_int) -> *const c_char;
         env_create(*mut Object) -> c_int;
@@ -66,6 +80,7 @@ functions! {
         env_close(Object);
         env_set_mapsize(Object, usize) -> c_int;
         env_set_maxreaders(Object, c_uint) -> c_int;
+        env_set_maxdbs(Object, c_uint) -> c_int;
         env_sync(Object, c_int) -> c_int;
         txn_begin(Object, Object, c_uint, *mut Object) -> c_int;
         txn_commit(Object) -> c_int;
@@ -73,6 +88,7 @@ functions! {
         txn_reset(Object);
         txn_renew(Object) -> c_int;
         dbi_open(Object, *const c_char, c_uint, *mut Database) -> c_int;
+        dbi_flags(Object, Database, *mut c_uint) -> c_int;
         get(Object, Database, *mut Piece, *mut Piece) -> c_int;
         put(Object, Database, *mut Piece, *mut Piece, c_uint) -> c_int;
         del(Object, Database, *mut Piece, *mut Piece) -> c_int;
@@ -85,7 +101,7 @@ functions! {
 
 impl Functions {
     /// 0 is success.
-    pub(super) fn answer(&self, call: &'static str, answer: c_int) -> Result<()> {
+    pub fn answer(&self, call: &'static str, answer: c_int) -> Result<()> {
         if answer == 0 {
             return Ok(());
         }
@@ -96,7 +112,7 @@ impl Functions {
     }
 
     /// As `answer`, but a key that is not there is false.
-    pub(super) fn found(&self, call: &'static str, answer: c_int) -> Result<bool> {
+    pub fn found(&self, call: &'static str, answer: c_int) -> Result<bool> {
         if answer == NOT_FOUND {
             return Ok(false);
         }
@@ -105,14 +121,17 @@ impl Functions {
 }
 
 /// A library that is here.
-pub(super) struct Loaded {
-    pub(super) functions: Functions,
-    pub(super) version: String,
-    pub(super) path: PathBuf,
+pub struct Loaded {
+    /// Its functions.
+    pub functions: Functions,
+    /// Its version, as it says.
+    pub version: String,
+    /// Where it is.
+    pub path: PathBuf,
 }
 
 /// Found and resolved once a process.
-pub(super) fn load() -> Result<&'static Loaded> {
+pub fn load() -> Result<&'static Loaded> {
     static LOADED: OnceLock<Result<Loaded>> = OnceLock::new();
     let loaded = LOADED.get_or_init(|| {
         let library = Library::load(&WANTED)?;

@@ -12,41 +12,24 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
-use kvzone_core::error::{Error, Result};
-
-use super::calls::{
-    CHECKPOINT_TRUNCATE, DONE, Functions, OK, OPEN_FLAGS, PERSISTENT, READ_FLAGS, ROW,
-};
-use super::{NAME, Plan};
-use crate::stores::library::{Handle, bytes, text};
+use super::{CHECKPOINT_TRUNCATE, DONE, Functions, NAME, OK, PERSISTENT, READ_FLAGS, ROW};
+use crate::error::{Error, Result};
+use crate::library::{Handle, bytes, text};
 
 /// An open connection; closed when it is dropped.
-pub(super) struct Connection {
+pub struct Connection {
     functions: &'static Functions,
     handle: Handle,
 }
 
 impl Connection {
-    /// Opens the file, making it where there is none, with all settings made.
-    pub(super) fn open(functions: &'static Functions, plan: &Plan, file: &Path) -> Result<Self> {
-        let connection = Connection::open_as(functions, file, OPEN_FLAGS)?;
-        // SAFETY: an open connection.
-        unsafe { (functions.busy_timeout)(connection.handle.get(), plan.busy_timeout_ms) };
-        connection.execute(&plan.pragmas())?;
-        Ok(connection)
-    }
-
     /// Opens a file that is there, to read it and nothing else.
-    pub(super) fn open_to_read(functions: &'static Functions, file: &Path) -> Result<Self> {
+    pub fn open_to_read(functions: &'static Functions, file: &Path) -> Result<Self> {
         Connection::open_as(functions, file, READ_FLAGS)
     }
 
     /// Opens a file with flags of `sqlite3_open_v2`, and no settings.
-    pub(super) fn open_as(
-        functions: &'static Functions,
-        file: &Path,
-        flags: c_int,
-    ) -> Result<Self> {
+    pub fn open_as(functions: &'static Functions, file: &Path, flags: c_int) -> Result<Self> {
         let path = CString::new(file.as_os_str().as_bytes())
             .map_err(|error| Error::store(NAME, "open", error))?;
         let mut handle = ptr::null_mut();
@@ -60,6 +43,12 @@ impl Connection {
         };
         connection.answer("open", opened)?;
         Ok(connection)
+    }
+
+    /// How long a call waits for another that has the file locked.
+    pub fn wait_at_most(&self, milliseconds: c_int) {
+        // SAFETY: an open connection.
+        unsafe { (self.functions.busy_timeout)(self.handle.get(), milliseconds) };
     }
 
     fn answer(&self, call: &'static str, answer: c_int) -> Result<()> {
@@ -77,7 +66,7 @@ impl Connection {
     }
 
     /// Runs statements that answer nothing of interest.
-    pub(super) fn execute(&self, sql: &str) -> Result<()> {
+    pub fn execute(&self, sql: &str) -> Result<()> {
         let sql = CString::new(sql).map_err(|error| Error::store(NAME, "exec", error))?;
         let (exec, none) = (self.functions.exec, ptr::null_mut());
         // SAFETY: an open connection and a C string; no callback, no words apart.
@@ -86,7 +75,7 @@ impl Connection {
     }
 
     /// Brings the log into the file, and cuts it off.
-    pub(super) fn checkpoint(&self) -> Result<()> {
+    pub fn checkpoint(&self) -> Result<()> {
         let nothing = ptr::null_mut();
         // SAFETY: an open connection; all files of it; counters not asked for.
         let done = unsafe {
@@ -102,7 +91,7 @@ impl Connection {
     }
 
     /// Prepares a statement, which must be dropped before the connection.
-    pub(super) fn prepare(&self, sql: &str) -> Result<Statement> {
+    pub fn prepare(&self, sql: &str) -> Result<Statement> {
         let sql = CString::new(sql).map_err(|error| Error::store(NAME, "prepare", error))?;
         let (mut statement, no_rest) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: an open connection, a C string, a place for the object.
@@ -124,7 +113,7 @@ impl Connection {
     }
 
     /// Steps a statement to its next row; false at its end.
-    pub(super) fn step(&self, call: &'static str, statement: &Statement) -> Result<bool> {
+    pub fn step(&self, call: &'static str, statement: &Statement) -> Result<bool> {
         // SAFETY: a statement of this connection; what is bound to it stays.
         match unsafe { (self.functions.step)(statement.handle.get()) } {
             ROW => Ok(true),
@@ -134,14 +123,14 @@ impl Connection {
     }
 
     /// Steps a statement that has no rows, and makes it ready again.
-    pub(super) fn run(&self, call: &'static str, statement: &Statement) -> Result<()> {
+    pub fn run(&self, call: &'static str, statement: &Statement) -> Result<()> {
         let done = self.step(call, statement);
         statement.reset();
         done.map(|_| ())
     }
 
     /// Closes it, and says what went wrong.
-    pub(super) fn close(self) -> Result<()> {
+    pub fn close(self) -> Result<()> {
         // SAFETY: a connection whose statements are finalized.
         let closed = unsafe { (self.functions.close_v2)(self.handle.get()) };
         let result = self.answer("close", closed);
@@ -158,14 +147,14 @@ impl Drop for Connection {
 }
 
 /// A prepared statement; finalized when it is dropped.
-pub(super) struct Statement {
+pub struct Statement {
     functions: &'static Functions,
     handle: Handle,
 }
 
 impl Statement {
     /// Binds a number to a parameter, from 1.
-    pub(super) fn bind_number(&self, parameter: c_int, number: i64) -> Result<()> {
+    pub fn bind_number(&self, parameter: c_int, number: i64) -> Result<()> {
         // SAFETY: a statement that is reset.
         let bound = unsafe { (self.functions.bind_int64)(self.handle.get(), parameter, number) };
         bound_or_refused(bound)
@@ -176,7 +165,7 @@ impl Statement {
     /// # Safety
     /// The bytes must stay until the statement is bound again or dropped, or
     /// it must be reset before they go and not be stepped after that.
-    pub(super) unsafe fn bind_bytes(&self, parameter: c_int, bytes: &[u8]) -> Result<()> {
+    pub unsafe fn bind_bytes(&self, parameter: c_int, bytes: &[u8]) -> Result<()> {
         let Ok(length) = c_int::try_from(bytes.len()) else {
             return Err(Error::store(NAME, "bind", "more than 2 GiB"));
         };
@@ -189,7 +178,7 @@ impl Statement {
     }
 
     /// A column of the present row as a number.
-    pub(super) fn number(&self, column: c_int) -> i64 {
+    pub fn number(&self, column: c_int) -> i64 {
         // SAFETY: a statement at a row.
         unsafe { (self.functions.column_int64)(self.handle.get(), column) }
     }
@@ -198,7 +187,7 @@ impl Statement {
     ///
     /// # Safety
     /// The bytes must not be used after the statement steps or is reset.
-    pub(super) unsafe fn bytes<'a>(&self, column: c_int) -> &'a [u8] {
+    pub unsafe fn bytes<'a>(&self, column: c_int) -> &'a [u8] {
         // SAFETY: a statement at a row.
         let start = unsafe { (self.functions.column_blob)(self.handle.get(), column) };
         // SAFETY: as above; asked after the bytes, as the header says.
@@ -209,7 +198,7 @@ impl Statement {
 
     /// Makes it ready to be bound and stepped again. A failed step repeats its
     /// error here, which was told before.
-    pub(super) fn reset(&self) {
+    pub fn reset(&self) {
         // SAFETY: a statement.
         unsafe { (self.functions.reset)(self.handle.get()) };
     }
