@@ -50,7 +50,7 @@ impl Operation {
 /// ```
 /// use cambium_api::WriteBatch;
 /// let mut batch = WriteBatch::new();
-/// batch.put(b"oak", b"tree").delete(b"elm");
+/// batch.put("oak", "tree").delete("elm");
 /// assert_eq!(batch.len(), 2);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,29 +81,40 @@ impl WriteBatch {
     }
 
     /// Adds a put to the default namespace.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> &mut Self {
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
         self.push(
             None,
             Operation::Put {
-                key: key.to_vec(),
-                value: value.to_vec(),
+                key: key.as_ref().to_vec(),
+                value: value.as_ref().to_vec(),
             },
         )
     }
 
     /// Adds a delete to the default namespace.
-    pub fn delete(&mut self, key: &[u8]) -> &mut Self {
-        self.push(None, Operation::Delete { key: key.to_vec() })
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> &mut Self {
+        let key = key.as_ref().to_vec();
+        self.push(None, Operation::Delete { key })
     }
 
     /// Adds a put to the default namespace, of an entry that expires.
-    pub fn put_expiring(&mut self, key: &[u8], value: &[u8], expiry: Expiry) -> &mut Self {
+    pub fn put_expiring(
+        &mut self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expiry: Expiry,
+    ) -> &mut Self {
         self.put(key, value).make_special(Special::Expires(expiry))
     }
 
     /// Adds a merge to the default namespace: the operator of this name makes the next
     /// value of the current one, which may come from this batch, and the operand.
-    pub fn merge(&mut self, operator: &str, key: &[u8], operand: &[u8]) -> &mut Self {
+    pub fn merge(
+        &mut self,
+        operator: &str,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+    ) -> &mut Self {
         self.put(key, operand)
             .make_special(Special::Merge(Arc::from(operator)))
     }
@@ -148,7 +159,8 @@ impl WriteBatch {
     }
 
     /// Adds the deletion of a range to the default namespace.
-    pub fn delete_range(&mut self, range: KeyRange) -> &mut Self {
+    pub fn delete_range(&mut self, range: impl Into<KeyRange>) -> &mut Self {
+        let range = range.into();
         self.push(None, Operation::DeleteRange { range })
     }
 

@@ -193,7 +193,7 @@ impl Database {
     /// Those of [`Store::put`].
     pub fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
         if self.sorted.is_none() && !long_keys::is_long(key) {
-            return self.store.put(key, value, durability).map(drop);
+            return self.store.engine().put(key, value, durability).map(drop);
         }
         let mut batch = WriteBatch::new();
         batch.put(key, value);
@@ -223,7 +223,7 @@ impl Database {
     /// Those of [`Store::put`].
     pub fn delete(&self, key: &[u8], durability: Durability) -> Result<()> {
         if self.sorted.is_none() && !long_keys::is_long(key) {
-            return self.store.delete(key, durability).map(drop);
+            return self.store.engine().delete(key, durability).map(drop);
         }
         let mut batch = WriteBatch::new();
         batch.delete(key);
@@ -290,7 +290,7 @@ impl Database {
         };
         let mut operations = batch.operations().iter();
         if !operations.any(|(_, operation)| is_long(operation)) {
-            return self.store.write(batch, durability).map(drop);
+            return self.store.engine().write(batch, durability).map(drop);
         }
         let _turn = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let mut groups: BTreeMap<(Option<Arc<str>>, Vec<u8>), Group> = BTreeMap::new();
@@ -327,7 +327,7 @@ impl Database {
             };
             stored.push(namespace, operation);
         }
-        self.store.write(stored, durability).map(drop)
+        self.store.engine().write(stored, durability).map(drop)
     }
 
     /// The state now.

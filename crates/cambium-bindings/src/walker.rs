@@ -73,12 +73,11 @@ impl Bounds {
 ///
 /// ```
 /// use cambium_bindings::{Walker, walker::Bounds};
-/// use cambium::Durability;
 /// # fn main() -> cambium::Result<()> {
 /// # let folder = tempfile::tempdir().expect("a folder for the example");
 /// let store = cambium::create(folder.path(), "wisckey", &cambium::Options::new())?;
 /// for tree in ["ash", "elm", "oak"] {
-///     store.put(tree, "", Durability::Written)?;
+///     store.put(tree, "")?;
 /// }
 /// let mut walker = Walker::over_store(store.snapshot()?, &Bounds::default());
 /// walker.seek(b"b")?;
@@ -280,8 +279,16 @@ impl Walker {
 }
 
 /// The cursor's next key, with its value where that may be a group of long keys.
-fn next_key(entries: &mut Entries, snapshot: &Snapshot) -> Result<Option<Entry>> {
-    let Some(key) = entries.next_key().transpose()? else {
+fn next_key(
+    entries: &mut Entries,
+    direction: Direction,
+    snapshot: &Snapshot,
+) -> Result<Option<Entry>> {
+    let key = match direction {
+        Direction::Forward => entries.next_key(),
+        Direction::Reverse => entries.next_key_back(),
+    };
+    let Some(key) = key.transpose()? else {
         return Ok(None);
     };
     let value = match long_keys::may_be_group(&key) {
@@ -335,7 +342,7 @@ impl ByBytes {
         if self.is_empty() {
             return Ok(());
         }
-        let entries = self.snapshot.scan(&self.stored, direction)?;
+        let entries = self.snapshot.scan(&self.stored)?;
         self.cursor = Some((direction, entries));
         self.advance()
     }
@@ -396,7 +403,7 @@ impl ByBytes {
             self.turn(direction, &stands_at)?;
             // The cursor answers first the entry where the walker stands.
             if let Some((_, entries)) = &mut self.cursor {
-                entries.next().transpose()?;
+                direction.advance(entries).transpose()?;
             }
         }
         self.members.clear();
@@ -407,9 +414,12 @@ impl ByBytes {
     fn turn(&mut self, direction: Direction, key: &[u8]) -> Result<()> {
         let mut entries = match self.cursor.take() {
             Some((way, entries)) if way == direction => entries,
-            _ => self.snapshot.scan(&self.stored, direction)?,
+            _ => self.snapshot.scan(&self.stored)?,
         };
-        entries.seek(key)?;
+        match direction {
+            Direction::Forward => entries.seek(key)?,
+            Direction::Reverse => entries.seek_back(key)?,
+        }
         self.cursor = Some((direction, entries));
         Ok(())
     }
@@ -422,8 +432,8 @@ impl ByBytes {
         let direction = *direction;
         loop {
             let next = match self.shape {
-                Shape::KeysInGroups => next_key(entries, &self.snapshot),
-                _ => entries.next().transpose(),
+                Shape::KeysInGroups => next_key(entries, direction, &self.snapshot),
+                _ => direction.advance(entries).transpose(),
             };
             let next = match next {
                 Ok(next) => next,

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use cambium::{Durability, Environment, Options, comparator};
+use cambium::{Environment, Options, comparator};
 use cambium_bindings::remove::remove;
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
 use cambium_testkit::ending::after_changes;
@@ -18,7 +18,7 @@ fn a_store_of_which_nothing_could_be_removed_is_one_and_folders_of_others_stay()
         let world = environment();
         let options = Options::new().environment(world.clone());
         let store = options.create(STORE, engine).unwrap();
-        store.put(b"oak", b"kept", Durability::Synced).unwrap();
+        store.put(b"oak", b"kept").unwrap();
         store.close().unwrap();
         drop(store);
         let files = &world.file_system;
@@ -50,7 +50,7 @@ fn a_removal_that_ends_half_way_leaves_a_store_or_room_for_one() {
                 }
             };
             let store = create(&disk).unwrap();
-            store.put(b"oak", b"kept", Durability::Synced).unwrap();
+            store.put(b"oak", b"kept").unwrap();
             store.close().unwrap();
             let files = Environment::simulated(&disk, 1).file_system;
             comparator::store_name(&*files, Path::new(STORE), "by age").unwrap();

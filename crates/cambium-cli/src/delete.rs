@@ -36,7 +36,7 @@ pub fn run(store: &Store, arguments: &DeleteArguments) -> Result<Status, Failure
     let store = namespaces::within(store, selection.namespace.as_deref())?;
     if let Some(key) = &arguments.key {
         let key = key_argument(store.capabilities().keys, selection.hex, key)?;
-        store.delete(&key, Durability::Synced)?;
+        store.delete(&key)?;
         return Ok(Status::Done);
     }
     let pass = Pass::plan(selection, false, store.capabilities())?;
@@ -48,7 +48,7 @@ pub fn run(store: &Store, arguments: &DeleteArguments) -> Result<Status, Failure
     match &pass.range {
         _ if count == 0 => {}
         Some(range) => {
-            store.delete_range(range.clone(), Durability::Synced)?;
+            store.delete_range(range)?;
         }
         None => delete_singly(&store, &pass)?,
     }
@@ -59,15 +59,16 @@ pub fn run(store: &Store, arguments: &DeleteArguments) -> Result<Status, Failure
 /// Deletes what a pass in no order finds, a batch at a time.
 fn delete_singly(store: &Store, pass: &Pass) -> Result<(), Failure> {
     let mut found = pass.begin(store)?;
+    let store = store.with_durability(Durability::Buffered);
     let mut batch = WriteBatch::new();
     while let Some(key) = found.next_key()? {
         batch.delete(&key);
         if batch.len() >= BATCH_ENTRIES {
-            store.write(std::mem::take(&mut batch), Durability::Buffered)?;
+            store.write(std::mem::take(&mut batch))?;
         }
     }
     if !batch.is_empty() {
-        store.write(batch, Durability::Buffered)?;
+        store.write(batch)?;
     }
     store.sync()?;
     Ok(())

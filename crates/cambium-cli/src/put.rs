@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use cambium::{Durability, Store, limits};
+use cambium::{Store, limits};
 use clap::Args;
 
 use crate::failure::{Failure, Status};
@@ -47,10 +47,8 @@ pub fn run(stores: &Stores, arguments: &PutArguments) -> Result<Status, Failure>
 fn put(store: &Store, arguments: &PutArguments, value: &[u8]) -> Result<Status, Failure> {
     let key = key_argument(store.capabilities().keys, arguments.hex, &arguments.key)?;
     match &arguments.namespace {
-        Some(name) => store
-            .namespace(name)?
-            .put(&key, value, Durability::Synced)?,
-        None => store.put(&key, value, Durability::Synced)?,
+        Some(name) => store.namespace(name)?.put(&key, value)?,
+        None => store.put(&key, value)?,
     };
     Ok(Status::Done)
 }

@@ -109,11 +109,12 @@ impl Pass {
     /// Begins the pass.
     pub fn begin(&self, store: &Store) -> cambium::Result<Found<'_>> {
         let entries = match &self.range {
-            Some(range) => store.scan(range, self.direction)?,
+            Some(range) => store.scan(range)?,
             None => store.iterate()?,
         };
         Ok(Found {
             entries,
+            direction: self.direction,
             filter: &self.filter,
         })
     }
@@ -122,6 +123,7 @@ impl Pass {
 /// A pass under way.
 pub struct Found<'a> {
     entries: Entries,
+    direction: Direction,
     filter: &'a [u8],
 }
 
@@ -129,7 +131,11 @@ impl Found<'_> {
     /// The next key, without reading its value where the engine can do that.
     pub fn next_key(&mut self) -> cambium::Result<Option<Value>> {
         loop {
-            match self.entries.next_key().transpose()? {
+            let next = match self.direction {
+                Direction::Forward => self.entries.next_key(),
+                Direction::Reverse => self.entries.next_key_back(),
+            };
+            match next.transpose()? {
                 Some(key) if !key.starts_with(self.filter) => {}
                 found => return Ok(found),
             }
@@ -139,7 +145,7 @@ impl Found<'_> {
     /// The next key and its value.
     pub fn next_entry(&mut self) -> cambium::Result<Option<Entry>> {
         loop {
-            match self.entries.next().transpose()? {
+            match self.direction.advance(&mut self.entries).transpose()? {
                 Some(entry) if !entry.key.starts_with(self.filter) => {}
                 found => return Ok(found),
             }

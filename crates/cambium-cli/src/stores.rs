@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium::{Error, Options, Store};
+use cambium::{Durability, Error, Options, Store};
 
 use crate::failure::{Failure, Status};
 use crate::progress::{Meter, Unit};
@@ -83,9 +83,11 @@ impl Stores {
     }
 }
 
-/// Options whose long work shows a bar on a terminal.
+/// Options whose long work shows a bar on a terminal, and whose writes are synced.
 pub fn with_progress() -> Options {
-    Options::new().progress(Arc::new(Meter::new(Unit::Steps)))
+    Options::new()
+        .progress(Arc::new(Meter::new(Unit::Steps)))
+        .durability(Durability::Synced)
 }
 
 /// Opens a store to read it: for reading alone where it cannot be written.

@@ -184,8 +184,8 @@ pub extern "C" fn cambium_write(
         let batch = lock(&*look_up(&BATCHES, batch)?).clone();
         let durable = durability(durable)?;
         let written = match batch.conditions.as_slice() {
-            [] => store.write(batch.changes, durable),
-            conditions => store.write_if(conditions, batch.changes, durable),
+            [] => store.engine().write(batch.changes, durable),
+            conditions => store.engine().write_if(conditions, batch.changes, durable),
         };
         written.map(drop)
     })

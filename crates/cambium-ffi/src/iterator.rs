@@ -81,7 +81,7 @@ pub unsafe extern "C" fn cambium_iterator_new(
         };
         if !store.capabilities().ordered {
             // The engine says it best: which one keeps an order.
-            moment.scan(&range, cambium::Direction::Forward)?;
+            moment.scan(&range)?;
         }
         let walker = Walker::over_store(moment, &Bounds::from(&range));
         let iteration = Iteration::Ordered(walker);

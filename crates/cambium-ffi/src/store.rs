@@ -202,7 +202,8 @@ pub unsafe extern "C" fn cambium_put(
         let key = input!(key, key_length, "key")?;
         let value = input!(value, value_length, "value")?;
         let store = look_up(&STORES, store)?;
-        store.put(key, value, durability(durable)?).map(drop)
+        let written = store.engine().put(key, value, durability(durable)?);
+        written.map(drop)
     })
 }
 
@@ -220,7 +221,8 @@ pub unsafe extern "C" fn cambium_delete(
     done(|| {
         let key = input!(key, key_length, "key")?;
         let store = look_up(&STORES, store)?;
-        store.delete(key, durability(durable)?).map(drop)
+        let written = store.engine().delete(key, durability(durable)?);
+        written.map(drop)
     })
 }
 
@@ -241,7 +243,8 @@ pub unsafe extern "C" fn cambium_delete_range(
     done(|| {
         let range = range(from, from_length, to, to_length)?;
         let store = look_up(&STORES, store)?;
-        store.delete_range(range, durability(durable)?).map(drop)
+        let written = store.engine().delete_range(range, durability(durable)?);
+        written.map(drop)
     })
 }
 

@@ -67,7 +67,8 @@ pub extern "C" fn cambium_transaction_commit(
             .transaction
             .take();
         let ended = || Error::InvalidArgument("the transaction has ended".to_string());
-        begun.ok_or_else(ended)?.commit(durable).map(drop)
+        let begun = begun.ok_or_else(ended)?.with_durability(durable);
+        begun.commit().map(drop)
     })
 }
 
@@ -178,7 +179,8 @@ pub unsafe extern "C" fn cambium_transaction_scan(
             _ => Direction::Reverse,
         };
         let range = range(from, from_length, to, to_length)?;
-        let entries = view(transaction)?.scan(&range, direction)?;
+        let mut entries = view(transaction)?.scan(range)?;
+        let entries = std::iter::from_fn(move || direction.advance(&mut entries));
         let iteration = Iteration::Pass(Box::new(entries), None);
         output!(iterator, keep(&ITERATORS, Mutex::new(iteration))?);
         Ok(())

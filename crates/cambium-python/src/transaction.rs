@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use cambium::{Direction, Entry, KeyRange, Result, Savepoint, TransactionView};
+use cambium::{Direction, Entry, Result, Savepoint, TransactionView};
 use cambium_bindings::transaction::check_key;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
@@ -105,14 +105,15 @@ impl Transaction {
             include_stop: false,
             prefix,
         };
-        let range: KeyRange = limits.bounds(&self.prefix)?.range();
+        let range = limits.bounds(&self.prefix)?.range();
         let direction = match reverse {
             true => Direction::Reverse,
             false => Direction::Forward,
         };
-        let entries = ask(py, || self.view.scan(&range, direction))?;
+        let entries = ask(py, || self.view.scan(range))?;
         let entries = Walk {
             entries,
+            direction,
             ahead: Vec::new().into_iter(),
         };
         Ok(TransactionIterator {
@@ -133,7 +134,12 @@ impl Transaction {
 
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
         let begun = self.end().ok_or_else(|| closed("transaction"))?;
-        ask(py, || begun.commit(durability(self.sync)).map(drop))
+        ask(py, || {
+            begun
+                .with_durability(durability(self.sync))
+                .commit()
+                .map(drop)
+        })
     }
 
     fn roll_back(&self, py: Python<'_>) {
@@ -182,7 +188,10 @@ impl Transaction {
         let has_failed = exception.next().is_some_and(|class| !class.is_none());
         let begun = self.end();
         ask(py, || match begun {
-            Some(begun) if !has_failed => begun.commit(durability(self.sync)).map(drop),
+            Some(begun) if !has_failed => begun
+                .with_durability(durability(self.sync))
+                .commit()
+                .map(drop),
             // Ended within the block, or to be forgotten.
             _ => Ok(()),
         })
@@ -198,13 +207,15 @@ pub struct TransactionIterator {
 
 struct Walk {
     entries: cambium::TransactionEntries,
+    direction: Direction,
     ahead: std::vec::IntoIter<Entry>,
 }
 
 impl Walk {
     fn next(&mut self) -> Result<Option<Entry>> {
         if self.ahead.len() == 0 {
-            let entries = self.entries.by_ref().take(AT_ONCE);
+            let next = || self.direction.advance(&mut self.entries);
+            let entries = std::iter::from_fn(next).take(AT_ONCE);
             self.ahead = entries.collect::<Result<Vec<_>>>()?.into_iter();
         }
         Ok(self.ahead.next())

@@ -225,7 +225,8 @@ fn settle(
 /// Makes a store, opens it again, and answers over how many namespaces keys are spread.
 fn try_out(plan: &Plan, place: &Path) -> Result<usize, Error> {
     let store = plan.options_of_creation().create(place, &plan.engine)?;
-    store.put([0; 8], "on trial", Durability::Synced)?;
+    let synced = store.with_durability(Durability::Synced);
+    synced.put([0; 8], "on trial")?;
     store.close()?;
     // The tools open it without options.
     cambium::Options::new().check(place)?;

@@ -62,10 +62,10 @@ impl Actor<'_> {
         let entries = match direction {
             None if self.random.chance(50) => store.snapshot()?.iterate()?,
             None => store.iterate()?,
-            Some(direction) => {
+            Some(_) => {
                 let end = self.key((self.thread, self.shared.shape().keys));
                 let range = KeyRange::between(&self.key((self.thread, 0)), &end);
-                store.scan(&range, direction)?
+                store.scan(range)?
             }
         };
         let shown = vec![false; self.model.len()];
@@ -129,7 +129,8 @@ impl Actor<'_> {
         model: &[Option<Version>],
     ) -> Result<bool, Stop> {
         for _ in 0..self.random.magnitude(1, 60) {
-            let Some(entry) = entries.next() else {
+            let step = direction.unwrap_or_default();
+            let Some(entry) = step.advance(entries) else {
                 let missed = (0..model.len()).find(|&id| model[id].is_some() && !shown[id]);
                 return match missed {
                     Some(id) => violation(format!(

@@ -9,7 +9,7 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use cambium::{Durability, Error, Store};
+use cambium::{Error, Store};
 
 use crate::actor::{Actor, Step, violation};
 use crate::ledger::{self, Base, Event, Level};
@@ -93,7 +93,7 @@ impl Actor<'_> {
     fn fill_and_drop(&mut self, name: &str) -> Result<bool, Error> {
         let store = &self.shared.stores[0];
         let own = store.namespace(name)?;
-        own.put("left", "here", Durability::Written)?;
+        own.put("left", "here")?;
         let there = own.get("left")?.is_some_and(|value| value == "here");
         if self.random.chance(50) {
             return Ok(there);

@@ -171,7 +171,7 @@ impl Actor<'_> {
         };
         let range = KeyRange::between(&self.key((self.thread, from)), &self.key((self.thread, to)));
         let failed = |actor: &Self, error| Err(actor.judge("a scan", error));
-        let mut entries = match self.store((self.thread, from)).scan(&range, direction) {
+        let mut entries = match self.store((self.thread, from)).scan(range) {
             Ok(entries) => entries,
             Err(error) => return failed(self, error),
         };
@@ -180,13 +180,18 @@ impl Actor<'_> {
             .collect();
         if self.random.chance(40) {
             for _ in 0..self.random.below(4) {
-                if let Some(Err(error)) = entries.next() {
+                if let Some(Err(error)) = direction.advance(&mut entries) {
                     return failed(self, error);
                 }
             }
             // Also to places outside of the bounds.
             let place = self.random.below(u64::from(keys)) as u32;
-            if let Err(error) = entries.seek(self.key((self.thread, place))) {
+            let place_key = self.key((self.thread, place));
+            let sought = match direction {
+                Direction::Forward => entries.seek(place_key),
+                Direction::Reverse => entries.seek_back(place_key),
+            };
+            if let Err(error) = sought {
                 return failed(self, error);
             }
             expected.retain(|&id| if reverse { id <= place } else { id >= place });
@@ -196,7 +201,7 @@ impl Actor<'_> {
         }
         let limit = self.random.magnitude(1, u64::from(keys) + 1) as usize;
         for id in expected.iter().copied().map(Some).chain([None]).take(limit) {
-            let entry = match entries.next().transpose() {
+            let entry = match direction.advance(&mut entries).transpose() {
                 Ok(entry) => entry,
                 Err(error) => return failed(self, error),
             };

@@ -17,7 +17,8 @@ impl Actor<'_> {
         let (store, key) = (self.store((self.thread, id)), self.key((self.thread, id)));
         self.change(level, &[Effect::Put { id, length }], |actor, number| {
             let value = actor.own_value(id, number, length);
-            store.put(&key, value, level.durability()).map(Some)
+            let store = store.with_durability(level.durability());
+            store.put(&key, value).map(Some)
         })?;
         Ok(())
     }
@@ -26,7 +27,8 @@ impl Actor<'_> {
         let (id, level) = (self.pick(), self.level());
         let (store, key) = (self.store((self.thread, id)), self.key((self.thread, id)));
         self.change(level, &[Effect::Delete { id }], |_, _| {
-            store.delete(&key, level.durability()).map(Some)
+            let store = store.with_durability(level.durability());
+            store.delete(&key).map(Some)
         })?;
         Ok(())
     }
@@ -42,7 +44,8 @@ impl Actor<'_> {
         let range = KeyRange::between(&self.key((self.thread, from)), &self.key((self.thread, to)));
         let store = self.store((self.thread, from));
         self.change(level, &[Effect::DeleteRange { from, to }], |_, _| {
-            store.delete_range(range, level.durability()).map(Some)
+            let store = store.with_durability(level.durability());
+            store.delete_range(range).map(Some)
         })?;
         Ok(())
     }
@@ -87,7 +90,8 @@ impl Actor<'_> {
     pub fn write_batch(&mut self, level: Level, effects: &[Effect]) -> Step {
         self.change(level, effects, |actor, number| {
             let batch = actor.batch_of(number, effects);
-            let written = actor.shared.stores[0].write(batch, level.durability());
+            let store = actor.shared.stores[0].with_durability(level.durability());
+            let written = store.write(batch);
             written.map(Some)
         })?;
         Ok(())

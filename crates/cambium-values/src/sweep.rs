@@ -134,7 +134,7 @@ impl Pass {
 /// Deletes entries that are still expired, unless another write of one comes between: then
 /// all stay until the next sweep.
 fn delete(base: &Base, namespace: &str, keys: &[Vec<u8>]) -> Result<()> {
-    let transaction = Transaction::begin(&base.engine, None)?;
+    let transaction = Transaction::begin(&base.engine, Durability::Buffered, None)?;
     let other;
     let view: &TransactionView = match namespace {
         "" => &transaction,
@@ -153,7 +153,7 @@ fn delete(base: &Base, namespace: &str, keys: &[Vec<u8>]) -> Result<()> {
             }
         }
     }
-    match transaction.commit(Durability::Buffered) {
+    match transaction.commit() {
         Ok(_) => {
             base.shared
                 .counters

@@ -158,8 +158,8 @@ impl FormedStore {
         let special: BTreeMap<usize, Special> = batch.take_special().into_iter().collect();
         let operations = batch.operations();
         let _merging = self.wait_for_merges(operations, &special);
-        let begin = || Transaction::begin(&self.inner, None);
-        let (_, sequence) = transact(begin, &self.shared.starving, durability, |transaction| {
+        let begin = || Transaction::begin(&self.inner, durability, None);
+        let (_, sequence) = transact(begin, &self.shared.starving, |transaction| {
             for (index, precondition) in preconditions.iter().enumerate() {
                 let current = self.current(transaction, precondition.key())?;
                 if !precondition.holds(current.as_deref()) {
@@ -261,8 +261,8 @@ impl FormedStore {
         expiry: Option<Expiry>,
         durability: Durability,
     ) -> Result<bool> {
-        let begin = || Transaction::begin(&self.inner, None);
-        let (is_there, _) = transact(begin, &self.shared.starving, durability, |transaction| {
+        let begin = || Transaction::begin(&self.inner, durability, None);
+        let (is_there, _) = transact(begin, &self.shared.starving, |transaction| {
             let Some(value) = self.current(transaction, key)? else {
                 return Ok(false);
             };

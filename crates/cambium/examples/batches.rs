@@ -9,15 +9,17 @@ use cambium::prelude::*;
 pub(crate) fn run(folder: &Path) -> cambium::Result<()> {
     let store = cambium::create(folder.join("accounts"), "forest", &Options::new())?;
 
-    // Each write says how safe it must be when it returns.
-    store.put("note", "lost with this process", Durability::Buffered)?;
-    store.put("note", "survives this process", Durability::Written)?;
-    store.put("note", "survives a power cut", Durability::Synced)?;
+    // Writes are with the operating system when they return, unless something else is said.
+    store.put("note", "survives this process")?;
+    let buffered = store.with_durability(Durability::Buffered);
+    buffered.put("note", "lost with this process")?;
+    let synced = store.with_durability(Durability::Synced);
+    synced.put("note", "survives a power cut")?;
 
     // A batch is seen, and survives, whole or not at all.
     let mut batch = WriteBatch::new();
-    batch.put(b"oak", b"90").put(b"elm", b"110");
-    store.write(batch, Durability::Written)?;
+    batch.put("oak", "90").put("elm", "110");
+    store.write(batch)?;
 
     // Everything before is on the device from here on. One sync serves all writes
     // before it: cheaper than each of them `Synced`.
@@ -30,10 +32,10 @@ pub(crate) fn run(folder: &Path) -> cambium::Result<()> {
         value: oak.to_string().into_bytes(),
     }];
     let mut transfer = WriteBatch::new();
-    transfer.put(b"oak", (oak - 10).to_string().as_bytes());
-    transfer.put(b"elm", (elm + 10).to_string().as_bytes());
-    store.write_if(&unchanged, transfer.clone(), Durability::Synced)?;
-    let again = store.write_if(&unchanged, transfer, Durability::Synced);
+    transfer.put("oak", (oak - 10).to_string());
+    transfer.put("elm", (elm + 10).to_string());
+    synced.write_if(&unchanged, transfer.clone())?;
+    let again = synced.write_if(&unchanged, transfer);
     assert!(matches!(
         again,
         Err(cambium::Error::PreconditionFailed { index: 0 })

@@ -13,11 +13,11 @@ pub(crate) fn run(folder: &Path) -> cambium::Result<()> {
     // Keys are 8 bytes, big-endian, so that their order is that of the numbers.
     let key = |year: u64| year.to_be_bytes();
     for year in 1900..2000_u64 {
-        store.put(key(year), format!("rings of {year}"), Durability::Written)?;
+        store.put(key(year), format!("rings of {year}"))?;
     }
 
-    let fifties = KeyRange::between(&key(1950), &key(1960));
-    for entry in store.scan(&fifties, Direction::Reverse)? {
+    let fifties = key(1950)..key(1960);
+    for entry in store.scan(fifties.clone())?.rev() {
         let entry = entry?;
         let year = entry
             .key
@@ -27,9 +27,9 @@ pub(crate) fn run(folder: &Path) -> cambium::Result<()> {
     }
 
     // A key that is no number is refused, and the error says what one is.
-    let error = store.put("1950", "", Durability::Written).err();
+    let error = store.put("1950", "").err();
     assert!(matches!(error, Some(cambium::Error::InvalidArgument(_))));
-    store.delete_range(fifties, Durability::Synced)?;
+    store.delete_range(fifties)?;
     assert_eq!(store.iterate()?.count(), 90);
     store.close()
 }

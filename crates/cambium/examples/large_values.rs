@@ -12,7 +12,7 @@ pub(crate) fn run(folder: &Path) -> cambium::Result<()> {
     let store = cambium::create(folder.join("pictures"), "wisckey", &options)?;
     let picture = |tree: u32| vec![tree as u8; 64 << 10];
     for tree in 0..100_u32 {
-        store.put(format!("{tree:03}"), picture(tree), Durability::Written)?;
+        store.put(format!("{tree:03}"), picture(tree))?;
     }
     store.sync()?;
 
@@ -31,7 +31,7 @@ pub(crate) fn run(folder: &Path) -> cambium::Result<()> {
 
     // Space of what was deleted comes back by itself as writes go on, or at once.
     for tree in 0..90_u32 {
-        store.delete(format!("{tree:03}"), Durability::Written)?;
+        store.delete(format!("{tree:03}"))?;
     }
     store.compact(&CompactOptions::default(), &())?;
     println!("{} values left", store.iterate()?.count());

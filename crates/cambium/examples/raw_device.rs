@@ -17,7 +17,7 @@ pub(crate) fn run(folder: &Path, device: Option<&str>) -> cambium::Result<()> {
         None => Options::new().set("size", "16MiB"),
     };
     let store = cambium::create(folder.join("index"), "alphard", &options)?;
-    store.put("oak", "Quercus", Durability::Synced)?;
+    store.put("oak", "Quercus")?;
 
     // Many operations under way at once, from one thread: a completion is called with
     // each answer, on a thread of the store.
@@ -36,7 +36,7 @@ pub(crate) fn run(folder: &Path, device: Option<&str>) -> cambium::Result<()> {
     }
 
     // It keeps no order: ranges are another engine's.
-    let error = store.scan(&KeyRange::prefix(b"tree"), Direction::Forward);
+    let error = store.scan(KeyRange::prefix("tree"));
     assert!(matches!(error, Err(cambium::Error::Unsupported { .. })));
     println!("{} entries", store.iterate()?.count());
     store.close()

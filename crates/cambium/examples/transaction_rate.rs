@@ -30,7 +30,7 @@ fn apart(store: &Store, keys: [&[u8]; 4], value: &[u8]) -> cambium::Result<()> {
     store.multi_get(&keys)?;
     let mut batch = WriteBatch::new();
     batch.put(keys[0], value).put(keys[1], value);
-    store.write(batch, Durability::Buffered).map(drop)
+    store.write(batch).map(drop)
 }
 
 fn together(store: &Store, keys: [&[u8]; 4], value: &[u8]) -> cambium::Result<()> {
@@ -38,11 +38,11 @@ fn together(store: &Store, keys: [&[u8]; 4], value: &[u8]) -> cambium::Result<()
     transaction.multi_get(&keys)?;
     transaction.put(keys[0], value)?;
     transaction.put(keys[1], value)?;
-    transaction.commit(Durability::Buffered).map(drop)
+    transaction.commit().map(drop)
 }
 
 fn count_up(store: &Store) -> cambium::Result<()> {
-    store.transact(Durability::Buffered, |transaction| {
+    store.transact(|transaction| {
         let value = transaction.get(0u64.to_be_bytes())?;
         let bytes = value.as_ref().and_then(|value| value.first_chunk());
         let count = bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes));
@@ -84,10 +84,11 @@ fn main() -> cambium::Result<()> {
     if engine == "zdb" {
         options = options.set("keys", "integer");
     }
+    let options = options.durability(Durability::Buffered);
     let store = cambium::create(&folder, &engine, &options)?;
     let value = [7; 100];
     for number in 0..KEYS {
-        store.put(number.to_be_bytes(), value, Durability::Buffered)?;
+        store.put(number.to_be_bytes(), value)?;
     }
     let run = |work: Work| {
         rate(|thread, state| {

@@ -9,7 +9,7 @@ use cambium::prelude::*;
 pub(crate) fn run(folder: &Path) -> cambium::Result<()> {
     let store = cambium::create(folder.join("accounts"), "forest", &Options::new())?;
     for account in ["ann", "bob", "cid"] {
-        store.put(account, "100", Durability::Written)?;
+        store.put(account, "100")?;
     }
 
     // Four threads move money at the same time. A transaction that meets another one
@@ -32,7 +32,7 @@ pub(crate) fn run(folder: &Path) -> cambium::Result<()> {
     // Without writes a transaction is a consistent view, and never conflicts.
     let view = store.transaction()?;
     let mut sum = 0;
-    for entry in view.scan(&KeyRange::all(), Direction::Forward)? {
+    for entry in view.scan(..)? {
         sum += number(&entry?.value);
     }
     assert_eq!(sum, 300);
@@ -45,13 +45,13 @@ pub(crate) fn run(folder: &Path) -> cambium::Result<()> {
     transaction.delete_range(&KeyRange::all())?;
     assert_eq!(transaction.get("ann")?, None);
     transaction.roll_back_to(savepoint)?;
-    transaction.commit(Durability::Synced)?;
+    transaction.commit()?;
     assert_eq!(store.iterate()?.count(), 4);
     store.close()
 }
 
 fn transfer(store: &Store, from: &str, to: &str) -> cambium::Result<()> {
-    store.transact(Durability::Buffered, |transaction| {
+    store.transact(|transaction| {
         let balance = transaction.get(from)?.map_or(0, |value| number(&value));
         if balance == 0 {
             return Ok(()); // Nothing is written.

@@ -5,14 +5,14 @@
 use cambium::prelude::*;
 
 pub(crate) fn main() -> cambium::Result<()> {
-    let store = cambium::create("trees", "forest", &Options::new())?;
-    store.put("oak", "Quercus", Durability::Synced)?;
-    store.close()?;
-
-    let store = cambium::open("trees")?; // the folder knows its engine
+    let store = cambium::open_or_create("trees")?;
+    store.put("oak", "Quercus")?;
+    store.put("elm", "Ulmus")?;
     assert_eq!(store.get("oak")?.as_deref(), Some(&b"Quercus"[..]));
-    for entry in store.iterate()? {
+    for entry in store.scan("a".."f")? {
         println!("{:?}", entry?);
     }
+    let synced = store.with_durability(Durability::Synced);
+    synced.delete("elm")?; // on the device when it returns
     store.close()
 }

@@ -1,8 +1,11 @@
 //! Cursors as iterators.
 
+use std::fmt;
+use std::iter::FusedIterator;
 use std::sync::Arc;
 
-use cambium_api::{Cursor, Entry, Result, ResumeToken, Value};
+use cambium_api::cursor::unordered_pass;
+use cambium_api::{Cursor, Direction, Entry, KeyRange, Result, ResumeToken, Value};
 
 use crate::store::OpenStore;
 
@@ -10,61 +13,190 @@ use crate::store::OpenStore;
 /// written meanwhile. It holds the store open; after [`Store::close`] it
 /// answers `Closed`. After an error it has ended.
 ///
+/// A scan goes from both ends, until they meet. An unordered pass
+/// ([`Store::iterate`]) has no back: `next_back` and the seeks answer `Unsupported`.
+///
 /// ```
 /// use cambium::prelude::*;
 /// # fn main() -> cambium::Result<()> {
 /// # let folder = tempfile::tempdir().expect("a folder for the example");
-/// let options = Options::new().set("keys", "integer");
-/// let store = options.create(folder.path(), "zdb")?;
-/// for year in [1871u64, 1905, 1954] {
-///     store.put(year.to_be_bytes(), "planted", Durability::Written)?;
+/// # let store = cambium::create(folder.path(), "forest", &Options::new())?;
+/// for (tree, height) in [("ash", "43"), ("elm", "40"), ("fir", "60"), ("oak", "45")] {
+///     store.put(tree, height)?;
 /// }
-/// let mut entries = store.scan(&KeyRange::all(), Direction::Forward)?;
-/// entries.seek(1900u64.to_be_bytes())?;
-/// let keys: cambium::Result<Vec<Value>> = entries.map(|entry| Ok(entry?.key)).collect();
-/// assert_eq!(keys?, [1905u64.to_be_bytes(), 1954u64.to_be_bytes()]);
+/// let mut entries = store.scan("b"..)?;
+/// assert_eq!(entries.next().transpose()?.unwrap().key, "elm");
+/// assert_eq!(entries.next_back().transpose()?.unwrap().key, "oak");
+/// assert_eq!(entries.next().transpose()?.unwrap().key, "fir");
+/// assert!(entries.next().is_none() && entries.next_back().is_none());
+///
+/// let last = store.scan(..)?.rev().next().transpose()?;
+/// assert_eq!(last.unwrap().value, "45");
 /// # store.close()
 /// # }
 /// ```
 ///
 /// [`Store::close`]: crate::Store::close
-#[derive(Debug)]
+/// [`Store::iterate`]: crate::Store::iterate
 pub struct Entries {
-    cursor: Box<dyn Cursor>,
+    /// Opened when they are first read.
+    front: Option<Box<dyn Cursor>>,
+    back: Option<Box<dyn Cursor>>,
+    /// A scan's; a pass in no order has none.
+    scanned: Option<Scanned>,
+    is_over: bool,
     failed: bool,
-    /// Dropped last: the store stays open while the cursor reads.
-    _store: Arc<OpenStore>,
+    /// Dropped last: the store stays open while the cursors read.
+    store: Arc<OpenStore>,
 }
 
-impl Entries {
-    pub(crate) fn new(cursor: Box<dyn Cursor>, store: &Arc<OpenStore>) -> Self {
-        Entries {
-            cursor,
-            failed: false,
-            _store: store.clone(),
+/// A scanned range, and how much of it both ends have left.
+struct Scanned {
+    snapshot: Arc<dyn cambium_api::Snapshot>,
+    range: KeyRange,
+    low: Edge,
+    high: Edge,
+}
+
+/// How far an end has come.
+#[derive(Default)]
+struct Edge {
+    key: Vec<u8>,
+    at: At,
+}
+
+#[derive(Clone, Copy, Default)]
+enum At {
+    #[default]
+    Start,
+    /// The next key is this one, or lies past it.
+    Key,
+    /// The next key lies past this one.
+    Past,
+}
+
+impl Edge {
+    fn set(&mut self, key: &[u8], at: At) {
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        self.at = at;
+    }
+}
+
+impl Scanned {
+    /// True if the other end has not passed `key`.
+    fn has_left(&self, key: &[u8], direction: Direction) -> bool {
+        let (one, other, edge) = match direction {
+            Direction::Forward => (key, self.high.key.as_slice(), self.high.at),
+            Direction::Reverse => (self.low.key.as_slice(), key, self.low.at),
+        };
+        match edge {
+            At::Start => true,
+            At::Key => one <= other,
+            At::Past => one < other,
         }
     }
 
-    /// Moves to the first entry at or behind `key` in the direction of the
-    /// scan.
+    /// A cursor that goes on where this end has come to.
+    fn open(&mut self, direction: Direction) -> Result<Box<dyn Cursor>> {
+        let mut cursor = self.snapshot.scan(&self.range, direction)?;
+        let edge = self.edge(direction);
+        match edge.at {
+            At::Start => {}
+            At::Key => cursor.seek(&edge.key)?,
+            At::Past => {
+                cursor.seek(&edge.key)?;
+                cursor.next_key()?;
+            }
+        }
+        Ok(cursor)
+    }
+
+    fn edge(&mut self, direction: Direction) -> &mut Edge {
+        match direction {
+            Direction::Forward => &mut self.low,
+            Direction::Reverse => &mut self.high,
+        }
+    }
+}
+
+impl Entries {
+    /// A pass in no order.
+    pub(crate) fn pass(cursor: Box<dyn Cursor>, store: &Arc<OpenStore>) -> Self {
+        Entries {
+            front: Some(cursor),
+            back: None,
+            scanned: None,
+            is_over: false,
+            failed: false,
+            store: store.clone(),
+        }
+    }
+
+    pub(crate) fn scan(
+        snapshot: Arc<dyn cambium_api::Snapshot>,
+        range: KeyRange,
+        store: &Arc<OpenStore>,
+    ) -> Result<Self> {
+        let mut entries = Entries::pass(snapshot.scan(&range, Direction::Forward)?, store);
+        entries.scanned = Some(Scanned {
+            snapshot,
+            range,
+            low: Edge::default(),
+            high: Edge::default(),
+        });
+        Ok(entries)
+    }
+
+    /// Moves the front to the first entry at or behind `key`, also to one that was
+    /// passed.
     ///
     /// # Errors
     /// `Unsupported` in an unordered pass.
     ///
     /// ```
-    /// use cambium::{Direction, KeyRange};
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
-    /// # for tree in ["ash", "elm", "oak"] { store.put(tree, "", cambium::Durability::Written)?; }
-    /// let mut back = store.scan(&KeyRange::all(), Direction::Reverse)?;
-    /// back.seek("f")?; // the first at or before it
-    /// assert_eq!(back.next().transpose()?.expect("ash and elm are before it").key, "elm");
+    /// # for tree in ["ash", "elm", "oak"] { store.put(tree, "")?; }
+    /// let mut entries = store.scan(..)?;
+    /// entries.seek("b")?;
+    /// assert_eq!(entries.next().transpose()?.unwrap().key, "elm");
     /// # store.close()
     /// # }
     /// ```
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.cursor.seek(key.as_ref())
+        self.seek_towards(key.as_ref(), Direction::Forward)
+    }
+
+    /// Moves the back to the last entry at or before `key`, also to one that was passed.
+    ///
+    /// # Errors
+    /// `Unsupported` in an unordered pass.
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
+    /// # for tree in ["ash", "elm", "oak"] { store.put(tree, "")?; }
+    /// let mut entries = store.scan(..)?;
+    /// entries.seek_back("f")?;
+    /// let mut keys = entries.rev().map(|entry| entry.map(|entry| entry.key));
+    /// assert_eq!(keys.next().transpose()?.unwrap(), "elm");
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn seek_back(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.seek_towards(key.as_ref(), Direction::Reverse)
+    }
+
+    fn seek_towards(&mut self, key: &[u8], direction: Direction) -> Result<()> {
+        self.cursor(direction)?.seek(key)?;
+        if let Some(scanned) = &mut self.scanned {
+            scanned.edge(direction).set(key, At::Key);
+        }
+        self.is_over = false;
+        Ok(())
     }
 
     /// The key of the next entry alone, where the engine can without reading its
@@ -74,7 +206,7 @@ impl Entries {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
-    /// # store.put("oak", "Quercus", cambium::Durability::Written)?;
+    /// # store.put("oak", "Quercus")?;
     /// let mut entries = store.iterate()?;
     /// while let Some(key) = entries.next_key() {
     ///     println!("{:?}", key?);
@@ -83,12 +215,12 @@ impl Entries {
     /// # }
     /// ```
     pub fn next_key(&mut self) -> Option<Result<Value>> {
-        if self.failed {
-            return None;
-        }
-        let next = self.cursor.next_key().transpose();
-        self.failed = matches!(next, Some(Err(_)));
-        next
+        self.step(Direction::Forward, |cursor| cursor.next_key(), |key| key)
+    }
+
+    /// The key of the last entry alone; otherwise as [`Entries::next_key`].
+    pub fn next_key_back(&mut self) -> Option<Result<Value>> {
+        self.step(Direction::Reverse, |cursor| cursor.next_key(), |key| key)
     }
 
     /// Where [`Store::iterate_with`] goes on after the last entry answered,
@@ -96,7 +228,66 @@ impl Entries {
     ///
     /// [`Store::iterate_with`]: crate::Store::iterate_with
     pub fn resume_token(&self) -> Option<ResumeToken> {
-        self.cursor.resume_token()
+        self.front.as_ref()?.resume_token()
+    }
+
+    fn end(&mut self, direction: Direction) -> &mut Option<Box<dyn Cursor>> {
+        match direction {
+            Direction::Forward => &mut self.front,
+            Direction::Reverse => &mut self.back,
+        }
+    }
+
+    fn cursor(&mut self, direction: Direction) -> Result<&mut dyn Cursor> {
+        let cursor = match (self.end(direction).take(), &mut self.scanned) {
+            (Some(cursor), _) => cursor,
+            (None, Some(scanned)) => scanned.open(direction)?,
+            (None, None) => return Err(unordered_pass(self.store.engine.capabilities().engine)),
+        };
+        Ok(&mut **self.end(direction).insert(cursor))
+    }
+
+    fn step<T>(
+        &mut self,
+        direction: Direction,
+        read: impl FnOnce(&mut dyn Cursor) -> Result<Option<T>>,
+        key_of: impl FnOnce(&T) -> &Value,
+    ) -> Option<Result<T>> {
+        if self.is_over || self.failed {
+            return None;
+        }
+        match self.cursor(direction).and_then(read) {
+            Ok(Some(found)) => {
+                if let Some(scanned) = &mut self.scanned {
+                    let key = key_of(&found);
+                    if !scanned.has_left(key, direction) {
+                        self.is_over = true;
+                        // It has read too far; a seek of the other end may make room.
+                        *self.end(direction) = None;
+                        return None;
+                    }
+                    scanned.edge(direction).set(key, At::Past);
+                }
+                Some(Ok(found))
+            }
+            Ok(None) => {
+                self.is_over = true;
+                None
+            }
+            Err(error) => {
+                self.failed = true;
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Entries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.scanned {
+            Some(scanned) => write!(f, "Entries({:?})", scanned.range),
+            None => f.write_str("Entries(in no order)"),
+        }
     }
 }
 
@@ -104,11 +295,22 @@ impl Iterator for Entries {
     type Item = Result<Entry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.failed {
-            return None;
-        }
-        let next = self.cursor.next().transpose();
-        self.failed = matches!(next, Some(Err(_)));
-        next
+        self.step(
+            Direction::Forward,
+            |cursor| cursor.next(),
+            |entry| &entry.key,
+        )
     }
 }
+
+impl DoubleEndedIterator for Entries {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.step(
+            Direction::Reverse,
+            |cursor| cursor.next(),
+            |entry| &entry.key,
+        )
+    }
+}
+
+impl FusedIterator for Entries {}

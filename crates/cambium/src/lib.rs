@@ -10,16 +10,15 @@
 //! # fn main() -> cambium::Result<()> {
 //! # let folder = tempfile::tempdir().expect("a folder for the example");
 //! # let path = folder.path().join("trees");
-//! let store = cambium::create(&path, "forest", &Options::new())?;
-//! store.put("oak", "Quercus", Durability::Synced)?;
-//! store.close()?;
-//!
-//! let store = cambium::open(&path)?;
+//! let store = cambium::open_or_create(&path)?;
+//! store.put("oak", "Quercus")?;
+//! store.put("elm", "Ulmus")?;
 //! assert_eq!(store.get("oak")?.as_deref(), Some(&b"Quercus"[..]));
-//! for entry in store.iterate()? {
+//! for entry in store.scan("a".."f")? {
 //!     let entry = entry?;
 //!     println!("{:?} = {:?}", entry.key, entry.value);
 //! }
+//! store.with_durability(Durability::Synced).delete("elm")?; // on the device
 //! store.close()
 //! # }
 //! ```
@@ -97,6 +96,26 @@ pub fn open(path: impl AsRef<Path>) -> Result<Store> {
     Options::new().open(path)
 }
 
+/// Opens the store in a folder, whichever engine made it, or makes one with
+/// [`DEFAULT_ENGINE`] if there is none; see [`Options::open_or_create`] for the errors.
+///
+/// ```
+/// # fn main() -> cambium::Result<()> {
+/// # let folder = tempfile::tempdir().expect("a folder for the example");
+/// # let path = folder.path().join("store");
+/// let store = cambium::open_or_create(&path)?;
+/// store.put("oak", "Quercus")?;
+/// # store.close()
+/// # }
+/// ```
+pub fn open_or_create(path: impl AsRef<Path>) -> Result<Store> {
+    let options = Options::new();
+    match options.open(&path) {
+        Err(Error::NotAStore { .. }) => options.open_or_create(path, DEFAULT_ENGINE),
+        opened => opened,
+    }
+}
+
 /// Makes a store and opens it; see [`Options::create`] for the errors.
 ///
 /// ```
@@ -170,7 +189,7 @@ pub fn repair(path: impl AsRef<Path>) -> Result<CheckReport> {
 /// # let folder = tempfile::tempdir().expect("a folder for the example");
 /// # let (path, copy) = (folder.path().join("store"), folder.path().join("copy"));
 /// # let store = cambium::create(&path, "forest", &cambium::Options::new())?;
-/// # store.put("oak", "Quercus", cambium::Durability::Synced)?;
+/// # store.put("oak", "Quercus")?;
 /// # store.close()?;
 /// cambium::backup(&path, &copy)?;
 /// assert_eq!(cambium::open(&copy)?.get("oak")?.as_deref(), Some(&b"Quercus"[..]));

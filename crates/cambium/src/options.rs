@@ -10,7 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium_api::{
-    CheckReport, EngineKind, Error, Finding, FindingKind, OptionValues, ProgressSink, Result,
+    CheckReport, Durability, EngineKind, Error, Finding, FindingKind, OptionValues, ProgressSink,
+    Result,
 };
 use cambium_io::Environment;
 use cambium_io::sync::OnceLock;
@@ -51,6 +52,7 @@ pub struct Options {
     environment: Environment,
     engines: Engines,
     progress: Arc<dyn ProgressSink>,
+    durability: Durability,
 }
 
 impl Default for Options {
@@ -74,6 +76,7 @@ impl Options {
             environment: shared_environment(),
             engines: engines(),
             progress: Arc::new(()),
+            durability: Durability::default(),
         }
     }
 
@@ -141,6 +144,26 @@ impl Options {
         self
     }
 
+    /// How safe writes are when they return, where nothing else is said: `Written` if
+    /// this is not called. [`Store::with_durability`] says otherwise for single writes.
+    /// It is no property of the store: each opening has its own.
+    ///
+    /// ```
+    /// use cambium::{Durability, Options};
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// let options = Options::new().durability(Durability::Synced);
+    /// let store = options.create(folder.path(), "forest")?;
+    /// store.put("oak", "survives a power cut")?;
+    /// # store.close()
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
     /// Makes a store in a folder that is empty or not there (its parent must
     /// be), durable when it returns, and opens it.
     ///
@@ -164,7 +187,7 @@ impl Options {
         self.refuse_unlisted(&*kind)?;
         let path = path.as_ref();
         let opened = kind.create(&self.environment, path, &self.values)?;
-        Ok(Store::new(opened, path))
+        Ok(Store::new(opened, path, self.durability))
     }
 
     /// Opens a store for reading and writing. One that was not closed is
@@ -192,7 +215,48 @@ impl Options {
         let (kind, _) = self.kind_of(path)?;
         self.refuse_unlisted(&*kind)?;
         let opened = kind.open(&self.environment, path, &self.values, &*self.progress)?;
-        Ok(Store::new(opened, path))
+        Ok(Store::new(opened, path, self.durability))
+    }
+
+    /// Opens the store in a folder, or makes it there with `engine` if there is none.
+    /// Two programs may call this at once.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a store of another engine; otherwise as of
+    /// [`Options::open`] and [`Options::create`].
+    ///
+    /// ```
+    /// use cambium::Options;
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let path = folder.path().join("trees");
+    /// for visits in ["1", "2"] {
+    ///     let store = Options::new().open_or_create(&path, "wisckey")?;
+    ///     assert_eq!(store.get("visits")?.is_some(), visits == "2");
+    ///     store.put("visits", visits)?;
+    ///     store.close()?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn open_or_create(&self, path: impl AsRef<Path>, engine: &str) -> Result<Store> {
+        let path = path.as_ref();
+        let found = match self.marker(path) {
+            Err(Error::NotAStore { .. }) => match self.create(path, engine) {
+                // Another program made it since.
+                Err(Error::AlreadyExists { .. }) if self.marker(path).is_ok() => self.marker(path),
+                made => return made,
+            },
+            marker => marker,
+        };
+        let found = found?.engine;
+        if found != engine {
+            return Err(Error::InvalidArgument(format!(
+                "{} is a store of engine {found}, not {engine}: name that engine, or open it \
+                 without naming one",
+                path.display()
+            )));
+        }
+        self.open(path)
     }
 
     /// Opens a store for reading alone: its data are not changed, and nothing at
@@ -209,11 +273,11 @@ impl Options {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// let store = Options::new().create(folder.path(), "forest")?;
-    /// store.put("oak", "Quercus", Durability::Written)?;
+    /// store.put("oak", "Quercus")?;
     /// store.close()?;
     /// let store = Options::new().open_read_only(folder.path())?;
     /// assert!(store.get("oak")?.is_some());
-    /// assert!(store.put("elm", "Ulmus", Durability::Written).is_err());
+    /// assert!(store.put("elm", "Ulmus").is_err());
     /// # store.close()
     /// # }
     /// ```
@@ -222,7 +286,7 @@ impl Options {
         let (kind, _) = self.kind_of(path)?;
         self.refuse_unlisted(&*kind)?;
         let opened = kind.open_read_only(&self.environment, path, &self.values, &*self.progress)?;
-        Ok(Store::new(opened, path))
+        Ok(Store::new(opened, path, self.durability))
     }
 
     /// Refuses options that an engine has for its own tests alone.

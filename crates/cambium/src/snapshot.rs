@@ -3,9 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use cambium_api::{
-    Direction, IterationOrder, KeyRange, Result, ResumeToken, SequenceNumber, Value,
-};
+use cambium_api::{IterationOrder, KeyRange, Result, ResumeToken, SequenceNumber, Value};
 
 use crate::entries::Entries;
 use crate::store::OpenStore;
@@ -19,9 +17,9 @@ use crate::store::OpenStore;
 /// # fn main() -> cambium::Result<()> {
 /// # let folder = tempfile::tempdir().expect("a folder for the example");
 /// # let store = cambium::create(folder.path(), "forest", &Options::new())?;
-/// store.put("oak", "young", Durability::Written)?;
+/// store.put("oak", "young")?;
 /// let then = store.snapshot()?;
-/// store.put("oak", "old", Durability::Written)?;
+/// store.put("oak", "old")?;
 /// assert_eq!(then.get("oak")?.as_deref(), Some(&b"young"[..]));
 /// assert_eq!(then.iterate()?.count(), 1);
 /// # store.close()
@@ -56,25 +54,22 @@ impl Snapshot {
         self.snapshot.multi_get(keys)
     }
 
-    /// Entries of a range in key order, where the engine keeps one. Errors as of
+    /// Entries of a range in key order, from both ends. Errors as of
     /// [`Store::scan`](crate::Store::scan).
     ///
     /// ```
-    /// use cambium::{Direction, KeyRange};
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
-    /// # for tree in ["ash", "elm", "oak"] { store.put(tree, "", cambium::Durability::Written)?; }
+    /// # for tree in ["ash", "elm", "oak"] { store.put(tree, "")?; }
     /// let then = store.snapshot()?;
-    /// store.delete("ash", cambium::Durability::Written)?;
-    /// let before_f = KeyRange::between(b"a", b"f");
-    /// assert_eq!(then.scan(&before_f, Direction::Forward)?.count(), 2);
+    /// store.delete("ash")?;
+    /// assert_eq!(then.scan("a".."f")?.count(), 2);
     /// # store.close()
     /// # }
     /// ```
-    pub fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Entries> {
-        let cursor = self.snapshot.scan(range, direction)?;
-        Ok(Entries::new(cursor, &self.store))
+    pub fn scan(&self, range: impl Into<KeyRange>) -> Result<Entries> {
+        Entries::scan(self.snapshot.clone(), range.into(), &self.store)
     }
 
     /// Names of the store's namespaces, in order, the default one (`""`)
@@ -91,7 +86,7 @@ impl Snapshot {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &Options::new())?;
-    /// store.namespace("people")?.put("ada", "Lovelace", Durability::Written)?;
+    /// store.namespace("people")?.put("ada", "Lovelace")?;
     /// let then = store.snapshot()?;
     /// let people = then.namespace("people")?.expect("it was made above");
     /// assert!(people.get("ada")?.is_some() && then.get("ada")?.is_none());
@@ -120,7 +115,7 @@ impl Snapshot {
         resume: Option<&ResumeToken>,
     ) -> Result<Entries> {
         let cursor = self.snapshot.iterate(order, resume)?;
-        Ok(Entries::new(cursor, &self.store))
+        Ok(Entries::pass(cursor, &self.store))
     }
 }
 

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cambium_api::{
-    Capabilities, Completion, Direction, Durability, Engine, IterationOrder, KeyRange,
-    Precondition, Request, Result, ResumeToken, SequenceNumber, Value, WriteBatch,
+    Capabilities, Completion, Durability, Engine, IterationOrder, KeyRange, Precondition, Request,
+    Result, ResumeToken, SequenceNumber, Value, WriteBatch,
 };
 
 use crate::entries::Entries;
@@ -55,7 +55,7 @@ impl fmt::Debug for OpenStore {
 /// std::thread::scope(|scope| {
 ///     for tree in ["oak", "elm"] {
 ///         let store = store.clone();
-///         scope.spawn(move || store.put(tree, "leaf", Durability::Synced));
+///         scope.spawn(move || store.put(tree, "leaf"));
 ///     }
 /// });
 /// assert_eq!(store.iterate()?.count(), 2);
@@ -65,10 +65,12 @@ impl fmt::Debug for OpenStore {
 #[derive(Clone)]
 pub struct Store {
     pub(crate) open: Arc<OpenStore>,
+    /// Of writes through this handle.
+    durability: Durability,
 }
 
 impl Store {
-    pub(crate) fn new(engine: Arc<dyn Engine>, path: &Path) -> Self {
+    pub(crate) fn new(engine: Arc<dyn Engine>, path: &Path, durability: Durability) -> Self {
         Store {
             open: Arc::new(OpenStore {
                 engine,
@@ -76,7 +78,36 @@ impl Store {
                 parent: None,
                 starving: Arc::default(),
             }),
+            durability,
         }
+    }
+
+    /// The same store by a handle whose writes are as safe as `durability` says when they
+    /// return. [`Options::durability`](crate::Options::durability) is what a store is
+    /// opened with. Costs a clone of the handle.
+    ///
+    /// ```
+    /// use cambium::prelude::*;
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "forest", &Options::new())?;
+    /// store.put("oak", "with the operating system: survives this process")?;
+    /// let synced = store.with_durability(Durability::Synced);
+    /// synced.put("elm", "on the device: survives a power cut")?;
+    /// # store.close()
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_durability(&self, durability: Durability) -> Store {
+        Store {
+            open: self.open.clone(),
+            durability,
+        }
+    }
+
+    /// How safe writes through this handle are when they return.
+    pub fn durability(&self) -> Durability {
+        self.durability
     }
 
     /// The folder it was opened by.
@@ -113,7 +144,7 @@ impl Store {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
-    /// store.put("oak", "Quercus", cambium::Durability::Written)?;
+    /// store.put("oak", "Quercus")?;
     /// assert_eq!(store.get("oak")?.as_deref(), Some(&b"Quercus"[..]));
     /// assert_eq!(store.get("elm")?, None);
     /// # store.close()
@@ -130,7 +161,7 @@ impl Store {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
-    /// # store.put("oak", "Quercus", cambium::Durability::Written)?;
+    /// # store.put("oak", "Quercus")?;
     /// let mut buffer = Vec::new();
     /// assert!(store.get_into("oak", &mut buffer)? && buffer == b"Quercus");
     /// # store.close()
@@ -147,7 +178,7 @@ impl Store {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
-    /// # store.put("oak", "Quercus", cambium::Durability::Written)?;
+    /// # store.put("oak", "Quercus")?;
     /// let values = store.multi_get(&[b"elm", b"oak"])?;
     /// assert!(values[0].is_none() && values[1].is_some());
     /// # store.close()
@@ -157,7 +188,7 @@ impl Store {
         self.open.engine.multi_get(keys)
     }
 
-    /// Gives a key a value, as safely as `durability` says when it returns.
+    /// Gives a key a value, with this handle's [durability](Store::with_durability).
     ///
     /// # Errors
     /// `LimitExceeded` for a key or value that is too long, `InvalidArgument`
@@ -168,19 +199,14 @@ impl Store {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
-    /// let first = store.put("oak", "Quercus", cambium::Durability::Synced)?;
-    /// assert!(store.put("elm", "Ulmus", cambium::Durability::Synced)? > first);
+    /// let first = store.put("oak", "Quercus")?;
+    /// assert!(store.put("elm", "Ulmus")? > first);
     /// # store.close()
     /// # }
     /// ```
-    pub fn put(
-        &self,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-        durability: Durability,
-    ) -> Result<SequenceNumber> {
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<SequenceNumber> {
         let (key, value) = (key.as_ref(), value.as_ref());
-        self.open.engine.put(key, value, durability)
+        self.open.engine.put(key, value, self.durability)
     }
 
     /// Takes a key away; no error if it is not there. Errors as of
@@ -190,14 +216,14 @@ impl Store {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
-    /// # store.put("oak", "Quercus", cambium::Durability::Written)?;
-    /// store.delete("oak", cambium::Durability::Synced)?;
+    /// # store.put("oak", "Quercus")?;
+    /// store.delete("oak")?;
     /// assert_eq!(store.get("oak")?, None);
     /// # store.close()
     /// # }
     /// ```
-    pub fn delete(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<SequenceNumber> {
-        self.open.engine.delete(key.as_ref(), durability)
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<SequenceNumber> {
+        self.open.engine.delete(key.as_ref(), self.durability)
     }
 
     /// Takes all keys of a range away, atomically. Errors as of
@@ -208,15 +234,15 @@ impl Store {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = Options::new().set("keys", "integer").create(folder.path(), "zdb")?;
-    /// # for key in 0u64..10 { store.put(key.to_be_bytes(), "", Durability::Written)?; }
-    /// let range = KeyRange::between(&2u64.to_be_bytes(), &5u64.to_be_bytes());
-    /// store.delete_range(range, Durability::Synced)?;
+    /// # for key in 0u64..10 { store.put(key.to_be_bytes(), "")?; }
+    /// store.delete_range(2u64.to_be_bytes()..5u64.to_be_bytes())?;
     /// assert_eq!(store.iterate()?.count(), 7);
     /// # store.close()
     /// # }
     /// ```
-    pub fn delete_range(&self, range: KeyRange, durability: Durability) -> Result<SequenceNumber> {
-        self.open.engine.delete_range(range, durability)
+    pub fn delete_range(&self, range: impl Into<KeyRange>) -> Result<SequenceNumber> {
+        let engine = &self.open.engine;
+        engine.delete_range(range.into(), self.durability)
     }
 
     /// Writes a batch, whole or not at all. Errors as of [`Store::put`].
@@ -228,13 +254,13 @@ impl Store {
     /// # let store = cambium::create(folder.path(), "forest", &Options::new())?;
     /// let mut batch = WriteBatch::new();
     /// batch.put(b"from", b"90").put(b"to", b"110");
-    /// store.write(batch, Durability::Synced)?;
+    /// store.write(batch)?;
     /// # assert_eq!(store.iterate()?.count(), 2);
     /// # store.close()
     /// # }
     /// ```
-    pub fn write(&self, batch: WriteBatch, durability: Durability) -> Result<SequenceNumber> {
-        self.open.engine.write(batch, durability)
+    pub fn write(&self, batch: WriteBatch) -> Result<SequenceNumber> {
+        self.open.engine.write(batch, self.durability)
     }
 
     /// Writes a batch if all preconditions hold at that moment, atomically
@@ -252,8 +278,8 @@ impl Store {
     /// let mut batch = WriteBatch::new();
     /// batch.put(b"owner", b"me");
     /// let free = [Precondition::Absent { key: b"owner".to_vec() }];
-    /// store.write_if(&free, batch.clone(), Durability::Synced)?;
-    /// assert!(store.write_if(&free, batch, Durability::Synced).is_err());
+    /// store.write_if(&free, batch.clone())?;
+    /// assert!(store.write_if(&free, batch).is_err());
     /// # store.close()
     /// # }
     /// ```
@@ -261,13 +287,13 @@ impl Store {
         &self,
         preconditions: &[Precondition],
         batch: WriteBatch,
-        durability: Durability,
     ) -> Result<SequenceNumber> {
         let engine = &self.open.engine;
-        engine.write_if(preconditions, batch, durability)
+        engine.write_if(preconditions, batch, self.durability)
     }
 
-    /// Entries of a range in key order, as of now.
+    /// Entries of a range in key order, as of now, from both ends: `..`, `"a".."b"`,
+    /// `"a"..="b"`, [`KeyRange::prefix`].
     ///
     /// # Errors
     /// `Unsupported` where the engine keeps no order: see
@@ -278,15 +304,15 @@ impl Store {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = Options::new().set("keys", "integer").create(folder.path(), "zdb")?;
-    /// # for key in 0u64..10 { store.put(key.to_be_bytes(), "", Durability::Written)?; }
-    /// let last = store.scan(&KeyRange::all(), Direction::Reverse)?.next();
+    /// # for key in 0u64..10 { store.put(key.to_be_bytes(), "")?; }
+    /// assert_eq!(store.scan(7u64.to_be_bytes()..)?.count(), 3);
+    /// let last = store.scan(..)?.next_back();
     /// assert_eq!(last.transpose()?.unwrap().key, 9u64.to_be_bytes());
     /// # store.close()
     /// # }
     /// ```
-    pub fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Entries> {
-        let cursor = self.open.engine.scan(range, direction)?;
-        Ok(Entries::new(cursor, &self.open))
+    pub fn scan(&self, range: impl Into<KeyRange>) -> Result<Entries> {
+        Entries::scan(self.open.engine.snapshot()?, range.into(), &self.open)
     }
 
     /// Every entry as of now, in the order that is cheapest for the engine.
@@ -296,7 +322,7 @@ impl Store {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
-    /// # store.put("oak", "Quercus", cambium::Durability::Written)?;
+    /// # store.put("oak", "Quercus")?;
     /// for entry in store.iterate()? {
     ///     assert_eq!(entry?.key, "oak");
     /// }
@@ -319,7 +345,7 @@ impl Store {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = Options::new().set("keys", "integer").create(folder.path(), "zdb")?;
-    /// # for key in 0u64..10 { store.put(key.to_be_bytes(), "", Durability::Written)?; }
+    /// # for key in 0u64..10 { store.put(key.to_be_bytes(), "")?; }
     /// let mut first = store.iterate()?;
     /// assert_eq!(first.by_ref().take(4).count(), 4);
     /// let token = first.resume_token();
@@ -334,7 +360,7 @@ impl Store {
         resume: Option<&ResumeToken>,
     ) -> Result<Entries> {
         let cursor = self.open.engine.iterate(order, resume)?;
-        Ok(Entries::new(cursor, &self.open))
+        Ok(Entries::pass(cursor, &self.open))
     }
 
     /// The state now, for as long as the answer is held; see [`Snapshot`].
@@ -344,7 +370,7 @@ impl Store {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
     /// let before = store.snapshot()?;
-    /// store.put("oak", "Quercus", cambium::Durability::Written)?;
+    /// store.put("oak", "Quercus")?;
     /// assert_eq!(before.get("oak")?, None);
     /// # store.close()
     /// # }
@@ -354,7 +380,7 @@ impl Store {
     }
 
     /// A namespace of this store, made if it is not there; the default one is
-    /// `""`. It keeps the store open.
+    /// `""`. It keeps the store open, and has this handle's durability.
     ///
     /// # Errors
     /// `Unsupported` where the engine has none.
@@ -363,7 +389,7 @@ impl Store {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
-    /// store.namespace("")?.put("oak", "Quercus", cambium::Durability::Written)?;
+    /// store.namespace("")?.put("oak", "Quercus")?;
     /// assert!(store.get("oak")?.is_some());
     /// # store.close()
     /// # }
@@ -376,6 +402,7 @@ impl Store {
                 parent: Some(self.open.clone()),
                 starving: self.open.starving.clone(),
             }),
+            durability: self.durability,
         })
     }
 
@@ -410,7 +437,7 @@ impl Store {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
     /// let people = store.namespace("people")?;
-    /// people.put("ada", "Lovelace", cambium::Durability::Written)?;
+    /// people.put("ada", "Lovelace")?;
     /// let before = people.snapshot()?;
     /// store.drop_namespace("people")?;
     /// assert_eq!(store.namespaces()?, [""]);
@@ -430,13 +457,13 @@ impl Store {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
-    /// # store.put("oak", vec![7; 10_000], cambium::Durability::Synced)?;
-    /// assert!(store.approximate_size(&cambium::KeyRange::all())? > 1_000);
+    /// # store.put("oak", vec![7; 10_000])?;
+    /// assert!(store.approximate_size(..)? > 1_000);
     /// # store.close()
     /// # }
     /// ```
-    pub fn approximate_size(&self, range: &KeyRange) -> Result<u64> {
-        self.open.engine.approximate_size(range)
+    pub fn approximate_size(&self, range: impl Into<KeyRange>) -> Result<u64> {
+        self.open.engine.approximate_size(&range.into())
     }
 
     /// Raises everything written so far to `Synced`.
@@ -448,7 +475,7 @@ impl Store {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
-    /// store.put("oak", "Quercus", cambium::Durability::Buffered)?;
+    /// store.put("oak", "Quercus")?;
     /// store.sync()?; // from here on a power cut loses nothing
     /// # store.close()
     /// # }

@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use cambium_api::{Durability, Result, Transaction};
+use cambium_api::{Result, Transaction};
 
 use crate::store::Store;
 
@@ -16,6 +16,7 @@ impl Store {
     /// store open, and keeps in memory what it wrote and the keys that it read.
     ///
     /// A transaction that writes nothing never conflicts; one that reads nothing neither.
+    /// It commits with this handle's [durability](Store::with_durability).
     ///
     /// # Errors
     /// As of [`Store::snapshot`].
@@ -25,13 +26,13 @@ impl Store {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &Options::new())?;
-    /// store.put("oak", "1 tree", Durability::Written)?;
+    /// store.put("oak", "1 tree")?;
     /// let transaction = store.transaction()?;
     /// if transaction.get("oak")?.is_some() {
     ///     transaction.put("elm", "planted beside the oak")?;
     /// }
-    /// store.delete("oak", Durability::Written)?; // somebody else
-    /// match transaction.commit(Durability::Synced) {
+    /// store.delete("oak")?; // somebody else
+    /// match transaction.commit() {
     ///     Err(Error::Conflict { conflict: Conflict::Key { key, .. } }) => assert_eq!(key, b"oak"),
     ///     other => panic!("{other:?}"),
     /// }
@@ -41,7 +42,7 @@ impl Store {
     /// ```
     pub fn transaction(&self) -> Result<Transaction> {
         let held: Arc<dyn Any + Send + Sync> = self.open.clone();
-        Transaction::begin(&self.open.engine, Some(held))
+        Transaction::begin(&self.open.engine, self.durability(), Some(held))
     }
 
     /// Runs a transaction and commits it. If it conflicts, runs it again on the new state,
@@ -58,7 +59,7 @@ impl Store {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &Options::new())?;
-    /// let number = store.transact(Durability::Written, |transaction| {
+    /// let number = store.transact(|transaction| {
     ///     let before = transaction.get("visitors")?;
     ///     let before = before.map_or(0, |value| u64::from_le_bytes(value[..8].try_into().unwrap()));
     ///     transaction.put("visitors", (before + 1).to_le_bytes())?;
@@ -68,14 +69,9 @@ impl Store {
     /// # store.close()
     /// # }
     /// ```
-    pub fn transact<R>(
-        &self,
-        durability: Durability,
-        work: impl FnMut(&Transaction) -> Result<R>,
-    ) -> Result<R> {
+    pub fn transact<R>(&self, work: impl FnMut(&Transaction) -> Result<R>) -> Result<R> {
         let starving = &*self.open.starving;
         let begin = || self.transaction();
-        cambium_api::transaction::transact(begin, starving, durability, work)
-            .map(|(answer, _)| answer)
+        cambium_api::transaction::transact(begin, starving, work).map(|(answer, _)| answer)
     }
 }

@@ -18,7 +18,7 @@ impl Store {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
-    /// # for age in 0..10 { store.put("oak", format!("{age}"), cambium::Durability::Synced)?; }
+    /// # for age in 0..10 { store.put("oak", format!("{age}"))?; }
     /// let report = store.compact(&cambium::CompactOptions::default(), &())?;
     /// assert!(report.total_seconds >= 0.0);
     /// assert_eq!(store.get("oak")?.as_deref(), Some(&b"9"[..]));
@@ -59,7 +59,7 @@ impl Store {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
-    /// store.put("oak", "Quercus", cambium::Durability::Synced)?;
+    /// store.put("oak", "Quercus")?;
     /// let mut text = Vec::new();
     /// store.dump(&mut text)?;
     /// assert!(!text.is_empty());
@@ -76,7 +76,7 @@ impl Store {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
-    /// store.put("oak", "Quercus", cambium::Durability::Written)?;
+    /// store.put("oak", "Quercus")?;
     /// assert_eq!(store.stats()?.number("entries"), Some(1));
     /// # store.close()
     /// # }
@@ -96,7 +96,7 @@ impl Store {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let copy = folder.path().join("copy");
     /// # let store = cambium::create(folder.path().join("store"), "forest", &cambium::Options::new())?;
-    /// store.put("oak", "Quercus", cambium::Durability::Written)?;
+    /// store.put("oak", "Quercus")?;
     /// store.backup(&copy, &())?;
     /// assert!(cambium::open(&copy)?.get("oak")?.is_some());
     /// # store.close()
@@ -122,9 +122,9 @@ impl Store {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
-    /// store.put("oak", "young", cambium::Durability::Written)?;
+    /// store.put("oak", "young")?;
     /// store.create_named_snapshot("monday")?;
-    /// store.put("oak", "felled", cambium::Durability::Written)?;
+    /// store.put("oak", "felled")?;
     /// store.rollback("monday")?;
     /// assert_eq!(store.get("oak")?.as_deref(), Some(&b"young"[..]));
     ///

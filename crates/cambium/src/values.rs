@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cambium_api::{Durability, Expiry, MergeOperator, Result, SequenceNumber, UnixMillis};
+use cambium_api::{Expiry, MergeOperator, Result, SequenceNumber, UnixMillis};
 
 use crate::store::Store;
 
@@ -20,9 +20,9 @@ impl Store {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &Options::new())?;
     /// let hour = Expiry::After(Duration::from_secs(3600));
-    /// store.put_expiring("session", "ann", hour, Durability::Written)?;
+    /// store.put_expiring("session", "ann", hour)?;
     /// assert!(store.expires_at("session")?.is_some());
-    /// assert!(store.persist("session", Durability::Written)?);
+    /// assert!(store.persist("session")?);
     /// assert_eq!(store.expires_at("session")?, None);
     /// # store.close()
     /// # }
@@ -32,10 +32,10 @@ impl Store {
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
         expiry: Expiry,
-        durability: Durability,
     ) -> Result<SequenceNumber> {
         let (key, value) = (key.as_ref(), value.as_ref());
-        self.engine().put_expiring(key, value, expiry, durability)
+        let engine = self.engine();
+        engine.put_expiring(key, value, expiry, self.durability())
     }
 
     /// The moment at which a key's entry expires; `None` if it does not, or is not there.
@@ -50,22 +50,18 @@ impl Store {
     ///
     /// # Errors
     /// As of [`Store::put`].
-    pub fn expire(
-        &self,
-        key: impl AsRef<[u8]>,
-        expiry: Expiry,
-        durability: Durability,
-    ) -> Result<bool> {
+    pub fn expire(&self, key: impl AsRef<[u8]>, expiry: Expiry) -> Result<bool> {
         let engine = self.engine();
-        engine.set_expiry(key.as_ref(), Some(expiry), durability)
+        engine.set_expiry(key.as_ref(), Some(expiry), self.durability())
     }
 
     /// Lets an entry stay; false if the key is not there.
     ///
     /// # Errors
     /// As of [`Store::put`].
-    pub fn persist(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<bool> {
-        self.engine().set_expiry(key.as_ref(), None, durability)
+    pub fn persist(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let engine = self.engine();
+        engine.set_expiry(key.as_ref(), None, self.durability())
     }
 
     /// Lets a merge operator make a key's next value of its current one and `operand`,
@@ -81,8 +77,8 @@ impl Store {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &Options::new())?;
-    /// store.merge("add", "visitors", 1i64.to_le_bytes(), Durability::Written)?;
-    /// store.merge("add", "visitors", 2i64.to_le_bytes(), Durability::Written)?;
+    /// store.merge("add", "visitors", 1i64.to_le_bytes())?;
+    /// store.merge("add", "visitors", 2i64.to_le_bytes())?;
     /// assert_eq!(store.get("visitors")?.as_deref(), Some(&3i64.to_le_bytes()[..]));
     /// # store.close()
     /// # }
@@ -92,10 +88,10 @@ impl Store {
         operator: &str,
         key: impl AsRef<[u8]>,
         operand: impl AsRef<[u8]>,
-        durability: Durability,
     ) -> Result<SequenceNumber> {
         let (key, operand) = (key.as_ref(), operand.as_ref());
-        self.engine().merge(operator, key, operand, durability)
+        let engine = self.engine();
+        engine.merge(operator, key, operand, self.durability())
     }
 
     /// Knows a merge operator by its name from now on, until the store is closed.

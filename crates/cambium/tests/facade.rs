@@ -7,9 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium::{
-    CheckReport, Direction, Durability, Engine, EngineKind, Environment, Error, FindingKind,
-    KeyRange, MARKER_NAME, Marker, OptionSpec, OptionValues, Options, ProgressSink, Result,
-    StoreId, Value, engines,
+    CheckReport, Durability, Engine, EngineKind, Entry, Environment, Error, FindingKind, KeyRange,
+    MARKER_NAME, Marker, OptionSpec, OptionValues, Options, ProgressSink, Result, StoreId, Value,
+    engines,
 };
 use cambium_storage::marker::write_marker;
 use cambium_testkit::memory_engine::MemoryKind;
@@ -94,7 +94,7 @@ fn an_added_engine_opens_the_stores_that_name_it() {
 fn a_damaged_marker_is_made_anew_by_the_engine_whose_files_there_are() {
     let folder = tempfile::tempdir().unwrap();
     let store = Options::new().create(folder.path(), "forest").unwrap();
-    store.put("oak", "Quercus", Durability::Synced).unwrap();
+    store.put("oak", "Quercus").unwrap();
     store.close().unwrap();
     drop(store);
     let marker = folder.path().join(MARKER_NAME);
@@ -165,7 +165,7 @@ fn a_damaged_marker_is_a_finding_of_check_and_an_error_of_open() {
 fn a_store_stays_open_while_an_iterator_or_snapshot_of_it_lives() {
     let folder = tempfile::tempdir().unwrap();
     let store = Options::new().create(folder.path(), "zdb").unwrap();
-    store.put("oak", "Quercus", Durability::Buffered).unwrap();
+    store.put("oak", "Quercus").unwrap();
     let (mut entries, snapshot) = (store.iterate().unwrap(), store.snapshot().unwrap());
     drop(store);
     assert_eq!(entries.next().unwrap().unwrap().key, "oak");
@@ -186,7 +186,7 @@ fn a_namespace_keeps_its_store_open_and_does_not_close_it() {
     let folder = tempfile::tempdir().unwrap();
     let store = Options::new().create(folder.path(), "zdb").unwrap();
     drop(store.namespace("").unwrap());
-    store.put("oak", "Quercus", Durability::Written).unwrap();
+    store.put("oak", "Quercus").unwrap();
     let namespace = store.namespace("").unwrap();
     drop(store);
     assert!(namespace.get("oak").unwrap().is_some());
@@ -196,7 +196,7 @@ fn a_namespace_keeps_its_store_open_and_does_not_close_it() {
 fn after_an_error_an_iterator_has_ended() {
     let folder = tempfile::tempdir().unwrap();
     let store = Options::new().create(folder.path(), "zdb").unwrap();
-    store.put("oak", "Quercus", Durability::Written).unwrap();
+    store.put("oak", "Quercus").unwrap();
     let mut entries = store.iterate().unwrap();
     store.close().unwrap();
     assert!(matches!(entries.next(), Some(Err(Error::Closed))));
@@ -245,27 +245,79 @@ fn an_ordered_engine_scans_ranges_both_ways_and_seeks() {
         .engines(engines().with(Arc::new(MemoryKind)));
     let store = options.create("trees", MemoryKind.name()).unwrap();
     for key in ["ash", "elm", "fir", "oak"] {
-        store
-            .put(key, key.len().to_string(), Durability::Written)
-            .unwrap();
+        store.put(key, key.len().to_string()).unwrap();
     }
-    let keys = |direction| -> Vec<Value> {
-        let range = KeyRange::between(b"b", b"oak");
-        let entries = store.scan(&range, direction).unwrap();
-        entries.map(|entry| entry.unwrap().key).collect()
-    };
-    assert_eq!(keys(Direction::Forward), ["elm", "fir"]);
-    assert_eq!(keys(Direction::Reverse), ["fir", "elm"]);
+    let key = |entry: Result<Entry>| entry.unwrap().key;
+    let keys: Vec<Value> = store.scan("b".."oak").unwrap().map(key).collect();
+    assert_eq!(keys, ["elm", "fir"]);
+    let keys: Vec<Value> = store.scan("b"..="oak").unwrap().rev().map(key).collect();
+    assert_eq!(keys, ["oak", "fir", "elm"]);
+    let (end, start) = ("a", "z");
+    assert_eq!(store.scan(start..end).unwrap().count(), 0);
+    assert_eq!(store.scan(start..end).unwrap().rev().count(), 0);
     let snapshot = store.snapshot().unwrap();
-    store
-        .delete_range(KeyRange::prefix(b"e"), Durability::Written)
-        .unwrap();
-    let range = KeyRange::all();
-    let mut then = snapshot.scan(&range, Direction::Forward).unwrap();
+    store.delete_range(KeyRange::prefix(b"e")).unwrap();
+    let mut then = snapshot.scan(..).unwrap();
     then.seek("b").unwrap();
     assert_eq!(then.next().unwrap().unwrap().key, "elm");
-    let mut now = store.scan(&range, Direction::Forward).unwrap();
+    let mut now = store.scan(..).unwrap();
     now.seek("b").unwrap();
     assert_eq!(now.next().unwrap().unwrap().key, "fir");
     store.close().unwrap();
+}
+
+#[test]
+fn a_store_is_opened_or_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trees");
+    let options = Options::new().set("chunk_bytes", 4);
+    let store = options.open_or_create(&path, "forest").unwrap();
+    store.put("oak", "Quercus").unwrap();
+    store.close().unwrap();
+    let store = options.open_or_create(&path, "forest").unwrap();
+    assert!(store.get("oak").unwrap().is_some());
+    store.close().unwrap();
+    assert!(cambium::open_or_create(&path).unwrap().get("oak").is_ok());
+    let error = Options::new().open_or_create(&path, "zdb").unwrap_err();
+    assert!(
+        error.to_string().contains("engine forest, not zdb"),
+        "{error}"
+    );
+    // It is not for folders that hold something else.
+    std::fs::create_dir(folder.path().join("other")).unwrap();
+    std::fs::write(folder.path().join("other/letter"), "dear").unwrap();
+    let error = cambium::open_or_create(folder.path().join("other")).unwrap_err();
+    assert!(matches!(error, Error::AlreadyExists { .. }), "{error}");
+}
+
+#[test]
+fn several_threads_open_or_make_one_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trees");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| match cambium::open_or_create(&path) {
+                Ok(store) => store.close().unwrap(),
+                Err(error) => assert!(matches!(error, Error::Locked { .. }), "{error}"),
+            });
+        }
+    });
+    cambium::open(&path).unwrap().close().unwrap();
+}
+
+#[test]
+fn a_handle_has_a_durability_and_hands_it_on() {
+    let options = Options::new()
+        .environment(Environment::memory())
+        .engines(engines().with(Arc::new(MemoryKind)));
+    let written = options.create("trees", MemoryKind.name()).unwrap();
+    assert_eq!(written.durability(), Durability::Written);
+    let synced = written.with_durability(Durability::Synced);
+    assert_eq!(synced.durability(), Durability::Synced);
+    assert_eq!(synced.clone().durability(), Durability::Synced);
+    assert_eq!(written.durability(), Durability::Written);
+    if synced.capabilities().namespaces {
+        let people = synced.namespace("people").unwrap();
+        assert_eq!(people.durability(), Durability::Synced);
+    }
 }

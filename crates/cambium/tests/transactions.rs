@@ -8,14 +8,14 @@ use cambium::{Conflict, Error};
 fn write_much(store: &Store) {
     let key = |number: u32| [&number.to_be_bytes()[..], &[b'x'; 60_000]].concat();
     for number in 0..100 {
-        store.put(key(number), "", Durability::Buffered).unwrap();
+        store.put(key(number), "").unwrap();
     }
 }
 
 fn store(folder: &tempfile::TempDir) -> Store {
     let store = cambium::create(folder.path(), "forest", &Options::new()).unwrap();
     for tree in ["ash", "elm", "oak"] {
-        store.put(tree, "there", Durability::Buffered).unwrap();
+        store.put(tree, "there").unwrap();
     }
     store
 }
@@ -25,8 +25,7 @@ fn begun(store: &Store) -> Transaction {
     let transaction = store.transaction().unwrap();
     assert!(transaction.get("oak").unwrap().is_some());
     assert!(transaction.get("yew").unwrap().is_none());
-    let range = KeyRange::between(b"a", b"f");
-    let scanned = transaction.scan(&range, Direction::Forward).unwrap();
+    let scanned = transaction.scan("a".."f").unwrap();
     assert_eq!(scanned.count(), 2);
     transaction.put("result", "").unwrap();
     transaction
@@ -38,7 +37,7 @@ fn a_long_transaction_commits_if_what_it_read_is_the_same() {
     let store = store(&folder);
     let transaction = begun(&store);
     write_much(&store);
-    transaction.commit(Durability::Written).unwrap();
+    transaction.commit().unwrap();
     assert!(store.get("result").unwrap().is_some());
 }
 
@@ -48,9 +47,9 @@ fn a_long_transaction_conflicts_with_what_is_forgotten() {
     let store = store(&folder);
     for (changed, in_range) in [("oak", false), ("yew", false), ("beech", true)] {
         let transaction = begun(&store);
-        store.put(changed, "new", Durability::Buffered).unwrap();
+        store.put(changed, "new").unwrap();
         write_much(&store);
-        let error = transaction.commit(Durability::Written).unwrap_err();
+        let error = transaction.commit().unwrap_err();
         let Error::Conflict { conflict } = error else {
             panic!("{error}");
         };
@@ -59,8 +58,8 @@ fn a_long_transaction_conflicts_with_what_is_forgotten() {
             in_range,
             "{conflict}"
         );
-        store.delete("yew", Durability::Buffered).unwrap();
-        store.delete("beech", Durability::Buffered).unwrap();
+        store.delete("yew").unwrap();
+        store.delete("beech").unwrap();
         assert!(store.get("result").unwrap().is_none());
     }
 }
@@ -82,7 +81,7 @@ fn threads_that_count_one_key_up_all_come_through() {
                 let store = &store;
                 scope.spawn(move || {
                     for _ in 0..1_000 {
-                        store.transact(Durability::Buffered, count_up).unwrap();
+                        store.transact(count_up).unwrap();
                     }
                 });
             }

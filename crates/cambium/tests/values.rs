@@ -420,11 +420,11 @@ fn transactions_see_values_and_commit_forms() {
         let store = world.create(&[("compression", "lz4")]);
         let long = b"leaf and root, ".repeat(100);
         store.put(b"a", &long, Durability::Written).unwrap();
-        let transaction = Transaction::begin(&store, None).unwrap();
+        let transaction = Transaction::begin(&store, Durability::Written, None).unwrap();
         let value = transaction.get(b"a").unwrap().unwrap();
         assert_eq!(value, long[..]);
         transaction.put(b"b", &value).unwrap();
-        transaction.commit(Durability::Written).unwrap();
+        transaction.commit().unwrap();
         assert_eq!(get(&*store, "b"), Some(long));
         let saved = store.stats().unwrap();
         let before = saved.number("values_before_compression");

@@ -9,7 +9,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use cambium::{Durability, Options};
+use cambium::Options;
 use kvzone_core::trace::Tape;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -20,9 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // Each call goes through the tape, which hands back what the store answered.
     for (tree, name) in [("oak", "Quercus"), ("ash", "Fraxinus")] {
-        tape.put(tree.as_bytes(), name.len(), || {
-            store.put(tree, name, Durability::Written)
-        })?;
+        tape.put(tree.as_bytes(), name.len(), || store.put(tree, name))?;
     }
     let call = || store.get("oak");
     let bytes = |found: &cambium::Result<Option<cambium::Value>>| {
@@ -30,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let found = tape.get(b"oak", call, bytes)?;
     assert_eq!(found.as_deref(), Some(&b"Quercus"[..]));
-    tape.delete(b"ash", || store.delete("ash", Durability::Written))?;
+    tape.delete(b"ash", || store.delete("ash"))?;
 
     let operations = tape.finish()?;
     store.close()?;

@@ -1,4 +1,4 @@
-//! Scans of a transaction: a cursor over its snapshot, with its writes above.
+//! Scans of a transaction: cursors over its snapshot, with its writes above.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -8,34 +8,47 @@ use cambium_base::{Error, Result, Value};
 use super::TransactionView;
 use super::writes::{Found, bound_before};
 use crate::conflicts::Range;
-use crate::cursor::{Cursor, Direction, Entry};
+use crate::cursor::{Cursor, Direction, Entry, KeyRange, unordered_pass};
 
-/// Entries of a transaction. After an error it has ended.
+/// Entries of a transaction: a scan goes from both ends. After an error it has ended.
 pub struct TransactionEntries {
     view: TransactionView,
-    cursor: Box<dyn Cursor>,
-    /// The next entry of the snapshot, by its full key.
-    ahead: Option<(Vec<u8>, Value)>,
     order: Order,
     has_failed: bool,
 }
 
 enum Order {
-    Keys(Keys),
+    Keys(Box<Scan>),
     /// As the snapshot has them, then the keys that only the transaction has.
     Any {
+        ahead: Ahead,
         written: BTreeSet<Vec<u8>>,
     },
 }
 
-/// Where an ordered scan is, in full keys.
-struct Keys {
-    direction: Direction,
-    from: Bound<Vec<u8>>,
-    to: Bound<Vec<u8>>,
+/// A cursor of the snapshot, and its next entry, by its full key.
+struct Ahead {
+    cursor: Box<dyn Cursor>,
+    next: Option<(Vec<u8>, Value)>,
+}
+
+/// An ordered scan, in full keys.
+struct Scan {
+    /// The bounds, as the snapshot takes them.
+    asked: KeyRange,
     /// The bounds of the whole scan.
     range: Range,
-    /// The scan's place among the ranges that the transaction has read.
+    /// Between these is what neither end has passed.
+    from: Bound<Vec<u8>>,
+    to: Bound<Vec<u8>>,
+    front: End,
+    back: Option<End>,
+}
+
+/// One end of a scan.
+struct End {
+    ahead: Ahead,
+    /// Its place among the ranges that the transaction has read.
     read: usize,
 }
 
@@ -49,97 +62,187 @@ impl std::fmt::Debug for TransactionEntries {
     }
 }
 
-impl TransactionEntries {
-    pub(super) fn ordered(
-        view: TransactionView,
-        cursor: Box<dyn Cursor>,
-        range: Range,
-        direction: Direction,
-    ) -> Result<Self> {
-        let read = passed_nothing(&range, direction);
-        let keys = Keys {
-            direction,
-            from: Bound::Included(range.0.clone()),
-            to: bound_before(range.1.as_ref()).cloned(),
-            read: view.shared.state()?.reads.add_range(read.0, read.1),
-            range,
-        };
-        Self::begin(view, cursor, Order::Keys(keys))
+impl Ahead {
+    fn begin(view: &TransactionView, cursor: Box<dyn Cursor>) -> Result<Self> {
+        let mut ahead = Ahead { cursor, next: None };
+        ahead.read(view)?;
+        Ok(ahead)
     }
 
-    pub(super) fn unordered(
-        view: TransactionView,
-        cursor: Box<dyn Cursor>,
-        range: Range,
-    ) -> Result<Self> {
+    fn read(&mut self, view: &TransactionView) -> Result<()> {
+        self.next = self
+            .cursor
+            .next()?
+            .map(|entry| (view.full_key(&entry.key), entry.value));
+        Ok(())
+    }
+}
+
+impl TransactionEntries {
+    pub(super) fn ordered(view: TransactionView, asked: KeyRange) -> Result<Self> {
+        let range = view.full_range(&asked);
+        let scan = Scan {
+            from: Bound::Included(range.0.clone()),
+            to: bound_before(range.1.as_ref()).cloned(),
+            front: End::begin(&view, &asked, &range, Direction::Forward)?,
+            back: None,
+            asked,
+            range,
+        };
+        Ok(TransactionEntries {
+            view,
+            order: Order::Keys(Box::new(scan)),
+            has_failed: false,
+        })
+    }
+
+    pub(super) fn unordered(view: TransactionView, cursor: Box<dyn Cursor>) -> Result<Self> {
+        let range = view.full_range(&KeyRange::all());
         let written = {
             let mut state = view.shared.state()?;
             let written = state.writes.keys_within(&range);
             state.reads.add_range(range.0, range.1);
             written
         };
-        Self::begin(view, cursor, Order::Any { written })
-    }
-
-    fn begin(view: TransactionView, cursor: Box<dyn Cursor>, order: Order) -> Result<Self> {
-        let mut entries = TransactionEntries {
+        let ahead = Ahead::begin(&view, cursor)?;
+        Ok(TransactionEntries {
             view,
-            cursor,
-            ahead: None,
-            order,
+            order: Order::Any { ahead, written },
             has_failed: false,
-        };
-        entries.read_ahead()?;
-        Ok(entries)
+        })
     }
 
-    fn read_ahead(&mut self) -> Result<()> {
-        let view = &self.view;
-        self.ahead = self
-            .cursor
-            .next()?
-            .map(|entry| (view.full_key(&entry.key), entry.value));
-        Ok(())
-    }
-
-    /// Moves to the first entry at or behind `key` in the direction of the scan. What is
-    /// skipped does not count as read.
+    /// Moves the front to the first entry at or behind `key`. What is skipped does not
+    /// count as read.
     ///
     /// # Errors
     /// `Unsupported` in an unordered pass; those of reading.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
-        let key = key.as_ref();
-        self.cursor.seek(key)?;
-        if let Order::Keys(keys) = &mut self.order {
-            let full = self.view.full_key(key);
-            let mut range = keys.range.clone();
-            match keys.direction {
-                Direction::Forward => range.0 = full.max(range.0),
-                Direction::Reverse => {
-                    let behind = just_behind(&full);
-                    let is_within = range.1.as_ref().is_none_or(|to| behind < *to);
-                    range.1 = if is_within { Some(behind) } else { range.1 };
-                }
+        self.seek_towards(key.as_ref(), Direction::Forward)
+    }
+
+    /// Moves the back to the last entry at or before `key`. What is skipped does not
+    /// count as read.
+    ///
+    /// # Errors
+    /// As of [`TransactionEntries::seek`].
+    pub fn seek_back(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.seek_towards(key.as_ref(), Direction::Reverse)
+    }
+
+    fn seek_towards(&mut self, key: &[u8], direction: Direction) -> Result<()> {
+        match &mut self.order {
+            Order::Keys(scan) => scan.seek(&self.view, key, direction),
+            Order::Any { .. } => Err(self.unsupported()),
+        }
+    }
+
+    fn unsupported(&self) -> Error {
+        unordered_pass(self.view.shared.engine.capabilities().engine)
+    }
+
+    fn step(&mut self, direction: Direction) -> Option<Result<Entry>> {
+        if self.has_failed {
+            return None;
+        }
+        let next = match (&mut self.order, direction) {
+            (Order::Keys(scan), _) => scan.next_entry(&self.view, direction),
+            (Order::Any { ahead, written }, Direction::Forward) => {
+                next_of_any(&self.view, ahead, written)
             }
-            let read = passed_nothing(&range, keys.direction);
-            keys.read = self.view.shared.state()?.reads.add_range(read.0, read.1);
-            keys.from = Bound::Included(range.0);
-            keys.to = bound_before(range.1.as_ref()).cloned();
+            (Order::Any { .. }, Direction::Reverse) => Err(self.unsupported()),
+        };
+        self.has_failed = next.is_err();
+        next.transpose()
+    }
+}
+
+fn next_of_any(
+    view: &TransactionView,
+    ahead: &mut Ahead,
+    written: &mut BTreeSet<Vec<u8>>,
+) -> Result<Option<Entry>> {
+    drop(view.shared.state()?);
+    while let Some((full, value)) = ahead.next.take() {
+        ahead.read(view)?;
+        let found = view.shared.state()?.writes.find(&full);
+        written.remove(&full);
+        let key = Value::copy_of(&full[2..]);
+        match found {
+            Found::Untouched => return Ok(Some(Entry { key, value })),
+            Found::Written(Some(value)) => return Ok(Some(Entry { key, value })),
+            Found::Written(None) => {}
         }
-        self.read_ahead()
+    }
+    while let Some(full) = written.pop_first() {
+        if let Found::Written(Some(value)) = view.shared.state()?.writes.find(&full) {
+            let key = Value::copy_of(&full[2..]);
+            return Ok(Some(Entry { key, value }));
+        }
+    }
+    Ok(None)
+}
+
+impl End {
+    fn begin(
+        view: &TransactionView,
+        asked: &KeyRange,
+        range: &Range,
+        direction: Direction,
+    ) -> Result<Self> {
+        let cursor = view.snapshot.scan(asked, direction)?;
+        let read = passed_nothing(range, direction);
+        let read = view.shared.state()?.reads.add_range(read.0, read.1);
+        let ahead = Ahead::begin(view, cursor)?;
+        Ok(End { ahead, read })
+    }
+}
+
+impl Scan {
+    /// The end at which a direction begins; the back is opened when it is first needed.
+    fn end(&mut self, view: &TransactionView, direction: Direction) -> Result<&mut End> {
+        if direction == Direction::Forward {
+            return Ok(&mut self.front);
+        }
+        let back = match self.back.take() {
+            Some(back) => back,
+            None => End::begin(view, &self.asked, &self.range, direction)?,
+        };
+        Ok(self.back.insert(back))
     }
 
-    fn next_entry(&mut self) -> Result<Option<Entry>> {
-        match &self.order {
-            Order::Keys(_) => self.next_by_key(),
-            Order::Any { .. } => self.next_of_any(),
+    fn seek(&mut self, view: &TransactionView, key: &[u8], direction: Direction) -> Result<()> {
+        let full = view.full_key(key);
+        let mut range = self.range.clone();
+        match direction {
+            Direction::Forward => range.0 = full.max(range.0),
+            Direction::Reverse => {
+                let behind = just_behind(&full);
+                let is_within = range.1.as_ref().is_none_or(|to| behind < *to);
+                range.1 = if is_within { Some(behind) } else { range.1 };
+            }
         }
+        let end = self.end(view, direction)?;
+        end.ahead.cursor.seek(key)?;
+        end.ahead.read(view)?;
+        let read = passed_nothing(&range, direction);
+        end.read = view.shared.state()?.reads.add_range(read.0, read.1);
+        match direction {
+            Direction::Forward => self.from = Bound::Included(range.0),
+            Direction::Reverse => self.to = bound_before(range.1.as_ref()).cloned(),
+        }
+        Ok(())
     }
 
-    fn next_by_key(&mut self) -> Result<Option<Entry>> {
-        while let Some((full, value, is_ahead)) = self.pass_next()? {
+    fn next_entry(
+        &mut self,
+        view: &TransactionView,
+        direction: Direction,
+    ) -> Result<Option<Entry>> {
+        self.end(view, direction)?;
+        while let Some((full, value, is_ahead)) = self.pass_next(view, direction)? {
             if is_ahead {
-                self.read_ahead()?;
+                self.end(view, direction)?.ahead.read(view)?;
             }
             if let Some(value) = value {
                 let key = Value::copy_of(&full[2..]);
@@ -150,15 +253,22 @@ impl TransactionEntries {
     }
 
     /// Passes the next key of the snapshot or of the writes.
-    fn pass_next(&mut self) -> Result<Option<Passed>> {
-        let Order::Keys(keys) = &mut self.order else {
-            return Ok(None);
+    fn pass_next(
+        &mut self,
+        view: &TransactionView,
+        direction: Direction,
+    ) -> Result<Option<Passed>> {
+        let end = match (direction, &self.back) {
+            (Direction::Reverse, Some(back)) => back,
+            _ => &self.front,
         };
-        let mut state = self.view.shared.state()?;
-        let written = state.writes.next(&keys.from, &keys.to, keys.direction);
-        let (full, value) = match (written, &self.ahead) {
+        let mut state = view.shared.state()?;
+        let ahead = end.ahead.next.as_ref();
+        let ahead = ahead.filter(|(key, _)| is_between(&self.from, key, &self.to));
+        let written = state.writes.next(&self.from, &self.to, direction);
+        let (full, value) = match (written, ahead) {
             (Some((key, value)), None) => (key.clone(), value.clone()),
-            (Some((key, value)), Some((ahead, _))) if keys.meets(key, ahead) => {
+            (Some((key, value)), Some((ahead, _))) if meets(key, ahead, direction) => {
                 (key.clone(), value.clone())
             }
             (_, Some((ahead, value))) => {
@@ -166,72 +276,58 @@ impl TransactionEntries {
                 (ahead.clone(), (!is_deleted).then(|| value.clone()))
             }
             (None, None) => {
-                match keys.direction {
-                    Direction::Forward => {
-                        state.reads.range_mut(keys.read).1.clone_from(&keys.range.1);
-                    }
-                    Direction::Reverse => {
-                        state.reads.range_mut(keys.read).0.clone_from(&keys.range.0);
-                    }
+                let read = state.reads.range_mut(end.read);
+                match direction {
+                    Direction::Forward => read.1 = behind_bound(&self.to),
+                    Direction::Reverse => read.0 = behind_bound(&self.from).unwrap_or_default(),
                 }
                 return Ok(None);
             }
         };
-        keys.pass(&full, state.reads.range_mut(keys.read));
-        let is_ahead = self.ahead.as_ref().is_some_and(|(ahead, _)| *ahead == full);
+        let read = state.reads.range_mut(end.read);
+        match direction {
+            Direction::Forward => {
+                self.from = Bound::Excluded(full.clone());
+                read.1 = Some(just_behind(&full));
+            }
+            Direction::Reverse => {
+                self.to = Bound::Excluded(full.clone());
+                read.0.clone_from(&full);
+            }
+        }
+        let is_ahead = ahead.is_some_and(|(ahead, _)| *ahead == full);
         Ok(Some((full, value, is_ahead)))
-    }
-
-    fn next_of_any(&mut self) -> Result<Option<Entry>> {
-        drop(self.view.shared.state()?);
-        while let Some((full, value)) = self.ahead.take() {
-            self.read_ahead()?;
-            let found = self.view.shared.state()?.writes.find(&full);
-            if let Order::Any { written } = &mut self.order {
-                written.remove(&full);
-            }
-            let key = Value::copy_of(&full[2..]);
-            match found {
-                Found::Untouched => return Ok(Some(Entry { key, value })),
-                Found::Written(Some(value)) => return Ok(Some(Entry { key, value })),
-                Found::Written(None) => {}
-            }
-        }
-        while let Order::Any { written } = &mut self.order {
-            let Some(full) = written.pop_first() else {
-                break;
-            };
-            if let Found::Written(Some(value)) = self.view.shared.state()?.writes.find(&full) {
-                let key = Value::copy_of(&full[2..]);
-                return Ok(Some(Entry { key, value }));
-            }
-        }
-        Ok(None)
     }
 }
 
-impl Keys {
-    /// True if the scan comes to a key no later than to another.
-    fn meets(&self, key: &[u8], other: &[u8]) -> bool {
-        match self.direction {
-            Direction::Forward => key <= other,
-            Direction::Reverse => key >= other,
-        }
+/// True if a scan comes to a key no later than to another.
+fn meets(key: &[u8], other: &[u8], direction: Direction) -> bool {
+    match direction {
+        Direction::Forward => key <= other,
+        Direction::Reverse => key >= other,
     }
+}
 
-    /// The scan goes on behind a key, which is read, with all before it.
-    fn pass(&mut self, full: &[u8], read: &mut Range) {
-        match self.direction {
-            Direction::Forward => {
-                self.from = Bound::Excluded(full.to_vec());
-                read.1 = Some(just_behind(full));
-            }
-            Direction::Reverse => {
-                self.to = Bound::Excluded(full.to_vec());
-                read.0.clear();
-                read.0.extend_from_slice(full);
-            }
+/// True if a key is behind one bound and before the other.
+fn is_between(from: &Bound<Vec<u8>>, key: &Vec<u8>, to: &Bound<Vec<u8>>) -> bool {
+    let is_behind = match from {
+        Bound::Included(from) => key >= from,
+        Bound::Excluded(from) => key > from,
+        Bound::Unbounded => true,
+    };
+    is_behind
+        && match to {
+            Bound::Included(to) => key <= to,
+            Bound::Excluded(to) => key < to,
+            Bound::Unbounded => true,
         }
+}
+
+/// The end of what was read up to an upper bound, or the start from a lower one.
+fn behind_bound(bound: &Bound<Vec<u8>>) -> Option<Vec<u8>> {
+    match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Some(key.clone()),
+        Bound::Unbounded => None,
     }
 }
 
@@ -243,8 +339,9 @@ fn just_behind(full: &[u8]) -> Vec<u8> {
     behind
 }
 
-/// The range that a scan has read before its first entry: empty, at its first bound. A
-/// reverse scan without an upper bound has no such key, so its whole range counts as read.
+/// The range that an end has read before its first entry: empty, at its first bound. The
+/// back of a range without an upper bound has no such key, so the whole range counts as
+/// read.
 fn passed_nothing((from, to): &Range, direction: Direction) -> Range {
     match (direction, to) {
         (Direction::Forward, _) => (from.clone(), Some(from.clone())),
@@ -257,11 +354,12 @@ impl Iterator for TransactionEntries {
     type Item = Result<Entry, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.has_failed {
-            return None;
-        }
-        let next = self.next_entry();
-        self.has_failed = next.is_err();
-        next.transpose()
+        self.step(Direction::Forward)
+    }
+}
+
+impl DoubleEndedIterator for TransactionEntries {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.step(Direction::Reverse)
     }
 }

@@ -25,7 +25,7 @@ use cambium_io::sync::{Mutex, MutexGuard};
 
 use crate::batch::Namespace;
 use crate::conflicts::{ReadSet, full_key, namespace_end};
-use crate::cursor::{Direction, KeyRange};
+use crate::cursor::KeyRange;
 use crate::engine::{Engine, Snapshot};
 use crate::limits;
 
@@ -48,6 +48,7 @@ const MOST_COMPARISONS: u32 = 4;
 #[derive(Debug)]
 pub struct Transaction {
     main: TransactionView,
+    durability: Durability,
 }
 
 /// One namespace of a transaction.
@@ -108,13 +109,14 @@ impl Shared {
 }
 
 impl Transaction {
-    /// Begins a transaction on an engine. `held` lives as long as the transaction and its
-    /// iterators.
+    /// Begins a transaction on an engine, whose commit is as safe as `durability` says.
+    /// `held` lives as long as the transaction and its iterators.
     ///
     /// # Errors
     /// Those of [`Engine::snapshot`].
     pub fn begin(
         engine: &Arc<dyn Engine>,
+        durability: Durability,
         held: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Result<Self> {
         engine.track_writes()?;
@@ -136,7 +138,16 @@ impl Transaction {
                 snapshot,
                 number,
             },
+            durability,
         })
+    }
+
+    /// Makes the commit as safe as `durability` says, whatever the transaction was begun
+    /// with.
+    #[must_use]
+    pub fn with_durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
     }
 
     /// Another namespace of the same store, at the same moment; made if it is not there.
@@ -174,13 +185,14 @@ impl Transaction {
         })
     }
 
-    /// Makes all writes visible and as safe as `durability` says, or none. A transaction
-    /// without writes answers its snapshot's sequence number.
+    /// Makes all writes visible, or none, with the durability that the transaction was
+    /// begun with. A transaction without writes answers its snapshot's sequence number.
     ///
     /// # Errors
     /// `Conflict` if a key or range that was read was changed since; otherwise as of
     /// [`Engine::write`]. Nothing is written then.
-    pub fn commit(self, durability: Durability) -> Result<SequenceNumber> {
+    pub fn commit(self) -> Result<SequenceNumber> {
+        let durability = self.durability;
         let shared = &self.main.shared;
         let (engine, held) = (shared.engine.clone(), shared.held.clone());
         let (mut reads, writes, names) = {
@@ -310,15 +322,16 @@ impl TransactionView {
         Ok(values)
     }
 
-    /// Entries of a range in key order, with this transaction's writes, also those that
-    /// come while the scan goes on. What the scan has passed counts as read.
+    /// Entries of a range in key order, from both ends, with this transaction's writes,
+    /// also those that come while the scan goes on. What the scan has passed counts as
+    /// read.
     ///
     /// # Errors
     /// Those of [`Reader::scan`](crate::Reader::scan); `InvalidArgument` after the transaction's end.
-    pub fn scan(&self, range: &KeyRange, direction: Direction) -> Result<TransactionEntries> {
+    pub fn scan(&self, range: impl Into<KeyRange>) -> Result<TransactionEntries> {
+        let range = range.into();
         range.check_limits()?;
-        let cursor = self.snapshot.scan(range, direction)?;
-        TransactionEntries::ordered(self.clone(), cursor, self.full_range(range), direction)
+        TransactionEntries::ordered(self.clone(), range)
     }
 
     /// Every entry, in the order that is cheapest for the engine, with this transaction's
@@ -328,7 +341,7 @@ impl TransactionView {
     /// As of [`TransactionView::scan`].
     pub fn iterate(&self) -> Result<TransactionEntries> {
         let cursor = self.snapshot.iterate(crate::IterationOrder::Any, None)?;
-        TransactionEntries::unordered(self.clone(), cursor, self.full_range(&KeyRange::all()))
+        TransactionEntries::unordered(self.clone(), cursor)
     }
 
     /// Gives a key a value when the transaction commits.
@@ -362,7 +375,8 @@ impl TransactionView {
     ///
     /// # Errors
     /// As of [`TransactionView::put`]; `Unsupported` where the engine keeps no order.
-    pub fn delete_range(&self, range: &KeyRange) -> Result<()> {
+    pub fn delete_range(&self, range: impl Into<KeyRange>) -> Result<()> {
+        let range = range.into();
         range.check_limits()?;
         let capabilities = self.shared.engine.capabilities();
         if !capabilities.ordered {
@@ -372,7 +386,7 @@ impl TransactionView {
                 instead: "delete the keys one by one, or use engine forest or wisckey",
             });
         }
-        let (from, to) = self.full_range(range);
+        let (from, to) = self.full_range(&range);
         self.shared.state()?.writes.delete_range(from, to);
         Ok(())
     }
@@ -415,7 +429,6 @@ impl TransactionView {
 pub fn transact<R>(
     begin: impl Fn() -> Result<Transaction>,
     starving: &AtomicUsize,
-    durability: Durability,
     mut work: impl FnMut(&Transaction) -> Result<R>,
 ) -> Result<(R, SequenceNumber)> {
     let mut turn = None;
@@ -426,8 +439,7 @@ pub fn transact<R>(
             let_others_go_first(starving);
         }
         let transaction = begin()?;
-        let done =
-            work(&transaction).and_then(|answer| Ok((answer, transaction.commit(durability)?)));
+        let done = work(&transaction).and_then(|answer| Ok((answer, transaction.commit()?)));
         match done {
             Err(Error::Conflict { .. }) if attempt < MOST_ATTEMPTS => back_off(attempt),
             done => return done,

@@ -27,8 +27,9 @@ pub struct Amount {
 }
 
 /// Puts entries into a store; memory is bounded by one batch and one entry.
-pub struct Intake<'a> {
-    store: &'a Store,
+pub struct Intake {
+    /// Its writes are buffered; a sync follows when it is due.
+    store: Store,
     /// Shows how far it is.
     pub meter: Meter,
     batch: WriteBatch,
@@ -44,12 +45,12 @@ pub struct Intake<'a> {
     remedy: &'static str,
 }
 
-impl<'a> Intake<'a> {
+impl Intake {
     /// Begins, with entries that name no namespace in this one, and with the words
     /// for what to do where there is no room for more.
-    pub fn new(store: &'a Store, namespace: Option<&str>, remedy: &'static str) -> Self {
+    pub fn new(store: &Store, namespace: Option<&str>, remedy: &'static str) -> Self {
         Intake {
-            store,
+            store: store.with_durability(Durability::Buffered),
             meter: Meter::new(Unit::Bytes),
             batch: WriteBatch::new(),
             namespace: namespace.map(Into::into),
@@ -116,7 +117,7 @@ impl<'a> Intake<'a> {
         // with it the batch; written one by one, what came before it is kept
         // and it is named. Keys of bytes were checked already: no copy.
         let copy = (self.store.capabilities().keys == KeyKind::Integer).then(|| batch.clone());
-        match (self.store.write(batch, Durability::Buffered), copy) {
+        match (self.store.write(batch), copy) {
             (Ok(_), _) => {
                 self.written += entries;
                 Ok(())
@@ -148,7 +149,7 @@ impl<'a> Intake<'a> {
             };
             let mut single = WriteBatch::new();
             single.push(namespace, operation);
-            if let Err(error) = self.store.write(single, Durability::Buffered) {
+            if let Err(error) = self.store.write(single) {
                 if error.is_no_space() {
                     return Err(self.full(&error));
                 }

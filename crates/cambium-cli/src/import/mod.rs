@@ -135,12 +135,12 @@ fn import(
 }
 
 /// An import under way.
-struct Import<'a> {
-    intake: Intake<'a>,
+struct Import {
+    intake: Intake,
     positions: PositionFile,
 }
 
-impl Import<'_> {
+impl Import {
     fn resume(&mut self, source: &mut dyn Source) -> Result<(), Failure> {
         let meter = &self.intake.meter;
         match self.positions.read()? {

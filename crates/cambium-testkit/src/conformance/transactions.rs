@@ -9,10 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cambium_api::{
-    Conflict, Direction, Durability, Error, KeyRange, SequenceNumber, Transaction,
-    TransactionEntries,
-};
+use cambium_api::{Conflict, Durability, Entry, Error, KeyRange, SequenceNumber, Transaction};
 use cambium_io::simulated::Generator;
 
 use super::{Bench, Case, OrFail, Outcome, Plain, expect_contents, expect_error};
@@ -31,15 +28,19 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 fn begin(bench: &Bench) -> Result<Transaction, String> {
-    Transaction::begin(&bench.store, None).or_fail("begin a transaction")
+    Transaction::begin(&bench.store, Durability::Written, None).or_fail("begin a transaction")
 }
 
-fn keys_of(entries: TransactionEntries) -> Result<Vec<Vec<u8>>, String> {
+fn keys_of(entries: impl Iterator<Item = Result<Entry, Error>>) -> Result<Vec<Vec<u8>>, String> {
     let keys = entries.map(|entry| entry.map(|entry| entry.key.to_vec()));
     keys.collect::<Result<_, Error>>().or_fail("next")
 }
 
-fn expect_keys(bench: &Bench, found: TransactionEntries, expected: &[u64]) -> Outcome {
+fn expect_keys(
+    bench: &Bench,
+    found: impl Iterator<Item = Result<Entry, Error>>,
+    expected: &[u64],
+) -> Outcome {
     let found = keys_of(found)?;
     let expected: Vec<_> = expected.iter().map(|number| bench.key(*number)).collect();
     match found == expected {
@@ -86,21 +87,30 @@ fn own_writes(bench: &Bench) -> Outcome {
 }
 
 fn own_scans(bench: &Bench, transaction: &Transaction) -> Outcome {
-    let scan = |from, to, direction| {
-        let range = KeyRange::between(&bench.key(from), &bench.key(to));
-        transaction.scan(&range, direction).or_fail("scan")
+    let scan = |from, to| {
+        let keys = bench.key(from)..bench.key(to);
+        transaction.scan(keys).or_fail("scan")
     };
-    use Direction::{Forward, Reverse};
-    expect_keys(bench, scan(0, 9, Forward)?, &[0, 1, 2, 4, 5, 7])?;
-    expect_keys(bench, scan(1, 7, Reverse)?, &[5, 4, 2, 1])?;
-    let mut entries = scan(1, 8, Forward)?;
+    expect_keys(bench, scan(0, 9)?, &[0, 1, 2, 4, 5, 7])?;
+    expect_keys(bench, scan(1, 7)?.rev(), &[5, 4, 2, 1])?;
+    let mut entries = scan(1, 8)?;
     entries.seek(bench.key(3)).or_fail("seek")?;
     expect_keys(bench, entries, &[4, 5, 7])?;
-    let mut entries = scan(1, 8, Reverse)?;
-    entries.seek(bench.key(3)).or_fail("seek")?;
-    expect_keys(bench, entries, &[2, 1])?;
+    let mut entries = scan(1, 8)?;
+    entries.seek_back(bench.key(3)).or_fail("seek")?;
+    expect_keys(bench, entries.rev(), &[2, 1])?;
+    // Its ends meet, between keys of the store and keys of the transaction.
+    for from_the_back in 0..=6 {
+        let mut entries = scan(0, 9)?;
+        let back: Vec<_> = entries.by_ref().rev().take(from_the_back).collect();
+        expect_keys(
+            bench,
+            entries.chain(back.into_iter().rev()),
+            &[0, 1, 2, 4, 5, 7],
+        )?;
+    }
     // A scan meets what is written while it goes on.
-    let mut entries = scan(0, 9, Forward)?;
+    let mut entries = scan(0, 9)?;
     for _ in 0..2 {
         entries.next();
     }
@@ -110,8 +120,8 @@ fn own_scans(bench: &Bench, transaction: &Transaction) -> Outcome {
     let range = KeyRange::between(&bench.key(4), &bench.key(7));
     transaction.delete_range(&range).or_fail("delete_range")?;
     transaction.put(bench.key(5), "again").or_fail("put")?;
-    expect_keys(bench, scan(0, 9, Forward)?, &[0, 1, 5, 7])?;
-    expect_keys(bench, scan(0, 9, Reverse)?, &[7, 5, 1, 0])
+    expect_keys(bench, scan(0, 9)?, &[0, 1, 5, 7])?;
+    expect_keys(bench, scan(0, 9)?.rev(), &[7, 5, 1, 0])
 }
 
 fn savepoints(bench: &Bench) -> Outcome {
@@ -130,7 +140,7 @@ fn savepoints(bench: &Bench) -> Outcome {
         matches!(error, Error::InvalidArgument(_))
     })?;
     transaction.put(bench.key(2), "kept").or_fail("put")?;
-    transaction.commit(Durability::Synced).or_fail("commit")?;
+    transaction.commit().or_fail("commit")?;
     expected.insert(bench.key(0), b"kept".to_vec());
     expected.insert(bench.key(2), b"kept".to_vec());
     let again = bench.reopened()?;
@@ -148,7 +158,7 @@ fn conflicts(bench: &Bench) -> Outcome {
         transaction.get(bench.key(read)).or_fail("get")?;
         transaction.put(bench.key(20), "mine").or_fail("put")?;
         bench.put(written, b"theirs")?;
-        Ok(transaction.commit(Durability::Written))
+        Ok(transaction.commit())
     };
     expect_error("a key that changed", reading(1, 1)?, is_key(1))?;
     expect_error("a key that was made", reading(8, 8)?, is_key(8))?;
@@ -158,41 +168,40 @@ fn conflicts(bench: &Bench) -> Outcome {
     blind.put(bench.key(1), "blind").or_fail("put")?;
     reader.get(bench.key(1)).or_fail("get")?;
     bench.put(1, b"theirs")?;
-    blind.commit(Durability::Written).or_fail("commit")?;
-    reader.commit(Durability::Written).or_fail("commit")?;
+    blind.commit().or_fail("commit")?;
+    reader.commit().or_fail("commit")?;
     let everything = begin(bench)?;
     everything.iterate().or_fail("iterate")?.for_each(drop);
     everything.put(bench.key(20), "mine").or_fail("put")?;
     bench.put(30, b"phantom")?;
-    let committed = everything.commit(Durability::Written);
+    let committed = everything.commit();
     expect_error("a pass over everything", committed, is_range)?;
     if !bench.capabilities.ordered {
         return Ok(());
     }
     for (written, from_the_end) in [(12, false), (10, false), (12, true), (14, true)] {
         let transaction = begin(bench)?;
-        let range = KeyRange::between(&bench.key(10), &bench.key(15));
-        let direction = match from_the_end {
-            true => Direction::Reverse,
-            false => Direction::Forward,
+        let range = bench.key(10)..bench.key(15);
+        let scanned = transaction.scan(range).or_fail("scan")?;
+        match from_the_end {
+            true => keys_of(scanned.rev())?,
+            false => keys_of(scanned)?,
         };
-        let scanned = transaction.scan(&range, direction).or_fail("scan")?;
-        keys_of(scanned)?;
         transaction.put(bench.key(20), "mine").or_fail("put")?;
         bench.put(written, b"phantom")?;
-        let committed = transaction.commit(Durability::Written);
+        let committed = transaction.commit();
         expect_error("a phantom", committed, is_range)?;
     }
     // A scan that stopped has not read what comes behind.
     let transaction = begin(bench)?;
-    let mut entries = transaction.scan(&KeyRange::all(), Direction::Forward);
+    let mut entries = transaction.scan(..);
     let first = entries.as_mut().map(|entries| entries.next().is_some());
     if !first.map_err(|error| error.to_string())? {
         return Err("the scan found nothing".to_string());
     }
     transaction.put(bench.key(20), "mine").or_fail("put")?;
     bench.put(3, b"behind")?;
-    transaction.commit(Durability::Written).or_fail("commit")?;
+    transaction.commit().or_fail("commit")?;
     Ok(())
 }
 
@@ -213,7 +222,7 @@ fn namespaces(bench: &Bench) -> Outcome {
         return Err("the namespaces of a transaction are one".to_string());
     }
     trees.get("elm").or_fail("get")?;
-    transaction.commit(Durability::Written).or_fail("commit")?;
+    transaction.commit().or_fail("commit")?;
     let trees = bench.store.namespace("trees").or_fail("namespace")?;
     if trees.get(b"oak").or_fail("get")?.as_deref() != Some(b"there") {
         return Err("the commit lost what is in the namespace".to_string());
@@ -223,7 +232,7 @@ fn namespaces(bench: &Bench) -> Outcome {
     view.get("elm").or_fail("get")?;
     transaction.put("oak", "again").or_fail("put")?;
     trees.put(b"elm", b"", Durability::Written).or_fail("put")?;
-    let committed = transaction.commit(Durability::Written);
+    let committed = transaction.commit();
     expect_error(
         "a key of a namespace",
         committed,
@@ -235,7 +244,7 @@ fn ended(bench: &Bench) -> Outcome {
     let transaction = begin(bench)?;
     let entries = transaction.iterate().or_fail("iterate")?;
     transaction.put(bench.key(1), "").or_fail("put")?;
-    transaction.commit(Durability::Written).or_fail("commit")?;
+    transaction.commit().or_fail("commit")?;
     let found: Result<Vec<_>, Error> = entries.collect();
     let is_right = |error: &Error| matches!(error, Error::InvalidArgument(_));
     expect_error("a scan of an ended transaction", found, is_right)?;
@@ -243,7 +252,7 @@ fn ended(bench: &Bench) -> Outcome {
     outlives.put(bench.key(2), "").or_fail("put")?;
     bench.store.close().or_fail("close")?;
     let is_closed = |error: &Error| matches!(error, Error::Closed);
-    let committed = outlives.commit(Durability::Written);
+    let committed = outlives.commit();
     expect_error("a commit after close", committed, is_closed)?;
     expect_error("a get after close", idle.get(bench.key(1)), is_closed)
 }
@@ -381,7 +390,7 @@ fn run_thread(
             1..8 => Durability::Buffered,
             _ => Durability::Written,
         };
-        match transaction.commit(durability) {
+        match transaction.with_durability(durability).commit() {
             Ok(turn) => {
                 committed.turn = turn;
                 history.push(committed);
@@ -416,18 +425,21 @@ fn read_something(
         true => {
             let from = random.below(KEYS);
             let to = from + random.below(KEYS - from) + 1;
-            let range = KeyRange::between(&bench.key(from), &bench.key(to));
-            let direction = match random.below(2) {
-                0 => Direction::Forward,
-                _ => Direction::Reverse,
-            };
-            (from, to, transaction.scan(&range, direction))
+            let range = bench.key(from)..bench.key(to);
+            (from, to, transaction.scan(range))
         }
         false => (0, KEYS, transaction.iterate()),
     };
     let mut found = Vec::new();
-    for entry in entries.or_fail("scan")? {
-        let entry = entry.or_fail("next")?;
+    let mut entries = entries.or_fail("scan")?;
+    loop {
+        let entry = match bench.capabilities.ordered && random.below(2) == 0 {
+            true => entries.next_back(),
+            false => entries.next(),
+        };
+        let Some(entry) = entry.transpose().or_fail("next")? else {
+            break;
+        };
         let key = (from..to).find(|key| bench.key(*key) == *entry.key);
         let key = key.ok_or_else(|| format!("a key outside of the range: {:?}", entry.key))?;
         found.push((key, number_in(&entry.value)?));

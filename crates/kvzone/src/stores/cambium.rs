@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cambium::{
-    CompactOptions, Direction, Durability, EngineKind, KeyKind, KeyRange, OptionValues, Options,
-    Response, StatisticValue, Store, WriteBatch,
+    CompactOptions, Durability, EngineKind, KeyKind, OptionValues, Options, Response,
+    StatisticValue, Store, WriteBatch,
 };
 use cambium_io::StepOutcome;
 use kvzone_core::adapter::{
@@ -442,15 +442,11 @@ impl Session for OneThread {
         }
         let skipped = open.integer_keys.map_or(0, |bytes| INTEGER_BYTES - bytes);
         let from = pad(open.name, open.integer_keys, from, &mut self.padded)?;
-        let range = KeyRange {
-            from: Some(from.to_vec()),
-            to: None,
-        };
         if limit == 0 {
             return Ok(0);
         }
         let mut visited = 0;
-        for entry in open.store.scan(&range, Direction::Forward)? {
+        for entry in open.store.scan(from..)? {
             let entry = entry?;
             visit(entry.key.get(skipped..).unwrap_or_default(), &entry.value);
             visited += 1;

@@ -195,7 +195,7 @@ fn of_alphard(path: &Path, point: &Point, bytes: u64, limit: Duration) -> Result
         .set("block_bytes", BLOCK_BYTES)
         .create(path, "alphard")?;
     // Begins the epoch, and takes the space into use.
-    store.put("first", "", Durability::Synced)?;
+    store.with_durability(Durability::Synced).put("first", "")?;
     let syncs = || Ok::<_, Error>(store.stats()?.number("syncs").unwrap_or(0));
     let syncs_before = syncs()?;
     let most = (bytes / point.device_bytes()).saturating_sub(64);

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use cambium::{CompactOptions, CompactReport, Durability, Options, Store};
+use cambium::{CompactOptions, CompactReport, Options, Store};
 use kvzone_core::error::{Error, Result};
 use kvzone_core::random::{Random, below, mix_two};
 use serde::{Deserialize, Serialize};
@@ -215,7 +215,7 @@ fn work(store: &Store, workload: &Workload, thread: u64, done: &AtomicU64) -> Re
         } else {
             let version = mix_two(thread + 1, number + 1);
             let value = value_of(version);
-            store.put(key, &value[..value.len() - KEY_BYTES], Durability::Written)?;
+            store.put(key, &value[..value.len() - KEY_BYTES])?;
         }
         done.fetch_add(1, Ordering::Relaxed);
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use cambium::{Durability, Store};
+use cambium::Store;
 use kvzone_core::error::{Error, Result};
 use kvzone_core::random::{Random, mix_two};
 
@@ -112,7 +112,7 @@ fn work(store: &Store, workload: &Workload, thread: u64) -> Result<Vec<u32>> {
         let began = Instant::now();
         if write {
             let value = &values[number as usize % values.len()];
-            store.put(key, &value[KEY_BYTES..], Durability::Written)?;
+            store.put(key, &value[KEY_BYTES..])?;
         } else if store.get(key)?.is_none() {
             return Err(Error::machine("read", "the store", "a key is not there"));
         }

@@ -8,7 +8,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cambium::{Durability, Options, WriteBatch};
+use cambium::{Options, WriteBatch};
 use kvzone_core::error::{Error, Result};
 use kvzone_core::random::Random;
 
@@ -69,10 +69,10 @@ impl Base {
             let value = value_of(seed ^ count as u64);
             batch.put(&key_of(number), &value[KEY_BYTES..]);
             if batch.len() as u64 == BATCH {
-                store.write(std::mem::take(&mut batch), Durability::Written)?;
+                store.write(std::mem::take(&mut batch))?;
             }
         }
-        store.write(batch, Durability::Written)?;
+        store.write(batch)?;
         store.sync()?;
         store.close()?;
         Ok(Base { folder, keys })

@@ -10,7 +10,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use cambium::{Durability, Options, Store};
+use cambium::{Options, Store};
 use kvzone_core::error::Result;
 use kvzone_core::random::{Random, mix};
 use kvzone_core::report::text::{bytes, grouped, three_digits};
@@ -149,7 +149,7 @@ fn value(random: &mut Random) -> Vec<u8> {
 fn put(store: &Store, number: u64, value: &mut [u8]) -> Result<()> {
     // No two values are the same.
     value[..8].copy_from_slice(&number.to_le_bytes());
-    store.put(key_of(number), &*value, Durability::Written)?;
+    store.put(key_of(number), &*value)?;
     Ok(())
 }
 
@@ -163,7 +163,7 @@ fn prepare(path: &Path, keys: u64, share: u64, seed: u64) -> Result<()> {
     }
     for number in 0..keys {
         if random.below(100) < share {
-            store.delete(key_of(number), Durability::Written)?;
+            store.delete(key_of(number))?;
         }
     }
     store.sync()?;

@@ -1,0 +1,164 @@
+//! Scans go from both ends, and seek, over stores, snapshots and transactions.
+#![allow(clippy::unwrap_used)]
+
+use std::ops::Bound;
+
+use cambium::prelude::*;
+use cambium::{Error, Result};
+
+/// Stores with the keys 10 to 19, as 8 bytes, big-endian.
+fn ordered_stores() -> Vec<(tempfile::TempDir, Store)> {
+    let engines = [
+        ("forest", None),
+        ("wisckey", None),
+        ("zdb", Some("integer")),
+    ];
+    let made = engines.map(|(engine, keys)| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut options = Options::new();
+        if let Some(keys) = keys {
+            options = options.set("keys", keys);
+        }
+        let store = options.create(folder.path(), engine).unwrap();
+        for number in 10..20 {
+            store.put(key(number), number.to_string()).unwrap();
+        }
+        (folder, store)
+    });
+    made.into()
+}
+
+fn key(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}
+
+fn number(entry: Option<Result<Entry>>) -> Option<u64> {
+    let key = entry?.unwrap().key;
+    Some(u64::from_be_bytes(*key.first_chunk().unwrap()))
+}
+
+fn numbers(entries: impl Iterator<Item = Result<Entry>>) -> Vec<u64> {
+    entries.filter_map(|entry| number(Some(entry))).collect()
+}
+
+/// Every way of taking some entries from each end shows each entry once.
+fn ends_meet<S>(scan: impl Fn() -> Result<S>)
+where
+    S: DoubleEndedIterator<Item = Result<Entry>>,
+{
+    for way in 0..1024_u32 {
+        let mut entries = scan().unwrap();
+        let (mut front, mut back) = (Vec::new(), Vec::new());
+        for step in 0..10 {
+            match way & (1 << step) {
+                0 => front.extend(number(entries.next())),
+                _ => back.extend(number(entries.next_back())),
+            }
+        }
+        assert!(entries.next().is_none() && entries.next_back().is_none());
+        front.extend(back.into_iter().rev());
+        assert_eq!(front, (10..20).collect::<Vec<_>>(), "{way:b}");
+    }
+}
+
+#[test]
+fn the_ends_of_a_scan_meet() {
+    for (_folder, store) in ordered_stores() {
+        ends_meet(|| store.scan(..));
+        let then = store.snapshot().unwrap();
+        store.delete(key(15)).unwrap();
+        store.put(key(30), "later").unwrap();
+        ends_meet(|| then.scan(..));
+        let transaction = store.transaction().unwrap();
+        transaction.put(key(15), "own").unwrap();
+        transaction.delete(key(30)).unwrap();
+        ends_meet(|| transaction.scan(..));
+    }
+}
+
+#[test]
+fn every_kind_of_range_is_a_range_of_keys() {
+    for (_folder, store) in ordered_stores() {
+        let scan = |range: KeyRange| numbers(store.scan(range).unwrap());
+        assert_eq!(scan((key(12)..key(15)).into()), [12, 13, 14]);
+        assert_eq!(scan((key(12)..=key(15)).into()), [12, 13, 14, 15]);
+        assert_eq!(scan((..key(12)).into()), [10, 11]);
+        assert_eq!(scan((..=key(12)).into()), [10, 11, 12]);
+        assert_eq!(scan((key(18)..).into()), [18, 19]);
+        let behind = (Bound::Excluded(key(12)), Bound::Included(key(14)));
+        assert_eq!(scan(behind.into()), [13, 14]);
+        assert_eq!(scan((key(15)..key(12)).into()), []);
+        assert_eq!(numbers(store.scan(key(15)..key(12)).unwrap().rev()), []);
+        store.delete_range(..=key(18)).unwrap();
+        assert_eq!(numbers(store.scan(..).unwrap()), [19]);
+    }
+}
+
+#[test]
+fn seeks_move_the_ends() {
+    for (_folder, store) in ordered_stores() {
+        store.delete(key(14)).unwrap();
+        let mut entries = store.scan(key(11)..key(18)).unwrap();
+        entries.seek(key(14)).unwrap();
+        assert_eq!(number(entries.next()), Some(15));
+        entries.seek_back(key(14)).unwrap();
+        assert_eq!(number(entries.next_back()), None);
+        // Also back to what was passed, and never over the bounds.
+        entries.seek(key(0)).unwrap();
+        assert_eq!(number(entries.next()), Some(11));
+        assert_eq!(number(entries.next_back()), Some(13));
+        entries.seek_back(key(99)).unwrap();
+        assert_eq!(numbers(entries.rev()), [17, 16, 15, 13, 12]);
+        let transaction = store.transaction().unwrap();
+        transaction.put(key(14), "own").unwrap();
+        let mut entries = transaction.scan(key(11)..key(18)).unwrap();
+        entries.seek(key(14)).unwrap();
+        entries.seek_back(key(16)).unwrap();
+        assert_eq!(numbers(entries), [14, 15, 16]);
+    }
+}
+
+#[test]
+fn keys_come_alone_from_both_ends() {
+    for (_folder, store) in ordered_stores() {
+        let mut entries = store.scan(..).unwrap();
+        assert_eq!(entries.next_key().unwrap().unwrap(), key(10));
+        assert_eq!(entries.next_key_back().unwrap().unwrap(), key(19));
+        assert_eq!(numbers(entries), (11..19).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_pass_in_no_order_has_no_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options::new().set("size", "64MiB");
+    let store = options.create(folder.path(), "alphard").unwrap();
+    store.put("oak", "Quercus").unwrap();
+    let refused = store.scan(..).unwrap_err();
+    assert!(matches!(
+        refused,
+        Error::Unsupported {
+            engine: "alphard",
+            ..
+        }
+    ));
+    let mut entries = store.iterate().unwrap();
+    assert!(entries.seek("oak").is_err() && entries.seek_back("oak").is_err());
+    let refused = entries.next_back().unwrap().unwrap_err();
+    assert!(
+        refused.to_string().contains("use scan on an engine"),
+        "{refused}"
+    );
+    assert!(entries.next().is_none());
+}
+
+#[test]
+fn a_closed_store_ends_its_scans_from_both_ends() {
+    for (_folder, store) in ordered_stores() {
+        let (mut front, mut back) = (store.scan(..).unwrap(), store.scan(..).unwrap());
+        store.close().unwrap();
+        assert!(matches!(front.next(), Some(Err(Error::Closed))));
+        assert!(matches!(back.next_back(), Some(Err(Error::Closed))));
+        assert!(front.next().is_none() && back.next_back().is_none());
+    }
+}
