@@ -105,7 +105,9 @@ pub(crate) fn load(
         Ok(Some(recovered)) => Ok(recovered),
         // The entries say the same: an image that cannot be read is as good as none.
         Ok(None) | Err(Error::Io { .. } | Error::Corruption { .. }) => {
-            recovery::recover(environment, volume, superblock, tuning, progress)
+            let recovered = recovery::recover(environment, volume, superblock, tuning, progress)?;
+            cambium_io::events::recovered("alphard", path, recovered.sequence);
+            Ok(recovered)
         }
         Err(error) => Err(error),
     }

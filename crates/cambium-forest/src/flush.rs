@@ -157,6 +157,7 @@ impl Core {
             view.database.nodes.remove(address.0);
         }
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        cambium_io::events::flushed("forest", &self.path);
         Ok(())
     }
 

@@ -21,6 +21,7 @@
 use std::sync::Arc;
 
 use cambium_base::Result;
+use cambium_io::events;
 use cambium_io::sync::atomic::Ordering;
 
 use crate::buffer::Buffer;
@@ -73,6 +74,7 @@ impl Core {
             let counters = &self.counters;
             counters.failed_flushes.fetch_add(1, Ordering::Relaxed);
             *lock(&counters.last_failed_flush) = Some(error.to_string());
+            events::put_off("forest", &self.path, "flush", error);
         }
         outcome
     }
@@ -198,6 +200,7 @@ impl Core {
         }
         self.health.check_open()?;
         self.counters.stalls.fetch_add(1, Ordering::Relaxed);
+        events::stalled("forest", &self.path);
         self.relieve(&mut maintenance)
     }
 

@@ -132,7 +132,9 @@ impl Core {
         self.take_session(&mut maintenance)?;
         self.settle(&maintenance, &view.database, &tail, &accepted)?;
         self.refill(std::mem::take(&mut accepted.found));
-        self.finish_recovery(&mut maintenance, &view.database, &accepted)
+        self.finish_recovery(&mut maintenance, &view.database, &accepted)?;
+        cambium_io::events::recovered("forest", &self.path, accepted.cut);
+        Ok(())
     }
 
     /// Reads the log after the newest header's replay offset. Writes nothing.

@@ -36,6 +36,7 @@ pub mod crc32c;
 pub mod crew;
 pub mod direct_file;
 pub mod environment;
+pub mod events;
 pub mod file_system;
 pub mod kept_queue;
 pub mod memory;

@@ -133,6 +133,7 @@ impl Tree {
                 .counters
                 .flushes
                 .fetch_add(1, Ordering::Relaxed);
+            cambium_io::events::flushed("lsm", &self.context.folder);
         }
         result
     }

@@ -17,6 +17,7 @@
 //! ```
 
 use cambium_base::{Error, Result};
+use cambium_io::events;
 use cambium_io::sync::OnceLock;
 use cambium_io::sync::atomic::{AtomicBool, Ordering};
 
@@ -59,7 +60,9 @@ impl Health {
     /// Stops all further writes; answers the error. Lack of space that stops writes is
     /// answered as [`Error::Poisoned`], since `NoSpace` says that nothing changed.
     pub fn poison(&self, error: Error) -> Error {
-        _ = self.failure.set(error.clone());
+        if self.failure.set(error.clone()).is_ok() {
+            events::poisoned(&error);
+        }
         match error.is_no_space() {
             true => Error::poisoned_by(&error),
             false => error,

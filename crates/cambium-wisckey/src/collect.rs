@@ -457,6 +457,7 @@ impl Core {
         self.counters
             .freed_bytes
             .fetch_add(run.until, Ordering::Relaxed);
+        cambium_io::events::compacted("wisckey", &self.path, run.live_bytes);
         collector.dropping.insert(number);
         if self.has_bug(SeededBug::SegmentRemovedEarly) {
             let dropped = note::encode(&[NoteItem::Dropped(number)]);

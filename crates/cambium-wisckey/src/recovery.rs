@@ -113,7 +113,9 @@ impl Core {
         self.take_session()?;
         self.settle(&tail, &accepted)?;
         self.refill(&tail, &accepted)?;
-        self.finish_recovery(&accepted)
+        self.finish_recovery(&accepted)?;
+        cambium_io::events::recovered("wisckey", &self.path, accepted.cut);
+        Ok(())
     }
 
     /// The path of a segment of the tail; the folder where there is none.

@@ -86,6 +86,7 @@ impl Core {
     }
 
     fn wait_for_tree(self: &Arc<Self>) -> Result<()> {
+        cambium_io::events::stalled("wisckey", &self.path);
         while matches!(self.tree.write_pressure(), WritePressure::Stop) {
             self.check_writable()?;
             if self.environment.executor.runs_tasks() {

@@ -83,6 +83,7 @@ impl Core {
         let result = written.and_then(|durable_sequence| {
             self.free_commit_logs(durable_sequence);
             self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
+            cambium_io::events::flushed("zdb", &self.path);
             self.remove_switched(maintenance)
         });
         if result.is_err() {

@@ -88,7 +88,9 @@ impl Core {
         self.refuse_missing(&tails, &accepted)?;
         self.begin_recovery_session()?;
         self.replay(&tails, &accepted)?;
-        self.finish_recovery(accepted.cut)
+        self.finish_recovery(accepted.cut)?;
+        cambium_io::events::recovered("zdb", &self.path, accepted.cut);
+        Ok(())
     }
 
     /// Decides which of the found entries count.

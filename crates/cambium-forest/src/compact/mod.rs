@@ -288,6 +288,7 @@ impl Core {
             return Ok(None);
         };
         *running = None;
+        cambium_io::events::compacted("forest", &self.path, report.bytes_written);
         Ok(Some(report))
     }
 

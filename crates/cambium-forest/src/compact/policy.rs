@@ -58,6 +58,7 @@ impl Core {
         let counters = &self.counters;
         counters.failed_compactions.fetch_add(1, Ordering::Relaxed);
         *lock(&counters.last_failure) = Some(error.to_string());
+        cambium_io::events::put_off("forest", &self.path, "compaction", error);
         self.pressure.put_off.begin(&*self.environment.clock);
         self.hold_nobody();
     }

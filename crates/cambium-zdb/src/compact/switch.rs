@@ -52,6 +52,7 @@ impl Core {
         self.checkpoint_locked(&mut maintenance, false)?;
         self.counters.compactions.fetch_add(1, Ordering::Relaxed);
         let copied = compaction.report.bytes_written;
+        cambium_io::events::compacted("zdb", &self.path, copied);
         self.counters
             .compaction_bytes
             .fetch_add(copied, Ordering::Relaxed);
