@@ -16,6 +16,7 @@
 //! | [`cursor`] | ranges, directions, cursors, resume tokens |
 //! | [`options`] | options that print, parse and explain themselves |
 //! | [`report`] | what check, stats, compact and inspect answer |
+//! | [`summary`] | what all engines' statistics have in common, typed |
 #![forbid(unsafe_code)]
 
 pub mod backup;
@@ -28,6 +29,7 @@ pub mod limits;
 pub mod merge;
 pub mod options;
 pub mod report;
+pub mod summary;
 pub mod transaction;
 
 pub use batch::{Operation, Precondition, Special, WriteBatch};
@@ -44,4 +46,5 @@ pub use report::{
     CheckReport, CompactOptions, CompactReport, Finding, FindingKind, PhaseSeconds, Progress,
     ProgressSink, Statistic, StatisticValue, Statistics,
 };
+pub use summary::Summary;
 pub use transaction::{Savepoint, Transaction, TransactionEntries, TransactionView};
