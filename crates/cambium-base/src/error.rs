@@ -13,6 +13,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Who has to act on an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ErrorClass {
     /// The caller asked for something that cannot be: mend the call.
     Usage,
@@ -24,7 +25,10 @@ pub enum ErrorClass {
     Retry,
 }
 
-/// What went wrong.
+/// What went wrong. Variants, and fields of theirs, may come: match with `..` behind the
+/// fields that are needed, and with a last arm for other variants.
+///
+/// It converts into [`std::io::Error`], for functions that answer that.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -175,6 +179,14 @@ pub enum Error {
         kind: &'static str,
         /// The name that was asked for.
         name: String,
+    },
+    /// An entry is not of the types with which a table is read.
+    #[error("key {} was written with other types: {what}", key.escape_ascii())]
+    WrongType {
+        /// The entry's key, encoded.
+        key: Vec<u8>,
+        /// The key's or the value's expected type.
+        what: String,
     },
     /// The store was closed.
     #[error("the store is closed")]
@@ -352,6 +364,26 @@ impl Error {
     }
 }
 
+impl From<Error> for std::io::Error {
+    /// The kind is that of the operating system's error, where there is one.
+    fn from(error: Error) -> Self {
+        use std::io::ErrorKind;
+        let kind = match &error {
+            Error::NoSpace { .. } => ErrorKind::StorageFull,
+            Error::Corruption { .. } | Error::WrongType { .. } => ErrorKind::InvalidData,
+            Error::NotAStore { .. } | Error::NotFound { .. } => ErrorKind::NotFound,
+            Error::AlreadyExists { .. } => ErrorKind::AlreadyExists,
+            Error::Locked { .. } => ErrorKind::ResourceBusy,
+            Error::Unsupported { .. } => ErrorKind::Unsupported,
+            Error::InvalidArgument(_) | Error::LimitExceeded(_) => ErrorKind::InvalidInput,
+            _ => error
+                .os_error()
+                .map_or(ErrorKind::Other, std::io::Error::kind),
+        };
+        std::io::Error::new(kind, error)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -363,6 +395,17 @@ mod tests {
         let twice = Error::poisoned_by(&once);
         assert_eq!(once.to_string(), twice.to_string());
         assert!(once.to_string().contains("a.log at offset 7"));
+    }
+
+    #[test]
+    fn an_io_error_keeps_kind_and_words() {
+        let refused = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        let error = std::io::Error::from(Error::io("open", "a.log", refused));
+        assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+        assert!(error.to_string().contains("a.log"));
+        let full = std::io::Error::from_raw_os_error(28);
+        let error = std::io::Error::from(Error::io("write", "a.log", full));
+        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
     }
 
     #[test]

@@ -149,7 +149,9 @@ impl Actor<'_> {
         let done = self.change(level, &[Effect::Put { id, length }], |actor, number| {
             let mut batch = WriteBatch::new();
             batch.put(&key, &actor.own_value(id, number, length));
-            let written = store.write_if(&[condition], batch, level.durability());
+            let written = store
+                .with_durability(level.durability())
+                .write_if(&[condition], batch);
             written.map(Some)
         })?;
         if done && !holds {
@@ -187,7 +189,9 @@ impl Actor<'_> {
                 let version = shared_version(actor.thread, number);
                 let mut batch = WriteBatch::new();
                 batch.put(&bytes, &value(key, Version { version, length }));
-                let written = store.write_if(&[condition], batch, level.durability());
+                let written = store
+                .with_durability(level.durability())
+                .write_if(&[condition], batch);
                 written.map(Some)
             },
         )?;

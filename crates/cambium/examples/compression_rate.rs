@@ -85,7 +85,7 @@ fn measure(engine: &str, kind: &str, folder: &Path) -> cambium::Result<Measured>
     let documents: Vec<String> = (0..KEYS).map(|_| document(&mut state)).collect();
     let began = Instant::now();
     for (key, document) in (0..KEYS).zip(&documents) {
-        store.put(key.to_be_bytes(), document, Durability::Written)?;
+        store.put(key.to_be_bytes(), document)?;
     }
     store.sync()?;
     let writes = KEYS as f64 / began.elapsed().as_secs_f64();

@@ -15,6 +15,19 @@ use cambium_values::ValueLayer;
 /// The engine that is used where none is named.
 pub const DEFAULT_ENGINE: &str = "forest";
 
+/// Engine `forest`: `create(path, cambium::FOREST, ..)` is checked by the compiler.
+#[cfg(feature = "forest")]
+pub const FOREST: &str = "forest";
+/// Engine `wisckey`.
+#[cfg(feature = "wisckey")]
+pub const WISCKEY: &str = "wisckey";
+/// Engine `zdb`.
+#[cfg(feature = "zdb")]
+pub const ZDB: &str = "zdb";
+/// Engine `alphard`.
+#[cfg(feature = "alphard")]
+pub const ALPHARD: &str = "alphard";
+
 /// Engines by name. Cheap to clone.
 #[derive(Clone)]
 pub struct Engines {

@@ -33,6 +33,8 @@
 //! | [`entries`] | [`Entries`], cursors as iterators |
 //! | [`snapshot`] | [`Snapshot`], one moment of a store |
 //! | [`options`] | [`Options`]: making, opening and mending stores |
+//! | [`table`] | [`Table`], keys and values of Rust types |
+//! | [`asynchronous`] | requests as futures |
 //! | [`comparator`] | the name of a store's order of keys, where a program brought one |
 //! | [`engines`](mod@engines) | [`Engines`], the list of engines; more can be added |
 //!
@@ -41,19 +43,23 @@
 //! holds no locks.
 #![forbid(unsafe_code)]
 
+pub mod asynchronous;
 pub mod comparator;
 pub mod engines;
 pub mod entries;
+mod namespaces;
 pub mod options;
 pub mod prelude;
 pub mod snapshot;
 pub mod store;
+pub mod table;
 mod transactions;
 mod upkeep;
 mod values;
 
 /// The guides' examples run as documentation tests.
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/rust.md")]
 #[doc = include_str!("../../../docs/transactions.md")]
 #[doc = include_str!("../../../docs/values.md")]
 struct Guides;
@@ -66,18 +72,28 @@ pub use cambium_api::{
     Durability, Engine, EngineKind, Entry, Error, Expiry, Finding, FindingKind, IterationOrder,
     KeyKind, KeyRange, MergeOperator, Operation, OptionSpec, OptionValues, PhaseSeconds,
     Precondition, Progress, ProgressSink, Request, Response, Result, ResumeToken, Savepoint,
-    SequenceNumber, Statistic, StatisticValue, Statistics, Transaction, TransactionEntries,
-    TransactionView, UnixMillis, Value, WriteBatch, limits, options::parse_bytes,
+    SequenceNumber, Statistic, StatisticValue, Statistics, Summary, Transaction,
+    TransactionEntries, TransactionView, UnixMillis, Value, WriteBatch, limits,
+    options::parse_bytes,
 };
 pub use cambium_base::{StoreId, checksum, error::ErrorClass, hash, hexdump};
 pub use cambium_io::{BackgroundLimits, Environment, ReadBackend};
 pub use cambium_storage::marker::{MARKER_NAME, Marker, UNFINISHED_NAME, read_unfinished};
 pub use comparator::COMPARATOR_NAME;
+#[cfg(feature = "alphard")]
+pub use engines::ALPHARD;
+#[cfg(feature = "forest")]
+pub use engines::FOREST;
+#[cfg(feature = "wisckey")]
+pub use engines::WISCKEY;
+#[cfg(feature = "zdb")]
+pub use engines::ZDB;
 pub use engines::{DEFAULT_ENGINE, Engines, engines};
 pub use entries::Entries;
 pub use options::Options;
 pub use snapshot::Snapshot;
 pub use store::Store;
+pub use table::Table;
 
 /// Opens the store in a folder for reading and writing, with every option at
 /// its default; see [`Options::open`] for the errors.

@@ -10,11 +10,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium_api::{
-    CheckReport, Durability, EngineKind, Error, Finding, FindingKind, OptionValues, ProgressSink,
-    Result,
+    CheckReport, Durability, Engine, EngineKind, Error, Finding, FindingKind, OptionValues,
+    ProgressSink, Result,
 };
-use cambium_io::Environment;
 use cambium_io::sync::OnceLock;
+use cambium_io::{Environment, events};
 use cambium_storage::marker::{MARKER_NAME, Marker, read_marker};
 
 use crate::engines::{Engines, engines};
@@ -186,8 +186,7 @@ impl Options {
         let kind = self.engines.find(engine)?;
         self.refuse_unlisted(&*kind)?;
         let path = path.as_ref();
-        let opened = kind.create(&self.environment, path, &self.values)?;
-        Ok(Store::new(opened, path, self.durability))
+        self.opened(path, || kind.create(&self.environment, path, &self.values))
     }
 
     /// Opens a store for reading and writing. One that was not closed is
@@ -214,8 +213,10 @@ impl Options {
         let path = path.as_ref();
         let (kind, _) = self.kind_of(path)?;
         self.refuse_unlisted(&*kind)?;
-        let opened = kind.open(&self.environment, path, &self.values, &*self.progress)?;
-        Ok(Store::new(opened, path, self.durability))
+        let progress = &*self.progress;
+        self.opened(path, || {
+            kind.open(&self.environment, path, &self.values, progress)
+        })
     }
 
     /// Opens the store in a folder, or makes it there with `engine` if there is none.
@@ -285,8 +286,19 @@ impl Options {
         let path = path.as_ref();
         let (kind, _) = self.kind_of(path)?;
         self.refuse_unlisted(&*kind)?;
-        let opened = kind.open_read_only(&self.environment, path, &self.values, &*self.progress)?;
-        Ok(Store::new(opened, path, self.durability))
+        let progress = &*self.progress;
+        self.opened(path, || {
+            kind.open_read_only(&self.environment, path, &self.values, progress)
+        })
+    }
+
+    fn opened(&self, path: &Path, open: impl FnOnce() -> Result<Arc<dyn Engine>>) -> Result<Store> {
+        let clock = &self.environment.clock;
+        let began = clock.monotonic();
+        let engine = open()?;
+        let elapsed = clock.monotonic() - began;
+        events::opened(engine.capabilities().engine, path, elapsed);
+        Ok(Store::new(engine, path, self.durability))
     }
 
     /// Refuses options that an engine has for its own tests alone.

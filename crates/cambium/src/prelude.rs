@@ -2,5 +2,5 @@
 
 pub use crate::{
     Direction, Durability, Entries, Entry, Expiry, IterationOrder, KeyRange, Options, Precondition,
-    Snapshot, Store, Transaction, Value, WriteBatch,
+    Snapshot, Store, Table, Transaction, Value, WriteBatch,
 };

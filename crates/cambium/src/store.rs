@@ -21,9 +21,11 @@ use crate::snapshot::Snapshot;
 /// What the clones of a store, its iterators and its snapshots share.
 pub(crate) struct OpenStore {
     pub(crate) engine: Arc<dyn Engine>,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
+    /// That of the engine; `None` is the default one.
+    pub(crate) namespace: Option<Arc<str>>,
     /// Namespaces do not close what they are part of: they keep it open.
-    parent: Option<Arc<OpenStore>>,
+    pub(crate) parent: Option<Arc<OpenStore>>,
     /// Transactions that conflicted often, of all namespaces.
     pub(crate) starving: Arc<AtomicUsize>,
 }
@@ -66,7 +68,7 @@ impl fmt::Debug for OpenStore {
 pub struct Store {
     pub(crate) open: Arc<OpenStore>,
     /// Of writes through this handle.
-    durability: Durability,
+    pub(crate) durability: Durability,
 }
 
 impl Store {
@@ -75,6 +77,7 @@ impl Store {
             open: Arc::new(OpenStore {
                 engine,
                 path: path.to_path_buf(),
+                namespace: None,
                 parent: None,
                 starving: Arc::default(),
             }),
@@ -377,78 +380,6 @@ impl Store {
     /// ```
     pub fn snapshot(&self) -> Result<Snapshot> {
         Ok(Snapshot::new(self.open.engine.snapshot()?, &self.open))
-    }
-
-    /// A namespace of this store, made if it is not there; the default one is
-    /// `""`. It keeps the store open, and has this handle's durability.
-    ///
-    /// # Errors
-    /// `Unsupported` where the engine has none.
-    ///
-    /// ```
-    /// # fn main() -> cambium::Result<()> {
-    /// # let folder = tempfile::tempdir().expect("a folder for the example");
-    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
-    /// store.namespace("")?.put("oak", "Quercus")?;
-    /// assert!(store.get("oak")?.is_some());
-    /// # store.close()
-    /// # }
-    /// ```
-    pub fn namespace(&self, name: &str) -> Result<Store> {
-        Ok(Store {
-            open: Arc::new(OpenStore {
-                engine: self.open.engine.namespace(name)?,
-                path: self.open.path.clone(),
-                parent: Some(self.open.clone()),
-                starving: self.open.starving.clone(),
-            }),
-            durability: self.durability,
-        })
-    }
-
-    /// Names of all namespaces, in order, the default one (`""`) first.
-    ///
-    /// ```
-    /// # fn main() -> cambium::Result<()> {
-    /// # let folder = tempfile::tempdir().expect("a folder for the example");
-    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
-    /// store.namespace("people")?;
-    /// assert_eq!(store.namespaces()?, ["", "people"]);
-    /// # store.close()
-    /// # }
-    /// ```
-    pub fn namespaces(&self) -> Result<Vec<String>> {
-        self.open.engine.list_namespaces()
-    }
-
-    /// Takes a namespace away with everything in it, atomically, durable when it
-    /// returns; compaction gives its space back. Snapshots and iterators that are
-    /// open go on; other handles of it answer `NotFound` from then on, also if
-    /// another is made under the same name. A rollback to a named snapshot that has
-    /// it brings it back.
-    ///
-    /// # Errors
-    /// `NotFound` where there is none of that name, `InvalidArgument` for the
-    /// default one, `Unsupported` where the engine cannot
-    /// ([`droppable_namespaces`](crate::Capabilities::droppable_namespaces)).
-    ///
-    /// ```
-    /// # fn main() -> cambium::Result<()> {
-    /// # let folder = tempfile::tempdir().expect("a folder for the example");
-    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
-    /// let people = store.namespace("people")?;
-    /// people.put("ada", "Lovelace")?;
-    /// let before = people.snapshot()?;
-    /// store.drop_namespace("people")?;
-    /// assert_eq!(store.namespaces()?, [""]);
-    /// assert!(people.get("ada").is_err());
-    /// assert!(before.get("ada")?.is_some());
-    /// # drop(before);
-    /// # store.close()
-    /// # }
-    /// ```
-    pub fn drop_namespace(&self, name: &str) -> Result<()> {
-        self.open.engine.drop_namespace(name)
     }
 
     /// About how many bytes on disk the entries of a range take.

@@ -159,6 +159,8 @@ impl Transaction {
         let shared = &self.main.shared;
         let snapshot = match shared.snapshot.namespace(name)? {
             Some(snapshot) => snapshot,
+            // An engine without namespaces has the default one.
+            None if name.is_empty() => shared.snapshot.clone(),
             None => {
                 let made = shared.engine.namespace(name)?;
                 match shared.snapshot.namespace(name)? {
