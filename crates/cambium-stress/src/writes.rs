@@ -190,8 +190,8 @@ impl Actor<'_> {
                 let mut batch = WriteBatch::new();
                 batch.put(&bytes, &value(key, Version { version, length }));
                 let written = store
-                .with_durability(level.durability())
-                .write_if(&[condition], batch);
+                    .with_durability(level.durability())
+                    .write_if(&[condition], batch);
                 written.map(Some)
             },
         )?;
