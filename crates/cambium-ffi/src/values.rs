@@ -37,10 +37,10 @@ pub unsafe extern "C" fn cambium_put_expiring(
         let key = input!(key, key_length, "key")?;
         let value = input!(value, value_length, "value")?;
         let store = look_up(&STORES, store)?;
-        let durability = durability(durable)?;
+        let (engine, durability) = (store.engine(), durability(durable)?);
         let written = match expiry(moment) {
-            Some(expiry) => store.put_expiring(key, value, expiry, durability),
-            None => store.engine().put(key, value, durability),
+            Some(expiry) => engine.put_expiring(key, value, expiry, durability),
+            None => engine.put(key, value, durability),
         };
         written.map(drop)
     })
@@ -142,7 +142,9 @@ pub unsafe extern "C" fn cambium_merge(
         let key = input!(key, key_length, "key")?;
         let operand = input!(operand, operand_length, "operand")?;
         let store = look_up(&STORES, store)?;
-        let merged = store.merge(operator, key, operand, durability(durable)?);
+        let merged = store
+            .engine()
+            .merge(operator, key, operand, durability(durable)?);
         merged.map(drop)
     })
 }

@@ -236,7 +236,8 @@ impl Writable {
         let expiry = after(ttl)?;
         ask(py, || {
             let store = self.database.store_of(&key)?;
-            let written = store.put_expiring(&key, &value, expiry, durability(sync));
+            let engine = store.engine();
+            let written = engine.put_expiring(&key, &value, expiry, durability(sync));
             written.map(drop)
         })
     }
@@ -267,10 +268,7 @@ impl Writable {
         let expiry = ttl.map(after).transpose()?;
         ask(py, || {
             let store = self.database.store_of(&key)?;
-            match expiry {
-                Some(expiry) => store.expire(&key, expiry, durability(sync)),
-                None => store.persist(&key, durability(sync)),
-            }
+            store.engine().set_expiry(&key, expiry, durability(sync))
         })
     }
 
@@ -288,7 +286,8 @@ impl Writable {
         let key = whole(&self.prefix, &key);
         ask(py, || {
             let store = self.database.store_of(&key)?;
-            let merged = store.merge(operator, &key, &operand, durability(sync));
+            let engine = store.engine();
+            let merged = engine.merge(operator, &key, &operand, durability(sync));
             merged.map(drop)
         })
     }

@@ -99,8 +99,7 @@ impl Completion {
         if !capabilities.ordered || capabilities.keys != KeyKind::Bytes {
             return Ok(Vec::new());
         }
-        let range = KeyRange::prefix(begun);
-        let mut entries = self.store.scan(&range, cambium::Direction::Forward)?;
+        let mut entries = self.store.scan(KeyRange::prefix(begun))?;
         let mut keys = Vec::new();
         while let Some(key) = entries
             .next_key()
@@ -147,17 +146,17 @@ impl Completer for Assistant {
 mod tests {
     use super::*;
     use crate::shell::names;
-    use cambium::{Durability, Options};
+    use cambium::Options;
 
     #[test]
     fn words_are_completed_from_the_table_of_commands_and_the_store() {
         let folder = tempfile::tempdir().unwrap();
         let store = Options::new().create(folder.path(), "forest").unwrap();
         for key in ["oak", "oak tree", "elm", "\u{9b}"] {
-            store.put(key, "", Durability::Written).unwrap();
+            store.put(key, "").unwrap();
         }
         let people = store.namespace("people").unwrap();
-        people.put("ada", "", Durability::Written).unwrap();
+        people.put("ada", "").unwrap();
         let completion = Completion {
             table: crate::shell::table(),
             commands: names(),
