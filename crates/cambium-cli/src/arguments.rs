@@ -321,4 +321,36 @@ mod tests {
             );
         }
     }
+
+    /// The examples of a text: lines that begin with `cambium`, up to two blanks or to
+    /// what a shell does with the output.
+    fn examples(text: &str) -> Vec<&str> {
+        let lines = text.lines().map(str::trim);
+        let lines = lines.filter(|line| line.starts_with("cambium ") && !line.ends_with('`'));
+        lines
+            .map(|line| line.split("  ").next().unwrap_or_default())
+            .map(|line| {
+                line.split(['|', '>', '<', '&', ';'])
+                    .next()
+                    .unwrap_or_default()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_example_is_a_command_line() {
+        let readme = include_str!("../../../README.md");
+        let page = include_str!("../../../docs/command-line.md");
+        let mut texts = vec![readme.to_string(), page.to_string(), STATUSES.to_string()];
+        for command in Arguments::command().get_subcommands() {
+            texts.extend(command.get_after_help().map(ToString::to_string));
+        }
+        let mut count = 0;
+        for example in texts.iter().flat_map(|text| examples(text)) {
+            let parsed = Arguments::try_parse_from(example.split_whitespace());
+            assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
+            count += 1;
+        }
+        assert!(count > 90, "{count}");
+    }
 }

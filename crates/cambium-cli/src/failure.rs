@@ -6,6 +6,8 @@ use std::path::Path;
 
 use cambium::Error;
 
+use crate::notation::is_hidden;
+
 /// The exit statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Status {
@@ -135,7 +137,19 @@ fn remedy(error: &Error) -> &'static str {
 
 /// Says a line on standard error. That nobody listens is no reason to stop.
 pub fn talk(message: &str) {
-    _ = writeln!(io::stderr(), "cambium: {message}");
+    let hides = |one: char| one != '\n' && (one.is_control() || is_hidden(one));
+    if !message.contains(hides) {
+        _ = writeln!(io::stderr(), "cambium: {message}");
+        return;
+    }
+    // Names of files may hold anything, also what a terminal obeys.
+    let escaped = message
+        .split_inclusive(hides)
+        .map(|part| match part.chars().next_back() {
+            Some(last) if hides(last) => part.replace(last, &last.escape_unicode().to_string()),
+            _ => part.to_string(),
+        });
+    _ = writeln!(io::stderr(), "cambium: {}", escaped.collect::<String>());
 }
 
 #[cfg(test)]

@@ -175,6 +175,8 @@ fn a_terminal_is_shown_text_and_no_commands() {
     }
     let json = seen(&["scan", "s", "--format", "json"]);
     assert!(json.contains("\\u001b[2J\\u009b31m"), "{json}");
+    let none = place.run(["get", "none\x1b[2J", "oak"]);
+    assert!(none.talk.contains("none\\u{1b}[2J"), "{}", none.talk);
     // Behind a pipe all is as it was put.
     assert_eq!(place.run(["get", "s", clear]).done(), clear);
 }

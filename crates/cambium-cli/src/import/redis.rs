@@ -25,6 +25,8 @@ use crate::progress::Meter;
 const PAGE_KEYS: &str = "500";
 /// The longest answer that is read: the largest value and some.
 const MOST_BYTES: u64 = limits::MAX_VALUE_BYTES as u64 + 1024;
+/// Lists within lists that are read: the commands here answer two.
+const MOST_NESTED: u32 = 4;
 const CONNECTING: Duration = Duration::from_secs(10);
 const ANSWERING: Duration = Duration::from_secs(60);
 /// The password, where the server wants one, as `redis-cli` takes it.
@@ -248,6 +250,10 @@ fn command(words: &[&[u8]]) -> Vec<u8> {
 
 /// Reads an answer; an error of the server is the inner one.
 fn read_answer(from: &mut impl BufRead) -> io::Result<Result<Answer, String>> {
+    read_nested(from, MOST_NESTED)
+}
+
+fn read_nested(from: &mut impl BufRead, deeper: u32) -> io::Result<Result<Answer, String>> {
     let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_string());
     let mut line = Vec::new();
     (&mut *from).take(1 << 16).read_until(b'\n', &mut line)?;
@@ -274,10 +280,10 @@ fn read_answer(from: &mut impl BufRead) -> io::Result<Result<Answer, String>> {
             bytes.truncate(count as usize);
             Answer::Bytes(bytes)
         }
-        Some(b'*') => {
+        Some(b'*') if deeper > 0 => {
             let mut list = Vec::new();
             for _ in 0..count.unwrap_or_default() {
-                match read_answer(from)? {
+                match read_nested(from, deeper - 1)? {
                     Ok(answer) => list.push(answer),
                     Err(words) => return Ok(Err(words)),
                 }
@@ -312,6 +318,7 @@ mod tests {
             "$99999999999\r\n",
             "$x\r\n",
             "+OK",
+            &"*1\r\n".repeat(100_000),
         ] {
             assert!(read(broken).is_err(), "{broken:?}");
         }

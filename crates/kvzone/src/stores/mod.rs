@@ -4,14 +4,14 @@
 //!  all() ─▶ cambium.rs                 every engine of ours
 //!           couchstore.rs              one of them, set like an older one
 //!           leveldb.rs, rocksdb.rs   ─┐
-//!           berkeleydb, lmdb, sqlite  ├─▶ library.rs   found and loaded here,
+//!           berkeleydb, lmdb, sqlite  ├─▶ cambium_foreign   found and loaded,
 //!           kyotocabinet, tokyocabinet ─┘                or named as missing
 //!           fjall.rs, redb.rs        compiled in where that was asked for
 //!           kvzone_core::calibration   what measuring itself costs
 //! ```
 //!
 //! A foreign store is a library that is loaded when it is asked for
-//! ([`library`]); KVZone is whole without any of them. Which settings a store
+//! ([`cambium_foreign::library`]); KVZone is whole without any of them. Which settings a store
 //! runs with is decided in its own file, by profile, and printed ([`settings`]).
 //!
 //! Unsafe code stands in the files of foreign stores alone: a call into a C
