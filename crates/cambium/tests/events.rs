@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fmt::Debug;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use cambium::CompactOptions;
@@ -40,6 +41,18 @@ impl Subscriber for Listener {
     fn exit(&self, _: &Id) {}
 }
 
+fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let (entry, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+        match entry.is_dir() {
+            true => copy_folder(&entry, &to.join(name))?,
+            false => _ = std::fs::copy(&entry, to.join(name))?,
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn openings_recoveries_flushes_and_compactions_are_told() {
     let listener = Listener::default();
@@ -54,9 +67,14 @@ fn openings_recoveries_flushes_and_compactions_are_told() {
             }
         }
         store.compact(&CompactOptions::default(), &()).unwrap();
+        store.put("late", "not flushed").unwrap();
+        // As a crash would leave it.
+        let copy = folder.path().join("copy");
+        copy_folder(&path, &copy).unwrap();
         store.close().unwrap();
-        drop(store);
-        cambium::open(&path).unwrap().close().unwrap();
+        let recovered = cambium::open(&copy).unwrap();
+        assert!(recovered.get("late").unwrap().is_some());
+        recovered.close().unwrap();
         let heard = std::mem::take(&mut *listener.0.lock().unwrap());
         for (level, event) in [
             ("INFO", "opened"),

@@ -123,6 +123,11 @@ proptest! {
         };
         keeps_order(nested(one), nested(other));
     }
+}
+
+proptest! {
+    // Each case makes a store.
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// A table is a sorted map, whatever was written to it.
     #[test]
