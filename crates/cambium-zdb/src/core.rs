@@ -17,7 +17,7 @@ use std::sync::{Arc, PoisonError};
 use arc_swap::ArcSwap;
 use cambium_api::RecentWrites;
 use cambium_base::{Error, Result, SequenceNumber};
-use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use cambium_io::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use cambium_io::sync::{Mutex, MutexGuard, OnceLock, RwLock};
 use cambium_io::{Environment, FileLock};
 use cambium_storage::commit_queue::CommitQueue;
@@ -66,6 +66,8 @@ pub(crate) struct Core {
     pub cache: EntryCache,
     pub lock: Mutex<Option<Box<dyn FileLock>>>,
     pub clock_tick: AtomicU64,
+    /// Tables in the state [`CellState::Open`].
+    pub open_count: AtomicUsize,
     /// Some bound was passed: a step has something to do.
     pub checkpoint_due: AtomicBool,
     /// The compaction that is going on; its lock is taken before all others.
@@ -221,11 +223,14 @@ impl Core {
             CellState::Closed(entry) => {
                 let table = Arc::new(Table::open(&self.home, number, entry)?);
                 *state = CellState::Open(table.clone());
+                self.open_count.fetch_add(1, Ordering::Relaxed);
                 let tick = self.clock_tick.fetch_add(1, Ordering::Relaxed);
                 table.last_used.store(tick + 1, Ordering::Relaxed);
                 table
             }
         };
+        drop(state);
+        self.close_tables_without_waiting();
         Ok(Some(table))
     }
 
@@ -355,8 +360,10 @@ impl Core {
         let mut tables = TableCells::clone(&self.tables.load());
         tables.insert(number, Arc::new(cell));
         self.tables.store(Arc::new(tables));
+        self.open_count.fetch_add(1, Ordering::Relaxed);
         drop(maintenance);
-        self.close_tables_beyond_limit()
+        self.close_tables_beyond_limit();
+        Ok(())
     }
 
     fn sync_new_table(&self, table: &Table) -> Result<()> {
@@ -404,27 +411,48 @@ impl Core {
         )))
     }
 
+    /// Tables that are open beyond the option `open_tables`.
+    pub fn excess_tables(&self) -> usize {
+        let open = self.open_count.load(Ordering::Relaxed);
+        open.saturating_sub(self.tuning.open_tables)
+    }
+
     /// Closes the least recently used tables that nothing has changed since
     /// the last checkpoint and that no thread uses: there is never more than one
-    /// [`Table`] of a number. Called by checkpoints and after a table was made.
-    pub fn close_tables_beyond_limit(&self) -> Result<()> {
-        if self.open_tables().len() <= self.tuning.open_tables {
-            return Ok(());
+    /// [`Table`] of a number. Called after checkpoints and after a table was made.
+    pub fn close_tables_beyond_limit(&self) {
+        if self.excess_tables() > 0 {
+            let maintenance = lock(&self.maintenance);
+            let _writer = lock(&self.writer);
+            self.close_tables(&maintenance.catalog);
         }
-        let maintenance = lock(&self.maintenance);
-        let writer = lock(&self.writer);
-        // Only now: a table seen before may have been closed, opened again and
-        // changed since.
+    }
+
+    /// Closes tables after one was opened, unless another thread holds the locks for it:
+    /// readers do not wait for those. A later opening or checkpoint closes the tables then.
+    fn close_tables_without_waiting(&self) {
+        if self.excess_tables() > 0
+            && let Ok(maintenance) = self.maintenance.try_lock()
+            && let Ok(_writer) = self.writer.try_lock()
+        {
+            self.close_tables(&maintenance.catalog);
+        }
+    }
+
+    /// The caller holds the writer lock. An eighth of the limit is closed ahead, since
+    /// each call looks at all tables.
+    fn close_tables(&self, catalog: &Catalog) {
         let mut open: Vec<(u64, u64)> = self
             .open_tables()
             .iter()
             .map(|table| (table.last_used.load(Ordering::Relaxed), table.number))
             .collect();
         open.sort_unstable();
-        let mut excess = open.len().saturating_sub(self.tuning.open_tables);
+        let limit = self.tuning.open_tables;
+        let mut excess = open.len().saturating_sub(limit - limit / 8);
         let mut changed = false;
         for (_, number) in open {
-            let entry = maintenance.catalog.tables.get(&number);
+            let entry = catalog.tables.get(&number);
             let (Some(entry), Some(cell)) = (entry, self.cell(number)) else {
                 continue;
             };
@@ -439,16 +467,15 @@ impl Core {
                 changed = true;
             } else if Arc::strong_count(table) == 1 || self.has_bug(SeededBug::TableClosedInUse) {
                 *state = CellState::Closed(entry.clone());
+                self.open_count.fetch_sub(1, Ordering::Relaxed);
                 excess -= 1;
             }
         }
         // The next checkpoint makes the rest the same as on the device. Tables
         // in use are closed by a later call.
-        if excess > 0 && changed {
+        if self.excess_tables() > 0 && changed {
             self.checkpoint_due.store(true, Ordering::Release);
         }
-        drop(writer);
-        Ok(())
     }
 
     /// Wakes the background task.

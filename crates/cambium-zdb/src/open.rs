@@ -15,7 +15,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use cambium_api::{OptionValues, ProgressSink, RecentWrites};
 use cambium_base::{Error, FileIdentity, Result, StoreId};
-use cambium_io::sync::atomic::{AtomicBool, AtomicU64};
+use cambium_io::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use cambium_io::sync::{Mutex, OnceLock, RwLock};
 use cambium_io::{Environment, FileLock, FileSystem, LockMode, OpenOptions};
 use cambium_storage::commit_queue::CommitQueue;
@@ -293,6 +293,7 @@ fn assemble(
         cache: EntryCache::new(tuning.cache_bytes, shape.keys),
         lock: Mutex::new(Some(held)),
         clock_tick: AtomicU64::new(0),
+        open_count: AtomicUsize::new(0),
         checkpoint_due: AtomicBool::new(false),
         background: OnceLock::new(),
         compaction: Mutex::new(None),

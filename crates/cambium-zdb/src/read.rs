@@ -5,6 +5,7 @@
 //! most V, and else what [`crate::history`] kept. V is what was visible when
 //! the read began, or a snapshot's.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cambium_base::{Result, Value};
@@ -116,10 +117,12 @@ impl Core {
     }
 
     /// The entries of several keys as of one sequence number; the first reads
-    /// of all of them go to the device together.
+    /// of all of them go to the device together, those of `open_tables` tables at a time:
+    /// a location keeps its data file open.
     pub fn read_versions(&self, keys: &[u64], at: u64) -> Result<Vec<Option<ReadEntry>>> {
         let mut answers: Vec<Option<ReadEntry>> = vec![None; keys.len()];
         let mut wanted: Vec<(usize, Location)> = Vec::new();
+        let mut tables = BTreeSet::new();
         for (place, &key) in keys.iter().enumerate() {
             if let Some(entry) = self.cache.version(key, at) {
                 answers[place] = Some(entry);
@@ -127,14 +130,17 @@ impl Core {
             }
             match self.candidate(key)? {
                 Candidate::At(location) if self.is_on_device(&location) => {
+                    tables.insert(location.file.table);
                     wanted.push((place, location));
+                    if tables.len() >= self.tuning.open_tables {
+                        self.read_batch(keys, at, std::mem::take(&mut wanted), &mut answers)?;
+                        tables.clear();
+                    }
                 }
                 _ => answers[place] = self.read_version(key, Some(at))?,
             }
         }
-        // Neighbours on the device together.
-        wanted.sort_by_key(|(_, location)| (location.file.file.number, location.position));
-        self.read_batch(keys, at, &wanted, &mut answers)?;
+        self.read_batch(keys, at, wanted, &mut answers)?;
         Ok(answers)
     }
 
@@ -147,15 +153,17 @@ impl Core {
         &self,
         keys: &[u64],
         at: u64,
-        wanted: &[(usize, Location)],
+        mut wanted: Vec<(usize, Location)>,
         answers: &mut [Option<ReadEntry>],
     ) -> Result<()> {
         if wanted.len() < 2 {
             for (place, _) in wanted {
-                answers[*place] = self.read_version(keys[*place], Some(at))?;
+                answers[place] = self.read_version(keys[place], Some(at))?;
             }
             return Ok(());
         }
+        // Neighbours on the device together.
+        wanted.sort_by_key(|(_, location)| (location.file.file.number, location.position));
         let options = BatchOptions {
             backend: self.tuning.backend,
             depth: self.tuning.batch,

@@ -202,6 +202,9 @@ impl Core {
             }
             if let Some(cell) = self.tables.load().get(&number) {
                 let mut state = cell.state.write().unwrap_or_else(PoisonError::into_inner);
+                if let CellState::Open(_) = *state {
+                    self.open_count.fetch_sub(1, Ordering::Relaxed);
+                }
                 *state = CellState::Closed(entry.clone());
             }
             maintenance.catalog.tables.insert(number, entry);

@@ -88,7 +88,9 @@ impl Core {
         self.refuse_missing(&tails, &accepted)?;
         self.begin_recovery_session()?;
         self.replay(&tails, &accepted)?;
+        drop(tails);
         self.finish_recovery(accepted.cut)?;
+        self.close_tables_beyond_limit();
         cambium_io::events::recovered("zdb", &self.path, accepted.cut);
         Ok(())
     }
@@ -141,7 +143,11 @@ impl Core {
         let (mut buckets, mut keys) = (self.buckets.count(), self.buckets.keys() as i64);
         for found in &accepted.entries {
             let number = self.table_number(found.key);
-            let Some(table) = tails.tables.get(&number) else {
+            let table = match tails.tables.get(&number) {
+                Some(table) => Some(table.clone()),
+                None => self.table(number)?,
+            };
+            let Some(table) = table else {
                 return Err(Error::corruption(
                     &self.path,
                     0,
@@ -154,7 +160,7 @@ impl Core {
             let (file, position) = match found.source {
                 Source::Primary { file, offset, .. } => (tails.files[file].clone(), offset),
                 Source::Saved { value, .. } => {
-                    self.append_saved(table, found, &tails.values[value], session)?
+                    self.append_saved(&table, found, &tails.values[value], session)?
                 }
             };
             table.load_piece(table.piece_of(found.key).0)?;

@@ -61,11 +61,16 @@ pub(crate) struct Fault {
 pub(crate) struct Tails {
     pub found: Vec<Found>,
     pub values: Vec<(u64, Vec<u8>)>,
+    /// Data files of `tables`.
     pub files: Vec<Arc<DataFile>>,
+    /// Tables with anything after their replay offsets. The others may be closed again:
+    /// recovery holds open what was written since the last checkpoint.
     pub tables: HashMap<u64, Arc<Table>>,
     /// Files with anything that may have to be cut off.
     pub untidy: Vec<bool>,
     pub faults: Vec<Fault>,
+    /// Records of every kind that were read.
+    records: u64,
     pub synced_through: u64,
     /// Entries up to here are in the index.
     pub replay_sequence: u64,
@@ -92,6 +97,7 @@ impl Core {
             let Some(table) = self.table(number)? else {
                 continue;
             };
+            let before = (tails.records, tails.files.len());
             for (file, data) in table.current_files().into_iter().zip(&entry.files) {
                 let place = tails.files.len();
                 tails.files.push(file.clone());
@@ -101,7 +107,12 @@ impl Core {
                     self.read_successor(&mut tails, &file, successor, from)?;
                 }
             }
-            tails.tables.insert(number, table);
+            if tails.records == before.0 && !tails.untidy[before.1..].contains(&true) {
+                tails.files.truncate(before.1);
+                tails.untidy.truncate(before.1);
+            } else {
+                tails.tables.insert(number, table);
+            }
         }
         if !self.has_bug(SeededBug::CommitLogIgnored) {
             let logs = &lock(&self.writer).commit_logs;
@@ -179,6 +190,7 @@ impl Tails {
                 }
             };
             let header = record.header;
+            self.records += 1;
             hole = hole.or(scanner.first_remains());
             self.synced_through = self.synced_through.max(header.synced_through.0);
             match header.kind {

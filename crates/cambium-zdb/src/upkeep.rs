@@ -24,7 +24,7 @@ impl Core {
         }
         if self.checkpoint_due.load(Ordering::Acquire) {
             self.checkpoint()?;
-            self.close_tables_beyond_limit()?;
+            self.close_tables_beyond_limit();
             return Ok(StepOutcome::Again);
         }
         self.compaction_step(budget)
@@ -34,10 +34,12 @@ impl Core {
     /// where there is none.
     pub fn on_checkpoint_due(&self) {
         if self.environment.executor.runs_tasks() {
-            let behind = lock(&self.writer).bytes_since_checkpoint;
-            // Backpressure: a writer far ahead of the background does the
-            // checkpoint itself.
-            if behind <= self.tuning.checkpoint_bytes.saturating_mul(4) {
+            let written = lock(&self.writer).bytes_since_checkpoint;
+            // Backpressure: a writer far ahead of the background does the checkpoint
+            // itself. Tables that were changed stay open until then, with their files.
+            if written <= self.tuning.checkpoint_bytes.saturating_mul(4)
+                && self.excess_tables() <= self.tuning.open_tables / 2 + 8
+            {
                 self.notify_background();
                 return;
             }
@@ -45,7 +47,7 @@ impl Core {
         // What fails here has poisoned the store or will be tried again; the
         // write itself has succeeded.
         if self.checkpoint().is_ok() {
-            _ = self.close_tables_beyond_limit();
+            self.close_tables_beyond_limit();
         }
     }
 
