@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use cambium::{Error, FindingKind, Options, Store};
+use cambium::{Error, FindingKind, Store};
 use serde::{Deserialize, Serialize};
 
 use crate::content::{decode_version, describe, is_value, value};
@@ -136,7 +136,7 @@ fn harm(copy: &Path, random: &mut Random) -> io::Result<String> {
 
 /// Checks and reads a damaged copy.
 fn look(case: &Case, copy: &Path) -> Result<(), String> {
-    let is_found = match Options::new().check(copy) {
+    let is_found = match case.plan.options().check(copy) {
         Ok(report) => report
             .findings
             .iter()
@@ -156,7 +156,7 @@ fn look(case: &Case, copy: &Path) -> Result<(), String> {
 
 /// Repairs a damaged copy and reads it.
 fn mend(case: &Case, copy: &Path) -> Result<(), String> {
-    let Ok(report) = Options::new().repair(copy) else {
+    let Ok(report) = case.plan.options().repair(copy) else {
         return Ok(());
     };
     let stores = session::open(&case.plan, copy).map_err(|error| format!("opening: {error}"))?;

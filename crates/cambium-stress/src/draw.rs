@@ -49,6 +49,8 @@ const LEAST: &[(&str, u64)] = &[
     // Each table is a file, and is synced alone.
     ("table_bytes", 4 << 10),
 ];
+/// Stores of more keys than this have the default of some options.
+const MANY_KEYS: u64 = 50_000;
 /// Options that name places, or that overwrite what is there.
 const LEFT_ALONE: &[&str] = &[
     "device",
@@ -158,6 +160,19 @@ fn fixed(plan: &mut Plan, kind: &dyn EngineKind, arguments: &Arguments) -> Resul
         }
     }
     let has = |name: &str| kind.options().iter().any(|option| option.name == name);
+    let is_free = |name: &str| {
+        let mut set = arguments.set.iter().filter_map(|set| set.split_once('='));
+        has(name) && !set.any(|(known, _)| known == name)
+    };
+    let keys = u64::from(plan.shape.keys) * plan.shape.threads as u64;
+    // With few open files each lookup opens one, which takes minutes for many keys. Each
+    // flat table is several files, and the superblock names all of them.
+    if keys > MANY_KEYS && is_free("open_files") {
+        plan.opening.remove("open_files");
+    }
+    if keys > MANY_KEYS && is_free("keys_per_table") {
+        plan.creation.remove("keys_per_table");
+    }
     if has("keys") {
         let keys = ["string", "integer"][usize::from(plan.shape.integer)];
         plan.creation.insert("keys".to_string(), keys.to_string());
@@ -176,7 +191,7 @@ fn fixed(plan: &mut Plan, kind: &dyn EngineKind, arguments: &Arguments) -> Resul
         let block = plan.creation.entry("block_bytes".to_string());
         block.or_insert_with(|| "4096".to_string());
     }
-    if has("size") && !arguments.set.iter().any(|set| set.starts_with("size=")) {
+    if is_free("size") {
         plan.creation.entry("size".to_string()).or_insert_with(|| {
             if arguments.is_small() {
                 "8MiB"
@@ -228,8 +243,7 @@ fn try_out(plan: &Plan, place: &Path) -> Result<usize, Error> {
     let synced = store.with_durability(Durability::Synced);
     synced.put([0; 8], "on trial")?;
     store.close()?;
-    // The tools open it without options.
-    cambium::Options::new().check(place)?;
+    plan.options().check(place)?;
     let store = plan.options().open(place)?;
     let namespaces = 1 + 2 * usize::from(store.capabilities().namespaces);
     store.close()?;
