@@ -6,9 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cambium_api::{
-    Durability, Engine, EngineKind, IterationOrder, OptionValues, Result,
-};
+use cambium_api::{Durability, Engine, EngineKind, IterationOrder, OptionValues, Result};
 use cambium_io::{Environment, File, FileSystem, OpenOptions, StepOutcome};
 use cambium_testkit::golden::contents;
 use cambium_testkit::layer::{FileLayer, FileSystemLayer, Layered};
@@ -69,10 +67,17 @@ fn read_all(store: &dyn Engine, round: u8) {
     let keys: Vec<&[u8]> = keys.iter().map(<[u8; 8]>::as_slice).collect();
     let found = store.multi_get(&keys).unwrap();
     let expected = [round; 900];
-    assert!(found.iter().all(|value| value.as_deref() == Some(&expected[..])));
+    assert!(
+        found
+            .iter()
+            .all(|value| value.as_deref() == Some(&expected[..]))
+    );
     for number in 0..KEYS {
         // In an order that comes back to each table again and again.
-        assert_eq!(store.get(&key(number * 7 % KEYS)).unwrap().unwrap(), expected);
+        assert_eq!(
+            store.get(&key(number * 7 % KEYS)).unwrap().unwrap(),
+            expected
+        );
     }
     assert_eq!(contents(store).len() as u64, KEYS);
     let mut cursor = store.iterate(IterationOrder::Any, None).unwrap();
@@ -95,13 +100,25 @@ fn stays_within_the_bound(keys: &str) {
         assert!(most <= MOST, "{keys} keys, {when}: {most} files were open");
     };
     let path = Path::new("/store");
-    let opening = [("open_tables", "4"), ("sparse_tables", "65536"), ("cache_bytes", "0")];
+    let opening = [
+        ("open_tables", "4"),
+        ("sparse_tables", "65536"),
+        ("cache_bytes", "0"),
+    ];
     let mut creation = OptionValues::from(opening);
-    let fixed = [("keys", keys), ("keys_per_table", "1"), ("data_files", "3"), ("buckets", "2")];
+    let fixed = [
+        ("keys", keys),
+        ("keys_per_table", "1"),
+        ("data_files", "3"),
+        ("buckets", "2"),
+    ];
     for (name, value) in fixed {
         creation.set(name, value);
     }
-    let open = || Zdb.open(&environment, path, &OptionValues::from(opening), &()).unwrap();
+    let open = || {
+        Zdb.open(&environment, path, &OptionValues::from(opening), &())
+            .unwrap()
+    };
     let put_all = |store: &dyn Engine, round: u8| {
         for number in 0..KEYS {
             let durability = match number % 50 {
