@@ -6,6 +6,7 @@ use std::ops::{
 
 use cambium_base::{Error, Result, Value};
 
+use crate::expiry::UnixMillis;
 use crate::limits;
 
 /// Keys from `from` (inclusive) to `to` (exclusive); `None` is open.
@@ -231,6 +232,12 @@ pub trait Cursor: Send {
     fn seek(&mut self, key: &[u8]) -> Result<()> {
         let _ = key;
         Err(unordered_pass("of this cursor"))
+    }
+
+    /// The moment at which the entry that [`Cursor::next`] answered last expires; `None` if
+    /// it does not.
+    fn expires_at(&self) -> Option<UnixMillis> {
+        None
     }
 
     /// Where to go on after the last entry answered, or `None` where the

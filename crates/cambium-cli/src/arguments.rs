@@ -62,6 +62,7 @@ Examples:
   cambium put trees --hex 00ff 6f616b        key 00 ff, value oak
   cambium put trees -- -key -value
   cambium put trees oak --value-file oak.jpg
+  cambium put trees leaf green --ttl 30d     not there any more after 30 days
   tar c bark | cambium put trees bark -
   cambium put years 1905 planted             a store with integer keys
   cambium put trees --namespace people ada Lovelace")]

@@ -143,12 +143,14 @@ fn fill(target: &Store, keys: KeyKind, parts: &Parts) -> Result<String, Failure>
         "none of them is kept; make room and copy again",
     );
     for name in parts.names() {
-        for entry in parts.entries(name)? {
+        let mut entries = parts.entries(name)?;
+        while let Some(entry) = entries.next() {
             let entry = entry?;
             intake.take(Item {
                 namespace: (!name.is_empty()).then(|| name.into()),
                 key: entry.key.to_vec(),
                 value: entry.value.to_vec(),
+                expires: entries.expires_at(),
             })?;
             if intake.is_sync_due() {
                 intake.sync()?;

@@ -6,12 +6,13 @@
 //! header     magic "CAMBDUMP" 8 │ format version 4 │ keys 1 │ n 1 │ engine n │ checksum 4
 //! entry      1 1 │ key length 4 │ value length 4 │ key │ value │ checksum 4
 //! namespace  3 1 │ n 1 │ name n │ checksum 4
+//! expiry     4 1 │ milliseconds since 1970 8 │ checksum 4
 //! entry      …
 //! end        2 1 │ entries 8 │ bytes of keys and values 8 │ checksum 4
 //! ```
 //!
 //! Entries are of the namespace named last before them, and of the default one
-//! where none was. Names came with version 2; a dump without any is of version 1.
+//! where none was. An expiry is that of the entry right after it.
 //!
 //! Numbers are little-endian; `keys` is 1 for byte strings, 2 for integers.
 //! The engine's name is for people: any engine reads any dump whose keys it
@@ -24,16 +25,15 @@ use std::io::{self, BufRead, Read, Write};
 use std::sync::Arc;
 
 use cambium::checksum::crc32c_append;
-use cambium::{KeyKind, limits};
+use cambium::{KeyKind, UnixMillis, limits};
 
 const MAGIC: &[u8; 8] = b"CAMBDUMP";
-/// The version written where no namespace is named.
-const WITHOUT_NAMESPACES: u32 = 1;
-/// The version written where one is, and the newest read.
-const FORMAT_VERSION: u32 = 2;
+/// The version written, and the newest read.
+const FORMAT_VERSION: u32 = 3;
 const TAG_ENTRY: u8 = 1;
 const TAG_END: u8 = 2;
 const TAG_NAMESPACE: u8 = 3;
+const TAG_EXPIRY: u8 = 4;
 /// Memory taken for a part before its bytes are seen to be there.
 const FIRST_RESERVE: usize = 1 << 20;
 
@@ -59,18 +59,13 @@ pub struct DumpState {
 }
 
 impl<W: Write> DumpWriter<W> {
-    /// Begins a dump of a store, which will name namespaces or not.
-    pub fn new(to: W, keys: KeyKind, engine: &str, namespaces: bool) -> io::Result<Self> {
+    /// Begins a dump of a store.
+    pub fn new(to: W, keys: KeyKind, engine: &str) -> io::Result<Self> {
         let name = engine.as_bytes();
         let length = u8::try_from(name.len())
             .map_err(|_| io::Error::other("the engine's name is longer than 255 bytes"))?;
         let mut header = MAGIC.to_vec();
-        let version = if namespaces {
-            FORMAT_VERSION
-        } else {
-            WITHOUT_NAMESPACES
-        };
-        header.extend_from_slice(&version.to_le_bytes());
+        header.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
         header.push(keys_code(keys));
         header.push(length);
         header.extend_from_slice(name);
@@ -82,8 +77,16 @@ impl<W: Write> DumpWriter<W> {
         Ok(writer)
     }
 
-    /// Adds an entry.
-    pub fn entry(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+    /// Adds an entry, and the moment at which it expires, if it does.
+    pub fn entry(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expires: Option<UnixMillis>,
+    ) -> io::Result<()> {
+        if let Some(UnixMillis(moment)) = expires {
+            self.part(&[&[TAG_EXPIRY], &moment.to_le_bytes()])?;
+        }
         let too_long = |_| io::Error::other("longer than any entry can be");
         let mut frame = [TAG_ENTRY; 9];
         frame[1..5].copy_from_slice(&u32::try_from(key.len()).map_err(too_long)?.to_le_bytes());
@@ -132,8 +135,8 @@ fn keys_code(keys: KeyKind) -> u8 {
 #[derive(Debug, PartialEq, Eq)]
 pub struct DumpError(pub String);
 
-/// A key and its value.
-pub type RawEntry = (Vec<u8>, Vec<u8>);
+/// A key, its value, and the moment at which the entry expires.
+pub type RawEntry = (Vec<u8>, Vec<u8>, Option<UnixMillis>);
 
 /// Reads a dump.
 pub struct DumpReader<R: BufRead> {
@@ -143,8 +146,6 @@ pub struct DumpReader<R: BufRead> {
     /// Behind the last whole entry.
     whole: DumpState,
     keys: KeyKind,
-    /// The format version of the dump.
-    version: u32,
     ended: bool,
 }
 
@@ -156,7 +157,6 @@ impl<R: BufRead> DumpReader<R> {
             state: DumpState::default(),
             whole: DumpState::default(),
             keys: KeyKind::Bytes,
-            version: 0,
             ended: false,
         };
         let mut header = reader.bytes(14)?;
@@ -172,7 +172,6 @@ impl<R: BufRead> DumpReader<R> {
                 "dump format version {version}; this program reads versions up to {FORMAT_VERSION}: use a newer program"
             )));
         }
-        reader.version = version;
         let name = reader.bytes(usize::from(header[13]))?;
         reader.keys = match header[12] {
             1 => KeyKind::Bytes,
@@ -214,14 +213,21 @@ impl<R: BufRead> DumpReader<R> {
         }
         let mut start = self.state.offset;
         let mut tag = self.bytes(1)?;
-        while tag[0] == TAG_NAMESPACE && self.version >= FORMAT_VERSION {
-            self.take_namespace(start, &tag)?;
+        let mut expires = None;
+        loop {
+            match tag[0] {
+                TAG_NAMESPACE if expires.is_none() => self.take_namespace(start, &tag)?,
+                TAG_EXPIRY if expires.is_none() => {
+                    expires = Some(self.take_expiry(start, &tag)?);
+                }
+                _ => break,
+            }
             start = self.state.offset;
             tag = self.bytes(1)?;
         }
         match tag[0] {
             TAG_ENTRY => {}
-            TAG_END => return self.end(start, &tag).map(|()| None),
+            TAG_END if expires.is_none() => return self.end(start, &tag).map(|()| None),
             other => {
                 self.state.offset = start;
                 return Err(self.damage(&format!("tag {other}, expected an entry or the end")));
@@ -242,7 +248,13 @@ impl<R: BufRead> DumpReader<R> {
         self.state.entries += 1;
         self.state.bytes += (key_bytes + value_bytes) as u64;
         self.whole = self.state.clone();
-        Ok(Some((key, value)))
+        Ok(Some((key, value, expires)))
+    }
+
+    fn take_expiry(&mut self, start: u64, tag: &[u8]) -> Result<UnixMillis, DumpError> {
+        let moment = self.bytes(8)?;
+        self.verify(&[tag, &moment], start)?;
+        Ok(UnixMillis(u64_at(&moment, 0)))
     }
 
     fn take_namespace(&mut self, start: u64, tag: &[u8]) -> Result<(), DumpError> {
@@ -335,16 +347,16 @@ mod tests {
 
     fn sample() -> (Vec<u8>, Entries) {
         let entries: Entries = vec![
-            (b"oak".to_vec(), b"Quercus".to_vec()),
-            (Vec::new(), Vec::new()),
-            (b"elm".to_vec(), vec![7; 300]),
+            (b"oak".to_vec(), b"Quercus".to_vec(), None),
+            (Vec::new(), Vec::new(), Some(UnixMillis(7))),
+            (b"elm".to_vec(), vec![7; 300], None),
         ];
-        let mut writer = DumpWriter::new(Vec::new(), KeyKind::Bytes, "zdb", true).unwrap();
-        for (place, (key, value)) in entries.iter().enumerate() {
+        let mut writer = DumpWriter::new(Vec::new(), KeyKind::Bytes, "zdb").unwrap();
+        for (place, (key, value, expires)) in entries.iter().enumerate() {
             if place == 2 {
                 writer.namespace("trees").unwrap();
             }
-            writer.entry(key, value).unwrap();
+            writer.entry(key, value, *expires).unwrap();
         }
         (writer.finish().unwrap().0, entries)
     }
@@ -411,7 +423,7 @@ mod tests {
         bytes[8] = 9;
         let DumpError(text) = read(&bytes).1.unwrap_err();
         assert!(
-            text.contains("version 9") && text.contains("up to 2"),
+            text.contains("version 9") && text.contains("up to 3"),
             "{text}"
         );
     }
@@ -433,17 +445,5 @@ mod tests {
         let state = again.whole().clone();
         reader.resume(state.clone());
         assert_eq!(reader.whole(), &state);
-    }
-
-    #[test]
-    fn a_dump_without_namespaces_is_of_the_version_that_older_programs_read() {
-        let writer = DumpWriter::new(Vec::new(), KeyKind::Bytes, "zdb", false).unwrap();
-        let (bytes, _) = writer.finish().unwrap();
-        assert_eq!(u32_at(&bytes, 8), 1);
-        let (named, _) = sample();
-        let mut older = named.clone();
-        older[8] = 1;
-        // A name in a dump that says it has none is damage.
-        assert!(read(&older).1.is_err());
     }
 }

@@ -129,15 +129,17 @@ fn write(
         ExportFormat::Dump => {
             let names = parts.names();
             let (keys, engine) = (capabilities.keys, capabilities.engine);
-            let named = names.iter().any(|name| !name.is_empty());
-            let mut dump = DumpWriter::new(output, keys, engine, named).map_err(&failed)?;
+            let mut dump = DumpWriter::new(output, keys, engine).map_err(&failed)?;
             for name in names {
                 if !name.is_empty() {
                     dump.namespace(name).map_err(&failed)?;
                 }
-                for entry in parts.entries(name)? {
+                let mut entries = parts.entries(name)?;
+                while let Some(entry) = entries.next() {
                     let entry = entry?;
-                    dump.entry(&entry.key, &entry.value).map_err(&failed)?;
+                    let expires = entries.expires_at();
+                    dump.entry(&entry.key, &entry.value, expires)
+                        .map_err(&failed)?;
                     count(&entry.key, &entry.value);
                 }
             }
@@ -153,11 +155,19 @@ fn write(
         reader: output.reader(),
     };
     for name in parts.names() {
-        for entry in parts.entries(name)? {
+        let mut entries = parts.entries(name)?;
+        while let Some(entry) = entries.next() {
             let entry = entry?;
             let (key, value) = (&entry.key, Some(&*entry.value));
+            let expires = entries.expires_at();
+            if expires.is_some() && format == Format::Text {
+                return Err(Failure::usage(
+                    "tab-separated lines have no place for the moment at which an entry \
+                     expires: choose --format jsonl or dump",
+                ));
+            }
             lines
-                .write(&mut output, name, key, value)
+                .write(&mut output, name, key, value, expires)
                 .map_err(&failed)?;
             count(&entry.key, &entry.value);
         }

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use cambium::KeyKind;
 use cambium::hexdump::to_hex;
+use cambium::{KeyKind, UnixMillis};
 
 use crate::notation::{Reader, is_hidden, key_number, write_escaped};
 
@@ -28,20 +28,21 @@ pub struct Lines {
 
 impl Lines {
     /// Writes an entry as one line; without a value, its key alone. JSON alone shows
-    /// the namespace.
+    /// the namespace, and when the entry expires.
     pub fn write(
         &self,
         to: &mut dyn Write,
         namespace: &str,
         key: &[u8],
         value: Option<&[u8]>,
+        expires: Option<UnixMillis>,
     ) -> io::Result<()> {
         let number = match self.keys {
             KeyKind::Integer => key_number(key),
             KeyKind::Bytes => None,
         };
         if self.format == Format::Json {
-            return self.write_json(to, namespace, number, key, value);
+            return self.write_json(to, (namespace, number, key), value, expires);
         }
         match number {
             Some(number) => write!(to, "{number}")?,
@@ -64,10 +65,9 @@ impl Lines {
     fn write_json(
         &self,
         to: &mut dyn Write,
-        namespace: &str,
-        number: Option<u64>,
-        key: &[u8],
+        (namespace, number, key): (&str, Option<u64>, &[u8]),
         value: Option<&[u8]>,
+        expires: Option<UnixMillis>,
     ) -> io::Result<()> {
         to.write_all(b"{")?;
         if !namespace.is_empty() {
@@ -81,6 +81,9 @@ impl Lines {
         if let Some(value) = value {
             to.write_all(b",")?;
             self.write_field(to, "value", value)?;
+        }
+        if let Some(UnixMillis(moment)) = expires {
+            write!(to, ",\"expires_at\":{moment}")?;
         }
         to.write_all(b"}\n")
     }
@@ -120,7 +123,7 @@ mod tests {
             reader,
         };
         let mut text = Vec::new();
-        lines.write(&mut text, "", key, Some(value)).unwrap();
+        lines.write(&mut text, "", key, Some(value), None).unwrap();
         String::from_utf8(text).unwrap()
     }
 

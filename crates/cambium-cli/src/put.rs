@@ -5,8 +5,9 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use cambium::{Store, limits};
+use cambium::{Expiry, Store, WriteBatch, limits};
 use clap::Args;
 
 use crate::failure::{Failure, Status};
@@ -29,6 +30,9 @@ pub struct PutArguments {
     /// a value from a file or standard input is taken as it is
     #[arg(long)]
     pub hex: bool,
+    /// The entry expires after this time: 90s, 10m, 12h or 30d
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub ttl: Option<Duration>,
     /// The namespace, made if it is not there; without it, the default one
     #[arg(long, value_name = "NAME")]
     pub namespace: Option<String>,
@@ -46,11 +50,37 @@ pub fn run(stores: &Stores, arguments: &PutArguments) -> Result<Status, Failure>
 
 fn put(store: &Store, arguments: &PutArguments, value: &[u8]) -> Result<Status, Failure> {
     let key = key_argument(store.capabilities().keys, arguments.hex, &arguments.key)?;
-    match &arguments.namespace {
-        Some(name) => store.namespace(name)?.put(&key, value)?,
-        None => store.put(&key, value)?,
+    let named;
+    let store = match &arguments.namespace {
+        Some(name) => {
+            named = store.namespace(name)?;
+            &named
+        }
+        None => store,
     };
+    let mut batch = WriteBatch::new();
+    match arguments.ttl {
+        Some(time) => batch.put_expiring(&key, value, Expiry::After(time)),
+        None => batch.put(&key, value),
+    };
+    store.write(batch)?;
     Ok(Status::Done)
+}
+
+/// A time as `90s`, `10m`, `12h` or `30d`.
+fn time(text: &str) -> Result<Duration, String> {
+    let expected = || "expected a number with s, m, h or d: 90s, 10m".to_string();
+    let unit = text.chars().last().ok_or_else(expected)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3_600,
+        'd' => 86_400,
+        _ => return Err(expected()),
+    };
+    let number: u64 = text[..text.len() - 1].parse().map_err(|_| expected())?;
+    let seconds = number.checked_mul(seconds).ok_or_else(expected)?;
+    Ok(Duration::from_secs(seconds))
 }
 
 fn value(stores: &Stores, arguments: &PutArguments) -> Result<Vec<u8>, Failure> {

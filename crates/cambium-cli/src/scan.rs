@@ -54,7 +54,7 @@ pub fn run(store: &Store, arguments: &ScanArguments) -> Result<Status, Failure> 
         let Some(key) = key else {
             break;
         };
-        let written = lines.write(&mut output, "", &key, value.as_deref());
+        let written = lines.write(&mut output, "", &key, value.as_deref(), None);
         written.map_err(Failure::output)?;
     }
     output.finish()?;

@@ -43,6 +43,40 @@ fn a_copy_has_all_entries_whatever_the_engines() {
 }
 
 #[test]
+fn the_moment_at_which_an_entry_expires_goes_along() {
+    let place = Place::empty();
+    place.run(["create", "s"]).done();
+    place.run(["put", "s", "oak", "1", "--ttl", "30d"]).done();
+    place.run(["put", "s", "elm", "2"]).done();
+    place.run(["put", "s", "ash", "3", "--ttl", "0s"]).done();
+    assert_eq!(place.run(["count", "s"]).done().trim(), "2");
+    let lines = |store: &str| {
+        let text = place.run(["export", store, "--format", "jsonl"]).done();
+        sorted(&text).join("\n")
+    };
+    let whole = lines("s");
+    assert!(whole.contains("expires_at"), "{whole}");
+    assert_eq!(whole.lines().count(), 2, "{whole}");
+    place.run(["copy", "s", "copied", "--engine", "zdb"]).done();
+    assert_eq!(lines("copied"), whole);
+    place.run(["export", "s", "--to", "s.dump"]).done();
+    for (store, from) in [("dumped", "dump:s.dump"), ("lined", "jsonl:-")] {
+        place.run(["create", store]).done();
+        let import = ["import", store, "--from", from];
+        place.run_with_input(import, whole.as_bytes()).done();
+        assert_eq!(lines(store), whole, "{from}");
+    }
+    let tabs = place.run(["export", "s", "--format", "tsv"]);
+    assert!(
+        tabs.talk.contains("--format jsonl or dump"),
+        "{}",
+        tabs.talk
+    );
+    let wrong = place.run(["put", "s", "oak", "1", "--ttl", "soon"]);
+    assert!(wrong.talk.contains("90s, 10m"), "{}", wrong.talk);
+}
+
+#[test]
 fn a_copy_keeps_the_engine_and_takes_options() {
     let place = Place::with_integer_store();
     place.run(["put", "s", "1905", "planted"]).done();

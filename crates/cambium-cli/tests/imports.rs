@@ -249,8 +249,8 @@ fn a_truncated_dump_says_where_and_what_came_before_is_in() {
     import(&place, "dump:damaged.dump").refused(3, &["damaged.dump", "offset"]);
     place.file("no.dump", "something else");
     import(&place, "dump:no.dump").refused(3, &["no dump"]);
-    place.file("newer.dump", b"CAMBDUMP\x03\0\0\0\x01\x03zdb....");
-    import(&place, "dump:newer.dump").refused(3, &["version 3", "up to 2"]);
+    place.file("newer.dump", b"CAMBDUMP\x04\0\0\0\x01\x03zdb....");
+    import(&place, "dump:newer.dump").refused(3, &["version 4", "up to 3"]);
 }
 
 #[test]

@@ -170,6 +170,8 @@ pub(crate) struct FormedCursor {
     moment: UnixMillis,
     /// Entries that the cursor sees may expire.
     may_expire: bool,
+    /// The moment at which the last one does.
+    expires: Option<UnixMillis>,
 }
 
 impl FormedCursor {
@@ -184,6 +186,7 @@ impl FormedCursor {
             inner,
             moment,
             may_expire: shared.expiry.is_used(),
+            expires: None,
         })
     }
 }
@@ -191,6 +194,9 @@ impl FormedCursor {
 impl Cursor for FormedCursor {
     fn next(&mut self) -> Result<Option<Entry>> {
         while let Some(Entry { key, value }) = self.inner.next()? {
+            if self.may_expire {
+                self.expires = self.shared.form_of(&key, &value)?.expires;
+            }
             if let Some(value) = self.shared.decode(&key, value, Some(self.moment))? {
                 return Ok(Some(Entry { key, value }));
             }
@@ -217,5 +223,9 @@ impl Cursor for FormedCursor {
 
     fn resume_token(&self) -> Option<ResumeToken> {
         self.inner.resume_token()
+    }
+
+    fn expires_at(&self) -> Option<UnixMillis> {
+        self.expires
     }
 }

@@ -5,7 +5,7 @@ use std::iter::FusedIterator;
 use std::sync::Arc;
 
 use cambium_api::cursor::unordered_pass;
-use cambium_api::{Cursor, Direction, Entry, KeyRange, Result, ResumeToken, Value};
+use cambium_api::{Cursor, Direction, Entry, KeyRange, Result, ResumeToken, UnixMillis, Value};
 
 use crate::store::OpenStore;
 
@@ -138,14 +138,32 @@ impl Entries {
         range: KeyRange,
         store: &Arc<OpenStore>,
     ) -> Result<Self> {
-        let mut entries = Entries::pass(snapshot.scan(&range, Direction::Forward)?, store);
-        entries.scanned = Some(Scanned {
-            snapshot,
-            range,
-            low: Edge::default(),
-            high: Edge::default(),
-        });
-        Ok(entries)
+        range.check_limits()?;
+        // An engine with an order opens the cursor of the end that is read; another one
+        // says here that it has none.
+        let front = match store.engine.capabilities().ordered {
+            true => None,
+            false => Some(snapshot.scan(&range, Direction::Forward)?),
+        };
+        Ok(Entries {
+            front,
+            back: None,
+            scanned: Some(Scanned {
+                snapshot,
+                range,
+                low: Edge::default(),
+                high: Edge::default(),
+            }),
+            is_over: false,
+            failed: false,
+            store: store.clone(),
+        })
+    }
+
+    /// The moment at which the entry expires that [`Iterator::next`] answered last; `None`
+    /// if it does not.
+    pub fn expires_at(&self) -> Option<UnixMillis> {
+        self.front.as_ref()?.expires_at()
     }
 
     /// Moves the front to the first entry at or behind `key`, also to one that was

@@ -72,7 +72,7 @@ pub use cambium_api::{
     Durability, Engine, EngineKind, Entry, Error, Expiry, Finding, FindingKind, IterationOrder,
     KeyKind, KeyRange, MergeOperator, Operation, OptionSpec, OptionValues, PhaseSeconds,
     Precondition, Progress, ProgressSink, Request, Response, Result, ResumeToken, Savepoint,
-    SequenceNumber, Statistic, StatisticValue, Statistics, Summary, Transaction,
+    SequenceNumber, Special, Statistic, StatisticValue, Statistics, Summary, Transaction,
     TransactionEntries, TransactionView, UnixMillis, Value, WriteBatch, limits,
     options::parse_bytes,
 };

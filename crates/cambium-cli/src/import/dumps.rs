@@ -39,10 +39,11 @@ impl Source for DumpSource {
         let entry = self.reader.next_entry();
         let entry = entry.map_err(|error| broken(&self.name, error))?;
         let namespace = self.reader.whole().namespace.clone();
-        Ok(entry.map(|(key, value)| Item {
+        Ok(entry.map(|(key, value, expires)| Item {
             namespace,
             key,
             value,
+            expires,
         }))
     }
 

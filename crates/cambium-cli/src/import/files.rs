@@ -194,6 +194,7 @@ impl Source for FileSource {
                     namespace: None,
                     key,
                     value,
+                    expires: None,
                 }));
             }
         }

@@ -180,5 +180,6 @@ pub fn item(
         namespace,
         key,
         value,
+        expires: None,
     })
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use cambium::{Durability, Error, ErrorClass, KeyKind, Operation, Store, WriteBatch};
+use cambium::{
+    Durability, Error, ErrorClass, Expiry, KeyKind, Operation, Special, Store, WriteBatch,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
@@ -97,6 +99,10 @@ impl Intake {
         };
         let namespace = item.namespace.or_else(|| self.namespace.clone());
         self.batch.push(namespace, operation);
+        if let Some(moment) = item.expires {
+            let special = Special::Expires(Expiry::At(moment));
+            self.batch.make_special(special);
+        }
         self.done.entries += 1;
         self.done.bytes += bytes;
         if self.batch.len() >= BATCH_ENTRIES || self.batch.bytes() >= BATCH_BYTES {
@@ -141,14 +147,18 @@ impl Intake {
         Failure::from_status_of(error, message)
     }
 
-    fn write_singly(&mut self, batch: WriteBatch) -> Result<(), Failure> {
-        for (namespace, operation) in batch.into_operations() {
+    fn write_singly(&mut self, mut batch: WriteBatch) -> Result<(), Failure> {
+        let mut special = batch.take_special().into_iter().peekable();
+        for (place, (namespace, operation)) in batch.into_operations().into_iter().enumerate() {
             let key = match &operation {
                 Operation::Put { key, .. } => key.clone(),
                 _ => Vec::new(),
             };
             let mut single = WriteBatch::new();
             single.push(namespace, operation);
+            if let Some((_, special)) = special.next_if(|(of, _)| *of == place) {
+                single.make_special(special);
+            }
             if let Err(error) = self.store.write(single) {
                 if error.is_no_space() {
                     return Err(self.full(&error));

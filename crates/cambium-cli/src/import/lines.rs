@@ -8,7 +8,7 @@ use std::io::{BufRead, Read};
 use std::sync::Arc;
 
 use cambium::hexdump::from_hex;
-use cambium::{KeyKind, limits};
+use cambium::{KeyKind, UnixMillis, limits};
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -144,6 +144,7 @@ struct JsonEntry {
     key_hex: Option<String>,
     value: Option<String>,
     value_hex: Option<String>,
+    expires_at: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -189,6 +190,7 @@ fn parse_json(line: &[u8], keys: KeyKind) -> Result<Item, String> {
         namespace: entry.namespace.map(Into::into),
         key,
         value,
+        expires: entry.expires_at.map(UnixMillis),
     })
 }
 
@@ -210,6 +212,7 @@ fn parse_tabs(line: &[u8], keys: KeyKind) -> Result<Item, String> {
         namespace: None,
         key: key_of_text(unescape(key)?, keys)?,
         value: unescape(value)?,
+        expires: None,
     })
 }
 
@@ -222,6 +225,7 @@ mod tests {
             namespace: None,
             key: key.to_vec(),
             value: value.to_vec(),
+            expires: None,
         })
     }
 

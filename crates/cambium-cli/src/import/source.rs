@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cambium::Store;
+use cambium::{Store, UnixMillis};
 
 use crate::failure::Failure;
 use crate::import::dumps::DumpSource;
@@ -29,6 +29,8 @@ pub struct Item {
     pub namespace: Option<Arc<str>>,
     pub key: Vec<u8>,
     pub value: Vec<u8>,
+    /// The moment at which the entry expires.
+    pub expires: Option<UnixMillis>,
 }
 
 /// Where entries come from, in an order that is the same each time.
