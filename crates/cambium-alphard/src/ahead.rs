@@ -16,9 +16,9 @@
 //! Large groups go to such space as they are, but in longer writes
 //! ([`Ahead::meets_fresh_space`]).
 //!
-//! - *Where*: in free blocks only, behind all that were in use or given out since the
-//!   opening. A piece is taken out of the allocator while it is written, so nobody else
-//!   writes there; who finds no other space waits for it ([`Core::take_zeroed_back`]).
+//! - *Where*: in free blocks only, after all that were in use or given out since the
+//!   opening. A piece is taken out of the allocator while it is written, so no writer
+//!   uses it; a writer that finds no other space waits for it ([`Core::take_zeroed_back`]).
 //!   Free blocks may hold anything, so a crash may leave any part of a piece.
 //! - *When*: once so many small synced groups went to such space; a store that is written to now
 //!   and then, or in large groups, has none of it. Writers that catch up with the zeros are
@@ -165,7 +165,7 @@ impl Ahead {
 }
 
 impl Writer {
-    /// What was being written is free again, if nobody has taken it back.
+    /// Frees the piece that was being written, unless a writer has taken it back.
     fn free_zeroed(&mut self) -> bool {
         let piece = self.ahead.under_way.take();
         piece.is_some_and(|piece| {

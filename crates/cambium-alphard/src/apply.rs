@@ -73,8 +73,8 @@ impl Core {
         encoded
     }
 
-    /// Whatever is kept of the places that entries will take is no more. Nobody finds
-    /// these in the index now, and who did has looked what is kept of them before.
+    /// Drops the cached copies of the places that entries will take. No lookup finds these
+    /// places in the index now, and earlier lookups have read the cached copies already.
     pub fn forget_kept(&self, planned: &[Planned<'_>]) {
         if !self.has_bug(SeededBug::CacheServesOverwritten) {
             for entry in planned {

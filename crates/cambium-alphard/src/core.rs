@@ -104,7 +104,8 @@ pub(crate) struct Core {
     /// Recent writes, for validating the commits of transactions.
     pub recent: RecentWrites,
     pub cancelled: AtomicBool,
-    /// The next write, when the background last looked: nobody writes if it is the same.
+    /// The number of the next write at the last background step: writers are idle if it is
+    /// the same.
     pub seen_idle: AtomicU64,
     pub counters: Counters,
     /// Of the folder, and of members that are files.

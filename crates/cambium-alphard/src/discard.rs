@@ -1,8 +1,8 @@
-//! Telling the device, or the file system, which blocks nobody needs.
+//! Telling the device, or the file system, which blocks are free.
 //!
 //! With `discard_bytes` above 0 the extents that became free are remembered here.
 //! When so many bytes have come together, a step takes those that are still free
-//! out of the allocator, so that nobody writes there meanwhile, discards them,
+//! out of the allocator, so that no writer uses them meanwhile, discards them,
 //! syncs, and gives them back.
 //!
 //! - *When*: an extent is free only when what replaced it is durable, and the device

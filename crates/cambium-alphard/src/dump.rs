@@ -169,7 +169,7 @@ fn members_text(volume: &Volume) -> String {
     lines.collect()
 }
 
-/// Of each cell, how many blocks are free, or `None` behind what is in use.
+/// How many blocks are free in each cell, or `None` after what is in use.
 fn core_map(allocator: &cambium_storage::allocator::Allocator, total: u32) -> Vec<Option<u64>> {
     let total = u64::from(total);
     let limit = u64::from(allocator.limit());

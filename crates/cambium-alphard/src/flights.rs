@@ -13,7 +13,7 @@
 //! - A sync that follows the landing of a flight covers all earlier ones too, so that no
 //!   gap is left below what is answered. A writer does not sync if a later sync has
 //!   covered its flight.
-//! - The failure of one is that of all that were under way behind it: recovery would cut
+//! - A flight that fails fails all later ones under way too: recovery would cut
 //!   them off. The store takes no more writes then.
 //! - A thread that needs a flight on the device lands it, and those before it. That takes no
 //!   writer lock, so that its holder can do the same ([`Core::land_all`]); no thread
@@ -86,7 +86,7 @@ pub(crate) struct Flights {
 
 #[derive(Debug, Default)]
 struct FlightsState {
-    /// Those that nobody has begun to land, oldest first.
+    /// Those that no thread has begun to land, oldest first.
     under_way: VecDeque<(Flight, Arc<Departed>)>,
     next_number: u64,
     /// What the last one that landed soundly had written.
@@ -126,7 +126,7 @@ impl Flights {
         found.unwrap_or_else(|| buffer(bytes))
     }
 
-    /// Keeps the memory of what was written, if nobody reads it.
+    /// Keeps the memory of buffers that were written, if no reader holds them.
     pub fn recycle(&self, written: impl Iterator<Item = Arc<AlignedBuffer>>) {
         let mut spare = lock(&self.spare);
         let mut kept: usize = spare.iter().map(|spare| spare.len()).sum();

@@ -50,7 +50,7 @@ pub const IMAGE_LAYOUT: Layout = Layout {
 }
 .checked();
 
-/// Writes bytes behind one another, in pieces.
+/// Writes bytes one after another, in pieces.
 struct Sink<'a> {
     file: &'a dyn File,
     bytes: Vec<u8>,
@@ -209,7 +209,7 @@ pub(crate) fn load(
     Ok(whole.then_some(recovered))
 }
 
-/// Reads bytes behind one another, in pieces.
+/// Reads bytes one after another, in pieces.
 struct Source<'a> {
     file: &'a dyn File,
     offset: u64,

@@ -46,8 +46,8 @@ const COMMON_BYTES: u64 = 1024;
 const LARGEST_PART: u64 = 16;
 /// Bytes of the cache for each mark, of 4 bytes.
 const BYTES_A_MARK: u64 = 512;
-/// So many writes without a lookup among them that read the device: nobody asks for what is
-/// written.
+/// After so many writes without a lookup that read the device, written values are taken
+/// for ones that are not read soon.
 const MOST_UNASKED: u32 = 10_000;
 /// Times that an entry is asked for until it is kept where there is no room.
 const ASKED_WHERE_FULL: u32 = 2;

@@ -126,7 +126,7 @@ fn known_marker(
         let superblocks = superblocks_named(file_system, path, tuning)?;
         let mut stores = superblocks.iter().map(|(_, superblock)| superblock.store);
         let first = stores.next();
-        // Of several stores nobody knows which is meant.
+        // The members belong to several stores: it is unknown which is meant.
         let only = first.filter(|first| stores.all(|other| other == *first));
         Ok(only.map(|store| (store, FORMAT_VERSION)))
     })

@@ -12,7 +12,7 @@ use cambium_base::{Extent, hash::sip13};
 use cambium_index::CuckooIndex;
 use cambium_index::cuckoo::SlotKey;
 
-/// Everything behind the lock that readers share.
+/// The state under the lock that readers share.
 #[derive(Debug)]
 pub(crate) struct State {
     pub index: CuckooIndex,
@@ -97,7 +97,7 @@ impl State {
         self.visible
     }
 
-    /// Lets a moment go; answers extents that nobody sees any more, with the
+    /// Lets a moment go; answers extents that no reader sees any more, with the
     /// write that made each obsolete.
     pub fn unpin(&mut self, moment: u64) -> Vec<(u64, Extent)> {
         let before = self.pins.keys().next().copied();
@@ -132,7 +132,7 @@ impl State {
         freed
     }
 
-    /// Does a change of a key; answers an extent that nobody sees any more.
+    /// Does a change of a key; answers an extent that no reader sees any more.
     pub fn change(
         &mut self,
         key: &[u8],

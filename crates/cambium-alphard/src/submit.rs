@@ -208,7 +208,7 @@ impl Queue {
         state.waiting.push_back(waiting);
     }
 
-    /// Takes the next requests, if nobody is at work on earlier ones.
+    /// Takes the next requests, if no leader is at work on earlier ones.
     fn take(&self) -> Taken {
         let mut state = lock(&self.state);
         if state.worker.is_some() || state.blocked {

@@ -3,7 +3,7 @@
 //!
 //! Entries that were written together become obsolete together, as a rule: between their
 //! headers lie their bodies, free as well. Zeros go over all of it then, in few large
-//! writes. In the background headers are left until many have gathered, or nobody writes:
+//! writes. In the background headers are left until many have gathered, or writers are idle:
 //! entries that come to their places erase them for nothing, and every sync of the
 //! background makes writers wait.
 
@@ -111,7 +111,7 @@ impl Core {
     }
 
     /// The oldest stale headers that a tombstone waits for, their blocks taken so
-    /// that nobody writes there meanwhile. None where the oldest cannot be erased
+    /// that no writer uses them meanwhile. None where the oldest cannot be erased
     /// yet: those after it would let no tombstone go.
     fn choose_headers(&self, most: usize) -> Vec<(u64, u32)> {
         let mut chosen: Vec<(u64, u32)> = Vec::new();

@@ -35,9 +35,9 @@ const FILL_BYTES: usize = 1 << 20;
 pub(crate) enum MemberState {
     /// It has every entry: it is read and written.
     Current,
-    /// It lacks some: it is written, and read by nobody, until it has all again.
+    /// It lacks some entries: it is written, but not read until it has all again.
     Stale,
-    /// It is not there, or has failed: nobody touches it.
+    /// It is not there, or has failed: it is neither read nor written.
     Lost,
 }
 
@@ -296,7 +296,7 @@ impl Volume {
         self.on_all(|_, file| file.write_at(bytes, offset))
     }
 
-    /// Writes zeros over blocks that nobody uses. Where one member has no room for them,
+    /// Writes zeros over free blocks. Where one member has no room for them,
     /// that is the answer: it lacks no entry, and is not given up.
     pub fn write_zeros(&self, block: u32, bytes: usize) -> Result<()> {
         let (offset, zeros) = (self.offset(block), buffer(bytes));
@@ -364,7 +364,7 @@ impl Volume {
         self.settle(answers, false)
     }
 
-    /// Tells members that nobody needs some bytes; false if one cannot be told.
+    /// Discards bytes on all members; false if a member does not support it.
     pub fn discard(&self, offset: u64, length: u64) -> bool {
         self.members.iter().all(|member| {
             let file = member.file.as_ref();

@@ -9,8 +9,8 @@
 //!   the file; the check walks them beside those of today.
 //! - The log from the base's replay point to the newest header's holds each write since.
 //!
-//! A put is settled if the index leads to it, or to a document behind it. A removal is
-//! settled if the index has no document of the key, or one behind it. Any other write stays
+//! A put is settled if the index leads to it, or to a document after it. A removal is
+//! settled if the index has no document of the key, or one after it. Any other write stays
 //! *unsettled* until the scan meets a newer write of the same key. A write that is
 //! unsettled in the end is a finding. An address after a write is taken for a newer
 //! document of the same key if its fingerprint matches: of 4,096 lost entries whose lookups

@@ -5,7 +5,7 @@
 //! were written about then, or, after a compaction, those of neighbouring keys.
 //! A short value is copied out of its block, a long one shares its bytes.
 //!
-//! Only blocks that are wholly behind the log's write end are cached: what is
+//! Only blocks that end before the log's write end are cached: what is
 //! below it never changes, unless the log is cut back after a write that failed
 //! ([`LogFile::cuts`](cambium_storage::log::LogFile::cuts)), which leaves
 //! all blocks uncached from then on. A record is verified each time it is looked

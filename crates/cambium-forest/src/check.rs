@@ -102,7 +102,7 @@ pub(crate) fn check_open_store(
     Ok(report)
 }
 
-/// A closed store has only nodes and headers behind its replay point. The next
+/// A closed store has only nodes and headers after its replay point. The next
 /// compaction reads past them, and stops where it cannot.
 fn check_closed_tail(
     core: &Core,
@@ -299,8 +299,8 @@ mod tests {
     use cambium_storage::creation::Making;
 
     /// A compaction puts file and named snapshots into another file under the
-    /// maintenance lock: who took the one before it and the other behind it
-    /// would look for the snapshots' roots in the wrong file.
+    /// maintenance lock: a check that took the file before the switch and the snapshots
+    /// after it would look for the snapshots' roots in the wrong file.
     #[test]
     fn a_check_takes_file_and_snapshots_at_one_moment() {
         let environment = Environment::memory();

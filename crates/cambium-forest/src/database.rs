@@ -174,7 +174,7 @@ impl Database {
         })
     }
 
-    /// Opens a file that is there; its log goes on at `end`, or behind the
+    /// Opens a file that is there; its log goes on at `end`, or after the
     /// whole file until recovery knows better. With a shape known from elsewhere
     /// the file's first block may be damaged.
     pub fn open(

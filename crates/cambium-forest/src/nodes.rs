@@ -264,8 +264,8 @@ impl<'a> NodeRuns<'a> {
         self.next_run = self.next_run.max(wanted);
     }
 
-    /// The same where the caller holds the writer lock, or the file is nobody
-    /// else's yet: with the last sequence number and the session.
+    /// The same where the caller holds the writer lock, or no other thread has the
+    /// file yet: with the last sequence number and the session.
     #[must_use]
     pub fn exclusive(mut self, sequence: u64, session: u32) -> Self {
         self.exclusive = Some((sequence, session));
@@ -284,7 +284,7 @@ impl<'a> NodeRuns<'a> {
     }
 
     /// What is left of the last run, and the nodes that the new root no longer
-    /// reaches. To be called behind [`Self::finish`]: what is not written is missing.
+    /// reaches. Call it after [`Self::finish`]: nodes that are not written are missing.
     pub fn into_open(self) -> (OpenRun, Vec<NodeAddress>) {
         debug_assert!(self.run.as_ref().is_none_or(|run| run.bytes.is_empty()));
         let open = OpenRun {

@@ -180,7 +180,7 @@ pub(crate) struct Unlocked;
 
 impl FileLock for Unlocked {}
 
-/// The lock that readers share: nobody writes while it is held. Every writer
+/// The lock that readers share: no process writes while it is held. Every writer
 /// leaves a lock file, so where none is and none can be made, as in a copy on
 /// read-only media, nothing is locked.
 pub(crate) fn lock_for_reading(
@@ -198,8 +198,8 @@ pub(crate) fn lock_for_reading(
     }
 }
 
-/// Opens a store for reading alone, and changes no data. Others may do the same,
-/// and nobody writes meanwhile. What a crash left after the newest header is
+/// Opens a store for reading alone, and changes no data. Other readers may do the same,
+/// and no process writes meanwhile. What a crash left after the newest header is
 /// taken into memory, each time again.
 pub(crate) fn open_read_only(
     environment: &Environment,
@@ -422,7 +422,7 @@ pub(crate) fn assemble(
 /// A file that the store needs no more: its path, and under which it is kept, if it is.
 pub(crate) type Leftover = (PathBuf, Option<PathBuf>);
 
-/// Files that a superblock with this content leaves behind.
+/// Files of the store that a superblock with this content does not name.
 pub(crate) fn leftovers(
     file_system: &dyn FileSystem,
     folder: &Path,
@@ -444,7 +444,7 @@ pub(crate) fn leftovers(
     Ok(leftovers)
 }
 
-/// Removes files that are left behind, or gives them the name under which they are kept.
+/// Removes files that the superblock does not name, or gives them the name under which they are kept.
 pub(crate) fn put_away(file_system: &dyn FileSystem, leftovers: &[Leftover]) -> Result<()> {
     leftovers.iter().try_for_each(|(path, kept)| match kept {
         Some(kept) => file_system.rename(path, kept),

@@ -2,7 +2,7 @@
 //!
 //! The log knows tombstones of single keys, so a range becomes one for each key
 //! that is in it at the moment of the write. Looking for them may take long, so
-//! nobody waits for it:
+//! the caller does not wait for it:
 //!
 //! ```text
 //! watch ─▶ gather, no lock held ─▶ queue ─▶ leader: gathered + noted ─▶ tombstones
@@ -29,7 +29,7 @@ use crate::planned::{Action, Planned};
 /// Ranges of keys, joined where they meet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RangeSet {
-    /// The first key of each and the key after its last; `None` is behind all.
+    /// The first key of each and the key after its last; `None` is after all keys.
     ranges: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
 }
 

@@ -14,7 +14,7 @@
 //! 5. What was accepted is written over itself and synced: a process that died,
 //!    or whose sync failed, may have left it in the operating system's cache alone.
 //!    The rest of its last block is wiped.
-//! 6. A header that says *recovered* is appended behind it, in the new session,
+//! 6. A header that says *recovered* is appended after it, in the new session,
 //!    and synced; both copies of the superblock point to it. Records of older
 //!    sessions after it never count again, and numbering goes on far above what
 //!    may have been lost.
@@ -103,7 +103,7 @@ struct Part {
     found: Vec<Found>,
     /// Where a recovery cut, and where numbering went on.
     ended: Option<(u64, u64)>,
-    /// Where the part ends at least: behind the recovery's header.
+    /// Where the part ends at least: after the recovery's header.
     end: u64,
 }
 

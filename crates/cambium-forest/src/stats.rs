@@ -41,7 +41,7 @@ fn buffered(
         let run = buffer.run(namespace, from, Direction::Forward, sequence, READ_TOGETHER);
         if run.len() == READ_TOGETHER {
             let end = run.last().map(|(key, _)| key.clone());
-            // What is behind it may be missing in this buffer's run.
+            // Keys after it may be missing in this buffer's run.
             last = match (last, end) {
                 (Some(last), Some(end)) => Some(last.min(end)),
                 (last, end) => last.or(end),

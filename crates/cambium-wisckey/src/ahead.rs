@@ -43,7 +43,7 @@ use crate::segment::Segments;
 
 /// Most bytes of values that wait in a cursor, but for a single one.
 const LARGEST_AHEAD_BYTES: u64 = 4 << 20;
-/// Entries handed out before anything is begun that nobody waits for. Until then
+/// Entries handed out before the cursor reads ahead of its caller. Until then
 /// each group is as long as all before it, so that short walks are few batches.
 const SEQUENTIAL_ENTRIES: usize = 64;
 /// Where values lie together, so many times `read_ahead` of them are ahead.
@@ -340,7 +340,7 @@ impl Ahead {
 
     fn take(&mut self, completion: ReadCompletion) {
         let number = (completion.tag >> 32) as u32;
-        // None: of a group that the cursor has left behind.
+        // None: the cursor has passed this group.
         let group = self.groups.iter_mut().find(|group| group.number == number);
         if let Some(group) = group {
             group.take(completion);

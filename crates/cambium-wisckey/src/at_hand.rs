@@ -183,7 +183,7 @@ impl AtHand {
             Direction::Forward => {
                 let end = match bytes <= LARGEST_KEPT {
                     // The last record of a unit may end in the next; so may a stretch
-                    // begin a little behind the start of one.
+                    // begin a little after the start of one.
                     true => {
                         let most_of_it = offset + length as u64 / 4 * 3;
                         most_of_it.next_multiple_of(UNIT_BYTES) + bytes as u64

@@ -72,7 +72,7 @@ pub(crate) fn check_open_store(
     Ok(report)
 }
 
-/// What recovery would find behind the head; fills the tree with it.
+/// Fills the tree with what recovery would find after the head.
 fn check_tail(
     core: &Arc<Core>,
     report: &mut CheckReport,

@@ -46,7 +46,7 @@ use crate::segment::Segment;
 use crate::value_log::MANY_DELETES;
 use crate::window::{LOOKED_UP_AT_ONCE, WINDOW_BYTES, Window};
 
-/// A step of a writer that has nobody else to collect, bytes.
+/// Bytes of a step that a writer takes where no task collects.
 const STEP_BYTES: u64 = 1 << 20;
 /// Of collection with a limited rate.
 const PAUSES_A_SECOND: u64 = 8;
@@ -178,7 +178,7 @@ impl Core {
         Ok(StepOutcome::Again)
     }
 
-    /// Frees what deletes hide where nobody has written since the last idle step: seals a
+    /// Frees what deletes hide if there was no write since the last idle step: seals a
     /// write buffer with many deletes, and lets the tree merge tables of tombstones. Without
     /// that the space would stay taken until somebody writes again. True if there is work.
     fn rest(&self, collector: &mut Collector) -> Result<bool> {

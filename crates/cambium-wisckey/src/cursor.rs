@@ -7,7 +7,7 @@
 //!
 //! What the operating system has in memory is read at once, by the caller
 //! ([`crate::at_hand`]); the first value that has to come from the device, and those
-//! behind it, are read in groups.
+//! after it, are read in groups.
 //!
 //! A cursor pins its moment, so it sees the same state however long it lives,
 //! through flushes, compaction and garbage collection.

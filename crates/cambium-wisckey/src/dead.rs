@@ -2,7 +2,7 @@
 //! about them.
 //!
 //! A flush or compaction drops the only entry that leads to a record; from the edit
-//! that makes its tables count on, nobody finds it any more. The ledger counts such
+//! that makes its tables count on, no lookup finds it any more. The ledger counts such
 //! bytes for good; here their places are kept, in memory and since the opening only.
 //! Where most of a segment is garbage, most of what a collection would look up is
 //! known to be dead. What is not known is asked.
@@ -106,7 +106,7 @@ impl DeadIndex {
         self.told = Told::default();
     }
 
-    /// A segment was dropped: nobody will collect it.
+    /// Forgets a segment that was dropped.
     pub fn forget(&mut self, segment: u32) {
         self.take(segment);
         self.lossy.remove(&segment);

@@ -22,7 +22,7 @@
 //! Marks share their places; one that is asked for rarely gives way to others, and a
 //! wrong one keeps a unit too early.
 //!
-//! Segments do not change behind [`LogFile::written_end`], but for an append that
+//! Segments do not change below [`LogFile::written_end`], but for an append that
 //! failed and was cut back: what was kept before a cut is not taken for the log's.
 
 use std::ops::Range;
@@ -52,7 +52,7 @@ const MARKS_A_UNIT: u64 = 4;
 /// In front: where the first record lies, how often the log had been cut back, and how
 /// many records there are.
 const HEADER_BYTES: usize = 24;
-/// Of a record, in the directory behind that: where it begins, bytes of its key and of
+/// One record in the directory after the header: where it begins, bytes of its key and of
 /// key and value, and its sequence number. What is asked of many records lies together.
 const ENTRY_BYTES: usize = 24;
 
@@ -136,7 +136,7 @@ impl KeptStretch {
         (u32_at(entry, 0), entry)
     }
 
-    /// The record that begins so many bytes behind the first.
+    /// The record that begins so many bytes after the first.
     fn search(&self, place: u32) -> usize {
         let (mut low, mut high) = (0, self.records);
         while low < high {

@@ -287,7 +287,7 @@ impl Owner for Ledger {
                 "a note of the manifest is of no format known here",
             )
         })?;
-        // During an opening nobody reads yet.
+        // During an opening there are no readers yet.
         let moment = match self.core.get() {
             Some(_) => self.visible(),
             None => 0,

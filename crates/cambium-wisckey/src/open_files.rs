@@ -122,8 +122,8 @@ pub(crate) struct SegmentFile {
 pub(crate) struct Walk(Arc<SegmentFile>);
 
 impl Walk {
-    /// Somebody goes through a good part of a file in order. Costs a system call where
-    /// nobody else does.
+    /// Announces a reader that goes through a good part of a file in order. The first
+    /// such reader of a file costs a system call.
     pub fn begin(file: &Arc<SegmentFile>) -> Walk {
         if file.walks.fetch_add(1, Ordering::AcqRel) == 0 {
             file.advise_if_open(Advice::Normal);
@@ -215,8 +215,8 @@ impl SegmentFile {
         work(&*self.handles()?.file)
     }
 
-    /// Counts bytes that a lookup or a cursor reads; what collection, recovery and checks
-    /// read is nobody's answer.
+    /// Counts bytes that a lookup or a cursor reads; reads of collection, recovery and
+    /// checks are not counted.
     pub fn count_read(&self, bytes: u64) {
         self.files.bytes_read.fetch_add(bytes, Ordering::Relaxed);
     }

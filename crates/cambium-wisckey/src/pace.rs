@@ -134,7 +134,7 @@ impl Core {
         }
         let hiding = &self.counters.hiding;
         let Some(hides) = self.tree.probably_has(entry.first) else {
-            // A table was written just now and nobody has read it: as the others.
+            // A new table that was never read is taken to hide as much as the others.
             let expected = bytes * hiding.share.load(Ordering::Relaxed) / 1_000_000;
             hiding.bytes.fetch_add(expected, Ordering::Relaxed);
             return;

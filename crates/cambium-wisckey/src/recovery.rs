@@ -15,7 +15,7 @@
 //!    cache alone.
 //! 6. What was accepted goes into the tree and is flushed. The edit of that flush
 //!    moves the head to a segment that does not exist yet and numbering far above
-//!    what may have been lost: the cut is durable, and nothing behind it ever
+//!    what may have been lost: the cut is durable, and nothing after it ever
 //!    counts again.
 //!
 //! A crash in 4 to 6 leaves the old head; the next recovery reads the same log and
@@ -165,7 +165,7 @@ impl Core {
         Ok(numbers)
     }
 
-    /// A segment behind the head; `None` for one that a crash left without its header.
+    /// A segment after the head; `None` for one that a crash left without its header.
     fn segment_of_tail(&self, number: u32) -> Result<Option<Arc<Segment>>> {
         if let Some(known) = self.segment(number) {
             return Ok(Some(known));

@@ -247,7 +247,7 @@ impl Core {
         }
         let wanted = self.wanted_reserve();
         let mut held = self.reserve.held();
-        // Who has opened it holds it again; nobody takes it from under him.
+        // While the reserve is in use, its users need the space; the last one holds it again.
         if held.users == 0 && !self.reserve.is_broken() {
             self.hold_what_there_is(&mut held, wanted);
             self.reserve.let_go_beyond(&mut held, wanted);
@@ -304,7 +304,7 @@ impl Core {
         }
     }
 
-    /// Holds again what the work has left, so that nobody else gets it.
+    /// Holds again what the work has left, so that no other program gets it.
     fn close_reserve(&self) {
         let wanted = self.wanted_reserve();
         let mut held = self.reserve.held();

@@ -8,7 +8,7 @@ use cambium_base::{Error, Result};
 /// Defects that the test suites must find; never set outside them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeededBug {
-    /// Recovery keeps writes behind a gap.
+    /// Recovery keeps writes after a gap.
     TornTailKept,
     /// Recovery keeps part of a batch.
     BatchSplit,
@@ -31,7 +31,7 @@ pub enum SeededBug {
     MovedUnsynced,
     /// A collected segment is removed before the tables point elsewhere.
     SegmentRemovedEarly,
-    /// A collection takes the record behind a dead one for dead too.
+    /// A collection takes the record after a dead one for dead too.
     DeadNeighbour,
     /// A collection takes what no job told of for alive, as if all had been told.
     DeadUnproven,
@@ -46,11 +46,11 @@ pub enum SeededBug {
     FailedSyncMissed,
     /// A close does not wait for steps and compactions.
     CloseOutrun,
-    /// A close of a store that nobody has written to leaves out what collection noted.
+    /// A close of a store without writes leaves out what collection noted.
     CloseUnnoted,
     /// A segment whose header is damaged counts as never synced.
     DamagedHeaderIgnored,
-    /// The space of deletes does not come back while nobody writes.
+    /// The space of deletes does not come back while writers are idle.
     DeletesRest,
     /// A hole takes the blocks that it shares with its neighbours.
     HoleTooWide,

@@ -27,7 +27,7 @@ const UNSYNCED_BYTES: u64 = 16 << 20;
 const PATIENCE: Duration = Duration::from_millis(1);
 
 impl Core {
-    /// Seals the write buffer where it, or the log behind it, is full. A failure
+    /// Seals the write buffer where it, or the log since the last flush, is full. A failure
     /// is met again by the next write, or has stopped all. True if it was sealed.
     pub fn seal_where_due(&self, writer: &mut Writer) -> bool {
         self.look_at_samples(writer);

@@ -28,7 +28,7 @@ use crate::reserve::Part;
 use crate::seeded_bug::SeededBug;
 use crate::segment::Segment;
 
-/// Deletes that are worth a flush of their own once nobody writes: a flush brings them to
+/// Deletes that are worth a flush of their own once writers are idle: a flush brings them to
 /// what they hide.
 pub(crate) const MANY_DELETES: u64 = 256;
 

@@ -1,6 +1,6 @@
 //! Writing: requests, and how a group of them is committed.
 //!
-//! A put that nobody waits beside goes straight to the log. Otherwise writers
+//! A put without other writers beside it goes straight to the log. Otherwise writers
 //! queue, and the leader of a group commits its requests in the order of arrival;
 //! those that depend on the current state are planned when everything before them
 //! has been applied. A commit:
@@ -176,7 +176,7 @@ thread_local! {
 }
 
 impl Core {
-    /// Gives a key a value, without a queue where nobody else writes now.
+    /// Gives a key a value, without a queue where no other thread writes now.
     pub fn put(
         self: &Arc<Self>,
         namespace: u16,

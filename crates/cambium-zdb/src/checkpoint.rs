@@ -66,7 +66,7 @@ impl Core {
     }
 
     /// Runs a checkpoint; with `clean` it is the last one of a close, and
-    /// nobody writes any more.
+    /// all writers have ended.
     pub fn checkpoint_locked(&self, maintenance: &mut Maintenance, clean: bool) -> Result<()> {
         self.health.check_sound()?;
         self.checkpoint_due.store(false, Ordering::Release);

@@ -1,6 +1,6 @@
 //! One put, the shortest way.
 //!
-//! A put that nobody has to wait for a sync with, whose table and piece of the
+//! A put that needs no sync, whose table and piece of the
 //! index are in memory, needs no request, no queue and no plan: it takes the
 //! writer lock, appends its record, points its slot at it and is done. What it
 //! does, and in which order, is what [`crate::commit`] does for a group of one;
@@ -40,8 +40,8 @@ impl Core {
                 return None;
             }
             // No reference is counted: the counts lie in lines that every
-            // writer would have to fetch from the one before. Nobody closes the
-            // table or switches the file but under the writer lock.
+            // writer would have to fetch from the one before. Only
+            // a holder of the writer lock closes the table or switches the file.
             self.with_open_table(key, |table| {
                 table.is_prepared(key).then(|| {
                     table.with_current_file(table.place_of(key), |file| {

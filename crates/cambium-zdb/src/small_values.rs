@@ -37,7 +37,7 @@
 //! A control word whose length is 0 is a line without a key; keys beyond 2^32
 //! times the lines have no place. The array comes in
 //! chunks of 4,096 lines, allocated when a *read* first fills one of them: opening
-//! a store costs nothing, and neither do writes of keys that nobody reads. Where
+//! a store costs nothing, and neither do writes of keys that are never read. Where
 //! readers have been, writes keep the lines true.
 
 use cambium_base::Value;

@@ -3,7 +3,7 @@
 //!
 //! A write reads the bucket, changes it and writes it whole, under a lock that
 //! all keys of the bucket share. The hash is Jenkins' one-at-a-time, seeded per
-//! store, so that nobody can choose keys that collide.
+//! store, so that no caller can choose keys that collide.
 //!
 //! The paper fixes 2^27 buckets. Here the table begins small and grows by
 //! linear hashing, one bucket at a time: as keys pass buckets, a write splits

@@ -26,7 +26,7 @@ pub(crate) struct Attached {
     pub unsound: Vec<(usize, u64)>,
     /// Why members are not there.
     pub missing: Vec<(usize, Error)>,
-    /// A member that was behind, taken as it is: a blank one stands where all was.
+    /// A member that lacked entries, taken as it is: a blank one stands where all was.
     pub behind: Option<usize>,
     /// Every member that was current had been cut off, now or before a repair that did not end,
     /// and the superblock cannot prove that the longest one has lost no entry.
@@ -113,7 +113,7 @@ struct Attaching {
     superblock: Superblock,
     /// A bit for each that has every entry.
     current: u32,
-    /// A member that was behind, taken as it is.
+    /// A member that lacked entries, taken as it is.
     behind: Option<usize>,
     cut_off: Option<Error>,
     /// Takes what a repair may take.

@@ -70,7 +70,7 @@ pub(crate) fn superblocks_named(
     let mut superblocks = Vec::new();
     for candidate in candidates {
         let place = folder.join(&candidate);
-        // Of what is there and fails nobody knows whether it is the store's.
+        // A candidate that is there and fails may or may not belong to the store.
         let found = match file_system.metadata(&place) {
             Err(error) if is_absent(&error) || is_no_name(&error) => None,
             found => found?,

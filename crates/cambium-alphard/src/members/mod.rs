@@ -17,7 +17,7 @@
 //! superblock of the highest generation decides where both members are there. The file
 //! decides where only one is: without it the member that was left behind could not know
 //! that it was. Two members that both were written to without the other are refused:
-//! nobody can tell which to keep.
+//! the store cannot tell which to keep.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -149,7 +149,7 @@ impl Members {
 }
 
 /// Locks those of some members that are files. Devices are opened alone, which the kernel
-/// sees to. One that is gone is locked by nobody: whether it can be missed is not said here.
+/// sees to. A member that is gone is not locked: the caller decides whether it can be missed.
 pub(crate) fn lock_files<'a>(
     file_system: &dyn FileSystem,
     paths: impl Iterator<Item = &'a Path>,

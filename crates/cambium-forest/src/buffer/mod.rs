@@ -3,7 +3,7 @@
 //!
 //! It is multi-versioned: a key has its versions by sequence number, newest
 //! first, and a reader takes the newest that is no younger than its moment. Old
-//! versions are dropped when nobody can ask for them: no reader has pinned a
+//! versions are dropped when no reader can ask for them: none has pinned a
 //! moment between an old version and the next, and what is visible now is
 //! always kept.
 //!
@@ -22,7 +22,7 @@
 //! ([`table`]), and a reader that needs an order makes the missing part of
 //! it ([`order`]).
 //!
-//! Nobody holds a lock across I/O: `order` is taken before `table`; writers
+//! No thread holds a lock across I/O: `order` is taken before `table`; writers
 //! take the table's alone, for a group of changes. Sorting many keys lets go of the
 //! table's again and again, so that writers wait for no scan.
 

@@ -67,7 +67,7 @@ struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Inserted {
     pub is_new_key: bool,
-    /// Old versions that nobody can ask for any more.
+    /// Old versions that no reader can ask for any more.
     pub dropped: u64,
 }
 
@@ -215,7 +215,7 @@ impl Table {
         self.slots = slots;
     }
 
-    /// Puts a version before a key's others, and drops those that nobody can
+    /// Puts a version before a key's others, and drops those that no reader can
     /// ask for; answers how many.
     fn push_version(&mut self, number: u32, version: Version, kept: &KeptMoments) -> u64 {
         let before = self.entries.get(number).newest;

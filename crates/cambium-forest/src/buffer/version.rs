@@ -33,7 +33,7 @@ impl KeptMoments {
     }
 }
 
-/// An answer of a lookup at a moment that nobody has pinned.
+/// An answer of a lookup at a moment that no reader has pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lookup {
     /// The key has no version here.

@@ -1,8 +1,8 @@
-//! Large writes behind the back of who fills the buffers.
+//! Large writes in a task, while the caller fills the next buffer.
 //!
 //! While one buffer goes to the device, the next one is filled. Where the
-//! environment runs tasks, a task writes; what nobody has begun to write when it
-//! has to be done, the one who needs it writes: so nothing depends on the task,
+//! environment runs tasks, a task writes. If the task has not begun to write a
+//! buffer when it is needed, the caller writes it: so nothing depends on the task,
 //! and a simulation takes the same steps from the same seed.
 //!
 //! ```text
@@ -55,7 +55,7 @@ pub(super) struct WriteBehind {
 }
 
 impl WriteBehind {
-    /// Writes to `file`; behind the back only with `overlap`.
+    /// Writes to `file`; in a task only with `overlap`.
     pub fn new(environment: &Environment, file: Arc<dyn File>, overlap: bool) -> Self {
         let shared = Arc::new(Shared {
             file,

@@ -295,7 +295,7 @@ impl Core {
                     compaction.met_writes = true;
                     let is_document = matches!(record.header.kind, kind::PUT | kind::DELETE);
                     let parts = namespace_and_key(&record.header).filter(|_| is_document);
-                    // Nobody misses the documents of one that was dropped.
+                    // Leave out the documents of a namespace that was dropped.
                     let Some((namespace, key_bytes)) = parts
                         .filter(|(number, _)| names.has(*number) || self.meanwhile.keeps(*number))
                     else {

@@ -136,7 +136,7 @@ impl Copying {
         began || self.is_dealing() && !copies
     }
 
-    /// Waits for what is being read, and leaves nothing behind.
+    /// Waits for the reads under way, and drops what they fetched.
     pub fn end(self) {
         drop(self.fetcher);
         if let Some(dealing) = self.dealing {

@@ -183,7 +183,7 @@ impl Dealing {
         (address.offset() / self.stretch_bytes) as usize
     }
 
-    /// A window's bucket; nobody takes it twice.
+    /// A window's bucket; it is taken once.
     pub fn take_bucket(&mut self, window: u32) -> Option<Bucket> {
         let records = self.records.as_mut()?;
         let place = window.checked_sub(self.group.start)?;

@@ -2,9 +2,9 @@
 //! the device answers them (`P-Fetch`, section IV).
 //!
 //! Where the environment runs tasks, a task reads one window while the window
-//! before it is written. What nobody has begun to read when it is needed, the
-//! one who needs it reads: so nothing depends on the task, and a simulation
-//! takes the same steps from the same seed.
+//! before it is written. If the task has not begun to read a window when it
+//! is needed, the compaction reads it: so nothing depends on the task, and a
+//! simulation takes the same steps from the same seed.
 //!
 //! ```text
 //! Idle ──want──▶ Wanted ──task──▶ Reading ──▶ Done ──take──▶ Idle
@@ -40,7 +40,7 @@ pub(super) const BUFFER_UNIT: usize = 512;
 #[derive(Debug)]
 pub(super) struct Window {
     pub plan: Plan,
-    /// For each span of the plan, and behind these for each chunk of its bucket.
+    /// One for each span of the plan, then one for each chunk of its bucket.
     pieces: Vec<Piece>,
     /// Documents of the bucket, by their addresses: the piece, and where in it.
     in_bucket: Vec<(u64, u32, u32)>,
@@ -336,7 +336,7 @@ impl Shared {
         let mut reader = lock(&self.reader);
         let window = reader.read(plan, &self.pool);
         if window.is_err() {
-            // It may hold answers that nobody waits for any more.
+            // The queue may hold answers that no request waits for any more.
             reader.queue = None;
         }
         window
@@ -429,7 +429,7 @@ fn open(
     file_system.open(from.path(), options)
 }
 
-/// True also where nobody knows.
+/// True also where the system does not tell.
 pub(super) fn is_mostly_cached(database: &Database) -> bool {
     const PAGE_BYTES: u64 = 4 << 10;
     let cached = cambium_io::resident_pages(&**database.log.file());

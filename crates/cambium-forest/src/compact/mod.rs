@@ -122,7 +122,7 @@ pub(crate) struct Compaction {
     caught_up: u64,
     /// The last write that is in the new file.
     caught_up_sequence: u64,
-    /// Some write was met behind those that the roots hold.
+    /// The scan met a write after those that the roots hold.
     met_writes: bool,
     round: Round,
     pending: Pending,
@@ -292,9 +292,9 @@ impl Core {
         Ok(Some(report))
     }
 
-    /// Lets a compaction go whose store nobody uses any more: it has pinned a moment
-    /// of the store, and so holds it open. Its file is the next opening's to remove,
-    /// as after a crash.
+    /// Abandons the compaction of a store that the caller has dropped: it has pinned a
+    /// moment, and so holds the store open. The next opening removes its file, as after
+    /// a crash.
     pub fn forget_compaction(&self) {
         let running = lock(&self.compaction).take();
         drop(running);

@@ -39,7 +39,7 @@ use crate::view::View;
 
 /// Between two looks of who waits for the pace.
 pub(super) const PAUSE: Duration = Duration::from_millis(1);
-/// A compaction nobody writes beside goes at least this fast, in bytes a second.
+/// The least speed of a compaction without writers beside it, in bytes a second.
 const LEAST_RATE: u64 = 256 << 20;
 /// What it may be ahead of its pace.
 const BURST_BYTES: u64 = 16 << 20;
@@ -66,7 +66,7 @@ const SHORTEST_DELAY: Duration = Duration::from_micros(100);
 /// What a compaction asks of writers.
 #[derive(Debug)]
 pub(crate) struct Pressure {
-    /// Nanoseconds of a KiB on the line that writers share; 0: nobody waits.
+    /// Nanoseconds of a KiB on the line that writers share; with 0 no writer waits.
     cost: AtomicU64,
     /// Where that line ends, in nanoseconds of the clock.
     line: AtomicU64,
@@ -283,7 +283,7 @@ impl Core {
         end.saturating_sub(compaction.pace.log_began)
     }
 
-    /// Slows writers as far as a compaction is behind them.
+    /// Slows writers in proportion to what a compaction has yet to catch up with.
     pub(super) fn hold_writers_to(&self, compaction: &Compaction) {
         let written = self.written_meanwhile(compaction);
         let allowed = compaction.pace.allowed(written, compaction.round.slower());
@@ -313,7 +313,7 @@ impl Core {
         }
     }
 
-    /// A compaction runs: nobody waits for it to begin.
+    /// A compaction runs: writers no longer wait for it to begin.
     pub(super) fn note_begun(&self) {
         self.pressure.runs.store(true, Ordering::Relaxed);
         self.meanwhile.set_running(true);
@@ -333,7 +333,7 @@ impl Core {
         self.pressure.line.store(0, Ordering::Relaxed);
     }
 
-    /// A writer waits here before it takes any lock, if a compaction is behind.
+    /// A writer waits here before it takes any lock, if a compaction is slower than writers.
     pub fn yield_to_compaction(&self, bytes: u64) {
         let cost = self.pressure.cost.load(Ordering::Relaxed);
         if cost == 0 {
@@ -363,7 +363,7 @@ impl Core {
             .fetch_add(delayed.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// Sleeps until a moment, or until nobody is held back any more.
+    /// Sleeps until a moment, or until no writer is held back any more.
     fn await_turn(&self, turn: Duration) {
         let clock = &self.environment.clock;
         while self.pressure.cost.load(Ordering::Relaxed) > 0 && !self.health.is_closed() {

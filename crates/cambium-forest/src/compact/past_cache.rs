@@ -1,7 +1,7 @@
 //! Writing the new file past the operating system's page cache.
 //!
-//! What a compaction writes nobody reads soon, and through the page cache it
-//! would push out what readers use, and take a processor for it. So documents
+//! The new file is not read soon. Written through the page cache, it would push out
+//! the pages that readers use, and cost processor time. So documents
 //! and nodes gather in one large buffer, and whole units of the device go from
 //! there straight to it:
 //!
@@ -15,8 +15,8 @@
 //!
 //! Reads find what is held in the buffer, and the rest through the cached
 //! handle, which sees what direct writes wrote: the kernel drops what it had
-//! cached of a range that is written so. The log's writes come one behind the
-//! other; what is left out between two reads as zeros.
+//! cached of a range that is written so. The log writes in
+//! ascending order; a gap between two writes reads as zeros.
 //!
 //! When everything is copied this **ends**: the rest is handed over through the
 //! page cache, and from then on every call goes to the cached handle as if this
@@ -110,8 +110,7 @@ impl Held {
         self.start + self.filled as u64
     }
 
-    /// Takes bytes in, from a place on that lies in the buffer, or right behind
-    /// what it holds.
+    /// Takes bytes in at an offset that lies in the buffer, or right after its end.
     fn fill(
         &mut self,
         of: &PastCache,
@@ -205,7 +204,7 @@ impl File for PastCache {
         let Some(mut held) = self.held() else {
             return self.cached.write_at(buffer, offset);
         };
-        // What is behind the buffer already is not written past the cache again.
+        // Bytes before the buffer are on the device: they go through the cache.
         let behind = held.start.saturating_sub(offset).min(buffer.len() as u64) as usize;
         if behind > 0 {
             self.writer.finish()?;
@@ -229,7 +228,7 @@ impl File for PastCache {
         if let Some(mut held) = self.held() {
             held.write_all(self)?;
         } else if !self.has_ended() {
-            // What failed behind the back fails here.
+            // A write of the task that failed is answered here.
             self.writer.finish()?;
         }
         self.cached.sync_data()

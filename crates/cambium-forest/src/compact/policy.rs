@@ -11,7 +11,7 @@
 //! the slack of a compaction meanwhile and no more: at the place in the log where they
 //! will have done so ([`Core::plan_hold`]) they are slowed to the least rate. How
 //! much of what no flush has seen yet is stale, the last flush tells: as large a
-//! share as of what it carried. A load holds nobody back, since it replaces nothing.
+//! share as of what it carried. A load is never slowed, since it replaces nothing.
 
 use cambium_base::Error;
 use cambium_io::sync::atomic::Ordering;
@@ -31,7 +31,7 @@ pub(super) const LEAST_APART: u64 = 1 << 20;
 pub(super) enum Due {
     /// Too little is stale; writers say when that may have changed.
     No,
-    /// It cannot begin now, and nobody says when it can.
+    /// It cannot begin now, and nothing announces when it can.
     Later,
     /// Enough may be stale: the index knows when it holds what was written.
     AfterFlush,

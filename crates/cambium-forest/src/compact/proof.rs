@@ -11,7 +11,7 @@
 //! have as many documents, of as many bytes, with the same fingerprints in the
 //! same order; 2 and 3 must have the same addresses. That a document is the one
 //! its address speaks of is seen when it is read: checksum, fingerprint, and a
-//! key behind the one before it. What writers did meanwhile is proved by the
+//! key after the one before it. What writers did meanwhile is proved by the
 //! sequence numbers in the log, of which none may be missing (`catch_up`).
 
 use crate::document::DocumentAddress;

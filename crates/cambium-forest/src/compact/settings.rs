@@ -160,7 +160,7 @@ pub(crate) struct Settings {
     /// Documents are read past the operating system's cache, and what is
     /// written is dropped from it.
     pub direct: bool,
-    /// Nobody waits for it: it may keep to a pace.
+    /// No caller waits for the compaction: it may keep to a pace.
     pub background: bool,
 }
 

@@ -1,8 +1,8 @@
 //! How much of the file named snapshots alone reach.
 //!
-//! What a named snapshot keeps is not stale, and how much that is nobody counts while
-//! documents are overwritten: whether the one that is replaced is kept would need a look
-//! into each snapshot's index. So it is found out when it matters, before a compaction
+//! Documents that a named snapshot keeps are not stale. Writers do not count their bytes
+//! when they overwrite a document: whether a snapshot keeps it would need a look into each
+//! snapshot's index. So it is found out when it matters, before a compaction
 //! begins by itself: a walk through the indexes, no document read, of which a **sample**
 //! by the hash of addresses is kept in memory. Sampling by address selects the same
 //! addresses in each index, so the sample of what several of them reach together is a
@@ -70,7 +70,7 @@ impl Sample {
 #[derive(Debug)]
 pub(crate) struct Survey {
     pin: Pin,
-    /// Trees of the newest state and, behind those, of named snapshots.
+    /// Trees of the newest state and, after those, of named snapshots.
     trees: Vec<NodeAddress>,
     newest: usize,
     next: usize,
@@ -115,7 +115,7 @@ impl Kept {
         (state.bytes, state.seen_at) = (0, None);
     }
 
-    /// Nobody waits for a walk that is going on: it would keep a moment of the store.
+    /// Ends a walk that is going on, which would pin a moment of the store.
     pub(super) fn let_survey_go(&self) {
         let survey = lock(&self.0).survey.take();
         drop(survey);

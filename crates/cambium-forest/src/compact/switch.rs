@@ -142,7 +142,7 @@ impl Core {
         maintenance.root.name(appended);
         let payload = maintenance.root.encode();
         // Both copies: an older one must not bring the old file back. After a
-        // failure nobody knows which file the next open takes: no more writes.
+        // failure the next open may take either file: no more writes.
         maintenance
             .superblock
             .write_both(&payload)

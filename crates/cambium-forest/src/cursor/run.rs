@@ -2,7 +2,7 @@
 //!
 //! The run has whole keys of most entries. Of a cut one ([`crate::sorted_run`]) the
 //! document is read where the cursor comes to it, or where what is known of the key does
-//! not tell whether it comes to it; those behind it are then read along.
+//! not tell whether it comes to it; those after it are then read along.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl RunSource {
         self.ahead.is_empty() && self.next.is_none()
     }
 
-    /// Goes to the first entry at a key or behind it, in the direction, or to the first
+    /// Goes to the first entry at a key or after it, in the direction, or to the first
     /// of all.
     pub fn seek(&mut self, pin: &Pin, key: Option<&[u8]>) -> Result<()> {
         self.ahead.clear();

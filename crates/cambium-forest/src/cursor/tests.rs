@@ -71,7 +71,7 @@ fn keys_of_a_write_buffer_come_without_their_documents() {
         assert_eq!(key.unwrap(), [number; 20]);
     }
     assert_eq!(reads(), before);
-    // And the entries behind them with their values.
+    // And the entries after them with their values.
     let entry = cursor.next().unwrap().unwrap();
     assert_eq!((entry.key[0], entry.value.len()), (12, LARGE));
     let key = Cursor::next_key(&mut cursor).unwrap();

@@ -258,8 +258,8 @@ impl DatabaseHeader {
             .collect()
     }
 
-    /// False for numbers that no store comes to, so that nobody has to fear
-    /// their sums.
+    /// False for numbers that no store comes to, so that sums of them cannot
+    /// overflow.
     fn is_possible(&self) -> bool {
         let traffic = &self.traffic;
         let counters = [

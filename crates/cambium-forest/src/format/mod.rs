@@ -85,7 +85,7 @@ pub mod kind {
     pub const SYNCED: u8 = 7;
 }
 
-/// Flag of a header that a recovery wrote: what lies before it and behind the
+/// Flag of a header that a recovery wrote: what lies before it and after the
 /// last document that counts was cut off. `synced_through` is the cut, and
 /// numbering goes on after the header's own `sequence`.
 pub const FLAG_RECOVERED: u8 = 1;

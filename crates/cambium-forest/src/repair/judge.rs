@@ -3,7 +3,7 @@
 //!
 //! The log alone does not tell: a compaction leaves out tombstones while a named
 //! snapshot keeps the document, and what lies in a damaged place may have been the
-//! newest write, or one that nobody would miss.
+//! newest write, or a stale one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

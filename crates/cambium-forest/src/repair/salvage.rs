@@ -91,7 +91,7 @@ impl Salvaged {
             .collect()
     }
 
-    /// True if a rollback behind it undid a write.
+    /// True if a later rollback in the log undid a write.
     pub fn is_undone(&self, met: &Met) -> bool {
         let mut later = self.rollbacks.iter().filter(|(at, _)| *at > met.offset);
         later.any(|(_, kept)| met.sequence > *kept)
@@ -217,7 +217,7 @@ impl Repair<'_> {
             salvaged.take_drops(&trusted.header);
             salvaged.trusted = Some(trusted);
         }
-        // Without an index that can be trusted nobody knows what they kept.
+        // Without an index that can be trusted their content is unknown.
         let (offset, names) = std::mem::take(&mut salvaged.snapshots);
         for name in names.iter().filter(|_| salvaged.trusted.is_none()) {
             let what = format!("snapshot {name:?} is lost: no header that names it can be trusted");
@@ -227,7 +227,7 @@ impl Repair<'_> {
     }
 
     /// The header that the superblock names or its spare; with neither sound
-    /// nobody knows what else there was.
+    /// it is unknown what else there was.
     fn trusted(&mut self, database: &Database, root: &Root) -> Result<Option<Trusted>> {
         for place in [root.header, root.spare_header] {
             if place == 0 {

@@ -130,8 +130,8 @@ struct Packing {
     entries: u64,
     /// The last entry that was packed, as far as it was kept.
     last: Vec<u8>,
-    /// The entry behind it, which waits for the next to know how much it needs, and what
-    /// it shares with the one before it.
+    /// The entry after `last`, which waits for the next entry to know how many bytes it
+    /// needs, and how many bytes it shares with `last`.
     waiting: Option<RunEntry>,
     shared_before: Option<usize>,
 }
@@ -146,7 +146,7 @@ impl Packing {
         }
     }
 
-    /// Packs an entry that shares so much with the one behind it.
+    /// Packs an entry that shares `shared_behind` bytes with the next one.
     fn pack(&mut self, mut entry: RunEntry, shared_behind: Option<usize>) {
         // One byte more tells it from both, and one byte is kept at least.
         let shared = self.shared_before.max(shared_behind).unwrap_or(0);

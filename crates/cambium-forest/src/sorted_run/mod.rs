@@ -4,7 +4,7 @@
 //! buffers are first merged into a run, which takes a fraction of their memory, and the
 //! trie is changed once for many of them. The run is of the kind of the trie's roots: a
 //! view has one, it never changes, and it holds the newest version of each key up to a
-//! moment that all readers of the view are behind.
+//! moment that no reader of the view precedes.
 //!
 //! ```text
 //! active buffer ─ sealed ─▶ sorted run ─ when it is full ─▶ tries

@@ -11,7 +11,7 @@ use super::Compaction;
 use crate::core::{Core, lock};
 use crate::format::{entry_key, kind};
 
-/// Less than this behind the writers is near enough to stop them for the rest.
+/// The copy stops the writers for the rest once fewer bytes than this are missing.
 const NEAR_BYTES: u64 = 256 << 10;
 /// Rounds of catching up before writers are stopped in any case.
 const MOST_ROUNDS: u32 = 8;

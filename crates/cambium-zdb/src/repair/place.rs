@@ -106,7 +106,7 @@ fn sound_piece(
 
 impl Repair<'_> {
     /// Reads a data file that the catalog names. A file with damage, or with anything
-    /// behind its replay offset, is copied: what is live in it, and its tail.
+    /// after its replay offset, is copied: what is live in it, and its tail.
     pub(super) fn repair_place(
         &mut self,
         home: &Home,
@@ -342,7 +342,7 @@ fn newer_of<'a>(live: &[(u64, u64, u64)], tail: &'a [TailEntry]) -> Vec<Kept<'a>
 
 /// Takes entries out that the index does not point at: their newer versions, or
 /// removals, are lost, and the older ones must not come back. Answers keys and
-/// offsets of the entries that the index points at and nobody can read. Where the
+/// offsets of the entries that the index points at and that cannot be read. Where the
 /// index is damaged too, the log alone counts.
 fn reconcile(
     home: &Home,
