@@ -385,6 +385,7 @@ mod tests {
 
     use cambium_api::{Durability, EngineKind, OptionValues};
     use cambium_io::Environment;
+    use cambium_storage::store_lock::lock_for_reading;
 
     use super::*;
 
@@ -407,7 +408,7 @@ mod tests {
         }
         store.close().unwrap();
         let marker = crate::open::read_marker(&*environment.file_system, Path::new("/store"));
-        let held = crate::open::lock_for_reading(&*environment.file_system, Path::new("/store"));
+        let held = lock_for_reading(&*environment.file_system, Path::new("/store"));
         let tuning = crate::options::Tuning::take(&mut OptionValues::default()).unwrap();
         let core = crate::open::attach(
             &environment,

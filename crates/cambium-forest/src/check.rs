@@ -19,6 +19,7 @@ use cambium_base::{Result, StoreId};
 use cambium_index::NodeAddress;
 use cambium_io::Environment;
 use cambium_storage::file_header::FileHeader;
+use cambium_storage::store_lock::lock_for_reading;
 use cambium_storage::superblock;
 
 use crate::agreement::check_agreement;
@@ -27,7 +28,7 @@ use crate::cursor::EntryCursor;
 use crate::document::DocumentAddress;
 use crate::format::{FORMAT_VERSION, MAGIC, NamespaceRoot, Root};
 use crate::nodes::Nodes;
-use crate::open::{attach, lock_for_reading, read_marker};
+use crate::open::{attach, read_marker};
 use crate::options::Tuning;
 use crate::recovery::missing;
 use crate::view::View;

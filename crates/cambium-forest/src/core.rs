@@ -37,7 +37,7 @@ use crate::database::Home;
 use crate::flush::SealPoint;
 use crate::format::{DatabaseHeader, Root};
 use crate::index::Index;
-use crate::options::{ENGINE, Shape, Tuning};
+use crate::options::{Shape, Tuning};
 use crate::ranges::Watch;
 use crate::seeded_bug::SeededBug;
 use crate::upkeep::PutOff;
@@ -155,13 +155,6 @@ impl Core {
 
     /// Refuses writes after a failure, and where the store was opened for reading.
     pub fn check_sound(&self) -> Result<()> {
-        if !self.home.writable {
-            return Err(Error::Unsupported {
-                engine: ENGINE,
-                what: "writing to a store that was opened for reading alone",
-                instead: "open it where its folder can be written",
-            });
-        }
         self.health.check_sound()
     }
 

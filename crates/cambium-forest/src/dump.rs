@@ -9,6 +9,7 @@ use cambium_base::hexdump::readable;
 use cambium_base::{Error, Result};
 use cambium_io::{Environment, LockMode};
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
+use cambium_storage::store_lock::lock_store;
 use cambium_storage::superblock;
 
 use crate::core::Core;
@@ -16,7 +17,7 @@ use crate::database::Database;
 use crate::document::DOCUMENT_ALIGNMENT;
 use crate::format::{FLAG_MOVED, FLAG_RECOVERED, FORMAT_VERSION, Root, kind, namespace_and_key};
 use crate::nodes::Nodes;
-use crate::open::{LOCK_NAME, read_marker};
+use crate::open::FORMAT;
 use crate::options::{Shape, Tuning};
 
 fn write_failed(error: std::io::Error) -> Error {
@@ -86,8 +87,7 @@ pub(crate) fn dump(core: &Arc<Core>, to: &mut dyn Write) -> Result<()> {
 /// Writes what lies in a closed store's files, block by block.
 pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()> {
     let file_system = &*environment.file_system;
-    let marker = read_marker(file_system, path)?;
-    let _held = file_system.lock(&path.join(LOCK_NAME), LockMode::Shared)?;
+    let (marker, _held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
     let mut line = |text: String| writeln!(to, "{text}").map_err(write_failed);
     line(format!(
         "engine forest, format {}, store {}",

@@ -9,7 +9,6 @@
 //! otherwise recovery runs.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,6 +22,7 @@ use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::creation::{self, Creation, Making};
 use cambium_storage::health::Health;
 use cambium_storage::marker::{self, Marker};
+use cambium_storage::store_lock::lock_store;
 use cambium_storage::superblock::{self, Superblock};
 
 use crate::addresses::Known;
@@ -39,6 +39,9 @@ use crate::recovery::{FoundHeader, header_at, missing};
 use crate::repair::SCRATCH_NAME;
 use crate::upkeep::PutOff;
 use crate::view::{Roots, View};
+
+/// The engine, and the newest version of its format.
+pub(crate) const FORMAT: (&str, u32) = (ENGINE, FORMAT_VERSION);
 
 /// The lock file's name.
 pub(crate) const LOCK_NAME: &str = "LOCK";
@@ -156,10 +159,7 @@ pub(crate) fn open(
 ) -> Result<Arc<Core>> {
     let (tuning, fixed) = Tuning::of_opening(options)?;
     let file_system = &*environment.file_system;
-    // Where no store is, no lock is left; and another store may have come until it is held.
-    read_marker(file_system, path)?;
-    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
-    let marker = read_marker(file_system, path)?;
+    let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Exclusive)?;
     creation::settle(file_system, path)?;
     let core = attach(environment, path, marker.store, tuning, (held, true))?;
     fixed.check_fixed(&core.shape.as_options())?;
@@ -174,30 +174,6 @@ pub(crate) fn open(
     Ok(core)
 }
 
-/// The lock of a store that has no lock file, in a folder where none can be made.
-#[derive(Debug)]
-pub(crate) struct Unlocked;
-
-impl FileLock for Unlocked {}
-
-/// The lock that readers share: no process writes while it is held. Every writer
-/// leaves a lock file, so where none is and none can be made, as in a copy on
-/// read-only media, nothing is locked.
-pub(crate) fn lock_for_reading(
-    file_system: &dyn FileSystem,
-    folder: &Path,
-) -> Result<Box<dyn FileLock>> {
-    let path = folder.join(LOCK_NAME);
-    match file_system.lock(&path, LockMode::Shared) {
-        Err(Error::Io { source, .. })
-            if is_unwritable(source.kind()) && file_system.metadata(&path)?.is_none() =>
-        {
-            Ok(Box::new(Unlocked))
-        }
-        held => held,
-    }
-}
-
 /// Opens a store for reading alone, and changes no data. Other readers may do the same,
 /// and no process writes meanwhile. What a crash left after the newest header is
 /// taken into memory, each time again.
@@ -209,9 +185,7 @@ pub(crate) fn open_read_only(
 ) -> Result<Arc<Core>> {
     let (tuning, fixed) = Tuning::of_opening(options)?;
     let file_system = &*environment.file_system;
-    read_marker(file_system, path)?;
-    let held = lock_for_reading(file_system, path)?;
-    let marker = read_marker(file_system, path)?;
+    let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
     let core = attach(environment, path, marker.store, tuning, (held, false))?;
     fixed.check_fixed(&core.shape.as_options())?;
     let maintenance = lock(&core.maintenance);
@@ -231,13 +205,6 @@ pub(crate) fn open_read_only(
     core.refill(accepted.found);
     core.visible.store(accepted.cut, Ordering::Release);
     Ok(core)
-}
-
-fn is_unwritable(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied
-    )
 }
 
 /// Reads superblock and header, and nothing else; writes nothing. Used by
@@ -396,7 +363,7 @@ pub(crate) fn assemble(
             next_namespace: header.next_namespace,
         }),
         queue: CommitQueue::default(),
-        health: Health::default(),
+        health: Health::of(ENGINE, home.writable),
         recent: RecentWrites::default(),
         syncing: Mutex::default(),
         session_begun: AtomicBool::new(false),

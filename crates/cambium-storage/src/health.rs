@@ -2,7 +2,8 @@
 //! is on the device unknown.
 //!
 //! The first failure is final: it is kept, and every later write answers it.
-//! Reads go on until the store is closed.
+//! Reads go on until the store is closed. A store that was opened for reading alone
+//! refuses writes from the start.
 //!
 //! ```
 //! use cambium_base::Error;
@@ -32,9 +33,24 @@ pub fn found_no_space(error: &Error) -> bool {
 pub struct Health {
     failure: OnceLock<Error>,
     closed: AtomicBool,
+    /// The engine of a store that was opened for reading alone.
+    reader_of: Option<&'static str>,
 }
 
 impl Health {
+    /// Of an engine's store, which may be one that was opened for reading alone.
+    pub fn of(engine: &'static str, writable: bool) -> Self {
+        Health {
+            reader_of: (!writable).then_some(engine),
+            ..Health::default()
+        }
+    }
+
+    /// True where the store was opened for reading alone.
+    pub fn is_of_reader(&self) -> bool {
+        self.reader_of.is_some()
+    }
+
     /// Refuses calls after a close.
     pub fn check_open(&self) -> Result<()> {
         if self.is_closed() {
@@ -43,15 +59,22 @@ impl Health {
         Ok(())
     }
 
-    /// Refuses writes after a failure.
+    /// Refuses writes after a failure, and to a store that was opened for reading alone.
     pub fn check_sound(&self) -> Result<()> {
+        if let Some(engine) = self.reader_of {
+            return Err(Error::Unsupported {
+                engine,
+                what: "writing to a store that was opened for reading alone",
+                instead: "open it where its folder can be written",
+            });
+        }
         match self.failure() {
             Some(original) => Err(Error::poisoned_by(original)),
             None => Ok(()),
         }
     }
 
-    /// Refuses writes after a close or a failure.
+    /// As [`Health::check_sound`], and after a close.
     pub fn check_writable(&self) -> Result<()> {
         self.check_open()?;
         self.check_sound()

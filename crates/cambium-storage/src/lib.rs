@@ -29,6 +29,7 @@ pub mod marker;
 pub mod record;
 pub mod replay;
 pub mod scan;
+pub mod store_lock;
 pub mod superblock;
 
 use cambium_base::layout::Layout;

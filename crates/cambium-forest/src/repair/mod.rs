@@ -46,6 +46,7 @@ use cambium_base::{Error, FileNumber, Result};
 use cambium_io::{Environment, FileLock, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::marker::{FilesOfEngine, Marker, known_marker, mend_and_lock};
+use cambium_storage::store_lock::Unlocked;
 use cambium_storage::superblock::{self, Superblock, SuperblockContent};
 
 use self::rewrite::Rewrite;
@@ -60,7 +61,7 @@ use crate::flush::Copies;
 use crate::format::{
     self, DatabaseHeader, FORMAT_VERSION, FileRef, MAGIC, NamespaceRoot, Root, header_record,
 };
-use crate::open::{Unlocked, assemble, attach, leftovers, put_away};
+use crate::open::{assemble, attach, leftovers, put_away};
 use crate::options::{ENGINE, Tuning};
 use crate::recovery::{WERE_SYNCED, header_at};
 use crate::view::Roots;
