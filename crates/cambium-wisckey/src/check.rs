@@ -16,12 +16,13 @@ use cambium_api::{
 use cambium_base::{Error, Result};
 use cambium_io::{Environment, LockMode};
 use cambium_lsm::{DumpItem, EntryKind};
+use cambium_storage::store_lock::lock_store;
 use cambium_storage::superblock;
 
 use crate::core::{Core, lock};
 use crate::cursor::EntryCursor;
 use crate::format::{FORMAT_VERSION, Stored, segment_path};
-use crate::open::{LOCK_NAME, attach, read_marker};
+use crate::open::{FORMAT, attach};
 use crate::options::Tuning;
 use crate::recovery::missing;
 
@@ -34,8 +35,7 @@ pub(crate) fn check(
 ) -> Result<CheckReport> {
     let (tuning, _) = Tuning::of_opening(options)?;
     let file_system = &*environment.file_system;
-    let marker = read_marker(file_system, path)?;
-    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Shared)?;
+    let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
     let mut report = CheckReport::default();
     let content = superblock::read(file_system, path, &marker.store, FORMAT_VERSION);
     let attached = content.and_then(|content| {

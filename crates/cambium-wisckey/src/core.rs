@@ -113,13 +113,14 @@ impl Core {
         self.health.check_open()
     }
 
-    /// Refuses writes after a close or a failure.
+    /// As [`Core::check_sound`], and after a close.
     pub fn check_writable(&self) -> Result<()> {
         self.check_open()?;
         self.check_sound()
     }
 
-    /// Refuses writes after a failure, of the log or of the tree.
+    /// Refuses writes after a failure, of the log or of the tree, and to a store that was
+    /// opened for reading alone.
     pub fn check_sound(&self) -> Result<()> {
         self.health.check_sound()?;
         match self.tree.poisoned() {

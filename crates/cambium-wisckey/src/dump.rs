@@ -12,12 +12,13 @@ use cambium_io::{Environment, LockMode};
 use cambium_lsm::{DumpItem, EntryKind};
 use cambium_storage::record::RecordHeader;
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
+use cambium_storage::store_lock::lock_store;
 use cambium_storage::superblock;
 
 use crate::core::Core;
 use crate::format::{self, FLAG_MOVED, FORMAT_VERSION, PREFIX_BYTES, SegmentKind, Stored, kind};
 use crate::ledger::LedgerState;
-use crate::open::{LOCK_NAME, attach, decode_root, read_marker};
+use crate::open::{FORMAT, attach, decode_root};
 use crate::options::Tuning;
 use crate::segment::{Home, Segment};
 
@@ -139,8 +140,7 @@ fn dump_tree(core: &Core, line: &mut dyn FnMut(String) -> Result<()>) -> Result<
 /// Writes what lies in a closed store's files.
 pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()> {
     let file_system = &*environment.file_system;
-    let marker = read_marker(file_system, path)?;
-    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Shared)?;
+    let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
     let mut line = |text: String| writeln!(to, "{text}").map_err(write_failed);
     line(format!(
         "engine wisckey, format {}, store {}",

@@ -88,6 +88,19 @@ impl EngineKind for Wisckey {
         )?))
     }
 
+    fn open_read_only(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        options: &OptionValues,
+        progress: &dyn ProgressSink,
+    ) -> Result<Arc<dyn Engine>> {
+        let core = crate::open::open_read_only(environment, path, options, progress)?;
+        // Without background tasks: all that they do writes.
+        let core = Owner::new(core);
+        Ok(Arc::new(WisckeyStore { core, namespace: 0 }))
+    }
+
     fn check(
         &self,
         environment: &Environment,

@@ -22,7 +22,8 @@ use cambium_lsm::Tree;
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::creation::{self, Creation, Making};
 use cambium_storage::health::Health;
-use cambium_storage::marker::{self, Marker};
+use cambium_storage::marker::Marker;
+use cambium_storage::store_lock::lock_store;
 use cambium_storage::superblock::{self, Superblock};
 
 use crate::collect::Collector;
@@ -35,6 +36,9 @@ use crate::reserve::{RESERVE_NAME, Reserve};
 use crate::segment::{Home, Segment, Segments, check_unit};
 use crate::stats::Counters;
 use crate::value_log::Writer;
+
+/// The engine, and the newest version of its format.
+pub(crate) const FORMAT: (&str, u32) = (ENGINE, FORMAT_VERSION);
 
 /// The lock file's name.
 pub(crate) const LOCK_NAME: &str = "LOCK";
@@ -131,10 +135,7 @@ pub(crate) fn open(
 ) -> Result<Arc<Core>> {
     let (tuning, fixed) = Tuning::of_opening(options)?;
     let file_system = &*environment.file_system;
-    // Where no store is, no lock is left; and another store may have come until it is held.
-    read_marker(file_system, path)?;
-    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
-    let marker = read_marker(file_system, path)?;
+    let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Exclusive)?;
     creation::settle(file_system, path)?;
     let core = attach(environment, path, marker.store, tuning, (held, true), None)?;
     fixed.check_fixed(&core.shape.as_options())?;
@@ -162,6 +163,26 @@ pub(crate) fn open(
     Ok(core)
 }
 
+/// Opens a store for reading alone, and changes no data. Others may do the same, and nobody
+/// writes meanwhile. The writes in the log that no table has go into the memtable, each time
+/// again.
+pub(crate) fn open_read_only(
+    environment: &Environment,
+    path: &Path,
+    options: &OptionValues,
+    progress: &dyn ProgressSink,
+) -> Result<Arc<Core>> {
+    let (tuning, fixed) = Tuning::of_opening(options)?;
+    let file_system = &*environment.file_system;
+    let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
+    let core = attach(environment, path, marker.store, tuning, (held, false), None)?;
+    fixed.check_fixed(&core.shape.as_options())?;
+    if !lock(&core.maintenance).root.clean {
+        core.recover_in_memory(progress)?;
+    }
+    Ok(core)
+}
+
 /// Opens a store as far as it can be: what is damaged goes into `lost`.
 pub(crate) fn open_damaged(
     environment: &Environment,
@@ -182,7 +203,7 @@ pub(crate) fn open_damaged(
 }
 
 /// Reads superblock, manifest and segments' headers, and nothing else; writes
-/// nothing. Used by `open` and by the read-only check. Segments that cannot be
+/// nothing. Used by openings and by the check. Segments that cannot be
 /// opened fail it, or go into `lost`.
 pub(crate) fn attach(
     environment: &Environment,
@@ -277,11 +298,6 @@ pub(crate) fn remove_files(file_system: &dyn FileSystem, folder: &Path) -> Resul
     file_system.remove_directory(folder)
 }
 
-/// The marker of a `wisckey` store of a version this program reads.
-pub(crate) fn read_marker(file_system: &dyn FileSystem, path: &Path) -> Result<Marker> {
-    marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION)
-}
-
 /// True for names that a `wisckey` store gives to its files.
 pub(crate) fn is_ours(name: &str) -> bool {
     name == LOCK_NAME
@@ -345,6 +361,7 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
         (writer, names, state.traffic)
     };
     let table_bytes = tree.statistics().table_bytes();
+    let health = Health::of(ENGINE, home.writable);
     let core = Arc::new(Core {
         environment: environment.clone(),
         path: home.folder.clone(),
@@ -362,7 +379,7 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
         gone: Mutex::default(),
         log_sync: Mutex::default(),
         syncing: Mutex::default(),
-        health: Health::default(),
+        health,
         recent: RecentWrites::default(),
         reserve: Reserve::default(),
         stuck: Mutex::new(None),

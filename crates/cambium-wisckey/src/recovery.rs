@@ -100,6 +100,30 @@ impl Core {
         progress: &dyn ProgressSink,
         lost: Option<&mut Vec<Error>>,
     ) -> Result<()> {
+        let (tail, accepted) = self.read_accepted(progress, lost)?;
+        self.take_session()?;
+        self.settle(&tail, &accepted)?;
+        self.refill(&tail, &accepted)?;
+        self.finish_recovery(&accepted)?;
+        cambium_io::events::recovered("wisckey", &self.path, accepted.cut);
+        Ok(())
+    }
+
+    /// The same in memory alone, for an opening that writes nothing.
+    pub fn recover_in_memory(&self, progress: &dyn ProgressSink) -> Result<()> {
+        let (tail, accepted) = self.read_accepted(progress, None)?;
+        self.refill(&tail, &accepted)?;
+        cambium_io::events::recovered("wisckey", &self.path, accepted.cut);
+        Ok(())
+    }
+
+    /// Reads the log after the head, and decides which of its writes count. What is missing
+    /// fails it, or goes into `lost`.
+    fn read_accepted(
+        &self,
+        progress: &dyn ProgressSink,
+        lost: Option<&mut Vec<Error>>,
+    ) -> Result<(Tail, Accepted)> {
         let (mut tail, found) = self.read_tail(progress)?;
         let accepted = self.accept(&tail, found);
         let mut damage = std::mem::take(&mut tail.damage);
@@ -110,12 +134,7 @@ impl Core {
             Some(lost) => lost.append(&mut damage),
             None => damage.into_iter().next().map_or(Ok(()), Err)?,
         }
-        self.take_session()?;
-        self.settle(&tail, &accepted)?;
-        self.refill(&tail, &accepted)?;
-        self.finish_recovery(&accepted)?;
-        cambium_io::events::recovered("wisckey", &self.path, accepted.cut);
-        Ok(())
+        Ok((tail, accepted))
     }
 
     /// The path of a segment of the tail; the folder where there is none.

@@ -278,7 +278,8 @@ impl Core {
         }
     }
 
-    /// Closes the store: the last flush, the clean mark, the lock.
+    /// Closes the store: the last flush and the clean mark, where it was opened to be
+    /// written, and the lock.
     pub fn close(self: &Arc<Self>) -> Result<()> {
         if !self.health.close() {
             return Ok(());
@@ -288,6 +289,10 @@ impl Core {
         // Once the lock is given back, another process may own the store's files.
         if !self.has_bug(SeededBug::CloseOutrun) {
             drop(self.stepping.write());
+        }
+        if self.health.is_of_reader() {
+            lock(&self.lock).take();
+            return Ok(());
         }
         self.abandon_collection();
         drop(lock(&self.writer));
