@@ -13,13 +13,14 @@ use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, Pro
 use cambium_base::{Error, Result};
 use cambium_index::BucketMap;
 use cambium_io::{Environment, LockMode};
+use cambium_storage::store_lock::lock_store;
 use cambium_storage::superblock;
 
 use crate::catalog::TableEntry;
 use crate::core::{Core, lock};
 use crate::data_file::DataFile;
 use crate::format::FORMAT_VERSION;
-use crate::open::{LOCK_NAME, attach, read_marker};
+use crate::open::{FORMAT, attach};
 use crate::options::{Keys, Tuning};
 use crate::rebuild::{FileContent, read_content};
 use crate::strings::Bucket;
@@ -45,8 +46,7 @@ pub(crate) fn check(
     // Each block is read once.
     tuning.cache_bytes = 0;
     let file_system = &*environment.file_system;
-    let marker = read_marker(file_system, path)?;
-    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Shared)?;
+    let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
     let mut report = CheckReport::default();
     let content = superblock::read_either(file_system, path, &marker.store, FORMAT_VERSION);
     let core = match content.and_then(|content| {
@@ -89,7 +89,7 @@ pub(crate) fn check_open_store(
         };
         check.pieces(&table)?;
         for file in table.current_files() {
-            check.file(&file, file.log.written_end())?;
+            check.file(&file, checked_end(core, &file))?;
         }
     }
     check.report.entries = 0;
@@ -108,6 +108,18 @@ pub(crate) fn check_open_store(
         check.report.entries = core.buckets.keys();
     }
     failure.map_or(Ok(check.report), Err)
+}
+
+/// How far an open store's data file is read. What a crash left in it after the last
+/// checkpoint, a reader has verified up to the cut, and does not wipe after it.
+fn checked_end(core: &Core, file: &DataFile) -> u64 {
+    if !core.health.is_of_reader() {
+        return file.log.written_end();
+    }
+    let maintenance = lock(&core.maintenance);
+    let table = maintenance.catalog.tables.get(&file.table);
+    let entry = table.and_then(|table| table.files.get(file.place as usize));
+    entry.map_or(0, |entry| entry.replay_from)
 }
 
 fn report_progress(progress: &dyn ProgressSink, done: usize, total: usize) {

@@ -152,7 +152,8 @@ impl Core {
         self.health.check_open()
     }
 
-    /// Refuses writes after a close or a failure.
+    /// Refuses writes after a close or a failure, and to a store that was opened for reading
+    /// alone.
     pub fn check_writable(&self) -> Result<()> {
         self.health.check_writable()
     }

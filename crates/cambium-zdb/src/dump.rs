@@ -11,11 +11,12 @@ use cambium_io::sync::atomic::Ordering;
 use cambium_io::{Environment, LockMode};
 use cambium_storage::file_header::HEADER_BYTES;
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
+use cambium_storage::store_lock::lock_store;
 
 use crate::core::{Core, lock};
 use crate::data_file::DataFile;
 use crate::format::{entry_key, kind};
-use crate::open::{LOCK_NAME, attach, read_marker};
+use crate::open::{FORMAT, attach};
 use crate::options::Tuning;
 
 /// Records that are listed of each file.
@@ -84,8 +85,7 @@ pub(crate) fn dump(core: &Core, to: &mut dyn Write) -> Result<()> {
 /// Describes the files of a store that no process has open for writing.
 pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()> {
     let file_system = &*environment.file_system;
-    let marker = read_marker(file_system, path)?;
-    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Shared)?;
+    let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
     let tuning = Tuning::take(&mut OptionValues::default())?;
     let core = attach(environment, path, marker.store, tuning, (held, false))?;
     let catalog = lock(&core.maintenance).catalog.clone();

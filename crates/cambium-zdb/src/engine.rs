@@ -85,6 +85,19 @@ impl EngineKind for Zdb {
         Ok(ZdbStore::run(core))
     }
 
+    fn open_read_only(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        options: &OptionValues,
+        progress: &dyn ProgressSink,
+    ) -> Result<Arc<dyn Engine>> {
+        let core = crate::open::open_read_only(environment, path, options, progress)?;
+        // Without a background task: all that it does writes.
+        let core = Owner::new(core);
+        Ok(Arc::new(ZdbStore { core }))
+    }
+
     fn check(
         &self,
         environment: &Environment,

@@ -23,7 +23,8 @@ use cambium_storage::creation::{self, Creation, Making};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::health::Health;
 use cambium_storage::log::LogFile;
-use cambium_storage::marker::{self, Marker};
+use cambium_storage::marker::Marker;
+use cambium_storage::store_lock::lock_store;
 use cambium_storage::superblock::{self, Superblock};
 
 use crate::cache::EntryCache;
@@ -35,6 +36,9 @@ use crate::history::History;
 use crate::options::{ENGINE, OPTIONS, Shape, Tuning};
 use crate::stats::Counters;
 use crate::strings::Buckets;
+
+/// The engine, and the newest version of its format.
+pub(crate) const FORMAT: (&str, u32) = (ENGINE, FORMAT_VERSION);
 
 /// The lock file's name.
 pub(crate) const LOCK_NAME: &str = "LOCK";
@@ -144,10 +148,7 @@ pub(crate) fn open(
 ) -> Result<Arc<Core>> {
     let (tuning, fixed) = Tuning::of_opening(options)?;
     let file_system = &*environment.file_system;
-    // Where no store is, no lock is left; and another store may have come until it is held.
-    read_marker(file_system, path)?;
-    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
-    let marker = read_marker(file_system, path)?;
+    let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Exclusive)?;
     creation::settle(file_system, path)?;
     let core = attach(environment, path, marker.store, tuning, (held, true))?;
     fixed.check_fixed(&core.shape.as_options(core.shape.buckets))?;
@@ -167,8 +168,29 @@ pub(crate) fn open(
     Ok(core)
 }
 
+/// Opens a store for reading alone, and changes no data. Others may do the same, and nobody
+/// writes meanwhile. The entries after the last checkpoint go into the index in memory, each
+/// time again.
+pub(crate) fn open_read_only(
+    environment: &Environment,
+    path: &Path,
+    options: &OptionValues,
+    progress: &dyn ProgressSink,
+) -> Result<Arc<Core>> {
+    let (tuning, fixed) = Tuning::of_opening(options)?;
+    let file_system = &*environment.file_system;
+    let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
+    let core = attach(environment, path, marker.store, tuning, (held, false))?;
+    fixed.check_fixed(&core.shape.as_options(core.shape.buckets))?;
+    let clean = crate::core::lock(&core.maintenance).catalog.clean;
+    if !clean {
+        core.recover_in_memory(progress)?;
+    }
+    Ok(core)
+}
+
 /// Reads superblock and commit logs, and nothing else; writes nothing. Used
-/// by `open` and by the read-only check.
+/// by openings and by the check.
 pub(crate) fn attach(
     environment: &Environment,
     path: &Path,
@@ -206,11 +228,6 @@ pub(crate) fn attach(
         maintenance,
         (held, writable),
     )
-}
-
-/// The marker of a `zdb` store of a version this program reads.
-pub(crate) fn read_marker(file_system: &dyn FileSystem, path: &Path) -> Result<Marker> {
-    marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION)
 }
 
 /// True for names that a `zdb` store gives to its files.
@@ -281,7 +298,7 @@ fn assemble(
             bytes_since_checkpoint: 0,
         }),
         queue: CommitQueue::default(),
-        health: Health::default(),
+        health: Health::of(ENGINE, writable),
         recent: RecentWrites::default(),
         session_begun: AtomicBool::new(false),
         cancelled: AtomicBool::new(false),

@@ -83,9 +83,7 @@ impl Accepted {
 impl Core {
     /// Recovers the store. Called by `open`, before anyone else has it.
     pub fn recover(&self, progress: &dyn ProgressSink) -> Result<()> {
-        let tails = self.read_tails(progress, false)?;
-        let accepted = self.accept(&tails)?;
-        self.refuse_missing(&tails, &accepted)?;
+        let (tails, accepted) = self.read_accepted(progress)?;
         self.begin_recovery_session()?;
         self.replay(&tails, &accepted)?;
         drop(tails);
@@ -93,6 +91,22 @@ impl Core {
         self.close_tables_beyond_limit();
         cambium_io::events::recovered("zdb", &self.path, accepted.cut);
         Ok(())
+    }
+
+    /// The same in memory alone, for an opening that writes nothing: values that are in no
+    /// data file stay in the files' buffers.
+    pub fn recover_in_memory(&self, progress: &dyn ProgressSink) -> Result<()> {
+        let (tails, accepted) = self.read_accepted(progress)?;
+        self.replay(&tails, &accepted)?;
+        self.visible.store(accepted.cut, Ordering::Release);
+        Ok(())
+    }
+
+    fn read_accepted(&self, progress: &dyn ProgressSink) -> Result<(Tails, Accepted)> {
+        let tails = self.read_tails(progress, false)?;
+        let accepted = self.accept(&tails)?;
+        self.refuse_missing(&tails, &accepted)?;
+        Ok((tails, accepted))
     }
 
     /// Decides which of the found entries count.
@@ -182,7 +196,8 @@ impl Core {
         Ok(())
     }
 
-    /// Lets each file go on after its last accepted record. The file's own records end
+    /// Lets each file go on after its last accepted record, and writes what that takes where
+    /// the store may be written. The file's own records end
     /// at its first hole; accepted records after the hole stay until the checkpoint, for
     /// a recovery after a crash of this one.
     fn cut_files(&self, tails: &Tails, accepted: &Accepted) -> Result<()> {
@@ -212,6 +227,10 @@ impl Core {
         let mut writer = lock(&self.writer);
         for (number, file) in tails.files.iter().enumerate() {
             let (end, kept) = (ends[number], kept[number].max(ends[number]));
+            if !self.home.writable {
+                file.log.resume_at(kept);
+                continue;
+            }
             write_again(&**file.log.file(), file.log.end(), end)?;
             wipe_to_block(file, kept)?;
             file.log.resume_at(kept);
@@ -254,8 +273,10 @@ impl Core {
             ..RecordHeader::default()
         };
         let prefix = entry_prefix(*time, found.key);
-        file.log
-            .reserve_last((header_and(value.len()) + prefix.len()) as u64 + self.shape.alignment)?;
+        let bytes = (header_and(value.len()) + prefix.len()) as u64 + self.shape.alignment;
+        if self.home.writable {
+            file.log.reserve_last(bytes)?;
+        }
         let position = file.log.append(&header, &[&prefix, value]);
         mark_dirty(&mut lock(&self.writer).dirty, &file);
         Ok((file, position))

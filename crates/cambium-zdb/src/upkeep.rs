@@ -19,7 +19,7 @@ impl Core {
         if self.health.is_closed() {
             return Ok(StepOutcome::Done);
         }
-        if self.health.failure().is_some() {
+        if self.health.check_sound().is_err() {
             return Ok(StepOutcome::Idle);
         }
         if self.checkpoint_due.load(Ordering::Acquire) {
@@ -77,7 +77,8 @@ impl Core {
         Ok(bytes as u64)
     }
 
-    /// Closes the store: the last checkpoint, the clean mark, the lock.
+    /// Closes the store: the last checkpoint and the clean mark, where it was opened to be
+    /// written, and the lock.
     pub fn close(&self) -> Result<()> {
         if !self.health.close() {
             return Ok(());
@@ -99,6 +100,7 @@ impl Core {
                     drop(lock(&self.writer));
                     Err(Error::poisoned_by(original))
                 }
+                None if self.health.is_of_reader() => Ok(()),
                 None => self.checkpoint_locked(&mut maintenance, true),
             }
         };
