@@ -230,7 +230,7 @@ impl Core {
         if self.health.is_closed() {
             return StepOutcome::Done;
         }
-        if self.health.failure().is_some() {
+        if self.health.check_sound().is_err() {
             return StepOutcome::Asleep;
         }
         let mut guard = lock(&self.writer);

@@ -11,14 +11,14 @@ use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, Pro
 use cambium_base::{Error, Extent, Result};
 use cambium_index::cuckoo::SlotKey;
 use cambium_io::{AlignedBuffer, Environment, LockMode, OpenOptions};
-use cambium_storage::marker;
+use cambium_storage::store_lock::lock_store;
 
 use crate::core::{Core, Pin, lock, read};
-use crate::format::{self, FORMAT_VERSION, LOCK_NAME};
+use crate::format;
 use crate::members::{Attached, attach};
 use crate::mirror;
-use crate::open::{assemble, load};
-use crate::options::{self, ENGINE};
+use crate::open::{FORMAT, assemble, load};
+use crate::options;
 use crate::volume::MemberState;
 
 /// What is said of a member of a pair that cannot be read.
@@ -26,6 +26,8 @@ const UNREADABLE: &str = "cannot be read here";
 /// What is said of one that was away.
 const STALE: &str =
     "this member is stale: the store was written to without it; an open store brings it up to date";
+/// The same of a store that was opened for reading alone.
+const UNLIKE: &str = "this member lacks entries, or a crash left it different: the other one is read, and an opening to write makes them alike";
 /// Entries read together.
 const READ_TOGETHER: usize = 64;
 
@@ -38,8 +40,7 @@ pub(crate) fn check(
 ) -> Result<CheckReport> {
     let tuning = options::tuning_of_opening(options)?;
     let file_system = &*environment.file_system;
-    let marker = marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION)?;
-    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Shared)?;
+    let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
     let mut report = CheckReport::default();
     let attached = attach(
         file_system,
@@ -106,7 +107,7 @@ pub(crate) fn check(
         tuning,
         (volume, superblock, members),
         recovered,
-        locks,
+        (locks, false),
     );
     let settled = lock(&core.writer).marked;
     check_entries(&core.pin()?, &mut report, progress, settled)?;
@@ -144,6 +145,7 @@ fn note_open_members(core: &Core, report: &mut CheckReport) {
     for member in 0..volume.member_count() {
         let what = match volume.state(member) {
             MemberState::Current => continue,
+            MemberState::Stale if core.health.is_of_reader() => UNLIKE,
             MemberState::Stale => STALE,
             MemberState::Lost => {
                 "this member is missing or has failed, and the store goes on without it"

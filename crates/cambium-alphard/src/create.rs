@@ -83,7 +83,7 @@ fn fill(
         tuning,
         (volume, superblock, members),
         recovered,
-        locks,
+        (locks, true),
     ))
 }
 

@@ -6,13 +6,12 @@ use std::path::Path;
 use cambium_api::OptionValues;
 use cambium_base::{Error, Result};
 use cambium_io::{Environment, LockMode, OpenOptions};
-use cambium_storage::marker;
+use cambium_storage::store_lock::lock_store;
 
 use crate::core::{Core, lock, read};
-use crate::format::{FORMAT_VERSION, LOCK_NAME};
 use crate::members::{Attached, attach};
-use crate::open::{assemble, load};
-use crate::options::{self, ENGINE};
+use crate::open::{FORMAT, assemble, load};
+use crate::options;
 use crate::volume::{MemberState, Volume};
 
 /// Characters of the map.
@@ -23,8 +22,7 @@ const MOST_LISTED: usize = 1_000;
 /// Describes a store that no process has open for writing; writes nothing to it.
 pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()> {
     let file_system = &*environment.file_system;
-    let marker = marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION)?;
-    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Shared)?;
+    let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
     let tuning = options::tuning(OptionValues::default())?;
     let attached = attach(
         file_system,
@@ -57,7 +55,7 @@ pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write
         tuning,
         (volume, superblock, members),
         recovered,
-        locks,
+        (locks, false),
     );
     dump(&core, to)?;
     let mut text = format!("read by           {how}\n");

@@ -85,6 +85,17 @@ impl EngineKind for Alphard {
         )?))
     }
 
+    fn open_read_only(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        options: &OptionValues,
+        progress: &dyn ProgressSink,
+    ) -> Result<Arc<dyn Engine>> {
+        let core = crate::open::open_read_only(environment, path, options, progress)?;
+        Ok(run(core))
+    }
+
     fn check(
         &self,
         environment: &Environment,
@@ -115,6 +126,24 @@ const STEP_BYTES: u64 = 1 << 20;
 
 pub(crate) fn run(core: Arc<Core>) -> Arc<dyn Engine> {
     let core = Owner::new(core);
+    if !core.health.is_of_reader() {
+        keep_up(&core);
+    }
+    if core.environment.executor.runs_tasks() {
+        let task = core.task(|core| {
+            core.answer_all();
+            StepOutcome::Asleep
+        });
+        let replier = core.environment.executor.spawn("alphard answers", task);
+        _ = core.replier.set(replier);
+        let workers = (0..core.submissions.count()).map(|at| worker(&core, at));
+        _ = core.workers.set(workers.collect());
+    }
+    Arc::new(AlphardStore { core })
+}
+
+/// Starts the tasks that write: upkeep, and zeros ahead of writers.
+fn keep_up(core: &Owner<Core>) {
     // A failure has poisoned the store, or will come again; either way the next
     // write or close tells the user.
     let step = core.task(|core| {
@@ -131,17 +160,6 @@ pub(crate) fn run(core: Arc<Core>) -> Arc<dyn Engine> {
         let zeros = core.environment.executor.spawn("alphard zeros", task);
         _ = core.zeros.set(zeros);
     }
-    if core.environment.executor.runs_tasks() {
-        let task = core.task(|core| {
-            core.answer_all();
-            StepOutcome::Asleep
-        });
-        let replier = core.environment.executor.spawn("alphard answers", task);
-        _ = core.replier.set(replier);
-        let workers = (0..core.submissions.count()).map(|at| worker(&core, at));
-        _ = core.workers.set(workers.collect());
-    }
-    Arc::new(AlphardStore { core })
 }
 
 /// What works on one of the queues of submitted requests.

@@ -16,13 +16,13 @@ use cambium_io::{Environment, LockMode, OpenOptions};
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::creation;
 use cambium_storage::health::Health;
-use cambium_storage::marker;
+use cambium_storage::store_lock::lock_store;
 
 use crate::ahead::Ahead;
 use crate::core::{Core, KEY_CHECK_BYTES, KeyChecks, Writer, lock};
 use crate::discard::Discards;
 use crate::flights::Flights;
-use crate::format::{FORMAT_VERSION, LOCK_NAME, Superblock};
+use crate::format::{FORMAT_VERSION, Superblock};
 use crate::kept::Kept;
 use crate::members::{Attached, Locks, Members, attach};
 use crate::options::{self, ENGINE, Tuning};
@@ -34,6 +34,9 @@ use crate::stats::Counters;
 use crate::submit::Submissions;
 use crate::volume::Volume;
 use crate::{image, mirror, upkeep};
+
+/// The engine, and the newest version of its format.
+pub(crate) const FORMAT: (&str, u32) = (ENGINE, FORMAT_VERSION);
 
 /// How devices are opened for writing: refused while they are mounted, or another
 /// store's.
@@ -51,11 +54,7 @@ pub(crate) fn open(
 ) -> Result<Arc<Core>> {
     let tuning = options::tuning_of_opening(options)?;
     let file_system = &*environment.file_system;
-    // Where no store is, no lock is left; and another store may have come until it is held.
-    let read_marker = || marker::read_marker_of(file_system, path, ENGINE, FORMAT_VERSION);
-    read_marker()?;
-    let held = file_system.lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
-    let marker = read_marker()?;
+    let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Exclusive)?;
     creation::settle(file_system, path)?;
     let attached = attach(file_system, path, &marker, &tuning, DEVICE, false)?;
     let Attached {
@@ -82,7 +81,7 @@ pub(crate) fn open(
         tuning,
         (volume, superblock, members),
         recovered,
-        locks,
+        (locks, true),
     );
     if scanned {
         // What is read from now on must be there after the next crash: a member that
@@ -90,6 +89,46 @@ pub(crate) fn open(
         core.keep_members(&mut lock(&core.writer))?;
     }
     Ok(core)
+}
+
+/// Opens a store for reading alone, and changes nothing. Others may do the same, and nobody
+/// writes meanwhile. After a crash each such opening scans. Of two members that a crash left
+/// with different bytes, the one whose headers are believed is read.
+pub(crate) fn open_read_only(
+    environment: &Environment,
+    path: &Path,
+    options: &OptionValues,
+    progress: &dyn ProgressSink,
+) -> Result<Arc<Core>> {
+    let tuning = options::tuning_of_opening(options)?;
+    let file_system = &*environment.file_system;
+    let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
+    let access = OpenOptions::READ;
+    let attached = attach(file_system, path, &marker, &tuning, access, false)?;
+    let Attached {
+        volume,
+        superblock,
+        members,
+        mut locks,
+        ..
+    } = attached;
+    locks.push(held);
+    let recovered = load(environment, path, (&volume, &superblock), &tuning, progress)?;
+    if let Some(damage) = recovered.damage() {
+        return Err(damage);
+    }
+    if !recovered.differing.is_empty() {
+        let others = volume.readable().filter(|&at| at != recovered.believed);
+        others.for_each(|other| volume.make_stale(other));
+    }
+    Ok(assemble(
+        environment,
+        path,
+        tuning,
+        (volume, superblock, members),
+        recovered,
+        (locks, false),
+    ))
 }
 
 /// What the store holds: by its image after a clean close, else by a scan.
@@ -161,7 +200,7 @@ pub(crate) fn assemble(
     tuning: Tuning,
     (volume, superblock, members): (Volume, Superblock, Members),
     recovered: Recovered,
-    locks: Locks,
+    (locks, writable): (Locks, bool),
 ) -> Arc<Core> {
     let block_bytes = superblock.block_bytes;
     let secret = recovered.state.secret();
@@ -209,7 +248,7 @@ pub(crate) fn assemble(
         replier: OnceLock::new(),
         workers: OnceLock::new(),
         queues: Default::default(),
-        health: Health::default(),
+        health: Health::of(ENGINE, writable),
         recent: RecentWrites::default(),
         cancelled: AtomicBool::new(false),
         seen_idle: AtomicU64::default(),

@@ -87,7 +87,7 @@ pub(crate) fn repair(
         tuning,
         (volume, superblock, members),
         recovered,
-        locks,
+        (locks, true),
     );
     let lost = find_lost(&core, &mut report, progress)?;
     if !report.is_sound() {

@@ -60,9 +60,9 @@ impl Core {
         if self.health.is_closed() {
             return Err(StepOutcome::Done);
         }
-        match self.health.failure() {
-            Some(_) => Err(StepOutcome::Idle),
-            None => Ok(one_at_a_time),
+        match self.health.check_sound() {
+            Err(_) => Err(StepOutcome::Idle),
+            Ok(()) => Ok(one_at_a_time),
         }
     }
 
@@ -283,8 +283,9 @@ impl Core {
         let mut writer = lock(&self.writer);
         self.land_all();
         let outcome = match self.health.check_sound() {
-            Ok(()) if writer.session_begun => self.close_cleanly(&mut writer),
-            sound => sound,
+            _ if !writer.session_begun && self.health.failure().is_none() => Ok(()),
+            Ok(()) => self.close_cleanly(&mut writer),
+            failed => failed,
         };
         // A sync that began before, without the writer lock, ends before the locks go.
         drop(lock(&self.syncing));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cambium_alphard::Alphard;
 use cambium_alphard::format::Superblock;
 use cambium_api::{
-    CheckReport, Engine, EngineKind, OptionSpec, OptionValues, ProgressSink, Result,
+    CheckReport, Engine, EngineKind, Error, OptionSpec, OptionValues, ProgressSink, Result,
 };
 use cambium_io::{Environment, FileSystem, OpenOptions};
 use cambium_testkit::ending::without;
@@ -80,6 +80,22 @@ impl EngineKind for Forsaken {
         };
         let environment = without(environment, Path::new(MEMBERS[member]), operations);
         Alphard.open(&environment, path, options, progress)
+    }
+
+    /// Refused: the opening that follows may lose another member, or lose it later, and rightly
+    /// come to another state.
+    fn open_read_only(
+        &self,
+        _: &Environment,
+        _: &Path,
+        _: &OptionValues,
+        _: &dyn ProgressSink,
+    ) -> Result<Arc<dyn Engine>> {
+        Err(Error::Unsupported {
+            engine: self.name(),
+            what: "opening a store for reading alone while members fail",
+            instead: "open it to write",
+        })
     }
 
     fn check(
