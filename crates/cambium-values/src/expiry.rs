@@ -17,6 +17,8 @@ const NEVER: u64 = u64::MAX;
 pub struct ExpiryClock {
     environment: Environment,
     path: PathBuf,
+    /// False of a store that was opened for reading alone.
+    writable: bool,
     /// The store's marker says that entries may expire. Without it, no entry does.
     is_used: AtomicBool,
     marking: Mutex<()>,
@@ -27,11 +29,17 @@ pub struct ExpiryClock {
 }
 
 impl ExpiryClock {
-    /// Of a store at `path` whose marker says whether it has expiring entries.
-    pub fn new(environment: &Environment, path: PathBuf, is_used: bool) -> Self {
+    /// Of a store at `path` whose marker says whether it has expiring entries, and which
+    /// may have been opened for reading alone.
+    pub fn new(
+        environment: &Environment,
+        path: PathBuf,
+        (is_used, writable): (bool, bool),
+    ) -> Self {
         ExpiryClock {
             environment: environment.clone(),
             path,
+            writable,
             is_used: AtomicBool::new(is_used),
             marking: Mutex::new(()),
             latest: AtomicU64::new(0),
@@ -57,7 +65,8 @@ impl ExpiryClock {
     /// # Errors
     /// Those of writing the marker.
     pub fn expires(&self, expiry: Expiry) -> Result<UnixMillis> {
-        if !self.is_used() {
+        // The engine refuses the write to a store that was opened for reading alone.
+        if !self.is_used() && self.writable {
             let _marking = self.marking.lock();
             let file_system = &*self.environment.file_system;
             let mut marker = read_marker(file_system, &self.path)?;
@@ -72,9 +81,9 @@ impl ExpiryClock {
         Ok(moment)
     }
 
-    /// True if an entry may have expired since the last sweep.
+    /// True if an entry may have expired since the last sweep, and may be deleted.
     pub fn is_due(&self) -> bool {
-        self.is_used() && self.earliest.load(Ordering::Acquire) <= self.now().0
+        self.is_used() && self.writable && self.earliest.load(Ordering::Acquire) <= self.now().0
     }
 
     /// A sweep begins: it learns anew when the first entry expires.

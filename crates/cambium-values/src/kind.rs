@@ -83,7 +83,7 @@ fn opened(
     environment: &Environment,
     path: &Path,
     encoder: Encoder,
-    store: Arc<dyn Engine>,
+    (store, writable): (Arc<dyn Engine>, bool),
 ) -> Result<FormedStore> {
     match read_marker(&*environment.file_system, path) {
         Ok(Marker { expires, .. }) => Ok(FormedStore::above(
@@ -91,7 +91,7 @@ fn opened(
             path,
             store,
             encoder,
-            expires,
+            (expires, writable),
         )),
         Err(error) => {
             // The first error counts.
@@ -134,7 +134,7 @@ impl EngineKind for ValueLayer {
     ) -> Result<Arc<dyn Engine>> {
         let (options, encoder) = self.take_options(options)?;
         let store = self.inner.create(environment, path, &options)?;
-        let store = FormedStore::above(environment, path, store, encoder, false);
+        let store = FormedStore::above(environment, path, store, encoder, (false, true));
         Ok(Arc::new(store))
     }
 
@@ -147,7 +147,7 @@ impl EngineKind for ValueLayer {
     ) -> Result<Arc<dyn Engine>> {
         let (options, encoder) = self.take_options(options)?;
         let store = self.inner.open(environment, path, &options, progress)?;
-        let store = opened(environment, path, encoder, store)?;
+        let store = opened(environment, path, encoder, (store, true))?;
         if store.shared.expiry.is_used() {
             store.sweep_from_now_on();
         }
@@ -164,7 +164,8 @@ impl EngineKind for ValueLayer {
         let (options, encoder) = self.take_options(options)?;
         let inner = &self.inner;
         let store = inner.open_read_only(environment, path, &options, progress)?;
-        Ok(Arc::new(opened(environment, path, encoder, store)?))
+        let store = opened(environment, path, encoder, (store, false))?;
+        Ok(Arc::new(store))
     }
 
     fn check(

@@ -99,7 +99,7 @@ impl FormedStore {
         path: &Path,
         engine: Arc<dyn Engine>,
         encoder: Encoder,
-        expires: bool,
+        (expires, writable): (bool, bool),
     ) -> Self {
         let builtin: [Arc<dyn MergeOperator>; 3] =
             [Arc::new(Add), Arc::new(Append), Arc::new(Maximum)];
@@ -109,7 +109,7 @@ impl FormedStore {
             path: path.to_path_buf(),
             engine: engine.capabilities().engine,
             encoder,
-            expiry: ExpiryClock::new(environment, path.to_path_buf(), expires),
+            expiry: ExpiryClock::new(environment, path.to_path_buf(), (expires, writable)),
             operators: RwLock::new(operators.into()),
             starving: AtomicUsize::new(0),
             merging: std::array::from_fn(|_| Mutex::new(())),

@@ -277,6 +277,26 @@ fn a_sweep_deletes_what_has_expired_and_nothing_else() {
     });
 }
 
+#[test]
+fn a_reader_deletes_no_entry_that_expires_and_shows_none() {
+    on_each_engine(|world| {
+        let store = world.create(&[]);
+        let put = store.put_expiring(b"goes", b"1", SECOND, Durability::Written);
+        put.unwrap();
+        store.put(b"stays", b"2", Durability::Written).unwrap();
+        store.close().unwrap();
+        world.pass(Duration::from_secs(2));
+        let options = OptionValues::default();
+        let opened = world
+            .kind
+            .open_read_only(&world.environment, path(), &options, &());
+        let store = opened.unwrap();
+        assert_eq!(store.step(1 << 20).unwrap(), StepOutcome::Idle);
+        assert_eq!(keys(&*store), ["stays"]);
+        store.close().unwrap();
+    });
+}
+
 fn keys_of_numbers(store: &dyn Engine) -> usize {
     let mut cursor = store.iterate(IterationOrder::Any, None).unwrap();
     let mut count = 0;
