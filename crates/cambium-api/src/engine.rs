@@ -450,21 +450,16 @@ pub trait EngineKind: Send + Sync {
 
     /// Opens a store for reading alone: it takes the lock that readers share, or
     /// none where there is no lock file and none can be made, writes nothing else,
-    /// and every write answers `Unsupported`.
+    /// and every write answers `Unsupported`. What a crash left is recovered in memory alone,
+    /// to the state that the next [`EngineKind::open`] comes to, and stays there until the
+    /// store is closed.
     fn open_read_only(
         &self,
         environment: &Environment,
         path: &Path,
         options: &OptionValues,
         progress: &dyn ProgressSink,
-    ) -> Result<Arc<dyn Engine>> {
-        _ = (environment, path, options, progress);
-        Err(Error::Unsupported {
-            engine: self.name(),
-            what: "opening a store for reading alone",
-            instead: "engine forest can; or copy the folder to where it can be written",
-        })
-    }
+    ) -> Result<Arc<dyn Engine>>;
 
     /// Verifies a store that is not open, writing nothing. `options` are those of
     /// [`EngineKind::open`].

@@ -35,7 +35,7 @@ pub struct Settings {
     pub create_if_missing: bool,
     /// Refuse a database that is there already.
     pub error_if_exists: bool,
-    /// Open for reading alone, where the engine can; nothing is made.
+    /// Open for reading alone; nothing is made.
     pub read_only: bool,
     /// Keys and pointers gathered in memory, in bytes.
     pub write_buffer_bytes: Option<u64>,

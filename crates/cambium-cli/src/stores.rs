@@ -92,13 +92,8 @@ pub fn with_progress() -> Options {
 
 /// Opens a store to read it: for reading alone where it cannot be written.
 pub fn open_for_reading(options: &Options, path: &Path) -> cambium::Result<Store> {
-    let refused = match options.open(path) {
-        Err(error) if is_unwritable(&error) => error,
-        opened => return opened,
-    };
-    match options.open_read_only(path) {
-        // The engine cannot: what keeps it from writing is what is to be told.
-        Err(Error::Unsupported { .. }) => Err(refused),
+    match options.open(path) {
+        Err(error) if is_unwritable(&error) => options.open_read_only(path),
         opened => opened,
     }
 }

@@ -7,6 +7,7 @@ mod harness;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use harness::{Place, Run};
@@ -70,12 +71,47 @@ fn a_store_that_cannot_be_written_is_read() {
         set(0o555).unwrap();
     }
     set(0o755).unwrap();
-    let other = Place::with_unordered_store();
-    fs::set_permissions(other.path(""), Permissions::from_mode(0o755)).unwrap();
-    for file in fs::read_dir(other.path("s")).unwrap() {
-        fs::set_permissions(file.unwrap().path(), Permissions::from_mode(0o444)).unwrap();
+}
+
+#[test]
+fn a_store_of_any_engine_is_read_where_it_cannot_be_written() {
+    for engine in ["wisckey", "zdb", "alphard"] {
+        let place = Place::empty();
+        let mut create = vec!["create", "s", "--engine", engine];
+        if engine == "alphard" {
+            create.extend(["--set", "size=16MiB"]);
+        }
+        place.run(create).done();
+        place.run(["put", "s", "oak", "Quercus"]).done();
+        fs::set_permissions(place.path(""), Permissions::from_mode(0o755)).unwrap();
+        for lock in ["there", "gone"] {
+            set_modes(&place.path("s"), 0o555);
+            let read = |arguments: &[&str]| as_a_reader(&place, arguments).done();
+            assert_eq!(
+                read(&["get", "s", "oak"]),
+                "Quercus",
+                "{engine}, lock {lock}"
+            );
+            assert!(read(&["export", "s", "--format", "tsv"]).contains("oak"));
+            assert!(read(&["stats", "s"]).contains("entries"));
+            read(&["check", "s"]);
+            as_a_reader(&place, &["put", "s", "elm", "Ulmus"]).refused(3, &["LOCK"]);
+            set_modes(&place.path("s"), 0o755);
+            fs::remove_file(place.path("s/LOCK")).ok();
+        }
     }
-    as_a_reader(&other, &["get", "s", "oak"]).refused(3, &["denied"]);
+}
+
+/// Lets nobody write to a folder's files, and gives the folders in it a mode.
+fn set_modes(folder: &Path, of_folders: u32) {
+    fs::set_permissions(folder, Permissions::from_mode(of_folders)).unwrap();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => set_modes(&path, of_folders),
+            false => fs::set_permissions(path, Permissions::from_mode(0o444)).unwrap(),
+        }
+    }
 }
 
 #[test]

@@ -314,8 +314,8 @@ cambium_code cambium_open(const char *folder,
                           const cambium_options *options,
                           cambium_store **store);
 
-// Opens the store in a folder for reading alone, where the engine can: its data are not
-// changed, others may read beside it, and nobody may write meanwhile.
+// Opens the store in a folder for reading alone: its data are not changed, others may read
+// beside it, and nobody may write meanwhile. Writes answer `CAMBIUM_UNSUPPORTED`.
 //
 // # Safety
 // As of `cambium_create`.

@@ -83,8 +83,8 @@ pub unsafe extern "C" fn cambium_open(
     give(store, || given(options)?.open(folder!(folder)?))
 }
 
-/// Opens the store in a folder for reading alone, where the engine can: its data are not
-/// changed, others may read beside it, and nobody may write meanwhile.
+/// Opens the store in a folder for reading alone: its data are not changed, others may read
+/// beside it, and nobody may write meanwhile. Writes answer `CAMBIUM_UNSUPPORTED`.
 ///
 /// # Safety
 /// As of `cambium_create`.

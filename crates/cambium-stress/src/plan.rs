@@ -139,6 +139,16 @@ impl EngineKind for Seeded {
         self.kind
             .open(environment, path, &self.seeded(options), progress)
     }
+    fn open_read_only(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        options: &OptionValues,
+        progress: &dyn ProgressSink,
+    ) -> Result<Arc<dyn Engine>> {
+        self.kind
+            .open_read_only(environment, path, &self.seeded(options), progress)
+    }
     fn check(
         &self,
         environment: &Environment,

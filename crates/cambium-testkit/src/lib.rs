@@ -36,6 +36,7 @@ pub mod seeded;
 mod space;
 pub mod subject;
 pub mod threads;
+mod unwritable;
 mod workload;
 
 pub use broken::Breakage;

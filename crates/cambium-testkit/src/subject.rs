@@ -187,6 +187,11 @@ impl Subject {
             .open(environment, store_path(), &self.opening, &())
     }
 
+    pub(crate) fn open_read_only(&self, environment: &Environment) -> Result<Arc<dyn Engine>> {
+        self.kind
+            .open_read_only(environment, store_path(), &self.opening, &())
+    }
+
     pub(crate) fn check(&self, environment: &Environment) -> Result<CheckReport> {
         self.kind
             .check(environment, store_path(), &self.opening, &())

@@ -20,6 +20,15 @@ fn an_ignored_lock_is_found() {
 }
 
 #[test]
+fn a_reader_that_writes_is_found() {
+    let failures = Conformance::new(&MemoryKind)
+        .opening("seeded_bug", "reader_cuts")
+        .failures();
+    let of_readers = |line: &String| line.contains("a reader finds what a crash left");
+    assert!(failures.iter().any(of_readers), "{failures:?}");
+}
+
+#[test]
 fn transactions_that_are_not_serializable_are_found() {
     for bug in Bug::OF_TRANSACTIONS {
         let failures = Conformance::new(&MemoryKind)

@@ -24,6 +24,7 @@ fn the_memory_engine_survives_crashes() {
         "kills lived through",
         "no store yet",
         "checked closed",
+        "opened for reading alone",
     ] {
         assert!(
             report.count(name) > 0,

@@ -263,11 +263,11 @@ impl Options {
     /// Opens a store for reading alone: its data are not changed, and nothing at
     /// all is written where the folder cannot be. Others may read beside it, and
     /// nobody may write; writes answer `Unsupported`. What a crash left is taken
-    /// into memory at each such opening.
+    /// into memory at each such opening, and stays there until the store is closed: how much
+    /// that is, `docs/durability.md` says for each engine.
     ///
     /// # Errors
-    /// As of [`Options::open`]; `Unsupported` where the engine cannot (`forest`
-    /// can).
+    /// As of [`Options::open`].
     ///
     /// ```
     /// use cambium::{Durability, Options};

@@ -46,6 +46,15 @@ impl EngineKind for Stub {
     ) -> Result<Arc<dyn Engine>> {
         called()
     }
+    fn open_read_only(
+        &self,
+        _: &Environment,
+        _: &Path,
+        _: &OptionValues,
+        _: &dyn ProgressSink,
+    ) -> Result<Arc<dyn Engine>> {
+        called()
+    }
     fn check(
         &self,
         _: &Environment,
@@ -86,8 +95,33 @@ fn an_added_engine_opens_the_stores_that_name_it() {
     let options = Options::new().engines(engines().with(Arc::new(Stub)));
     let error = options.open(folder.path()).unwrap_err().to_string();
     assert!(error.contains("the stub was called"), "{error}");
+    let error = options.open_read_only(folder.path()).unwrap_err();
+    assert!(error.to_string().contains("the stub was called"), "{error}");
     let error = options.repair(folder.path()).unwrap_err().to_string();
     assert!(error.contains("the stub was called"), "{error}");
+}
+
+#[test]
+fn stores_of_all_engines_are_opened_for_reading_alone() {
+    for kind in engines().iter() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut options = Options::new();
+        if kind.name() == "alphard" {
+            options = options.set("size", "16MiB");
+        }
+        let store = options.create(folder.path(), kind.name()).unwrap();
+        store.put("oak", "Quercus", Durability::Written).unwrap();
+        // Not closed: the entry is in the log alone.
+        drop(store);
+        let one = Options::new().open_read_only(folder.path()).unwrap();
+        let other = Options::new().open_read_only(folder.path()).unwrap();
+        assert_eq!(one.get("oak").unwrap().as_deref(), Some(&b"Quercus"[..]));
+        assert_eq!(other.get("elm").unwrap(), None);
+        let refused = one.put("elm", "Ulmus", Durability::Written);
+        assert!(matches!(refused, Err(Error::Unsupported { .. })));
+        let writer = Options::new().open(folder.path());
+        assert!(matches!(writer, Err(Error::Locked { .. })));
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod cursors;
 mod histories;
 mod kept;
 mod lifecycle;
+mod reading;
 mod threads;
 mod transactions;
 mod values;
@@ -108,6 +109,7 @@ impl Conformance {
             histories::CASES,
             kept::CASES,
             transactions::CASES,
+            reading::CASES,
         ];
         let cases = cases.into_iter().flatten();
         cases

@@ -12,6 +12,7 @@ use super::report::CrashReport;
 use crate::history::{History, compare_all_reads};
 use crate::holding::{Change, collect_all, perform};
 use crate::subject::Subject;
+use crate::unwritable::unwritable;
 use crate::workload::{Workload, key_space};
 
 /// What may be found in an image.
@@ -82,6 +83,11 @@ impl Examiner<'_> {
             self.fail_recovery(&image.fork(), &mut generator, history, expectation)
                 .map_err(|what| format!("after an operation failed within recovery: {what}"))?;
         }
+        // Of a generator of its own: the seeds of earlier failures lead where they did.
+        let read = match Generator::new(!seed).chance(1, 4) {
+            true => self.read_alone(image, seed, history, expectation)?,
+            false => None,
+        };
         let inner = generator.chance(1, 4).then(|| generator.next_u64());
         let Some((store, within)) = self.open(image, seed, inner, expectation)? else {
             return Ok(());
@@ -97,6 +103,11 @@ impl Examiner<'_> {
                 .map_err(|what| format!("after a crash within recovery: {what}"))?;
         }
         let index = self.compare(&store, history, expectation, generator.chance(1, 4))?;
+        if let Some(read) = read.filter(|&read| history.state(read) != history.state(index)) {
+            return Err(format!(
+                "a reader found the state after change {read}, and the next opening that after change {index}"
+            ));
+        }
         if generator.chance(1, 16) {
             let report = store
                 .check(&())
@@ -181,6 +192,41 @@ impl Examiner<'_> {
         Ok(())
     }
 
+    /// Opens an image for reading alone, where nothing can be written: answers which
+    /// state a reader finds, and fails if anything was to be changed. `None` where there is
+    /// no store, rightly.
+    fn read_alone(
+        &mut self,
+        image: &SimulatedDisk,
+        seed: u64,
+        history: &History,
+        expectation: Expectation,
+    ) -> Result<Option<usize>, String> {
+        let (environment, attempts) = unwritable(&self.subject.environment(image, seed));
+        let store = match self.subject.open_read_only(&environment) {
+            Ok(store) => store,
+            Err(Error::NotAStore { .. }) if !expectation.created => return Ok(None),
+            // A kind whose openings come to several states, each rightly.
+            Err(Error::Unsupported { .. }) => return Ok(None),
+            Err(error) => return Err(format!("opening for reading alone: {error}")),
+        };
+        self.report.add("opened for reading alone");
+        let read = || -> Result<usize, String> {
+            let index = self.compare(&store, history, expectation, true)?;
+            let failed = |error: Error| error.to_string();
+            let report = store.check(&()).map_err(failed)?;
+            if !report.is_sound() {
+                return Err(format!("check found damage: {:?}", report.findings));
+            }
+            store.stats().map_err(failed)?;
+            store.step(1 << 20).map_err(failed)?;
+            store.close().map_err(failed)?;
+            attempts.expect_none().map(|()| index)
+        };
+        let index = read().map_err(|what| format!("opened for reading alone: {what}"))?;
+        Ok(Some(index))
+    }
+
     /// Opens an image; with `inner`, also answers a fork of it from somewhere
     /// within the opening. `None` where there is no store, rightly.
     fn open(
@@ -239,7 +285,7 @@ impl Examiner<'_> {
 
     /// Which state a store is in.
     fn compare(
-        &mut self,
+        &self,
         store: &Store,
         history: &History,
         expectation: Expectation,

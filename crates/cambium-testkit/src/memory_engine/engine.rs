@@ -14,6 +14,7 @@ use cambium_api::{
     Snapshot, Statistics, Value, WriteBatch, Written, limits,
 };
 use cambium_io::{Environment, FileLock, StepOutcome};
+use cambium_storage::health::Health;
 
 use super::Bug;
 use super::cursor::{InsertionCursor, KeyCursor};
@@ -38,6 +39,7 @@ pub(super) struct Core {
 struct Writer {
     log: Log,
     lock: Option<Box<dyn FileLock>>,
+    writable: bool,
     poison: Option<Error>,
     history: Vec<Change>,
 }
@@ -81,7 +83,9 @@ impl Core {
 }
 
 impl Writer {
-    fn check_poison(&self) -> Result<()> {
+    /// Refuses writes after a failure, and to a store that was opened for reading alone.
+    fn check_sound(&self) -> Result<()> {
+        Health::of(ENGINE, self.writable).check_sound()?;
         match &self.poison {
             Some(error) => Err(Error::poisoned_by(error)),
             None => Ok(()),
@@ -126,12 +130,13 @@ impl MemoryStore {
         environment: &Environment,
         path: &Path,
         (log, moment): (Log, Moment),
-        lock: Box<dyn FileLock>,
+        (lock, writable): (Box<dyn FileLock>, bool),
         bug: Option<Bug>,
     ) -> Self {
         let writer = Writer {
             log,
             lock: Some(lock),
+            writable,
             poison: None,
             history: Vec::new(),
         };
@@ -171,7 +176,7 @@ impl MemoryStore {
         }
         let bug = self.core.bug;
         let mut writer = self.core.writer()?;
-        writer.check_poison()?;
+        writer.check_sound()?;
         let mut moment = self.core.now()?;
         for (index, precondition) in preconditions.iter().enumerate() {
             let current = moment.map.get(precondition.key());
@@ -418,7 +423,7 @@ impl Engine for MemoryStore {
     ) -> Result<CompactReport> {
         let core = &self.core;
         let mut writer = core.writer()?;
-        writer.check_poison()?;
+        writer.check_sound()?;
         let mut moment = core.now()?;
         if core.bug == Some(Bug::CompactionRevives) {
             let sequence = moment.sequence;
@@ -504,10 +509,10 @@ impl Engine for MemoryStore {
             return Ok(());
         };
         let keep = writer.log.buffered();
-        let synced = match writer.poison {
-            // What is on the device is not known: leave it to recovery.
-            Some(_) => Ok(()),
-            None => writer.secure(Durability::Synced, keep, self.core.bug),
+        let synced = match writer.check_sound() {
+            // After a failure the content of the device is unknown: recovery finds it out.
+            Err(_) => Ok(()),
+            Ok(()) => writer.secure(Durability::Synced, keep, self.core.bug),
         };
         self.core.closed.store(true, Ordering::Release);
         writer.lock.take();

@@ -56,6 +56,8 @@ pub enum Bug {
     CompactionRevives,
     /// An opening takes what it reads for durable.
     CacheTrusted,
+    /// An opening for reading alone cuts a torn tail off.
+    ReaderCuts,
     /// A transaction commits whatever was written since it read.
     UpdateLost,
     /// Only keys that a transaction also writes are compared.
@@ -69,7 +71,7 @@ impl Bug {
     pub const OF_TRANSACTIONS: [&'static str; 3] = ["update_lost", "write_skew", "phantom"];
 
     /// Every one, with its name.
-    pub const ALL: [(Bug, &'static str); 14] = [
+    pub const ALL: [(Bug, &'static str); 15] = [
         (Bug::NoChecksum, "no_checksum"),
         (Bug::TornTailKept, "torn_tail_kept"),
         (Bug::BatchSplit, "batch_split"),
@@ -81,6 +83,7 @@ impl Bug {
         (Bug::SyncRetried, "sync_retried"),
         (Bug::CompactionRevives, "compaction_revives"),
         (Bug::CacheTrusted, "cache_trusted"),
+        (Bug::ReaderCuts, "reader_cuts"),
         (Bug::UpdateLost, "update_lost"),
         (Bug::WriteSkew, "write_skew"),
         (Bug::Phantom, "phantom"),

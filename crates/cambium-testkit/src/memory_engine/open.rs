@@ -9,6 +9,7 @@ use cambium_api::{
     ProgressSink, Result,
 };
 use cambium_io::{Environment, FileLock, LockMode};
+use cambium_storage::store_lock::lock_for_reading;
 
 use super::Bug;
 use super::engine::MemoryStore;
@@ -68,7 +69,7 @@ fn prepare_folder(environment: &Environment, path: &Path) -> Result<()> {
 }
 
 /// Takes the lock, or `NotAStore` where there is no folder to hold one.
-fn lock(environment: &Environment, path: &Path) -> Result<Box<dyn FileLock>> {
+fn lock(environment: &Environment, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
     if environment.file_system.metadata(path)?.is_none() {
         return Err(Error::NotAStore {
             path: path.to_path_buf(),
@@ -85,9 +86,10 @@ fn lock(environment: &Environment, path: &Path) -> Result<Box<dyn FileLock>> {
             what: format!("there is no {LOG_NAME}"),
         });
     }
-    environment
-        .file_system
-        .lock(&path.join(LOCK_NAME), LockMode::Exclusive)
+    match mode {
+        LockMode::Shared => lock_for_reading(&*environment.file_system, path),
+        _ => environment.file_system.lock(&path.join(LOCK_NAME), mode),
+    }
 }
 
 /// Cuts what is not valid off the log and makes the rest durable, before anything is
@@ -134,7 +136,7 @@ impl EngineKind for MemoryKind {
         let moment = Moment::default();
         let log = Log::create(environment, path, None, &moment, bug)?;
         log.install(environment, path)?;
-        let store = MemoryStore::new(environment, path, (log, moment), lock, bug);
+        let store = MemoryStore::new(environment, path, (log, moment), (lock, true), bug);
         Ok(Arc::new(store))
     }
 
@@ -146,7 +148,7 @@ impl EngineKind for MemoryKind {
         _progress: &dyn ProgressSink,
     ) -> Result<Arc<dyn Engine>> {
         let bug = bug(options)?;
-        let lock = lock(environment, path)?;
+        let lock = lock(environment, path, LockMode::Exclusive)?;
         // The process that made or renamed the log may have died before it
         // synced the folder: a synced write to a log without a durable name
         // would be lost.
@@ -164,10 +166,29 @@ impl EngineKind for MemoryKind {
             environment,
             path,
             (recovered.log, recovered.moment),
-            lock,
+            (lock, true),
             bug,
         );
         store.remember(recovered.history);
+        Ok(Arc::new(store))
+    }
+
+    fn open_read_only(
+        &self,
+        environment: &Environment,
+        path: &Path,
+        options: &OptionValues,
+        _progress: &dyn ProgressSink,
+    ) -> Result<Arc<dyn Engine>> {
+        let bug = bug(options)?;
+        let lock = lock(environment, path, LockMode::Shared)?;
+        let cuts = bug == Some(Bug::ReaderCuts);
+        let recovered = Log::read(environment, path, cuts, bug)?;
+        if cuts {
+            settle(&recovered)?;
+        }
+        let log = (recovered.log, recovered.moment);
+        let store = MemoryStore::new(environment, path, log, (lock, false), bug);
         Ok(Arc::new(store))
     }
 
