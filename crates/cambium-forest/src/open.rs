@@ -204,6 +204,7 @@ pub(crate) fn open_read_only(
     view.database.log.resume_at(accepted.end);
     core.refill(accepted.found);
     core.visible.store(accepted.cut, Ordering::Release);
+    cambium_io::events::recovered(ENGINE, path, accepted.cut);
     Ok(core)
 }
 

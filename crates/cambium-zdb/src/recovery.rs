@@ -98,7 +98,10 @@ impl Core {
     pub fn recover_in_memory(&self, progress: &dyn ProgressSink) -> Result<()> {
         let (tails, accepted) = self.read_accepted(progress)?;
         self.replay(&tails, &accepted)?;
+        drop(tails);
         self.visible.store(accepted.cut, Ordering::Release);
+        self.close_tables_beyond_limit();
+        cambium_io::events::recovered("zdb", &self.path, accepted.cut);
         Ok(())
     }
 
@@ -197,9 +200,9 @@ impl Core {
     }
 
     /// Lets each file go on after its last accepted record, and writes what that takes where
-    /// the store may be written. The file's own records end
-    /// at its first hole; accepted records after the hole stay until the checkpoint, for
-    /// a recovery after a crash of this one.
+    /// the store may be written. The file's own records end at its first hole; accepted
+    /// records after the hole stay until the checkpoint, for a recovery after a crash of this
+    /// one.
     fn cut_files(&self, tails: &Tails, accepted: &Accepted) -> Result<()> {
         let mut ends: Vec<u64> = tails.files.iter().map(|file| file.log.end()).collect();
         let mut kept = ends.clone();
