@@ -91,8 +91,8 @@ pub(crate) fn open(
     Ok(core)
 }
 
-/// Opens a store for reading alone, and changes nothing. Others may do the same, and nobody
-/// writes meanwhile. After a crash each such opening scans. Of two members that a crash left
+/// Opens a store for reading alone, and changes nothing. Other readers may do the
+/// same, and no process writes meanwhile. After a crash each such opening scans. Of two members that a crash left
 /// with different bytes, the one whose headers are believed is read.
 pub(crate) fn open_read_only(
     environment: &Environment,

@@ -102,7 +102,7 @@ fn a_store_of_any_engine_is_read_where_it_cannot_be_written() {
     }
 }
 
-/// Lets nobody write to a folder's files, and gives the folders in it a mode.
+/// Makes a folder's files read-only, and gives it and the folders in it a mode.
 fn set_modes(folder: &Path, of_folders: u32) {
     fs::set_permissions(folder, Permissions::from_mode(of_folders)).unwrap();
     for entry in fs::read_dir(folder).unwrap() {

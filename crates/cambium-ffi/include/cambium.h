@@ -315,7 +315,7 @@ cambium_code cambium_open(const char *folder,
                           cambium_store **store);
 
 // Opens the store in a folder for reading alone: its data are not changed, others may read
-// beside it, and nobody may write meanwhile. Writes answer `CAMBIUM_UNSUPPORTED`.
+// beside it, and no process writes meanwhile. Writes answer `CAMBIUM_UNSUPPORTED`.
 //
 // # Safety
 // As of `cambium_create`.

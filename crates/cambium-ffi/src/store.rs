@@ -84,7 +84,7 @@ pub unsafe extern "C" fn cambium_open(
 }
 
 /// Opens the store in a folder for reading alone: its data are not changed, others may read
-/// beside it, and nobody may write meanwhile. Writes answer `CAMBIUM_UNSUPPORTED`.
+/// beside it, and no process writes meanwhile. Writes answer `CAMBIUM_UNSUPPORTED`.
 ///
 /// # Safety
 /// As of `cambium_create`.

@@ -1,7 +1,7 @@
 //! The lock of a store's folder, and the marker read under it.
 //!
-//! A writer locks the file `LOCK` exclusively; readers share it, so that nobody writes
-//! beneath them.
+//! A writer locks the file `LOCK` exclusively; readers share it, so that no
+//! process writes while they read.
 //!
 //! ```
 //! use std::path::Path;
@@ -32,7 +32,7 @@ impl FileLock for Unlocked {}
 /// store is, and again under it, since another store may have come meanwhile.
 ///
 /// # Errors
-/// Those of [`read_marker_of`]; `Locked` where somebody else has the store open.
+/// Those of [`read_marker_of`]; `Locked` where another process or handle has the store open.
 pub fn lock_store(
     file_system: &dyn FileSystem,
     folder: &Path,
@@ -48,7 +48,7 @@ pub fn lock_store(
     Ok((marker()?, held))
 }
 
-/// The lock that readers share: nobody writes while it is held. Every writer leaves a lock
+/// The lock that readers share: no process writes while it is held. Every writer leaves a lock
 /// file, so where none is and none can be made, as in a copy on read-only media, nothing is
 /// locked.
 ///

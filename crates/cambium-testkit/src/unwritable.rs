@@ -14,7 +14,7 @@ use cambium_io::{Environment, File, FileLock, FileSystem, LockMode, OpenOptions}
 
 use crate::layer::{FileLayer, FileSystemLayer, Layered};
 
-/// What somebody tried to change.
+/// The changes that were tried.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attempts(Arc<Mutex<Vec<String>>>);
 
@@ -25,7 +25,7 @@ impl Attempts {
         Err(read_only(what, path))
     }
 
-    /// Fails if anybody tried to change anything.
+    /// Fails if a change was tried.
     pub(crate) fn expect_none(&self) -> std::result::Result<(), String> {
         let attempts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match attempts.first() {

@@ -163,8 +163,8 @@ pub(crate) fn open(
     Ok(core)
 }
 
-/// Opens a store for reading alone, and changes no data. Others may do the same, and nobody
-/// writes meanwhile. The writes in the log that no table has go into the memtable, each time
+/// Opens a store for reading alone, and changes no data. Other readers may do the
+/// same, and no process writes meanwhile. The writes in the log that no table has go into the memtable, each time
 /// again.
 pub(crate) fn open_read_only(
     environment: &Environment,

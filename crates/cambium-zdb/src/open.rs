@@ -168,8 +168,8 @@ pub(crate) fn open(
     Ok(core)
 }
 
-/// Opens a store for reading alone, and changes no data. Others may do the same, and nobody
-/// writes meanwhile. The entries after the last checkpoint go into the index in memory, each
+/// Opens a store for reading alone, and changes no data. Other readers may do the
+/// same, and no process writes meanwhile. The entries after the last checkpoint go into the index in memory, each
 /// time again.
 pub(crate) fn open_read_only(
     environment: &Environment,
