@@ -110,14 +110,14 @@ fn stores_of_all_engines_are_opened_for_reading_alone() {
             options = options.set("size", "16MiB");
         }
         let store = options.create(folder.path(), kind.name()).unwrap();
-        store.put("oak", "Quercus", Durability::Written).unwrap();
+        store.put("oak", "Quercus").unwrap();
         // Not closed: the entry is in the log alone.
         drop(store);
         let one = Options::new().open_read_only(folder.path()).unwrap();
         let other = Options::new().open_read_only(folder.path()).unwrap();
         assert_eq!(one.get("oak").unwrap().as_deref(), Some(&b"Quercus"[..]));
         assert_eq!(other.get("elm").unwrap(), None);
-        let refused = one.put("elm", "Ulmus", Durability::Written);
+        let refused = one.put("elm", "Ulmus");
         assert!(matches!(refused, Err(Error::Unsupported { .. })));
         let writer = Options::new().open(folder.path());
         assert!(matches!(writer, Err(Error::Locked { .. })));
