@@ -234,6 +234,13 @@ pub trait Cursor: Send {
         Err(unordered_pass("of this cursor"))
     }
 
+    /// Another cursor at this one's moment, before the first entry of a range. Ordered
+    /// cursors only.
+    fn another(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
+        _ = (range, direction);
+        Err(unordered_pass("of this cursor"))
+    }
+
     /// The moment at which the entry that [`Cursor::next`] answered last expires; `None` if
     /// it does not.
     fn expires_at(&self) -> Option<UnixMillis> {

@@ -192,6 +192,11 @@ impl FormedCursor {
 }
 
 impl Cursor for FormedCursor {
+    fn another(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
+        let cursor = self.inner.another(range, direction)?;
+        Ok(FormedCursor::above(&self.shared, cursor, self.moment))
+    }
+
     fn next(&mut self) -> Result<Option<Entry>> {
         while let Some(Entry { key, value }) = self.inner.next()? {
             if self.may_expire {

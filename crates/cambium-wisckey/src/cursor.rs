@@ -331,6 +331,12 @@ const TOKEN_BEGIN: u8 = 0;
 const TOKEN_BEHIND: u8 = 1;
 
 impl Cursor for EntryCursor {
+    fn another(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
+        let pin = self.pin.again()?;
+        let cursor = EntryCursor::new(pin, self.namespace, range, direction);
+        Ok(Box::new(cursor))
+    }
+
     fn next(&mut self) -> Result<Option<Entry>> {
         self.pin.core.check_open()?;
         if self.tree.is_none() {

@@ -212,6 +212,11 @@ impl IntegerCursor {
 }
 
 impl Cursor for IntegerCursor {
+    fn another(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
+        let (pin, bounds) = (self.pin.again()?, integer_bounds(range));
+        Ok(Box::new(IntegerCursor::new(pin, bounds, direction)))
+    }
+
     fn next(&mut self) -> Result<Option<Entry>> {
         self.pin.core.check_open()?;
         if self.ready.is_empty() {

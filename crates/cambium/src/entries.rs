@@ -52,7 +52,6 @@ pub struct Entries {
 
 /// A scanned range, and how much of it both ends have left.
 struct Scanned {
-    snapshot: Arc<dyn cambium_api::Snapshot>,
     range: KeyRange,
     low: Edge,
     high: Edge,
@@ -63,6 +62,8 @@ struct Scanned {
 struct Edge {
     key: Vec<u8>,
     at: At,
+    /// The cursor has read an entry that the other end had passed.
+    has_overrun: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -97,10 +98,11 @@ impl Scanned {
         }
     }
 
-    /// A cursor that goes on where this end has come to.
-    fn open(&mut self, direction: Direction) -> Result<Box<dyn Cursor>> {
-        let mut cursor = self.snapshot.scan(&self.range, direction)?;
+    /// Another cursor of the same moment, where this end has come to.
+    fn open(&mut self, of: &dyn Cursor, direction: Direction) -> Result<Box<dyn Cursor>> {
+        let mut cursor = of.another(&self.range, direction)?;
         let edge = self.edge(direction);
+        edge.has_overrun = false;
         match edge.at {
             At::Start => {}
             At::Key => cursor.seek(&edge.key)?,
@@ -133,23 +135,17 @@ impl Entries {
         }
     }
 
+    /// A scan, with a cursor before the first entry of the range.
     pub(crate) fn scan(
-        snapshot: Arc<dyn cambium_api::Snapshot>,
+        front: Result<Box<dyn Cursor>>,
         range: KeyRange,
         store: &Arc<OpenStore>,
     ) -> Result<Self> {
         range.check_limits()?;
-        // An engine with an order opens the cursor of the end that is read; another one
-        // says here that it has none.
-        let front = match store.engine.capabilities().ordered {
-            true => None,
-            false => Some(snapshot.scan(&range, Direction::Forward)?),
-        };
         Ok(Entries {
-            front,
+            front: Some(front?),
             back: None,
             scanned: Some(Scanned {
-                snapshot,
                 range,
                 low: Edge::default(),
                 high: Edge::default(),
@@ -249,20 +245,24 @@ impl Entries {
         self.front.as_ref()?.resume_token()
     }
 
-    fn end(&mut self, direction: Direction) -> &mut Option<Box<dyn Cursor>> {
-        match direction {
-            Direction::Forward => &mut self.front,
-            Direction::Reverse => &mut self.back,
-        }
-    }
-
     fn cursor(&mut self, direction: Direction) -> Result<&mut dyn Cursor> {
-        let cursor = match (self.end(direction).take(), &mut self.scanned) {
-            (Some(cursor), _) => cursor,
-            (None, Some(scanned)) => scanned.open(direction)?,
+        let Some(scanned) = &mut self.scanned else {
+            return match (direction, &mut self.front) {
+                (Direction::Forward, Some(front)) => Ok(&mut **front),
+                _ => Err(unordered_pass(self.store.engine.capabilities().engine)),
+            };
+        };
+        let (own, other) = match direction {
+            Direction::Forward => (&mut self.front, &mut self.back),
+            Direction::Reverse => (&mut self.back, &mut self.front),
+        };
+        let opened = match (own.take(), &other) {
+            (Some(cursor), _) if !scanned.edge(direction).has_overrun => cursor,
+            (Some(cursor), _) => scanned.open(&*cursor, direction)?,
+            (None, Some(cursor)) => scanned.open(&**cursor, direction)?,
             (None, None) => return Err(unordered_pass(self.store.engine.capabilities().engine)),
         };
-        Ok(&mut **self.end(direction).insert(cursor))
+        Ok(&mut **own.insert(opened))
     }
 
     fn step<T>(
@@ -280,8 +280,8 @@ impl Entries {
                     let key = key_of(&found);
                     if !scanned.has_left(key, direction) {
                         self.is_over = true;
-                        // It has read too far; a seek of the other end may make room.
-                        *self.end(direction) = None;
+                        // A seek of the other end may make room.
+                        scanned.edge(direction).has_overrun = true;
                         return None;
                     }
                     scanned.edge(direction).set(key, At::Past);

@@ -69,7 +69,9 @@ impl Snapshot {
     /// # }
     /// ```
     pub fn scan(&self, range: impl Into<KeyRange>) -> Result<Entries> {
-        Entries::scan(self.snapshot.clone(), range.into(), &self.store)
+        let range = range.into();
+        let front = self.snapshot.scan(&range, cambium_api::Direction::Forward);
+        Entries::scan(front, range, &self.store)
     }
 
     /// Names of the store's namespaces, in order, the default one (`""`)

@@ -315,7 +315,12 @@ impl Store {
     /// # }
     /// ```
     pub fn scan(&self, range: impl Into<KeyRange>) -> Result<Entries> {
-        Entries::scan(self.open.engine.snapshot()?, range.into(), &self.open)
+        let range = range.into();
+        let front = self
+            .open
+            .engine
+            .scan(&range, cambium_api::Direction::Forward);
+        Entries::scan(front, range, &self.open)
     }
 
     /// Every entry as of now, in the order that is cheapest for the engine.

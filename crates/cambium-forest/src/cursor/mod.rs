@@ -397,6 +397,12 @@ const TOKEN_BEGIN: u8 = 0;
 const TOKEN_BEHIND: u8 = 1;
 
 impl Cursor for EntryCursor {
+    fn another(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
+        let pin = self.pin.again()?;
+        let cursor = EntryCursor::new(pin, self.namespace, range.clone(), direction);
+        Ok(Box::new(cursor))
+    }
+
     fn next(&mut self) -> Result<Option<Entry>> {
         let document = self.next_document()?;
         if let Some(document) = &document {

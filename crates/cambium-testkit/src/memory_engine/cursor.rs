@@ -102,6 +102,12 @@ fn foreign_token() -> Error {
 }
 
 impl Cursor for KeyCursor {
+    fn another(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
+        let (core, moment) = (self.core.clone(), self.moment.clone());
+        let cursor = KeyCursor::new(core, moment, range.clone(), direction);
+        Ok(Box::new(cursor))
+    }
+
     fn next(&mut self) -> Result<Option<Entry>> {
         self.core.check_open()?;
         let Some((key, value)) = self.find() else {
