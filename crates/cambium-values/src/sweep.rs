@@ -134,6 +134,11 @@ impl Pass {
 /// Deletes entries that are still expired, unless another write of one comes between: then
 /// all stay until the next sweep.
 fn delete(base: &Base, namespace: &str, keys: &[Vec<u8>]) -> Result<()> {
+    // A transaction would make a namespace anew that was dropped meanwhile.
+    let mut namespaces = base.engine.list_namespaces()?.into_iter();
+    if !namespaces.any(|name| name == namespace) {
+        return Ok(());
+    }
     let transaction = Transaction::begin(&base.engine, Durability::Buffered, None)?;
     let other;
     let view: &TransactionView = match namespace {

@@ -171,7 +171,14 @@ impl FormedStore {
             }
             Ok(())
         })?;
-        Ok(sequence)
+        let changes_keys = |(_, operation): &(Namespace, Operation)| {
+            matches!(operation, Operation::Put { .. } | Operation::Delete { .. })
+        };
+        if operations.iter().any(changes_keys) {
+            return Ok(sequence);
+        }
+        // A transaction that may have written nothing has synced nothing.
+        self.inner.write(WriteBatch::new(), durability)
     }
 
     /// The value of a key as a transaction sees it.

@@ -326,6 +326,30 @@ fn a_crash_after_the_first_expiring_write_keeps_its_expiry() {
     });
 }
 
+#[test]
+fn a_synced_write_without_changes_syncs_what_came_before() {
+    on_each_engine(|world| {
+        let store = world.create(&[]);
+        store
+            .put_expiring(b"goes", b"1", SECOND, Durability::Synced)
+            .unwrap();
+        store.put(b"k", b"2", Durability::Buffered).unwrap();
+        let present = [Precondition::Present { key: b"k".to_vec() }];
+        store
+            .write_if(&present, WriteBatch::new(), Durability::Synced)
+            .unwrap();
+        let disk = world.disk.crash(CrashStyle::NothingUnsynced, 1);
+        let world = World {
+            kind: world.kind.clone(),
+            environment: Environment::simulated(&disk, 1),
+            disk,
+        };
+        let store = world.open(&[]);
+        assert_eq!(get(&*store, "k").as_deref(), Some(&b"2"[..]));
+        store.close().unwrap();
+    });
+}
+
 struct Longest;
 
 impl MergeOperator for Longest {
