@@ -1,7 +1,7 @@
 //! Compression, expiry and merging of values, above every engine.
 //!
 //! An engine stores the bytes that it is given. This layer stands between a store's users
-//! and its engine, gives compressed and expiring values a [form](crate::form) in those
+//! and its engine, gives compressed and expiring values a [form] in those
 //! bytes, and takes it off where they are read. So all engines have the same, and a store
 //! that uses none of it writes and reads the values themselves, without a copy.
 //!

@@ -152,8 +152,18 @@ fn stays_within_the_bound(keys: &str) {
         .unwrap();
     assert!(report.is_sound(), "{report:?}");
     is_bounded("checking");
-    read_all(&*open(), 2);
+    let store = open();
+    read_all(&*store, 2);
     is_bounded("reading after a close");
+    put_all(&*store, 3);
+    drop(store);
+    counting.0.most.store(0, Ordering::Relaxed);
+    let report = Zdb
+        .repair(&environment, path, &OptionValues::from(opening), &())
+        .unwrap();
+    assert!(report.is_sound(), "{report:?}");
+    is_bounded("repairing");
+    read_all(&*open(), 3);
 }
 
 #[test]

@@ -347,11 +347,7 @@ impl Repair<'_> {
                     self.repair_place(home, catalog, (data, at), &mut old, tail)?
                 }
                 Found::Nothing => {
-                    let file = self.open_place(home, data, at)?;
-                    let tail = PlaceTail {
-                        file,
-                        ..PlaceTail::default()
-                    };
+                    let tail = PlaceTail::default();
                     self.repair_place(home, catalog, (data, at), &mut old, tail)?
                 }
             };

@@ -115,7 +115,11 @@ impl Repair<'_> {
         old_index: &mut OldIndex,
         tail: PlaceTail,
     ) -> Result<FileContent> {
-        let Some(file) = tail.file else {
+        let file = match tail.is_gone {
+            true => None,
+            false => self.open_place(home, data, at)?,
+        };
+        let Some(file) = file else {
             let kept = newer_of(&[], &tail.entries);
             return self.copy(home, catalog, (data, at), &[], kept);
         };

@@ -15,7 +15,7 @@ use cambium_storage::log::LogFile;
 use super::Repair;
 use super::catalog::SavedEntry;
 use crate::catalog::{Catalog, DataEntry};
-use crate::data_file::{DataFile, Home};
+use crate::data_file::Home;
 use crate::format::{self, FLAG_SPLIT, FileRef};
 use crate::recovery::{Accepted, SEQUENCE_EPOCH, whole_batch};
 use crate::tails::{Fault, Found, Source, Tails};
@@ -23,8 +23,8 @@ use crate::tails::{Fault, Found, Source, Tails};
 /// A data file of a store that was not closed.
 #[derive(Default)]
 pub(super) struct PlaceTail {
-    /// `None` where the file is gone.
-    pub file: Option<DataFile>,
+    /// The file is gone, and the report says so.
+    pub is_gone: bool,
     /// Anything that does not count lies after the replay offset.
     pub untidy: bool,
     /// The entries that count, in the order of their sequence numbers.
@@ -95,11 +95,13 @@ impl Repair<'_> {
             });
             for (place, data) in entry.files.iter().enumerate() {
                 let at = (number, place as u32);
+                // One file is open at a time: a store may have more than a process may open.
+                let file = self.open_place(home, data, at)?;
                 let mut tail = PlaceTail {
-                    file: self.open_place(home, data, at)?,
+                    is_gone: file.is_none(),
                     ..PlaceTail::default()
                 };
-                if let Some(file) = &tail.file {
+                if let Some(file) = &file {
                     // Each entry belongs to one file, so the number is of no use here.
                     tail.untidy = tails.read_log(&file.log, data.replay_from, Some(0))?;
                 }
