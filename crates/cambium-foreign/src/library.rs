@@ -20,7 +20,7 @@
 //! thread-local objects behind, and a function pointer can so be held without
 //! asking how long the library lives.
 //!
-//! [`functions!`] turns a list of C declarations into a struct of function
+//! `functions!` turns a list of C declarations into a struct of function
 //! pointers that is resolved once. A declaration that does not agree with the
 //! library's header would be undefined behaviour that nothing here can notice:
 //! each list says which header, of which version, it was taken from.
