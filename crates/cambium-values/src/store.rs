@@ -88,6 +88,14 @@ impl Base {
             Err(_) => Ok(StepOutcome::Idle),
         }
     }
+
+    /// A whole sweep, if an entry may have expired since the last one.
+    fn sweep_now(&self) -> Result<()> {
+        let mut sweep = self.sweep.lock().unwrap_or_else(PoisonError::into_inner);
+        sweep.end_rest();
+        while sweep.step(self, STEP_BYTES)? == StepOutcome::Again {}
+        Ok(())
+    }
 }
 
 /// Bytes that a step of the background task may read.
@@ -323,7 +331,7 @@ impl Engine for FormedStore {
         progress: &dyn ProgressSink,
     ) -> Result<CompactReport> {
         // What has expired is garbage for the compaction only when it is deleted.
-        while self.base.sweep_step(STEP_BYTES)? == StepOutcome::Again {}
+        self.base.sweep_now()?;
         self.inner.compact(options, progress)
     }
 

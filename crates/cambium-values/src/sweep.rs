@@ -65,6 +65,11 @@ impl Sweep {
         Ok(StepOutcome::Again)
     }
 
+    /// The next step need not wait until a rest is over.
+    pub fn end_rest(&mut self) {
+        self.rests_until = Duration::ZERO;
+    }
+
     fn end(&mut self, base: &Base) {
         let now = base.shared.environment.clock.monotonic();
         if let Some(pass) = self.pass.take() {
