@@ -198,10 +198,4 @@ mod tests {
                 .contains("\"ribbon\"")
         );
     }
-
-    #[test]
-    #[cfg(not(feature = "zstd"))]
-    fn a_compression_that_is_not_built_in_is_refused() {
-        assert!(refused(|options| options.compression = Compression::Zstd).contains("zstd"));
-    }
 }

@@ -225,6 +225,14 @@ mod tests {
     }
 
     #[test]
+    fn what_this_program_was_built_without_is_refused_by_name() {
+        let zstd = Compression::parse("zstd");
+        assert_eq!(zstd.is_ok(), cfg!(feature = "zstd"));
+        let unknown = Compression::parse("gzip").unwrap_err();
+        assert!(unknown.to_string().contains("none, lz4 or zstd"));
+    }
+
+    #[test]
     fn what_saves_less_than_an_eighth_is_left_as_it_is() {
         let random: Vec<u8> = (0..200u32)
             .map(|n| (n.wrapping_mul(0x9e37_79b1) >> 24) as u8)
