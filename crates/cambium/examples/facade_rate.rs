@@ -20,6 +20,11 @@ fn next(state: &mut u64) -> u64 {
     *state >> 33
 }
 
+/// Reads a byte of the value, which its caller wants.
+fn read(entry: Option<Entry>) {
+    std::hint::black_box(entry.and_then(|entry| entry.value.last().copied()));
+}
+
 fn bare(name: &str) -> Box<dyn EngineKind> {
     match name {
         "wisckey" => Box::new(cambium_wisckey::Wisckey),
@@ -74,13 +79,13 @@ fn ratios(below: &Arc<dyn Engine>, above: &Store, value: &[u8]) -> cambium::Resu
             let range = KeyRange::from(&key[..]..);
             let mut cursor = below.scan(&range, cambium::Direction::Forward)?;
             for _ in 0..SCANNED {
-                _ = cursor.next()?;
+                read(cursor.next()?);
             }
             Ok(())
         },
         |key| {
             let mut entries = above.scan(&key[..]..)?.take(SCANNED);
-            entries.try_for_each(|entry| entry.map(drop))
+            entries.try_for_each(|entry| entry.map(|entry| read(Some(entry))))
         },
     )?;
     Ok([put, get, scan])
