@@ -57,11 +57,11 @@ impl Operation {
 pub struct WriteBatch {
     operations: Vec<(Namespace, Operation)>,
     bytes: u64,
-    /// What is special about puts, by their places, in order.
+    /// Puts that expire or merge, by their places, in order.
     special: Vec<(usize, Special)>,
 }
 
-/// What is special about a put of a batch. The value layer of a store (`cambium-values`)
+/// Marks a put of a batch that expires or merges. The value layer of a store (`cambium-values`)
 /// turns such puts into plain ones before an engine sees them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Special {

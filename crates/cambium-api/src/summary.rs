@@ -12,21 +12,21 @@ use crate::report::{StatisticValue, Statistics};
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// What the store holds.
+    /// Entries of the store.
     pub contents: Contents,
-    /// What it takes on the device.
+    /// Its space on the device.
     pub space: Space,
-    /// What it takes in memory.
+    /// Its memory.
     pub memory: Memory,
-    /// What was written since it was opened.
+    /// Writes since it was opened.
     pub writes: Writes,
-    /// What was read since it was opened.
+    /// Reads since it was opened.
     pub reads: Reads,
-    /// What the background did since it was opened.
+    /// Background work since it was opened.
     pub upkeep: Upkeep,
 }
 
-/// What a store holds.
+/// Entries of a store.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Contents {
@@ -38,7 +38,7 @@ pub struct Contents {
     pub named_snapshots: Option<u64>,
 }
 
-/// What a store takes on the device.
+/// A store's space on the device.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Space {
@@ -48,7 +48,7 @@ pub struct Space {
     pub amplification: Option<f64>,
 }
 
-/// What a store takes in memory.
+/// A store's memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Memory {
@@ -63,7 +63,7 @@ pub struct Memory {
     pub cache_hit_share: Option<f64>,
 }
 
-/// What was written.
+/// Writes.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Writes {
@@ -77,7 +77,7 @@ pub struct Writes {
     pub stalls: Option<u64>,
 }
 
-/// What was read.
+/// Reads.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Reads {
@@ -85,7 +85,7 @@ pub struct Reads {
     pub device_reads: Option<u64>,
 }
 
-/// What the background did.
+/// Background work.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Upkeep {

@@ -12,7 +12,7 @@ use cambium_storage::marker::{read_marker, write_marker};
 /// No entry is known to expire.
 const NEVER: u64 = u64::MAX;
 
-/// What an open store knows of its expiring entries.
+/// The clock of an open store's expiring entries.
 #[derive(Debug)]
 pub struct ExpiryClock {
     environment: Environment,

@@ -26,7 +26,7 @@ use crate::sweep::Sweep;
 /// Merges of one key wait for each other in one of so many places.
 const MERGE_PLACES: usize = 64;
 
-/// What all handles, snapshots and cursors of an open store share.
+/// The state that all handles, snapshots and cursors of an open store share.
 pub(crate) struct Shared {
     pub environment: Environment,
     pub path: PathBuf,
@@ -330,7 +330,7 @@ impl Engine for FormedStore {
         options: &CompactOptions,
         progress: &dyn ProgressSink,
     ) -> Result<CompactReport> {
-        // What has expired is garbage for the compaction only when it is deleted.
+        // Expired entries are garbage for the compaction only when they are deleted.
         self.base.sweep_now()?;
         self.inner.compact(options, progress)
     }
