@@ -316,6 +316,7 @@ impl Engine for AlphardStore {
             namespaces: false,
             droppable_namespaces: false,
             native_submit: true,
+            changes: false,
         }
     }
 

@@ -30,6 +30,7 @@ use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
 use cambium_io::{Environment, StepOutcome};
 
 use crate::batch::{Precondition, WriteBatch};
+use crate::changes::{ChangeFeed, ChangeOptions};
 use crate::conflicts::ReadSet;
 use crate::cursor::{Cursor, Direction, IterationOrder, KeyRange, ResumeToken};
 use crate::expiry::{Expiry, UnixMillis};
@@ -65,6 +66,8 @@ pub struct Capabilities {
     pub droppable_namespaces: bool,
     /// `submit` is served natively, not by an adapter.
     pub native_submit: bool,
+    /// `changes` and consumers work.
+    pub changes: bool,
 }
 
 /// Reading: a store, or a snapshot of it.
@@ -252,6 +255,48 @@ pub trait Engine: Reader {
 
     /// The state now, for as long as the answer is held.
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>>;
+
+    /// The batches that were committed after a sequence number, in order, from the log; 0
+    /// begins with the store's first. Writers do not wait for it.
+    ///
+    /// # Errors
+    /// `HistoryLost` where the log no longer has what came right after it;
+    /// `InvalidArgument` for a number that the store has not given out yet.
+    fn changes(
+        &self,
+        after: SequenceNumber,
+        options: ChangeOptions,
+    ) -> Result<Box<dyn ChangeFeed>> {
+        _ = (after, options);
+        Err(self.without_changes())
+    }
+
+    /// Names of consumers, with the last change that each is done with.
+    fn list_consumers(&self) -> Result<Vec<(String, SequenceNumber)>> {
+        Err(self.without_changes())
+    }
+
+    /// Makes a consumer, or moves it: it is done with all changes up to `to`, and the store
+    /// keeps those behind it, up to the option `history_bytes`. `None` takes the consumer
+    /// away. Durable when it returns, with every write up to `to`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a number that the store has not given out yet, and for an empty
+    /// name or one over 255 bytes; `HistoryLost` where the history behind it is gone.
+    fn move_consumer(&self, name: &str, to: Option<SequenceNumber>) -> Result<()> {
+        _ = (name, to);
+        Err(self.without_changes())
+    }
+
+    /// The answer of an engine without a change feed.
+    #[doc(hidden)]
+    fn without_changes(&self) -> Error {
+        Error::Unsupported {
+            engine: self.capabilities().engine,
+            what: "a change feed",
+            instead: "engines forest, wisckey and zdb have one; alphard, if it was made with history=on",
+        }
+    }
 
     /// Keeps the state now under a name, through crashes and compaction.
     fn create_named_snapshot(&self, name: &str) -> Result<()>;

@@ -10,6 +10,7 @@
 //! | [`batch`] | write batches and preconditions |
 //! | [`backup`] | copying entries from one store into another |
 //! | [`transaction`] | transactions over any engine |
+//! | [`changes`] | the change feed: committed batches in order |
 //! | [`conflicts`] | what transactions read, compared with recent writes |
 //! | [`expiry`] | when entries cease to be there |
 //! | [`merge`] | merge operators |
@@ -21,6 +22,7 @@
 
 pub mod backup;
 pub mod batch;
+pub mod changes;
 pub mod conflicts;
 pub mod cursor;
 pub mod engine;
@@ -34,6 +36,7 @@ pub mod transaction;
 
 pub use batch::{Operation, Precondition, Special, WriteBatch};
 pub use cambium_base::{Conflict, Durability, Error, Result, SequenceNumber, Value};
+pub use changes::{Change, ChangeBatch, ChangeFeed, ChangeOptions};
 pub use conflicts::{ReadSet, RecentWrites, Written};
 pub use cursor::{Cursor, Direction, Entry, IterationOrder, KeyRange, ResumeToken};
 pub use engine::{

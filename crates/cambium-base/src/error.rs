@@ -8,6 +8,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::order::SequenceNumber;
+
 /// The result of every fallible call of the library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -165,6 +167,14 @@ pub enum Error {
         held: u64,
         /// The option that bounds them.
         option: &'static str,
+    },
+    /// The store's log no longer has the changes that were asked for.
+    #[error(
+        "the log no longer has these changes; it has all that came after {oldest}: begin again with a snapshot and the changes after its sequence number, or keep history with a consumer and a larger history_bytes"
+    )]
+    HistoryLost {
+        /// From behind this number on, history is whole.
+        oldest: SequenceNumber,
     },
     /// An earlier write or sync failed; the store takes no more writes.
     #[error("writes are refused since an earlier failure: {original}; reopen the store")]

@@ -200,6 +200,7 @@ mod tests {
             namespaces: false,
             droppable_namespaces: false,
             native_submit: false,
+            changes: false,
         };
         Pass::plan(&arguments.selection, arguments.reverse, capabilities)
     }

@@ -330,6 +330,7 @@ impl Engine for ForestStore {
             namespaces: true,
             droppable_namespaces: true,
             native_submit: false,
+            changes: false,
         }
     }
 

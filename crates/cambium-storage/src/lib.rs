@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`marker`] | the file `CAMBIUM` that names a store's engine and format |
+//! | [`consumers`] | how far each reader of the store's changes has come |
 //! | [`creation`] | from an empty folder to a store, and back where that fails |
 //! | [`file_header`] | the first bytes of every file: magic, version, feature bits, identity |
 //! | [`record`] | checksummed records that identify themselves |
@@ -21,6 +22,7 @@
 pub mod allocator;
 pub mod commit_queue;
 pub mod compression;
+pub mod consumers;
 pub mod creation;
 pub mod file_header;
 pub mod health;

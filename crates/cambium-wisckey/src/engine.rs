@@ -315,6 +315,7 @@ impl Engine for WisckeyStore {
             namespaces: true,
             droppable_namespaces: false,
             native_submit: false,
+            changes: false,
         }
     }
 

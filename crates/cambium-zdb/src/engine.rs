@@ -268,6 +268,7 @@ impl Engine for ZdbStore {
             namespaces: false,
             droppable_namespaces: false,
             native_submit: false,
+            changes: false,
         }
     }
 

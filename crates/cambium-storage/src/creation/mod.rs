@@ -33,6 +33,7 @@ use cambium_base::{Error, Result, StoreId};
 use cambium_io::{DirectoryEntry, FileKind, FileLock, FileSystem, LockMode, OpenOptions};
 
 pub use self::way::clean;
+use crate::consumers::{CONSUMERS_DRAFT_NAME, CONSUMERS_NAME};
 use crate::marker::{
     self, COMPARATOR_DRAFT_NAME, COMPARATOR_NAME, DRAFT_NAME, LOCK_NAME, MARKER_NAME, Marker,
     UNFINISHED_NAME,
@@ -412,7 +413,13 @@ const MOST_COMPARATOR_BYTES: u64 = 64 << 10;
 
 /// True for files of a store that are no engine's.
 fn beside_engines(name: &str) -> bool {
-    [COMPARATOR_NAME, COMPARATOR_DRAFT_NAME].contains(&name)
+    let names = [
+        COMPARATOR_NAME,
+        COMPARATOR_DRAFT_NAME,
+        CONSUMERS_NAME,
+        CONSUMERS_DRAFT_NAME,
+    ];
+    names.contains(&name)
 }
 
 /// Gives a copy the name of the comparator that the store has, whatever it is.

@@ -119,6 +119,7 @@ mod tests {
             namespaces: false,
             droppable_namespaces: false,
             native_submit: false,
+            changes: false,
         };
         for alphabet in [Alphabet::Writes, Alphabet::Names] {
             let all: BTreeSet<String> = (0..sequence_count(3))

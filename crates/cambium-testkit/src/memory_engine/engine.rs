@@ -337,6 +337,7 @@ impl Engine for MemoryStore {
             namespaces: false,
             droppable_namespaces: false,
             native_submit: false,
+            changes: false,
         }
     }
 
