@@ -9,7 +9,7 @@
 //! - **Whole batches, in order.** Each committed batch comes once, with the numbers of its
 //!   first and last entry; [`ChangeBatch::last`] of one is below [`ChangeBatch::first`] of the
 //!   next. Numbers of batches that no crash left behind, and of entries that the engine wrote
-//!   for itself, are missing.
+//!   for itself, are missing. An `after` within a batch begins with that batch.
 //! - **Without a gap behind a snapshot.** A snapshot's sequence number, given as `after`, makes
 //!   the feed begin with the first batch that the snapshot does not see.
 //! - **The same end.** Applying all batches to the state at `after` gives the store's state. An
@@ -27,6 +27,16 @@ use cambium_base::{Result, SequenceNumber};
 
 use crate::batch::{Namespace, Operation};
 use crate::expiry::UnixMillis;
+use crate::options::OptionSpec;
+
+/// The option that bounds history, the same in every engine that has consumers.
+pub const HISTORY_BYTES: OptionSpec = OptionSpec {
+    name: "history_bytes",
+    unit: "bytes",
+    default: "1073741824",
+    effect: "The most log that is kept only because consumers of the change feed have not read it yet. More lets consumers fall further behind and takes more disk space; beyond it the oldest log goes, and consumers that still need it begin again with a snapshot. Without consumers it does nothing.",
+    at_creation: false,
+};
 
 /// Which batches a feed shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
