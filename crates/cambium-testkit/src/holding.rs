@@ -141,7 +141,7 @@ pub(crate) fn apply(state: &State, change: &Change) -> State {
     Arc::new(next)
 }
 
-fn apply_operation(entries: &mut Entries, operation: &Operation) {
+pub(crate) fn apply_operation(entries: &mut Entries, operation: &Operation) {
     match operation {
         Operation::Put { key, value } => {
             entries.insert(key.clone(), Value::copy_of(value));
@@ -294,7 +294,7 @@ pub(crate) fn brief(value: Option<&Value>) -> String {
 }
 
 /// One line for each key that differs.
-fn difference(expected: &Entries, found: &Entries) -> Vec<String> {
+pub(crate) fn difference(expected: &Entries, found: &Entries) -> Vec<String> {
     let mut keys: Vec<&Vec<u8>> = expected.keys().chain(found.keys()).collect();
     keys.sort_unstable();
     keys.dedup();

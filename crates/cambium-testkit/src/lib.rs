@@ -25,6 +25,7 @@ pub mod counted;
 pub mod crash;
 pub mod damage;
 pub mod ending;
+mod following;
 pub mod golden;
 mod history;
 mod holding;

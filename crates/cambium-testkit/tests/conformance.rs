@@ -38,3 +38,19 @@ fn transactions_that_are_not_serializable_are_found() {
         assert!(failures.iter().any(of_histories), "{bug}: {failures:?}");
     }
 }
+
+#[test]
+fn feeds_that_break_their_promises_are_found() {
+    let cases = [
+        "followers see whole batches",
+        "left out where asked",
+        "a consumer keeps history",
+    ];
+    for (bug, case) in Bug::OF_FEEDS.into_iter().zip(cases) {
+        let failures = Conformance::new(&MemoryKind)
+            .opening("seeded_bug", bug)
+            .failures();
+        let is_found = failures.iter().any(|line| line.contains(case));
+        assert!(is_found, "{bug}: {failures:?}");
+    }
+}

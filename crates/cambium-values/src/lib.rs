@@ -11,6 +11,7 @@
 //! | `kind` | [`ValueLayer`]: an engine's kind with the layer above |
 //! | `store` | an open store with the layer above |
 //! | `read` | snapshots and cursors |
+//! | `changes` | the change feed |
 //! | `write` | batches, preconditions, merges |
 //! | `expiry` | the clock of entries, and the marker's word on them |
 //! | `sweep` | taking expired entries away |
@@ -20,12 +21,13 @@
 //! - *Expiry* is kept with each value. An expired entry is not there for reads, scans,
 //!   snapshots (which judge by their own moment), transactions and preconditions, from that
 //!   moment on; a background pass deletes it later. An engine's own statistics count it
-//!   until then.
+//!   until then. A change feed shows it with its moment, and that pass as deletes.
 //! - *Merging* reads, lets the operator make the next value, and writes, as a transaction:
 //!   what is stored is always a whole value, so nothing depends on an operator being known
 //!   when a store is read, repaired or copied.
 #![forbid(unsafe_code)]
 
+mod changes;
 mod expiry;
 pub mod form;
 mod kind;

@@ -35,9 +35,14 @@ impl Shared {
         if self.has_expired(form, moment) {
             return Ok(None);
         }
+        self.body(key, stored, form).map(Some)
+    }
+
+    /// The value of stored bytes with these parts, expired or not.
+    pub fn body(&self, key: &[u8], stored: Value, form: Form) -> Result<Value> {
         match form.decompress(&stored) {
-            Ok(None) => Ok(Some(stored.slice(0..form.body_bytes))),
-            Ok(Some(value)) => Ok(Some(Value::from(value))),
+            Ok(None) => Ok(stored.slice(0..form.body_bytes)),
+            Ok(Some(value)) => Ok(Value::from(value)),
             Err(_) if form.compression == 2 && !cfg!(feature = "zstd") => Err(Error::Unsupported {
                 engine: self.engine,
                 what: "a value that is compressed by zstd",

@@ -7,9 +7,10 @@ use std::sync::{Arc, PoisonError};
 
 use cambium_api::merge::{Add, Append, Maximum};
 use cambium_api::{
-    Capabilities, CheckReport, CompactOptions, CompactReport, Completion, Cursor, Direction,
-    Engine, Expiry, IterationOrder, KeyRange, MergeOperator, Precondition, ProgressSink, ReadSet,
-    Reader, Request, Response, ResumeToken, Snapshot, Statistics, UnixMillis, WriteBatch,
+    Capabilities, ChangeFeed, ChangeOptions, CheckReport, CompactOptions, CompactReport,
+    Completion, Cursor, Direction, Engine, Expiry, IterationOrder, KeyRange, MergeOperator,
+    Precondition, ProgressSink, ReadSet, Reader, Request, Response, ResumeToken, Snapshot,
+    Statistics, UnixMillis, WriteBatch,
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
 use cambium_io::step::{BackgroundTask, Owner};
@@ -18,6 +19,7 @@ use cambium_io::sync::{Mutex, RwLock};
 use cambium_io::{Environment, StepOutcome};
 use cambium_storage::marker::{read_marker, write_marker};
 
+use crate::changes::FormedFeed;
 use crate::expiry::ExpiryClock;
 use crate::form::{self, Encoder};
 use crate::read::{FormedCursor, FormedSnapshot};
@@ -281,6 +283,26 @@ impl Engine for FormedStore {
             inner: self.inner.snapshot()?,
             shared: self.shared.clone(),
         }))
+    }
+
+    fn changes(
+        &self,
+        after: SequenceNumber,
+        options: ChangeOptions,
+    ) -> Result<Box<dyn ChangeFeed>> {
+        Ok(Box::new(FormedFeed {
+            inner: self.inner.changes(after, options)?,
+            shared: self.shared.clone(),
+            undecoded: None,
+        }))
+    }
+
+    fn list_consumers(&self) -> Result<Vec<(String, SequenceNumber)>> {
+        self.inner.list_consumers()
+    }
+
+    fn move_consumer(&self, name: &str, to: Option<SequenceNumber>) -> Result<()> {
+        self.inner.move_consumer(name, to)
     }
 
     fn create_named_snapshot(&self, name: &str) -> Result<()> {

@@ -132,6 +132,11 @@ pub const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "moments that callers have are keys of tables; it asks no clock",
     ),
     (
+        "crates/cambium-testkit/src/conformance/followers.rs",
+        "threads",
+        "it tests what followers of changes see while other threads write",
+    ),
+    (
         "crates/cambium-testkit/src/conformance/threads.rs",
         "threads",
         "it tests what callers on several real threads see",

@@ -13,7 +13,10 @@
 //! ```
 
 mod batches;
+mod changes;
+mod consumers;
 mod cursors;
+mod followers;
 mod histories;
 mod kept;
 mod lifecycle;
@@ -110,6 +113,9 @@ impl Conformance {
             kept::CASES,
             transactions::CASES,
             reading::CASES,
+            changes::CASES,
+            consumers::CASES,
+            followers::CASES,
         ];
         let cases = cases.into_iter().flatten();
         cases

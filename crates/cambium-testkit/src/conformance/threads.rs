@@ -44,7 +44,7 @@ fn round_of(number: u64, bytes: &[u8]) -> Result<u64, String> {
 }
 
 /// Runs a closure on a thread; the first complaint stops everybody.
-fn guard(stop: &AtomicBool, run: impl FnOnce() -> Outcome) -> Outcome {
+pub(super) fn guard(stop: &AtomicBool, run: impl FnOnce() -> Outcome) -> Outcome {
     let outcome = run();
     if outcome.is_err() {
         stop.store(true, Ordering::Release);

@@ -8,40 +8,42 @@ use std::sync::{Arc, PoisonError};
 use cambium_io::sync::{Mutex, MutexGuard, RwLock};
 
 use cambium_api::{
-    Capabilities, CheckReport, CompactOptions, CompactReport, Cursor, Direction, Durability,
-    Engine, EngineKind, Error, IterationOrder, KeyKind, KeyRange, Operation, OptionValues,
-    Precondition, ProgressSink, ReadSet, Reader, RecentWrites, Result, ResumeToken, SequenceNumber,
-    Snapshot, Statistics, Value, WriteBatch, Written, limits,
+    Capabilities, ChangeFeed, ChangeOptions, CheckReport, CompactOptions, CompactReport, Cursor,
+    Direction, Durability, Engine, EngineKind, Error, IterationOrder, KeyKind, KeyRange, Operation,
+    OptionValues, Precondition, ProgressSink, ReadSet, Reader, RecentWrites, Result, ResumeToken,
+    SequenceNumber, Snapshot, Statistics, Value, WriteBatch, Written, limits,
 };
 use cambium_io::{Environment, FileLock, StepOutcome};
-use cambium_storage::health::Health;
+use cambium_storage::consumers::Consumers;
 
 use super::Bug;
 use super::cursor::{InsertionCursor, KeyCursor};
+use super::history::{Feed, History};
 use super::log::Log;
 use super::open::{ENGINE, MemoryKind, report};
-use super::state::{Change, Moment, bounds};
+use super::state::{Moment, bounds};
+use super::writer::Writer;
 
 /// What the store, its snapshots and cursors share.
 #[derive(Debug)]
 pub(super) struct Core {
     environment: Environment,
     path: PathBuf,
-    bug: Option<Bug>,
+    settings: Settings,
     moment: RwLock<Moment>,
     recent: RecentWrites,
     writer: Mutex<Writer>,
+    /// Taken behind `writer`, by readers alone; held for no I/O.
+    history: Mutex<History>,
+    consumers: Consumers,
     closed: AtomicBool,
 }
 
-/// What only one writer at a time has.
-#[derive(Debug)]
-struct Writer {
-    log: Log,
-    lock: Option<Box<dyn FileLock>>,
-    writable: bool,
-    poison: Option<Error>,
-    history: Vec<Change>,
+/// What an opening was asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub(super) bug: Option<Bug>,
+    pub(super) history_bytes: u64,
 }
 
 /// An open `memory` store.
@@ -77,51 +79,16 @@ impl Core {
         Ok(writer)
     }
 
+    pub(super) fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn bug(&self) -> Option<Bug> {
+        self.settings.bug
+    }
+
     fn publish(&self, moment: Moment) {
         *self.moment.write().unwrap_or_else(PoisonError::into_inner) = moment;
-    }
-}
-
-impl Writer {
-    /// Refuses writes after a failure, and to a store that was opened for reading alone.
-    fn check_sound(&self) -> Result<()> {
-        Health::of(ENGINE, self.writable).check_sound()?;
-        match &self.poison {
-            Some(error) => Err(Error::poisoned_by(error)),
-            None => Ok(()),
-        }
-    }
-
-    /// Keeps the failure that ends this store's writes.
-    fn poison(&mut self, error: Error, bug: Option<Bug>) -> Error {
-        if bug != Some(Bug::SyncRetried) {
-            self.poison = Some(error.clone());
-        }
-        error
-    }
-
-    /// Brings what is buffered as far as `durability` asks. `keep` is how much
-    /// of the buffer was there before this write, which a full disk refuses.
-    fn secure(&mut self, durability: Durability, keep: usize, bug: Option<Bug>) -> Result<()> {
-        if durability == Durability::Buffered {
-            return Ok(());
-        }
-        if let Err(error) = self.log.flush() {
-            if !error.is_no_space() {
-                return Err(self.poison(error, bug));
-            }
-            self.log.forget_from(keep);
-            return match self.log.cut_back() {
-                Ok(()) => Err(error),
-                Err(second) => Err(self.poison(second, bug)),
-            };
-        }
-        if durability == Durability::Synced {
-            if let Err(error) = self.log.sync() {
-                return Err(self.poison(error, bug));
-            }
-        }
-        Ok(())
     }
 }
 
@@ -129,35 +96,30 @@ impl MemoryStore {
     pub(super) fn new(
         environment: &Environment,
         path: &Path,
-        (log, moment): (Log, Moment),
+        (log, moment, history): (Log, Moment, History),
         (lock, writable): (Box<dyn FileLock>, bool),
-        bug: Option<Bug>,
-    ) -> Self {
+        settings: Settings,
+    ) -> Result<Self> {
+        let consumers = Consumers::read(&*environment.file_system, path, log.store())?;
         let writer = Writer {
             log,
             lock: Some(lock),
             writable,
             poison: None,
-            history: Vec::new(),
         };
-        MemoryStore {
+        Ok(MemoryStore {
             core: Arc::new(Core {
                 environment: environment.clone(),
                 path: path.to_path_buf(),
-                bug,
+                settings,
                 moment: RwLock::new(moment),
                 recent: RecentWrites::default(),
                 writer: Mutex::new(writer),
+                history: Mutex::new(history),
+                consumers,
                 closed: AtomicBool::new(false),
             }),
-        }
-    }
-
-    /// Keeps everything ever put, for one of the seeded bugs.
-    pub(super) fn remember(&self, history: Vec<Change>) {
-        if let Ok(mut writer) = self.core.writer() {
-            writer.history = history;
-        }
+        })
     }
 
     fn write_checked(
@@ -174,7 +136,7 @@ impl MemoryStore {
                 cambium_api::engine::default_namespace_only(ENGINE, name)?;
             }
         }
-        let bug = self.core.bug;
+        let bug = self.core.bug();
         let mut writer = self.core.writer()?;
         writer.check_sound()?;
         let mut moment = self.core.now()?;
@@ -192,8 +154,9 @@ impl MemoryStore {
             moment.resolve(operation, &mut changes);
         }
         let keep = writer.log.buffered();
+        let first = moment.sequence.next();
         if !changes.is_empty() {
-            writer.log.append(moment.sequence.next(), &changes);
+            writer.log.append(first, &changes);
         }
         for change in &changes {
             moment.apply(change);
@@ -201,19 +164,22 @@ impl MemoryStore {
         let sequence = moment.sequence;
         let keys = changes.iter().map(|change| Written::Key(0, &change.key));
         self.core.recent.note(keys.map(|key| (sequence.0, key)));
-        let secured = writer.secure(durability, keep, bug);
-        if bug == Some(Bug::CompactionRevives) {
-            writer.history.extend(changes);
-        }
-        secured?;
+        writer.secure(durability, keep, bug)?;
         self.core.publish(moment);
+        let mut history = self.core.history();
+        if !changes.is_empty() {
+            history.add(first, changes);
+        }
+        if durability == Durability::Synced {
+            history.synced = sequence;
+        }
         Ok(sequence)
     }
 
     /// A transaction's reads, without those that a seeded bug ignores.
     fn compared(&self, reads: &ReadSet, batch: &WriteBatch) -> ReadSet {
-        let keeps_keys = self.core.bug != Some(Bug::UpdateLost);
-        let keeps_ranges = keeps_keys && self.core.bug != Some(Bug::Phantom);
+        let keeps_keys = self.core.bug() != Some(Bug::UpdateLost);
+        let keeps_ranges = keeps_keys && self.core.bug() != Some(Bug::Phantom);
         let writes = |full: &[u8]| {
             let mut operations = batch.operations().iter();
             operations.any(|(_, operation)| match operation {
@@ -223,7 +189,7 @@ impl MemoryStore {
         };
         let mut left = ReadSet::new(reads.since);
         for key in reads.keys().filter(|_| keeps_keys) {
-            if self.core.bug != Some(Bug::WriteSkew) || writes(key) {
+            if self.core.bug() != Some(Bug::WriteSkew) || writes(key) {
                 left.add_key(key.to_vec());
             }
         }
@@ -337,7 +303,7 @@ impl Engine for MemoryStore {
             namespaces: false,
             droppable_namespaces: false,
             native_submit: false,
-            changes: false,
+            changes: true,
         }
     }
 
@@ -377,6 +343,44 @@ impl Engine for MemoryStore {
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
         let (core, moment) = (self.core.clone(), self.core.now()?);
         Ok(Arc::new(MemorySnapshot { core, moment }))
+    }
+
+    fn changes(
+        &self,
+        after: SequenceNumber,
+        options: ChangeOptions,
+    ) -> Result<Box<dyn ChangeFeed>> {
+        let last = self.core.now()?.sequence;
+        self.core.history().check(after, last)?;
+        let core = self.core.clone();
+        Ok(Box::new(Feed {
+            core,
+            after,
+            options,
+        }))
+    }
+
+    fn list_consumers(&self) -> Result<Vec<(String, SequenceNumber)>> {
+        self.core.check_open()?;
+        Ok(self.core.consumers.list())
+    }
+
+    fn move_consumer(&self, name: &str, to: Option<SequenceNumber>) -> Result<()> {
+        let core = &self.core;
+        // Held to the end, so that no compaction comes between.
+        let mut writer = core.writer()?;
+        writer.check_sound()?;
+        if let Some(to) = to {
+            let last = core.now()?.sequence;
+            core.history().check(to, last)?;
+            if to > core.history().synced {
+                let keep = writer.log.buffered();
+                writer.secure(Durability::Synced, keep, core.bug())?;
+                core.history().synced = last;
+            }
+        }
+        let files = &*core.environment.file_system;
+        core.consumers.set(files, name, to)
     }
 
     fn create_named_snapshot(&self, _name: &str) -> Result<()> {
@@ -426,13 +430,11 @@ impl Engine for MemoryStore {
         let mut writer = core.writer()?;
         writer.check_sound()?;
         let mut moment = core.now()?;
-        if core.bug == Some(Bug::CompactionRevives) {
+        if core.bug() == Some(Bug::CompactionRevives) {
             let sequence = moment.sequence;
-            for change in writer
-                .history
-                .iter()
-                .filter(|change| change.value.is_some())
-            {
+            let batches = core.history().batches.clone();
+            let changes = batches.iter().flat_map(|batch| &batch.changes);
+            for change in changes.filter(|change| change.value.is_some()) {
                 if moment.value(&change.key).is_none() {
                     moment.apply(change);
                 }
@@ -440,14 +442,18 @@ impl Engine for MemoryStore {
             moment.sequence = moment.sequence.max(sequence);
             core.publish(moment.clone());
         }
+        let oldest = core.consumers.oldest();
+        let oldest = oldest.filter(|_| core.bug() != Some(Bug::HistoryDropped));
+        let most_bytes = core.settings.history_bytes;
+        let history = core.history().kept(&moment, oldest, most_bytes);
         // Until the new log is live the old one is whole: a failure before
         // the rename leaves the store as it was.
         let log = Log::create(
             &core.environment,
             &core.path,
             Some(&writer.log),
-            &moment,
-            core.bug,
+            &history,
+            core.bug(),
         )
         .inspect_err(|_| discard_new(core))?;
         if let Err(error) = log.install(&core.environment, &core.path) {
@@ -460,6 +466,7 @@ impl Engine for MemoryStore {
             ..CompactReport::default()
         };
         writer.log = log;
+        *core.history() = history;
         Ok(report)
     }
 
@@ -470,7 +477,7 @@ impl Engine for MemoryStore {
         let mut writer = core.writer()?;
         if writer.poison.is_none() {
             let keep = writer.log.buffered();
-            writer.secure(Durability::Written, keep, core.bug)?;
+            writer.secure(Durability::Written, keep, core.bug())?;
         }
         let recovered = Log::read(&core.environment, &core.path, false, None)?;
         Ok(report(&core.path, &recovered))
@@ -485,6 +492,17 @@ impl Engine for MemoryStore {
         let mut statistics = Statistics::default();
         statistics.count("entries", moment.map.len() as u64, "keys that are there");
         statistics.count("sequence", moment.sequence.0, "the last write");
+        let history = self.core.history();
+        statistics.count(
+            "oldest_change",
+            history.start.sequence.0,
+            "changes after this sequence number can be read",
+        );
+        statistics.bytes(
+            "history_bytes",
+            self.core.consumers.oldest().map_or(0, |_| history.bytes()),
+            "log kept for consumers of changes",
+        );
         Ok(statistics)
     }
 
@@ -513,7 +531,7 @@ impl Engine for MemoryStore {
         let synced = match writer.check_sound() {
             // After a failure the content of the device is unknown: recovery finds it out.
             Err(_) => Ok(()),
-            Ok(()) => writer.secure(Durability::Synced, keep, self.core.bug),
+            Ok(()) => writer.secure(Durability::Synced, keep, self.core.bug()),
         };
         self.core.closed.store(true, Ordering::Release);
         writer.lock.take();

@@ -1,7 +1,7 @@
 //! The log of batches.
 //!
 //! ```text
-//! header   magic 8 │ version 4 │ store id 16 │ file number 8 │ salt 8 │ base 8 │ crc 4
+//! header   magic 8 │ version 4 │ store id 16 │ file number 8 │ salt 8 │ carried 8 │ base 8 │ crc 4
 //! record   crc 4 │ length 4 │ first sequence 8 │ count 4 │ change × count
 //! change   kind 1 (1 put, 2 delete) │ key length 4 │ key │ [value length 4 │ value]
 //! ```
@@ -11,7 +11,8 @@
 //! copy of a record, in a value or in an older log, is ever taken for one. The
 //! count keeps a record from being all zeros.
 //!
-//! `base` is where the records end that were there when the log got its name:
+//! Records up to `carried` are the entries that a compaction found, one each; those behind it
+//! are batches. `base` is where the records end that were there when the log got its name:
 //! they were synced before, so one of them that does not verify is damage.
 //! Behind it, the first record that does not verify is the torn tail.
 
@@ -25,12 +26,13 @@ use cambium_base::{FileIdentity, FileNumber, StoreId};
 use cambium_io::{Environment, File, OpenOptions};
 
 use super::Bug;
+use super::history::History;
 use super::state::{Change, Moment};
 
 const MAGIC: &[u8; 8] = b"cambmem\n";
 /// The format this code writes and reads.
 pub(super) const FORMAT_VERSION: u32 = 1;
-const HEADER_BYTES: usize = 56;
+const HEADER_BYTES: usize = 64;
 const RECORD_HEADER_BYTES: usize = 8;
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
@@ -61,24 +63,24 @@ pub(super) struct Recovered {
     pub(super) base: u64,
     /// Where the file ends, past what was valid.
     pub(super) length: u64,
-    /// Everything ever put, for one of the seeded bugs.
-    pub(super) history: Vec<Change>,
+    pub(super) history: History,
 }
 
-fn encode_header(identity: &FileIdentity, base: u64) -> Vec<u8> {
+fn encode_header(identity: &FileIdentity, carried: u64, base: u64) -> Vec<u8> {
     let mut header = Vec::with_capacity(HEADER_BYTES);
     header.extend_from_slice(MAGIC);
     header.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
     header.extend_from_slice(&identity.store.0);
     header.extend_from_slice(&identity.number.0.to_le_bytes());
     header.extend_from_slice(&identity.salt.to_le_bytes());
+    header.extend_from_slice(&carried.to_le_bytes());
     header.extend_from_slice(&base.to_le_bytes());
     let checksum = crc32c(&header);
     header.extend_from_slice(&checksum.to_le_bytes());
     header
 }
 
-fn decode_header(path: &Path, header: &[u8]) -> Result<(FileIdentity, u64)> {
+fn decode_header(path: &Path, header: &[u8]) -> Result<(FileIdentity, u64, u64)> {
     let not_a_store = |what: &str| Error::NotAStore {
         path: path.to_path_buf(),
         what: what.to_string(),
@@ -93,6 +95,7 @@ fn decode_header(path: &Path, header: &[u8]) -> Result<(FileIdentity, u64)> {
         let store = StoreId(fields.bytes(16)?.try_into().ok()?);
         let number = FileNumber(fields.u64()?);
         let salt = fields.u64()?;
+        let carried = fields.u64()?;
         let base = fields.u64()?;
         let checksum = fields.u32()?;
         let identity = FileIdentity {
@@ -100,9 +103,9 @@ fn decode_header(path: &Path, header: &[u8]) -> Result<(FileIdentity, u64)> {
             number,
             salt,
         };
-        Some((version, identity, base, checksum))
+        Some((version, identity, carried, base, checksum))
     };
-    let (version, identity, base, checksum) = read().ok_or_else(damaged)?;
+    let (version, identity, carried, base, checksum) = read().ok_or_else(damaged)?;
     if checksum != crc32c(&header[..HEADER_BYTES - 4]) {
         return Err(damaged());
     }
@@ -113,7 +116,7 @@ fn decode_header(path: &Path, header: &[u8]) -> Result<(FileIdentity, u64)> {
             supported: FORMAT_VERSION,
         });
     }
-    Ok((identity, base))
+    Ok((identity, carried, base))
 }
 
 fn encode_changes(first: SequenceNumber, changes: &[Change]) -> Vec<u8> {
@@ -149,13 +152,13 @@ fn decode_changes(payload: &[u8]) -> Option<(SequenceNumber, Vec<Change>)> {
 }
 
 impl Log {
-    /// Makes a log beside the live one, holding `moment`, durable but for its
-    /// name; `store` is the id of the store, or a new one.
+    /// Makes a log beside the live one, holding a moment and the batches behind it,
+    /// durable but for its name; `store` is the id of the store, or a new one.
     pub(super) fn create(
         environment: &Environment,
         folder: &Path,
         previous: Option<&Log>,
-        moment: &Moment,
+        history: &History,
         bug: Option<Bug>,
     ) -> Result<Log> {
         let mut store = StoreId::default();
@@ -181,6 +184,7 @@ impl Log {
         };
         // In the order of their writes, so that insertion order survives;
         // each under the number it always had.
+        let moment = &history.start;
         let mut entries: Vec<_> = moment.map.iter().collect();
         entries.sort_by_key(|(_, slot)| slot.sequence);
         for (key, slot) in entries {
@@ -196,8 +200,13 @@ impl Log {
             let absent = absent_key(moment);
             log.push_record(moment.sequence, &[absent]);
         }
+        let carried = log.end + log.buffer.len() as u64;
+        for batch in &history.batches {
+            log.push_record(batch.first, &batch.changes);
+        }
         let base = log.end + log.buffer.len() as u64;
-        log.file.write_at(&encode_header(&identity, base), 0)?;
+        let header = encode_header(&identity, carried, base);
+        log.file.write_at(&header, 0)?;
         log.flush()?;
         if bug != Some(Bug::RenameBeforeSync) {
             log.file.sync_data()?;
@@ -237,7 +246,7 @@ impl Log {
         let length = file.length()?;
         let mut bytes = vec![0; length as usize];
         file.read_exact_at(&mut bytes, 0)?;
-        let (identity, base) = decode_header(&path, &bytes)?;
+        let (identity, carried, base) = decode_header(&path, &bytes)?;
         let mut recovered = Recovered {
             log: Log {
                 file,
@@ -250,9 +259,16 @@ impl Log {
             moment: Moment::default(),
             base,
             length,
-            history: Vec::new(),
+            history: History::default(),
         };
-        while recovered.read_record(&bytes) {}
+        while recovered.log.end < carried && recovered.read_record(&bytes).is_some() {}
+        recovered.history = History::beginning(recovered.moment.clone());
+        while let Some((first, changes)) = recovered.read_record(&bytes) {
+            recovered.history.add(first, changes);
+            if recovered.log.end <= base {
+                recovered.history.synced = recovered.moment.sequence;
+            }
+        }
         let end = recovered.log.end;
         if end < base {
             let what = format!("no valid record, in a log whose first {base} bytes were synced");
@@ -351,6 +367,11 @@ impl Log {
         self.file.sync_data()
     }
 
+    /// The store's id.
+    pub(super) fn store(&self) -> StoreId {
+        self.identity.store
+    }
+
     /// Bytes of valid records and header.
     pub(super) fn end(&self) -> u64 {
         self.end
@@ -367,29 +388,24 @@ fn absent_key(moment: &Moment) -> Change {
 }
 
 impl Recovered {
-    /// Reads the record at the end so far; false if there is none.
-    fn read_record(&mut self, bytes: &[u8]) -> bool {
+    /// Reads the record at the end so far, if there is one.
+    fn read_record(&mut self, bytes: &[u8]) -> Option<(SequenceNumber, Vec<Change>)> {
         let offset = self.log.end as usize;
         let mut fields = Decoder::new(bytes.get(offset..).unwrap_or_default());
-        let (Some(checksum), Some(payload)) = (fields.u32(), fields.length_prefixed()) else {
-            return false;
-        };
+        let (checksum, payload) = (fields.u32()?, fields.length_prefixed()?);
         let end = offset + RECORD_HEADER_BYTES + payload.len();
         let valid = checksum == self.log.seed.at(offset as u64, &bytes[offset + 4..end]);
         if !valid && self.log.bug != Some(Bug::NoChecksum) {
-            return false;
+            return None;
         }
-        let Some((first, changes)) = decode_changes(payload) else {
-            return false;
-        };
+        let (first, changes) = decode_changes(payload)?;
         // A rewritten log has gaps where entries were overwritten, never a
         // number that goes back.
         self.moment.sequence = SequenceNumber(first.0.saturating_sub(1));
         for change in &changes {
             self.moment.apply(change);
         }
-        self.history.extend(changes);
         self.log.end = end as u64;
-        true
+        Some((first, changes))
     }
 }

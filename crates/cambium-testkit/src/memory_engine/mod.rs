@@ -11,6 +11,7 @@
 //! LOCK        held while the store is open
 //! data.log    a header, then one record for each batch
 //! data.new    the next data.log while it is written
+//! CONSUMERS   positions of readers of changes
 //! ```
 //!
 //! A batch is one record under one checksum, so it survives whole or not at
@@ -18,15 +19,18 @@
 //! survives is a prefix; the first record that does not verify ends the log,
 //! and opening cuts the file there before anything is appended. A compaction
 //! writes a new log beside the old one, syncs it, renames it over the old one
-//! and syncs the folder.
+//! and syncs the folder. The new log has the entries at the position of the slowest consumer
+//! of changes, and the batches behind it.
 //!
 //! Hidden option `seeded_bug=NAME` breaks one of these rules, see [`Bug`].
 
 mod cursor;
 mod engine;
+mod history;
 mod log;
 mod open;
 mod state;
+mod writer;
 
 pub use engine::MemoryStore;
 pub use open::MemoryKind;
@@ -64,14 +68,27 @@ pub enum Bug {
     WriteSkew,
     /// Ranges that a transaction read are not compared.
     Phantom,
+    /// A feed shows a batch in pieces.
+    FeedSplitsBatches,
+    /// A feed of synced batches shows others too.
+    FeedShowsUnsynced,
+    /// A compaction does not mind consumers of changes.
+    HistoryDropped,
 }
 
 impl Bug {
     /// Those that only transactions meet: the conformance suite finds them.
     pub const OF_TRANSACTIONS: [&'static str; 3] = ["update_lost", "write_skew", "phantom"];
 
+    /// Those that only readers of changes meet: the conformance suite finds them.
+    pub const OF_FEEDS: [&'static str; 3] = [
+        "feed_splits_batches",
+        "feed_shows_unsynced",
+        "history_dropped",
+    ];
+
     /// Every one, with its name.
-    pub const ALL: [(Bug, &'static str); 15] = [
+    pub const ALL: [(Bug, &'static str); 18] = [
         (Bug::NoChecksum, "no_checksum"),
         (Bug::TornTailKept, "torn_tail_kept"),
         (Bug::BatchSplit, "batch_split"),
@@ -87,5 +104,8 @@ impl Bug {
         (Bug::UpdateLost, "update_lost"),
         (Bug::WriteSkew, "write_skew"),
         (Bug::Phantom, "phantom"),
+        (Bug::FeedSplitsBatches, "feed_splits_batches"),
+        (Bug::FeedShowsUnsynced, "feed_shows_unsynced"),
+        (Bug::HistoryDropped, "history_dropped"),
     ];
 }

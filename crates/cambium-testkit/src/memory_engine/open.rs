@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+use cambium_api::changes::HISTORY_BYTES;
 use cambium_api::{
     CheckReport, Engine, EngineKind, Error, Finding, FindingKind, OptionSpec, OptionValues,
     ProgressSink, Result,
@@ -12,7 +13,8 @@ use cambium_io::{Environment, FileLock, LockMode};
 use cambium_storage::store_lock::lock_for_reading;
 
 use super::Bug;
-use super::engine::MemoryStore;
+use super::engine::{MemoryStore, Settings};
+use super::history::History;
 use super::log::{FORMAT_VERSION, LOG_NAME, Log, NEW_NAME, Recovered};
 use super::state::Moment;
 
@@ -24,7 +26,9 @@ pub(super) const LOCK_NAME: &str = "LOCK";
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryKind;
 
-fn bug(options: &OptionValues) -> Result<Option<Bug>> {
+const OPTIONS: [OptionSpec; 1] = [HISTORY_BYTES];
+
+fn settings(options: &OptionValues) -> Result<Settings> {
     let mut options = options.clone();
     let bug = match options.take("seeded_bug") {
         None => None,
@@ -36,8 +40,9 @@ fn bug(options: &OptionValues) -> Result<Option<Bug>> {
             })?)
         }
     };
-    options.finish(ENGINE, &[])?;
-    Ok(bug)
+    let history_bytes = options.take_u64(HISTORY_BYTES.name)?.unwrap_or(1 << 30);
+    options.finish(ENGINE, &OPTIONS)?;
+    Ok(Settings { bug, history_bytes })
 }
 
 /// Makes the folder if it is not there; refuses one that holds anything but
@@ -119,7 +124,7 @@ impl EngineKind for MemoryKind {
     }
 
     fn options(&self) -> &'static [OptionSpec] {
-        &[]
+        &OPTIONS
     }
 
     fn create(
@@ -128,15 +133,17 @@ impl EngineKind for MemoryKind {
         path: &Path,
         options: &OptionValues,
     ) -> Result<Arc<dyn Engine>> {
-        let bug = bug(options)?;
+        let settings = settings(options)?;
         prepare_folder(environment, path)?;
         let lock = environment
             .file_system
             .lock(&path.join(LOCK_NAME), LockMode::Exclusive)?;
         let moment = Moment::default();
-        let log = Log::create(environment, path, None, &moment, bug)?;
+        let history = History::default();
+        let log = Log::create(environment, path, None, &history, settings.bug)?;
         log.install(environment, path)?;
-        let store = MemoryStore::new(environment, path, (log, moment), (lock, true), bug);
+        let contents = (log, moment, history);
+        let store = MemoryStore::new(environment, path, contents, (lock, true), settings)?;
         Ok(Arc::new(store))
     }
 
@@ -147,7 +154,8 @@ impl EngineKind for MemoryKind {
         options: &OptionValues,
         _progress: &dyn ProgressSink,
     ) -> Result<Arc<dyn Engine>> {
-        let bug = bug(options)?;
+        let settings = settings(options)?;
+        let bug = settings.bug;
         let lock = lock(environment, path, LockMode::Exclusive)?;
         // The process that made or renamed the log may have died before it
         // synced the folder: a synced write to a log without a durable name
@@ -158,18 +166,13 @@ impl EngineKind for MemoryKind {
         let mut recovered = Log::read(environment, path, true, bug)?;
         if bug != Some(Bug::TornTailKept) {
             settle(&recovered)?;
+            recovered.history.synced = recovered.moment.sequence;
         }
         if bug == Some(Bug::SequenceReused) {
             recovered.moment.sequence = Default::default();
         }
-        let store = MemoryStore::new(
-            environment,
-            path,
-            (recovered.log, recovered.moment),
-            (lock, true),
-            bug,
-        );
-        store.remember(recovered.history);
+        let contents = (recovered.log, recovered.moment, recovered.history);
+        let store = MemoryStore::new(environment, path, contents, (lock, true), settings)?;
         Ok(Arc::new(store))
     }
 
@@ -180,15 +183,15 @@ impl EngineKind for MemoryKind {
         options: &OptionValues,
         _progress: &dyn ProgressSink,
     ) -> Result<Arc<dyn Engine>> {
-        let bug = bug(options)?;
+        let settings = settings(options)?;
         let lock = lock(environment, path, LockMode::Shared)?;
-        let cuts = bug == Some(Bug::ReaderCuts);
-        let recovered = Log::read(environment, path, cuts, bug)?;
+        let cuts = settings.bug == Some(Bug::ReaderCuts);
+        let recovered = Log::read(environment, path, cuts, settings.bug)?;
         if cuts {
             settle(&recovered)?;
         }
-        let log = (recovered.log, recovered.moment);
-        let store = MemoryStore::new(environment, path, log, (lock, false), bug);
+        let contents = (recovered.log, recovered.moment, recovered.history);
+        let store = MemoryStore::new(environment, path, contents, (lock, false), settings)?;
         Ok(Arc::new(store))
     }
 
