@@ -11,6 +11,7 @@
 
 use cambium_api::{Durability, Engine, Error, KeyRange, Reader, Result, SequenceNumber};
 
+use crate::following::Mirror;
 use crate::holding::{Change, Entries, Found, State, apply, brief};
 
 /// Which states may be found.
@@ -31,6 +32,8 @@ pub(crate) struct History {
     sequences: Vec<Option<SequenceNumber>>,
     synced: usize,
     written: usize,
+    /// The state at a consumer's position, if history behind it is kept.
+    pub(crate) pinned: Option<Mirror>,
 }
 
 impl History {
@@ -42,6 +45,7 @@ impl History {
             sequences: vec![Some(SequenceNumber::ZERO)],
             synced: 0,
             written: 0,
+            pinned: None,
         }
     }
 
@@ -74,6 +78,9 @@ impl History {
 
     /// A write is on its way.
     pub(crate) fn send(&mut self, change: &Change) {
+        if matches!(change, Change::Rollback(_)) {
+            self.pinned = None;
+        }
         let next = apply(self.current(), change);
         self.states.push(next);
         self.changes.push(change.clone());
@@ -97,6 +104,16 @@ impl History {
                 self.written = last;
                 self.synced = last;
             }
+        }
+    }
+
+    /// Writes through a sequence number survive any crash.
+    pub(crate) fn secure_through(&mut self, sequence: SequenceNumber) {
+        let mut sequences = self.sequences.iter();
+        let is_within = |known: &Option<SequenceNumber>| known.is_some_and(|at| at <= sequence);
+        if let Some(index) = sequences.rposition(is_within) {
+            self.synced = self.synced.max(index);
+            self.written = self.written.max(index);
         }
     }
 

@@ -5,7 +5,7 @@
 use cambium_io::simulated::Event;
 use cambium_testkit::crash::FAULTS;
 use cambium_testkit::memory_engine::{Bug, MemoryKind};
-use cambium_testkit::{Breakage, CrashSuite, each_breach_is_found, each_bug_is_found};
+use cambium_testkit::{Breakage, CrashSuite, each_breach_is_found, each_bug_is_found, find_bug};
 
 fn suite(test: &'static str) -> CrashSuite {
     CrashSuite::new(&MemoryKind, env!("CARGO_PKG_NAME"), test)
@@ -25,6 +25,8 @@ fn the_memory_engine_survives_crashes() {
         "no store yet",
         "checked closed",
         "opened for reading alone",
+        "changes followed",
+        "consumers moved",
     ] {
         assert!(
             report.count(name) > 0,
@@ -70,6 +72,18 @@ fn every_seeded_bug_is_found() {
             .states(20_000)
             .find_failure()
     });
+}
+
+#[test]
+fn feeds_that_show_what_a_crash_takes_back_are_found() {
+    for bug in ["feed_shows_unsynced", "history_dropped"] {
+        find_bug(bug, || {
+            suite("feeds_that_show_what_a_crash_takes_back_are_found")
+                .opening("seeded_bug", bug)
+                .states(20_000)
+                .find_failure()
+        });
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use cambium_base::Error;
 use cambium_io::Environment;
 use cambium_io::simulated::{CrashStyle, Event, Generator, SimulatedDisk};
 
+use super::followers::Followers;
 use super::image::{Examiner, Expectation};
 use super::points::{Tracker, styles_for, watch};
 use super::report::CrashReport;
@@ -31,6 +32,7 @@ pub(super) struct Driver<'a> {
     pub(super) history: History,
     pub(super) workload: Workload,
     snapshots: Vec<(Arc<dyn Snapshot>, State)>,
+    pub(super) followers: Followers,
     tracker: Arc<Mutex<Tracker>>,
     /// In fault mode: a rule is armed, and no error of it was seen yet.
     pub(super) armed: Option<super::faults::Armed>,
@@ -106,6 +108,7 @@ impl<'a> Driver<'a> {
             history,
             workload,
             snapshots: Vec::new(),
+            followers: Followers::new(seed),
             tracker,
             armed: None,
             finished: false,
@@ -125,6 +128,7 @@ impl<'a> Driver<'a> {
         for action in actions {
             self.perform(action)?;
             self.look_at_points()?;
+            self.follow_changes()?;
         }
         self.finish()
     }
@@ -146,6 +150,7 @@ impl<'a> Driver<'a> {
             let name = format!("{action:?}");
             self.perform(action)
                 .and_then(|()| self.look_at_points())
+                .and_then(|()| self.follow_changes())
                 .map_err(|what| format!("action {number}, {}: {what}", shortened(&name)))?;
             if self.finished {
                 break;
@@ -504,6 +509,7 @@ impl<'a> Driver<'a> {
             }
             Err(error) => return Err(format!("iterating after opening: {error}")),
         }
+        self.followers.let_go();
         self.store = Some(store);
         Ok(())
     }

@@ -8,6 +8,7 @@ use cambium_io::simulated::{
     SimulatedDisk,
 };
 
+use super::followers::expect_changes;
 use super::report::CrashReport;
 use crate::history::{History, compare_all_reads};
 use crate::holding::{Change, collect_all, perform};
@@ -298,6 +299,9 @@ impl Examiner<'_> {
         let ordered = capabilities.ordered && thoroughly;
         let keys = key_space(capabilities.keys);
         compare_all_reads(&**store, history.state(index), &keys, ordered)?;
+        if thoroughly && capabilities.changes {
+            expect_changes(store, history, index)?;
+        }
         Ok(index)
     }
 

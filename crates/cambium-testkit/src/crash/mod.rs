@@ -29,6 +29,7 @@
 mod driver;
 mod exhaustive;
 mod faults;
+mod followers;
 mod image;
 mod points;
 mod report;
