@@ -1,7 +1,7 @@
 //! Golden files and fixtures: what a store does to its files, what is shown of
 //! it, and stores of earlier formats that must stay readable.
 //!
-//! `UPDATE_GOLDEN=1 cargo test -p PACKAGE --test golden` writes golden files
+//! `UPDATE_GOLDEN=1 cargo test -p PACKAGE --test suite golden::` writes golden files
 //! anew, and fixtures that are missing. A lost sync is then a visible
 //! difference to review; a fixture that is there was written by an earlier
 //! version, and stays.

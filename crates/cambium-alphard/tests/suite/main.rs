@@ -1,0 +1,19 @@
+//! The suites of `cambium-alphard` in one program, which is linked once. Each module is a suite:
+//! `cargo test -p cambium-alphard --test suite NAME::`.
+
+mod ahead;
+mod asynchronous;
+mod by_hand;
+mod conformance;
+mod crashes;
+mod damage;
+mod decoders;
+mod device;
+mod failures;
+mod flights;
+mod golden;
+mod kept;
+mod loop_device;
+mod mirror;
+mod states;
+mod threads;

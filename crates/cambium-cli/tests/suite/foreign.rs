@@ -1,0 +1,433 @@
+//! Stores of others are imported whole, go on where they were broken off, and say
+//! which library is missing. Where a library is not here, its test says so.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use crate::harness::{Place, Run};
+use cambium_foreign::sqlite::{Connection, OPEN_FLAGS, load};
+use cambium_foreign::{Error, making};
+
+/// False, with a word on it, where the library is not here.
+fn is_made(made: Result<(), Error>) -> bool {
+    match made {
+        Err(missing @ Error::Missing { .. }) => {
+            eprintln!("SKIPPED: {missing}");
+            false
+        }
+        made => {
+            made.unwrap();
+            true
+        }
+    }
+}
+
+fn import(place: &Place, source: &str, more: &[&str]) -> Run {
+    place.run([&["import", "s", "--from", source], more].concat())
+}
+
+fn numbered(count: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let entry = |at| {
+        (
+            format!("key {at:06}").into_bytes(),
+            format!("leaf {at}").into_bytes(),
+        )
+    };
+    (0..count).map(entry).collect()
+}
+
+fn slices(entries: &[(Vec<u8>, Vec<u8>)]) -> Vec<(&[u8], &[u8])> {
+    entries
+        .iter()
+        .map(|(key, value)| (&key[..], &value[..]))
+        .collect()
+}
+
+/// Imports 12,345 entries in two runs: the first stops behind what was synced.
+#[track_caller]
+fn goes_on(place: &Place, source: &str, count: usize) {
+    let position = || {
+        let names = fs::read_dir(place.path("s")).unwrap();
+        let mut names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.find(|name| name.starts_with("IMPORT-"))
+    };
+    // What an interruption after a sync leaves: the store as it is then, and the place.
+    let binary = place.command(["import", "s", "--from", source]);
+    let mut child = kill_after_sync(binary);
+    child.wait().unwrap();
+    let run = import(place, source, &["--resume"]);
+    assert!(
+        run.talk.contains("going on behind") || run.talk.contains("beginning"),
+        "{}",
+        run.talk
+    );
+    run.done();
+    assert_eq!(place.run(["count", "s"]).done(), format!("{count}\n"));
+    assert_eq!(position(), None);
+}
+
+fn kill_after_sync(mut command: Command) -> std::process::Child {
+    let mut child = command
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stderr.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert!(line.contains("synced 10000 entries"), "{line}");
+    _ = child.kill();
+    child
+}
+
+#[test]
+fn a_folder_of_leveldb_is_imported() {
+    let place = Place::with_store();
+    let entries: [(&[u8], &[u8]); 3] = [(b"oak", b"Quercus"), (b"\0\xff", b""), (b"elm", b"\xff")];
+    if !is_made(making::leveldb(&place.path("level"), &entries)) {
+        return;
+    }
+    import(&place, "leveldb:level", &[]).done();
+    let json = place.run(["scan", "s", "--format", "json"]).done();
+    assert_eq!(
+        json,
+        "{\"key_hex\":\"00ff\",\"value\":\"\"}\n{\"key\":\"elm\",\"value_hex\":\"ff\"}\n\
+         {\"key\":\"oak\",\"value\":\"Quercus\"}\n"
+    );
+    let many = numbered(12_345);
+    making::leveldb(&place.path("many"), &slices(&many)).unwrap();
+    place.run(["delete", "s", "--from", ""]).done();
+    goes_on(&place, "leveldb:many", many.len());
+}
+
+#[test]
+fn what_is_no_folder_of_leveldb_is_left_alone() {
+    let place = Place::with_store();
+    import(&place, "leveldb:none", &[]).refused(3, &["none", "CURRENT"]);
+    assert!(!place.path("none").exists());
+    place.file("rocks/CURRENT", "MANIFEST-000004\n");
+    place.file("rocks/OPTIONS-000007", "");
+    import(&place, "leveldb:rocks", &[]).refused(2, &["rocksdb:rocks"]);
+    import(&place, "lmdb:s", &[]).refused(3, &["data.mdb"]);
+}
+
+#[test]
+fn column_families_of_rocksdb_become_namespaces() {
+    let place = Place::with_store();
+    let trees: making::Entries<'_> = &[(b"oak", b"Quercus")];
+    let people: making::Entries<'_> = &[(b"ada", b"Lovelace")];
+    if !is_made(making::rocksdb(
+        &place.path("rocks"),
+        trees,
+        "people",
+        people,
+    )) {
+        return;
+    }
+    import(&place, "rocksdb:rocks", &[]).done();
+    assert_eq!(place.run(["scan", "s"]).done(), "oak\tQuercus\n");
+    let get = ["get", "s", "--namespace", "people", "ada"];
+    assert_eq!(place.run(get).done(), "Lovelace");
+    place.run(["create", "z", "--engine", "zdb"]).done();
+    let run = place.run(["import", "z", "--from", "rocksdb:rocks"]);
+    assert_eq!(run.status, Some(2), "{}", run.talk);
+    assert!(run.talk.contains("\"people\""), "{}", run.talk);
+}
+
+#[test]
+fn databases_of_lmdb_become_namespaces() {
+    let place = Place::with_store();
+    fs::create_dir(place.path("env")).unwrap();
+    let value = [7; 48]; // as long as what stands for a database
+    let several: [(&[u8], &[u8]); 2] = [(b"k", b"one"), (b"k", b"two")];
+    let made = making::lmdb(
+        &place.path("env"),
+        &[
+            ("", 0, &[(b"oak", b"Quercus"), (b"like a database", &value)]),
+            ("people", 0, &[(b"ada", b"Lovelace")]),
+            ("several", 4, &several),
+        ],
+    );
+    if !is_made(made) {
+        return;
+    }
+    let run = import(&place, "lmdb:env", &[]);
+    assert_eq!(run.status, Some(3), "{}", run.talk);
+    assert!(
+        run.talk.contains("\"several\" keeps several values"),
+        "{}",
+        run.talk
+    );
+    let keys = place.run(["scan", "s", "--keys-only"]).done();
+    assert_eq!(keys, "like a database\noak\n");
+    let get = ["get", "s", "--namespace", "people", "ada"];
+    assert_eq!(place.run(get).done(), "Lovelace");
+    // The file of a folder is the same environment.
+    place.run(["create", "t"]).done();
+    place.run(["import", "t", "--from", "lmdb:env/data.mdb"]);
+    assert_eq!(place.run(["count", "t"]).done(), "2\n");
+    let many = numbered(12_345);
+    fs::create_dir(place.path("many")).unwrap();
+    making::lmdb(&place.path("many"), &[("", 0, &slices(&many)[..6000])]).unwrap();
+    making::lmdb(&place.path("many"), &[("", 0, &slices(&many)[6000..])]).unwrap();
+    place.run(["delete", "s", "--from", ""]).done();
+    goes_on(&place, "lmdb:many", many.len());
+}
+
+/// Makes a file of SQLite; false where the library is not here.
+fn sqlite(place: &Place, sql: &str) -> bool {
+    let loaded = load();
+    if !is_made(loaded.map(|_| ())) {
+        return false;
+    }
+    let functions = &load().unwrap().functions;
+    let file = Connection::open_as(functions, &place.path("trees.db"), OPEN_FLAGS).unwrap();
+    file.execute(sql).unwrap();
+    true
+}
+
+#[test]
+fn tables_of_sqlite_become_keys_and_values() {
+    let place = Place::with_store();
+    let sql = "CREATE TABLE names (tree TEXT PRIMARY KEY, latin);
+        INSERT INTO names VALUES ('oak', 'Quercus'), ('elm', X'ff00'), ('ash', 7), ('yew', NULL), (NULL, 'x');
+        CREATE TABLE \"odd \"\"table\" (id INTEGER PRIMARY KEY, name TEXT, height REAL, leaf BLOB);
+        INSERT INTO \"odd \"\"table\" VALUES (3, 'o''ak', 40.5, X'ff'), (-1, NULL, 2, NULL);
+        CREATE TABLE log (line TEXT, level INT);
+        INSERT INTO log VALUES ('a', 1), ('a', 2);
+        CREATE VIEW v AS SELECT line || level AS k, level FROM log;
+        CREATE TABLE pairs (a, b, c, PRIMARY KEY (a, b));";
+    if !sqlite(&place, sql) {
+        return;
+    }
+    let run = import(&place, "sqlite:trees.db#names", &[]);
+    assert_eq!(run.status, Some(3), "{}", run.talk);
+    assert!(run.talk.contains("NULL; left out"), "{}", run.talk);
+    let text = String::from_utf8_lossy(&place.run(["scan", "s"]).output).into_owned();
+    assert_eq!(text, "ash\t7\nelm\t\u{fffd}\\x00\noak\tQuercus\nyew\t\n");
+    let scan = |table: &str| {
+        let namespace = ["--namespace", "n"];
+        _ = place.run(["namespaces", "s", "--drop", "n"]);
+        import(&place, &format!("sqlite:trees.db#{table}"), &namespace).done();
+        place.run(["scan", "s", "--namespace", "n"]).done()
+    };
+    let odd = scan("odd \"table");
+    assert_eq!(
+        odd,
+        "-1\t{\"name\":null,\"height\":2.0,\"leaf\":null}\n\
+         3\t{\"name\":\"o'ak\",\"height\":40.5,\"leaf_hex\":\"ff\"}\n"
+    );
+    assert_eq!(
+        scan("log"),
+        "1\t{\"line\":\"a\",\"level\":1}\n2\t{\"line\":\"a\",\"level\":2}\n"
+    );
+    assert_eq!(scan("v"), "a1\t1\na2\t2\n");
+    import(&place, "sqlite:trees.db#pairs", &[]).refused(2, &["a, b", "view"]);
+    import(&place, "sqlite:trees.db#none", &[]).refused(3, &["names", "log"]);
+    import(&place, "sqlite:trees.db", &[]).refused(2, &["FILE#TABLE"]);
+    import(&place, "sqlite:none.db#x", &[]).refused(3, &["none.db"]);
+    let numbers = Place::with_integer_store();
+    assert!(sqlite(
+        &numbers,
+        "CREATE TABLE t (k INTEGER PRIMARY KEY, v); INSERT INTO t VALUES (70, 'x'), (9, 'y');"
+    ));
+    import(&numbers, "sqlite:trees.db#t", &[]).done();
+    assert_eq!(numbers.run(["scan", "s"]).done(), "9\ty\n70\tx\n");
+}
+
+#[test]
+fn a_table_goes_on_where_it_was_broken_off() {
+    let place = Place::with_store();
+    let sql = "CREATE TABLE t (k TEXT PRIMARY KEY, v);
+        WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 12344)
+        INSERT INTO t SELECT 'it''s ' || i, 'leaf' FROM n;";
+    if sqlite(&place, sql) {
+        goes_on(&place, "sqlite:trees.db#t", 12_345);
+    }
+}
+
+/// A server with a few of Redis' commands, that hangs up after so many of them.
+struct Server {
+    port: u16,
+    /// Commands that are answered before it hangs up.
+    left: Arc<AtomicUsize>,
+}
+
+impl Server {
+    fn start(strings: usize, password: Option<&'static str>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let left = Arc::new(AtomicUsize::new(usize::MAX));
+        let mut values: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        for at in 0..strings {
+            values.insert(format!("key {at}").into(), format!("leaf\r\n{at}").into());
+        }
+        values.insert(b"hash".to_vec(), Vec::new());
+        let counter = left.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let stream = stream.unwrap();
+                // A client that goes away in the middle is no failure of a server.
+                _ = serve(stream, &values, &counter, password);
+            }
+        });
+        Server { port, left }
+    }
+}
+
+fn serve(
+    stream: TcpStream,
+    values: &BTreeMap<Vec<u8>, Vec<u8>>,
+    left: &AtomicUsize,
+    password: Option<&str>,
+) -> std::io::Result<()> {
+    const PAGE: usize = 100;
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut stream = stream;
+    let mut is_in = password.is_none();
+    let bulk = |bytes: &[u8]| [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
+    loop {
+        let words = read_command(&mut reader)?;
+        if left.fetch_sub(1, Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        let name = String::from_utf8_lossy(&words[0]).into_owned();
+        let answer = match name.as_str() {
+            "AUTH" => {
+                is_in = password.is_some_and(|right| right.as_bytes() == words[1]);
+                b"+OK\r\n".to_vec()
+            }
+            _ if !is_in => b"-NOAUTH Authentication required.\r\n".to_vec(),
+            "INFO" => bulk(b"# Server\r\nrun_id:1f\r\n"),
+            "SELECT" => b"+OK\r\n".to_vec(),
+            "SCAN" => {
+                let from: usize = String::from_utf8_lossy(&words[1]).parse().unwrap();
+                let page: Vec<_> = values.keys().skip(from).take(PAGE).collect();
+                let next = if from + PAGE < values.len() {
+                    from + PAGE
+                } else {
+                    0
+                };
+                let mut answer = b"*2\r\n".to_vec();
+                answer.extend(bulk(next.to_string().as_bytes()));
+                answer.extend(format!("*{}\r\n", page.len()).into_bytes());
+                page.iter().for_each(|key| answer.extend(bulk(key)));
+                answer
+            }
+            "TYPE" if words[1] == b"hash" => b"+hash\r\n".to_vec(),
+            "TYPE" => b"+string\r\n".to_vec(),
+            "GET" => bulk(&values[&words[1]]),
+            other => format!("-ERR unknown command {other}\r\n").into_bytes(),
+        };
+        stream.write_all(&answer)?;
+    }
+}
+
+fn read_command(reader: &mut impl BufRead) -> std::io::Result<Vec<Vec<u8>>> {
+    let count = read_number(reader, '*')?;
+    let mut words = Vec::new();
+    for _ in 0..count {
+        let mut word = vec![0; read_number(reader, '$')? + 2];
+        reader.read_exact(&mut word)?;
+        word.truncate(word.len() - 2);
+        words.push(word);
+    }
+    Ok(words)
+}
+
+fn read_number(reader: &mut impl BufRead, mark: char) -> std::io::Result<usize> {
+    let mut line = String::new();
+    reader.read_line(&mut line)?;
+    let digits = line.trim_end().strip_prefix(mark);
+    let number = digits.and_then(|digits| digits.parse().ok());
+    number.ok_or(std::io::ErrorKind::UnexpectedEof.into())
+}
+
+#[test]
+fn strings_of_redis_are_imported_and_other_types_named() {
+    let place = Place::with_store();
+    let server = Server::start(350, None);
+    let run = import(&place, &format!("redis:127.0.0.1:{}", server.port), &[]);
+    assert_eq!(run.status, Some(3), "{}", run.talk);
+    assert!(
+        run.talk.contains("1 keys of type hash, such as \"hash\""),
+        "{}",
+        run.talk
+    );
+    assert!(run.talk.contains("imported 350 entries"), "{}", run.talk);
+    assert_eq!(place.run(["get", "s", "key 349"]).done(), "leaf\r\n349");
+    assert_eq!(place.run(["count", "s"]).done(), "350\n");
+}
+
+#[test]
+fn redis_goes_on_where_it_hung_up() {
+    let place = Place::with_store();
+    let server = Server::start(350, None);
+    let source = format!("redis:127.0.0.1:{}/2", server.port);
+    server.left.store(500, Ordering::Relaxed);
+    let run = import(&place, &source, &[]);
+    assert_eq!(run.status, Some(3), "{}", run.talk);
+    assert!(run.talk.contains("the connection ended"), "{}", run.talk);
+    assert!(run.talk.contains("synced"), "{}", run.talk);
+    server.left.store(usize::MAX, Ordering::Relaxed);
+    let run = import(&place, &source, &["--resume"]);
+    assert!(
+        run.talk.contains("going on behind the keys before cursor"),
+        "{}",
+        run.talk
+    );
+    assert_eq!(place.run(["count", "s"]).done(), "350\n");
+}
+
+#[test]
+fn redis_says_what_it_wants() {
+    let place = Place::with_store();
+    let server = Server::start(3, Some("secret"));
+    let source = format!("redis:127.0.0.1:{}", server.port);
+    import(&place, &source, &[]).refused(3, &["NOAUTH", "REDISCLI_AUTH"]);
+    let mut command = place.command(["import", "s", "--from", &source]);
+    let run = Run::of(command.env("REDISCLI_AUTH", "secret").output().unwrap());
+    assert!(run.talk.contains("imported 3 entries"), "{}", run.talk);
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    import(&place, &format!("redis:127.0.0.1:{closed}"), &[]).refused(3, &["refused", "server"]);
+    import(&place, "redis:localhost", &[]).refused(2, &["HOST:PORT"]);
+}
+
+#[test]
+fn a_library_that_is_missing_is_named_with_its_package() {
+    let place = Place::with_store();
+    // Away from the folder where `make peers` puts libraries.
+    let binary = place.path("cambium");
+    fs::copy(env!("CARGO_BIN_EXE_cambium"), &binary).unwrap();
+    place.file("level/CURRENT", "MANIFEST-000001\n");
+    let mut command = Command::new(binary);
+    let command = command
+        .current_dir(place.path(""))
+        .env_remove("KVZONE_PEER_LIBS")
+        .args(["import", "s", "--from", "leveldb:level"]);
+    // A process that another test starts may hold the copy open for a moment.
+    let run = loop {
+        match command.output() {
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                thread::sleep(std::time::Duration::from_millis(10));
+            }
+            made => break Run::of(made.unwrap()),
+        }
+    };
+    if run.talk.contains("missing") {
+        run.refused(3, &["leveldb", "libleveldb1d"]);
+    } else {
+        eprintln!("SKIPPED: LevelDB is installed on the system");
+    }
+}

@@ -1,0 +1,14 @@
+//! The suites of `cambium-cli` in one program, which is linked once. Each module is a suite:
+//! `cargo test -p cambium-cli --test suite NAME::`.
+
+mod commands;
+mod compaction;
+mod copies;
+mod entries;
+mod failures;
+mod foreign;
+mod harness;
+mod imports;
+mod namespaces;
+mod reading;
+mod shell;

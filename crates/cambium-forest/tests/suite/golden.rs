@@ -1,0 +1,163 @@
+//! Golden traces and fixtures: what a store does to its files, operation by
+//! operation, what is shown of it, and a store of each format version that must
+//! stay readable.
+//!
+//! `UPDATE_GOLDEN=1 cargo test -p cambium-forest --test suite golden::` writes the traces
+//! anew, and fixtures that are missing: a lost sync is then a visible
+//! difference to review, and a changed format is refused by the old fixture.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+use std::path::Path;
+
+use cambium_api::{CompactOptions, Durability, EngineKind, OptionValues, WriteBatch};
+use cambium_forest::Forest;
+use cambium_io::Environment;
+use cambium_io::simulated::SimulatedDisk;
+use cambium_testkit::golden::{
+    FIXTURE, Golden, Trace, contents, fixture_in_memory, refuses_a_newer_format,
+};
+
+fn small() -> OptionValues {
+    OptionValues::from([
+        ("node_bytes", "512"),
+        ("block_bytes", "512"),
+        ("write_buffer_entries", "16"),
+        ("preallocate_bytes", "4096"),
+        ("compaction_threshold", "100"),
+    ])
+}
+
+fn golden() -> Golden {
+    Golden::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn each_call_does_these_operations_in_this_order() {
+    let folder = Path::new("/store");
+    let (environment, mut trace) = Trace::new(folder);
+    let store = Forest.create(&environment, folder, &small()).unwrap();
+    trace.note("create");
+    store.put(b"oak", b"tree", Durability::Synced).unwrap();
+    trace.note("the first put: a session, then one synced document");
+    store.put(b"oak", b"Quercus", Durability::Written).unwrap();
+    trace.note("put, written");
+    let mut batch = WriteBatch::new();
+    batch.put(b"elm", b"Ulmus").delete(b"fir");
+    store.write(batch, Durability::Synced).unwrap();
+    trace.note("a synced batch");
+    for number in 0..12 {
+        let key = format!("key {number:02}");
+        store
+            .put(key.as_bytes(), b"x", Durability::Buffered)
+            .unwrap();
+    }
+    trace.note("the sixteenth write: a flush");
+    assert_eq!(store.get(b"oak").unwrap().unwrap(), b"Quercus");
+    trace.note("get");
+    store.create_named_snapshot("now").unwrap();
+    trace.note("a named snapshot");
+    store.rollback("now").unwrap();
+    trace.note("rollback");
+    store.drop_named_snapshot("now").unwrap();
+    store.compact(&CompactOptions::default(), &()).unwrap();
+    trace.note("drop the snapshot, compact");
+    store.put(b"ash", b"Fraxinus", Durability::Written).unwrap();
+    store.close().unwrap();
+    drop(store);
+    trace.note("put, close");
+    let options = OptionValues::default();
+    let store = Forest.open(&environment, folder, &options, &()).unwrap();
+    trace.note("open after a clean close");
+    store.put(b"yew", b"Taxus", Durability::Written).unwrap();
+    drop(store);
+    trace.skip();
+    let _recovered = Forest.open(&environment, folder, &options, &()).unwrap();
+    trace.note("open after a crash of the process");
+    golden().compare("operations.txt", trace.text());
+}
+
+#[test]
+fn people_see_this_inside() {
+    let disk = SimulatedDisk::new(1);
+    let environment = Environment::simulated(&disk, 1);
+    let folder = Path::new("/store");
+    let store = Forest.create(&environment, folder, &small()).unwrap();
+    for number in 0..20 {
+        let key = format!("a key that is longer than a chunk {number:02}");
+        store
+            .put(key.as_bytes(), b"value", Durability::Written)
+            .unwrap();
+    }
+    let people = store.namespace("people").unwrap();
+    people.put(b"ada", b"lovelace", Durability::Synced).unwrap();
+    people.delete(b"bob", Durability::Written).unwrap();
+    store.create_named_snapshot("now").unwrap();
+    let mut text = Vec::new();
+    store.dump(&mut text).unwrap();
+    store.close().unwrap();
+    Forest.inspect(&environment, folder, &mut text).unwrap();
+    golden().compare("inside.txt", &String::from_utf8(text).unwrap());
+}
+
+/// What the fixture holds.
+fn fixture_entries() -> Vec<(Vec<u8>, Vec<u8>)> {
+    let entries = (0..30u64).filter(|n| n % 7 != 3).map(|number| {
+        let mut name = format!("key {:02}", number / 3).into_bytes();
+        name.extend_from_slice(&[b'-'; 20][..(number % 3) as usize * 10]);
+        name.push(number as u8);
+        (name, vec![number as u8; number as usize * 3])
+    });
+    let mut entries: Vec<_> = entries.collect();
+    entries.sort();
+    entries
+}
+
+fn write_fixture(folder: &Path) {
+    let environment = Environment::real();
+    let mut options = small();
+    options.set("preallocate_bytes", "0");
+    let store = Forest.create(&environment, folder, &options).unwrap();
+    let people = store.namespace("people").unwrap();
+    for (name, value) in fixture_entries() {
+        store.put(&name, b"older", Durability::Synced).unwrap();
+        store.put(&name, &value, Durability::Written).unwrap();
+        people.put(&name, b"person", Durability::Written).unwrap();
+    }
+    store.create_named_snapshot("kept").unwrap();
+    people
+        .delete_range(cambium_api::KeyRange::all(), Durability::Written)
+        .unwrap();
+    store.close().unwrap();
+}
+
+#[test]
+fn stores_of_every_format_version_stay_readable() {
+    for version in ["format-1", "format-2"] {
+        let fixture = golden().fixture(version, write_fixture);
+        let environment = fixture_in_memory(&fixture);
+        let folder = Path::new(FIXTURE);
+        let report = Forest
+            .check(&environment, folder, &Default::default(), &())
+            .unwrap();
+        assert!(report.is_sound(), "{version}: {report:?}");
+        let options = OptionValues::default();
+        let store = Forest.open(&environment, folder, &options, &()).unwrap();
+        assert_eq!(contents(&*store), fixture_entries());
+        let people = store.namespace("people").unwrap();
+        assert_eq!(contents(&*people), []);
+        store.rollback("kept").unwrap();
+        assert_eq!(contents(&*people).len(), fixture_entries().len());
+        assert_eq!(contents(&*store), fixture_entries());
+        store.close().unwrap();
+        // Written by this program now, whatever it was.
+        let store = Forest.open(&environment, folder, &options, &()).unwrap();
+        assert_eq!(contents(&*store), fixture_entries());
+    }
+}
+
+#[test]
+fn a_newer_format_is_refused_with_both_versions_named() {
+    let fixture = golden().fixture("format-2", |_| ());
+    refuses_a_newer_format(&Forest, &fixture);
+}

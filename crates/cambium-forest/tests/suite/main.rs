@@ -1,0 +1,28 @@
+//! The suites of `cambium-forest` in one program, which is linked once. Each module is a suite:
+//! `cargo test -p cambium-forest --test suite NAME::`.
+
+mod addresses;
+mod compaction;
+mod conformance;
+mod copies;
+mod crashes;
+mod damage;
+mod dealing;
+mod decoders;
+mod device;
+mod dropped;
+mod failed_flushes;
+mod golden;
+mod left_out_numbers;
+mod packing;
+mod past_cache;
+mod room;
+mod small_namespaces;
+mod snapshot_space;
+mod snapshots_meanwhile;
+mod soundness;
+mod states;
+mod support;
+mod threads;
+mod unfinished_compactions;
+mod versions;

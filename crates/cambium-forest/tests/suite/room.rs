@@ -1,0 +1,50 @@
+//! A compaction takes no more of the disk than the statistics said beforehand.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+use std::path::Path;
+
+use crate::support::options;
+use cambium_api::{CompactOptions, Durability, Engine, EngineKind};
+use cambium_forest::Forest;
+use cambium_io::Environment;
+
+const KEYS: u64 = 3_000;
+
+/// A store whose keys were written in no order, a third of them twice.
+fn fill(store: &dyn Engine) {
+    for number in 0..KEYS * 4 / 3 {
+        let key = (number * 7_919 % KEYS).to_be_bytes();
+        let value = vec![number as u8; 1000];
+        store.put(&key, &value, Durability::Written).unwrap();
+    }
+}
+
+/// The less memory, the more often the right edge of the index is written again.
+#[test]
+fn what_is_said_is_enough_however_little_memory_there_is() {
+    for memory in ["4KiB", "16KiB", "256KiB", "64MiB"] {
+        let environment = Environment::memory();
+        let tuning = [
+            ("compaction_threshold", "100"),
+            ("preallocate_bytes", "4096"),
+            ("compaction_memory_bytes", memory),
+        ];
+        let store = Forest
+            .create(&environment, Path::new("/store"), &options(&tuning))
+            .unwrap();
+        fill(&*store);
+        // So that what is buffered is not counted beside what is live.
+        store.create_named_snapshot("flushes").unwrap();
+        store.drop_named_snapshot("flushes").unwrap();
+        let said = store.stats().unwrap().number("compaction_needs_bytes");
+        let said = said.unwrap();
+        let report = store.compact(&CompactOptions::default(), &()).unwrap();
+        let taken = report.bytes_written;
+        assert!(taken <= said, "{memory}: {taken} taken, {said} said");
+        assert!(
+            said <= 4 * taken,
+            "{memory}: {said} said, and {taken} taken"
+        );
+    }
+}

@@ -1,0 +1,9 @@
+//! The suites of `cambium-index` in one program, which is linked once. Each module is a suite:
+//! `cargo test -p cambium-index --test suite NAME::`.
+
+mod btree_damage;
+mod btree_model;
+mod btree_properties;
+mod hbtrie;
+mod relocate;
+mod support;

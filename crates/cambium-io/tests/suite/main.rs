@@ -1,0 +1,7 @@
+//! The suites of `cambium-io` in one program, which is linked once. Each module is a suite:
+//! `cargo test -p cambium-io --test suite NAME::`.
+
+mod full_disk;
+mod read_queues;
+mod real_files;
+mod recording;

@@ -1,0 +1,14 @@
+//! The suites of `cambium-lsm` in one program, which is linked once. Each module is a suite:
+//! `cargo test -p cambium-lsm --test suite NAME::`.
+
+mod crashes;
+mod damage;
+mod faults;
+mod flush;
+mod model;
+mod newest;
+mod relocation;
+mod seeded_bugs;
+mod support;
+mod threads;
+mod versions;

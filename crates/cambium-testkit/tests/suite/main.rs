@@ -1,0 +1,6 @@
+//! The suites of `cambium-testkit` in one program, which is linked once. Each module is a suite:
+//! `cargo test -p cambium-testkit --test suite NAME::`.
+
+mod conformance;
+mod crash;
+mod damage;

@@ -1,0 +1,168 @@
+//! Golden traces and fixtures: what a store does to its files, operation by
+//! operation, what is shown of it, and a store of each format version that must
+//! stay readable.
+//!
+//! `UPDATE_GOLDEN=1 cargo test -p cambium-wisckey --test suite golden::` writes the traces
+//! anew, and fixtures that are missing: a lost sync is then a visible
+//! difference to review, and a changed format is refused by the old fixture.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+use std::path::Path;
+
+use cambium_api::{
+    CompactOptions, Durability, Engine, EngineKind, KeyRange, OptionValues, WriteBatch,
+};
+use cambium_io::simulated::SimulatedDisk;
+use cambium_io::{Environment, StepOutcome};
+use cambium_testkit::golden::{
+    FIXTURE, Golden, Trace, contents, fixture_in_memory, refuses_a_newer_format,
+};
+use cambium_wisckey::Wisckey;
+
+fn small() -> OptionValues {
+    OptionValues::from([
+        ("block_bytes", "512"),
+        ("segment_bytes", "2048"),
+        ("replay_bytes", "1024"),
+        ("inline_bytes", "8"),
+        ("preallocate_bytes", "0"),
+        ("table_bytes", "2048"),
+        ("table_block_bytes", "512"),
+        ("collection", "off"),
+    ])
+}
+
+fn golden() -> Golden {
+    Golden::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn work_until_idle(store: &dyn Engine) {
+    while store.step(1 << 20).unwrap() == StepOutcome::Again {}
+}
+
+#[test]
+fn each_call_does_these_operations_in_this_order() {
+    let folder = Path::new("/store");
+    let (environment, mut trace) = Trace::new(folder);
+    let store = Wisckey.create(&environment, folder, &small()).unwrap();
+    trace.note("create");
+    let value = [b'q'; 100];
+    store.put(b"oak", &value, Durability::Synced).unwrap();
+    trace.note("the first put: a session, a segment, then one synced record");
+    store.put(b"oak", b"small", Durability::Written).unwrap();
+    trace.note("put, written");
+    let mut batch = WriteBatch::new();
+    batch.put(b"elm", &value).delete(b"fir");
+    store.write(batch, Durability::Synced).unwrap();
+    trace.note("a synced batch");
+    assert_eq!(store.get(b"elm").unwrap().unwrap(), value);
+    trace.note("get");
+    store
+        .put(b"fig", &[b'f'; 700], Durability::Written)
+        .unwrap();
+    trace.note("a put that ends the segment: it is sealed with the write buffer");
+    work_until_idle(&*store);
+    trace.note("the flush: the log first, then the table, then the edit");
+    store.put(b"oak", b"", Durability::Written).unwrap();
+    store.compact(&CompactOptions::default(), &()).unwrap();
+    trace.note("overwrite, compact: the value that is left is moved and pointed to, and synced before a table says so; then its segment goes");
+    store.put(b"ash", b"Fraxinus", Durability::Written).unwrap();
+    store.close().unwrap();
+    drop(store);
+    trace.note("put, close");
+    let options = OptionValues::default();
+    let store = Wisckey.open(&environment, folder, &options, &()).unwrap();
+    trace.note("open after a clean close");
+    store.put(b"yew", b"Taxus", Durability::Written).unwrap();
+    drop(store);
+    trace.skip();
+    let _recovered = Wisckey.open(&environment, folder, &options, &()).unwrap();
+    trace.note("open after a crash of the process");
+    golden().compare("operations.txt", trace.text());
+}
+
+#[test]
+fn people_see_this_inside() {
+    let disk = SimulatedDisk::new(1);
+    let environment = Environment::simulated(&disk, 1);
+    let folder = Path::new("/store");
+    let store = Wisckey.create(&environment, folder, &small()).unwrap();
+    for number in 0..8 {
+        let key = format!("key {number:02}");
+        let value = vec![b'v'; number * 20];
+        store
+            .put(key.as_bytes(), &value, Durability::Written)
+            .unwrap();
+    }
+    let people = store.namespace("people").unwrap();
+    people.put(b"ada", b"lovelace", Durability::Synced).unwrap();
+    people.delete(b"bob", Durability::Written).unwrap();
+    let range = KeyRange::prefix(b"c");
+    people.delete_range(range, Durability::Written).unwrap();
+    work_until_idle(&*store);
+    let mut text = Vec::new();
+    store.dump(&mut text).unwrap();
+    store.close().unwrap();
+    Wisckey.inspect(&environment, folder, &mut text).unwrap();
+    golden().compare("inside.txt", &String::from_utf8(text).unwrap());
+}
+
+/// What the fixture holds.
+fn fixture_entries() -> Vec<(Vec<u8>, Vec<u8>)> {
+    let entries = (0..30u64).filter(|n| n % 7 != 3).map(|number| {
+        let mut name = format!("key {:02}", number / 3).into_bytes();
+        name.extend_from_slice(&[b'-'; 20][..(number % 3) as usize * 10]);
+        name.push(number as u8);
+        (name, vec![number as u8; number as usize * 3])
+    });
+    let mut entries: Vec<_> = entries.collect();
+    entries.sort();
+    entries
+}
+
+fn write_fixture(folder: &Path) {
+    let environment = Environment::real();
+    let store = Wisckey.create(&environment, folder, &small()).unwrap();
+    let people = store.namespace("people").unwrap();
+    for (name, value) in fixture_entries() {
+        store.put(&name, b"older", Durability::Synced).unwrap();
+        store.put(&name, &value, Durability::Written).unwrap();
+        people.put(&name, b"person", Durability::Written).unwrap();
+    }
+    people
+        .delete_range(KeyRange::all(), Durability::Written)
+        .unwrap();
+    people
+        .put(b"ada", b"lovelace", Durability::Written)
+        .unwrap();
+    store.compact(&CompactOptions::default(), &()).unwrap();
+    store.put(b"last", &[7; 300], Durability::Written).unwrap();
+    store.delete(b"last", Durability::Written).unwrap();
+    store.close().unwrap();
+}
+
+#[test]
+fn stores_of_every_format_version_stay_readable() {
+    let fixture = golden().fixture("format-1", write_fixture);
+    let environment = fixture_in_memory(&fixture);
+    let folder = Path::new(FIXTURE);
+    let report = Wisckey
+        .check(&environment, folder, &Default::default(), &())
+        .unwrap();
+    assert!(report.is_sound(), "{report:?}");
+    let options = OptionValues::default();
+    let store = Wisckey.open(&environment, folder, &options, &()).unwrap();
+    assert_eq!(contents(&*store), fixture_entries());
+    let people = store.namespace("people").unwrap();
+    assert_eq!(
+        contents(&*people),
+        [(b"ada".to_vec(), b"lovelace".to_vec())]
+    );
+}
+
+#[test]
+fn a_newer_format_is_refused_with_both_versions_named() {
+    let fixture = golden().fixture("format-1", |_| ());
+    refuses_a_newer_format(&Wisckey, &fixture);
+}

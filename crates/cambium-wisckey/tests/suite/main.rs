@@ -1,0 +1,22 @@
+//! The suites of `cambium-wisckey` in one program, which is linked once. Each module is a suite:
+//! `cargo test -p cambium-wisckey --test suite NAME::`.
+
+mod after_crashes;
+mod amplification;
+mod collection;
+mod conformance;
+mod crashes;
+mod damage;
+mod decoders;
+mod failed_syncs;
+mod files;
+mod golden;
+mod headers;
+mod holes;
+mod kept;
+mod moving;
+mod ranges;
+mod reserve;
+mod sorting;
+mod space;
+mod threads;

@@ -1,0 +1,12 @@
+//! The suites of `cambium-zdb` in one program, which is linked once. Each module is a suite:
+//! `cargo test -p cambium-zdb --test suite NAME::`.
+
+mod conformance;
+mod crashes;
+mod damage;
+mod device;
+mod files;
+mod golden;
+mod interleavings;
+mod repairs;
+mod tables;

@@ -1,0 +1,14 @@
+//! The suites of `cambium` in one program, which is linked once. Each module is a suite:
+//! `cargo test -p cambium --test suite NAME::`.
+
+mod examples;
+mod facade;
+mod futures;
+mod made;
+mod refused;
+mod scans;
+mod statistics;
+mod tables;
+mod transactions;
+mod values;
+mod values_conformance;

@@ -1,0 +1,49 @@
+//! Running the real program with stores that need no library.
+// Each test file uses a part of it.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// The program in a folder.
+pub fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kvzone"));
+    command.current_dir(folder).args(arguments);
+    command
+}
+
+/// Runs it to its end.
+pub fn kvzone(folder: &Path, arguments: &[&str]) -> Output {
+    command(folder, arguments).output().unwrap()
+}
+
+/// `run` with so little work that the numbers mean nothing.
+pub fn run(folder: &Path, more: &[&str]) -> Output {
+    let mut arguments = vec![
+        "run", "--keys", "500", "--repeat", "1", "--json", "out.json",
+    ];
+    arguments.extend(more);
+    kvzone(folder, &arguments)
+}
+
+/// What it wrote as JSON.
+pub fn report(folder: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(folder.join("out.json")).unwrap()).unwrap()
+}
+
+/// The runs in it.
+pub fn runs(folder: &Path) -> Vec<Value> {
+    report(folder)["runs"].as_array().unwrap().clone()
+}
+
+/// A folder on its own.
+pub fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// What it printed.
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

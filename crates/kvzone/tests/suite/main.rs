@@ -1,0 +1,14 @@
+//! The suites of `kvzone` in one program, which is linked once. Each module is a suite:
+//! `cargo test -p kvzone --test suite NAME::`.
+
+mod advise;
+mod compare;
+mod datasets;
+mod device;
+mod harness;
+mod kill;
+mod list;
+mod reproduce;
+mod run;
+mod trace;
+mod usage;

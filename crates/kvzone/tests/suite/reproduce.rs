@@ -1,0 +1,331 @@
+//! `kvzone reproduce` with so little work that the numbers mean nothing: every
+//! preset runs, says what the paper claims, and fills its place in a document.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use crate::harness::{folder, kvzone, report, text};
+use serde_json::Value;
+
+/// A preset with stores that need no library.
+fn reproduce(folder: &Path, name: &str, more: &[&str]) -> String {
+    let mut arguments = vec!["reproduce", name, "--json", "out.json"];
+    arguments.extend(more);
+    let output = kvzone(folder, &arguments);
+    let said = text(&output.stderr);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{name}: {said}{}",
+        text(&output.stdout)
+    );
+    text(&output.stdout)
+}
+
+const TINY: [&str; 8] = [
+    "--scale",
+    "1e-6",
+    "--operations",
+    "300",
+    "--memory",
+    "512MiB",
+    "--seed",
+    "3",
+];
+
+fn claims(folder: &Path) -> Vec<Value> {
+    report(folder)["claims"].as_array().unwrap().clone()
+}
+
+#[test]
+fn every_figure_of_stores_runs_and_all_stores_answer_the_same() {
+    for (figure, stores, variants) in [
+        ("fig14", "forest,forest-couchstore", 2),
+        ("fig15", "forest,forest-couchstore", 2),
+        ("fig16", "forest,forest-couchstore", 4),
+        ("fig17", "forest", 4),
+        ("fig18", "forest,forest-couchstore", 2),
+        ("fig19", "forest,forest-couchstore", 2),
+    ] {
+        let folder = folder();
+        let name = format!("forestdb/{figure}");
+        let mut more = TINY.to_vec();
+        more.extend(["--stores", stores, "--all-points"]);
+        let printed = reproduce(folder.path(), &name, &more);
+        assert!(printed.contains("The paper, and whether its direction held"));
+        let report = report(folder.path());
+        let runs = report["runs"].as_array().unwrap();
+        let measured: Vec<&Value> = runs.iter().filter(|run| run["phase"] == "run").collect();
+        assert!(measured.iter().all(|run| run["status"] == "ok"), "{name}");
+        let mut hashes = 0;
+        for point in measured
+            .iter()
+            .map(|run| (&run["extra"]["point"], &run["workload"]))
+        {
+            let same = |run: &&&Value| (&run["extra"]["point"], &run["workload"]) == point;
+            let of_point: Vec<&&Value> = measured.iter().filter(same).collect();
+            assert_eq!(of_point.len(), variants, "{name} {point:?}");
+            let first = &of_point[0]["result_hash"];
+            assert!(
+                of_point.iter().all(|run| &run["result_hash"] == first),
+                "{name} {point:?}"
+            );
+            hashes += usize::from(first.is_string());
+        }
+        assert!(hashes > 0, "{name}: some answers are compared");
+        assert!(!claims(folder.path()).is_empty());
+    }
+}
+
+#[test]
+fn every_figure_of_wisckey_that_compares_stores_runs() {
+    for (figure, stores, variants) in [
+        ("fig2", "wisckey,forest", 2),
+        ("fig7", "wisckey,forest", 2),
+        ("fig8", "wisckey", 1),
+        ("fig9", "wisckey", 1),
+        ("fig10", "wisckey", 1),
+        ("fig11", "wisckey", 1),
+        ("fig12", "wisckey,forest", 2),
+        ("fig14", "wisckey", 2),
+        ("fig15", "wisckey", 2),
+        ("table1", "wisckey", 1),
+    ] {
+        let folder = folder();
+        let name = format!("wisckey/{figure}");
+        let mut more = TINY.to_vec();
+        more.extend(["--stores", stores]);
+        let printed = reproduce(folder.path(), &name, &more);
+        assert!(printed.contains("The paper, and whether its direction held"));
+        let report = report(folder.path());
+        let runs = report["runs"].as_array().unwrap();
+        assert!(runs.iter().all(|run| run["status"] == "ok"), "{name}");
+        let fills = |run: &&Value| run["workload"].as_str().unwrap().starts_with("fill-");
+        let measured = |run: &&Value| run["phase"] == if fills(run) { "load" } else { "run" };
+        let measured: Vec<&Value> = runs.iter().filter(measured).collect();
+        let points: BTreeSet<&str> = measured
+            .iter()
+            .map(|run| run["extra"]["point"].as_str().unwrap())
+            .collect();
+        assert_eq!(measured.len(), points.len() * variants, "{name}");
+        assert!(!claims(folder.path()).is_empty());
+    }
+}
+
+#[test]
+fn figures_of_wisckey_without_stores_measure_every_row() {
+    for (figure, rows) in [("fig3", 5 * 4), ("fig6", 6), ("fig13", 4)] {
+        let folder = folder();
+        let name = format!("wisckey/{figure}");
+        let printed = reproduce(folder.path(), &name, &TINY);
+        assert!(printed.contains("The paper, and whether its direction held"));
+        let report = report(folder.path());
+        let found = report["rows"].as_array().unwrap();
+        assert_eq!(found.len(), rows, "{name}");
+        for row in found {
+            let positive = |value: &Value| value.as_f64().is_some_and(|value| value > 0.0);
+            let measures = ["megabytes_per_second", "seconds", "with"];
+            assert!(measures.iter().any(|name| positive(&row[name])), "{row}");
+        }
+        assert!(
+            claims(folder.path())
+                .iter()
+                .all(|claim| claim["here"].is_string())
+        );
+        let left = std::fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(left, 1, "the files are gone");
+    }
+}
+
+#[test]
+fn index_figures_count_the_reads_of_every_structure() {
+    for (figure, rows) in [("fig12", 6 * 5), ("fig13", 3 * 5)] {
+        let folder = folder();
+        let name = format!("forestdb/{figure}");
+        let printed = reproduce(
+            folder.path(),
+            &name,
+            &["--scale", "0.003", "--operations", "50"],
+        );
+        assert!(printed.contains("HB+-trie, paper's rule"), "{printed}");
+        let report = report(folder.path());
+        let found = report["rows"].as_array().unwrap();
+        assert_eq!(found.len(), rows);
+        for row in found {
+            assert!(row["node_reads"].as_f64().unwrap() >= 1.0, "{row}");
+            assert!(row["space_bytes"].as_u64().unwrap() >= 4096, "{row}");
+        }
+        assert!(
+            claims(folder.path())
+                .iter()
+                .all(|claim| claim["here"].is_string())
+        );
+        let left = std::fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(left, 1, "the files of nodes are gone");
+    }
+}
+
+#[test]
+fn the_analysis_holds_and_goes_into_its_place_in_a_document() {
+    let folder = folder();
+    let document = folder.path().join("doc.md");
+    let markers = "a\n<!-- begin forestdb/fig10 -->\nyesterday\n<!-- end forestdb/fig10 -->\nz\n";
+    std::fs::write(&document, markers).unwrap();
+    reproduce(folder.path(), "forestdb/fig10", &["--update", "doc.md"]);
+    assert!(
+        claims(folder.path())
+            .iter()
+            .all(|claim| claim["holds"] == true)
+    );
+    let written = std::fs::read_to_string(&document).unwrap();
+    assert!(
+        written.starts_with("a\n<!-- begin forestdb/fig10 -->\n"),
+        "{written}"
+    );
+    assert!(
+        written.contains("kvzone reproduce forestdb/fig10\n```"),
+        "{written}"
+    );
+    assert!(
+        written.contains("| holds here |") && !written.contains("yesterday"),
+        "{written}"
+    );
+}
+
+#[test]
+fn a_figure_of_compactions_and_steady_overwriting_tell_every_case() {
+    for (name, cases) in [("p-fetch/fig2", 3), ("p-fetch/steady", 2)] {
+        let folder = folder();
+        let more = ["--scale", "1e-6", "--repeat", "1", "--memory", "512MiB"];
+        let printed = reproduce(folder.path(), name, &more);
+        assert!(printed.contains("512 MiB"), "{printed}");
+        let report = report(folder.path());
+        let measured = report["measured"].as_array().unwrap();
+        assert_eq!(measured.len(), cases, "{name}");
+        for case in measured {
+            let round = &case["rounds"][0];
+            assert!(round["error"].is_null(), "{name}: {round}");
+            assert!(round["total"].as_f64().unwrap() > 0.0, "{name}: {round}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_there_offers_what_is_near() {
+    let folder = folder();
+    for (arguments, words) in [
+        (&["forestdb/fig11"][..], "forestdb/fig1"),
+        (&["forestdb/fig14", "--points", "33"], "near it: 32"),
+        (&["forestdb/fig14", "--stores", "forst"], "forest"),
+        (&["forestdb/fig14", "--stores", "forest,forest"], "twice"),
+        (&["forestdb/fig12", "--points", "worst"], "random-8"),
+        (&["zdb/table1", "--stores", "forest"], "neither"),
+        (&["forestdb/fig10", "--update", "none.md"], "none.md"),
+        (&["wisckey/fig9", "--points", "2 KB"], "near it: 1 KB"),
+        (&["wisckey/fig13", "--stores", "forest"], "neither"),
+    ] {
+        let mut all = vec!["reproduce"];
+        all.extend(arguments);
+        let output = kvzone(folder.path(), &all);
+        assert!(!output.status.success(), "{arguments:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains(words), "{arguments:?}: {said}");
+        assert_eq!(text(&output.stdout), "");
+    }
+}
+
+#[test]
+fn every_figure_of_alphard_runs_and_all_stores_answer_the_same() {
+    for (figure, points) in [
+        ("table1", "peak"),
+        ("fig3", "16000/s,1 KB peak"),
+        ("fig4", "16000/s,256 KB peak"),
+    ] {
+        let folder = folder();
+        let name = format!("alphard/{figure}");
+        let mut more = TINY.to_vec();
+        more.extend(["--stores", "alphard-file,forest", "--points", points]);
+        let printed = reproduce(folder.path(), &name, &more);
+        assert!(printed.contains("The paper, and whether its direction held"));
+        let report = report(folder.path());
+        let runs = report["runs"].as_array().unwrap();
+        assert!(runs.iter().all(|run| run["status"] == "ok"), "{name}");
+        let measured: Vec<&Value> = runs.iter().filter(|run| run["phase"] == "run").collect();
+        assert_eq!(measured.len(), 2 * points.split(',').count(), "{name}");
+        for pair in measured.chunks(2) {
+            assert_eq!(pair[0]["result_hash"], pair[1]["result_hash"], "{name}");
+            assert!(pair[0]["extra"]["latency_ns_insert"].is_object(), "{name}");
+            assert_eq!(pair[0]["durability"], "synced");
+        }
+        assert_eq!(
+            measured[0]["target_rate"].is_number(),
+            points.starts_with("16000")
+        );
+        assert!(!claims(folder.path()).is_empty());
+    }
+}
+
+#[test]
+fn inserts_beside_fio_tell_every_policy_of_syncs() {
+    if Command::new("fio").arg("--version").output().is_err() {
+        println!("SKIPPED: alphard beside fio: no fio (package fio)");
+        return;
+    }
+    let folder = folder();
+    let point = "4 KB, 32 in flight";
+    let mut more = vec!["--scale", "0.001", "--seconds", "0.5", "--repeat", "2"];
+    more.extend(["--points", point]);
+    let printed = reproduce(folder.path(), "alphard/fio", &more);
+    assert!(printed.contains("fio, synced each"), "{printed}");
+    let report = report(folder.path());
+    let rounds = report["rounds"].as_array().unwrap();
+    assert_eq!(rounds.len(), 2);
+    for round in rounds {
+        assert_eq!(round["point"], point);
+        assert!(round["bytes_per_second"].as_f64().unwrap() > 0.0);
+        assert!(round["writes_a_sync"].as_f64().unwrap() > 0.0);
+        let rates = round["fio_bytes_per_second"].as_array().unwrap();
+        let all_wrote = rates.iter().all(|rate| rate.as_f64().unwrap() > 0.0);
+        assert!(rates.len() == 3 && all_wrote, "{round}");
+    }
+}
+
+#[test]
+fn presets_and_data_sets_are_listed_one_a_line() {
+    let folder = folder();
+    let list = |what: &str| {
+        let output = kvzone(folder.path(), &["list", what]);
+        assert!(output.status.success());
+        text(&output.stdout)
+    };
+    let presets = list("presets");
+    for name in [
+        "zdb/table1",
+        "forestdb/fig10",
+        "forestdb/fig12",
+        "forestdb/fig19",
+        "wisckey/fig2 ",
+        "wisckey/fig15",
+        "wisckey/table1",
+        "alphard/table1",
+        "alphard/fig3",
+        "alphard/fig4",
+        "alphard/fio",
+    ] {
+        let lines = presets.lines().filter(|line| line.starts_with(name));
+        assert_eq!(lines.count(), 1, "{presets}");
+    }
+    let sets = list("datasets");
+    for name in [
+        "paths-of-usr",
+        "words-of-texts",
+        "files-of-packages",
+        "profile",
+        "url",
+    ] {
+        let lines = sets.lines().filter(|line| line.starts_with(name));
+        assert_eq!(lines.count(), 1, "{sets}");
+    }
+}

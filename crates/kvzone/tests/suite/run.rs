@@ -1,0 +1,318 @@
+//! `kvzone run` as people and scripts run it, with stores that need no library.
+#![allow(clippy::unwrap_used)]
+
+use std::io::Read;
+use std::process::Stdio;
+
+use crate::harness::{command, folder, kvzone, report, run, runs, text};
+use serde_json::Value;
+
+/// What design and readers of the JSON agree on.
+const FIELDS: [&str; 34] = [
+    "store",
+    "version",
+    "workload",
+    "repeat",
+    "phase",
+    "threads",
+    "keys",
+    "key_size",
+    "value_size",
+    "operations",
+    "seconds",
+    "ops_per_second",
+    "user_bytes",
+    "durability",
+    "profile",
+    "cache_bytes",
+    "memory_limit_bytes",
+    "target_rate",
+    "status",
+    "error",
+    "settings",
+    "latency_ns",
+    "native_latency_ns",
+    "device_write_bytes",
+    "device_read_bytes",
+    "write_amplification",
+    "read_amplification",
+    "space_bytes",
+    "space_amplification",
+    "cpu_seconds",
+    "peak_memory_bytes",
+    "result_hash",
+    "timeline",
+    "extra",
+];
+
+#[test]
+fn every_field_of_the_json_is_there_for_good_and_for_broken_runs() {
+    let folder = folder();
+    let output = run(
+        folder.path(),
+        &[
+            "--stores",
+            "memory,null,crashing",
+            "--workload",
+            "read-random",
+        ],
+    );
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    let report = report(folder.path());
+    assert_eq!(report["schema"], "kvzone/1");
+    assert_eq!(report["seed"], 1);
+    assert!(report["machine"]["disk"].is_object());
+    let runs = runs(folder.path());
+    for run in &runs {
+        let run = run.as_object().unwrap();
+        for field in FIELDS {
+            assert!(run.contains_key(field), "{field} is missing in {run:?}");
+        }
+        assert_eq!(run.len(), FIELDS.len(), "no field that nobody agreed on");
+    }
+    let measured: Vec<&Value> = runs
+        .iter()
+        .filter(|run| run["store"] == "memory" && run["phase"] == "run")
+        .collect();
+    let [memory] = measured[..] else {
+        panic!("one run a round: {runs:?}");
+    };
+    assert_eq!(memory["status"], "ok");
+    assert_eq!(memory["operations"], 500);
+    assert_eq!(memory["key_size"], 16.0);
+    assert!(memory["ops_per_second"].as_f64().unwrap() > 0.0);
+    for part in ["mean", "stdev", "p50", "p90", "p99", "p999", "max"] {
+        assert!(memory["latency_ns"][part].is_number(), "{part}");
+    }
+    assert!(memory["cpu_seconds"].as_f64().unwrap() > 0.0);
+    assert!(memory["result_hash"].is_string());
+    assert!(memory["target_rate"].is_null());
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        1,
+        "all folders are gone"
+    );
+}
+
+#[test]
+fn a_crash_is_named_with_its_signal_and_the_others_go_on() {
+    let folder = folder();
+    let output = run(
+        folder.path(),
+        &["--stores", "crashing,memory", "--workload", "fill-random"],
+    );
+    assert_eq!(output.status.code(), Some(3));
+    assert!(
+        text(&output.stderr).contains("crashing crashed"),
+        "{}",
+        text(&output.stderr)
+    );
+    assert!(
+        text(&output.stderr).contains("SIGABRT"),
+        "{}",
+        text(&output.stderr)
+    );
+    let of = |store: &str| {
+        let all = runs(folder.path());
+        all.into_iter().find(|run| run["store"] == store).unwrap()
+    };
+    assert_eq!(of("crashing")["status"], "crashed");
+    assert_eq!(of("crashing")["phase"], "load");
+    assert!(of("crashing")["ops_per_second"].as_f64() == Some(0.0));
+    assert_eq!(of("memory")["status"], "ok");
+}
+
+#[test]
+fn a_hang_is_ended_and_named_and_the_others_go_on() {
+    let folder = folder();
+    let output = run(
+        folder.path(),
+        &[
+            "--stores",
+            "hanging,memory",
+            "--workload",
+            "fill-random",
+            "--patience",
+            "0.5",
+        ],
+    );
+    assert_eq!(output.status.code(), Some(3));
+    assert!(
+        text(&output.stderr).contains("hanging hung"),
+        "{}",
+        text(&output.stderr)
+    );
+    let statuses: Vec<String> = runs(folder.path())
+        .iter()
+        .map(|run| format!("{} {}", run["store"], run["status"]))
+        .collect();
+    assert!(
+        statuses.contains(&"\"hanging\" \"hung\"".to_string()),
+        "{statuses:?}"
+    );
+    assert!(
+        statuses.contains(&"\"memory\" \"ok\"".to_string()),
+        "{statuses:?}"
+    );
+}
+
+#[test]
+fn stores_take_turns_in_an_order_that_the_seed_decides() {
+    let folder = folder();
+    let order = |seed: &str| {
+        let stores = ["--stores", "memory,null", "--workload", "fill-sequential"];
+        let mut arguments = vec!["--repeat", "6", "--seed", seed];
+        arguments.extend(stores);
+        let mut all = vec!["run", "--keys", "100", "--json", "out.json"];
+        all.extend(arguments);
+        let output = kvzone(folder.path(), &all);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let of = |run: &Value| (run["repeat"].as_u64().unwrap(), run["store"].to_string());
+        runs(folder.path()).iter().map(of).collect::<Vec<_>>()
+    };
+    let first = order("1");
+    assert_eq!(first.len(), 12);
+    for (turn, (repeat, _)) in first.iter().enumerate() {
+        assert_eq!(*repeat, turn as u64 / 2, "both stores in each round");
+    }
+    let leaders: Vec<&String> = first.iter().step_by(2).map(|(_, store)| store).collect();
+    assert!(
+        leaders.iter().any(|store| *store != leaders[0]),
+        "{leaders:?}"
+    );
+    assert_eq!(first, order("1"));
+    assert_ne!(first, order("3"));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_a_quiet_end() {
+    let folder = folder();
+    let arguments = [
+        "run",
+        "--stores",
+        "memory,null",
+        "--workload",
+        "fill-random",
+        "--keys",
+        "100",
+    ];
+    let mut child = command(folder.path(), &arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut said = String::new();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{said}");
+    assert!(!said.contains("panicked"), "{said}");
+}
+
+#[test]
+fn a_memory_limit_holds_or_the_run_says_that_it_does_not() {
+    let folder = folder();
+    let limited = [
+        "--stores",
+        "zdb",
+        "--workload",
+        "fill-random",
+        "--memory",
+        "128MiB",
+    ];
+    let output = run(folder.path(), &limited);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let run_of = &runs(folder.path())[0];
+    if run_of["memory_limit_bytes"].is_null() {
+        let said = text(&output.stderr);
+        assert!(said.contains("NOT limited"), "{said}");
+        println!("SKIPPED: no memory limit can be set here: {said}");
+        return;
+    }
+    assert_eq!(run_of["memory_limit_bytes"], 128 << 20);
+    let peak = run_of["extra"]["memory_group_peak_bytes"].as_u64().unwrap();
+    assert!((1..=128 << 20).contains(&peak), "{peak}");
+    // Keys of 64 MiB in memory do not fit: the kernel ends the worker.
+    let too_large = [
+        "run",
+        "--stores",
+        "memory",
+        "--workload",
+        "fill-random",
+        "--memory",
+        "32MiB",
+        "--keys",
+        "1000",
+        "--value-size",
+        "64KiB",
+        "--repeat",
+        "1",
+        "--json",
+        "out.json",
+    ];
+    let output = kvzone(folder.path(), &too_large);
+    assert_eq!(output.status.code(), Some(3));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("more than the memory limit of 32 MiB"),
+        "{said}"
+    );
+    assert_eq!(runs(folder.path())[0]["status"], "crashed");
+}
+
+#[test]
+fn the_page_is_one_file_that_links_to_nothing() {
+    let folder = folder();
+    let output = run(
+        folder.path(),
+        &[
+            "--stores",
+            "memory,zdb",
+            "--workload",
+            "fill-random,ycsb-a",
+            "--html",
+            "out.html",
+        ],
+    );
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let page = std::fs::read_to_string(folder.path().join("out.html")).unwrap();
+    for part in [
+        "<svg",
+        "fill-random",
+        "ycsb-a",
+        "durability written",
+        "Settings of each store",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    for outside in ["http:", "https:", "src=", "<script", "NaN"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    let printed = text(&output.stdout);
+    for part in [
+        "write amp",
+        "p99.9",
+        "profile equal",
+        "zdb 0.",
+        "fewer than the 5",
+    ] {
+        assert!(printed.contains(part), "{part}: {printed}");
+    }
+}
+
+#[test]
+fn workloads_and_stores_can_be_listed() {
+    let folder = folder();
+    let output = kvzone(folder.path(), &["list", "workloads"]);
+    assert!(text(&output.stdout).contains("ycsb-f"));
+    let all = text(&kvzone(folder.path(), &["list"]).stdout);
+    assert!(all.contains("ycsb-f") && all.contains("zdb") && all.contains("null"));
+    assert!(
+        !all.contains("crashing"),
+        "stores for tests are not for users"
+    );
+}
