@@ -35,14 +35,15 @@ run: preflight ## Import up to 1 GiB of /usr; look up, list, check, kill and res
 	JOBS=$(JOBS) scripts/run.sh
 
 # What is quick to fail goes first; the suites go last, so that their closing
-# lines are what is left on the screen.
+# lines are what is left on the screen. Clippy has compiled the examples.
 test: preflight ## Run everything that continuous integration runs
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy -j$(JOBS) --workspace --all-targets -- -D warnings
 	$(CARGO) xtask tidy
 	CARGO=$(CARGO) JOBS=$(JOBS) .ci/features
 	RUSTDOCFLAGS="$(RUSTDOCFLAGS)" $(CARGO) doc -j$(JOBS) --quiet --workspace --no-deps --document-private-items
-	$(CARGO) test -j$(JOBS) --workspace
+	$(CARGO) test -j$(JOBS) --workspace --lib --bins --tests
+	$(CARGO) test -j$(JOBS) --workspace --doc
 	.ci/installed "$${CARGO_TARGET_DIR:-target}/debug/deps"
 	CARGO=$(CARGO) JOBS=$(JOBS) .ci/stress
 
