@@ -34,6 +34,7 @@
 //! | [`snapshot`] | [`Snapshot`], one moment of a store |
 //! | [`options`] | [`Options`]: making, opening and mending stores |
 //! | [`table`] | [`Table`], keys and values of Rust types |
+//! | [`changes`] | [`Changes`] and [`Consumer`]: following what is written |
 //! | [`asynchronous`] | requests as futures |
 //! | [`comparator`] | the name of a store's order of keys, where a program brought one |
 //! | [`engines`](mod@engines) | [`Engines`], the list of engines; more can be added |
@@ -44,6 +45,7 @@
 #![forbid(unsafe_code)]
 
 pub mod asynchronous;
+pub mod changes;
 pub mod comparator;
 pub mod engines;
 pub mod entries;
@@ -59,6 +61,7 @@ mod values;
 
 /// The guides' examples run as documentation tests.
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/changes.md")]
 #[doc = include_str!("../../../docs/rust.md")]
 #[doc = include_str!("../../../docs/transactions.md")]
 #[doc = include_str!("../../../docs/values.md")]
@@ -68,17 +71,18 @@ use std::io::Write;
 use std::path::Path;
 
 pub use cambium_api::{
-    Capabilities, CheckReport, CompactOptions, CompactReport, Completion, Conflict, Direction,
-    Durability, Engine, EngineKind, Entry, Error, Expiry, Finding, FindingKind, IterationOrder,
-    KeyKind, KeyRange, MergeOperator, Operation, OptionSpec, OptionValues, PhaseSeconds,
-    Precondition, Progress, ProgressSink, Request, Response, Result, ResumeToken, Savepoint,
-    SequenceNumber, Special, Statistic, StatisticValue, Statistics, Summary, Transaction,
-    TransactionEntries, TransactionView, UnixMillis, Value, WriteBatch, limits,
-    options::parse_bytes,
+    Capabilities, Change, ChangeBatch, ChangeOptions, CheckReport, CompactOptions, CompactReport,
+    Completion, Conflict, Direction, Durability, Engine, EngineKind, Entry, Error, Expiry, Finding,
+    FindingKind, IterationOrder, KeyKind, KeyRange, MergeOperator, Operation, OptionSpec,
+    OptionValues, PhaseSeconds, Precondition, Progress, ProgressSink, Request, Response, Result,
+    ResumeToken, Savepoint, SequenceNumber, Special, Statistic, StatisticValue, Statistics,
+    Summary, Transaction, TransactionEntries, TransactionView, UnixMillis, Value, WriteBatch,
+    limits, options::parse_bytes,
 };
 pub use cambium_base::{StoreId, checksum, error::ErrorClass, hash, hexdump};
 pub use cambium_io::{BackgroundLimits, Environment, ReadBackend};
 pub use cambium_storage::marker::{MARKER_NAME, Marker, UNFINISHED_NAME, read_unfinished};
+pub use changes::{Changes, Consumer};
 pub use comparator::COMPARATOR_NAME;
 #[cfg(feature = "alphard")]
 pub use engines::ALPHARD;

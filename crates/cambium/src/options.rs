@@ -298,7 +298,7 @@ impl Options {
         let engine = open()?;
         let elapsed = clock.monotonic() - began;
         events::opened(engine.capabilities().engine, path, elapsed);
-        Ok(Store::new(engine, path, self.durability))
+        Ok(Store::new(engine, path, self.durability, clock))
     }
 
     /// Refuses options that an engine has for its own tests alone.

@@ -5,6 +5,7 @@
 //! clone, iterator and snapshot is dropped. An error of a close that happens
 //! while dropping goes nowhere, so a program that wants to know calls `close`.
 
+use cambium_io::environment::Clock;
 use cambium_io::sync::atomic::AtomicUsize;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,8 @@ pub(crate) struct OpenStore {
     pub(crate) parent: Option<Arc<OpenStore>>,
     /// Transactions that conflicted often, of all namespaces.
     pub(crate) starving: Arc<AtomicUsize>,
+    /// By which readers of changes wait.
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl Drop for OpenStore {
@@ -72,7 +75,12 @@ pub struct Store {
 }
 
 impl Store {
-    pub(crate) fn new(engine: Arc<dyn Engine>, path: &Path, durability: Durability) -> Self {
+    pub(crate) fn new(
+        engine: Arc<dyn Engine>,
+        path: &Path,
+        durability: Durability,
+        clock: &Arc<dyn Clock>,
+    ) -> Self {
         Store {
             open: Arc::new(OpenStore {
                 engine,
@@ -80,6 +88,7 @@ impl Store {
                 namespace: None,
                 parent: None,
                 starving: Arc::default(),
+                clock: clock.clone(),
             }),
             durability,
         }
