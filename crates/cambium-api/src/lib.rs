@@ -13,6 +13,7 @@
 //! | [`changes`] | the change feed: committed batches in order |
 //! | [`conflicts`] | what transactions read, compared with recent writes |
 //! | [`expiry`] | when entries cease to be there |
+//! | [`memory`] | the memory that a store may use, fitted into its environment's budget |
 //! | [`merge`] | merge operators |
 //! | [`cursor`] | ranges, directions, cursors, resume tokens |
 //! | [`options`] | options that print, parse and explain themselves |
@@ -28,6 +29,7 @@ pub mod cursor;
 pub mod engine;
 pub mod expiry;
 pub mod limits;
+pub mod memory;
 pub mod merge;
 pub mod options;
 pub mod report;
@@ -43,6 +45,7 @@ pub use engine::{
     Capabilities, Completion, Engine, EngineKind, KeyKind, Reader, Request, Response, Snapshot,
 };
 pub use expiry::{Expiry, UnixMillis};
+pub use memory::{MemoryBound, MemoryPart, MemoryPlan};
 pub use merge::MergeOperator;
 pub use options::{OptionSpec, OptionValues};
 pub use report::{

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
-use cambium_api::RecentWrites;
+use cambium_api::{MemoryPlan, RecentWrites};
 use cambium_base::{Error, FileNumber, Result, SequenceNumber};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_io::sync::{Mutex, MutexGuard, OnceLock};
@@ -52,6 +52,8 @@ pub(crate) struct Core {
     pub home: Home,
     pub shape: Shape,
     pub tuning: Tuning,
+    /// Reserved for as long as the store is open; a check or a repair reserves nothing.
+    pub memory: OnceLock<MemoryPlan>,
     pub index: Index,
     /// Of the buffers' hash tables.
     pub hash_seed: u64,

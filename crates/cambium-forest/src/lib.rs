@@ -54,6 +54,7 @@ mod engine;
 mod flush;
 pub mod format;
 mod index;
+mod memory;
 mod named;
 mod nodes;
 mod open;

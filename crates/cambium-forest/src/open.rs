@@ -53,6 +53,7 @@ pub(crate) fn make(
     options: &OptionValues,
 ) -> Result<Making<Arc<Core>>> {
     let mut options = options.clone();
+    let memory = crate::memory::plan(environment, &mut options)?;
     let shape = Shape::take(&mut options)?;
     let tuning = Tuning::take(&mut options)?;
     options.finish(ENGINE, OPTIONS)?;
@@ -61,6 +62,7 @@ pub(crate) fn make(
     let file_system = &environment.file_system;
     let (creation, held) = Creation::begin(file_system, path, marker, is_ours)?;
     let filled = fill(environment, path, shape, tuning, (store, held));
+    let filled = filled.inspect(|core| _ = core.memory.set(memory));
     Ok(Making { creation, filled })
 }
 
@@ -157,11 +159,14 @@ pub(crate) fn open(
     options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<Arc<Core>> {
-    let (tuning, fixed) = Tuning::of_opening(options)?;
+    let mut options = options.clone();
+    let memory = crate::memory::plan(environment, &mut options)?;
+    let (tuning, fixed) = Tuning::of_opening(&options)?;
     let file_system = &*environment.file_system;
     let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Exclusive)?;
     creation::settle(file_system, path)?;
     let core = attach(environment, path, marker.store, tuning, (held, true))?;
+    _ = core.memory.set(memory);
     fixed.check_fixed(&core.shape.as_options())?;
     let clean = lock(&core.maintenance).root.clean;
     if !clean {
@@ -183,10 +188,13 @@ pub(crate) fn open_read_only(
     options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<Arc<Core>> {
-    let (tuning, fixed) = Tuning::of_opening(options)?;
+    let mut options = options.clone();
+    let memory = crate::memory::plan(environment, &mut options)?;
+    let (tuning, fixed) = Tuning::of_opening(&options)?;
     let file_system = &*environment.file_system;
     let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
     let core = attach(environment, path, marker.store, tuning, (held, false))?;
+    _ = core.memory.set(memory);
     fixed.check_fixed(&core.shape.as_options())?;
     let maintenance = lock(&core.maintenance);
     if maintenance.root.clean {
@@ -339,6 +347,7 @@ pub(crate) fn assemble(
         environment: environment.clone(),
         path: home.folder.clone(),
         shape,
+        memory: OnceLock::new(),
         index: Index::new(&shape),
         view: ArcSwap::from_pointee(View {
             database: Arc::new(database),

@@ -26,6 +26,7 @@ use cambium_io::sync::atomic::Ordering;
 
 use crate::buffer::Buffer;
 use crate::core::{Core, Maintenance, lock};
+use crate::counters::of;
 use crate::flush::SealPoint;
 use crate::index::Keys;
 use crate::pieces::Source;
@@ -67,7 +68,11 @@ impl Core {
     fn carry(&self, maintenance: &mut Maintenance, into_tries: bool) -> Result<()> {
         self.check_sound()?;
         self.flush_due.store(false, Ordering::Release);
+        let before = self.flushed_bytes();
         let outcome = self.carry_sealed(maintenance, into_tries);
+        let moved = self.flushed_bytes() - before;
+        let (limits, clock) = (&self.environment.background, &self.environment.clock);
+        limits.spend(&**clock, moved);
         if let Err(error) = &outcome {
             self.flush_due.store(true, Ordering::Release);
             self.flush_put_off.begin(&*self.environment.clock);
@@ -77,6 +82,17 @@ impl Core {
             events::put_off("forest", &self.path, "flush", error);
         }
         outcome
+    }
+
+    /// Bytes that flushes have written since the store was opened.
+    fn flushed_bytes(&self) -> u64 {
+        of(&self.counters.node_bytes) + of(&self.counters.header_bytes)
+    }
+
+    /// A writer that is to flush waits here until the background may move bytes again.
+    fn wait_for_background_rate(&self) {
+        let (limits, clock) = (&self.environment.background, &self.environment.clock);
+        limits.wait(&**clock, &|| self.health.is_closed());
     }
 
     fn carry_sealed(&self, maintenance: &mut Maintenance, into_tries: bool) -> Result<()> {
@@ -180,6 +196,7 @@ impl Core {
             self.notify_background();
             return;
         }
+        self.wait_for_background_rate();
         // What fails here has poisoned the store or will be tried again; the
         // write itself has succeeded.
         let mut maintenance = lock(&self.maintenance);
@@ -194,6 +211,7 @@ impl Core {
         if !self.is_overfull() {
             return Ok(());
         }
+        self.wait_for_background_rate();
         let mut maintenance = lock(&self.maintenance);
         if !self.is_overfull() {
             return Ok(());

@@ -355,6 +355,9 @@ impl Core {
             self.counters.by_address.sum(),
             "lookups whose document's address was known: they read no node",
         );
+        if let Some(plan) = self.memory.get() {
+            plan.statistics(all);
+        }
     }
 
     fn compaction_statistics(&self, all: &mut Statistics) {

@@ -60,6 +60,9 @@ impl Core {
         }
         let clock = &*self.environment.clock;
         if self.flush_due.load(Ordering::Acquire) && !self.flush_put_off.lasts(clock) {
+            if self.environment.background.is_exhausted(clock) {
+                return Ok(StepOutcome::WaitIo);
+            }
             let mut maintenance = lock(&self.maintenance);
             self.health.check_open()?;
             self.relieve(&mut maintenance)?;

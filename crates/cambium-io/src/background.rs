@@ -1,10 +1,16 @@
 //! What background work of all stores of an environment may take together.
 //!
-//! Each store decides when its compaction is due; how many run at a time, and
-//! how many bytes they move in a second, is a matter of the machine that they
-//! share.
+//! Each store decides when a flush, a compaction or a collection is due. How many
+//! compactions run at a time, and how many bytes all background work reads and writes in a
+//! second, is a limit of the machine that the stores share.
+//!
+//! Background work pays for bytes after it has moved them ([`BackgroundLimits::spend`]), and
+//! the next step waits until they are paid for. Commits pay nothing. Where writers write
+//! faster than the limit lets flushes follow, write buffers fill, and writers wait for the
+//! flush of a full one, as with RocksDB's rate limiter.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::environment::Clock;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -22,6 +28,11 @@ pub struct BackgroundLimits {
 /// Compactions at a time, unless an environment is made with other limits: each
 /// reads with a full queue, so more of them share what one gets.
 const CONCURRENT_COMPACTIONS: usize = 2;
+/// The smallest limit, in bytes a second: with less, a writer that waits for the flush of a
+/// large write buffer would wait for hours.
+const LEAST_RATE: u64 = 64 << 10;
+/// The longest that background work sleeps before it looks whether it was cancelled.
+const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 /// What may be moved at once after a pause, in seconds' worth.
 const BURST_SECONDS: f64 = 0.1;
 
@@ -38,11 +49,15 @@ impl Default for BackgroundLimits {
 
 impl BackgroundLimits {
     /// At most `concurrent` compactions that began by themselves at a time, and
-    /// `bytes_per_second` of reading and writing by all; 0 for no such limit.
+    /// `bytes_per_second` of reading and writing by all background work; 0 for no such limit.
+    /// A limit below 64 KiB a second counts as so much.
     pub fn new(concurrent: usize, bytes_per_second: u64) -> Arc<Self> {
         Arc::new(BackgroundLimits {
             concurrent,
-            bytes_per_second,
+            bytes_per_second: match bytes_per_second {
+                0 => 0,
+                rate => rate.max(LEAST_RATE),
+            },
             ..BackgroundLimits::default()
         })
     }
@@ -67,7 +82,7 @@ impl BackgroundLimits {
         })
     }
 
-    /// Bytes were read or written.
+    /// Background work has read or written so many bytes.
     pub fn spend(&self, clock: &dyn Clock, bytes: u64) {
         if self.bytes_per_second == 0 {
             return;
@@ -89,6 +104,17 @@ impl BackgroundLimits {
         self.bytes_per_second > 0
             && self.paid_until.load(Ordering::Relaxed) > clock.monotonic().as_nanos() as u64
     }
+
+    /// Waits until what was moved is paid for, or until `is_over`. For work on request, and
+    /// for writers that do background work themselves; the caller holds no lock that readers
+    /// take.
+    pub fn wait(&self, clock: &dyn Clock, is_over: &dyn Fn() -> bool) {
+        while self.is_exhausted(clock) && !is_over() {
+            let paid_until = Duration::from_nanos(self.paid_until.load(Ordering::Relaxed));
+            let left = paid_until.saturating_sub(clock.monotonic());
+            clock.sleep(left.min(LONGEST_SLEEP));
+        }
+    }
 }
 
 /// One of the compactions that may run at a time.
@@ -105,27 +131,50 @@ impl Drop for BackgroundTurn {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::simulated::SteppedClock;
 
+    const RATE: u64 = 1 << 20;
+
     #[test]
     fn what_was_moved_too_fast_is_waited_for() {
-        let limits = BackgroundLimits::new(1, 1000);
+        let limits = BackgroundLimits::new(1, RATE);
         let clock = SteppedClock::default();
         clock.advance(Duration::from_secs(100));
-        limits.spend(&clock, 100);
+        limits.spend(&clock, RATE / 10);
         assert!(
             !limits.is_exhausted(&clock),
             "a burst of a tenth of a second"
         );
-        limits.spend(&clock, 1000);
+        limits.spend(&clock, RATE);
         assert!(limits.is_exhausted(&clock));
         clock.advance(Duration::from_millis(999));
         assert!(limits.is_exhausted(&clock));
         clock.advance(Duration::from_millis(2));
         assert!(!limits.is_exhausted(&clock));
         BackgroundLimits::new(1, 0).spend(&clock, u64::MAX);
+    }
+
+    #[test]
+    fn a_wait_ends_when_bytes_are_paid_for_or_nobody_needs_the_work() {
+        let clock = SteppedClock::default();
+        let limits = BackgroundLimits::new(1, RATE);
+        let began = clock.monotonic();
+        limits.spend(&clock, 3 * RATE);
+        limits.wait(&clock, &|| true);
+        assert_eq!(clock.monotonic(), began);
+        limits.wait(&clock, &|| false);
+        let waited = clock.monotonic() - began;
+        assert!(waited >= Duration::from_millis(2900), "{waited:?}");
+        assert!(waited <= Duration::from_millis(3100), "{waited:?}");
+    }
+
+    #[test]
+    fn the_smallest_limit_stalls_nobody_for_hours() {
+        let clock = SteppedClock::default();
+        let limits = BackgroundLimits::new(1, 1);
+        limits.spend(&clock, LEAST_RATE);
+        limits.wait(&clock, &|| false);
+        assert!(clock.monotonic() <= Duration::from_secs(2));
     }
 }

@@ -5,13 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cambium_base::{Error, Result};
-
 use crate::background::BackgroundLimits;
-use crate::cache::BlockCache;
+use crate::cache::{BlockCache, DEFAULT_CACHE_BYTES};
 use crate::file_system::FileSystem;
+pub use crate::memory_budget::{MemoryBudget, Reservation};
 use crate::step::Executor;
-use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Time. Never used to order writes.
 pub trait Clock: Send + Sync + fmt::Debug {
@@ -36,73 +34,6 @@ pub trait Randomness: Send + Sync + fmt::Debug {
     }
 }
 
-/// Memory that all stores of an environment may take together, in bytes.
-#[derive(Debug)]
-pub struct MemoryBudget {
-    limit: u64,
-    used: AtomicU64,
-}
-
-impl MemoryBudget {
-    /// A budget of `limit` bytes.
-    pub fn new(limit: u64) -> Arc<Self> {
-        Arc::new(MemoryBudget {
-            limit,
-            used: AtomicU64::new(0),
-        })
-    }
-
-    /// Bytes there are in all.
-    pub fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    /// Bytes reserved now.
-    pub fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
-    }
-
-    /// Takes `bytes` until the reservation is dropped, or fails with
-    /// [`Error::LimitExceeded`].
-    pub fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Reservation> {
-        let taken = self
-            .used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-                used.checked_add(bytes).filter(|&sum| sum <= self.limit)
-            });
-        match taken {
-            Ok(_) => Ok(Reservation {
-                budget: self.clone(),
-                bytes,
-            }),
-            Err(used) => Err(Error::LimitExceeded(format!(
-                "{bytes} bytes of memory: {used} of the budget of {} are in use",
-                self.limit
-            ))),
-        }
-    }
-}
-
-/// Part of a [`MemoryBudget`], given back when dropped.
-#[derive(Debug)]
-pub struct Reservation {
-    budget: Arc<MemoryBudget>,
-    bytes: u64,
-}
-
-impl Reservation {
-    /// Bytes held.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
 /// Everything a store gets from outside. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Environment {
@@ -114,10 +45,52 @@ pub struct Environment {
     pub randomness: Arc<dyn Randomness>,
     /// Background work.
     pub executor: Arc<dyn Executor>,
-    /// One memory budget for all stores.
+    /// One memory budget for all stores; unlimited, unless the program sets one
+    /// ([`Environment::with_memory`]).
     pub memory: Arc<MemoryBudget>,
     /// What background work of all stores may take together.
     pub background: Arc<BackgroundLimits>,
     /// One cache for all stores that have none of their own.
     pub cache: Arc<BlockCache>,
+}
+
+/// Of a memory budget, the part that becomes the environment's cache.
+const CACHE_SHARE: u64 = 4;
+
+impl Environment {
+    /// The same environment with a memory budget of `bytes`, and with a cache of a quarter of
+    /// it, 64 MiB at most. Stores that were opened before keep the old budget.
+    ///
+    /// ```
+    /// use cambium_io::Environment;
+    /// let environment = Environment::memory().with_memory(32 << 20);
+    /// assert_eq!(environment.memory.limit(), Some(32 << 20));
+    /// assert_eq!(environment.cache.capacity(), 8 << 20);
+    /// ```
+    #[must_use]
+    pub fn with_memory(self, bytes: u64) -> Environment {
+        Environment {
+            memory: MemoryBudget::new(bytes),
+            cache: BlockCache::new(cache_of(bytes)),
+            ..self
+        }
+    }
+
+    /// The least memory budget that leaves `bytes` beside the environment's cache, which
+    /// shrinks and grows with the budget if [`Environment::with_memory`] made it.
+    pub fn least_memory(&self, bytes: u64) -> u64 {
+        let capacity = self.cache.capacity();
+        let follows = self.memory.limit().map(cache_of) == Some(capacity);
+        let with_share = bytes.saturating_mul(CACHE_SHARE).div_ceil(CACHE_SHARE - 1);
+        match follows && cache_of(with_share) < DEFAULT_CACHE_BYTES {
+            true => with_share,
+            false if follows => bytes.saturating_add(DEFAULT_CACHE_BYTES),
+            false => bytes.saturating_add(capacity),
+        }
+    }
+}
+
+/// The cache of an environment with a memory budget.
+fn cache_of(budget: u64) -> u64 {
+    (budget / CACHE_SHARE).min(DEFAULT_CACHE_BYTES)
 }

@@ -17,6 +17,7 @@
 //! | [`crew`] | jobs of one kind, done by threads and whoever waits |
 //! | [`environment`] | clock, randomness, executor, memory budget: one for all stores of a process |
 //! | [`memory`] | files in memory |
+//! | [`memory_budget`] | the memory that all stores of an environment share |
 //! | [`kept_queue`] | a read queue that each thread keeps |
 //! | [`read_pool`] | threads that read for queues |
 //! | [`simulated`] | a disk in memory that crashes and fails from a seed |
@@ -40,6 +41,7 @@ pub mod events;
 pub mod file_system;
 pub mod kept_queue;
 pub mod memory;
+pub mod memory_budget;
 pub mod read_pool;
 pub mod real;
 pub mod recording;

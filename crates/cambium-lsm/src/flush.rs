@@ -68,6 +68,7 @@ impl FlushJob {
         let mut bytes = 0;
         while let Some(entry) = source.entry() {
             if bytes >= budget {
+                tree.context.pay_for(bytes);
                 return Ok(false);
             }
             bytes += (entry.key.len() + entry.value.len() + 16) as u64;
@@ -93,6 +94,7 @@ impl FlushJob {
             }
             source.next()?;
         }
+        tree.context.pay_for(bytes);
         Ok(true)
     }
 

@@ -309,6 +309,8 @@ impl Tree {
             .map(|file| file.metadata.number)
             .collect();
         while !left.is_empty() {
+            let environment = &self.context.environment;
+            environment.background.wait(&*environment.clock, cancelled);
             if cancelled() {
                 return Err(Error::Cancelled);
             }

@@ -44,7 +44,7 @@ use crate::note::{self, NoteItem};
 use crate::seeded_bug::SeededBug;
 use crate::segment::Segment;
 use crate::value_log::MANY_DELETES;
-use crate::window::{LOOKED_UP_AT_ONCE, WINDOW_BYTES, Window};
+use crate::window::{LOOKED_UP_AT_ONCE, Window};
 
 /// Bytes of a step that a writer takes where no task collects.
 const STEP_BYTES: u64 = 1 << 20;
@@ -104,6 +104,13 @@ pub(crate) struct Work {
     pub bytes_read: u64,
     pub bytes_written: u64,
     pub values: u64,
+}
+
+impl Work {
+    /// Bytes read and written.
+    pub fn moved_bytes(&self) -> u64 {
+        self.bytes_read + self.bytes_written
+    }
 }
 
 impl Core {
@@ -171,7 +178,7 @@ impl Core {
         };
         self.advance(&mut collector, budget, &mut work)?;
         if self.tuning.collection_rate > 0 {
-            let moved = (work.bytes_read + work.bytes_written) as f64;
+            let moved = work.moved_bytes() as f64;
             let pause = moved / self.tuning.collection_rate as f64;
             collector.not_before = now + Duration::from_secs_f64(pause);
         }
@@ -215,7 +222,7 @@ impl Core {
             return self.drop_empty(&[number]);
         }
         let position = victim.log.geometry().first_offset;
-        collector.window.clear();
+        collector.window.clear(self.tuning.window_bytes);
         self.counters.collections.fetch_add(1, Ordering::Relaxed);
         // Of what an earlier opening left, the ledger may count more alive than there is.
         let all_dead_known = victim.is_new && dead.is_all(account.garbage_bytes);
@@ -267,6 +274,18 @@ impl Core {
         budget: u64,
         work: &mut Work,
     ) -> Result<()> {
+        let before = work.moved_bytes();
+        let advanced = self.advance_run(collector, budget, work);
+        self.pay_for(work.moved_bytes() - before);
+        advanced
+    }
+
+    fn advance_run(
+        self: &Arc<Self>,
+        collector: &mut Collector,
+        budget: u64,
+        work: &mut Work,
+    ) -> Result<()> {
         let Some(mut run) = collector.run.take() else {
             return Ok(());
         };
@@ -277,7 +296,7 @@ impl Core {
             return Ok(());
         }
         let ended = run.position >= run.until;
-        if ended || window.is_full() {
+        if ended || window.is_full(self.tuning.window_bytes) {
             self.move_live(collector, &mut run, &mut window, work)?;
         }
         collector.window = window;
@@ -319,7 +338,7 @@ impl Core {
         let started = self.environment.clock.monotonic();
         let begin = run.position;
         let mut behind_dead = false;
-        while scanner.position() < until && !window.is_full() {
+        while scanner.position() < until && !window.is_full(self.tuning.window_bytes) {
             let known_dead = |offset| {
                 let is_dead = run.dead.contains(offset);
                 behind_dead |= is_dead;
@@ -387,7 +406,7 @@ impl Core {
         run.live_bytes += live.iter().map(LiveValue::record_bytes).sum::<u64>();
         work.search += self.since(started);
         self.move_window(collector, &live, seen.as_ref(), work)?;
-        window.clear();
+        window.clear(self.tuning.window_bytes);
         Ok(())
     }
 
@@ -508,6 +527,7 @@ impl Core {
         if self.environment.executor.runs_tasks() {
             self.slow_down((pressure as f64 / FULL_PRESSURE as f64).min(1.0));
         } else if pressure >= FULL_PRESSURE {
+            self.wait_for_rate(&|| self.health.is_closed());
             // The background reports the failure of a step.
             _ = self.collection_step(STEP_BYTES);
         }
@@ -537,13 +557,13 @@ impl Core {
             let mut collector = lock(&self.collection);
             // One that was begun in the background comes first; it may be this one.
             while collector.run.is_some() {
-                self.advance(&mut collector, WINDOW_BYTES, work)?;
+                self.advance(&mut collector, self.tuning.window_bytes, work)?;
             }
             if !collector.dropping.contains(&number) {
                 self.begin_run(&mut collector, number)?;
             }
             while collector.run.is_some() {
-                self.advance(&mut collector, WINDOW_BYTES, work)?;
+                self.advance(&mut collector, self.tuning.window_bytes, work)?;
                 report(done as u64, victims.len() as u64)?;
             }
         }

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
 use arc_swap::ArcSwap;
-use cambium_api::RecentWrites;
+use cambium_api::{MemoryPlan, RecentWrites};
 use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_io::sync::{Mutex, MutexGuard, OnceLock, RwLock};
@@ -50,6 +50,8 @@ pub(crate) struct Core {
     pub home: Home,
     pub shape: Shape,
     pub tuning: Tuning,
+    /// Reserved for as long as the store is open; a check or a repair reserves nothing.
+    pub memory: OnceLock<MemoryPlan>,
     pub tree: Arc<Tree>,
     pub ledger: Arc<Ledger>,
     /// Segments that readers may be led to; replaced under the writer lock.

@@ -15,10 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::format::ALIGNMENT;
 
-/// Most records that are remembered: 8 bytes each.
-const MOST_KNOWN: usize = 2 << 20;
-/// Most that one job tells.
-const MOST_TOLD: usize = 1 << 20;
+/// Most records that are remembered: 8 bytes each. A small memory budget allows fewer.
+pub(crate) const MOST_KNOWN: usize = 2 << 20;
+/// A job tells this part of them at most.
+const TOLD_SHARE: usize = 2;
 
 /// A dead record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +41,8 @@ impl Place {
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     places: Vec<(u32, Place)>,
+    /// It takes so many at most.
+    most: usize,
     /// Segments of which not all was told.
     lossy: BTreeSet<u32>,
 }
@@ -48,7 +50,7 @@ pub(crate) struct Told {
 impl Told {
     /// A record is dead once the job is committed.
     pub fn add(&mut self, segment: u32, offset: u64, bytes: u64) {
-        match self.places.len() < MOST_TOLD {
+        match self.places.len() < self.most {
             true => self.places.push((segment, Place::of(offset, bytes))),
             false => {
                 self.lossy.insert(segment);
@@ -58,17 +60,44 @@ impl Told {
 }
 
 /// All that is known.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct DeadIndex {
     of: BTreeMap<u32, Vec<Place>>,
     known: usize,
+    /// It remembers so many at most.
+    most: usize,
     /// Segments of which something was forgotten.
     lossy: BTreeSet<u32>,
     /// Of the edit that is being made.
     told: Told,
 }
 
+impl Default for DeadIndex {
+    fn default() -> Self {
+        DeadIndex {
+            of: BTreeMap::new(),
+            known: 0,
+            most: MOST_KNOWN,
+            lossy: BTreeSet::new(),
+            told: Told::default(),
+        }
+    }
+}
+
 impl DeadIndex {
+    /// Remembers so many at most from now on.
+    pub fn remember(&mut self, most: usize) {
+        self.most = most;
+    }
+
+    /// For what a job tells.
+    pub fn nothing_told(&self) -> Told {
+        Told {
+            most: self.most / TOLD_SHARE,
+            ..Told::default()
+        }
+    }
+
     /// An edit is about to be made.
     pub fn tell(&mut self, told: Told) {
         self.told = told;
@@ -81,7 +110,7 @@ impl DeadIndex {
             if !is_known(segment) {
                 continue;
             }
-            if self.known < MOST_KNOWN {
+            if self.known < self.most {
                 self.add(segment, place);
             } else {
                 self.lossy.insert(segment);
@@ -184,7 +213,7 @@ mod tests {
     use super::*;
 
     fn told(records: &[(u32, u64)]) -> Told {
-        let mut told = Told::default();
+        let mut told = DeadIndex::default().nothing_told();
         for &(segment, place) in records {
             told.add(segment, place * ALIGNMENT, 2 * ALIGNMENT);
         }

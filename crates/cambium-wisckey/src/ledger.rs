@@ -264,7 +264,7 @@ impl Owner for Ledger {
         Box::new(GarbageCount {
             bytes: BTreeMap::new(),
             dead: DeadRecords::new(self.hole_rule),
-            told: Told::default(),
+            told: lock(&self.dead).nothing_told(),
             index: self.dead.clone(),
         })
     }
@@ -392,7 +392,7 @@ mod tests {
             HoleRule::default(),
         );
         let job = |note: &[NoteItem], dead: &[(u32, u64)]| {
-            let mut told = Told::default();
+            let mut told = lock(&ledger.dead).nothing_told();
             dead.iter()
                 .for_each(|&(number, at)| told.add(number, at, 64));
             lock(&ledger.dead).tell(told);

@@ -49,6 +49,7 @@ pub mod format;
 mod holes;
 mod kept;
 mod ledger;
+mod memory;
 mod moving;
 pub mod note;
 mod open;

@@ -50,14 +50,16 @@ pub(crate) fn make(
     options: &OptionValues,
 ) -> Result<Making<Arc<Core>>> {
     let mut options = options.clone();
+    let memory = crate::memory::plan(environment, &mut options)?;
     let shape = Shape::take(&mut options)?;
-    let tuning = Tuning::take(&mut options)?;
+    let tuning = Tuning::take(&mut options)?.within(&memory);
     options.finish(ENGINE, OPTIONS)?;
     let marker = Marker::of_new(environment, ENGINE, FORMAT_VERSION);
     let store = marker.store;
     let file_system = &environment.file_system;
     let (creation, held) = Creation::begin(file_system, path, marker, is_ours)?;
     let filled = fill(environment, path, shape, tuning, (store, held));
+    let filled = filled.inspect(|core| _ = core.memory.set(memory));
     Ok(Making { creation, filled })
 }
 
@@ -133,11 +135,15 @@ pub(crate) fn open(
     options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<Arc<Core>> {
-    let (tuning, fixed) = Tuning::of_opening(options)?;
+    let mut options = options.clone();
+    let memory = crate::memory::plan(environment, &mut options)?;
+    let (tuning, fixed) = Tuning::of_opening(&options)?;
+    let tuning = tuning.within(&memory);
     let file_system = &*environment.file_system;
     let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Exclusive)?;
     creation::settle(file_system, path)?;
     let core = attach(environment, path, marker.store, tuning, (held, true), None)?;
+    _ = core.memory.set(memory);
     fixed.check_fixed(&core.shape.as_options())?;
     core.find_reserve()?;
     let clean = lock(&core.maintenance).root.clean;
@@ -172,10 +178,14 @@ pub(crate) fn open_read_only(
     options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<Arc<Core>> {
-    let (tuning, fixed) = Tuning::of_opening(options)?;
+    let mut options = options.clone();
+    let memory = crate::memory::plan(environment, &mut options)?;
+    let (tuning, fixed) = Tuning::of_opening(&options)?;
+    let tuning = tuning.within(&memory);
     let file_system = &*environment.file_system;
     let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
     let core = attach(environment, path, marker.store, tuning, (held, false), None)?;
+    _ = core.memory.set(memory);
     fixed.check_fixed(&core.shape.as_options())?;
     if !lock(&core.maintenance).root.clean {
         core.recover_in_memory(progress)?;
@@ -338,6 +348,7 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
         maintenance,
         held,
     } = parts;
+    lock(&ledger.dead).remember(tuning.dead_records);
     let (writer, names, traffic) = {
         let state = ledger.state();
         let writer = Writer {
@@ -367,6 +378,7 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
         path: home.folder.clone(),
         home,
         shape,
+        memory: OnceLock::new(),
         tuning,
         tree,
         ledger,

@@ -6,8 +6,10 @@ use cambium_api::{OptionSpec, OptionValues};
 use cambium_base::Result;
 use cambium_io::{BatchOptions, BlockCache, Environment, ReadBackend};
 
+use crate::dead::MOST_KNOWN;
 use crate::holes::HoleRule;
 use crate::seeded_bug::SeededBug;
+use crate::window::WINDOW_BYTES;
 
 /// The engine's name.
 pub const ENGINE: &str = "wisckey";
@@ -323,6 +325,12 @@ pub struct Tuning {
     pub hole_bytes: u64,
     /// Most space held back for a full disk; 0 for none.
     pub reserve_bytes: u64,
+    /// Filters and indexes of open tables.
+    pub table_cache_bytes: u64,
+    /// Values that collection moves at a time.
+    pub window_bytes: u64,
+    /// Dead records whose places are remembered.
+    pub dead_records: usize,
     /// A defect, in tests.
     pub seeded_bug: Option<SeededBug>,
 }
@@ -380,6 +388,9 @@ impl Tuning {
             reserve_bytes: options
                 .take_ranged("reserve_bytes", 64 << 20, 0, 1 << 40)?
                 .next_multiple_of(4096),
+            table_cache_bytes: cambium_lsm::Options::default().table_cache_bytes,
+            window_bytes: WINDOW_BYTES,
+            dead_records: MOST_KNOWN,
             seeded_bug: crate::seeded_bug::take(options)?,
         })
     }
@@ -404,6 +415,7 @@ impl Tuning {
             compression: self.compression,
             read: self.reading,
             open_tables: self.open_files,
+            table_cache_bytes: self.table_cache_bytes,
             block_cache: match self.cache_bytes {
                 Some(bytes) => BlockCache::new(bytes),
                 None => environment.cache.clone(),

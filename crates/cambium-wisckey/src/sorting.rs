@@ -27,7 +27,6 @@ use crate::core::{Core, lock};
 use crate::format::{SegmentKind, Stored};
 use crate::moving::LiveValue;
 use crate::read::{LARGEST_GAP, Wanted};
-use crate::window::WINDOW_BYTES;
 
 /// Where values lie one after the other for so many bytes on average, a window is
 /// sorted enough: longer reads are hardly faster, and values of that size need no
@@ -86,7 +85,9 @@ impl Core {
             done += window.bytes;
             from = window.next.clone();
             if window.is_scattered() {
+                let before = work.moved_bytes();
                 moved |= self.sort_window(window, work)?;
+                self.pay_for(work.moved_bytes() - before);
             }
             drop(pin);
             if self.tree.seal_due() {
@@ -111,7 +112,7 @@ impl Core {
         let mut cursor = self.tree.cursor(Some(first), None, moment)?;
         cursor.seek_first()?;
         while let Some(entry) = cursor.entry() {
-            if window.bytes >= WINDOW_BYTES {
+            if window.bytes >= self.tuning.window_bytes {
                 window.next = Some(entry.key.to_vec());
                 break;
             }

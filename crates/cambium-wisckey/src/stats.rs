@@ -80,6 +80,9 @@ impl Core {
         self.space_statistics(&mut all)?;
         self.tree_statistics(&mut all);
         self.traffic_statistics(&mut all);
+        if let Some(plan) = self.memory.get() {
+            plan.statistics(&mut all);
+        }
         Ok(all)
     }
 

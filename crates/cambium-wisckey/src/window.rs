@@ -8,8 +8,8 @@ use crate::moving::LiveValue;
 
 /// Values that are sorted and moved together, bytes.
 pub(crate) const WINDOW_BYTES: u64 = 16 << 20;
-/// Most values of a window.
-const MOST_VALUES: usize = 128 << 10;
+/// A window has room for a value for so many of its bytes: each takes a place beside it.
+const BYTES_A_VALUE: u64 = 128;
 /// Values that are looked up in the tree at once: each may hold a block in memory.
 pub(crate) const LOOKED_UP_AT_ONCE: usize = 4096;
 
@@ -58,9 +58,10 @@ fn first_bytes(key: &[u8]) -> u64 {
 }
 
 impl Window {
-    /// True if it is to be emptied before more comes.
-    pub fn is_full(&self) -> bool {
-        self.bytes.len() as u64 >= WINDOW_BYTES || self.places.len() >= MOST_VALUES
+    /// True if a window of at most so many bytes is to be emptied before more comes.
+    pub fn is_full(&self, most_bytes: u64) -> bool {
+        let most_values = most_bytes / BYTES_A_VALUE;
+        self.bytes.len() as u64 >= most_bytes || self.places.len() as u64 >= most_values
     }
 
     /// Takes a record's key and value, which are its payload.
@@ -91,10 +92,10 @@ impl Window {
     }
 
     /// Empties it, and keeps its memory unless a value larger than it is for was in it.
-    pub fn clear(&mut self) {
+    pub fn clear(&mut self, most_bytes: u64) {
         self.places.clear();
         self.bytes.clear();
-        self.bytes.shrink_to(2 * WINDOW_BYTES as usize);
+        self.bytes.shrink_to(2 * most_bytes as usize);
     }
 }
 
@@ -128,7 +129,7 @@ mod tests {
             assert_eq!(value.value, [number as u8; 3]);
             assert_eq!(value.sequence, number as u64);
         }
-        window.clear();
+        window.clear(WINDOW_BYTES);
         assert_eq!(window.parts(4).count(), 0);
     }
 }

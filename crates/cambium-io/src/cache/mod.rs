@@ -27,6 +27,9 @@ mod marks;
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 
+use cambium_base::Error;
+
+use crate::memory_budget::{self, MemoryBudget};
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -125,6 +128,8 @@ pub struct BlockCache {
     hand: AtomicUsize,
     /// The next identity, and those that were given back.
     identities: Mutex<(u64, Vec<u64>)>,
+    /// The capacity, reserved of an environment's memory budget.
+    paid: Mutex<Option<memory_budget::Reservation>>,
     /// Blocks nobody looks at any more. A new one takes the memory of one that is
     /// as long: blocks come from one thread and are pushed out by another, and
     /// allocators that keep what a thread has freed for that thread would hold
@@ -158,6 +163,7 @@ impl BlockCache {
             kept_bytes: AtomicU64::new(0),
             hand: AtomicUsize::new(0),
             identities: Mutex::default(),
+            paid: Mutex::default(),
             spares: Mutex::default(),
         })
     }
@@ -193,6 +199,25 @@ impl BlockCache {
     /// Bytes that it holds at most.
     pub fn capacity(&self) -> u64 {
         self.capacity
+    }
+
+    /// Reserves the capacity of a memory budget for as long as the cache exists. The first
+    /// call reserves; later ones do nothing.
+    ///
+    /// # Errors
+    /// `LimitExceeded` where the budget has too little left.
+    pub fn draw_on(&self, budget: &Arc<MemoryBudget>) -> Result<(), Error> {
+        let mut paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
+        if paid.is_none() {
+            *paid = Some(budget.reserve(self.capacity)?);
+        }
+        Ok(())
+    }
+
+    /// True once the capacity is reserved of a memory budget.
+    pub fn is_paid(&self) -> bool {
+        let paid = self.paid.lock().unwrap_or_else(PoisonError::into_inner);
+        paid.is_some()
     }
 
     /// Bytes that it holds.

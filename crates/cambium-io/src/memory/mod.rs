@@ -176,7 +176,7 @@ impl Environment {
             clock: Arc::new(SteppedClock::default()),
             randomness: Arc::new(SeededRandomness::new(0)),
             executor: Arc::new(IdleExecutor),
-            memory: MemoryBudget::new(1 << 30),
+            memory: MemoryBudget::unlimited(),
             background: Arc::default(),
             cache: BlockCache::new(DEFAULT_CACHE_BYTES),
         }

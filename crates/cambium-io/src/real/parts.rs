@@ -9,9 +9,6 @@ use super::{RealFileSystem, ThreadExecutor};
 use crate::cache::{BlockCache, DEFAULT_CACHE_BYTES};
 use crate::environment::{Clock, Environment, MemoryBudget, Randomness};
 
-/// The memory budget where the machine does not say how much it has, bytes.
-const FALLBACK_BUDGET: u64 = 1 << 30;
-
 /// The operating system's clocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
@@ -72,29 +69,20 @@ fn fill_without_getrandom(bytes: &mut [u8]) {
 
 impl Environment {
     /// The real world: the operating system's files, clock, random numbers and
-    /// threads, and a memory budget of a quarter of the machine's memory.
+    /// threads, and a memory budget without a limit.
     ///
-    /// Make one per process and share it between stores: the budget is one.
+    /// Make one per process and share it between stores: budget and cache are one.
     pub fn real() -> Environment {
         Environment {
             file_system: Arc::new(RealFileSystem),
             clock: Arc::new(SystemClock),
             randomness: Arc::new(SystemRandomness),
             executor: Arc::new(ThreadExecutor),
-            memory: MemoryBudget::new(physical_memory().map_or(FALLBACK_BUDGET, |all| all / 4)),
+            memory: MemoryBudget::unlimited(),
             background: Arc::default(),
             cache: BlockCache::new(DEFAULT_CACHE_BYTES),
         }
     }
-}
-
-/// Bytes of memory in the machine.
-fn physical_memory() -> Option<u64> {
-    // SAFETY: `sysconf` takes a number and touches no memory of ours.
-    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
-    let page_bytes = rustix::param::page_size() as u64;
-    let pages = u64::try_from(pages).ok().filter(|&pages| pages > 0)?;
-    pages.checked_mul(page_bytes)
 }
 
 #[cfg(test)]
@@ -132,9 +120,9 @@ mod tests {
     }
 
     #[test]
-    fn the_real_environment_has_a_budget_and_runs_tasks() {
+    fn the_real_environment_has_no_limit_of_memory_and_runs_tasks() {
         let environment = Environment::real();
-        assert!(environment.memory.limit() >= 1 << 20);
+        assert_eq!(environment.memory.limit(), None);
         assert!(environment.executor.runs_tasks());
     }
 }
