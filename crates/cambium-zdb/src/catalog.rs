@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use cambium_base::coding::Decoder;
 
+use crate::changes::past::Past;
 use crate::format::FileRef;
 use crate::options::Shape;
 use cambium_base::FileNumber;
@@ -38,6 +39,8 @@ pub struct Catalog {
     /// Bytes written since the store was made: of users, data files, commit
     /// logs, index and compaction. For statistics only.
     pub traffic: Traffic,
+    /// What the log has of the past, for the change feed.
+    pub past: Past,
     /// The two commit logs.
     pub commit_logs: [FileRef; 2],
     /// The flat tables, by number.
@@ -109,9 +112,28 @@ pub struct DataEntry {
     pub entries: u64,
     /// Keys whose entry lies in it.
     pub live: u64,
+    /// Its entries up to this sequence number are copies that a compaction made.
+    pub copies_through: u64,
+    /// No entry before `replay_from` has a higher sequence number.
+    pub last_sequence: u64,
     /// The file a compaction is about to switch to, and where entries appended
     /// after the switch begin.
     pub successor: Option<(FileRef, u64)>,
+}
+
+impl DataEntry {
+    /// An empty file, whose first entry will lie at `first_offset`.
+    pub fn of_new(file: FileRef, first_offset: u64) -> DataEntry {
+        DataEntry {
+            file,
+            replay_from: first_offset,
+            entries: 0,
+            live: 0,
+            copies_through: 0,
+            last_sequence: 0,
+            successor: None,
+        }
+    }
 }
 
 impl Catalog {
@@ -142,6 +164,7 @@ impl Catalog {
         for number in self.traffic.numbers() {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
+        self.past.encode(&mut bytes);
         for log in &self.commit_logs {
             encode_file(log, &mut bytes);
         }
@@ -175,6 +198,7 @@ impl Catalog {
                 index: decoder.u64()?,
                 compaction: decoder.u64()?,
             },
+            past: Past::decode(&mut decoder)?,
             commit_logs: [decode_file(&mut decoder)?, decode_file(&mut decoder)?],
             tables: BTreeMap::new(),
         };
@@ -199,7 +223,14 @@ impl TableEntry {
         }
         for file in &self.files {
             encode_file(&file.file, into);
-            for number in [file.replay_from, file.entries, file.live] {
+            let numbers = [
+                file.replay_from,
+                file.entries,
+                file.live,
+                file.copies_through,
+                file.last_sequence,
+            ];
+            for number in numbers {
                 into.extend_from_slice(&number.to_le_bytes());
             }
             into.push(u8::from(file.successor.is_some()));
@@ -234,6 +265,8 @@ fn decode_data_entry(decoder: &mut Decoder<'_>) -> Option<DataEntry> {
         replay_from: decoder.u64()?,
         entries: decoder.u64()?,
         live: decoder.u64()?,
+        copies_through: decoder.u64()?,
+        last_sequence: decoder.u64()?,
         successor: match decoder.u8()? {
             0 => None,
             1 => Some((decode_file(decoder)?, decoder.u64()?)),
@@ -242,12 +275,12 @@ fn decode_data_entry(decoder: &mut Decoder<'_>) -> Option<DataEntry> {
     })
 }
 
-fn encode_file(file: &FileRef, into: &mut Vec<u8>) {
+pub(crate) fn encode_file(file: &FileRef, into: &mut Vec<u8>) {
     into.extend_from_slice(&file.number.0.to_le_bytes());
     into.extend_from_slice(&file.salt.to_le_bytes());
 }
 
-fn decode_file(decoder: &mut Decoder<'_>) -> Option<FileRef> {
+pub(crate) fn decode_file(decoder: &mut Decoder<'_>) -> Option<FileRef> {
     Some(FileRef {
         number: FileNumber(decoder.u64()?),
         salt: decoder.u64()?,
@@ -257,6 +290,7 @@ fn decode_file(decoder: &mut Decoder<'_>) -> Option<FileRef> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::changes::past::{Cut, KeptFile};
     use cambium_api::OptionValues;
 
     #[test]
@@ -269,6 +303,8 @@ mod tests {
             replay_from: 4096,
             entries: 3,
             live: 2,
+            copies_through: 7,
+            last_sequence: 9,
             successor: Some((FileRef::default(), 8192)),
         };
         let table = TableEntry {
@@ -282,6 +318,22 @@ mod tests {
                 },
             ],
         };
+        let past = Past {
+            lost: 3,
+            kept: vec![KeptFile {
+                table: 0,
+                place: 1,
+                file: FileRef::default(),
+                copies_through: 2,
+                through: 8,
+                end: 8192,
+            }],
+            cuts: vec![Cut {
+                file: FileNumber(2),
+                from: 4096,
+                to: 8192,
+            }],
+        };
         let catalog = Catalog {
             shape,
             clean: true,
@@ -294,6 +346,7 @@ mod tests {
             buckets: 4,
             string_keys: 2,
             traffic: Traffic::default(),
+            past,
             commit_logs: [FileRef::default(); 2],
             tables: BTreeMap::from([(0, table)]),
         };

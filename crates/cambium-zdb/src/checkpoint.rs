@@ -62,6 +62,9 @@ impl Core {
     pub fn checkpoint(&self) -> Result<()> {
         let mut maintenance = lock(&self.maintenance);
         self.health.check_open()?;
+        if self.has_obsolete_history() {
+            self.begin_session_locked(&mut maintenance)?;
+        }
         self.checkpoint_locked(&mut maintenance, false)
     }
 
@@ -84,7 +87,7 @@ impl Core {
             self.free_commit_logs(durable_sequence);
             self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
             cambium_io::events::flushed("zdb", &self.path);
-            self.remove_switched(maintenance)
+            self.remove_obsolete(maintenance)
         });
         if result.is_err() {
             self.checkpoint_due.store(true, Ordering::Release);
@@ -97,7 +100,9 @@ impl Core {
         let writer = lock(&self.writer);
         let tables = self.open_tables();
         let files = tables.iter().flat_map(|table| table.current_files());
+        let sequence = writer.next_sequence - 1;
         let ends = files.map(|file| {
+            file.settle(sequence);
             let end = End {
                 replay_from: file.log.end(),
                 entries: file.entries.load(Ordering::Relaxed),
@@ -116,7 +121,7 @@ impl Core {
         Moment {
             ends: ends.collect(),
             images: images.collect(),
-            sequence: writer.next_sequence - 1,
+            sequence,
             buckets: self.buckets.count(),
             string_keys: self.buckets.keys(),
         }
@@ -143,12 +148,17 @@ impl Core {
             if let Some(entry) = catalog.tables.get_mut(&switched.table) {
                 let data = &mut entry.files[switched.place as usize];
                 data.file = switched.new;
+                data.copies_through = switched.copies_through;
+                data.last_sequence = moment.sequence;
                 data.successor = None;
             }
         }
         for entry in catalog.tables.values_mut() {
             for data in &mut entry.files {
                 if let Some(end) = moment.ends.get(&data.file.number) {
+                    if data.replay_from != end.replay_from {
+                        data.last_sequence = moment.sequence;
+                    }
                     data.replay_from = end.replay_from;
                     data.entries = end.entries;
                     data.live = end.live;
@@ -162,6 +172,8 @@ impl Core {
             false => (moment.buckets, moment.string_keys),
         };
         catalog.clean = clean;
+        let obsolete = self.settle_past(catalog);
+        maintenance.obsolete.extend(obsolete);
         catalog.traffic = self.counters.traffic();
         let payload = catalog.encode();
         if let Err(failed) = self.health.check_sound() {
@@ -239,7 +251,7 @@ impl Core {
         writer
             .dirty
             .retain(|file| file.dirty.load(Ordering::Acquire));
-        writer.synced_through = writer.synced_through.max(durable_sequence);
+        self.note_synced(&mut writer, durable_sequence);
     }
 
     /// Writes the images to the copies that do not count, and syncs them.
@@ -274,10 +286,12 @@ impl Core {
         Ok(())
     }
 
-    /// Removes the files that compactions have replaced, once neither copy of
-    /// the superblock names them. Readers that still have them open keep them.
-    fn remove_switched(&self, maintenance: &mut Maintenance) -> Result<()> {
-        if maintenance.switched.is_empty() {
+    /// Removes the files that compactions have replaced and no consumer needs, once
+    /// neither copy of the superblock names them. Readers that still have them open keep
+    /// them.
+    fn remove_obsolete(&self, maintenance: &mut Maintenance) -> Result<()> {
+        if maintenance.obsolete.is_empty() {
+            maintenance.switched.clear();
             return Ok(());
         }
         let payload = maintenance.catalog.encode();
@@ -285,10 +299,10 @@ impl Core {
             .superblock
             .write(&payload)
             .map_err(|error| self.unless_full(error))?;
-        for place in std::mem::take(&mut maintenance.switched) {
-            self.environment.file_system.remove(&place.old_path)?;
-        }
-        Ok(())
+        maintenance.switched.clear();
+        let obsolete = std::mem::take(&mut maintenance.obsolete);
+        let files = &self.environment.file_system;
+        obsolete.iter().try_for_each(|path| files.remove(path))
     }
 
     fn free_commit_logs(&self, durable_sequence: u64) {

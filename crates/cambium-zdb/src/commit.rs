@@ -50,7 +50,7 @@ impl Core {
             let last = first + plan.entries.len() as u64 - 1;
             self.make_durable(writer, frame, last, first)
                 .map_err(|error| self.poisoned(error))?;
-            writer.synced_through = last;
+            self.note_synced(writer, last);
         }
         writer.next_sequence = first + plan.entries.len() as u64;
         self.apply_plan(plan, first);
@@ -119,11 +119,11 @@ impl Core {
                 auxiliary: entry.auxiliary,
                 ..RecordHeader::default()
             };
-            if entry.value.is_none() && self.has_bug(SeededBug::DeleteUnlogged) {
+            if entry.removes && self.has_bug(SeededBug::DeleteUnlogged) {
                 continue;
             }
             let prefix = entry_prefix(time, entry.key);
-            entry.position = entry.file.log.append(&header, &[&prefix, entry.value()]);
+            entry.position = entry.file.log.append(&header, &[&prefix, &entry.value]);
         }
         ends
     }
@@ -139,7 +139,7 @@ impl Core {
         let bytes: u64 = plan
             .entries
             .iter()
-            .map(|entry| (FRAME_ENTRY_BYTES + entry.value().len()) as u64)
+            .map(|entry| (FRAME_ENTRY_BYTES + entry.value.len()) as u64)
             .sum();
         if durability != Durability::Synced
             || plan.entries.is_empty()
@@ -159,7 +159,7 @@ impl Core {
                 key: entry.key,
                 batch_index: entry.batch_index,
                 batch_remaining: entry.batch_remaining,
-                value: entry.value(),
+                value: &entry.value,
             };
             encode_frame_entry(&framed, &mut payload);
         }
@@ -309,6 +309,12 @@ impl Core {
         Ok(())
     }
 
+    /// Notes that everything up to `last` survives any crash.
+    pub(crate) fn note_synced(&self, writer: &mut Writer, last: u64) {
+        writer.synced_through = writer.synced_through.max(last);
+        self.synced.fetch_max(last, Ordering::AcqRel);
+    }
+
     /// Logs an empty frame which says that everything up to `last` is synced. Without
     /// it, damage to the end of a data file would look like a torn write. The frame is
     /// not synced: a power cut that loses it loses no data.
@@ -368,9 +374,9 @@ impl Core {
                 .begin_split_if(entries.first().map_or(0, |entry| entry.flags));
             self.keep_replaced(entries, sequence);
             for entry in entries {
-                let slot = match &entry.value {
-                    Some(_) => Slot::Position(entry.position),
-                    None => Slot::Deleted,
+                let slot = match entry.removes {
+                    true => Slot::Deleted,
+                    false => Slot::Position(entry.position),
                 };
                 entry
                     .table

@@ -7,8 +7,9 @@
 //! | `writer` | sequence numbers and the ends of the logs; the leader of a group holds it | yes: other writers wait in the queue anyway |
 //! | `apply` | the moment in which slots change, and a snapshot begins | no |
 //! | a table's pieces | slots | no |
+//! | `past` | files kept for consumers, and how far back history reaches | no |
 //!
-//! They are taken in this order. Readers take only the last.
+//! They are taken in this order. Readers take only the pieces, and change feeds `past`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,12 +22,14 @@ use cambium_io::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use cambium_io::sync::{Mutex, MutexGuard, OnceLock, RwLock};
 use cambium_io::{Environment, FileLock};
 use cambium_storage::commit_queue::CommitQueue;
+use cambium_storage::consumers::Consumers;
 use cambium_storage::health::{Health, found_no_space};
 use cambium_storage::log::LogFile;
 use cambium_storage::superblock::Superblock;
 
 use crate::cache::EntryCache;
 use crate::catalog::{Catalog, TableEntry};
+use crate::changes::past::Past;
 use crate::compact::Compaction;
 use crate::data_file::{DataFile, Home};
 use crate::format::FileRef;
@@ -50,6 +53,12 @@ pub(crate) struct Core {
     pub tables: ArcSwap<TableCells>,
     /// Every write up to here is seen by readers.
     pub visible: AtomicU64,
+    /// Every write up to here survives any crash.
+    pub synced: AtomicU64,
+    /// What the log has of the past; the last lock to be taken.
+    pub past: Mutex<Past>,
+    /// Readers of the changes, whose history is kept.
+    pub consumers: Consumers,
     pub history: History,
     pub apply: Mutex<()>,
     pub writer: Mutex<Writer>,
@@ -84,6 +93,8 @@ pub(crate) struct Maintenance {
     /// Places that a compaction has switched to a new file since the last
     /// checkpoint: the catalog names the old file until the next one.
     pub switched: Vec<Switched>,
+    /// Replaced files, to be removed once no copy of the superblock names them.
+    pub obsolete: Vec<PathBuf>,
     /// Why the opening could not use one copy of the superblock.
     pub other_copy: Option<Error>,
 }
@@ -94,8 +105,8 @@ pub(crate) struct Switched {
     pub table: u64,
     pub place: u32,
     pub new: FileRef,
-    /// The old file's path, to be removed.
-    pub old_path: PathBuf,
+    /// Its entries up to this number are copies.
+    pub copies_through: u64,
 }
 
 /// What the writer lock guards.

@@ -14,6 +14,7 @@ use cambium_storage::log::{LogFile, Record};
 use cambium_storage::record::RECORD_HEADER_BYTES;
 
 use crate::catalog::DataEntry;
+use crate::core::lock;
 use crate::format::{self, DATA_MAGIC, ENTRY_PREFIX_BYTES, FORMAT_VERSION, FileRef, kind};
 use crate::options::Shape;
 use crate::seeded_bug::SeededBug;
@@ -66,6 +67,10 @@ pub(crate) struct DataFile {
     pub entries: AtomicU64,
     /// Keys whose entry lies in it.
     pub live: AtomicU64,
+    /// Its entries up to this sequence number are copies that a compaction made.
+    copies_through: AtomicU64,
+    /// An offset, and a sequence number that no entry before it passes.
+    settled: Mutex<(u64, u64)>,
     /// Holds bytes that are not synced; it is then in the writer's list.
     pub dirty: AtomicBool,
     /// Holds bytes that are neither synced nor in the commit log.
@@ -110,7 +115,8 @@ impl DataFile {
         let first = format::first_offset(shape);
         let handle = create_with_header(&*home.file_system, &path, &header, first)?;
         let log = LogFile::new(handle, &identity, format::data_geometry(shape), first)?;
-        Ok(Self::around(log, file, table, place, 0, 0))
+        let entry = DataEntry::of_new(file, first);
+        Ok(Self::around(log, &entry, (table, place)))
     }
 
     /// Opens a file of the catalog; its end is where replay begins.
@@ -133,34 +139,47 @@ impl DataFile {
                 ),
             ));
         }
-        Ok(Self::around(
-            log,
-            entry.file,
-            table,
-            place,
-            entry.entries,
-            entry.live,
-        ))
+        Ok(Self::around(log, entry, (table, place)))
     }
 
-    fn around(
-        log: LogFile,
-        file: FileRef,
-        table: u64,
-        place: u32,
-        entries: u64,
-        live: u64,
-    ) -> Self {
+    fn around(log: LogFile, entry: &DataEntry, (table, place): (u64, u32)) -> Self {
         DataFile {
             log,
-            file,
+            file: entry.file,
             table,
             place,
-            entries: AtomicU64::new(entries),
-            live: AtomicU64::new(live),
+            entries: AtomicU64::new(entry.entries),
+            live: AtomicU64::new(entry.live),
+            copies_through: AtomicU64::new(entry.copies_through),
+            settled: Mutex::new((entry.replay_from, entry.last_sequence)),
             dirty: AtomicBool::new(false),
             unlogged: AtomicBool::new(false),
             syncing: Mutex::new(()),
+        }
+    }
+
+    /// Its entries up to this sequence number are copies.
+    pub fn copies_through(&self) -> u64 {
+        self.copies_through.load(Ordering::Acquire)
+    }
+
+    /// A compaction has copied everything up to a sequence number, and other entries follow.
+    pub fn begin_after_copies(&self, through: u64) {
+        self.copies_through.store(through, Ordering::Release);
+        self.settle(through);
+    }
+
+    /// An offset, and a sequence number that no entry before it passes.
+    pub fn settled(&self) -> (u64, u64) {
+        *lock(&self.settled)
+    }
+
+    /// Notes that no entry up to here passes `sequence`; the caller holds the writer lock.
+    pub fn settle(&self, sequence: u64) {
+        let mut settled = lock(&self.settled);
+        let end = self.log.end();
+        if end > settled.0 {
+            *settled = (end, sequence);
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use cambium_api::backup::copy_entries;
 use cambium_api::limits::check_stored_value;
 use cambium_api::{
-    Capabilities, CheckReport, CompactOptions, CompactReport, Cursor, Engine, EngineKind,
+    Capabilities, ChangeFeed, ChangeOptions, CheckReport, CompactOptions, CompactReport, Cursor, Engine, EngineKind,
     IterationOrder, KeyKind, KeyRange, Operation, OptionSpec, OptionValues, Precondition,
     ProgressSink, ReadSet, Reader, Snapshot, Statistics, WriteBatch,
 };
@@ -149,6 +149,7 @@ impl ZdbStore {
                 },
                 Operation::Delete { key } => Change::Delete {
                     key: integer_key(&key)?,
+                    value: Vec::new(),
                 },
                 Operation::DeleteRange { range } => {
                     ranges = true;
@@ -228,7 +229,7 @@ impl ZdbStore {
 
 fn keep_last_of_each_key(changes: &mut Vec<Change>) {
     let key_of = |change: &Change| match change {
-        Change::Put { key, .. } | Change::Delete { key } => *key,
+        Change::Put { key, .. } | Change::Delete { key, .. } => *key,
         Change::DeleteRange { from, .. } => *from,
     };
     let ascending = changes.windows(2).all(|pair| {
@@ -268,7 +269,7 @@ impl Engine for ZdbStore {
             namespaces: false,
             droppable_namespaces: false,
             native_submit: false,
-            changes: false,
+            changes: true,
         }
     }
 
@@ -335,6 +336,22 @@ impl Engine for ZdbStore {
         Ok(Arc::new(ZdbSnapshot {
             pin: self.core.pin()?,
         }))
+    }
+
+    fn changes(
+        &self,
+        after: SequenceNumber,
+        options: ChangeOptions,
+    ) -> Result<Box<dyn ChangeFeed>> {
+        self.core.change_feed(after, options)
+    }
+
+    fn list_consumers(&self) -> Result<Vec<(String, SequenceNumber)>> {
+        self.core.list_consumers()
+    }
+
+    fn move_consumer(&self, name: &str, to: Option<SequenceNumber>) -> Result<()> {
+        self.core.move_consumer(name, to)
     }
 
     fn create_named_snapshot(&self, _name: &str) -> Result<()> {

@@ -65,7 +65,7 @@ pub const ENTRY_PREFIX_BYTES: usize = 16;
 /// An entry's payload.
 pub const ENTRY_LAYOUT: Layout = Layout {
     name: "Entry payload",
-    about: "Behind the record header in a data file; the value follows. A removal has no value. For string keys the value is a bucket: a count of 4 bytes, then for each key its length (4), its value's length (4), key and value.",
+    about: "Behind the record header in a data file; the value follows. A removal of an integer key has no value. For string keys the value is a bucket: how many keys it has (4 bytes), how many of them, the last ones, this write put (4), then for each key its length (4), its value's length (4), key and value; after them come the keys that this write deleted, each with its length (4) before it. The removal of a bucket that becomes empty has such a value too.",
     fields: &[
         field(0, 8, "time", "nanoseconds since 1970 when it was written; for people, never for order"),
         field(8, 8, "key", "the integer key, or the bucket's number"),

@@ -16,7 +16,8 @@
 //! prefix of the writes ([`recovery`]), a synced write costs one sync whatever
 //! it touches ([`mod@write`]), the index on disk is never ahead of its log
 //! ([`checkpoint`]), files are compacted while they are used ([`compact`]), and
-//! readers see a moment, whole batches only ([`history`]).
+//! readers see a moment, whole batches only ([`history`]). What was committed is read from
+//! the data files, in order ([`changes`]).
 //!
 //! ```
 //! use cambium_api::{Durability, EngineKind, OptionValues};
@@ -34,6 +35,7 @@
 
 mod cache;
 mod catalog;
+mod changes;
 mod check;
 mod checkpoint;
 mod commit;

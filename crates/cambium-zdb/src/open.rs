@@ -15,10 +15,11 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use cambium_api::{OptionValues, ProgressSink, RecentWrites};
 use cambium_base::{Error, FileIdentity, Result, StoreId};
-use cambium_io::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use cambium_io::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use cambium_io::sync::{Mutex, OnceLock, RwLock};
 use cambium_io::{Environment, FileLock, FileSystem, LockMode, OpenOptions};
 use cambium_storage::commit_queue::CommitQueue;
+use cambium_storage::consumers::Consumers;
 use cambium_storage::creation::{self, Creation, Making};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::health::Health;
@@ -29,6 +30,7 @@ use cambium_storage::superblock::{self, Superblock};
 
 use crate::cache::EntryCache;
 use crate::catalog::{Catalog, Traffic};
+use crate::changes::past::Past;
 use crate::core::{CellState, CommitLog, Core, Maintenance, TableCell, Writer};
 use crate::data_file::Home;
 use crate::format::{self, COMMIT_MAGIC, FORMAT_VERSION, FileRef};
@@ -82,6 +84,7 @@ fn fill(
         buckets: shape.buckets,
         string_keys: 0,
         traffic: Traffic::default(),
+        past: Past::default(),
         commit_logs: [FileRef::default(); 2],
         tables: BTreeMap::new(),
     };
@@ -117,6 +120,7 @@ fn fill(
         catalog,
         superblock,
         switched: Vec::new(),
+        obsolete: Vec::new(),
         other_copy: None,
     };
     assemble(environment, path, store, tuning, maintenance, (held, true))
@@ -164,6 +168,9 @@ pub(crate) fn open(
     }
     if !clean {
         core.recover(progress)?;
+    }
+    if core.has_obsolete_history() {
+        core.checkpoint_due.store(true, Ordering::Release);
     }
     Ok(core)
 }
@@ -218,6 +225,7 @@ pub(crate) fn attach(
         catalog,
         superblock,
         switched: Vec::new(),
+        obsolete: Vec::new(),
         other_copy: content.other_copy,
     };
     assemble(
@@ -284,6 +292,9 @@ fn assemble(
         shape,
         tables: ArcSwap::from_pointee(cells.collect()),
         visible: AtomicU64::new(last),
+        synced: AtomicU64::new(last),
+        past: Mutex::new(catalog.past.clone()),
+        consumers: Consumers::read(&*environment.file_system, path, store)?,
         history: History::default(),
         apply: Mutex::new(()),
         writer: Mutex::new(Writer {
@@ -400,6 +411,8 @@ impl Core {
                 }
             }
         }
+        let kept = maintenance.catalog.past.kept.iter();
+        names.extend(kept.filter_map(|file| name_of(file.path(&self.path))));
         names
     }
 

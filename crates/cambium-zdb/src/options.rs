@@ -153,6 +153,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         false,
         "Data files smaller than this are not compacted by themselves.",
     ),
+    cambium_api::changes::HISTORY_BYTES,
     spec(
         "io",
         "sync, aio or io_uring",
@@ -359,6 +360,8 @@ pub struct Tuning {
     pub compaction_threshold: u64,
     /// Smallest data file compacted by itself, bytes.
     pub compaction_least_bytes: u64,
+    /// Most bytes of data files that are kept for consumers of the change feed alone.
+    pub history_bytes: u64,
     /// Back end of batched reads.
     pub backend: ReadBackend,
     /// Batched reads under way.
@@ -404,6 +407,7 @@ impl Tuning {
                 0,
                 most,
             )?,
+            history_bytes: options.take_ranged("history_bytes", 1 << 30, 0, most)?,
             backend,
             batch: options.take_ranged("batch", 64, 1, 1024)? as usize,
             seeded_bug: crate::seeded_bug::take(options)?,

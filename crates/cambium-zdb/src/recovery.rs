@@ -33,6 +33,7 @@ use cambium_io::sync::atomic::Ordering;
 use cambium_storage::record::RecordHeader;
 use cambium_storage::replay::write_again;
 
+use crate::changes::past::Cut;
 use crate::core::{Core, lock};
 use crate::data_file::DataFile;
 use crate::format::{FLAG_SPLIT, entry_prefix, kind};
@@ -100,6 +101,8 @@ impl Core {
         self.replay(&tails, &accepted)?;
         drop(tails);
         self.visible.store(accepted.cut, Ordering::Release);
+        let synced = accepted.promised.min(accepted.cut);
+        self.synced.fetch_max(synced, Ordering::AcqRel);
         self.close_tables_beyond_limit();
         cambium_io::events::recovered("zdb", &self.path, accepted.cut);
         Ok(())
@@ -230,8 +233,10 @@ impl Core {
         let mut writer = lock(&self.writer);
         for (number, file) in tails.files.iter().enumerate() {
             let (end, kept) = (ends[number], kept[number].max(ends[number]));
+            let untidy = tails.untidy[number];
             if !self.home.writable {
                 file.log.resume_at(kept);
+                self.note_cut(file, end, untidy || met[number] != counted[number]);
                 continue;
             }
             write_again(&**file.log.file(), file.log.end(), end)?;
@@ -241,7 +246,9 @@ impl Core {
                 // What survived a killed process is not on the device yet.
                 mark_dirty(&mut writer.dirty, file);
             }
-            if tails.untidy[number] || met[number] != counted[number] {
+            let untidy = untidy || met[number] != counted[number];
+            self.note_cut(file, end, untidy);
+            if untidy {
                 let header = RecordHeader {
                     kind: kind::CUT,
                     sequence: SequenceNumber(accepted.cut),
@@ -255,6 +262,18 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Notes for the change feed that the records from `end` to where the file goes on do
+    /// not count.
+    fn note_cut(&self, file: &DataFile, end: u64, untidy: bool) {
+        if untidy {
+            lock(&self.past).cuts.push(Cut {
+                file: file.file.number,
+                from: end,
+                to: file.log.end(),
+            });
+        }
     }
 
     fn append_saved(

@@ -58,11 +58,19 @@ pub enum SeededBug {
     SuccessorForgotten,
     /// A recovery appends over accepted records after a hole before its checkpoint.
     HoleOverwritten,
+    /// A change feed shows each entry as a batch of its own.
+    ChangesSplit,
+    /// A change feed of what is synced shows all batches.
+    UnsyncedChangesShown,
+    /// A compaction does not keep the old file for the consumers that need it.
+    ConsumersForgotten,
+    /// A change feed shows entries that a recovery cut off.
+    CutChangesShown,
 }
 
 impl SeededBug {
     /// All defects, with their names.
-    pub const ALL: [(SeededBug, &'static str); 23] = [
+    pub const ALL: [(SeededBug, &'static str); 27] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -89,6 +97,10 @@ impl SeededBug {
         (SeededBug::SeekUnbounded, "seek_unbounded"),
         (SeededBug::SuccessorForgotten, "successor_forgotten"),
         (SeededBug::HoleOverwritten, "hole_overwritten"),
+        (SeededBug::ChangesSplit, "changes_split"),
+        (SeededBug::UnsyncedChangesShown, "unsynced_changes_shown"),
+        (SeededBug::ConsumersForgotten, "consumers_forgotten"),
+        (SeededBug::CutChangesShown, "cut_changes_shown"),
     ];
 }
 

@@ -58,6 +58,7 @@ impl Core {
         };
         all.text("keys", keys, "what keys are");
         self.size_statistics(&mut all)?;
+        self.history_statistics(&mut all);
         self.index_statistics(&mut all);
         self.traffic_statistics(&mut all);
         Ok(all)
@@ -134,6 +135,20 @@ impl Core {
             "bytes on the device for each live byte",
         );
         Ok(())
+    }
+
+    fn history_statistics(&self, all: &mut Statistics) {
+        let past = lock(&self.past);
+        all.bytes(
+            "history_bytes",
+            past.kept_bytes(),
+            "bytes of replaced data files that are kept for consumers of the change feed",
+        );
+        all.count(
+            "oldest_change",
+            past.lost,
+            "the change feed has every change after this sequence number",
+        );
     }
 
     fn index_statistics(&self, all: &mut Statistics) {

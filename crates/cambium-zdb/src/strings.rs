@@ -3,7 +3,8 @@
 //!
 //! A write reads the bucket, changes it and writes it whole, under a lock that
 //! all keys of the bucket share. The hash is Jenkins' one-at-a-time, seeded per
-//! store, so that no caller can choose keys that collide.
+//! store, so that no caller can choose keys that collide. The bucket also says which
+//! keys its write put and deleted, for the change feed.
 //!
 //! The paper fixes 2^27 buckets. Here the table begins small and grows by
 //! linear hashing, one bucket at a time: as keys pass buckets, a write splits
@@ -13,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use cambium_api::{Operation, Precondition, ReadSet, Written};
-use cambium_base::coding::Decoder;
+use cambium_base::coding::{Decoder, put_length_prefixed};
 use cambium_base::hash::one_at_a_time;
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
 use cambium_index::BucketMap;
@@ -115,17 +116,40 @@ impl Drop for SplitGuard<'_> {
     }
 }
 
-/// The keys and values of a bucket.
+/// The keys and values of a bucket, and what its write changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bucket {
     pub pairs: Vec<(Value, Value)>,
+    /// How many pairs at the end of the list the write put.
+    put: usize,
+    /// The keys that the write deleted.
+    deleted: Vec<Value>,
 }
 
 impl Bucket {
+    /// A bucket of these pairs, none of which its write changes.
+    pub fn of(pairs: Vec<(Value, Value)>) -> Bucket {
+        Bucket {
+            pairs,
+            ..Bucket::default()
+        }
+    }
+
+    /// The pairs that the bucket's write put.
+    pub fn put_pairs(&self) -> &[(Value, Value)] {
+        &self.pairs[self.pairs.len() - self.put..]
+    }
+
+    /// The keys that the bucket's write deleted.
+    pub fn deleted_keys(&self) -> &[Value] {
+        &self.deleted
+    }
+
     /// Decodes a bucket's bytes, sharing them; `None` where they are none.
     pub fn decode(bytes: &Value) -> Option<Bucket> {
         let mut decoder = Decoder::new(bytes);
         let count = decoder.u32()? as usize;
+        let put = decoder.u32()? as usize;
         let mut pairs = Vec::with_capacity(count.min(bytes.len() / 8));
         for _ in 0..count {
             let key_bytes = decoder.u32()? as usize;
@@ -139,13 +163,25 @@ impl Bucket {
                 bytes.slice(middle..middle + value_bytes),
             ));
         }
-        (decoder.remaining() == 0).then_some(Bucket { pairs })
+        let mut deleted = Vec::new();
+        while decoder.remaining() > 0 {
+            let key_bytes = decoder.length_prefixed()?.len();
+            let end = bytes.len() - decoder.remaining();
+            deleted.push(bytes.slice(end - key_bytes..end));
+        }
+        (put <= count).then_some(Bucket {
+            pairs,
+            put,
+            deleted,
+        })
     }
 
     /// The value of one key, without decoding the others.
     pub fn find(bytes: &Value, key: &[u8]) -> Option<Option<Value>> {
         let mut decoder = Decoder::new(bytes);
-        for _ in 0..decoder.u32()? {
+        let count = decoder.u32()?;
+        let _put = decoder.u32()?;
+        for _ in 0..count {
             let key_bytes = decoder.u32()? as usize;
             let value_bytes = decoder.u32()? as usize;
             let found = decoder.bytes(key_bytes)?;
@@ -162,30 +198,44 @@ impl Bucket {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.encoded_bytes() as usize);
         bytes.extend_from_slice(&(self.pairs.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&(self.put as u32).to_le_bytes());
         for (key, value) in &self.pairs {
             bytes.extend_from_slice(&(key.len() as u32).to_le_bytes());
             bytes.extend_from_slice(&(value.len() as u32).to_le_bytes());
             bytes.extend_from_slice(key);
             bytes.extend_from_slice(value);
         }
+        for key in &self.deleted {
+            put_length_prefixed(&mut bytes, key);
+        }
         bytes
     }
 
     fn encoded_bytes(&self) -> u64 {
         let pairs = self.pairs.iter();
-        4 + pairs
-            .map(|(key, value)| (8 + key.len() + value.len()) as u64)
-            .sum::<u64>()
+        let deleted = self.deleted.iter().map(|key| (4 + key.len()) as u64);
+        8 + deleted.sum::<u64>()
+            + pairs
+                .map(|(key, value)| (8 + key.len() + value.len()) as u64)
+                .sum::<u64>()
     }
 
     fn set(&mut self, key: &[u8], value: Option<&[u8]>) {
         let found = self.pairs.iter().position(|(known, _)| known == key);
-        match (found, value) {
-            (Some(place), Some(value)) => self.pairs[place].1 = Value::copy_of(value),
-            (Some(place), None) => _ = self.pairs.swap_remove(place),
-            (None, Some(value)) => self
-                .pairs
-                .push((Value::copy_of(key), Value::copy_of(value))),
+        let replaced = found.map(|place| {
+            if place >= self.pairs.len() - self.put {
+                self.put -= 1;
+            }
+            self.pairs.remove(place)
+        });
+        match (replaced, value) {
+            (_, Some(value)) => {
+                self.deleted.retain(|deleted| deleted != key);
+                self.pairs
+                    .push((Value::copy_of(key), Value::copy_of(value)));
+                self.put += 1;
+            }
+            (Some((key, _)), None) => self.deleted.push(key),
             (None, None) => {}
         }
     }
@@ -347,7 +397,8 @@ impl Core {
         for (hash, pairs) in changes {
             let number = map.bucket(*hash);
             if let std::collections::btree_map::Entry::Vacant(vacant) = buckets.entry(number) {
-                vacant.insert((self.read_bucket(number, None)?, false));
+                let pairs = self.read_bucket(number, None)?.pairs;
+                vacant.insert((Bucket::of(pairs), false));
             }
             let (bucket, changed) = buckets.get_mut(&number).expect("inserted above");
             for (key, value) in pairs {
@@ -368,12 +419,10 @@ impl Core {
                     bucket.encoded_bytes()
                 )));
             }
+            let value = bucket.encode();
             entries.push(match bucket.pairs.is_empty() {
-                true => Change::Delete { key },
-                false => Change::Put {
-                    key,
-                    value: bucket.encode(),
-                },
+                true => Change::Delete { key, value },
+                false => Change::Put { key, value },
             });
         }
         let mut request = WriteRequest::new(entries, durability);
@@ -410,7 +459,7 @@ impl Core {
             .partition(|(key, _)| grown.bucket(self.buckets.hash(key)) == from);
         let half = |key, pairs: Vec<(Value, Value)>| Change::Put {
             key,
-            value: Bucket { pairs }.encode(),
+            value: Bucket::of(pairs).encode(),
         };
         // Empty halves are written too: the pair of entries is what says that
         // there is one bucket more.
@@ -445,11 +494,34 @@ mod tests {
         bucket.set(b"gone", Some(b"x"));
         bucket.set(b"gone", None);
         let bytes = Value::from(bucket.encode());
-        assert_eq!(Bucket::decode(&bytes), Some(bucket));
+        assert_eq!(Bucket::decode(&bytes), Some(bucket.clone()));
         assert_eq!(Bucket::find(&bytes, b"").unwrap().unwrap(), b"empty key");
         assert_eq!(Bucket::find(&bytes, b"gone").unwrap(), None);
-        for length in 0..bytes.len() {
+        let deleted = 4 + b"gone".len();
+        for length in (0..bytes.len()).filter(|length| length + deleted != bytes.len()) {
             assert_eq!(Bucket::decode(&bytes.slice(0..length)), None);
         }
+    }
+
+    #[test]
+    fn a_bucket_says_what_its_write_put_and_deleted() {
+        let mut bucket = Bucket::default();
+        for key in [b"a", b"b", b"c", b"d"] {
+            bucket.set(key, Some(b"old"));
+        }
+        let mut bucket = Bucket::of(bucket.pairs);
+        assert!(bucket.put_pairs().is_empty());
+        bucket.set(b"b", Some(b"1"));
+        bucket.set(b"e", Some(b"2"));
+        bucket.set(b"a", None);
+        bucket.set(b"b", Some(b"3"));
+        bucket.set(b"c", None);
+        bucket.set(b"c", Some(b"4"));
+        bucket.set(b"e", None);
+        bucket.set(b"not there", None);
+        let put: Vec<_> = bucket.put_pairs().iter().map(|(k, v)| (&**k, &**v)).collect();
+        assert_eq!(put, [(&b"b"[..], &b"3"[..]), (b"c", b"4")]);
+        assert_eq!(bucket.deleted_keys(), [&b"a"[..], b"e"]);
+        assert_eq!(bucket.pairs.len(), 3);
     }
 }

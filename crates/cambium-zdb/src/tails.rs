@@ -15,7 +15,7 @@ use cambium_storage::log::LogFile;
 use cambium_storage::record::RecordHeader;
 use cambium_storage::scan::{LogScanner, ScanFault, Scanned, SessionRule};
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, DataEntry};
 use crate::core::{Core, lock};
 use crate::data_file::DataFile;
 use crate::format::{decode_frame, entry_key, kind};
@@ -135,13 +135,7 @@ impl Core {
         if self.environment.file_system.metadata(&path)?.is_none() {
             return Ok(());
         }
-        let entry = crate::catalog::DataEntry {
-            file: successor,
-            replay_from: from,
-            entries: 0,
-            live: 0,
-            successor: None,
-        };
+        let entry = DataEntry::of_new(successor, from);
         let opened = DataFile::open(&self.home, &entry, (file.table, file.place))?;
         tails.read_log(&opened.log, from, None)?;
         Ok(())

@@ -26,8 +26,10 @@ pub(crate) enum Change {
         key: u64,
         value: Vec<u8>,
     },
+    /// Of string keys, with the emptied bucket: it names the keys that went.
     Delete {
         key: u64,
+        value: Vec<u8>,
     },
     /// From the first key to the second, exclusive; `None` is open above.
     DeleteRange {
@@ -82,8 +84,8 @@ pub(crate) struct Planned {
     pub table: Arc<Table>,
     pub file: Arc<DataFile>,
     pub key: u64,
-    /// `None` removes the key.
-    pub value: Option<Vec<u8>>,
+    pub removes: bool,
+    pub value: Vec<u8>,
     pub flags: u8,
     pub auxiliary: u32,
     pub batch_index: u32,
@@ -93,19 +95,14 @@ pub(crate) struct Planned {
 
 impl Planned {
     pub fn kind(&self) -> u8 {
-        if self.value.is_some() {
-            kind::PUT
-        } else {
-            kind::DELETE
+        match self.removes {
+            true => kind::DELETE,
+            false => kind::PUT,
         }
     }
 
-    pub fn value(&self) -> &[u8] {
-        self.value.as_deref().unwrap_or_default()
-    }
-
     pub fn payload_bytes(&self) -> u64 {
-        (ENTRY_PREFIX_BYTES + self.value().len()) as u64
+        (ENTRY_PREFIX_BYTES + self.value.len()) as u64
     }
 }
 
@@ -158,7 +155,7 @@ impl Core {
                         prepared = table.keys_of_piece(*key);
                     }
                 }
-                Change::Delete { key } => {
+                Change::Delete { key, .. } => {
                     if let Some(table) = self.table_of(*key)? {
                         table.load_piece(table.piece_of(*key).0)?;
                     }
@@ -227,9 +224,9 @@ impl Core {
         let mut last: Option<Arc<Table>> = None;
         let mut prepared = 0..0;
         for change in changes {
-            let (key, value) = match change {
-                Change::Put { key, value } => (key, Some(value)),
-                Change::Delete { key } => (key, None),
+            let (key, value, removes) = match change {
+                Change::Put { key, value } => (key, value, false),
+                Change::Delete { key, value } => (key, value, true),
                 Change::DeleteRange { .. } => continue,
             };
             let table = match &last {
@@ -237,28 +234,27 @@ impl Core {
                 _ => match self.table_of(key)? {
                     Some(table) => last.insert(table).clone(),
                     None => {
-                        assert!(value.is_none(), "the tables of puts were made before");
+                        assert!(removes, "the tables of puts were made before");
                         continue;
                     }
                 },
             };
-            match &value {
-                Some(_) if prepared.contains(&key) => {}
-                Some(_) => {
-                    self.prepare_piece(&table, key)?;
-                    prepared = table.keys_of_piece(key);
-                }
-                None => table.load_piece(table.piece_of(key).0)?,
+            if removes {
+                table.load_piece(table.piece_of(key).0)?;
+            } else if !prepared.contains(&key) {
+                self.prepare_piece(&table, key)?;
+                prepared = table.keys_of_piece(key);
             }
             // Removing what is not there needs no entry; what the slot says
             // holds only if nothing planned before could have put the key.
-            if value.is_none() && first_in_plan && table.locate(key)?.is_none() {
+            if removes && first_in_plan && table.locate(key)?.is_none() {
                 continue;
             }
             let file = table.current_file(table.place_of(key));
             entries.push(Planned {
                 file,
                 key,
+                removes,
                 value,
                 table,
                 flags: request.flags,
@@ -298,7 +294,7 @@ impl Core {
         for change in changes {
             match change {
                 Change::Put { key, value } => _ = resolved.insert(key, Some(value)),
-                Change::Delete { key } => _ = resolved.insert(key, None),
+                Change::Delete { key, .. } => _ = resolved.insert(key, None),
                 Change::DeleteRange { from, to } => {
                     let within = |key: u64| key >= from && to.is_none_or(|to| key < to);
                     for (key, value) in resolved.iter_mut() {
@@ -314,7 +310,10 @@ impl Core {
         }
         let changes = resolved.into_iter().map(|(key, value)| match value {
             Some(value) => Change::Put { key, value },
-            None => Change::Delete { key },
+            None => Change::Delete {
+                key,
+                value: Vec::new(),
+            },
         });
         Ok(changes.collect())
     }

@@ -38,6 +38,43 @@ thread_local! {
 }
 
 impl LogFile {
+    /// Fills `into` with the log's bytes from `offset` on, whole records or not: from the
+    /// file, then from the buffer. Answers how many there were.
+    pub fn read_bytes(&self, offset: u64, into: &mut [u8]) -> Result<usize> {
+        let mut filled = 0;
+        while filled < into.len() {
+            let rest = &mut into[filled..];
+            let count = match self.copy_buffered(offset + filled as u64, rest) {
+                Some(count) => count,
+                None => self.read_written(offset + filled as u64, rest)?,
+            };
+            if count == 0 {
+                break;
+            }
+            filled += count;
+        }
+        Ok(filled)
+    }
+
+    /// Copies buffered bytes; `None` where the offset lies in the file.
+    fn copy_buffered(&self, offset: u64, into: &mut [u8]) -> Option<usize> {
+        if offset < self.written_end() {
+            return None;
+        }
+        let tail = self.tail_shared();
+        let start = usize::try_from(offset.checked_sub(tail.start)?).ok()?;
+        let bytes = tail.bytes.get(start..).unwrap_or_default();
+        let count = bytes.len().min(into.len());
+        into[..count].copy_from_slice(&bytes[..count]);
+        Some(count)
+    }
+
+    fn read_written(&self, offset: u64, into: &mut [u8]) -> Result<usize> {
+        let left = self.written_end().saturating_sub(offset);
+        let count = into.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.file.read_at(&mut into[..count], offset)
+    }
+
     /// Reads the record at `offset`: one read of up to `guess` bytes, and a
     /// second one for the rest of a longer record.
     pub fn read(&self, offset: u64, guess: usize) -> Result<Record> {

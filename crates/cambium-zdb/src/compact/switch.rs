@@ -47,7 +47,7 @@ impl Core {
             table: number,
             place: place as u32,
             new: compaction.new.file,
-            old_path: compaction.old.log.path().to_path_buf(),
+            copies_through: compaction.new.copies_through(),
         });
         self.checkpoint_locked(&mut maintenance, false)?;
         self.counters.compactions.fetch_add(1, Ordering::Relaxed);
@@ -132,6 +132,9 @@ impl Core {
             compaction.old.live.load(Ordering::Relaxed),
             Ordering::Relaxed,
         );
+        let last = writer.next_sequence - 1;
+        new.begin_after_copies(last);
+        self.keep_replaced_file(&compaction.old, last);
         table.begin_switch(place, compaction.new.clone());
         for piece in 0..table.piece_count() {
             table.switch_piece(piece, place, |key, old| {

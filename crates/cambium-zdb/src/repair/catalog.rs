@@ -11,6 +11,7 @@ use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 
 use super::Repair;
 use crate::catalog::{Catalog, DataEntry, TableEntry, Traffic};
+use crate::changes::past::Past;
 use crate::format::{self, DATA_MAGIC, FORMAT_VERSION, FileRef, decode_frame, kind};
 
 /// Facts that the repair reads from the files beside the catalog.
@@ -83,6 +84,7 @@ impl Repair<'_> {
             buckets: shape.buckets,
             string_keys: 0,
             traffic: Traffic::default(),
+            past: Past::default(),
             commit_logs,
             tables: BTreeMap::new(),
         };
@@ -93,13 +95,8 @@ impl Repair<'_> {
             .map(|frame| frame.key / shape.keys_per_table);
         let tables = lost.files.keys().map(|&(table, _)| table).chain(frames);
         for table in tables {
-            let nothing = DataEntry {
-                file: FileRef::default(),
-                replay_from: format::first_offset(&shape),
-                entries: 0,
-                live: 0,
-                successor: None,
-            };
+            let first = format::first_offset(&shape);
+            let nothing = DataEntry::of_new(FileRef::default(), first);
             catalog.tables.entry(table).or_insert_with(|| TableEntry {
                 index: FileRef::default(),
                 pieces: vec![0; shape.pieces()],

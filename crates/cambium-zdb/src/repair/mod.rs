@@ -117,7 +117,7 @@ fn count_string_keys(core: &Arc<Core>) -> Result<()> {
     let mut changed: BTreeMap<u64, Bucket> = BTreeMap::new();
     let mut strays = Vec::new();
     for number in numbers {
-        let mut bucket = core.read_bucket(number, None)?;
+        let mut bucket = Bucket::of(core.read_bucket(number, None)?.pairs);
         let at_home = |(key, _): &(Value, Value)| map.bucket(core.buckets.hash(key)) == number;
         if bucket.pairs.iter().all(at_home) {
             keys += bucket.pairs.len() as u64;
@@ -125,14 +125,16 @@ fn count_string_keys(core: &Arc<Core>) -> Result<()> {
         }
         let (kept, moved): (Vec<_>, Vec<_>) = bucket.pairs.drain(..).partition(at_home);
         keys += kept.len() as u64;
-        changed.insert(number, Bucket { pairs: kept });
+        changed.insert(number, Bucket::of(kept));
         strays.extend(moved);
     }
     for (key, value) in strays {
         let number = map.bucket(core.buckets.hash(&key));
         let target = match changed.entry(number) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(vacant) => vacant.insert(core.read_bucket(number, None)?),
+            Entry::Vacant(vacant) => {
+                vacant.insert(Bucket::of(core.read_bucket(number, None)?.pairs))
+            }
         };
         // The pair of the right bucket is newer.
         if target.pairs.iter().all(|(known, _)| *known != key) {

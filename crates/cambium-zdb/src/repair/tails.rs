@@ -134,13 +134,7 @@ impl Repair<'_> {
         if home.file_system.metadata(&path)?.is_none() {
             return Ok(());
         }
-        let entry = DataEntry {
-            file,
-            replay_from: from,
-            entries: 0,
-            live: 0,
-            successor: None,
-        };
+        let entry = DataEntry::of_new(file, from);
         if let Some(opened) = self.open_place(home, &entry, at)? {
             tails.read_log(&opened.log, from, None)?;
         }

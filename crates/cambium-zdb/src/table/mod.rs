@@ -106,13 +106,7 @@ impl Table {
             pieces: vec![0; shape.pieces()],
             files: files
                 .iter()
-                .map(|file| DataEntry {
-                    file: file.file,
-                    replay_from: format::first_offset(shape),
-                    entries: 0,
-                    live: 0,
-                    successor: None,
-                })
+                .map(|file| DataEntry::of_new(file.file, format::first_offset(shape)))
                 .collect(),
         };
         let table = Self::assemble(home, number, &entry, index_file, files);

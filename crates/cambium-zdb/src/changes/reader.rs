@@ -1,0 +1,242 @@
+//! Reading one data file for the feed: forward, in large pieces.
+//!
+//! The file is still written to. A reader looks at entries up to a limit, the last sequence
+//! number that was visible before it asked where the file ends. Bytes behind the first
+//! higher number may be taken back by their writer, so they are not kept.
+
+use std::sync::Arc;
+
+use cambium_base::{Error, Result};
+use cambium_storage::record::{NotARecord, RECORD_HEADER_BYTES, RecordHeader};
+
+use crate::data_file::DataFile;
+use crate::format::{ENTRY_PREFIX_BYTES, entry_key, kind};
+
+/// Bytes that are read at once, where there are so many.
+const PIECE_BYTES: usize = 128 << 10;
+/// Bytes in which a search looks for a record.
+const PROBE_BYTES: usize = 64 << 10;
+
+/// A position in a data file.
+#[derive(Debug)]
+pub(super) struct FileReader {
+    pub file: Arc<DataFile>,
+    /// Ranges of the file that do not count.
+    cuts: Vec<(u64, u64)>,
+    /// Entries up to this number are copies, or come before the feed's begin.
+    after: u64,
+    /// The next record to look at; with a head, the head's.
+    offset: u64,
+    /// Records are looked at up to here.
+    end: u64,
+    /// How often the log had given up bytes when `end` was taken.
+    log_cuts: u64,
+    /// Bytes of the file from `piece_start` on.
+    piece: Vec<u8>,
+    piece_start: u64,
+    head: Option<RecordHeader>,
+}
+
+impl FileReader {
+    /// Begins with the first entry after `after`.
+    pub fn new(file: Arc<DataFile>, cuts: Vec<(u64, u64)>, after: u64) -> Result<FileReader> {
+        let after = after.max(file.copies_through());
+        let mut reader = FileReader {
+            cuts,
+            after,
+            offset: file.log.geometry().first_offset,
+            end: 0,
+            log_cuts: 0,
+            piece: Vec::new(),
+            piece_start: 0,
+            head: None,
+            file,
+        };
+        reader.offset = reader.find(after)?;
+        Ok(reader)
+    }
+
+    /// The next entry, if it is loaded.
+    pub fn head(&self) -> Option<&RecordHeader> {
+        self.head.as_ref()
+    }
+
+    /// Reads the next entry again when it is asked for.
+    pub fn forget_head(&mut self) {
+        self.head = None;
+        self.let_go();
+    }
+
+    /// True if nothing lies before the file's end.
+    pub fn is_at_end(&self) -> bool {
+        self.head.is_none() && self.offset >= self.file.log.end()
+    }
+
+    /// Key and value of the next entry.
+    pub fn entry(&self) -> Result<(u64, &[u8])> {
+        let start = (self.offset - self.piece_start) as usize + RECORD_HEADER_BYTES;
+        let bytes = self.head.map_or(0, |head| head.payload_bytes as usize);
+        let payload = &self.piece[start..start + bytes];
+        match entry_key(payload) {
+            Some(key) => Ok((key, &payload[ENTRY_PREFIX_BYTES..])),
+            None => Err(self.damage("an entry without a key")),
+        }
+    }
+
+    /// Passes over the next entry.
+    pub fn pass(&mut self) {
+        if let Some(head) = self.head.take() {
+            self.offset += head.total_bytes(self.file.log.geometry().alignment);
+        }
+    }
+
+    /// Looks where the file ends now. The caller has taken its limit before.
+    pub fn look_again(&mut self) {
+        self.log_cuts = self.file.log.cuts();
+        self.end = self.file.log.end();
+    }
+
+    /// Makes the next entry the head, if there is one up to `limit`.
+    pub fn load(&mut self, limit: u64) -> Result<()> {
+        let geometry = *self.file.log.geometry();
+        while self.head.is_none() {
+            self.leave_cut();
+            self.fill(RECORD_HEADER_BYTES)?;
+            let bytes = self.bytes();
+            if bytes.is_empty() {
+                break;
+            }
+            let next_block = (self.offset + 1).next_multiple_of(geometry.block);
+            let to_block = bytes.len().min((next_block - self.offset) as usize);
+            let header = match RecordHeader::decode(bytes, self.file.log.seed(), self.offset) {
+                Ok(header) => header,
+                Err(_) if bytes[..to_block.min(RECORD_HEADER_BYTES)].iter().all(|&b| b == 0) => {
+                    self.offset = next_block;
+                    continue;
+                }
+                Err(reason) => return self.refuse(reason),
+            };
+            let is_entry = matches!(header.kind, kind::PUT | kind::DELETE);
+            if is_entry && header.sequence.0 > limit {
+                break;
+            }
+            if !is_entry || header.sequence.0 <= self.after {
+                self.offset += header.total_bytes(geometry.alignment);
+                continue;
+            }
+            let total = RECORD_HEADER_BYTES + header.payload_bytes as usize;
+            self.fill(total)?;
+            let payload = self.bytes().get(RECORD_HEADER_BYTES..total);
+            match payload.map(|payload| header.check_payload(payload)) {
+                Some(Ok(())) => self.head = Some(header),
+                Some(Err(reason)) => return self.refuse(reason),
+                None => return self.refuse(NotARecord::TooShort),
+            }
+        }
+        if self.head.is_none() {
+            self.let_go();
+        }
+        Ok(())
+    }
+
+    /// Bytes that are no record: damage, unless a write took them back meanwhile.
+    fn refuse(&mut self, reason: NotARecord) -> Result<()> {
+        self.let_go();
+        match self.file.log.cuts() == self.log_cuts && self.file.log.end() >= self.end {
+            true => Err(self.damage(&reason.to_string())),
+            false => Ok(()),
+        }
+    }
+
+    fn damage(&self, what: &str) -> Error {
+        Error::corruption(self.file.log.path(), self.offset, what)
+    }
+
+    fn let_go(&mut self) {
+        self.piece = Vec::new();
+    }
+
+    /// The bytes at the offset that are in memory.
+    fn bytes(&self) -> &[u8] {
+        let start = self.offset.checked_sub(self.piece_start);
+        let start = start.and_then(|start| usize::try_from(start).ok());
+        start.and_then(|start| self.piece.get(start..)).unwrap_or_default()
+    }
+
+    /// Has so many bytes at the offset in memory, fewer only at the end.
+    fn fill(&mut self, wanted: usize) -> Result<()> {
+        let have = self.bytes().len();
+        let left = usize::try_from(self.end.saturating_sub(self.offset)).unwrap_or(usize::MAX);
+        if have >= wanted.min(left) {
+            return Ok(());
+        }
+        let rest = self.piece.len() - have;
+        self.piece.drain(..rest);
+        self.piece_start = self.offset;
+        self.piece.resize(wanted.max(PIECE_BYTES).min(left), 0);
+        let log = &self.file.log;
+        let read = log.read_bytes(self.offset + have as u64, &mut self.piece[have..])?;
+        self.piece.truncate(have + read);
+        Ok(())
+    }
+
+    fn leave_cut(&mut self) {
+        for &(from, to) in &self.cuts {
+            if (from..to).contains(&self.offset) {
+                self.offset = to;
+            }
+        }
+    }
+}
+
+impl FileReader {
+    /// An offset before which all entries have numbers up to `after`: a search by halves,
+    /// since numbers ascend along the file.
+    fn find(&self, after: u64) -> Result<u64> {
+        let log = &self.file.log;
+        let (settled, last) = self.file.settled();
+        if last <= after {
+            return Ok(settled);
+        }
+        let mut low = self.offset;
+        let mut high = log.written_end();
+        while high.saturating_sub(low) > PROBE_BYTES as u64 {
+            let middle = low + (high - low) / 2;
+            let middle = middle.next_multiple_of(log.geometry().alignment);
+            match self.probe(middle, high)? {
+                Some((offset, sequence)) if sequence <= after => low = offset,
+                _ => high = middle,
+            }
+        }
+        Ok(low)
+    }
+
+    /// Offset and number of the first entry that begins between two offsets. Its checksums
+    /// say that it is one.
+    fn probe(&self, from: u64, to: u64) -> Result<Option<(u64, u64)>> {
+        let log = &self.file.log;
+        let mut bytes = vec![0; PROBE_BYTES];
+        let mut offset = from;
+        while offset < to {
+            let count = log.read_bytes(offset, &mut bytes)?;
+            if count < RECORD_HEADER_BYTES {
+                return Ok(None);
+            }
+            let start = offset;
+            let last = start + (count - RECORD_HEADER_BYTES) as u64;
+            while offset <= last && offset < to {
+                let here = &bytes[(offset - start) as usize..count];
+                if let Ok(header) = RecordHeader::decode(here, log.seed(), offset) {
+                    let is_cut = |&(from, to): &(u64, u64)| (from..to).contains(&offset);
+                    let is_entry = matches!(header.kind, kind::PUT | kind::DELETE);
+                    let counts = is_entry && !self.cuts.iter().any(is_cut);
+                    if counts && log.read(offset, 4096).is_ok() {
+                        return Ok(Some((offset, header.sequence.0)));
+                    }
+                }
+                offset += log.geometry().alignment;
+            }
+        }
+        Ok(None)
+    }
+}
