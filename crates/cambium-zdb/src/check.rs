@@ -16,14 +16,15 @@ use cambium_io::{Environment, LockMode};
 use cambium_storage::store_lock::lock_store;
 use cambium_storage::superblock;
 
+use crate::bucket::Bucket;
 use crate::catalog::TableEntry;
+use crate::changes::past::KeptFile;
 use crate::core::{Core, lock};
 use crate::data_file::DataFile;
 use crate::format::FORMAT_VERSION;
 use crate::open::{FORMAT, attach};
 use crate::options::{Keys, Tuning};
 use crate::rebuild::{FileContent, read_content};
-use crate::strings::Bucket;
 use crate::table::Table;
 
 /// The entries that the next opening replays.
@@ -150,6 +151,9 @@ impl StoreCheck<'_> {
                 Ok(None) => {}
                 Err(error) => self.report.take(error)?,
             }
+        }
+        for kept in &catalog.past.kept {
+            self.kept_file(kept)?;
         }
         if self.core.shape.keys == Keys::String {
             let found = self.string_keys;
@@ -298,6 +302,19 @@ impl StoreCheck<'_> {
         self.report.bytes += content.end;
         self.report.entries += content.live.len() as u64;
         Ok(content)
+    }
+
+    /// Reads every record of a file that is kept for consumers.
+    fn kept_file(&mut self, kept: &KeptFile) -> Result<()> {
+        let place = (kept.table, kept.place);
+        let file = match DataFile::open(&self.core.home, &kept.as_entry(), place) {
+            Ok(file) => file,
+            Err(error) => return self.report.take(error),
+        };
+        let live_entries = self.report.entries;
+        self.file(&file, kept.end)?;
+        self.report.entries = live_entries;
+        Ok(())
     }
 
     /// Holds the slots of one data file against its entries.

@@ -389,40 +389,6 @@ impl Core {
         synced.map_err(|error| self.poisoned(error))
     }
 
-    /// Refuses keys that would make a store of nearly empty tables.
-    fn check_density(&self, key: u64) -> Result<()> {
-        let tables = self.table_numbers().len();
-        if tables >= self.tuning.max_tables {
-            return Err(Error::LimitExceeded(format!(
-                "key {key} needs one more flat table, and the store has {tables}, the most allowed; raise the option max_tables, or keys_per_table of a new store"
-            )));
-        }
-        if tables < self.tuning.sparse_tables {
-            return Ok(());
-        }
-        let sparse = self
-            .open_tables()
-            .iter()
-            .filter(|table| {
-                let live: u64 = table
-                    .current_files()
-                    .iter()
-                    .map(|file| file.live.load(Ordering::Relaxed))
-                    .sum();
-                live < table.slot_count() / 100 + 1
-            })
-            .count();
-        if sparse < self.tuning.sparse_tables {
-            return Ok(());
-        }
-        Err(Error::LimitExceeded(format!(
-            "key {key} is far from the others: it needs flat table {} of {} slots ({} bytes of index), and {sparse} of {tables} tables are nearly empty; zdb suits dense integer keys. For random 64-bit keys create a store with keys=string, or raise the option sparse_tables if the tables will fill",
-            self.table_number(key),
-            self.shape.keys_per_table,
-            self.shape.keys_per_table * self.shape.slots.bytes() as u64,
-        )))
-    }
-
     /// Tables that are open beyond the option `open_tables`.
     pub fn excess_tables(&self) -> usize {
         let open = self.open_count.load(Ordering::Relaxed);

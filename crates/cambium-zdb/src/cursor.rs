@@ -11,10 +11,10 @@ use cambium_base::coding::{Decoder, put_length_prefixed};
 use cambium_base::{Error, Result, Value};
 use cambium_index::{BucketMap, Slot};
 
+use crate::bucket::Bucket;
 use crate::core::Core;
 use crate::read::Pin;
 use crate::seeded_bug::SeededBug;
-use crate::strings::Bucket;
 use crate::table::Table;
 
 /// Entries fetched together: enough to keep the device busy, few enough that

@@ -79,6 +79,19 @@ pub(crate) fn dump(core: &Core, to: &mut dyn Write) -> Result<()> {
             .map_err(text_failed)?;
         }
     }
+    for kept in &lock(&core.past).kept {
+        writeln!(
+            to,
+            "└─ data file {} (table {}, place {}) is kept for consumers: changes {} to {}, {} bytes",
+            kept.file.number,
+            kept.table,
+            kept.place,
+            kept.copies_through + 1,
+            kept.through,
+            kept.end
+        )
+        .map_err(text_failed)?;
+    }
     Ok(())
 }
 

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use cambium_api::backup::copy_entries;
 use cambium_api::limits::check_stored_value;
 use cambium_api::{
-    Capabilities, ChangeFeed, ChangeOptions, CheckReport, CompactOptions, CompactReport, Cursor, Engine, EngineKind,
-    IterationOrder, KeyKind, KeyRange, Operation, OptionSpec, OptionValues, Precondition,
-    ProgressSink, ReadSet, Reader, Snapshot, Statistics, WriteBatch,
+    Capabilities, ChangeFeed, ChangeOptions, CheckReport, CompactOptions, CompactReport, Cursor,
+    Engine, EngineKind, IterationOrder, KeyKind, KeyRange, Operation, OptionSpec, OptionValues,
+    Precondition, ProgressSink, ReadSet, Reader, Snapshot, Statistics, WriteBatch,
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::step::Owner;

@@ -109,9 +109,13 @@ impl Core {
     }
 
     fn read_accepted(&self, progress: &dyn ProgressSink) -> Result<(Tails, Accepted)> {
-        let tails = self.read_tails(progress, false)?;
-        let accepted = self.accept(&tails)?;
+        let mut tails = self.read_tails(progress, false)?;
+        let mut accepted = self.accept(&tails)?;
         self.refuse_missing(&tails, &accepted)?;
+        tails.save_out_of_order(&mut accepted.entries, |key| {
+            let place = key % u64::from(self.shape.data_files);
+            (self.table_number(key), place)
+        })?;
         Ok((tails, accepted))
     }
 

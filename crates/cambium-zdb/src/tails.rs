@@ -5,20 +5,20 @@
 //! are saved aside, like the entries of frames, and appended anew: so the index never
 //! points after a hole.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use cambium_api::{Progress, ProgressSink};
 use cambium_base::coding::u64_at;
 use cambium_base::{Error, Result};
 use cambium_storage::log::LogFile;
-use cambium_storage::record::RecordHeader;
+use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader};
 use cambium_storage::scan::{LogScanner, ScanFault, Scanned, SessionRule};
 
 use crate::catalog::{Catalog, DataEntry};
 use crate::core::{Core, lock};
 use crate::data_file::DataFile;
-use crate::format::{decode_frame, entry_key, kind};
+use crate::format::{ENTRY_PREFIX_BYTES, decode_frame, entry_key, kind};
 use crate::seeded_bug::SeededBug;
 use crate::table::Table;
 
@@ -202,7 +202,7 @@ impl Tails {
                         _ => {
                             let payload = scanner.payload(&record)?;
                             let time = u64_at(&payload, 0);
-                            let value = payload[crate::format::ENTRY_PREFIX_BYTES..].to_vec();
+                            let value = payload[ENTRY_PREFIX_BYTES..].to_vec();
                             self.values.push((time, value));
                             Source::Saved {
                                 value: self.values.len() - 1,
@@ -221,6 +221,32 @@ impl Tails {
             }
         }
         Ok(hole.or(scanner.first_remains()).is_some())
+    }
+
+    /// Saves the accepted entries that lie in a data file behind the place of one that the
+    /// file has lost without a trace (zeros look like padding). That one is appended anew,
+    /// so these must be too: sequence numbers ascend along a file.
+    pub fn save_out_of_order(
+        &mut self,
+        accepted: &mut [Found],
+        place_of: impl Fn(u64) -> (u64, u64),
+    ) -> Result<()> {
+        let mut appended: HashSet<(u64, u64)> = HashSet::new();
+        for found in accepted {
+            let place = place_of(found.key);
+            match found.source {
+                Source::Primary { file, offset, end } if appended.contains(&place) => {
+                    self.values.push(entry_at(&self.files[file].log, offset)?);
+                    found.source = Source::Saved {
+                        value: self.values.len() - 1,
+                        behind_hole: Some((file, end)),
+                    };
+                }
+                Source::Primary { .. } => {}
+                Source::Saved { .. } => _ = appended.insert(place),
+            }
+        }
+        Ok(())
     }
 
     fn add_frame(&mut self, header: &RecordHeader, payload: &[u8]) -> Option<()> {
@@ -244,6 +270,22 @@ impl Tails {
         }
         Some(())
     }
+}
+
+/// Time and value of the entry at an offset behind the replay offset.
+fn entry_at(log: &LogFile, offset: u64) -> Result<(u64, Vec<u8>)> {
+    let mut header = [0; RECORD_HEADER_BYTES];
+    log.file().read_exact_at(&mut header, offset)?;
+    let header = RecordHeader::decode(&header, log.seed(), offset)
+        .map_err(|_| damaged_entry(log, offset))?;
+    let mut payload = vec![0; header.payload_bytes as usize];
+    let start = offset + RECORD_HEADER_BYTES as u64;
+    log.file().read_exact_at(&mut payload, start)?;
+    if header.check_payload(&payload).is_err() || entry_key(&payload).is_none() {
+        return Err(damaged_entry(log, offset));
+    }
+    let value = payload.split_off(ENTRY_PREFIX_BYTES);
+    Ok((u64_at(&payload, 0), value))
 }
 
 fn found_in(header: &RecordHeader, key: u64, source: Source) -> Found {

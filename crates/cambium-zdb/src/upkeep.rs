@@ -1,4 +1,4 @@
-//! Background steps, the size of ranges, and the close of a store.
+//! Background steps, bounds of the tables, the size of ranges, and the close of a store.
 
 use cambium_base::{Error, Result};
 use cambium_io::StepOutcome;
@@ -49,6 +49,40 @@ impl Core {
         if self.checkpoint().is_ok() {
             self.close_tables_beyond_limit();
         }
+    }
+
+    /// Refuses keys that would make a store of nearly empty tables.
+    pub fn check_density(&self, key: u64) -> Result<()> {
+        let tables = self.table_numbers().len();
+        if tables >= self.tuning.max_tables {
+            return Err(Error::LimitExceeded(format!(
+                "key {key} needs one more flat table, and the store has {tables}, the most allowed; raise the option max_tables, or keys_per_table of a new store"
+            )));
+        }
+        if tables < self.tuning.sparse_tables {
+            return Ok(());
+        }
+        let sparse = self
+            .open_tables()
+            .iter()
+            .filter(|table| {
+                let live: u64 = table
+                    .current_files()
+                    .iter()
+                    .map(|file| file.live.load(Ordering::Relaxed))
+                    .sum();
+                live < table.slot_count() / 100 + 1
+            })
+            .count();
+        if sparse < self.tuning.sparse_tables {
+            return Ok(());
+        }
+        Err(Error::LimitExceeded(format!(
+            "key {key} is far from the others: it needs flat table {} of {} slots ({} bytes of index), and {sparse} of {tables} tables are nearly empty; zdb suits dense integer keys. For random 64-bit keys create a store with keys=string, or raise the option sparse_tables if the tables will fill",
+            self.table_number(key),
+            self.shape.keys_per_table,
+            self.shape.keys_per_table * self.shape.slots.bytes() as u64,
+        )))
     }
 
     /// About how many bytes the entries of a range take.

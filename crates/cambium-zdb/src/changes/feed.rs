@@ -10,6 +10,7 @@ use cambium_io::sync::atomic::Ordering;
 use cambium_storage::record::RecordHeader;
 
 use super::reader::FileReader;
+use crate::bucket::Bucket;
 use crate::catalog::DataEntry;
 use crate::core::{CellState, Core, lock};
 use crate::data_file::DataFile;
@@ -17,7 +18,6 @@ use crate::format::{FLAG_SPLIT, kind};
 use crate::options::Keys;
 use crate::recovery::SEQUENCE_EPOCH;
 use crate::seeded_bug::SeededBug;
-use crate::strings::Bucket;
 
 /// A feed over the store's data files.
 pub(super) struct Feed {
@@ -220,7 +220,7 @@ impl Feed {
             });
         }
         // After a crash, numbers go on with the next epoch.
-        let is_epoch = next > self.read && (next - 1).is_multiple_of(SEQUENCE_EPOCH);
+        let is_epoch = next > self.read && (next - 1) % SEQUENCE_EPOCH == 0;
         if is_epoch && self.begun.is_none() {
             return Ok(());
         }

@@ -104,7 +104,13 @@ impl Past {
         for kept in &self.kept {
             encode_file(&kept.file, into);
             let place = u64::from(kept.place);
-            let numbers = [kept.table, place, kept.copies_through, kept.through, kept.end];
+            let numbers = [
+                kept.table,
+                place,
+                kept.copies_through,
+                kept.through,
+                kept.end,
+            ];
             for number in numbers {
                 into.extend_from_slice(&number.to_le_bytes());
             }

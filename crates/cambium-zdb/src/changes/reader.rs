@@ -110,7 +110,11 @@ impl FileReader {
             let to_block = bytes.len().min((next_block - self.offset) as usize);
             let header = match RecordHeader::decode(bytes, self.file.log.seed(), self.offset) {
                 Ok(header) => header,
-                Err(_) if bytes[..to_block.min(RECORD_HEADER_BYTES)].iter().all(|&b| b == 0) => {
+                Err(_)
+                    if bytes[..to_block.min(RECORD_HEADER_BYTES)]
+                        .iter()
+                        .all(|&b| b == 0) =>
+                {
                     self.offset = next_block;
                     continue;
                 }
@@ -160,7 +164,9 @@ impl FileReader {
     fn bytes(&self) -> &[u8] {
         let start = self.offset.checked_sub(self.piece_start);
         let start = start.and_then(|start| usize::try_from(start).ok());
-        start.and_then(|start| self.piece.get(start..)).unwrap_or_default()
+        start
+            .and_then(|start| self.piece.get(start..))
+            .unwrap_or_default()
     }
 
     /// Has so many bytes at the offset in memory, fewer only at the end.
@@ -195,11 +201,10 @@ impl FileReader {
     fn find(&self, after: u64) -> Result<u64> {
         let log = &self.file.log;
         let (settled, last) = self.file.settled();
-        if last <= after {
-            return Ok(settled);
-        }
-        let mut low = self.offset;
-        let mut high = log.written_end();
+        let (mut low, mut high) = match last <= after {
+            true => (settled, log.written_end()),
+            false => (self.offset, settled),
+        };
         while high.saturating_sub(low) > PROBE_BYTES as u64 {
             let middle = low + (high - low) / 2;
             let middle = middle.next_multiple_of(log.geometry().alignment);

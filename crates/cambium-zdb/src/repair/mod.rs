@@ -30,10 +30,12 @@ use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, Pro
 use cambium_base::{Durability, Error, Result, Value};
 use cambium_index::BucketMap;
 use cambium_io::{Environment, File, OpenOptions};
+use cambium_storage::consumers::{CONSUMERS_NAME, Consumers};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::marker::{self, FilesOfEngine, Marker};
 use cambium_storage::superblock::{self, Superblock, SuperblockContent};
 
+use crate::bucket::Bucket;
 use crate::catalog::Catalog;
 use crate::core::Core;
 use crate::data_file::Home;
@@ -42,7 +44,6 @@ use crate::open::write_commit_header;
 use crate::options::{ENGINE, Keys, Tuning};
 use crate::rebuild::write_index;
 use crate::seeded_bug::SeededBug;
-use crate::strings::Bucket;
 use crate::write::{Change, WriteRequest};
 use catalog::LostCatalog;
 use place::OldIndex;
@@ -72,6 +73,7 @@ pub(crate) fn repair(
         seeded_bug: tuning.seeded_bug,
     };
     repair.build(progress)?;
+    repair.mend_consumers()?;
     drop(held);
     let mut report = repair.report;
     let core = crate::open::open(environment, path, options, progress)?;
@@ -239,6 +241,7 @@ impl Repair<'_> {
             let last = catalog.durable_sequence;
             catalog.name_closed(last);
         }
+        self.end_history(&mut catalog);
         if lost.is_some() || tails.is_some() {
             // Everything that was found is in the data files now.
             catalog.last_session += 1;
@@ -253,6 +256,33 @@ impl Repair<'_> {
             self.write_superblock(&empty, newest)?;
         }
         self.write_superblock(&catalog, newest)
+    }
+
+    /// Removes the list of consumers where it is damaged: each begins anew.
+    fn mend_consumers(&mut self) -> Result<()> {
+        let files = &*self.environment.file_system;
+        match Consumers::read(files, self.path, self.marker.store) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                self.report.take(error)?;
+                files.remove(&self.path.join(CONSUMERS_NAME))
+            }
+        }
+    }
+
+    /// Lets the change feed begin anew after the repair: entries that were copied or lost
+    /// leave gaps in what it would show.
+    fn end_history(&mut self, catalog: &mut Catalog) {
+        let past = std::mem::take(&mut catalog.past);
+        catalog.past.lost = catalog.durable_sequence;
+        for kept in past.kept {
+            self.report.findings.push(Finding {
+                kind: FindingKind::Note,
+                file: kept.path(self.path),
+                offset: 0,
+                what: "the repair ends the history of changes, and removes this file of it".into(),
+            });
+        }
     }
 
     /// The catalog of the newest sound superblock, with its generation and copy.

@@ -141,6 +141,13 @@ const WITH_DAMAGE: [&str; 5] = [
     "empty_index_named",
     "hole_overwritten",
 ];
+/// Those of the change feed, which changes.rs finds.
+const OF_CHANGES: [&str; 4] = [
+    "changes_split",
+    "unsynced_changes_shown",
+    "consumers_forgotten",
+    "cut_changes_shown",
+];
 
 #[test]
 fn every_seeded_bug_is_found() {
@@ -149,6 +156,7 @@ fn every_seeded_bug_is_found() {
         &BESIDE_FAULTS,
         &IN_SHORT_PROGRAMS,
         &WITH_DAMAGE,
+        &OF_CHANGES,
     ]
     .concat();
     let names = SeededBug::ALL.iter().map(|(_, name)| *name);
