@@ -3,15 +3,16 @@
 //! The tree verifies its tables and the manifest. Then every entry is visited: the
 //! value that its pointer leads to is read, and its checksums, key and sequence
 //! number are compared. The log after the head is read as recovery would: what it
-//! would drop is a note; what it would miss is damage. Garbage is not looked at:
-//! nothing reads it.
+//! would drop is a note; what it would miss is damage. The changes that are held for
+//! consumers are read. Other garbage is not looked at: nothing reads it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use cambium_api::{
-    CheckReport, Direction, Finding, FindingKind, KeyRange, OptionValues, Progress, ProgressSink,
+    ChangeFeed, ChangeOptions, CheckReport, Direction, Finding, FindingKind, KeyRange,
+    OptionValues, Progress, ProgressSink,
 };
 use cambium_base::{Error, Result};
 use cambium_io::{Environment, LockMode};
@@ -19,6 +20,7 @@ use cambium_lsm::{DumpItem, EntryKind};
 use cambium_storage::store_lock::lock_store;
 use cambium_storage::superblock;
 
+use crate::changes::LogFeed;
 use crate::core::{Core, lock};
 use crate::cursor::EntryCursor;
 use crate::format::{FORMAT_VERSION, Stored, segment_path};
@@ -54,6 +56,7 @@ pub(crate) fn check(
         check_tail(&core, &mut report, progress)?;
     }
     check_contents(&core, &mut report, progress)?;
+    check_history(&core, &mut report)?;
     if report.is_sound() {
         check_ledger(&core, &mut report)?;
     }
@@ -69,7 +72,26 @@ pub(crate) fn check_open_store(
     core.check_open()?;
     let mut report = CheckReport::default();
     check_contents(core, &mut report, progress)?;
+    check_history(core, &mut report)?;
     Ok(report)
+}
+
+/// Reads the changes that are held for consumers. False if there is damage.
+pub(crate) fn check_history(core: &Arc<Core>, report: &mut CheckReport) -> Result<bool> {
+    let Some(oldest) = core.consumers.oldest() else {
+        return Ok(true);
+    };
+    let feed = LogFeed::new(core, oldest, ChangeOptions::default());
+    let read = feed.and_then(|mut feed| {
+        while feed.next()?.is_some() {}
+        Ok(())
+    });
+    match read {
+        // The consumer begins again with a snapshot. Damage that took writes which it has read
+        // is reported where the log is read.
+        Ok(()) | Err(Error::HistoryLost { .. } | Error::InvalidArgument(_)) => Ok(true),
+        Err(damage) => report.take(damage).map(|()| false),
+    }
 }
 
 /// Fills the tree with what recovery would find after the head.

@@ -36,7 +36,7 @@ impl Core {
             .retain(|number| state.segments.contains_key(number));
         let worth_it = self.least_garbage(collector, &state)?;
         let head = state.head.segment;
-        let kept = kept_segments(collector, &state);
+        let kept = self.kept_segments(collector, &state);
         let candidates =
             kept.filter(|&(&number, account)| self.may_go(collector, head, number, account));
         match self.tuning.policy {
@@ -62,7 +62,7 @@ impl Core {
     fn least_garbage(&self, collector: &Collector, state: &LedgerState) -> Option<u64> {
         // What no table holds yet takes space as well.
         let unflushed = self.unflushed_bytes(state);
-        let kept = kept_segments(collector, state);
+        let kept = self.kept_segments(collector, state);
         let (total, told_live) = kept.fold((0u64, 0u64), |(total, live), (&number, account)| {
             let bytes = self.record_bytes(state, number);
             (total + bytes, live + account.live_bytes())
@@ -95,7 +95,7 @@ impl Core {
         }
         let state = self.ledger.state();
         let head = state.head.segment;
-        let segments = state.segments.iter();
+        let segments = self.kept_segments(collector, &state);
         let empty = segments.filter(|&(&number, account)| {
             account.live_bytes() == 0 && self.may_go(collector, head, number, account)
         });
@@ -157,15 +157,19 @@ impl Core {
             && (account.kind == SegmentKind::Moved || number < head)
             && self.segment(number).is_some_and(is_settled)
     }
-}
 
-/// Segments that are not collected yet.
-fn kept_segments<'s>(
-    collector: &'s Collector,
-    state: &'s LedgerState,
-) -> impl Iterator<Item = (&'s u32, &'s Account)> {
-    let segments = state.segments.iter();
-    segments.filter(|(number, _)| !collector.dropping.contains(number))
+    /// Segments that are not collected yet, and not held for consumers of changes.
+    pub fn kept_segments<'s>(
+        &self,
+        collector: &'s Collector,
+        state: &'s LedgerState,
+    ) -> impl Iterator<Item = (&'s u32, &'s Account)> + use<'s> {
+        let held = self.held_history(state);
+        let segments = state.segments.iter();
+        segments.filter(move |(number, account)| {
+            !collector.dropping.contains(number) && !held.has(account)
+        })
+    }
 }
 
 /// Garbage of a segment in a million parts of its bytes, everything that no table

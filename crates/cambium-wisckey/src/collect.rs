@@ -208,7 +208,11 @@ impl Core {
         Ok(is_due)
     }
 
+    /// Begins the collection of a segment, unless a consumer came to need it.
     fn begin_run(&self, collector: &mut Collector, number: u32) -> Result<()> {
+        if self.take_from_history(&[number]).is_empty() {
+            return Ok(());
+        }
         let (account, dead) = {
             // Both as of one edit.
             let state = self.ledger.state();
@@ -240,6 +244,10 @@ impl Core {
 
     /// Drops segments that no table points into: nothing is to be read.
     fn drop_empty(&self, numbers: &[u32]) -> Result<()> {
+        let numbers = self.take_from_history(numbers);
+        if numbers.is_empty() {
+            return Ok(());
+        }
         let bytes: u64 = {
             let state = self.ledger.state();
             let accounts = numbers
@@ -546,7 +554,7 @@ impl Core {
             // Its header is no garbage: another segment has one as well.
             let slack = crate::format::geometry(&self.shape, &self.tuning).first_offset;
             let head = state.head.segment;
-            let segments = state.segments.iter();
+            let segments = self.kept_segments(&collector, &state);
             let chosen = segments.filter(|&(&number, account)| {
                 account.live_bytes() + slack < account.end
                     && self.may_go(&collector, head, number, account)

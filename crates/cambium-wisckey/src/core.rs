@@ -4,6 +4,7 @@
 //! | lock | guards | held across I/O |
 //! |---|---|---|
 //! | `collection` | the garbage collection that is going on | yes, by background work |
+//! | `moving_consumer` | the list of consumers while one is moved | yes |
 //! | `maintenance` | the superblock | yes |
 //! | `syncing` | the queue by which a flush syncs what it points to | yes, by background work |
 //! | `writer` | numbering, the end of the log, what the next note will say | yes, by writers |
@@ -28,6 +29,7 @@ use cambium_io::sync::{Mutex, MutexGuard, OnceLock, RwLock};
 use cambium_io::{Environment, FileLock, ReadPool, WriteQueue};
 use cambium_lsm::Tree;
 use cambium_storage::commit_queue::CommitQueue;
+use cambium_storage::consumers::Consumers;
 use cambium_storage::health::{Health, found_no_space};
 use cambium_storage::superblock::Superblock;
 
@@ -71,6 +73,10 @@ pub(crate) struct Core {
     /// Segments that no reader can be led to any more, to be closed.
     pub gone: Mutex<Vec<Arc<Segment>>>,
     pub health: Health,
+    /// Readers of changes, and what they have read.
+    pub consumers: Consumers,
+    /// Held while a consumer is moved.
+    pub moving_consumer: Mutex<()>,
     /// Recent writes, for validating the commits of transactions.
     pub recent: RecentWrites,
     /// Space held back for a full disk.

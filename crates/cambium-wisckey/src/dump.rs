@@ -118,17 +118,30 @@ fn dump_ledger(core: &Core, line: &mut dyn FnMut(String) -> Result<()>) -> Resul
         "tables hold writes up to {}, the log goes on at {} of segment {}",
         state.head.sequence, state.head.offset, state.head.segment
     ))?;
+    let held = core.held_history(&state);
     for (number, account) in &state.segments {
         line(format!(
-            "segment {number}, {}: {} bytes, {} live{}",
+            "segment {number}, {}: {} bytes, {} live{}{}",
             match account.kind {
-                SegmentKind::Written => "written",
-                SegmentKind::Moved => "moved",
+                SegmentKind::Written => format!("written up to write {}", account.last),
+                SegmentKind::Moved => "moved".to_string(),
             },
             account.end,
             account.live_bytes(),
-            shown_holes(&state, *number)
+            shown_holes(&state, *number),
+            if held.has(account) {
+                ", held for consumers of changes"
+            } else {
+                ""
+            }
         ))?;
+    }
+    line(format!(
+        "the log has every change after write {}",
+        state.newest_lost()
+    ))?;
+    for (name, position) in core.consumers.list() {
+        line(format!("consumer {name:?} has read up to write {position}"))?;
     }
     Ok(())
 }

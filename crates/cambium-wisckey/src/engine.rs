@@ -7,15 +7,17 @@ use std::sync::Arc;
 use cambium_api::backup::copy_entries;
 use cambium_api::limits::{check_key, check_stored_value};
 use cambium_api::{
-    Capabilities, CheckReport, CompactOptions, CompactReport, Cursor, Direction, Engine,
-    EngineKind, IterationOrder, KeyKind, KeyRange, Operation, OptionSpec, OptionValues,
-    Precondition, ProgressSink, ReadSet, Reader, ResumeToken, Snapshot, Statistics, WriteBatch,
+    Capabilities, ChangeFeed, ChangeOptions, CheckReport, CompactOptions, CompactReport, Cursor,
+    Direction, Engine, EngineKind, IterationOrder, KeyKind, KeyRange, Operation, OptionSpec,
+    OptionValues, Precondition, ProgressSink, ReadSet, Reader, ResumeToken, Snapshot, Statistics,
+    WriteBatch,
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
 use cambium_io::step::Owner;
 use cambium_io::sync::atomic::Ordering;
 use cambium_io::{Environment, StepOutcome};
 
+use crate::changes::LogFeed;
 use crate::core::{Core, lock};
 use crate::cursor::EntryCursor;
 use crate::format::{FORMAT_VERSION, full_key};
@@ -315,7 +317,7 @@ impl Engine for WisckeyStore {
             namespaces: true,
             droppable_namespaces: false,
             native_submit: false,
-            changes: false,
+            changes: true,
         }
     }
 
@@ -364,6 +366,23 @@ impl Engine for WisckeyStore {
             pin: self.core.pin()?,
             namespace: self.namespace,
         }))
+    }
+
+    fn changes(
+        &self,
+        after: SequenceNumber,
+        options: ChangeOptions,
+    ) -> Result<Box<dyn ChangeFeed>> {
+        Ok(Box::new(LogFeed::new(&self.core, after, options)?))
+    }
+
+    fn list_consumers(&self) -> Result<Vec<(String, SequenceNumber)>> {
+        self.core.check_open()?;
+        Ok(self.core.consumers.list())
+    }
+
+    fn move_consumer(&self, name: &str, to: Option<SequenceNumber>) -> Result<()> {
+        self.core.move_consumer(name, to)
     }
 
     fn create_named_snapshot(&self, _: &str) -> Result<()> {

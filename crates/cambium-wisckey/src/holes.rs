@@ -17,7 +17,9 @@
 //! 2. They are given back only when no pin is left from before that edit: a cursor
 //!    may hold pointers from before a value was moved. A reader without a pin that
 //!    meets a hole looks in the tree again ([`crate::read`]).
-//! 3. A scan of a segment from start to end skips the named runs.
+//! 3. They are given back only when no consumer of changes needs the segment, and after a
+//!    note says that its history is lost ([`crate::history`]).
+//! 4. A scan of a segment from start to end skips the named runs.
 //!
 //! A crash may undo or halve what the file system was told: after an opening every
 //! run is given back once more.
@@ -28,6 +30,7 @@ use cambium_base::Result;
 use cambium_io::sync::atomic::Ordering;
 
 use crate::core::Core;
+use crate::ledger::LedgerState;
 use crate::note::NoteItem;
 use crate::seeded_bug::SeededBug;
 
@@ -167,9 +170,11 @@ impl HoleLedger {
         })
     }
 
-    /// Takes runs that no reader pinned since `oldest` can be led to.
-    fn take_due(&mut self, oldest: Option<u64>) -> Vec<Due> {
-        let ready = |due: &Due| oldest.is_none_or(|oldest| oldest > due.moment);
+    /// Takes runs that no reader pinned since `oldest` can be led to, of segments that are
+    /// not held.
+    fn take_due(&mut self, oldest: Option<u64>, is_held: impl Fn(u32) -> bool) -> Vec<Due> {
+        let ready =
+            |due: &Due| oldest.is_none_or(|oldest| oldest > due.moment) && !is_held(due.segment);
         let mut taken = Vec::new();
         self.due.retain(|due| {
             let take = taken.len() < AT_ONCE && ready(due);
@@ -263,15 +268,27 @@ impl Core {
     /// Gives back blocks of holes that no reader can be led to any more. True if
     /// others are left for another step.
     pub fn punch_holes(&self) -> bool {
-        let due = {
+        let (due, lost) = {
             let mut state = self.ledger.state();
             // Asked for under the lock under which runs become due.
             let oldest = match self.has_bug(SeededBug::HoleUnderPin) {
                 true => None,
                 false => self.ledger.oldest_pin(),
             };
-            state.holes.take_due(oldest)
+            let held = self.held_history(&state);
+            let LedgerState {
+                holes, segments, ..
+            } = &mut *state;
+            let is_held = |number| segments.get(&number).is_some_and(|known| held.has(known));
+            let due = holes.take_due(oldest, is_held);
+            let numbers: Vec<u32> = due.iter().map(|due| due.segment).collect();
+            let through = state.take_history_of(&numbers);
+            (due, (through > state.lost_through).then_some(through))
         };
+        if lost.is_some_and(|through| self.note_lost_history(through).is_err()) {
+            self.ledger.state().holes.due.extend(due);
+            return false;
+        }
         for due in &due {
             if self.punch(due).is_err() {
                 // Nothing is lost but the space, and that not for ever: the
@@ -359,9 +376,10 @@ mod tests {
     fn a_pin_from_before_keeps_a_run() {
         let mut holes = HoleLedger::default();
         holes.add(&RULE, 1, (0, 9000), 5);
-        assert!(holes.take_due(Some(5)).is_empty());
-        assert_eq!(holes.take_due(Some(6)).len(), 1);
-        assert!(holes.take_due(None).is_empty());
+        assert!(holes.take_due(Some(5), |_| false).is_empty());
+        assert!(holes.take_due(Some(6), |_| true).is_empty());
+        assert_eq!(holes.take_due(Some(6), |_| false).len(), 1);
+        assert!(holes.take_due(None, |_| false).is_empty());
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub(crate) struct Account {
     pub garbage_bytes: u64,
     /// Where its records end.
     pub end: u64,
+    /// The last write in a written segment.
+    pub last: u64,
 }
 
 impl Account {
@@ -61,6 +63,13 @@ pub(crate) struct LedgerState {
     pub garbage_told: u64,
     /// Dead records whose space goes back before their segment does.
     pub holes: HoleLedger,
+    /// The log does not have all changes up to here.
+    pub lost_through: u64,
+    /// Collections under way end history up to here; no note says so yet.
+    pub taken_through: u64,
+    /// Some consumer needs all changes after this number. No note says so: opening reads it
+    /// from the list of consumers.
+    pub needed_after: Option<u64>,
 }
 
 impl LedgerState {
@@ -79,6 +88,7 @@ impl LedgerState {
                     value_bytes: segment.value_bytes,
                     garbage_bytes,
                     end: segment.end,
+                    last: segment.last,
                 };
                 self.segments.insert(segment.number, account);
             }
@@ -101,7 +111,8 @@ impl LedgerState {
             }
             NoteItem::Dropped(number) => {
                 self.holes.forget(number);
-                if self.segments.remove(&number).is_some() {
+                if let Some(account) = self.segments.remove(&number) {
+                    self.lost_through = self.lost_through.max(account.last);
                     self.dropped.push(number);
                 }
             }
@@ -110,6 +121,7 @@ impl LedgerState {
                 self.namespaces.insert(number, name);
             }
             NoteItem::Traffic(traffic) => self.traffic = traffic,
+            NoteItem::HistoryLost(through) => self.lost_through = self.lost_through.max(through),
         }
     }
 
@@ -119,6 +131,7 @@ impl LedgerState {
             NoteItem::Head(self.head),
             NoteItem::NextFile(self.next_file),
             NoteItem::Traffic(self.traffic),
+            NoteItem::HistoryLost(self.lost_through),
         ];
         for (&number, account) in &self.segments {
             items.push(NoteItem::Segment(SegmentNote {
@@ -126,6 +139,7 @@ impl LedgerState {
                 kind: account.kind,
                 value_bytes: account.value_bytes,
                 end: account.end,
+                last: account.last,
             }));
             if account.garbage_bytes > 0 {
                 items.push(NoteItem::Garbage {
@@ -170,6 +184,8 @@ pub(crate) struct Ledger {
     pub pins: Mutex<BTreeMap<u64, usize>>,
     /// Every write up to here is seen by readers.
     pub visible: AtomicU64,
+    /// Every write up to here survives a crash.
+    pub synced: AtomicU64,
     /// Who syncs the log before tables point into it.
     pub core: OnceLock<Weak<Core>>,
     /// There is no log to sync: a repair writes the tree alone.
@@ -188,6 +204,7 @@ impl Ledger {
             dead: Arc::default(),
             folder,
             visible: AtomicU64::new(state.head.sequence),
+            synced: AtomicU64::new(state.head.sequence),
             state: Mutex::new(state),
             pins: Mutex::new(BTreeMap::new()),
             core: OnceLock::new(),
@@ -212,6 +229,11 @@ impl Ledger {
     /// Every write up to here is seen by readers.
     pub fn visible(&self) -> u64 {
         self.visible.load(Ordering::Acquire)
+    }
+
+    /// Every write up to here survives a crash.
+    pub fn synced(&self) -> u64 {
+        self.synced.load(Ordering::Acquire)
     }
 
     /// For a repair, which has synced nothing of a log to be replayed: flushes
@@ -361,6 +383,7 @@ mod tests {
             kind: SegmentKind::Written,
             value_bytes,
             end: value_bytes + 4096,
+            last: u64::from(number) * 10,
         })
     }
 

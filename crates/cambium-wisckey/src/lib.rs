@@ -36,6 +36,7 @@
 
 mod ahead;
 mod at_hand;
+mod changes;
 mod check;
 mod choose;
 mod collect;
@@ -46,6 +47,7 @@ mod dead;
 mod dump;
 mod engine;
 pub mod format;
+mod history;
 mod holes;
 mod kept;
 mod ledger;

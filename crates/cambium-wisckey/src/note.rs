@@ -26,11 +26,12 @@ const TAG_NEXT_FILE: u8 = 5;
 const TAG_NAMESPACE: u8 = 6;
 const TAG_TRAFFIC: u8 = 7;
 const TAG_HOLE: u8 = 8;
+const TAG_HISTORY: u8 = 9;
 
 /// The item that says from where recovery replays.
 pub const HEAD_LAYOUT: Layout = Layout {
     name: "Note: head",
-    about: "The `vlog_head`: the tables hold every write up to here, and the log behind it the rest. Shorter items: a byte 4 and a segment's number (4): it was dropped; a byte 5 and a number (4): the next file's; a byte 6, a namespace's number (2), length (1) and text of its name.",
+    about: "The `vlog_head`: the tables hold every write up to here, and the log behind it the rest. Shorter items: a byte 4 and a segment's number (4): it was dropped; a byte 5 and a number (4): the next file's; a byte 6, a namespace's number (2), length (1) and text of its name; a byte 9 and a sequence number (8): the log no longer has all changes up to it.",
     fields: &[
         field(0, 1, "tag", "1"),
         field(1, 8, "sequence", "every write up to here is in tables"),
@@ -57,8 +58,14 @@ pub const SEGMENT_LAYOUT: Layout = Layout {
             "bytes of records that tables have pointed to",
         ),
         field(14, 8, "end", "where its records end"),
+        field(
+            22,
+            8,
+            "last",
+            "sequence number of the last record of a written segment; 0 of a moved one",
+        ),
     ],
-    size: 22,
+    size: 30,
 }
 .checked();
 
@@ -143,6 +150,8 @@ pub struct SegmentNote {
     pub value_bytes: u64,
     /// Where its records end.
     pub end: u64,
+    /// The last write in a written segment.
+    pub last: u64,
 }
 
 /// Bytes written since the store was made.
@@ -196,6 +205,8 @@ pub enum NoteItem {
     },
     /// Bytes written.
     Traffic(Traffic),
+    /// The log no longer has all changes up to this number.
+    HistoryLost(u64),
 }
 
 impl NoteItem {
@@ -215,6 +226,7 @@ impl NoteItem {
                 note.push(segment.kind.code());
                 note.extend_from_slice(&segment.value_bytes.to_le_bytes());
                 note.extend_from_slice(&segment.end.to_le_bytes());
+                note.extend_from_slice(&segment.last.to_le_bytes());
             }
             NoteItem::Garbage { segment, bytes } => {
                 note.push(TAG_GARBAGE);
@@ -258,6 +270,10 @@ impl NoteItem {
                     note.extend_from_slice(&bytes.to_le_bytes());
                 }
             }
+            NoteItem::HistoryLost(through) => {
+                note.push(TAG_HISTORY);
+                note.extend_from_slice(&through.to_le_bytes());
+            }
         }
     }
 }
@@ -292,6 +308,7 @@ fn decode_item(decoder: &mut Decoder<'_>) -> Option<NoteItem> {
             kind: SegmentKind::from_code(u64::from(decoder.u8()?))?,
             value_bytes: decoder.u64()?,
             end: decoder.u64()?,
+            last: decoder.u64()?,
         }),
         TAG_GARBAGE => NoteItem::Garbage {
             segment: decoder.u32()?,
@@ -328,6 +345,7 @@ fn decode_item(decoder: &mut Decoder<'_>) -> Option<NoteItem> {
             freed_bytes: decoder.u64()?,
             tree_bytes: decoder.u64()?,
         }),
+        TAG_HISTORY => NoteItem::HistoryLost(decoder.u64()?),
         _ => return None,
     })
 }
@@ -349,6 +367,7 @@ mod tests {
                 kind: SegmentKind::Moved,
                 value_bytes: 500,
                 end: 8192,
+                last: 0,
             }),
             NoteItem::Garbage {
                 segment: 1,
@@ -369,6 +388,7 @@ mod tests {
                 user_bytes: 1,
                 ..Traffic::default()
             }),
+            NoteItem::HistoryLost(6),
         ]
     }
 
@@ -377,7 +397,7 @@ mod tests {
         let note = encode(&sample());
         assert_eq!(decode(&note), Some(sample()));
         let twice = [note.clone(), note].concat();
-        assert_eq!(decode(&twice).map(|items| items.len()), Some(16));
+        assert_eq!(decode(&twice).map(|items| items.len()), Some(18));
     }
 
     #[test]
@@ -391,6 +411,7 @@ mod tests {
             None,
             None,
             Some(&TRAFFIC_LAYOUT),
+            None,
         ]) {
             let note = encode(std::slice::from_ref(item));
             if let Some(layout) = layout {

@@ -20,6 +20,7 @@ use cambium_io::sync::{Mutex, OnceLock, RwLock};
 use cambium_io::{Environment, FileKind, FileLock, FileSystem, LockMode, OpenOptions};
 use cambium_lsm::Tree;
 use cambium_storage::commit_queue::CommitQueue;
+use cambium_storage::consumers::Consumers;
 use cambium_storage::creation::{self, Creation, Making};
 use cambium_storage::health::Health;
 use cambium_storage::marker::Marker;
@@ -112,6 +113,7 @@ fn fill(
         )?;
     }
     let parts = Parts {
+        consumers: Consumers::read(&*environment.file_system, path, store)?,
         home,
         shape,
         tuning,
@@ -250,7 +252,10 @@ pub(crate) fn attach(
     let ledger = Ledger::new(keys.clone(), LedgerState::default(), rule);
     let tree = Tree::open(environment, &keys, store, &tree_options, ledger.clone())?;
     let segments = open_known_segments(&home, &ledger, &shape, &tuning, lost)?;
+    let consumers = Consumers::read(&*environment.file_system, path, store)?;
+    ledger.state().needed_after = consumers.oldest().map(|oldest| oldest.0);
     let parts = Parts {
+        consumers,
         home,
         shape,
         tuning,
@@ -290,6 +295,7 @@ fn open_known_segments(
         segment
             .value_bytes
             .store(account.value_bytes, Ordering::Relaxed);
+        segment.last_sequence.store(account.last, Ordering::Relaxed);
         segments.insert(number, Arc::new(segment));
     }
     Ok(segments)
@@ -327,6 +333,7 @@ fn is_file_of_tree(name: &str) -> bool {
 }
 
 struct Parts {
+    consumers: Consumers,
     home: Home,
     shape: Shape,
     tuning: Tuning,
@@ -339,6 +346,7 @@ struct Parts {
 
 fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
     let Parts {
+        consumers,
         home,
         shape,
         tuning,
@@ -369,6 +377,7 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
             .map(|(&number, name)| (name.clone(), number))
             .collect();
         ledger.visible.store(state.head.sequence, Ordering::Release);
+        ledger.synced.store(state.head.sequence, Ordering::Release);
         (writer, names, state.traffic)
     };
     let table_bytes = tree.statistics().table_bytes();
@@ -392,6 +401,8 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
         log_sync: Mutex::default(),
         syncing: Mutex::default(),
         health,
+        consumers,
+        moving_consumer: Mutex::default(),
         recent: RecentWrites::default(),
         reserve: Reserve::default(),
         stuck: Mutex::new(None),
@@ -424,6 +435,7 @@ impl Core {
         if let Some(segment) = self.segment(head.segment) {
             if segment.kind == SegmentKind::Written && segment.log.end() == head.offset {
                 segment.file.keep()?;
+                segment.last_sequence.store(0, Ordering::Release);
                 writer.active = Some(segment);
             }
         }

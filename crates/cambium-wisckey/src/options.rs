@@ -1,6 +1,7 @@
 //! Options of engine `wisckey`: those fixed at creation ([`Shape`]), which the
 //! header of each segment keeps, and those of each opening ([`Tuning`]).
 
+use cambium_api::changes::HISTORY_BYTES;
 use cambium_api::options::invalid_option;
 use cambium_api::{OptionSpec, OptionValues};
 use cambium_base::Result;
@@ -205,6 +206,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         false,
         "Most that background garbage collection reads and writes, while space is within its limit; beyond it, collection hurries, and writers are slowed.",
     ),
+    HISTORY_BYTES,
 ];
 
 const fn spec(
@@ -331,6 +333,8 @@ pub struct Tuning {
     pub window_bytes: u64,
     /// Dead records whose places are remembered.
     pub dead_records: usize,
+    /// Most garbage that stays only for consumers of changes.
+    pub history_bytes: u64,
     /// A defect, in tests.
     pub seeded_bug: Option<SeededBug>,
 }
@@ -391,6 +395,7 @@ impl Tuning {
             table_cache_bytes: cambium_lsm::Options::default().table_cache_bytes,
             window_bytes: WINDOW_BYTES,
             dead_records: MOST_KNOWN,
+            history_bytes: options.take_ranged("history_bytes", 1 << 30, 0, MOST)?,
             seeded_bug: crate::seeded_bug::take(options)?,
         })
     }

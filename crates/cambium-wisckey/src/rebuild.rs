@@ -31,7 +31,7 @@ use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 use cambium_storage::superblock::{self, Superblock};
 
 use crate::core::Core;
-use crate::format::{self, FORMAT_VERSION, Root, Stored, ValuePointer, kind};
+use crate::format::{self, FORMAT_VERSION, Root, SegmentKind, Stored, ValuePointer, kind};
 use crate::ledger::{Ledger, LedgerState};
 use crate::note::{self, Head, NoteItem, SegmentNote};
 use crate::open::{decode_root, remove_files};
@@ -193,6 +193,8 @@ pub(crate) fn rebuild_damaged_blocks(core: &Core, report: &mut CheckReport) -> R
         NoteItem::Garbage { .. } => None,
         other => Some(other),
     });
+    // The new tree may differ from what the log's changes add up to.
+    let items = items.chain([NoteItem::HistoryLost(core.ledger.visible())]);
     new.conclude(&items.collect::<Vec<_>>())?;
     core.environment.file_system.sync_directory(&core.path)?;
     report.findings.push(Finding {
@@ -297,6 +299,7 @@ fn notes_of(gathered: Gathered, contents: &Contents) -> Vec<NoteItem> {
             session: gathered.last_session,
         }),
         NoteItem::NextFile(next_file),
+        NoteItem::HistoryLost(gathered.last_sequence),
     ];
     items.extend(gathered.segments.into_iter().map(|segment| {
         NoteItem::Segment(SegmentNote {
@@ -378,6 +381,10 @@ fn gather(
             kind: segment.kind,
             value_bytes: 0,
             end: end.offset,
+            last: match segment.kind {
+                SegmentKind::Written => end.sequence,
+                SegmentKind::Moved => 0,
+            },
         });
     }
     Ok(gathered)

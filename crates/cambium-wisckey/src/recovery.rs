@@ -46,7 +46,7 @@ use crate::write::TreeEntry;
 
 /// Sequence numbers go on at the next multiple of this after a crash: more
 /// than can have been given out and lost, so none is given twice.
-const SEQUENCE_EPOCH: u64 = 1 << 32;
+pub(crate) const SEQUENCE_EPOCH: u64 = 1 << 32;
 
 /// Bytes of the log that are asked for before they are read.
 const AHEAD_BYTES: u64 = 4 << 20;
@@ -113,6 +113,7 @@ impl Core {
     pub fn recover_in_memory(&self, progress: &dyn ProgressSink) -> Result<()> {
         let (tail, accepted) = self.read_accepted(progress, None)?;
         self.refill(&tail, &accepted)?;
+        self.set_synced(&mut lock(&self.writer), accepted.promised);
         cambium_io::events::recovered("wisckey", &self.path, accepted.cut);
         Ok(())
     }
@@ -388,12 +389,19 @@ impl Core {
             self.put_in_tree(&tree, segment, found.offset, header.sequence.0, &entry);
         }
         drop(tree);
-        // Where what counts ends in each segment.
+        // The last write that counts in each segment.
         let found = accepted.found.iter();
-        let known: BTreeMap<usize, u64> = found.map(|found| (found.segment, found.end())).collect();
+        let known: BTreeMap<usize, &Found> = found.map(|found| (found.segment, found)).collect();
         let mut writer = lock(&self.writer);
-        for (&place, &end) in &known {
-            tail.segments[place].log.resume_at(end);
+        let mut before = self.ledger.state().head.sequence;
+        for (&place, last) in &known {
+            let segment = &tail.segments[place];
+            if self.segment(segment.number).is_none() {
+                segment.first_sequence.store(before + 1, Ordering::Release);
+            }
+            before = last.header.sequence.0;
+            segment.last_sequence.store(before, Ordering::Release);
+            segment.log.resume_at(last.end());
         }
         self.change_segments(|segments| {
             for &place in known.keys() {
@@ -419,7 +427,7 @@ impl Core {
         let note = {
             let mut writer = lock(&self.writer);
             writer.next_sequence = base + 1;
-            writer.synced_through = base;
+            self.set_synced(&mut writer, base);
             writer.next_file = writer.next_file.max(last_file.saturating_add(1));
             let next = writer.next_file;
             self.note_up_to(&mut writer, next, 0)

@@ -10,8 +10,10 @@ use std::sync::Arc;
 use cambium_api::{CheckReport, Direction, KeyRange, OptionValues, Progress, ProgressSink};
 use cambium_base::{Durability, Error, Result, StoreId};
 use cambium_io::{Environment, FileLock, LockMode};
+use cambium_storage::consumers::{CONSUMERS_NAME, Consumers};
 use cambium_storage::marker::{self, FilesOfEngine, Marker};
 
+use crate::check::check_history;
 use crate::core::{Core, lock};
 use crate::cursor::EntryCursor;
 use crate::format::{self, FORMAT_VERSION, TREE_FOLDERS};
@@ -41,11 +43,34 @@ pub(crate) fn repair(
     };
     let known = || marker::known_marker(file_system, path, ENGINE, FORMAT_VERSION, files);
     let (marker, damage, held) = marker::mend_and_lock(file_system, path, known)?;
+    let consumers_damage = remove_damaged_consumers(environment, path, marker.store)?;
     let mut report = repair_contents(environment, path, (&marker, &tuning), held, progress)?;
     if let Some(damage) = damage {
         report.note_mended(damage, "it is made anew")?;
     }
+    if let Some(damage) = consumers_damage {
+        report.take(damage)?;
+        if let Some(finding) = report.findings.last_mut() {
+            finding.what += "; the repair removes it";
+        }
+    }
     Ok(report)
+}
+
+/// Removes a list of consumers that cannot be read; answers its damage.
+fn remove_damaged_consumers(
+    environment: &Environment,
+    path: &Path,
+    store: StoreId,
+) -> Result<Option<Error>> {
+    let file_system = &*environment.file_system;
+    match Consumers::read(file_system, path, store) {
+        Err(damage) if damage.is_corruption() => {
+            file_system.remove(&path.join(CONSUMERS_NAME))?;
+            Ok(Some(damage))
+        }
+        read => read.map(|_| None),
+    }
 }
 
 /// The same where the marker is sound.
@@ -160,6 +185,9 @@ fn mend(
         }
     }
     drop_lost_segments(core)?;
+    if !check_history(core, report)? {
+        core.note_lost_history(core.ledger.visible())?;
+    }
     core.close()?;
     Ok(true)
 }

@@ -56,11 +56,17 @@ pub enum SeededBug {
     HoleTooWide,
     /// Holes are made where a cursor or snapshot from before may be led to.
     HoleUnderPin,
+    /// A change feed shows what it has of a batch where a piece of the log ends.
+    ChangeBatchSplit,
+    /// A change feed for synced batches shows others.
+    ChangesUnsynced,
+    /// Consumers hold no history.
+    HistoryDroppedEarly,
 }
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 22] = [
+    pub const ALL: [(SeededBug, &'static str); 25] = [
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
         (SeededBug::CommitUnsynced, "commit_unsynced"),
@@ -83,6 +89,9 @@ impl SeededBug {
         (SeededBug::DeletesRest, "deletes_rest"),
         (SeededBug::HoleTooWide, "hole_too_wide"),
         (SeededBug::HoleUnderPin, "hole_under_pin"),
+        (SeededBug::ChangeBatchSplit, "change_batch_split"),
+        (SeededBug::ChangesUnsynced, "changes_unsynced"),
+        (SeededBug::HistoryDroppedEarly, "history_dropped_early"),
     ];
 }
 

@@ -114,6 +114,8 @@ pub(crate) struct Segment {
     pub kept: KeptStretches,
     /// Bytes of records that the tree points to, or has pointed to.
     pub value_bytes: AtomicU64,
+    /// No write in it has a lower number, where this opening began or recovered it.
+    pub first_sequence: AtomicU64,
     /// The last write in it, once it is full.
     pub last_sequence: AtomicU64,
     /// This opening made it: nothing that a crash took back of tables or notes was in it.
@@ -244,6 +246,7 @@ impl Segment {
             file,
             kept: KeptStretches::new(&home.keeper, identity.number.0 as u32),
             value_bytes: AtomicU64::new(0),
+            first_sequence: AtomicU64::new(0),
             last_sequence: AtomicU64::new(0),
             is_new,
         })

@@ -128,6 +128,7 @@ impl Core {
             "the rest of the segments that tables know, holes left out",
         );
         self.hole_statistics(&state, all);
+        self.history_statistics(&state, all);
         if let Some((number, kept, account)) = worst {
             all.text(
                 "most_garbage",

@@ -355,6 +355,8 @@ impl Core {
                 None => self.note_without_head(&mut writer),
                 Some(active) => {
                     let end = active.log.end();
+                    let last = writer.next_sequence - 1;
+                    active.last_sequence.store(last, Ordering::Release);
                     writer.pending.push(segment_item(&active));
                     self.note_up_to(&mut writer, active.number, end)
                 }

@@ -327,9 +327,15 @@ impl Core {
             older.iter().for_each(|segment| segment.file.release());
         }
         writer.active_unsynced = false;
-        writer.synced_through = last;
+        self.set_synced(writer, last);
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Every write up to a number survives a crash from now on.
+    pub fn set_synced(&self, writer: &mut Writer, through: u64) {
+        writer.synced_through = through;
+        self.ledger.synced.store(through, Ordering::Release);
     }
 
     fn sync_names(&self, writer: &mut Writer) -> Result<()> {
@@ -377,7 +383,8 @@ impl Core {
         writer.unsynced.retain(|segment| !done(segment));
         if let Some(last) = segments.last() {
             let through = last.last_sequence.load(Ordering::Relaxed);
-            writer.synced_through = writer.synced_through.max(through);
+            let through = writer.synced_through.max(through);
+            self.set_synced(&mut writer, through);
         }
         drop(writer);
         segments.iter().for_each(|segment| segment.file.release());
@@ -444,6 +451,8 @@ impl Core {
         let next = self
             .new_segment(writer, SegmentKind::Written)
             .map_err(|error| self.unless_full(error))?;
+        let first = writer.next_sequence;
+        next.first_sequence.store(first, Ordering::Release);
         if let Some(full) = writer.active.replace(next.clone()) {
             self.finish_segment(writer, full)?;
         }
@@ -459,7 +468,7 @@ impl Core {
     /// Nothing more will be appended to a segment.
     fn finish_segment(&self, writer: &mut Writer, full: Arc<Segment>) -> Result<()> {
         full.last_sequence
-            .store(writer.next_sequence - 1, Ordering::Relaxed);
+            .store(writer.next_sequence - 1, Ordering::Release);
         // Space that was taken ahead goes back, and so does the window.
         full.log
             .cut_back(full.log.end())
@@ -556,5 +565,6 @@ pub(crate) fn segment_item(segment: &Segment) -> NoteItem {
         kind: segment.kind,
         value_bytes: segment.value_bytes.load(Ordering::Relaxed),
         end: segment.log.end(),
+        last: segment.last_sequence.load(Ordering::Relaxed),
     })
 }

@@ -61,6 +61,11 @@ fn behind_a_snapshot(bench: &Bench) -> Outcome {
     if !bench.capabilities.changes {
         return Ok(());
     }
+    // Without a consumer, background work may give the log back before it is read.
+    let consumer = bench
+        .store
+        .move_consumer("mirror", Some(SequenceNumber::ZERO));
+    consumer.or_fail("making a consumer")?;
     let mut mirrors = Vec::new();
     for number in 0..60 {
         let durability = match number % 7 {

@@ -103,9 +103,9 @@ fn failing_operations_lose_nothing() {
 /// own: what it cut off lies in others, and the manifest says so. That they are
 /// given twice is seen in `after_crashes.rs`, and so are notes that a close leaves out
 /// where nobody has written. A cursor that walks on while values
-/// move is in `sorting.rs`. The suites of threads below find what needs threads; what
+/// move is in `sorting.rs`, and what a change feed shows in `changes`. The suites of threads below find what needs threads; what
 /// needs a damaged header is in `headers.rs`.
-const FOUND_ELSEWHERE: [SeededBug; 9] = [
+const FOUND_ELSEWHERE: [SeededBug; 12] = [
     SeededBug::EpochReused,
     SeededBug::HoleUnderPin,
     SeededBug::DeadTakenByPart,
@@ -115,6 +115,9 @@ const FOUND_ELSEWHERE: [SeededBug; 9] = [
     SeededBug::CloseUnnoted,
     SeededBug::DamagedHeaderIgnored,
     SeededBug::DeletesRest,
+    SeededBug::ChangeBatchSplit,
+    SeededBug::ChangesUnsynced,
+    SeededBug::HistoryDroppedEarly,
 ];
 
 #[test]

@@ -46,6 +46,7 @@ fn sample_note() -> Vec<u8> {
             kind: SegmentKind::Moved,
             value_bytes: 70_000,
             end: 81_920,
+            last: 0,
         }),
         NoteItem::Garbage {
             segment: 5,

@@ -3,6 +3,7 @@
 
 mod after_crashes;
 mod amplification;
+mod changes;
 mod collection;
 mod conformance;
 mod crashes;
