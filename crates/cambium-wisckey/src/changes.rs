@@ -130,12 +130,13 @@ impl LogFeed {
             true => 2 * least,
             false => PIECE_BYTES,
         };
-        let read = segment.log.read_bytes(self.offset, most, &mut self.piece);
+        let left = segment.log.end().saturating_sub(self.offset);
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        self.piece.resize(most.min(left), 0);
+        let read = segment.log.read_bytes(self.offset, &mut self.piece);
         // A segment that went meanwhile cannot be read, or reads as zeros in part.
         let read = self.core.check_history(self.position).and(read);
-        if read.is_err() {
-            self.piece.clear();
-        }
+        self.piece.truncate(*read.as_ref().unwrap_or(&0));
         read?;
         if self.piece.len() < least {
             return Err(segment.damage(

@@ -102,29 +102,6 @@ impl LogFile {
         })
     }
 
-    /// Puts the log's bytes from `offset` on into `bytes`, at most `most` of them: from the
-    /// file by one read, or from the buffer where they are not in the file yet. It is empty
-    /// at the log's end.
-    pub fn read_bytes(&self, offset: u64, most: usize, bytes: &mut Vec<u8>) -> Result<()> {
-        let written_end = self.written_end();
-        if offset >= written_end {
-            let tail = self.tail_shared();
-            if offset >= tail.start {
-                let from = usize::try_from(offset - tail.start).unwrap_or(usize::MAX);
-                let buffered = tail.bytes.get(from..).unwrap_or(&[]);
-                bytes.clear();
-                bytes.extend_from_slice(&buffered[..buffered.len().min(most)]);
-                return Ok(());
-            }
-        }
-        // Written, or flushed since the first look.
-        let written = self.written_end().saturating_sub(offset);
-        bytes.resize(most.min(usize::try_from(written).unwrap_or(most)), 0);
-        let count = self.file.read_at(bytes, offset)?;
-        bytes.truncate(count);
-        Ok(())
-    }
-
     /// A record of many bytes is read into memory of its own, which becomes the
     /// payload's.
     fn read_large(&self, offset: u64, guess: usize) -> Result<Record> {
