@@ -32,8 +32,8 @@ use crate::options::OptionSpec;
 /// The option that bounds history, the same in every engine that has consumers.
 pub const HISTORY_BYTES: OptionSpec = OptionSpec {
     name: "history_bytes",
-    unit: "bytes",
-    default: "1073741824",
+    unit: "bytes, 0 to 1024TiB",
+    default: "1GiB",
     effect: "The most log that is kept only because consumers of the change feed have not read it yet. More lets consumers fall further behind and takes more disk space; beyond it the oldest log goes, and consumers that still need it begin again with a snapshot. Without consumers it does nothing.",
     at_creation: false,
 };

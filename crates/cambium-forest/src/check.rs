@@ -23,6 +23,7 @@ use cambium_storage::store_lock::lock_for_reading;
 use cambium_storage::superblock;
 
 use crate::agreement::check_agreement;
+use crate::changes::check_history;
 use crate::core::{Core, lock};
 use crate::cursor::EntryCursor;
 use crate::document::DocumentAddress;
@@ -194,6 +195,7 @@ pub(crate) fn check_contents(
     if !report.findings[before..].iter().any(damaged) {
         check_agreement(core, &view, &header, report, progress)?;
     }
+    check_history(core, report)?;
     if view.run.is_empty() && view.buffers().all(|buffer| buffer.is_empty()) {
         report.entries += entries;
         return Ok(());

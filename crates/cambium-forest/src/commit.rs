@@ -62,7 +62,7 @@ impl Core {
             if !self.has_bug(SeededBug::CommitUnsynced) {
                 self.sync_log(database)?;
             }
-            writer.synced_through = last;
+            self.synced_through.fetch_max(last, Ordering::AcqRel);
             writer.unsynced = false;
         }
         writer.next_sequence = last + 1;
@@ -80,6 +80,7 @@ impl Core {
         first: u64,
     ) -> Result<()> {
         let most = self.tuning.buffer_bytes.max(LARGEST_APPEND);
+        let synced_through = SequenceNumber(self.synced_through.load(Ordering::Acquire));
         for (index, entry) in entries.iter_mut().enumerate() {
             if matches!(entry.action, Action::Delete) && self.has_bug(SeededBug::DeleteUnlogged) {
                 continue;
@@ -92,7 +93,7 @@ impl Core {
                 kind: entry.kind(),
                 attempt: writer.attempt,
                 sequence: SequenceNumber(first + index as u64),
-                synced_through: SequenceNumber(writer.synced_through),
+                synced_through,
                 session: writer.session,
                 batch_index: entry.batch_index,
                 batch_remaining: entry.batch_remaining,

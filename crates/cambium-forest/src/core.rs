@@ -7,6 +7,8 @@
 //! | `maintenance` | superblock, newest header, the sealed buffer's way into the tries | yes, by background work |
 //! | `writer` | numbering and the end of the log | yes, by writers |
 //! | `syncing` | one sync of a database file at a time | yes, by writers and background work |
+//! | `history.consumers` | the file of consumers | yes, by those that move one |
+//! | `history.files` | files of the change feed | no |
 //! | `kept`, `meanwhile` | what snapshots keep; places at which a compaction stops for some | no |
 //! | `watches` | who gathers the keys of ranges | no |
 //! | `pins` | moments that readers hold | no |
@@ -31,6 +33,7 @@ use cambium_storage::health::{Health, found_no_space};
 use cambium_storage::superblock::Superblock;
 
 use crate::buffer::Buffer;
+use crate::changes::History;
 use crate::compact::{Compaction, Kept, Meanwhile, Pressure};
 use crate::counters::Counters;
 use crate::database::Home;
@@ -61,6 +64,10 @@ pub(crate) struct Core {
     pub view: ArcSwap<View>,
     /// Every write up to here is seen by readers.
     pub visible: AtomicU64,
+    /// Every write up to here survives a crash.
+    pub synced_through: AtomicU64,
+    /// What the change feed reads.
+    pub history: History,
     /// Moments that readers hold, and how many hold each.
     pub pins: Mutex<BTreeMap<u64, usize>>,
     /// Who gathers the keys of ranges.
@@ -127,7 +134,6 @@ pub(crate) struct Mark {
 pub(crate) struct Writer {
     pub next_sequence: u64,
     pub attempt: u16,
-    pub synced_through: u64,
     pub session: u32,
     /// The log holds bytes that no sync covers.
     pub unsynced: bool,

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use cambium_base::{Error, FileIdentity, Result, SequenceNumber, StoreId, Value};
 use cambium_index::NodeAddress;
 use cambium_io::cache::CachedFile;
-use cambium_io::sync::Mutex;
+use cambium_io::sync::atomic::AtomicU64;
+use cambium_io::sync::{Mutex, OnceLock};
 use cambium_io::{Alignment, BlockCache, DirectFile, File, FileSystem, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::log::{LogFile, Parsed, Record};
@@ -59,6 +60,10 @@ pub(crate) struct Database {
     pub documents: CachedFile,
     /// Runs of nodes that a failed flush took: the next flush writes its nodes there.
     abandoned: Mutex<Vec<RunExtent>>,
+    /// Where the newest header lies; 0 while there is none.
+    pub newest_header: AtomicU64,
+    /// The last write in it, once another file has taken its place.
+    last_write: OnceLock<u64>,
     pub seeded_bug: Option<SeededBug>,
 }
 
@@ -250,6 +255,8 @@ impl Database {
             nodes: home.cache.file(),
             documents: home.cache.file(),
             abandoned: Mutex::default(),
+            newest_header: AtomicU64::new(0),
+            last_write: OnceLock::new(),
             seeded_bug: tuning.seeded_bug,
         })
     }
@@ -257,6 +264,16 @@ impl Database {
     /// The path, for messages.
     pub fn path(&self) -> &Path {
         self.log.path()
+    }
+
+    /// Another file takes its place: no write after this one comes into it.
+    pub fn end_with(&self, last_write: u64) {
+        _ = self.last_write.set(last_write);
+    }
+
+    /// The last write in it, once another file has taken its place.
+    pub fn last_write(&self) -> Option<u64> {
+        self.last_write.get().copied()
     }
 
     /// True if it is never read or written through the page cache.

@@ -15,10 +15,13 @@ use cambium_storage::superblock;
 use crate::core::Core;
 use crate::database::Database;
 use crate::document::DOCUMENT_ALIGNMENT;
-use crate::format::{FLAG_MOVED, FLAG_RECOVERED, FORMAT_VERSION, Root, kind, namespace_and_key};
+use crate::format::{
+    FLAG_MOVED, FLAG_RECOVERED, FORMAT_VERSION, KeptFile, Root, kind, namespace_and_key,
+};
 use crate::nodes::Nodes;
 use crate::open::FORMAT;
 use crate::options::{Shape, Tuning};
+use crate::recovery::header_at;
 
 fn write_failed(error: std::io::Error) -> Error {
     Error::io("write", "the dump", error)
@@ -40,7 +43,7 @@ fn shape_words(shape: &Shape) -> String {
 pub(crate) fn dump(core: &Arc<Core>, to: &mut dyn Write) -> Result<()> {
     core.check_open()?;
     let (pin, header) = core.pin_with_header()?;
-    let snapshots = header.snapshots;
+    let snapshots = &header.snapshots;
     let view = &pin.view;
     let mut line = |text: String| writeln!(to, "{text}").map_err(write_failed);
     line(format!(
@@ -55,13 +58,14 @@ pub(crate) fn dump(core: &Arc<Core>, to: &mut dyn Write) -> Result<()> {
         pin.sequence,
         view.roots.sequence
     ))?;
+    history_lines(&core.history.kept_files(), &mut line)?;
     for buffer in view.buffers() {
         line(format!("write buffer: {} writes", buffer.len()))?;
     }
     if !view.run.is_empty() {
         line(format!("packed write buffers: {} keys", view.run.entries()))?;
     }
-    for snapshot in &snapshots {
+    for snapshot in snapshots {
         line(format!(
             "snapshot {:?} at write {}",
             snapshot.name, snapshot.sequence
@@ -82,6 +86,16 @@ pub(crate) fn dump(core: &Arc<Core>, to: &mut dyn Write) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The files that are kept for consumers.
+fn history_lines(kept: &[KeptFile], line: &mut dyn FnMut(String) -> Result<()>) -> Result<()> {
+    kept.iter().try_for_each(|kept| {
+        line(format!(
+            "file {} is kept for consumers: changes after write {} up to {}, offsets {} to {}",
+            kept.file.number, kept.from, kept.to, kept.start, kept.end
+        ))
+    })
 }
 
 /// Writes what lies in a closed store's files, block by block.
@@ -133,6 +147,9 @@ pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write
         database.shape.block_bytes,
         database.log.file().allocated_bytes()?
     ))?;
+    if let Some((.., header)) = header_at(&database, root.header)? {
+        history_lines(&header.kept_files, &mut line)?;
+    }
     inspect_log(&database, &root, &mut line)
 }
 

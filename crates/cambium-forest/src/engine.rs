@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use cambium_api::limits::{check_key, check_stored_value};
 use cambium_api::{
-    Capabilities, CheckReport, CompactOptions, CompactReport, Cursor, Direction, Engine,
-    EngineKind, IterationOrder, KeyKind, KeyRange, Operation, OptionSpec, OptionValues,
-    Precondition, ProgressSink, ReadSet, Reader, ResumeToken, Snapshot, Statistics, WriteBatch,
+    Capabilities, ChangeFeed, ChangeOptions, CheckReport, CompactOptions, CompactReport, Cursor,
+    Direction, Engine, EngineKind, IterationOrder, KeyKind, KeyRange, Operation, OptionSpec,
+    OptionValues, Precondition, ProgressSink, ReadSet, Reader, ResumeToken, Snapshot, Statistics,
+    WriteBatch,
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
 use cambium_io::step::Owner;
@@ -330,7 +331,7 @@ impl Engine for ForestStore {
             namespaces: true,
             droppable_namespaces: true,
             native_submit: false,
-            changes: false,
+            changes: true,
         }
     }
 
@@ -385,6 +386,22 @@ impl Engine for ForestStore {
             pin: self.core.pin()?.of(self.namespace)?,
             namespace: self.namespace,
         }))
+    }
+
+    fn changes(
+        &self,
+        after: SequenceNumber,
+        options: ChangeOptions,
+    ) -> Result<Box<dyn ChangeFeed>> {
+        Ok(Box::new(self.core.changes(after.0, options)?))
+    }
+
+    fn list_consumers(&self) -> Result<Vec<(String, SequenceNumber)>> {
+        self.core.list_consumers()
+    }
+
+    fn move_consumer(&self, name: &str, to: Option<SequenceNumber>) -> Result<()> {
+        self.core.move_consumer(name, to)
     }
 
     fn create_named_snapshot(&self, name: &str) -> Result<()> {

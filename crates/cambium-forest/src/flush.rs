@@ -87,8 +87,10 @@ struct Applied {
 
 impl Root {
     /// Makes a header the newest, once it is synced with all before it.
-    pub(crate) fn name(&mut self, appended: &Appended) {
+    pub(crate) fn name(&mut self, appended: &Appended, database: &Database) {
         self.header = appended.offset;
+        let newest = &database.newest_header;
+        newest.store(appended.offset, Ordering::Release);
         self.spare_header = appended.spare;
         self.synced_through = self.synced_through.max(appended.sequence);
     }
@@ -321,8 +323,7 @@ impl Core {
             return Ok(());
         }
         self.sync_log(database)?;
-        let mut writer = lock(&self.writer);
-        writer.synced_through = writer.synced_through.max(sequence);
+        self.synced_through.fetch_max(sequence, Ordering::AcqRel);
         Ok(())
     }
 
@@ -353,7 +354,7 @@ impl Core {
         let header = self.complete(header, maintenance, roots, writer.next_namespace);
         let record = header_record(
             writer.next_sequence - 1,
-            writer.synced_through,
+            self.synced_through.load(Ordering::Acquire),
             writer.session,
             false,
         );
@@ -369,8 +370,10 @@ impl Core {
         (header, appended): (DatabaseHeader, Appended),
     ) -> Result<()> {
         self.sync_header(database)?;
+        self.synced_through
+            .fetch_max(appended.sequence, Ordering::AcqRel);
         let before = maintenance.root;
-        maintenance.root.name(&appended);
+        maintenance.root.name(&appended, database);
         let payload = maintenance.root.encode();
         if let Err(error) = maintenance.superblock.write(&payload) {
             maintenance.root = before;

@@ -41,6 +41,7 @@ mod agreement;
 mod backup;
 mod blocks;
 mod buffer;
+mod changes;
 mod check;
 mod commit;
 mod compact;

@@ -189,6 +189,8 @@ impl Core {
         let next = writer.next_namespace;
         let mut header = self.complete_with(header, maintenance, (&roots, &names), next);
         header.rolled_back_to = Some(kept);
+        header.changes_from = point.sequence;
+        header.kept_files.clear();
         if self.has_bug(SeededBug::RollbackReplayed) {
             header.replay_from = maintenance.header.replay_from;
             header.sequence = kept;
@@ -202,7 +204,7 @@ impl Core {
         let appended = self.append_header(&view.database, &header, &record, Copies::Two)?;
         self.sync_header(&view.database)?;
         let before = maintenance.root;
-        maintenance.root.name(&appended);
+        maintenance.root.name(&appended, &view.database);
         // Both copies: losing one later must not bring back what was undone.
         let payload = maintenance.root.encode();
         if let Err(error) = maintenance.superblock.write_both(&payload) {
@@ -213,7 +215,8 @@ impl Core {
         maintenance.sealed_at = None;
         maintenance.packed_at = None;
         writer.next_sequence = point.sequence + 1;
-        writer.synced_through = point.sequence;
+        self.synced_through.store(point.sequence, Ordering::Release);
+        self.history.roll_back(point.sequence);
         writer.unsynced = false;
         let known = Known::for_documents(roots.documents(), &self.home.cache, self.hash_seed);
         let roots = Arc::new(roots);

@@ -27,11 +27,12 @@ use cambium_storage::superblock::{self, Superblock};
 
 use crate::addresses::Known;
 use crate::buffer::Buffer;
+use crate::changes::History;
 use crate::core::{Core, Maintenance, Writer, lock};
 use crate::counters::Counters;
 use crate::database::{Database, Home};
 use crate::format::{
-    self, DatabaseHeader, FORMAT_VERSION, FileRef, NamespaceRoot, Root, header_record,
+    self, DatabaseHeader, FORMAT_VERSION, FileRef, KeptFile, NamespaceRoot, Root, header_record,
 };
 use crate::index::Index;
 use crate::options::{ENGINE, OPTIONS, Shape, Tuning};
@@ -101,14 +102,14 @@ fn fill(
         sealed_at: None,
         packed_at: None,
     };
-    Ok(assemble(
+    assemble(
         environment,
         home,
         tuning,
         made.database,
         maintenance,
         Some(held),
-    ))
+    )
 }
 
 /// A first database file with an empty header, synced.
@@ -212,6 +213,8 @@ pub(crate) fn open_read_only(
     view.database.log.resume_at(accepted.end);
     core.refill(accepted.found);
     core.visible.store(accepted.cut, Ordering::Release);
+    core.synced_through
+        .fetch_max(accepted.promised, Ordering::AcqRel);
     cambium_io::events::recovered(ENGINE, path, accepted.cut);
     Ok(core)
 }
@@ -275,14 +278,7 @@ pub(crate) fn attach(
     {
         tuning.compaction.threshold = u64::from(percent);
     }
-    Ok(assemble(
-        environment,
-        home,
-        tuning,
-        database,
-        maintenance,
-        Some(held),
-    ))
+    assemble(environment, home, tuning, database, maintenance, Some(held))
 }
 
 /// The header that the superblock names, or the one that leads to the same
@@ -323,8 +319,12 @@ pub(crate) fn assemble(
     database: Database,
     maintenance: Maintenance,
     held: Option<Box<dyn FileLock>>,
-) -> Arc<Core> {
+) -> Result<Arc<Core>> {
     let header = &maintenance.header;
+    let database = Arc::new(database);
+    let newest = maintenance.root.header;
+    database.newest_header.store(newest, Ordering::Release);
+    let history = History::open(&home, header, database.clone())?;
     let roots = Roots {
         sequence: header.sequence,
         namespaces: header
@@ -343,14 +343,14 @@ pub(crate) fn assemble(
     let hash_seed = environment.randomness.next_u64();
     let known = Known::for_documents(roots.documents(), &home.cache, hash_seed);
     let nodes_of_tries = AtomicU64::new(roots.nodes());
-    Arc::new(Core {
+    Ok(Arc::new(Core {
         environment: environment.clone(),
         path: home.folder.clone(),
         shape,
         memory: OnceLock::new(),
         index: Index::new(&shape),
         view: ArcSwap::from_pointee(View {
-            database: Arc::new(database),
+            database,
             active: Arc::new(Buffer::new(hash_seed, 0)),
             sealed: None,
             run: Arc::default(),
@@ -360,13 +360,14 @@ pub(crate) fn assemble(
         }),
         hash_seed,
         visible: AtomicU64::new(last),
+        synced_through: AtomicU64::new(last),
+        history,
         pins: Mutex::new(BTreeMap::new()),
         watches: Mutex::default(),
         compaction: Mutex::new(None),
         writer: Mutex::new(Writer {
             next_sequence: last + 1,
             attempt: 0,
-            synced_through: last,
             session: maintenance.root.session,
             unsynced: false,
             mark: None,
@@ -393,24 +394,27 @@ pub(crate) fn assemble(
         maintenance: Mutex::new(maintenance),
         home,
         tuning,
-    })
+    }))
 }
 
 /// A file that the store needs no more: its path, and under which it is kept, if it is.
 pub(crate) type Leftover = (PathBuf, Option<PathBuf>);
 
-/// Files of the store that a superblock with this content does not name.
+/// Files of the store that a superblock with this content does not name, but for those that
+/// are kept.
 pub(crate) fn leftovers(
     file_system: &dyn FileSystem,
     folder: &Path,
     root: &Root,
+    kept: &[KeptFile],
 ) -> Result<Vec<Leftover>> {
     let mut leftovers = Vec::new();
     for entry in file_system.list(folder)? {
         let name = entry.name.to_string_lossy();
         let number = format::database_number(&name);
         let is_ours = format::is_database_or_scratch(&name) || name == SCRATCH_NAME;
-        if !is_ours || number == Some(root.file.number) {
+        let is_kept = kept.iter().any(|kept| Some(kept.file.number) == number);
+        if !is_ours || is_kept || number == Some(root.file.number) {
             continue;
         }
         let is_older = number.is_some_and(|number| number < root.file.number);
@@ -441,7 +445,9 @@ impl Core {
     /// to its end.
     fn remove_leftovers(&self) -> Result<()> {
         let file_system = &*self.environment.file_system;
-        let leftovers = leftovers(file_system, &self.path, &lock(&self.maintenance).root)?;
+        let kept = self.history.kept_files();
+        let root = lock(&self.maintenance).root;
+        let leftovers = leftovers(file_system, &self.path, &root, &kept)?;
         if leftovers.is_empty() {
             return Ok(());
         }

@@ -368,11 +368,11 @@ impl Core {
             let record = header_record(base, accepted.cut, writer.session, true);
             let appended = self.append_header(database, &header, &record, Copies::Two)?;
             writer.next_sequence = base + 1;
-            writer.synced_through = base;
+            self.synced_through.store(base, Ordering::Release);
             (header, appended)
         };
         self.sync_header(database)?;
-        maintenance.root.name(&appended);
+        maintenance.root.name(&appended, database);
         maintenance.header = header;
         let payload = maintenance.root.encode();
         maintenance

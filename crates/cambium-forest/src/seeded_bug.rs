@@ -83,11 +83,19 @@ pub enum SeededBug {
     MarkBeforeSync,
     /// A recovery puts the writes of all namespaces into the default one.
     NamespacesMixed,
+    /// The change feed shows the first two entries of a batch as a batch.
+    ChangesHalveBatch,
+    /// A change feed of synced batches shows those that are not, too.
+    ChangesBeforeSync,
+    /// A compaction keeps only what the fastest consumer needs.
+    HistoryDroppedEarly,
+    /// A compaction keeps the old file for consumers without a sync of it.
+    HistoryUnsynced,
 }
 
 impl SeededBug {
     /// All defects, with their names.
-    pub const ALL: [(SeededBug, &'static str); 36] = [
+    pub const ALL: [(SeededBug, &'static str); 40] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -136,6 +144,10 @@ impl SeededBug {
         (SeededBug::RollbackLosesDropped, "rollback_loses_dropped"),
         (SeededBug::MarkBeforeSync, "mark_before_sync"),
         (SeededBug::NamespacesMixed, "namespaces_mixed"),
+        (SeededBug::ChangesHalveBatch, "changes_halve_batch"),
+        (SeededBug::ChangesBeforeSync, "changes_before_sync"),
+        (SeededBug::HistoryDroppedEarly, "history_dropped_early"),
+        (SeededBug::HistoryUnsynced, "history_unsynced"),
     ];
 }
 

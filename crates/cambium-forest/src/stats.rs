@@ -124,6 +124,16 @@ impl Core {
             end,
             "share of the file that is stale; compaction gives it back",
         );
+        all.bytes(
+            "history_bytes",
+            self.history.kept_bytes(),
+            "bytes of older files that are kept for consumers of the change feed",
+        );
+        all.count(
+            "oldest_change",
+            self.history.oldest(),
+            "the change feed has everything after this write",
+        );
         let mut space = 0;
         for entry in self.environment.file_system.list(&self.path)? {
             let path = self.path.join(&entry.name);

@@ -68,6 +68,10 @@ impl Core {
             self.relieve(&mut maintenance)?;
             return Ok(StepOutcome::Again);
         }
+        if self.history.is_due() {
+            self.give_history_back()?;
+            return Ok(StepOutcome::Again);
+        }
         self.compaction_step(budget)
     }
 
@@ -92,6 +96,8 @@ impl Core {
                 None => self.close_cleanly(&mut maintenance),
             }
         };
+        // A consumer that is being moved is in the folder before another process is.
+        drop(lock(&self.history.consumers));
         lock(&self.lock).take();
         drop(running);
         result

@@ -304,6 +304,7 @@ impl Core {
     /// Lets a compaction go that is not done.
     pub fn abandon(&self, running: Option<Compaction>) {
         self.note_ended();
+        self.history.keep_all();
         let Some(mut compaction) = running else {
             return;
         };

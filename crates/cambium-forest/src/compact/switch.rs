@@ -30,6 +30,7 @@ impl Core {
         compaction: &mut Compaction,
     ) -> Result<Option<CompactReport>> {
         let began = self.environment.clock.monotonic();
+        let plan = self.plan_history(&compaction.source.view.database)?;
         let mut maintenance = lock(&self.maintenance);
         let mut writer = lock(&self.writer);
         let until = self.end_of_writes(compaction, &writer)?;
@@ -65,6 +66,8 @@ impl Core {
             .fetch_add(end, Ordering::Relaxed);
         let mut header = self.complete(header, &maintenance, &roots, writer.next_namespace);
         header.previous = 0;
+        header.changes_from = roots.sequence;
+        header.kept_files = self.settle_history(&old.database, plan, roots.sequence)?;
         header.start = behind_spare(&database, &header);
         let record = header_record(roots.sequence, roots.sequence, writer.session, false);
         let appended = self.append_header(&database, &header, &record, Copies::Two)?;
@@ -82,7 +85,10 @@ impl Core {
         maintenance.sealed_at = None;
         maintenance.packed_at = None;
         writer.unsynced = false;
-        writer.synced_through = roots.sequence;
+        self.synced_through.store(roots.sequence, Ordering::Release);
+        let kept = maintenance.header.kept_files.clone();
+        old.database.end_with(roots.sequence);
+        self.history.switch(&kept, database.clone(), roots.sequence);
         let roots = Arc::new(roots);
         self.change_view(|view| View {
             database: database.clone(),
@@ -100,7 +106,8 @@ impl Core {
         let (view, header) = (self.view.load(), &maintenance.header);
         self.plan_hold(&view, &view.roots, header, header.replay_from);
         drop(maintenance);
-        if !self.has_bug(SeededBug::OldFileRemovedEarly) {
+        let is_kept = kept.iter().any(|kept| kept.file == old.database.file);
+        if !is_kept && !self.has_bug(SeededBug::OldFileRemovedEarly) {
             // If it stays, the next open removes it.
             _ = self.environment.file_system.remove(old.database.path());
         }
@@ -139,7 +146,7 @@ impl Core {
     ) -> Result<()> {
         maintenance.root.file = database.file;
         maintenance.root.keeps_damaged = false;
-        maintenance.root.name(appended);
+        maintenance.root.name(appended, database);
         let payload = maintenance.root.encode();
         // Both copies: an older one must not bring the old file back. After a
         // failure the next open may take either file: no more writes.

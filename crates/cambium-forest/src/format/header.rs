@@ -2,13 +2,13 @@
 //! replay from. It is the payload of a record of kind 5; its fixed part is
 //! [`HEADER_LAYOUT`], and its lists follow.
 
-use cambium_base::SequenceNumber;
 use cambium_base::coding::{Decoder, put_length_prefixed};
 use cambium_base::layout::Layout;
+use cambium_base::{FileNumber, SequenceNumber};
 use cambium_index::NodeAddress;
 use cambium_storage::record::RecordHeader;
 
-use super::{FLAG_RECOVERED, MOST_COUNTED, field, kind};
+use super::{FLAG_RECOVERED, FileRef, MOST_COUNTED, field, kind};
 use crate::document::OFFSET_LIMIT;
 
 /// Bytes of a database header before its lists.
@@ -17,7 +17,7 @@ pub const HEADER_FIXED_BYTES: usize = 104;
 /// The fixed part of a database header.
 pub const HEADER_LAYOUT: Layout = Layout {
     name: "Database header",
-    about: "The payload of a record of kind 5. Behind it: the namespaces, each as number (4), root (8), documents (8), document bytes (8), nodes (8), length and text of the name (4 and more), with 65,536 added to the number of one that was dropped and that a named snapshot keeps; then the named snapshots, each as length and text of its name, sequence (8), count of namespaces (4) and those, without names.",
+    about: "The payload of a record of kind 5. Behind it: the namespaces, each as number (4), root (8), documents (8), document bytes (8), nodes (8), length and text of the name (4 and more), with 65,536 added to the number of one that was dropped and that a named snapshot keeps; then the named snapshots, each as length and text of its name, sequence (8), count of namespaces (4) and those, without names; then the write after which this file's log has every change (8); then the count of older files that are kept for consumers of the change feed (4) and those, oldest first, each as number (8), salt (8), the write after which it has every change (8), its last write (8), offset of its newest header (8), the first offset that is kept (8), and where its log ends (8). A header that ends with the named snapshots is an older program's: the changes begin with it.",
     fields: &[
         field(0, 8, "sequence", "the roots hold every write up to here"),
         field(8, 8, "replay_from", "offset behind the last document that the roots hold"),
@@ -64,6 +64,30 @@ pub struct NamedSnapshot {
     pub sequence: u64,
     /// Roots by namespace.
     pub namespaces: Vec<(u16, NamespaceRoot)>,
+}
+
+/// An older database file that is kept for consumers of the change feed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeptFile {
+    /// Its number and salt.
+    pub file: FileRef,
+    /// It has every change after this write, ...
+    pub from: u64,
+    /// ... up to this one.
+    pub to: u64,
+    /// Offset of its newest header.
+    pub header: u64,
+    /// What lies between its first block and here is given back.
+    pub start: u64,
+    /// Where its log ends.
+    pub end: u64,
+}
+
+impl KeptFile {
+    /// Bytes of log that are kept.
+    pub fn bytes(&self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
 }
 
 /// Bytes written since the store was made.
@@ -120,6 +144,10 @@ pub struct DatabaseHeader {
     pub dropped: Vec<(u16, String)>,
     /// Named snapshots, in the order in which they were made.
     pub snapshots: Vec<NamedSnapshot>,
+    /// This file's log has every change after this write.
+    pub changes_from: u64,
+    /// Older files that are kept for consumers, oldest first.
+    pub kept_files: Vec<KeptFile>,
 }
 
 impl DatabaseHeader {
@@ -162,6 +190,15 @@ impl DatabaseHeader {
             bytes.extend_from_slice(&(snapshot.namespaces.len() as u32).to_le_bytes());
             for (number, root) in &snapshot.namespaces {
                 encode_root(u32::from(*number), root, &mut bytes);
+            }
+        }
+        bytes.extend_from_slice(&self.changes_from.to_le_bytes());
+        bytes.extend_from_slice(&(self.kept_files.len() as u32).to_le_bytes());
+        for kept in &self.kept_files {
+            let file = kept.file;
+            let places = [kept.from, kept.to, kept.header, kept.start, kept.end];
+            for number in [file.number.0, file.salt].into_iter().chain(places) {
+                bytes.extend_from_slice(&number.to_le_bytes());
             }
         }
         bytes
@@ -217,6 +254,13 @@ impl DatabaseHeader {
             }
             header.snapshots.push(snapshot);
         }
+        header.changes_from = header.sequence;
+        if decoder.remaining() > 0 {
+            header.changes_from = decoder.u64()?;
+            for _ in 0..decoder.u32()? {
+                header.kept_files.push(decode_kept(&mut decoder)?);
+            }
+        }
         (decoder.remaining() == 0 && header.is_possible()).then_some(header)
     }
 
@@ -264,6 +308,7 @@ impl DatabaseHeader {
         let traffic = &self.traffic;
         let counters = [
             self.sequence,
+            self.changes_from,
             traffic.user,
             traffic.log,
             traffic.nodes,
@@ -305,6 +350,27 @@ fn decode_root(decoder: &mut Decoder<'_>) -> Option<(u32, NamespaceRoot)> {
     possible.then_some((number, root))
 }
 
+fn decode_kept(decoder: &mut Decoder<'_>) -> Option<KeptFile> {
+    let file = FileRef {
+        number: FileNumber(decoder.u64()?),
+        salt: decoder.u64()?,
+    };
+    let kept = KeptFile {
+        file,
+        from: decoder.u64()?,
+        to: decoder.u64()?,
+        header: decoder.u64()?,
+        start: decoder.u64()?,
+        end: decoder.u64()?,
+    };
+    let possible = kept.from <= kept.to
+        && kept.to < MOST_COUNTED
+        && kept.header < kept.end
+        && kept.start <= kept.end
+        && kept.end < OFFSET_LIMIT;
+    possible.then_some(kept)
+}
+
 fn text(decoder: &mut Decoder<'_>) -> Option<String> {
     String::from_utf8(decoder.length_prefixed()?.to_vec()).ok()
 }
@@ -328,6 +394,8 @@ pub fn header_record(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
     use super::*;
 
     fn sample() -> DatabaseHeader {
@@ -350,6 +418,18 @@ mod tests {
                 namespaces: vec![(0, root), (2, root)],
             }],
             dropped: vec![(2, "animals".into())],
+            changes_from: 4,
+            kept_files: vec![KeptFile {
+                file: FileRef {
+                    number: FileNumber(3),
+                    salt: 77,
+                },
+                from: 1,
+                to: 4,
+                header: 8192,
+                start: 4096,
+                end: 16384,
+            }],
             ..DatabaseHeader::default()
         }
     }
@@ -359,12 +439,20 @@ mod tests {
         let header = sample();
         let bytes = header.encode();
         assert_eq!(DatabaseHeader::decode(&bytes).as_ref(), Some(&header));
-        for length in 0..bytes.len() {
+        // One that ends before its last part is an older program's.
+        let older = bytes.len() - (8 + 4 + 56);
+        for length in (0..bytes.len()).filter(|&length| length != older) {
             assert_eq!(DatabaseHeader::decode(&bytes[..length]), None, "{length}");
         }
+        let older = DatabaseHeader::decode(&bytes[..older]).unwrap();
+        assert_eq!((older.changes_from, older.kept_files.len()), (9, 0));
         // A count of four thousand million allocates nothing.
         let mut huge = bytes;
         huge[96..100].fill(0xff);
+        assert_eq!(DatabaseHeader::decode(&huge), None);
+        let mut huge = header.encode();
+        let count = huge.len() - 56 - 4;
+        huge[count..count + 4].fill(0xff);
         assert_eq!(DatabaseHeader::decode(&huge), None);
     }
 }

@@ -5,7 +5,9 @@
 //!   CAMBIUM                       marker (cambium-storage)
 //!   LOCK                          the owner's process id
 //!   superblock-0, superblock-1    which file, which header, in two copies
-//!   NNNNNN.forest                 the database file: everything else
+//!   NNNNNN.forest                 the database file: everything else; older ones may be
+//!                                 kept for consumers of the change feed
+//!   CONSUMERS                     these consumers (cambium-storage)
 //! ```
 //!
 //! A database file is one log of records ([`cambium_storage::record`]) that are
@@ -47,8 +49,8 @@ use crate::document::DOCUMENT_ALIGNMENT;
 use crate::options::{Shape, Tuning};
 
 pub use header::{
-    DatabaseHeader, HEADER_FIXED_BYTES, HEADER_LAYOUT, NamedSnapshot, NamespaceRoot, Traffic,
-    header_record,
+    DatabaseHeader, HEADER_FIXED_BYTES, HEADER_LAYOUT, KeptFile, NamedSnapshot, NamespaceRoot,
+    Traffic, header_record,
 };
 pub use root::{ROOT_BYTES, ROOT_LAYOUT, Root};
 

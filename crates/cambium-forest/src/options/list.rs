@@ -1,6 +1,7 @@
 //! Every option of the engine, in words.
 
 use cambium_api::OptionSpec;
+use cambium_api::changes::HISTORY_BYTES;
 
 /// Every option, as `cambium options` prints it.
 pub const OPTIONS: &[OptionSpec] = &[
@@ -165,6 +166,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         false,
         "Named snapshots of a store that is compacted. carry: they go into the new file too, and keep their space. refuse: there is no compaction while there are any.",
     ),
+    HISTORY_BYTES,
     spec(
         "direct",
         "on or off",

@@ -207,6 +207,8 @@ pub struct Tuning {
     pub compaction: CompactionTuning,
     /// When it does by itself was said at this opening.
     pub threshold_chosen: bool,
+    /// Most bytes of log that are kept for consumers alone.
+    pub history_bytes: u64,
     /// Past the page cache.
     pub direct: bool,
     /// Back end of batched reads.
@@ -269,6 +271,7 @@ impl Tuning {
             preallocate_bytes: options.take_ranged("preallocate_bytes", 16 << 20, 0, 1 << 40)?,
             threshold_chosen: options.get("compaction_threshold").is_some(),
             compaction: CompactionTuning::take(options, &CompactionTuning::default())?,
+            history_bytes: options.take_ranged("history_bytes", 1 << 30, 0, most)?,
             direct: options.take_bool("direct")?.unwrap_or(false),
             backend,
             batch: options.take_ranged("batch", 64, 1, 1024)? as usize,

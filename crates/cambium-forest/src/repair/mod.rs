@@ -355,6 +355,7 @@ impl Repair<'_> {
                 .map(|(&number, name)| (number, name.clone(), NamespaceRoot::default()))
                 .collect(),
             dropped: salvaged.dropped_names(),
+            changes_from: sequence,
             ..DatabaseHeader::default()
         };
         let superblock = match superblock {
@@ -376,7 +377,7 @@ impl Repair<'_> {
             database,
             maintenance,
             None,
-        );
+        )?;
         let namespaces = self.copy(&core, (salvaged, sorter), (sequence, session), progress)?;
         finish(&core, namespaces, sequence)?;
         self.prove(&core, &part, progress)?;
@@ -423,7 +424,7 @@ impl Repair<'_> {
             packed_at: None,
         };
         drop(maintenance);
-        let core = assemble(self.environment, home, tuning, database, proven, None);
+        let core = assemble(self.environment, home, tuning, database, proven, None)?;
         let mut proof = CheckReport::default();
         crate::check::check_contents(&core, &mut proof, progress)?;
         if let Some(found) = proof.findings.into_iter().next() {
@@ -458,7 +459,11 @@ impl Repair<'_> {
     fn put_away(&mut self, core: &Core) -> Result<()> {
         let file_system = self.environment.file_system.clone();
         let folder = self.home.folder.clone();
-        let left = leftovers(&*file_system, &folder, &lock(&core.maintenance).root)?;
+        if !core.history.list().is_empty() {
+            let what = "the changes before the repair are given up: consumers of the change feed begin again with a snapshot";
+            self.say(FindingKind::Note, &folder, 0, what);
+        }
+        let left = leftovers(&*file_system, &folder, &lock(&core.maintenance).root, &[])?;
         put_away(&*file_system, &left)?;
         for kept in left.into_iter().filter_map(|(_, kept)| kept) {
             let what = "the file as it was before the repair; no store reads it: remove it when nothing more is wanted of it";
@@ -576,7 +581,7 @@ fn finish(core: &Arc<Core>, namespaces: BTreeMap<u16, NamespaceRoot>, sequence: 
     let record = header_record(sequence, sequence, maintenance.root.session, false);
     let appended = core.append_header(database, &header, &record, Copies::Two)?;
     core.sync_header(database)?;
-    maintenance.root.name(&appended);
+    maintenance.root.name(&appended, database);
     maintenance.root.end = database.log.end();
     maintenance.root.clean = true;
     maintenance.header = header;

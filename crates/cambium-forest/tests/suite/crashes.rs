@@ -91,7 +91,7 @@ fn failing_operations_lose_nothing() {
 /// marks the cut, so numbers given twice mix nothing up; and without threads
 /// nobody writes beside a flush: `states.rs` finds these two. Nor is there a cache for
 /// addresses in most of these runs: `addresses.rs` finds what is kept of them.
-const FOUND_ELSEWHERE: [SeededBug; 14] = [
+const FOUND_ELSEWHERE: [SeededBug; 18] = [
     SeededBug::NoChecksum,
     SeededBug::FlushKeepsAddresses,
     SeededBug::EpochReused,
@@ -108,6 +108,11 @@ const FOUND_ELSEWHERE: [SeededBug; 14] = [
     SeededBug::LongDelaysCut,
     SeededBug::ScanHoldsWriters,
     SeededBug::CancellationCleared,
+    // `changes` finds those of the change feed.
+    SeededBug::ChangesHalveBatch,
+    SeededBug::ChangesBeforeSync,
+    SeededBug::HistoryDroppedEarly,
+    SeededBug::HistoryUnsynced,
 ];
 
 #[test]

@@ -2,6 +2,7 @@
 //! `cargo test -p cambium-forest --test suite NAME::`.
 
 mod addresses;
+mod changes;
 mod compaction;
 mod conformance;
 mod copies;

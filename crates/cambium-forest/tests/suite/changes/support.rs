@@ -1,0 +1,186 @@
+//! What the tests of the change feed have in common.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use cambium_api::{
+    ChangeBatch, ChangeFeed, ChangeOptions, Durability, Engine, EngineKind, Error, IterationOrder,
+    KeyRange, Operation, OptionValues, Reader, Result, SequenceNumber, WriteBatch,
+};
+use cambium_forest::Forest;
+use cambium_io::Environment;
+use cambium_io::simulated::Generator;
+
+pub const PATH: &str = "/store";
+
+/// So small that each path is met: many headers, runs of nodes between documents, and
+/// compactions of many steps.
+pub const TINY: [(&str, &str); 6] = [
+    ("node_bytes", "512"),
+    ("block_bytes", "512"),
+    ("write_buffer_entries", "8"),
+    ("preallocate_bytes", "4096"),
+    ("compaction_threshold", "100"),
+    ("compaction_memory_bytes", "8192"),
+];
+
+/// Those of them that an opening takes.
+const FIXED: usize = 2;
+
+pub fn create(environment: &Environment, besides: &[(&str, &str)]) -> Arc<dyn Engine> {
+    let mut all = OptionValues::from(TINY);
+    for (name, value) in besides {
+        all.set(name, value);
+    }
+    Forest.create(environment, Path::new(PATH), &all).unwrap()
+}
+
+pub fn try_open(environment: &Environment, besides: &[(&str, &str)]) -> Result<Arc<dyn Engine>> {
+    let mut all = OptionValues::default();
+    for (name, value) in TINY[FIXED..].iter().chain(besides) {
+        all.set(name, value);
+    }
+    Forest.open(environment, Path::new(PATH), &all, &())
+}
+
+pub fn open(environment: &Environment, besides: &[(&str, &str)]) -> Arc<dyn Engine> {
+    try_open(environment, besides).unwrap()
+}
+
+pub fn compact(store: &dyn Engine) {
+    store.compact(&Default::default(), &()).unwrap();
+}
+
+/// Entries by namespace and key; empty namespaces are left out.
+pub type Model = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
+
+/// What a store holds.
+pub fn contents(store: &dyn Engine) -> Model {
+    let mut all = Model::new();
+    let snapshot = store.snapshot().unwrap();
+    for name in snapshot.namespaces().unwrap() {
+        let of_name = snapshot.namespace(&name).unwrap().unwrap();
+        let entries = entries(&*of_name);
+        if !entries.is_empty() {
+            all.insert(name, entries);
+        }
+    }
+    all
+}
+
+fn entries(reader: &(impl Reader + ?Sized)) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut cursor = reader.iterate(IterationOrder::Key, None).unwrap();
+    let mut entries = BTreeMap::new();
+    while let Some(entry) = cursor.next().unwrap() {
+        entries.insert(entry.key.to_vec(), entry.value.to_vec());
+    }
+    entries
+}
+
+/// Applies a batch to a model.
+pub fn apply(batch: &ChangeBatch, to: &mut Model) {
+    for change in &batch.changes {
+        let name = change.namespace.as_deref().unwrap_or("").to_string();
+        let entries = to.entry(name.clone()).or_default();
+        match &change.operation {
+            Operation::Put { key, value } => _ = entries.insert(key.clone(), value.clone()),
+            Operation::Delete { key } => _ = entries.remove(key),
+            Operation::DeleteRange { range } => entries.retain(|key, _| !contains(range, key)),
+        }
+        if entries.is_empty() {
+            to.remove(&name);
+        }
+    }
+}
+
+fn contains(range: &KeyRange, key: &[u8]) -> bool {
+    range.from.as_deref().is_none_or(|from| from <= key)
+        && range.to.as_deref().is_none_or(|to| key < to)
+}
+
+/// A feed of everything after a number.
+pub fn feed(store: &dyn Engine, after: u64) -> Box<dyn ChangeFeed> {
+    let after = SequenceNumber(after);
+    store.changes(after, ChangeOptions::default()).unwrap()
+}
+
+pub fn synced_feed(store: &dyn Engine, after: u64) -> Box<dyn ChangeFeed> {
+    let options = ChangeOptions { synced_only: true };
+    store.changes(SequenceNumber(after), options).unwrap()
+}
+
+/// What a feed has now; its batches are in order.
+pub fn drain(feed: &mut dyn ChangeFeed) -> Vec<ChangeBatch> {
+    let mut batches: Vec<ChangeBatch> = Vec::new();
+    while let Some(batch) = feed.next().unwrap() {
+        assert!(batch.first <= batch.last);
+        if let Some(before) = batches.last() {
+            assert!(before.last < batch.first, "{before:?} {batch:?}");
+        }
+        batches.push(batch);
+    }
+    batches
+}
+
+/// The number from which history is whole, of an answer that says so.
+pub fn lost<T>(answer: Result<T>) -> u64 {
+    match answer {
+        Err(Error::HistoryLost { oldest }) => oldest.0,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("history is there"),
+    }
+}
+
+/// The newest number.
+pub fn newest(store: &dyn Engine) -> u64 {
+    store.snapshot().unwrap().sequence().0
+}
+
+/// Does a random thing to a store.
+pub fn change(store: &dyn Engine, random: &mut Generator) {
+    let durability = *random.pick(&[
+        Durability::Buffered,
+        Durability::Buffered,
+        Durability::Written,
+        Durability::Synced,
+    ]);
+    let key = |random: &mut Generator| format!("{:03}", random.below(200)).into_bytes();
+    let value = |random: &mut Generator| {
+        let bytes = *random.pick(&[3, 40, 700, 3000]);
+        vec![random.next_u64() as u8; bytes]
+    };
+    match random.below(20) {
+        0 => _ = store.delete(&key(random), durability).unwrap(),
+        1 => {
+            let from = key(random);
+            let mut to = from.clone();
+            to.push(b'~');
+            let range = KeyRange {
+                from: Some(from),
+                to: Some(to),
+            };
+            store.delete_range(range, durability).unwrap();
+        }
+        2 if store.list_namespaces().unwrap().iter().any(|n| n == "side") => {
+            store.drop_namespace("side").unwrap();
+        }
+        3..=5 => {
+            let side = store.namespace("side").unwrap();
+            side.put(&key(random), &value(random), durability).unwrap();
+        }
+        6..=9 => {
+            let mut batch = WriteBatch::new();
+            for _ in 0..random.below(6) + 2 {
+                let operation = Operation::Put {
+                    key: key(random),
+                    value: value(random),
+                };
+                let name = (random.below(3) == 0).then(|| Arc::from("beside"));
+                batch.push(name, operation);
+            }
+            store.write(batch, durability).unwrap();
+        }
+        _ => _ = store.put(&key(random), &value(random), durability).unwrap(),
+    }
+}
