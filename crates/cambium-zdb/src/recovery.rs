@@ -14,7 +14,8 @@
 //!    accepted record before a hole, a `CUT` record says so, for a rebuild of the
 //!    index from the log alone.
 //! 5. Entries that only a commit log (or the successor of a compaction) has
-//!    are appended to their data files. Slots are set in sequence order.
+//!    are appended to their data files, and after them entries that lie behind their
+//!    places: sequence numbers ascend along a file. Slots are set in sequence order.
 //! 6. A checkpoint under the new session makes all of it durable before the
 //!    first write is taken; records of the old session beyond the cut never
 //!    count again. Numbering goes on far above what may have been lost.

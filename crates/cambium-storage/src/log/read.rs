@@ -70,9 +70,16 @@ impl LogFile {
     }
 
     fn read_written(&self, offset: u64, into: &mut [u8]) -> Result<usize> {
+        let cuts = self.cuts();
         let left = self.written_end().saturating_sub(offset);
-        let count = into.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        self.file.read_at(&mut into[..count], offset)
+        let wanted = into.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let count = self.file.read_at(&mut into[..wanted], offset)?;
+        if self.cuts() != cuts {
+            return Ok(count);
+        }
+        // Padding at the end of the file may be missing.
+        into[count..wanted].fill(0);
+        Ok(wanted)
     }
 
     /// Reads the record at `offset`: one read of up to `guess` bytes, and a

@@ -115,6 +115,9 @@ impl FileReader {
                         .iter()
                         .all(|&b| b == 0) =>
                 {
+                    if self.file.log.cuts() != self.log_cuts {
+                        break;
+                    }
                     self.offset = next_block;
                     continue;
                 }

@@ -1,6 +1,7 @@
 //! The suites of `cambium-zdb` in one program, which is linked once. Each module is a suite:
 //! `cargo test -p cambium-zdb --test suite NAME::`.
 
+mod changes;
 mod conformance;
 mod crashes;
 mod damage;

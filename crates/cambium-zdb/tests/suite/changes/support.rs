@@ -1,0 +1,189 @@
+//! Settings, random batches, and what feeds and stores hold.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use cambium_api::{
+    ChangeBatch, ChangeFeed, ChangeOptions, CompactOptions, Durability, Engine, EngineKind,
+    IterationOrder, Operation, OptionValues, Reader, SequenceNumber, WriteBatch,
+};
+use cambium_io::Environment;
+use cambium_io::simulated::Generator;
+use cambium_zdb::Zdb;
+
+pub(super) const PATH: &str = "/store";
+pub(super) const ALL: ChangeOptions = ChangeOptions { synced_only: false };
+pub(super) const SYNCED: ChangeOptions = ChangeOptions { synced_only: true };
+pub(super) const KINDS: [&str; 2] = ["integer", "string"];
+
+pub(super) const DURABILITIES: [Durability; 3] = [
+    Durability::Buffered,
+    Durability::Written,
+    Durability::Synced,
+];
+
+pub(super) type Outcome = Result<(), String>;
+pub(super) type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Tables of 64 keys in 3 files each, splits after 2 keys, checkpoints every 4 KiB.
+pub(super) const SMALL: [(&str, &str); 9] = [
+    ("keys_per_table", "64"),
+    ("piece_bytes", "256"),
+    ("block_bytes", "256"),
+    ("data_files", "3"),
+    ("commit_log_bytes", "2048"),
+    ("buckets", "2"),
+    ("open_tables", "2"),
+    ("compaction_least_bytes", "0"),
+    ("checkpoint_bytes", "4096"),
+];
+/// Of those, the ones of an opening.
+pub(super) const SMALL_OPENING: usize = 6;
+
+#[derive(Clone, Copy)]
+pub(super) struct Setting {
+    pub(super) keys: &'static str,
+    pub(super) is_small: bool,
+    pub(super) bug: Option<&'static str>,
+}
+
+impl Setting {
+    pub(super) fn opening(&self) -> OptionValues {
+        let small = match self.is_small {
+            true => &SMALL[SMALL_OPENING..],
+            false => &[],
+        };
+        let mut options = OptionValues::from(small);
+        options.set("sparse_tables", "100000");
+        if let Some(bug) = self.bug {
+            options.set("seeded_bug", bug);
+        }
+        options
+    }
+
+    pub(super) fn create(&self, environment: &Environment) -> Arc<dyn Engine> {
+        let mut options = self.opening();
+        options.set("keys", self.keys);
+        if self.is_small {
+            for (name, value) in &SMALL[..SMALL_OPENING] {
+                options.set(name, value);
+            }
+        }
+        Zdb.create(environment, Path::new(PATH), &options).unwrap()
+    }
+
+    pub(super) fn open(&self, environment: &Environment) -> Result<Arc<dyn Engine>, String> {
+        let opened = Zdb.open(environment, Path::new(PATH), &self.opening(), &());
+        opened.map_err(|error| format!("open: {error}"))
+    }
+
+    pub(super) fn key(&self, number: u64) -> Vec<u8> {
+        match self.keys {
+            "integer" => number.to_be_bytes().to_vec(),
+            _ => format!("key {number}").into_bytes(),
+        }
+    }
+}
+
+/// All settings without a bug.
+pub(super) fn settings() -> impl Iterator<Item = Setting> {
+    KINDS.into_iter().flat_map(|keys| {
+        [true, false].map(|is_small| Setting {
+            keys,
+            is_small,
+            bug: None,
+        })
+    })
+}
+
+pub(super) fn text<T>(result: cambium_api::Result<T>) -> Result<T, String> {
+    result.map_err(|error| error.to_string())
+}
+
+pub(super) fn apply(contents: &mut Contents, batch: &ChangeBatch) {
+    for change in &batch.changes {
+        match &change.operation {
+            Operation::Put { key, value } => _ = contents.insert(key.clone(), value.clone()),
+            Operation::Delete { key } => _ = contents.remove(key),
+            Operation::DeleteRange { .. } => panic!("zdb reports ranges as their keys"),
+        }
+    }
+}
+
+/// Everything that a feed has now, in order.
+pub(super) fn drain(feed: &mut dyn ChangeFeed) -> Result<Vec<ChangeBatch>, String> {
+    let mut batches: Vec<ChangeBatch> = Vec::new();
+    while let Some(batch) = text(feed.next())? {
+        let before = batches.last().map_or(0, |batch| batch.last.0);
+        if batch.first.0 <= before || batch.last < batch.first {
+            return Err(format!(
+                "batch {}..{} after {before}",
+                batch.first, batch.last
+            ));
+        }
+        batches.push(batch);
+    }
+    Ok(batches)
+}
+
+pub(super) fn changes(store: &dyn Engine, after: u64) -> Result<Vec<ChangeBatch>, String> {
+    drain(&mut *text(store.changes(SequenceNumber(after), ALL))?)
+}
+
+pub(super) fn contents(store: &dyn Reader) -> Result<Contents, String> {
+    let mut cursor = text(store.iterate(IterationOrder::Any, None))?;
+    let mut contents = Contents::new();
+    while let Some(entry) = text(cursor.next())? {
+        contents.insert(entry.key.to_vec(), entry.value.to_vec());
+    }
+    Ok(contents)
+}
+
+/// The batches without the mark of what is synced, which changes.
+pub(super) fn unmarked(batches: &[ChangeBatch]) -> Vec<ChangeBatch> {
+    let unmarked = |batch: &ChangeBatch| ChangeBatch {
+        synced: false,
+        ..batch.clone()
+    };
+    batches.iter().map(unmarked).collect()
+}
+
+pub(super) fn compact(store: &dyn Engine) -> Outcome {
+    text(store.compact(&CompactOptions::default(), &())).map(|_| ())
+}
+
+/// Writes a random batch of puts and deletes, over several tables and files; answers its
+/// last number and the final change of each key.
+pub(super) fn write_random(
+    setting: &Setting,
+    store: &dyn Engine,
+    random: &mut Generator,
+    (keys, durabilities): (u64, &[Durability]),
+) -> Result<(u64, Contents), String> {
+    let mut batch = WriteBatch::new();
+    let mut expected = Contents::new();
+    for _ in 0..1 + random.below(6) {
+        let key = setting.key(random.below(keys));
+        if random.chance(1, 4) {
+            batch.delete(&key);
+            expected.insert(key, b"deleted".to_vec());
+        } else {
+            let value = vec![random.below(256) as u8; random.below(90) as usize];
+            batch.put(&key, &value);
+            expected.insert(key, [b"put", &value[..]].concat());
+        }
+    }
+    let last = text(store.write(batch, *random.pick(durabilities)))?;
+    Ok((last.0, expected))
+}
+
+/// The final change of each key of a batch.
+pub(super) fn final_changes(batch: &ChangeBatch) -> Contents {
+    let changes = batch.changes.iter().map(|change| match &change.operation {
+        Operation::Put { key, value } => (key.clone(), [b"put", &value[..]].concat()),
+        Operation::Delete { key } => (key.clone(), b"deleted".to_vec()),
+        Operation::DeleteRange { .. } => panic!("zdb reports ranges as their keys"),
+    });
+    changes.collect()
+}
