@@ -10,8 +10,9 @@
 //!    slot is checked to have been copied (compaction proves that it lost
 //!    nothing), and the slots are moved, piece by piece. New entries go to the
 //!    new file.
-//! 4. *Checkpoint.* Index and superblock name the new file alone; then the old
-//!    one is removed. Snapshots and readers that have it open keep reading it.
+//! 4. *Checkpoint.* The index points into the new file, which the superblock names in
+//!    the old one's place. The old file is removed, unless consumers of the change feed
+//!    need it. Snapshots and readers that have it open keep reading it.
 //!
 //! Up to 4, a crash leaves the old file in charge; entries written to the new
 //! one after the switch are brought back from its tail.
