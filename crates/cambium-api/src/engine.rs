@@ -198,6 +198,20 @@ pub trait Engine: Reader {
         Err(self.without_value_layer("merging"))
     }
 
+    /// What a registered operator makes of a key's current value and an operand; writes
+    /// nothing.
+    #[doc(hidden)]
+    fn apply_operator(
+        &self,
+        operator: &str,
+        key: &[u8],
+        current: Option<&[u8]>,
+        operand: &[u8],
+    ) -> Result<Vec<u8>> {
+        _ = (operator, key, current, operand);
+        Err(self.without_value_layer("merging"))
+    }
+
     /// The answer of an engine that was opened without the value layer.
     #[doc(hidden)]
     fn without_value_layer(&self, what: &'static str) -> Error {

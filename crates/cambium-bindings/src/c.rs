@@ -19,12 +19,25 @@ use cambium::{Error, Result};
 /// length is 0.
 ///
 /// # Errors
-/// `InvalidArgument` for null with a length, or a length that nothing can have.
+/// As of [`list`].
 ///
 /// # Safety
-/// A pointer that is not null points to `length` bytes that nobody writes
-/// while `'a` lasts.
+/// As of [`list`].
 pub unsafe fn bytes<'a>(start: *const c_char, length: usize, what: &str) -> Result<&'a [u8]> {
+    // SAFETY: the caller promises what it asks for.
+    unsafe { list(start.cast::<u8>(), length, what) }
+}
+
+/// The elements that a pointer and their number stand for; null is fine where the
+/// number is 0.
+///
+/// # Errors
+/// `InvalidArgument` for null with a number, or more than any memory has.
+///
+/// # Safety
+/// A pointer that is not null is aligned and points to `length` elements that nobody
+/// writes while `'a` lasts.
+pub unsafe fn list<'a, T>(start: *const T, length: usize, what: &str) -> Result<&'a [T]> {
     if length == 0 {
         return Ok(&[]);
     }
@@ -33,13 +46,14 @@ pub unsafe fn bytes<'a>(start: *const c_char, length: usize, what: &str) -> Resu
             "the {what} is a null pointer with a length of {length}"
         )));
     }
-    if isize::try_from(length).is_err() {
+    let size = length.checked_mul(size_of::<T>());
+    if size.is_none_or(|size| isize::try_from(size).is_err()) {
         return Err(Error::InvalidArgument(format!(
             "the {what} has a length of {length}: no memory is that large"
         )));
     }
     // SAFETY: not null, no longer than isize::MAX, and the caller promises the rest.
-    Ok(unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) })
+    Ok(unsafe { std::slice::from_raw_parts(start, length) })
 }
 
 /// The bytes before the terminating zero.

@@ -473,6 +473,18 @@ impl View {
         }
     }
 
+    /// The values that several keys had, in the order of the keys; the reads go to the
+    /// device together.
+    ///
+    /// # Errors
+    /// As of [`View::get`].
+    pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
+        if self.keys.is_none() && !keys.iter().any(|key| long_keys::is_long(key)) {
+            return self.snapshot.multi_get(keys);
+        }
+        keys.iter().map(|key| self.get(key)).collect()
+    }
+
     /// An iterator over it, unplaced at first.
     pub fn walker(&self, bounds: &Bounds) -> Walker {
         self.walker_of(bounds, false)

@@ -33,6 +33,7 @@ mod error;
 mod iterator;
 mod objects;
 mod options;
+mod requests;
 mod store;
 mod transaction;
 mod upkeep;

@@ -49,7 +49,8 @@ pub extern "C" fn cambium_transaction_free(transaction: *mut cambium_transaction
     forget(&TRANSACTIONS, transaction);
 }
 
-fn view(transaction: *mut cambium_transaction) -> Result<TransactionView> {
+/// The namespace that calls of a transaction go to now.
+pub fn view(transaction: *mut cambium_transaction) -> Result<TransactionView> {
     Ok(lock(&*look_up(&TRANSACTIONS, transaction)?).view.clone())
 }
 

@@ -6,9 +6,11 @@ use cambium::{Error, Expiry, UnixMillis};
 
 use crate::error::{cambium_code, done};
 use crate::objects::{
-    BATCHES, STORES, cambium_batch, cambium_store, input, lock, look_up, output, text,
+    BATCHES, STORES, cambium_batch, cambium_store, cambium_transaction, input, lock, look_up,
+    output, text,
 };
 use crate::store::durability;
+use crate::transaction::view;
 
 /// The entry never expires.
 pub const CAMBIUM_NEVER: u64 = u64::MAX;
@@ -169,5 +171,51 @@ pub unsafe extern "C" fn cambium_batch_merge(
         let batch = look_up(&BATCHES, batch)?;
         lock(&*batch).changes.merge(operator, key, operand);
         Ok(())
+    })
+}
+
+/// Puts a key when the transaction commits, of an entry that expires at `moment`, as of
+/// `cambium_put_expiring`.
+///
+/// # Safety
+/// As of `cambium_put_expiring`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_transaction_put_expiring(
+    transaction: *mut cambium_transaction,
+    key: *const c_void,
+    key_length: usize,
+    value: *const c_void,
+    value_length: usize,
+    moment: u64,
+) -> cambium_code {
+    done(|| {
+        let key = input!(key, key_length, "key")?;
+        let value = input!(value, value_length, "value")?;
+        let view = view(transaction)?;
+        match expiry(moment) {
+            Some(expiry) => view.put_expiring(key, value, expiry),
+            None => view.put(key, value),
+        }
+    })
+}
+
+/// Merges into what this transaction sees, as of `cambium_merge`. The key counts as read.
+///
+/// # Safety
+/// As of `cambium_merge`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_transaction_merge(
+    transaction: *mut cambium_transaction,
+    merge_operator: *const c_char,
+    key: *const c_void,
+    key_length: usize,
+    operand: *const c_void,
+    operand_length: usize,
+) -> cambium_code {
+    done(|| {
+        let operator = text!(merge_operator, "operator")?;
+        let key = input!(key, key_length, "key")?;
+        let operand = input!(operand, operand_length, "operand")?;
+        view(transaction)?.merge(operator, key, operand)
     })
 }

@@ -104,6 +104,24 @@ impl Readable {
         Ok(value.map(Bound::into_any).or(default))
     }
 
+    /// The values of several keys as of one moment, `None` for one that is not there; the
+    /// reads go to the device together.
+    fn multi_get<'py>(
+        &self,
+        py: Python<'py>,
+        keys: Vec<Bound<'py, PyAny>>,
+    ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
+        let keys = keys.iter().map(|key| Ok(whole(&self.prefix, &bytes(key)?).into_owned()));
+        let keys: Vec<Vec<u8>> = keys.collect::<PyResult<_>>()?;
+        let view = self.view(py)?;
+        let values = ask(py, || {
+            let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            view.multi_get(&keys)
+        })?;
+        let shown = |value: Option<cambium::Value>| value.map(|value| PyBytes::new(py, &value));
+        Ok(values.into_iter().map(shown).collect())
+    }
+
     #[pyo3(signature = (
         *, reverse=false, start=None, stop=None, include_start=true, include_stop=false,
         prefix=None, include_key=true, include_value=true, verify_checksums=false,
@@ -183,7 +201,7 @@ impl Readable {
 }
 
 /// So many seconds from now.
-fn after(seconds: f64) -> PyResult<Expiry> {
+pub fn after(seconds: f64) -> PyResult<Expiry> {
     let time = Duration::try_from_secs_f64(seconds.max(0.0));
     let time = time.map_err(|error| PyValueError::new_err(format!("ttl={seconds}: {error}")))?;
     Ok(Expiry::After(time))

@@ -9,7 +9,7 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use crate::arguments::{bytes, durability, flag};
 use crate::errors::{ask, closed, raised};
-use crate::readable::Shared;
+use crate::readable::{Shared, after};
 
 /// Entries that are read before the interpreter's lock is taken again.
 const AT_ONCE: usize = 256;
@@ -71,15 +71,33 @@ impl Transaction {
         Ok(value.or(default))
     }
 
+    /// The time to live is counted from the commit.
+    #[pyo3(signature = (key, value, *, ttl=None))]
     fn put(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
+        ttl: Option<f64>,
     ) -> PyResult<()> {
         let (key, value) = (self.key(py, key)?, bytes(value)?);
-        let put = self.view.put(&key, &value);
+        let put = match ttl.map(after).transpose()? {
+            Some(expiry) => self.view.put_expiring(&key, &value, expiry),
+            None => self.view.put(&key, &value),
+        };
         put.map_err(|error| raised(py, &error))
+    }
+
+    /// Lets a merge operator make the next value of what the transaction sees and an operand.
+    fn merge(
+        &self,
+        py: Python<'_>,
+        operator: &str,
+        key: &Bound<'_, PyAny>,
+        operand: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let (key, operand) = (self.key(py, key)?, bytes(operand)?);
+        ask(py, || self.view.merge(operator, &key, &operand))
     }
 
     fn delete(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {

@@ -2,6 +2,7 @@
 cargo has built; by hand, after `pip install .`: python -m unittest test_cambium."""
 
 import ast
+import asyncio
 import gc
 import inspect
 import os
@@ -15,6 +16,7 @@ import unittest
 
 import cambium
 import cambium as plyvel
+from cambium import aio
 
 
 class Case(unittest.TestCase):
@@ -57,6 +59,69 @@ class Values(Case):
         with self.assertRaises(Exception) as raised:
             self.db.merge("sum", b"n", b"")
         self.assertIn("add, append, maximum", str(raised.exception))
+
+    def test_transactions_expire_and_merge(self):
+        self.db.put(b"oak", b"1", ttl=1000)
+        with self.db.transaction() as t:
+            t.put(b"elm", b"1", ttl=0)
+            t.merge("append", b"oak", b"2")
+            t.merge("append", b"elm", b"2")
+            self.assertEqual(t[b"elm"], b"12")
+        self.assertEqual(list(self.db), [(b"oak", b"12")])
+        self.assertIsNotNone(self.db.expires_at(b"oak"))
+
+
+class Asynchronous(Case):
+    def test_calls_are_awaited(self):
+        async def calls():
+            async with aio.AsyncDB(self.db) as db:
+                await asyncio.gather(*(db.put(b"%d" % at, b"v") for at in range(1000)))
+                await db.put(b"5", b"five", ttl=1000)
+                self.assertEqual(await db.get(b"5"), b"five")
+                self.assertEqual(await db.multi_get([b"5", b"none"]), [b"five", None])
+                await db.delete(b"5", sync=True)
+                await db.merge("append", b"a", b"1")
+                batch = self.db.write_batch()
+                batch.put(b"b", b"2")
+                await db.write(batch)
+                keys = [key async for key in db.iterator(include_value=False)]
+                self.assertEqual(len(keys), 1001)
+                self.assertEqual(keys[-2:], [b"a", b"b"])
+                async for _ in db.iterator(prefix=b"9"):
+                    break
+            with self.assertRaises(Exception):
+                await db.get(b"a")
+
+        asyncio.run(calls())
+
+    def test_transactions_repeat_after_conflicts(self):
+        async def count():
+            db = aio.AsyncDB(self.db)
+
+            def add(transaction):
+                at = int(transaction.get(b"n", b"0"))
+                transaction.put(b"n", b"%d" % (at + 1))
+                return at
+
+            answers = await asyncio.gather(*(db.transact(add) for _ in range(50)))
+            self.assertEqual(sorted(answers), list(range(50)))
+
+        asyncio.run(count())
+
+    def test_the_loop_goes_on_beside_a_slow_call(self):
+        async def beside():
+            db = await aio.open(self.path + "2", create_if_missing=True)
+            ticks = 0
+            writing = asyncio.ensure_future(
+                db.transact(lambda transaction: time.sleep(0.2))
+            )
+            while not writing.done():
+                ticks += 1
+                await asyncio.sleep(0)
+            self.assertGreater(ticks, 10)
+            await db.close()
+
+        asyncio.run(beside())
 
 
 class Transactions(Case):

@@ -277,6 +277,17 @@ impl Engine for FormedStore {
         Ok(())
     }
 
+    fn apply_operator(
+        &self,
+        operator: &str,
+        key: &[u8],
+        current: Option<&[u8]>,
+        operand: &[u8],
+    ) -> Result<Vec<u8>> {
+        let operator = self.shared.operator(operator)?;
+        operator.merge(key, current, operand)
+    }
+
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
         Ok(Arc::new(FormedSnapshot {
             moment: self.shared.expiry.now(),

@@ -225,10 +225,13 @@ impl FormedStore {
             Change::Store(stored) => view.put(key, stored),
             Change::Merge(name, operand) => {
                 let operator = self.shared.operator(&name)?;
-                let current = self.current(view, key)?;
+                let stored = view.get(key)?;
+                let expires = self.shared.expiry_of(key, stored.as_ref(), None)?;
+                let current = match stored {
+                    Some(stored) => self.shared.decode(key, stored, None)?,
+                    None => None,
+                };
                 let next = operator.merge(key, current.as_deref(), &operand)?;
-                let expires = view.get(key)?;
-                let expires = self.shared.expiry_of(key, expires.as_ref(), None)?;
                 view.put(key, self.shared.encoded(next, expires)?)
             }
         }

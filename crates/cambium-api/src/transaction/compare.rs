@@ -33,10 +33,11 @@ pub(super) fn compare(
         for keys in keys.chunks(KEYS_AT_ONCE) {
             let bare: Vec<&[u8]> = keys.iter().map(|key| &key[2..]).collect();
             let (before, after) = (then.multi_get(&bare)?, now.multi_get(&bare)?);
-            let mut pairs = before.iter().zip(&after);
-            if let Some(place) = pairs.position(|(before, after)| before != after) {
-                let conflict = reads.key_conflict(keys[place]);
-                return Err(Error::Conflict { conflict });
+            for (place, key) in bare.iter().enumerate() {
+                if before[place] != after[place] || then.expires_at(key)? != now.expires_at(key)? {
+                    let conflict = reads.key_conflict(keys[place]);
+                    return Err(Error::Conflict { conflict });
+                }
             }
         }
     }

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use cambium_base::{Error, Result, Value};
 
 use super::TransactionView;
-use super::writes::{Found, bound_before};
+use super::writes::{Found, Write, bound_before};
 use crate::conflicts::Range;
 use crate::cursor::{Cursor, Direction, Entry, KeyRange, unordered_pass};
 
@@ -170,12 +170,19 @@ fn next_of_any(
         let key = Value::copy_of(&full[2..]);
         match found {
             Found::Untouched => return Ok(Some(Entry { key, value })),
-            Found::Written(Some(value)) => return Ok(Some(Entry { key, value })),
-            Found::Written(None) => {}
+            Found::Written(write) => {
+                if let Some(value) = write.value {
+                    return Ok(Some(Entry { key, value }));
+                }
+            }
         }
     }
     while let Some(full) = written.pop_first() {
-        if let Found::Written(Some(value)) = view.shared.state()?.writes.find(&full) {
+        let found = view.shared.state()?.writes.find(&full);
+        if let Found::Written(Write {
+            value: Some(value), ..
+        }) = found
+        {
             let key = Value::copy_of(&full[2..]);
             return Ok(Some(Entry { key, value }));
         }
@@ -267,9 +274,9 @@ impl Scan {
         let ahead = ahead.filter(|(key, _)| is_between(&self.from, key, &self.to));
         let written = state.writes.next(&self.from, &self.to, direction);
         let (full, value) = match (written, ahead) {
-            (Some((key, value)), None) => (key.clone(), value.clone()),
-            (Some((key, value)), Some((ahead, _))) if meets(key, ahead, direction) => {
-                (key.clone(), value.clone())
+            (Some((key, write)), None) => (key.clone(), write.value.clone()),
+            (Some((key, write)), Some((ahead, _))) if meets(key, ahead, direction) => {
+                (key.clone(), write.value.clone())
             }
             (_, Some((ahead, value))) => {
                 let is_deleted = state.writes.deletes(ahead);

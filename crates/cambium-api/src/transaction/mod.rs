@@ -27,10 +27,11 @@ use crate::batch::Namespace;
 use crate::conflicts::{ReadSet, full_key, namespace_end};
 use crate::cursor::KeyRange;
 use crate::engine::{Engine, Snapshot};
+use crate::expiry::Expiry;
 use crate::limits;
 
 pub use entries::TransactionEntries;
-use writes::{Found, Writes};
+use writes::{Found, Write, Writes};
 
 /// So often [`transact`] runs a transaction before it answers its conflict.
 pub const MOST_ATTEMPTS: u32 = 64;
@@ -286,8 +287,8 @@ impl TransactionView {
         let full = self.full_key(key);
         {
             let mut state = self.shared.state()?;
-            if let Found::Written(value) = state.writes.find(&full) {
-                return Ok(value);
+            if let Found::Written(write) = state.writes.find(&full) {
+                return Ok(write.value);
             }
             state.reads.add_key(full);
         }
@@ -308,7 +309,7 @@ impl TransactionView {
             for (place, key) in keys.iter().enumerate() {
                 let full = self.full_key(key);
                 match state.writes.find(&full) {
-                    Found::Written(value) => values[place] = value,
+                    Found::Written(write) => values[place] = write.value,
                     Found::Untouched => {
                         state.reads.add_key(full);
                         places.push(place);
@@ -352,9 +353,47 @@ impl TransactionView {
     /// `LimitExceeded` for a key or value that is too long; `InvalidArgument` after the
     /// transaction's end.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        limits::check_value(value)?;
-        self.set(key, Some(Value::copy_of(value)))
+        self.set(key.as_ref(), value.as_ref(), None)
+    }
+
+    /// Gives a key a value that expires; a time is counted from the commit. Until then the
+    /// transaction sees the entry, also one whose moment is past.
+    ///
+    /// # Errors
+    /// As of [`TransactionView::put`].
+    pub fn put_expiring(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expiry: Expiry,
+    ) -> Result<()> {
+        self.set(key.as_ref(), value.as_ref(), Some(expiry))
+    }
+
+    /// Lets a merge operator make a key's next value of what the transaction sees and an
+    /// operand. The key counts as read, so of two transactions that merge into it one
+    /// conflicts; a merge by the store itself does not. The entry expires when it would have.
+    ///
+    /// # Errors
+    /// As of [`TransactionView::get`] and [`TransactionView::put`]; those of the operator, and
+    /// `InvalidArgument` for one that is not registered.
+    pub fn merge(
+        &self,
+        operator: &str,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let key = key.as_ref();
+        let current = self.get(key)?;
+        let written = self.shared.state()?.writes.find(&self.full_key(key));
+        let expiry = match written {
+            Found::Written(write) => write.expiry,
+            Found::Untouched if current.is_none() => None,
+            Found::Untouched => self.snapshot.expires_at(key)?.map(Expiry::At),
+        };
+        let engine = &self.shared.engine;
+        let next = engine.apply_operator(operator, key, current.as_deref(), operand.as_ref())?;
+        self.set(key, &next, expiry)
     }
 
     /// Takes a key away when the transaction commits; no error if it is not there.
@@ -362,13 +401,19 @@ impl TransactionView {
     /// # Errors
     /// As of [`TransactionView::put`].
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.set(key.as_ref(), None)
+        self.write(key.as_ref(), Write::default())
     }
 
-    fn set(&self, key: &[u8], value: Option<Value>) -> Result<()> {
+    fn set(&self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
+        limits::check_value(value)?;
+        let value = Some(Value::copy_of(value));
+        self.write(key, Write { value, expiry })
+    }
+
+    fn write(&self, key: &[u8], write: Write) -> Result<()> {
         limits::check_key(key)?;
         let full = self.full_key(key);
-        self.shared.state()?.writes.set(full, value);
+        self.shared.state()?.writes.set(full, write);
         Ok(())
     }
 

@@ -5,15 +5,16 @@ use std::ops::Bound;
 
 use cambium_base::Value;
 
-use crate::batch::{Namespace, Operation, WriteBatch};
+use crate::batch::{Namespace, Operation, Special, WriteBatch};
 use crate::conflicts::Range;
 use crate::cursor::{Direction, KeyRange};
+use crate::expiry::Expiry;
 
 /// Writes in memory, by full key ([`crate::conflicts::full_key`]).
 #[derive(Debug, Default)]
 pub(super) struct Writes {
-    /// The last write of each key; `None` deletes it.
-    keys: BTreeMap<Vec<u8>, Option<Value>>,
+    /// The last write of each key.
+    keys: BTreeMap<Vec<u8>, Write>,
     /// Deleted ranges in order. Keys that were written before are deleted in `keys`.
     ranges: Vec<Range>,
     /// The values that writes replaced, for savepoints; empty before the first savepoint.
@@ -21,16 +22,25 @@ pub(super) struct Writes {
     keeps_undo: bool,
 }
 
+/// A write of a key.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Write {
+    /// The key's value; `None` deletes it.
+    pub value: Option<Value>,
+    /// When the entry expires, counted from the commit.
+    pub expiry: Option<Expiry>,
+}
+
 #[derive(Debug)]
 enum Undo {
-    Key(Vec<u8>, Option<Option<Value>>),
+    Key(Vec<u8>, Option<Write>),
     Range,
 }
 
 /// The result of looking a key up in the writes.
 pub(super) enum Found {
     /// The transaction put or deleted it.
-    Written(Option<Value>),
+    Written(Write),
     /// The snapshot knows.
     Untouched,
 }
@@ -44,8 +54,8 @@ impl Writes {
     /// Looks a key up in the transaction's own writes.
     pub fn find(&self, full: &[u8]) -> Found {
         match self.keys.get(full) {
-            Some(value) => Found::Written(value.clone()),
-            None if self.deletes(full) => Found::Written(None),
+            Some(write) => Found::Written(write.clone()),
+            None if self.deletes(full) => Found::Written(Write::default()),
             None => Found::Untouched,
         }
     }
@@ -57,12 +67,12 @@ impl Writes {
     }
 
     /// Puts or deletes a key.
-    pub fn set(&mut self, full: Vec<u8>, value: Option<Value>) {
+    pub fn set(&mut self, full: Vec<u8>, write: Write) {
         if !self.keeps_undo {
-            self.keys.insert(full, value);
+            self.keys.insert(full, write);
             return;
         }
-        let before = self.keys.insert(full.clone(), value);
+        let before = self.keys.insert(full.clone(), write);
         self.undo.push(Undo::Key(full, before));
     }
 
@@ -73,7 +83,9 @@ impl Writes {
         }
         let range = (from, to);
         let written = self.keys_within(&range);
-        written.into_iter().for_each(|key| self.set(key, None));
+        written
+            .into_iter()
+            .for_each(|key| self.set(key, Write::default()));
         self.ranges.push(range);
         if self.keeps_undo {
             self.undo.push(Undo::Range);
@@ -86,7 +98,7 @@ impl Writes {
         from: &Bound<Vec<u8>>,
         to: &Bound<Vec<u8>>,
         direction: Direction,
-    ) -> Option<(&Vec<u8>, &Option<Value>)> {
+    ) -> Option<(&Vec<u8>, &Write)> {
         let (from, to) = (from.as_ref(), to.as_ref());
         if self.keys.is_empty() || holds_nothing(from, to) {
             return None;
@@ -138,19 +150,20 @@ impl Writes {
             };
             batch.push(name(&from), Operation::DeleteRange { range });
         }
-        for (mut full, value) in self.keys {
+        for (mut full, write) in self.keys {
             let namespace = name(&full);
             full.drain(..2);
-            batch.push(
-                namespace,
-                match value {
-                    Some(value) => Operation::Put {
-                        key: full,
-                        value: value.to_vec(),
-                    },
-                    None => Operation::Delete { key: full },
+            let operation = match write.value {
+                Some(value) => Operation::Put {
+                    key: full,
+                    value: value.to_vec(),
                 },
-            );
+                None => Operation::Delete { key: full },
+            };
+            batch.push(namespace, operation);
+            if let Some(expiry) = write.expiry {
+                batch.make_special(Special::Expires(expiry));
+            }
         }
         batch
     }

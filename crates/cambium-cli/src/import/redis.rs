@@ -1,8 +1,8 @@
 //! A Redis server as a source of entries: its keys that hold strings, of one of its
-//! databases, by `SCAN`, `TYPE` and `GET`.
+//! databases, by `SCAN`, `TYPE`, `PTTL` and `GET`.
 //!
-//! Keys of other types are counted and left out, and a key's time to live is not
-//! taken over. A `SCAN` that runs while others write gives what is there from its
+//! An entry expires when the server's key does, by this machine's clock. Keys of other types
+//! are counted and left out. A `SCAN` that runs while others write gives what is there from its
 //! beginning to its end; what comes or goes meanwhile may be missing. Its place is
 //! the server's cursor, which means something to that run of the server alone.
 //! Memory holds the keys of a page, and one value.
@@ -10,10 +10,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use cambium::hexdump::readable;
-use cambium::{KeyKind, limits};
+use cambium::{KeyKind, UnixMillis, limits};
 
 use crate::failure::Failure;
 use crate::import::foreign::item;
@@ -159,6 +159,7 @@ impl RedisSource {
         for key in found {
             match self.answer()?.into_text().as_str() {
                 "string" => {
+                    gets.extend(command(&[b"PTTL", &key]));
                     gets.extend(command(&[b"GET", &key]));
                     self.asked.push_back(key);
                 }
@@ -195,6 +196,7 @@ impl Source for RedisSource {
                 self.turn_page()?;
                 continue;
             };
+            let left = self.answer()?.into_text();
             let value = match self.answer()? {
                 Answer::Bytes(value) => value,
                 // It went away since.
@@ -202,7 +204,10 @@ impl Source for RedisSource {
             };
             let shown = readable(&key);
             match item(None, key, value, self.keys) {
-                Ok(item) => return Ok(Some(item)),
+                Ok(item) => {
+                    let expires = moment_after(&left);
+                    return Ok(Some(Item { expires, ..item }));
+                }
                 Err(why) => {
                     meter.say(&format!("{}, key {shown}: {why}; left out", self.name));
                     self.left_out += 1;
@@ -235,6 +240,14 @@ impl Source for RedisSource {
     fn left_out(&self) -> u64 {
         self.left_out
     }
+}
+
+/// The moment that lies so many milliseconds ahead; negative numbers mean none.
+fn moment_after(milliseconds: &str) -> Option<UnixMillis> {
+    let ahead = Duration::from_millis(milliseconds.parse().ok()?);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let moment = now.unwrap_or_default().saturating_add(ahead).as_millis();
+    Some(UnixMillis(u64::try_from(moment).unwrap_or(u64::MAX)))
 }
 
 /// A command, as servers read it.

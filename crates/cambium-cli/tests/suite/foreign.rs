@@ -323,6 +323,8 @@ fn serve(
             }
             "TYPE" if words[1] == b"hash" => b"+hash\r\n".to_vec(),
             "TYPE" => b"+string\r\n".to_vec(),
+            "PTTL" if words[1] == b"key 7" => b":86400000\r\n".to_vec(),
+            "PTTL" => b":-1\r\n".to_vec(),
             "GET" => bulk(&values[&words[1]]),
             other => format!("-ERR unknown command {other}\r\n").into_bytes(),
         };
@@ -364,6 +366,10 @@ fn strings_of_redis_are_imported_and_other_types_named() {
     assert!(run.talk.contains("imported 350 entries"), "{}", run.talk);
     assert_eq!(place.run(["get", "s", "key 349"]).done(), "leaf\r\n349");
     assert_eq!(place.run(["count", "s"]).done(), "350\n");
+    let exported = place.run(["export", "s", "--format", "jsonl"]).done();
+    let mut expiring = exported.lines().filter(|line| line.contains("expires"));
+    assert!(expiring.next().is_some_and(|line| line.contains("key 7\"")));
+    assert_eq!(expiring.next(), None);
 }
 
 #[test]

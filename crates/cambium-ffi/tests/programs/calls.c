@@ -3,6 +3,7 @@
 
 #include <cambium.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -359,8 +360,85 @@ static void values(cambium_store* store) {
   ANSWERS(OK, cambium_expires_at(store, "w", 1, &moment));
   EXPECT(moment == late);
   cambium_batch_free(batch);
+
+  cambium_transaction* transaction;
+  ANSWERS(OK, cambium_transaction_new(store, &transaction));
+  ANSWERS(OK, cambium_transaction_put_expiring(transaction, "v", 1, "3", 1, late));
+  ANSWERS(OK, cambium_transaction_merge(transaction, "append", "v", 1, "4", 1));
+  ANSWERS(INVALID_ARGUMENT, cambium_transaction_merge(transaction, "sum", "v", 1, "4", 1));
+  ANSWERS(OK, cambium_transaction_commit(transaction, CAMBIUM_WRITTEN));
+  cambium_transaction_free(transaction);
+  has(store, "v", "34");
+  ANSWERS(OK, cambium_expires_at(store, "v", 1, &moment));
+  EXPECT(moment == late);
   ANSWERS(OK, cambium_delete(store, "v", 1, CAMBIUM_WRITTEN));
   ANSWERS(OK, cambium_delete(store, "w", 1, CAMBIUM_WRITTEN));
+}
+
+struct tally {
+  pthread_mutex_t lock;
+  int count, found;
+  char value[16];
+};
+
+static void answered(void* argument, cambium_code code, const void* value, size_t length) {
+  struct tally* tally = argument;
+  pthread_mutex_lock(&tally->lock);
+  EXPECT(code == CAMBIUM_OK || code == CAMBIUM_NOT_FOUND);
+  if (value) {
+    EXPECT(length < sizeof(tally->value));
+    memcpy(tally->value, value, length);
+    tally->value[length] = 0;
+    tally->found++;
+  }
+  tally->count++;
+  pthread_mutex_unlock(&tally->lock);
+}
+
+static void requests(cambium_store* store) {
+  struct tally tally = {.lock = PTHREAD_MUTEX_INITIALIZER};
+  ANSWERS(INVALID_ARGUMENT, cambium_submit_sync(store, NULL, NULL));
+  ANSWERS(OK, cambium_submit_put(store, "r1", 2, "one", 3, CAMBIUM_WRITTEN, answered, &tally));
+  ANSWERS(OK, cambium_submit_get(store, "r1", 2, answered, &tally));
+  ANSWERS(OK, cambium_submit_get(store, "r9", 2, answered, &tally));
+  cambium_batch* batch;
+  ANSWERS(OK, cambium_batch_new(&batch));
+  ANSWERS(OK, cambium_batch_put(batch, "r2", 2, "two", 3));
+  ANSWERS(OK, cambium_submit_write(store, batch, CAMBIUM_WRITTEN, answered, &tally));
+  ANSWERS(OK, cambium_batch_require_absent(batch, "r2", 2));
+  ANSWERS(INVALID_ARGUMENT, cambium_submit_write(store, batch, CAMBIUM_WRITTEN, answered, &tally));
+  cambium_batch_free(batch);
+  ANSWERS(OK, cambium_submit_sync(store, answered, &tally));
+  int count = 0;
+  while (count < 5) {
+    pthread_mutex_lock(&tally.lock);
+    count = tally.count;
+    pthread_mutex_unlock(&tally.lock);
+    sched_yield();
+  }
+  EXPECT(tally.found == 1 && strcmp(tally.value, "one") == 0);
+
+  const void* keys[] = {"r1", "r9", "r2"};
+  const size_t key_lengths[] = {2, 2, 2};
+  void* values[3];
+  size_t lengths[3];
+  ANSWERS(OK, cambium_multi_get(store, 3, keys, key_lengths, values, lengths));
+  EXPECT(lengths[0] == 3 && memcmp(values[0], "one", 3) == 0);
+  EXPECT(lengths[1] == 0 && values[1] == NULL);
+  EXPECT(lengths[2] == 3 && memcmp(values[2], "two", 3) == 0);
+  cambium_free(values[0]);
+  cambium_free(values[2]);
+  ANSWERS(OK, cambium_multi_get(store, 0, NULL, NULL, NULL, NULL));
+  ANSWERS(INVALID_ARGUMENT, cambium_multi_get(store, 3, NULL, key_lengths, values, lengths));
+  count = 0;
+  ANSWERS(OK, cambium_submit_delete(store, "r1", 2, CAMBIUM_WRITTEN, answered, &tally));
+  ANSWERS(OK, cambium_submit_delete(store, "r2", 2, CAMBIUM_WRITTEN, answered, &tally));
+  while (count < 7) {
+    pthread_mutex_lock(&tally.lock);
+    count = tally.count;
+    pthread_mutex_unlock(&tally.lock);
+    sched_yield();
+  }
 }
 
 int main(void) {
@@ -382,6 +460,7 @@ int main(void) {
   reads_and_writes(store);
   batches(store);
   transactions(store);
+  requests(store);
   values(store);
   dropping(store);
   iterators(store);

@@ -33,13 +33,22 @@ fn on_each_engine(test: impl Fn(World)) {
 
 impl World {
     fn new(kind: Arc<dyn EngineKind>) -> Self {
-        let disk = SimulatedDisk::new(1);
+        World::on(kind, SimulatedDisk::new(1))
+    }
+
+    fn on(kind: Arc<dyn EngineKind>, disk: SimulatedDisk) -> Self {
         let environment = Environment::simulated(&disk, 1);
         World {
             kind,
             disk,
             environment,
         }
+    }
+
+    /// The same store with what was synced, and nothing else.
+    fn after_power_failure(&self) -> Self {
+        let disk = self.disk.crash(CrashStyle::NothingUnsynced, 1);
+        World::on(self.kind.clone(), disk)
     }
 
     fn create(&self, options: &[(&str, &str)]) -> Arc<dyn Engine> {
@@ -319,12 +328,7 @@ fn a_crash_after_the_first_expiring_write_keeps_its_expiry() {
         store
             .put_expiring(b"goes", b"2", SECOND, Durability::Synced)
             .unwrap();
-        let disk = world.disk.crash(CrashStyle::NothingUnsynced, 1);
-        let world = World {
-            kind: world.kind.clone(),
-            environment: Environment::simulated(&disk, 1),
-            disk,
-        };
+        let world = world.after_power_failure();
         world.pass(Duration::from_secs(2));
         let store = world.open(&[]);
         assert_eq!(keys(&*store), Vec::<String>::new());
@@ -344,12 +348,7 @@ fn a_synced_write_without_changes_syncs_what_came_before() {
         store
             .write_if(&present, WriteBatch::new(), Durability::Synced)
             .unwrap();
-        let disk = world.disk.crash(CrashStyle::NothingUnsynced, 1);
-        let world = World {
-            kind: world.kind.clone(),
-            environment: Environment::simulated(&disk, 1),
-            disk,
-        };
+        let world = world.after_power_failure();
         let store = world.open(&[]);
         assert_eq!(get(&*store, "k").as_deref(), Some(&b"2"[..]));
         store.close().unwrap();
@@ -480,6 +479,50 @@ fn transactions_see_values_and_commit_forms() {
         let before = saved.number("values_before_compression");
         assert_eq!(before, Some(3_000));
         assert!(saved.number("values_after_compression") < Some(300));
+        store.close().unwrap();
+    });
+}
+
+#[test]
+fn transactions_expire_and_merge() {
+    on_each_engine(|world| {
+        let store = world.create(&[]);
+        let begin = || Transaction::begin(&store, Durability::Written, None).unwrap();
+        let later = Expiry::After(Duration::from_secs(60));
+        store
+            .put_expiring(b"kept", b"1", later, Durability::Written)
+            .unwrap();
+        let transaction = begin();
+        transaction.put_expiring(b"own", b"1", SECOND).unwrap();
+        let mark = transaction.savepoint().unwrap();
+        transaction.put(b"own", b"2").unwrap();
+        transaction.roll_back_to(mark).unwrap();
+        for key in [&b"own"[..], b"kept", b"new"] {
+            transaction.merge("append", key, b"+").unwrap();
+        }
+        assert_eq!(transaction.get(b"own").unwrap().unwrap(), b"1+"[..]);
+        // The time is counted from the commit.
+        world.pass(Duration::from_secs(2));
+        transaction.commit().unwrap();
+        assert_eq!(get(&*store, "own").as_deref(), Some(&b"1+"[..]));
+        assert_eq!(get(&*store, "kept").as_deref(), Some(&b"1+"[..]));
+        assert_eq!(get(&*store, "new").as_deref(), Some(&b"+"[..]));
+
+        // A merge has read its key.
+        let (one, other) = (begin(), begin());
+        one.merge("append", b"new", b"a").unwrap();
+        other.merge("append", b"new", b"b").unwrap();
+        one.commit().unwrap();
+        assert!(matches!(other.commit(), Err(Error::Conflict { .. })));
+        let refused = begin().merge("none", b"new", b"c");
+        assert!(matches!(refused, Err(Error::InvalidArgument(_))));
+
+        world.pass(Duration::from_secs(2));
+        assert_eq!(get(&*store, "own"), None);
+        assert_eq!(get(&*store, "kept").as_deref(), Some(&b"1+"[..]));
+        world.pass(Duration::from_secs(60));
+        assert_eq!(keys(&*store), ["new"]);
+        assert_eq!(get(&*store, "new").as_deref(), Some(&b"+a"[..]));
         store.close().unwrap();
     });
 }

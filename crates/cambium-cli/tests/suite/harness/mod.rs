@@ -1,4 +1,5 @@
 //! Runs the real binary in folders of its own.
+#![allow(clippy::unwrap_used)]
 
 use std::ffi::OsStr;
 use std::fs;
