@@ -112,6 +112,15 @@ typedef struct cambium_store cambium_store;
 // Reads and writes of one moment.
 typedef struct cambium_transaction cambium_transaction;
 
+// Called once with the answer to a submitted request, on any thread: the argument that was
+// submitted, `CAMBIUM_OK`, `CAMBIUM_NOT_FOUND` or what went wrong, and the value of a get,
+// which is there until the call returns. `cambium_error_message()` has the words. It must
+// not wait for anything.
+typedef void (*cambium_completion)(void *argument,
+                                   cambium_code code,
+                                   const void *value,
+                                   size_t value_length);
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -295,6 +304,75 @@ void cambium_options_free(cambium_options *options);
 // # Safety
 // The texts end with a zero.
 cambium_code cambium_options_set(cambium_options *options, const char *name, const char *value);
+
+// Asks for the value of a key. `completion` is called once, unless this call itself fails;
+// the key is the caller's again when it returns. Requests that are submitted one after the
+// other are under way together, and keep their order for each key. Engine `alphard` answers
+// from threads of its own; others answer within this call.
+//
+// # Safety
+// As of `cambium_put`; `completion` may be called with `argument` on any thread.
+cambium_code cambium_submit_get(cambium_store *store,
+                                const void *key,
+                                size_t key_length,
+                                cambium_completion completion,
+                                void *argument);
+
+// Gives a key a value, answered as of `cambium_submit_get`.
+//
+// # Safety
+// As of `cambium_submit_get`.
+cambium_code cambium_submit_put(cambium_store *store,
+                                const void *key,
+                                size_t key_length,
+                                const void *value,
+                                size_t value_length,
+                                int32_t durable,
+                                cambium_completion completion,
+                                void *argument);
+
+// Takes a key away, answered as of `cambium_submit_get`.
+//
+// # Safety
+// As of `cambium_submit_get`.
+cambium_code cambium_submit_delete(cambium_store *store,
+                                   const void *key,
+                                   size_t key_length,
+                                   int32_t durable,
+                                   cambium_completion completion,
+                                   void *argument);
+
+// Writes a batch without conditions, answered as of `cambium_submit_get`. The batch may be
+// changed and freed when this call returns.
+//
+// # Safety
+// As of `cambium_submit_get`.
+cambium_code cambium_submit_write(cambium_store *store,
+                                  const cambium_batch *batch,
+                                  int32_t durable,
+                                  cambium_completion completion,
+                                  void *argument);
+
+// Raises everything written so far to `CAMBIUM_SYNCED`, answered as of `cambium_submit_get`.
+//
+// # Safety
+// As of `cambium_submit_get`.
+cambium_code cambium_submit_sync(cambium_store *store,
+                                 cambium_completion completion,
+                                 void *argument);
+
+// The values of `count` keys as of one moment, each in memory of its own, in `values` and
+// `value_lengths`; null for a key that is not there. The reads go to the device together.
+//
+// # Safety
+// `keys` and `key_lengths` point to `count` keys and their lengths, `values` and
+// `value_lengths` to places for as many answers.
+cambium_code cambium_multi_get(cambium_store *store,
+                               size_t count,
+                               const void *const *keys,
+                               const size_t *key_lengths,
+                               void **values,
+                               size_t *value_lengths);
 
 // Makes a store in a folder that is empty or not there, by an engine (null is
 // `forest`), and opens it. `options` may be null.
@@ -647,6 +725,29 @@ cambium_code cambium_batch_merge(cambium_batch *batch,
                                  size_t key_length,
                                  const void *operand,
                                  size_t operand_length);
+
+// Puts a key when the transaction commits, of an entry that expires at `moment`, as of
+// `cambium_put_expiring`.
+//
+// # Safety
+// As of `cambium_put_expiring`.
+cambium_code cambium_transaction_put_expiring(cambium_transaction *transaction,
+                                              const void *key,
+                                              size_t key_length,
+                                              const void *value,
+                                              size_t value_length,
+                                              uint64_t moment);
+
+// Merges into what this transaction sees, as of `cambium_merge`. The key counts as read.
+//
+// # Safety
+// As of `cambium_merge`.
+cambium_code cambium_transaction_merge(cambium_transaction *transaction,
+                                       const char *merge_operator,
+                                       const void *key,
+                                       size_t key_length,
+                                       const void *operand,
+                                       size_t operand_length);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -6,9 +6,7 @@ use cambium::{Error, Request, Response, Result};
 use cambium_bindings::c;
 
 use crate::error::{answer, cambium_code, done};
-use crate::objects::{
-    BATCHES, STORES, cambium_batch, cambium_store, input, lock, look_up, output,
-};
+use crate::objects::{BATCHES, STORES, cambium_batch, cambium_store, input, lock, look_up, output};
 use crate::store::durability;
 
 /// Called once with the answer to a submitted request, on any thread: the argument that was

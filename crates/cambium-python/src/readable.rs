@@ -111,7 +111,9 @@ impl Readable {
         py: Python<'py>,
         keys: Vec<Bound<'py, PyAny>>,
     ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
-        let keys = keys.iter().map(|key| Ok(whole(&self.prefix, &bytes(key)?).into_owned()));
+        let keys = keys
+            .iter()
+            .map(|key| Ok(whole(&self.prefix, &bytes(key)?).into_owned()));
         let keys: Vec<Vec<u8>> = keys.collect::<PyResult<_>>()?;
         let view = self.view(py)?;
         let values = ask(py, || {
