@@ -13,8 +13,8 @@
 //! - **Without a gap behind a snapshot.** A snapshot's sequence number, given as `after`, makes
 //!   the feed begin with the first batch that the snapshot does not see.
 //! - **The same end.** Applying all batches to the state at `after` gives the store's state. An
-//!   engine may report a deleted range as deletions of its keys, and a dropped namespace as a
-//!   deletion of everything in it.
+//!   engine may report a deleted range as deletions of its keys, a dropped namespace as a
+//!   deletion of everything in it, and a deletion of a key that was not there not at all.
 //! - **What survives.** With [`ChangeOptions::synced_only`] a feed shows no batch that a
 //!   crash could take back. Without, [`ChangeBatch::synced`] tells.
 //!
@@ -65,7 +65,7 @@ pub struct ChangeBatch {
     pub last: SequenceNumber,
     /// True if the batch survives any crash.
     pub synced: bool,
-    /// What was done, in order; later changes of a key win.
+    /// What was done. Changes of one key are in order: later ones win.
     pub changes: Vec<Change>,
 }
 

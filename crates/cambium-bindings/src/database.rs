@@ -14,8 +14,8 @@ use std::sync::{Arc, PoisonError};
 
 use cambium::limits;
 use cambium::{
-    CompactOptions, Durability, Error, KeyRange, Operation, Options, Result, Snapshot, Store,
-    Value, WriteBatch, comparator,
+    CompactOptions, Durability, Error, KeyRange, Operation, Options, Result, SequenceNumber,
+    Snapshot, Store, Value, WriteBatch, comparator,
 };
 
 use crate::long_keys::{self, Group};
@@ -459,6 +459,11 @@ impl Database {
 }
 
 impl View {
+    /// The last write that it sees.
+    pub fn sequence(&self) -> SequenceNumber {
+        self.snapshot.sequence()
+    }
+
     /// The value that a key had.
     ///
     /// # Errors

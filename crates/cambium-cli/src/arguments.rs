@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::backup::BackupArguments;
+use crate::changes::{ChangesArguments, ConsumersArguments};
 use crate::copy::CopyArguments;
 use crate::count::CountArguments;
 use crate::create::CreateArguments;
@@ -195,6 +196,32 @@ Examples:
   cambium snapshot trees create before-the-move
   cambium rollback trees before-the-move")]
     Rollback(RollbackArguments),
+    /// Write the batches that were committed, in order, from the store's own log
+    #[command(after_help = "\
+A line of JSON is a batch: the numbers of its first and last entry, whether it is synced,
+and its changes, written as `export` writes entries. A line of text is one change. Where
+the log no longer has the changes that were asked for, the error says which it still has.
+
+A consumer keeps its position in the store, and the log behind it. One that is new begins
+behind the store's last change, or behind --after. It moves when what was read has been
+handed to standard output.
+
+With --follow the store is opened whenever it was written, for a moment: while another
+program has it open, its changes come when that program has closed it.
+
+Examples:
+  cambium changes trees
+  cambium changes trees --after 1200 --synced --format text
+  cambium changes trees --follow --consumer mirror | ./mirror")]
+    Changes(ChangesArguments),
+    /// Write names of consumers of changes, a tab, and the last change each is done with
+    #[command(after_help = "\
+A consumer keeps the log that it has not read yet, up to the option history_bytes.
+
+Examples:
+  cambium consumers trees
+  cambium consumers trees --remove mirror")]
+    Consumers(ConsumersArguments),
     /// Draw a store's index as a tree, for people
     #[command(after_help = "\
 Documents are shown as offsets in the file and lengths, large trees cut short.

@@ -7,8 +7,8 @@ use crate::snapshots::SnapshotAction;
 use crate::stores::Access::{Read, Write};
 use crate::stores::Stores;
 use crate::{
-    backup, copy, count, create, delete, export, get, import, namespaces, options, put, reports,
-    scan, shell, snapshots, stats,
+    backup, changes, copy, count, create, delete, export, get, import, namespaces, options, put,
+    reports, scan, shell, snapshots, stats,
 };
 
 /// Runs a command; the answer is the exit status.
@@ -40,6 +40,11 @@ pub fn run(stores: &Stores, command: &Command) -> Result<Status, Failure> {
         }
         Command::Rollback(it) => {
             stores.using(Write, &it.path, |store| snapshots::rollback(store, it))
+        }
+        Command::Changes(it) => changes::run(stores, it),
+        Command::Consumers(it) => {
+            let access = if it.remove.is_none() { Read } else { Write };
+            stores.using(access, &it.path, |store| changes::consumers(store, it))
         }
         Command::Dump(it) => stores.with(Read, || idle_options(&it.path), &it.path, reports::dump),
         Command::Stats(it) => stores.using(Read, &it.path, |store| stats::run(store, it)),

@@ -130,6 +130,7 @@ fn remedy(error: &Error) -> &'static str {
             "; `cambium check` lists the damage, `cambium repair` brings back what can be read"
         }
         Error::Locked { .. } => "; wait until that process is done with the store, or end it",
+        Error::HistoryLost { .. } => "; `changes --after` with that number shows them",
         Error::NoSpace { .. } => "; make room and try again, nothing was lost",
         _ => "",
     }

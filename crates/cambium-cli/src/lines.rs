@@ -1,9 +1,9 @@
-//! Entries as lines: how `scan` and `export` write them.
+//! Entries and changes as lines: how `scan`, `export` and `changes` write them.
 
 use std::io::{self, Write};
 
 use cambium::hexdump::to_hex;
-use cambium::{KeyKind, UnixMillis};
+use cambium::{Change, ChangeBatch, KeyKind, Operation, UnixMillis};
 
 use crate::notation::{Reader, is_hidden, key_number, write_escaped};
 
@@ -37,17 +37,12 @@ impl Lines {
         value: Option<&[u8]>,
         expires: Option<UnixMillis>,
     ) -> io::Result<()> {
-        let number = match self.keys {
-            KeyKind::Integer => key_number(key),
-            KeyKind::Bytes => None,
-        };
         if self.format == Format::Json {
-            return self.write_json(to, (namespace, number, key), value, expires);
+            to.write_all(b"{")?;
+            self.write_fields(to, (namespace, key), value, expires)?;
+            return to.write_all(b"}\n");
         }
-        match number {
-            Some(number) => write!(to, "{number}")?,
-            None => self.write_bytes(to, key)?,
-        }
+        self.write_key(to, key)?;
         if let Some(value) = value {
             to.write_all(b"\t")?;
             self.write_bytes(to, value)?;
@@ -62,22 +57,33 @@ impl Lines {
         }
     }
 
-    fn write_json(
+    fn number(&self, key: &[u8]) -> Option<u64> {
+        match self.keys {
+            KeyKind::Integer => key_number(key),
+            KeyKind::Bytes => None,
+        }
+    }
+
+    fn write_key(&self, to: &mut dyn Write, key: &[u8]) -> io::Result<()> {
+        match self.number(key) {
+            Some(number) => write!(to, "{number}"),
+            None => self.write_bytes(to, key),
+        }
+    }
+
+    /// The fields of an entry's JSON object.
+    fn write_fields(
         &self,
         to: &mut dyn Write,
-        (namespace, number, key): (&str, Option<u64>, &[u8]),
+        (namespace, key): (&str, &[u8]),
         value: Option<&[u8]>,
         expires: Option<UnixMillis>,
     ) -> io::Result<()> {
-        to.write_all(b"{")?;
         if !namespace.is_empty() {
             self.write_field(to, "namespace", namespace.as_bytes())?;
             to.write_all(b",")?;
         }
-        match number {
-            Some(number) => write!(to, "\"key\":{number}")?,
-            None => self.write_field(to, "key", key)?,
-        }
+        self.write_key_field(to, "key", key)?;
         if let Some(value) = value {
             to.write_all(b",")?;
             self.write_field(to, "value", value)?;
@@ -85,7 +91,95 @@ impl Lines {
         if let Some(UnixMillis(moment)) = expires {
             write!(to, ",\"expires_at\":{moment}")?;
         }
-        to.write_all(b"}\n")
+        Ok(())
+    }
+
+    fn write_key_field(&self, to: &mut dyn Write, name: &str, key: &[u8]) -> io::Result<()> {
+        match self.number(key) {
+            Some(number) => write!(to, "\"{name}\":{number}"),
+            None => self.write_field(to, name, key),
+        }
+    }
+
+    /// Writes a committed batch: one JSON object, or one line of text for each change.
+    pub fn write_batch(&self, to: &mut dyn Write, batch: &ChangeBatch) -> io::Result<()> {
+        if self.format != Format::Json {
+            let mut changes = batch.changes.iter();
+            return changes.try_for_each(|change| self.write_change_line(to, batch, change));
+        }
+        let ChangeBatch {
+            first,
+            last,
+            synced,
+            changes,
+        } = batch;
+        write!(
+            to,
+            "{{\"first\":{first},\"last\":{last},\"synced\":{synced},\"changes\":["
+        )?;
+        for (place, change) in changes.iter().enumerate() {
+            to.write_all(if place > 0 { b"," } else { b"" })?;
+            self.write_change(to, change)?;
+        }
+        to.write_all(b"]}\n")
+    }
+
+    fn write_change(&self, to: &mut dyn Write, change: &Change) -> io::Result<()> {
+        let namespace = change.namespace.as_deref().unwrap_or_default();
+        let operation = operation_name(&change.operation);
+        write!(to, "{{\"operation\":\"{operation}\",")?;
+        match &change.operation {
+            Operation::Put { key, value } => {
+                self.write_fields(to, (namespace, key), Some(value), change.expires)?;
+            }
+            Operation::Delete { key } => self.write_fields(to, (namespace, key), None, None)?,
+            Operation::DeleteRange { range } => {
+                self.write_field(to, "namespace", namespace.as_bytes())?;
+                for (name, edge) in [("from", &range.from), ("to", &range.to)] {
+                    if let Some(key) = edge {
+                        to.write_all(b",")?;
+                        self.write_key_field(to, name, key)?;
+                    }
+                }
+            }
+        }
+        to.write_all(b"}")
+    }
+
+    fn write_change_line(
+        &self,
+        to: &mut dyn Write,
+        batch: &ChangeBatch,
+        change: &Change,
+    ) -> io::Result<()> {
+        write!(
+            to,
+            "{}\t{}\t",
+            batch.last,
+            operation_name(&change.operation)
+        )?;
+        self.write_bytes(
+            to,
+            change.namespace.as_deref().unwrap_or_default().as_bytes(),
+        )?;
+        to.write_all(b"\t")?;
+        match &change.operation {
+            Operation::Put { key, value } => {
+                self.write_key(to, key)?;
+                to.write_all(b"\t")?;
+                self.write_bytes(to, value)?;
+            }
+            Operation::Delete { key } => self.write_key(to, key)?,
+            Operation::DeleteRange { range } => {
+                for (before, edge) in [("", &range.from), ("\t", &range.to)] {
+                    to.write_all(before.as_bytes())?;
+                    if let Some(key) = edge {
+                        self.write_key(to, key)?;
+                    }
+                }
+            }
+        }
+        to.write_all(b"\n")
     }
 
     fn write_field(&self, to: &mut dyn Write, name: &str, bytes: &[u8]) -> io::Result<()> {
@@ -108,6 +202,14 @@ impl Lines {
             }
         }
         Ok(())
+    }
+}
+
+fn operation_name(operation: &Operation) -> &'static str {
+    match operation {
+        Operation::Put { .. } => "put",
+        Operation::Delete { .. } => "delete",
+        Operation::DeleteRange { .. } => "delete_range",
     }
 }
 

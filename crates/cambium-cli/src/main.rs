@@ -22,6 +22,7 @@
 
 mod arguments;
 mod backup;
+mod changes;
 mod commands;
 mod copy;
 mod count;

@@ -92,10 +92,25 @@ typedef enum {
   CAMBIUM_SYNC_FAILED = 18,
   // Another writer changed what a transaction had read; nothing was written.
   CAMBIUM_CONFLICT = 19,
+  // The log no longer has the changes that were asked for.
+  CAMBIUM_HISTORY_LOST = 20,
 } cambium_code;
+
+// What a change did.
+typedef enum {
+  // It gave a key a value.
+  CAMBIUM_PUT = 0,
+  // It took a key away.
+  CAMBIUM_DELETE = 1,
+  // It took all keys of a range away.
+  CAMBIUM_DELETE_RANGE = 2,
+} cambium_operation;
 
 // Changes that are made together.
 typedef struct cambium_batch cambium_batch;
+
+// A reader of what is written.
+typedef struct cambium_changes cambium_changes;
 
 // A walk over entries.
 typedef struct cambium_iterator cambium_iterator;
@@ -111,6 +126,27 @@ typedef struct cambium_store cambium_store;
 
 // Reads and writes of one moment.
 typedef struct cambium_transaction cambium_transaction;
+
+// A change of a committed batch. Its pointers hold until the next call of
+// `cambium_changes_next`, or until the changes are freed.
+typedef struct {
+  // What was done.
+  cambium_operation operation;
+  // The namespace, without a zero at its end; the default one's length is 0.
+  const char *namespace_name;
+  // Bytes of that name.
+  size_t namespace_length;
+  // The key; of a range its first one, or null where it is open.
+  const void *key;
+  // Bytes of the key.
+  size_t key_length;
+  // The value of a put; of a range the key behind its last one, or null where it is open.
+  const void *value;
+  // Bytes of the value.
+  size_t value_length;
+  // When the entry that was put expires, in milliseconds since 1970, or `CAMBIUM_NEVER`.
+  uint64_t expires_at;
+} cambium_change;
 
 // Called once with the answer to a submitted request, on any thread: the argument that was
 // submitted, `CAMBIUM_OK`, `CAMBIUM_NOT_FOUND` or what went wrong, and the value of a get,
@@ -196,6 +232,75 @@ cambium_code cambium_batch_require_equal(cambium_batch *batch,
 // Writes a batch, whole or not at all; the batch stays as it is. Where one of its
 // conditions does not hold, `CAMBIUM_PRECONDITION_FAILED`.
 cambium_code cambium_write(cambium_store *store, const cambium_batch *batch, int32_t durable);
+
+// The last write that a snapshot sees, in `*sequence`: changes after it fit without a gap.
+//
+// # Safety
+// `sequence` is null or a place for the answer.
+cambium_code cambium_snapshot_sequence(cambium_snapshot *snapshot, uint64_t *sequence);
+
+// A reader of the batches that were committed after a sequence number, of all namespaces,
+// in order; 0 begins with the store's first. Unless `synced_only` is 0, batches that a crash
+// could take back are left out until they are synced. `CAMBIUM_HISTORY_LOST` where the log no
+// longer has what came right after the number: begin again with a snapshot.
+//
+// # Safety
+// `changes` is null or a place for the handle.
+cambium_code cambium_changes_new(cambium_store *store,
+                                 uint64_t after,
+                                 int32_t synced_only,
+                                 cambium_changes **changes);
+
+// Lets a reader of changes go.
+void cambium_changes_free(cambium_changes *changes);
+
+// Goes to the next batch, waiting up to so many milliseconds for it, or for ever if they are
+// negative; `CAMBIUM_NOT_FOUND` where none came. A close of the store ends the wait.
+// `*last` is where `cambium_changes_new` goes on behind the batch.
+//
+// # Safety
+// `first`, `last`, `synced` and `count` are null or places for the answers: the numbers of
+// the batch's first and last entry, whether it survives any crash, and how many changes it
+// has.
+cambium_code cambium_changes_next(cambium_changes *changes,
+                                  int64_t wait_milliseconds,
+                                  uint64_t *first,
+                                  uint64_t *last,
+                                  int32_t *synced,
+                                  size_t *count);
+
+// A change of the batch that the reader stands at, by its place from 0, in `*change`;
+// `CAMBIUM_NOT_FOUND` past the last one.
+//
+// # Safety
+// `change` is null or a place for the answer.
+cambium_code cambium_changes_get(cambium_changes *changes, size_t place, cambium_change *change);
+
+// The last change that a consumer is done with, in `*position`; `CAMBIUM_NOT_FOUND` where
+// the store has none of that name.
+//
+// # Safety
+// The name ends with a zero; `position` is null or a place for the answer.
+cambium_code cambium_consumer_position(cambium_store *store, const char *name, uint64_t *position);
+
+// Makes a consumer, or moves it: it is done with all changes up to a sequence number, and the
+// store keeps the log behind it, up to the option history_bytes. Durable when it returns.
+//
+// # Safety
+// The name ends with a zero.
+cambium_code cambium_consumer_acknowledge(cambium_store *store, const char *name, uint64_t through);
+
+// Takes a consumer away: the store keeps no history for it.
+//
+// # Safety
+// The name ends with a zero.
+cambium_code cambium_consumer_remove(cambium_store *store, const char *name);
+
+// Names of all consumers, as of `cambium_named_snapshots`.
+//
+// # Safety
+// As of `cambium_named_snapshots`.
+cambium_code cambium_consumers(cambium_store *store, char **names, size_t *count);
 
 // The words of the last error of the calling thread, empty before the first. They
 // stay until its next error.

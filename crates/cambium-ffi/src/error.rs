@@ -50,6 +50,8 @@ pub enum cambium_code {
     CAMBIUM_SYNC_FAILED = 18,
     /// Another writer changed what a transaction had read; nothing was written.
     CAMBIUM_CONFLICT = 19,
+    /// The log no longer has the changes that were asked for.
+    CAMBIUM_HISTORY_LOST = 20,
 }
 
 thread_local! {
@@ -75,6 +77,7 @@ pub fn code_of(error: &Error) -> cambium_code {
         Error::PreconditionFailed { .. } => cambium_code::CAMBIUM_PRECONDITION_FAILED,
         Error::Conflict { .. } => cambium_code::CAMBIUM_CONFLICT,
         Error::SnapshotLimit { .. } => cambium_code::CAMBIUM_SNAPSHOT_LIMIT,
+        Error::HistoryLost { .. } => cambium_code::CAMBIUM_HISTORY_LOST,
         Error::Poisoned { .. } => cambium_code::CAMBIUM_POISONED,
         Error::NotFound { .. } => cambium_code::CAMBIUM_NOT_FOUND,
         Error::Closed => cambium_code::CAMBIUM_CLOSED,

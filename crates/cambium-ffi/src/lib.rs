@@ -20,6 +20,7 @@
 //! | `batch` | `cambium_batch_*`, `cambium_write` |
 //! | `iterator` | snapshots and iterators |
 //! | `transaction` | `cambium_transaction_*` |
+//! | `changes` | `cambium_changes_*`, `cambium_consumer_*` |
 //! | `values` | expiry and merging |
 //! | `upkeep` | sync, compaction, statistics, backup, check, named snapshots |
 //!
@@ -29,6 +30,7 @@
 #![allow(non_camel_case_types)]
 
 mod batch;
+mod changes;
 mod error;
 mod iterator;
 mod objects;

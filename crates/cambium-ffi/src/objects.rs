@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cambium::{Entry, Error, Options, Precondition, Result, Snapshot, Store, WriteBatch};
 use cambium_bindings::{HandleError, Handles, Walker};
 
+use crate::changes::Following;
 use crate::transaction::Begun;
 
 /// An open store.
@@ -24,6 +25,9 @@ pub struct cambium_iterator(());
 
 /// Reads and writes of one moment.
 pub struct cambium_transaction(());
+
+/// A reader of what is written.
+pub struct cambium_changes(());
 
 /// A batch, and what must hold for it.
 #[derive(Clone, Default)]
@@ -47,6 +51,7 @@ pub static BATCHES: Handles<Mutex<Batch>> = Handles::new(3, "cambium_batch");
 pub static SNAPSHOTS: Handles<Snapshot> = Handles::new(4, "cambium_snapshot");
 pub static ITERATORS: Handles<Mutex<Iteration>> = Handles::new(5, "cambium_iterator");
 pub static TRANSACTIONS: Handles<Mutex<Begun>> = Handles::new(6, "cambium_transaction");
+pub static CHANGES: Handles<Mutex<Following>> = Handles::new(7, "cambium_changes");
 
 /// The object of a handle.
 pub fn look_up<T, H>(table: &Handles<T>, handle: *const H) -> Result<Arc<T>> {

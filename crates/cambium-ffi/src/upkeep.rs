@@ -163,7 +163,7 @@ pub unsafe extern "C" fn cambium_namespaces(
 }
 
 /// Hands names to C in memory of its own.
-fn give_names(
+pub(crate) fn give_names(
     names: *mut *mut c_char,
     count: *mut usize,
     all: impl FnOnce() -> cambium::Result<Vec<String>>,
@@ -226,6 +226,10 @@ pub extern "C" fn cambium_code_name(code: i32) -> *const c_char {
         c"CAMBIUM_POISONED",
         c"CAMBIUM_SNAPSHOT_LIMIT",
         c"CAMBIUM_CANCELLED",
+        c"CAMBIUM_OTHER",
+        c"CAMBIUM_SYNC_FAILED",
+        c"CAMBIUM_CONFLICT",
+        c"CAMBIUM_HISTORY_LOST",
     ];
     let name = usize::try_from(code).ok().and_then(|code| names.get(code));
     name.copied().unwrap_or(c"CAMBIUM_OTHER").as_ptr()

@@ -30,6 +30,10 @@ fn the_examples_run() {
             said,
             "then young, now old, elm nowhere\nthe store is closed\n"
         );
+        let place = tempfile::tempdir().unwrap();
+        let program = linked("examples/changes.c", place.path(), watch);
+        let said = run(&program, place.path(), &[]);
+        assert_eq!(said, "put oak\ndelete oak\n");
     }
 }
 

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::arguments::{bytes, compression_of, flag, path, text};
+use crate::changes::{Changes, Consumer};
 use crate::comparator::brought;
 use crate::errors::{ask, closed};
 use crate::namespace::Namespace;
@@ -132,6 +133,32 @@ impl Db {
     /// Its snapshots and iterators go on; whatever else is asked of it raises `Error`.
     fn drop_namespace(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         ask(py, || self.database.store().drop_namespace(name))
+    }
+
+    /// The batches that were committed after a sequence number, in order.
+    #[pyo3(signature = (*, after=0, follow=false, synced_only=false))]
+    fn changes(
+        &self,
+        py: Python<'_>,
+        after: u64,
+        #[pyo3(from_py_with = flag)] follow: bool,
+        #[pyo3(from_py_with = flag)] synced_only: bool,
+    ) -> PyResult<Changes> {
+        Changes::begin(py, self.database.store(), after, (follow, synced_only))
+    }
+
+    /// A reader of changes whose position the database keeps, made if there is none.
+    fn consumer(&self, py: Python<'_>, name: &str) -> PyResult<Consumer> {
+        Consumer::make(py, self.database.store(), name)
+    }
+
+    /// Names of consumers, with the last change that each is done with.
+    fn consumers(&self, py: Python<'_>) -> PyResult<Vec<(String, u64)>> {
+        let consumers = ask(py, || self.database.store().consumers())?;
+        Ok(consumers
+            .into_iter()
+            .map(|(name, at)| (name, at.0))
+            .collect())
     }
 
     /// Keeps the state now under a name, until it is dropped.

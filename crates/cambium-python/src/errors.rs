@@ -31,11 +31,17 @@ pub fn raised(py: Python<'_>, error: &Error) -> PyErr {
         Error::NoSpace { .. } => "NoSpaceError",
         Error::SyncFailed { .. } => "SyncFailedError",
         Error::Conflict { .. } => "ConflictError",
+        Error::HistoryLost { .. } => "HistoryLostError",
         Error::Poisoned { .. } => "PoisonedError",
         Error::Io { .. } | Error::NotAStore { .. } => "IOError",
         _ => "Error",
     };
-    exception(py, class, error.to_string())
+    let raised = exception(py, class, error.to_string());
+    if let Error::HistoryLost { oldest } = error {
+        // Without the number the text still has it.
+        _ = raised.value(py).setattr("oldest", oldest.0);
+    }
+    raised
 }
 
 /// What is asked of an object that was closed.

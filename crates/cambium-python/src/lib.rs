@@ -13,6 +13,7 @@
 //!   Snapshot                    snapshot
 //!   WriteBatch                  batch
 //!   Transaction                 transaction
+//!   Changes, Consumer           changes
 //!   Iterator, RawIterator       iterator, raw_iterator
 //! ```
 //!
@@ -25,6 +26,7 @@
 
 mod arguments;
 mod batch;
+mod changes;
 mod comparator;
 mod database;
 mod errors;
@@ -49,6 +51,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<snapshot::Snapshot>()?;
     module.add_class::<batch::WriteBatch>()?;
     module.add_class::<transaction::Transaction>()?;
+    module.add_class::<changes::Changes>()?;
+    module.add_class::<changes::Consumer>()?;
     module.add_class::<transaction::Mark>()?;
     module.add_class::<iterator::Iterator>()?;
     module.add_class::<raw_iterator::RawIterator>()?;

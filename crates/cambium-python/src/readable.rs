@@ -59,7 +59,8 @@ impl Readable {
         }
     }
 
-    fn view(&self, py: Python<'_>) -> PyResult<View> {
+    /// One moment of what is read.
+    pub fn view(&self, py: Python<'_>) -> PyResult<View> {
         match &self.source {
             Source::Now(database) => ask(py, || database.view()),
             Source::Then(view) => {

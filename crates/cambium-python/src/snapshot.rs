@@ -19,6 +19,13 @@ impl Snapshot {
 
 #[pymethods]
 impl Snapshot {
+    /// The last write that it sees: changes after it fit without a gap.
+    #[getter]
+    fn sequence(slf: &Bound<'_, Self>) -> PyResult<u64> {
+        let view = slf.as_super().get().view(slf.py())?;
+        Ok(view.sequence().0)
+    }
+
     fn close(slf: &Bound<'_, Self>) {
         let readable = slf.as_super().get();
         slf.py().detach(|| readable.let_go());

@@ -468,6 +468,111 @@ class Batches(Case):
         self.assertEqual(self.db.get(b"oak"), b"Quercus")
 
 
+class Changes(Case):
+    def open(self, **options):
+        return super().open(engine="zdb", **options)
+
+    def test_a_snapshot_and_the_changes_after_it_fit(self):
+        self.db.put(b"oak", b"young")
+        self.db.put(b"elm", b"young")
+        with self.db.snapshot() as snapshot:
+            after = snapshot.sequence
+        with self.db.write_batch(sync=True) as batch:
+            batch.put(b"oak", b"old")
+            batch.delete(b"elm")
+        batches = list(self.db.changes(after=after))
+        self.assertEqual(len(batches), 1)
+        first, last, synced, changes = batches[0]
+        self.assertTrue(after < first <= last and synced)
+        # Changes of different keys come in an order of the engine's.
+        wanted = [
+            cambium.Change("", "delete", b"elm", None, None),
+            cambium.Change("", "put", b"oak", b"old", None),
+        ]
+        self.assertEqual(sorted(changes), wanted)
+        with self.assertRaises(cambium.Error):
+            self.db.changes(after=last + 1)
+
+    def test_expiring_entries_come_with_their_moment(self):
+        self.db.put(b"oak", b"1", ttl=1000)
+        (batch,) = self.db.changes()
+        self.assertAlmostEqual(batch.changes[0].expires_at, time.time() + 1000, delta=100)
+        self.assertEqual(batch.changes[0].value, b"1")
+
+    def test_a_follower_waits_while_other_threads_write(self):
+        changes, seen = self.db.changes(follow=True), []
+
+        def follow():
+            for batch in changes:
+                seen.extend(change.key for change in batch.changes)
+                if len(seen) == 50:
+                    return
+
+        follower = threading.Thread(target=follow)
+        follower.start()
+        keys = [str(number).encode() for number in range(50)]
+        for key in keys:
+            self.db.put(key, b"")
+        follower.join(60)
+        self.assertEqual(seen, keys)
+        self.assertIsNone(changes.next(timeout=0.01))
+
+    def test_a_close_ends_a_follower(self):
+        changes, raised = self.db.changes(follow=True), []
+
+        def follow():
+            try:
+                next(changes)
+            except RuntimeError as error:
+                raised.append(error)
+
+        follower = threading.Thread(target=follow)
+        follower.start()
+        time.sleep(0.02)
+        self.db.close()
+        follower.join(60)
+        self.assertEqual(len(raised), 1)
+
+    def test_what_is_not_synced_is_left_out_where_asked(self):
+        synced = self.db.changes(synced_only=True)
+        self.db.put(b"oak", b"1")
+        (batch,) = self.db.changes()
+        if not batch.synced:
+            self.assertIsNone(synced.next())
+        self.db.sync()
+        self.assertEqual(synced.next().last, batch.last)
+        synced.close()
+        self.assertRaises(RuntimeError, synced.next)
+
+    def test_consumers(self):
+        consumer = self.db.consumer("mirror")
+        self.assertTrue(consumer.is_new)
+        self.db.put(b"oak", b"1")
+        (batch,) = consumer.changes()
+        self.assertRaises(cambium.Error, consumer.acknowledge, batch.last + 1)
+        consumer.acknowledge(batch.last)
+        self.assertEqual(self.db.consumers(), [("mirror", batch.last)])
+        self.db.close()
+        self.db = cambium.DB(self.path)
+        consumer = self.db.consumer("mirror")
+        self.assertFalse(consumer.is_new)
+        self.assertEqual((consumer.name, consumer.position), ("mirror", batch.last))
+        self.assertEqual(list(consumer.changes()), [])
+        consumer.remove()
+        self.assertRaises(cambium.Error, consumer.remove)
+        self.assertEqual(self.db.consumers(), [])
+
+    def test_history_ends_where_the_error_says(self):
+        for round in range(10):
+            for key in range(500):
+                self.db.put(str(key).encode(), bytes(500))
+        self.db.compact()
+        try:
+            self.db.changes()
+        except cambium.HistoryLostError as error:
+            list(self.db.changes(after=error.oldest))
+
+
 class Iterators(Case):
     def keys(self, **how):
         return b"".join(self.db.iterator(include_value=False, **how))
@@ -879,11 +984,27 @@ class Names(unittest.TestCase):
             self.assertEqual(stubbed(node), declared(getattr(cambium, name)), name)
         self.assertGreater(compared, 50)
 
-    def test_the_lines_of_the_readme_run(self):
+    def lines_of(self, document):
+        """The example in a document beside the README."""
         here = os.path.dirname(os.path.abspath(__file__))
         readme = os.environ.get("CAMBIUM_README", os.path.join(here, "../../../README.md"))
-        with open(readme, encoding="utf-8") as file:
+        document = os.path.join(os.path.dirname(readme), document)
+        with open(document, encoding="utf-8") as file:
             (lines,) = re.findall(r"^```python\n(.*?)^```$", file.read(), re.M | re.S)
+        return lines
+
+    def test_the_lines_about_changes_run(self):
+        lines = self.lines_of("docs/changes.md")
+        with tempfile.TemporaryDirectory() as folder:
+            # As at its first start, and as at a later one.
+            for _ in range(2):
+                ran = subprocess.run(
+                    [sys.executable, "-c", lines], cwd=folder, capture_output=True, text=True
+                )
+                self.assertEqual((ran.stderr, ran.stdout), ("", "put b'oak' b'Quercus'\n"))
+
+    def test_the_lines_of_the_readme_run(self):
+        lines = self.lines_of("README.md")
         with tempfile.TemporaryDirectory() as folder:
             ran = subprocess.run(
                 [sys.executable, "-c", lines], cwd=folder, capture_output=True, text=True

@@ -197,11 +197,7 @@ impl Consumer {
     /// # Errors
     /// `NotFound` after it was removed, `Closed`.
     pub fn position(&self) -> Result<SequenceNumber> {
-        let position = position_of(&self.store, &self.name)?;
-        position.ok_or_else(|| Error::NotFound {
-            kind: "consumer",
-            name: self.name.clone(),
-        })
+        self.store.position_of(&self.name)
     }
 
     /// The changes after its position; errors as of [`Store::changes`].
@@ -238,11 +234,6 @@ impl fmt::Debug for Consumer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Consumer({:?})", self.name)
     }
-}
-
-fn position_of(store: &Store, name: &str) -> Result<Option<SequenceNumber>> {
-    let mut consumers = store.consumers()?.into_iter();
-    Ok(consumers.find(|(it, _)| it == name).map(|(_, at)| at))
 }
 
 impl Store {
@@ -316,15 +307,38 @@ impl Store {
     /// `InvalidArgument` for an empty name or one over 255 bytes, `Unsupported` as of
     /// [`Store::changes`], and those of a synced write.
     pub fn consumer(&self, name: &str) -> Result<Consumer> {
-        let is_new = position_of(self, name)?.is_none();
-        if is_new {
-            let last = self.snapshot()?.sequence();
-            self.root().engine.move_consumer(name, Some(last))?;
+        match self.existing_consumer(name) {
+            Err(Error::NotFound { .. }) => {}
+            found => return found,
         }
+        let last = self.snapshot()?.sequence();
+        self.root().engine.move_consumer(name, Some(last))?;
         Ok(Consumer {
             store: self.clone(),
             name: name.to_string(),
-            is_new,
+            is_new: true,
+        })
+    }
+
+    /// The same, but none is made.
+    ///
+    /// # Errors
+    /// `NotFound` where there is none of that name, `Unsupported`, `Closed`.
+    pub fn existing_consumer(&self, name: &str) -> Result<Consumer> {
+        self.position_of(name)?;
+        Ok(Consumer {
+            store: self.clone(),
+            name: name.to_string(),
+            is_new: false,
+        })
+    }
+
+    fn position_of(&self, name: &str) -> Result<SequenceNumber> {
+        let mut consumers = self.consumers()?.into_iter();
+        let found = consumers.find(|(it, _)| it == name);
+        found.map(|(_, at)| at).ok_or_else(|| Error::NotFound {
+            kind: "consumer",
+            name: name.to_string(),
         })
     }
 

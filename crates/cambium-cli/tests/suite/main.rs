@@ -1,6 +1,7 @@
 //! The suites of `cambium-cli` in one program, which is linked once. Each module is a suite:
 //! `cargo test -p cambium-cli --test suite NAME::`.
 
+mod changes;
 mod commands;
 mod compaction;
 mod copies;

@@ -441,6 +441,76 @@ static void requests(cambium_store* store) {
   }
 }
 
+static void* writes_late(void* store) {
+  ANSWERS(OK, cambium_put(store, "late", 4, "1", 1, CAMBIUM_WRITTEN));
+  return NULL;
+}
+
+static void changes(cambium_store* store) {
+  cambium_snapshot* snapshot;
+  cambium_changes* changes;
+  uint64_t before, first, last, position;
+  int32_t synced;
+  size_t count;
+  cambium_change change;
+  // An engine may leave out the delete of a key that is not there.
+  ANSWERS(OK, cambium_put(store, "c2", 2, "two", 3, CAMBIUM_WRITTEN));
+  ANSWERS(OK, cambium_snapshot_new(store, &snapshot));
+  ANSWERS(OK, cambium_snapshot_sequence(snapshot, &before));
+  cambium_snapshot_free(snapshot);
+  ANSWERS(INVALID_ARGUMENT, cambium_changes_new(store, before + 1, 0, &changes));
+  EXPECT(changes == NULL);
+  ANSWERS(OK, cambium_changes_new(store, before, 0, &changes));
+  ANSWERS(NOT_FOUND, cambium_changes_next(changes, 0, &first, &last, &synced, &count));
+  ANSWERS(NOT_FOUND, cambium_changes_get(changes, 0, &change));
+
+  cambium_batch* batch;
+  ANSWERS(OK, cambium_batch_new(&batch));
+  ANSWERS(OK, cambium_batch_put_expiring(batch, "c1", 2, "one", 3, 4102444800000u));
+  ANSWERS(OK, cambium_batch_delete(batch, "c2", 2));
+  ANSWERS(OK, cambium_write(store, batch, CAMBIUM_SYNCED));
+  cambium_batch_free(batch);
+  ANSWERS(OK, cambium_changes_next(changes, 0, &first, &last, &synced, &count));
+  EXPECT(first > before && last >= first && synced == 1 && count == 2);
+  // Changes of different keys come in an order of the engine's.
+  ANSWERS(OK, cambium_changes_get(changes, 0, &change));
+  const size_t put_at = change.operation == CAMBIUM_PUT ? 0 : 1;
+  ANSWERS(OK, cambium_changes_get(changes, put_at, &change));
+  EXPECT(change.operation == CAMBIUM_PUT && change.namespace_length == 0);
+  EXPECT(change.key_length == 2 && memcmp(change.key, "c1", 2) == 0);
+  EXPECT(change.value_length == 3 && memcmp(change.value, "one", 3) == 0);
+  EXPECT(change.expires_at == 4102444800000u);
+  ANSWERS(OK, cambium_changes_get(changes, 1 - put_at, &change));
+  EXPECT(change.operation == CAMBIUM_DELETE && memcmp(change.key, "c2", 2) == 0);
+  EXPECT(change.value == NULL && change.expires_at == CAMBIUM_NEVER);
+  ANSWERS(NOT_FOUND, cambium_changes_get(changes, 2, &change));
+
+  // It waits for what another thread writes.
+  pthread_t thread;
+  EXPECT(pthread_create(&thread, NULL, writes_late, store) == 0);
+  ANSWERS(OK, cambium_changes_next(changes, -1, NULL, &last, NULL, NULL));
+  EXPECT(pthread_join(thread, NULL) == 0);
+  ANSWERS(NOT_FOUND, cambium_changes_next(changes, 5, NULL, NULL, NULL, NULL));
+
+  ANSWERS(NOT_FOUND, cambium_consumer_position(store, "mirror", &position));
+  ANSWERS(OK, cambium_consumer_acknowledge(store, "mirror", last));
+  ANSWERS(INVALID_ARGUMENT, cambium_consumer_acknowledge(store, "mirror", last + 1));
+  ANSWERS(OK, cambium_consumer_position(store, "mirror", &position));
+  EXPECT(position == last);
+  char* names;
+  ANSWERS(OK, cambium_consumers(store, &names, &count));
+  EXPECT(count == 1 && strcmp(names, "mirror") == 0);
+  cambium_free(names);
+  ANSWERS(OK, cambium_consumer_remove(store, "mirror"));
+  ANSWERS(NOT_FOUND, cambium_consumer_remove(store, "mirror"));
+  cambium_changes_free(changes);
+  ANSWERS(INVALID_ARGUMENT, cambium_changes_next(changes, 0, NULL, NULL, NULL, NULL));
+  ANSWERS(OK, cambium_changes_new(store, last, 0, NULL));
+  EXPECT(strcmp(cambium_code_name(CAMBIUM_HISTORY_LOST), "CAMBIUM_HISTORY_LOST") == 0);
+  ANSWERS(OK, cambium_delete(store, "c1", 2, CAMBIUM_WRITTEN));
+  ANSWERS(OK, cambium_delete(store, "late", 4, CAMBIUM_WRITTEN));
+}
+
 int main(void) {
   EXPECT(strlen(cambium_version()) >= 5);
   EXPECT(strcmp(cambium_error_message(), "") == 0);
@@ -462,6 +532,7 @@ int main(void) {
   transactions(store);
   requests(store);
   values(store);
+  changes(store);
   dropping(store);
   iterators(store);
   upkeep(store);
@@ -474,6 +545,7 @@ int main(void) {
   ANSWERS(UNSUPPORTED, cambium_iterator_new(store, NULL, NULL, 0, NULL, 0, &walk));
   ANSWERS(UNSUPPORTED, cambium_namespace_drop(store, "herbs"));
   EXPECT(strstr(cambium_error_message(), "forest") != NULL);
+  changes(store);
   ANSWERS(OK, cambium_close(store));
   cambium_store_free(store);
   printf("all calls answer\n");

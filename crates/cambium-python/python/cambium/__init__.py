@@ -11,9 +11,11 @@ it), with engines, a mapping's operators, statistics and backups beyond it:
     b'oak' b'Quercus'
 """
 
+from ._changes import Change, ChangeBatch
 from ._exceptions import (
     CorruptionError,
     Error,
+    HistoryLostError,
     IOError,
     IteratorInvalidError,
     LockedError,
@@ -25,6 +27,8 @@ from ._exceptions import (
 )
 from ._native import (
     DB,
+    Changes,
+    Consumer,
     Iterator,
     Namespace,
     PrefixedDB,
@@ -44,8 +48,13 @@ __leveldb_version__ = "1.23"
 
 __all__ = [
     "DB",
+    "Change",
+    "ChangeBatch",
+    "Changes",
+    "Consumer",
     "CorruptionError",
     "Error",
+    "HistoryLostError",
     "IOError",
     "Iterator",
     "IteratorInvalidError",

@@ -1,7 +1,17 @@
 import builtins
 import os
 from collections.abc import Sequence
-from typing import Any, Callable, Iterator as _Iterator, Optional, TypeVar, Union, final, overload
+from typing import (
+    Any,
+    Callable,
+    Iterator as _Iterator,
+    NamedTuple,
+    Optional,
+    TypeVar,
+    Union,
+    final,
+    overload,
+)
 
 from typing_extensions import Buffer, Self
 
@@ -10,8 +20,13 @@ _T = TypeVar("_T")
 
 __all__ = [
     "DB",
+    "Change",
+    "ChangeBatch",
+    "Changes",
+    "Consumer",
     "CorruptionError",
     "Error",
+    "HistoryLostError",
     "IOError",
     "Iterator",
     "IteratorInvalidError",
@@ -43,8 +58,25 @@ class PoisonedError(IOError): ...
 class SyncFailedError(IOError): ...
 class ConflictError(Error): ...
 class CorruptionError(Error): ...
+
+class HistoryLostError(Error):
+    oldest: int
+
 class IteratorInvalidError(Error): ...
 class UnsupportedError(Error): ...
+
+class Change(NamedTuple):
+    namespace: str
+    operation: str
+    key: Optional[bytes]
+    value: Optional[bytes] = None
+    expires_at: Optional[float] = None
+
+class ChangeBatch(NamedTuple):
+    first: int
+    last: int
+    synced: bool
+    changes: list[Change]
 
 class _Readable:
     @overload
@@ -155,6 +187,15 @@ class DB(_Writable):
     def namespace(self, name: str) -> Namespace: ...
     def namespaces(self) -> list[str]: ...
     def drop_namespace(self, name: str) -> None: ...
+    def changes(
+        self,
+        *,
+        after: int = 0,
+        follow: Optional[bool] = False,
+        synced_only: Optional[bool] = False,
+    ) -> Changes: ...
+    def consumer(self, name: str) -> Consumer: ...
+    def consumers(self) -> list[tuple[str, int]]: ...
     def create_named_snapshot(self, name: str) -> None: ...
     def named_snapshots(self) -> list[str]: ...
     def drop_named_snapshot(self, name: str) -> None: ...
@@ -189,6 +230,8 @@ class Namespace(_Writable):
 
 @final
 class Snapshot(_Readable):
+    @property
+    def sequence(self) -> int: ...
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *_exception: Any) -> None: ...
@@ -236,6 +279,32 @@ class Transaction:
     def __iter__(self) -> _Iterator[tuple[bytes, bytes]]: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: Any) -> None: ...
+
+@final
+class Changes:
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> ChangeBatch: ...
+    def next(self, timeout: float = 0.0) -> Optional[ChangeBatch]: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: Any) -> None: ...
+
+@final
+class Consumer:
+    @property
+    def name(self) -> str: ...
+    @property
+    def is_new(self) -> bool: ...
+    @property
+    def position(self) -> int: ...
+    def changes(
+        self,
+        *,
+        follow: Optional[bool] = False,
+        synced_only: Optional[bool] = False,
+    ) -> Changes: ...
+    def acknowledge(self, through: int) -> None: ...
+    def remove(self) -> None: ...
 
 @final
 class Iterator:

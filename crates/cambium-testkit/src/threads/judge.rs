@@ -8,6 +8,7 @@ use cambium_api::{Durability, SequenceNumber};
 use super::actor::{KEYS, Written, value_of};
 use super::session::{Played, Point};
 use crate::crash::Expectation;
+use crate::following::Mirror;
 use crate::history::History;
 use crate::holding::{Change, Entries, State, apply, brief};
 use crate::linearizability::{Observation, Operation, check};
@@ -23,6 +24,8 @@ pub(super) struct Order {
     syncs: Vec<std::ops::Range<u64>>,
     /// Writes that answered an error.
     doubtful: Vec<Written>,
+    /// Numbers that a follower was told to survive any crash, and when.
+    survives: Vec<(u64, SequenceNumber)>,
 }
 
 impl Order {
@@ -45,7 +48,55 @@ impl Order {
             writes,
             syncs: records().flat_map(|record| record.syncs.clone()).collect(),
             doubtful,
+            survives: played
+                .followed
+                .iter()
+                .flat_map(|it| it.survives.clone())
+                .collect(),
         }
+    }
+
+    /// The newest state whose number is not above `number`.
+    fn state_at(&self, number: SequenceNumber) -> usize {
+        let is_within = |write: &Written| write.sequence.is_some_and(|at| at <= number.0);
+        let newest = self.writes.iter().rposition(is_within);
+        newest.map_or(self.base, |place| self.base + 1 + place)
+    }
+
+    /// Holds the batches that a follower saw against the states that the writes made.
+    ///
+    /// # Errors
+    /// The batch that is not whole, is not in order, or is missing.
+    pub(super) fn check_followed(&self, played: &Played) -> Result<(), String> {
+        let Some(followed) = &played.followed else {
+            return Ok(());
+        };
+        let mut mirror = Mirror {
+            at: followed.start,
+            spaces: played.found.spaces.clone(),
+        };
+        for batch in &followed.shown {
+            let applied = mirror.apply(batch);
+            applied.map_err(|error| format!("following changes: {error}"))?;
+            let expected = self.history.state(self.state_at(batch.last));
+            if let Some(what) = mirror.difference(&expected.spaces) {
+                // A write that answered an error may have been done.
+                if self.doubtful.is_empty() {
+                    return Err(what);
+                }
+                return Ok(());
+            }
+        }
+        let done = |tick: u64| self.writes.iter().rposition(|write| write.time.end < tick);
+        let oldest = followed.complete.and_then(done);
+        let oldest = oldest.map_or(self.base, |place| self.base + 1 + place);
+        let mut possible = oldest..=self.history.window().sent;
+        if !possible.any(|at| mirror.difference(&self.history.state(at).spaces).is_none()) {
+            let expected = &self.history.state(oldest).spaces;
+            let what = mirror.difference(expected).unwrap_or_default();
+            return Err(format!("changes are missing at the end: {what}"));
+        }
+        Ok(())
     }
 
     /// The newest state that was acknowledged at least this safe before a tick.
@@ -78,12 +129,16 @@ impl Order {
     /// point.
     pub(super) fn expectations(&self, point: &Point) -> (Expectation, Expectation) {
         let window = self.history.window();
+        let shown = self.survives.iter().filter(|(tick, _)| *tick < point.tick);
+        let shown = shown.map(|(_, number)| self.state_at(*number)).max();
         let synced = self
             .secured(Durability::Synced, point.tick)
-            .max(window.synced);
+            .max(window.synced)
+            .max(shown.unwrap_or_default());
         let written = self
             .secured(Durability::Written, point.tick)
-            .max(window.written);
+            .max(window.written)
+            .max(synced);
         let expectation = |low| Expectation {
             low,
             synced,

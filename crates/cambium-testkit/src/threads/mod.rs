@@ -31,6 +31,7 @@
 //! last synced state on gave it.
 
 mod actor;
+mod follower;
 mod judge;
 mod session;
 mod short;
@@ -181,6 +182,7 @@ impl Run<'_> {
             return self.judge_doubtful(&order, &played).map_err(told);
         }
         order.check_linearizable(&played)?;
+        order.check_followed(&played)?;
         if examined {
             self.examine(&order, &played)?;
         }

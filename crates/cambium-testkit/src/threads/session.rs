@@ -9,6 +9,7 @@ use cambium_io::sync::thread;
 use cambium_io::{Environment, ThreadExecutor};
 
 use super::actor::{Actor, KEYS, Record, Stop};
+use super::follower::{Followed, Follower};
 use crate::holding::{Found, collect_all};
 use crate::subject::Subject;
 
@@ -58,6 +59,7 @@ pub(super) struct Played {
     /// The entries of the store at its opening.
     pub(super) found: Found,
     pub(super) records: Vec<Record>,
+    pub(super) followed: Option<Followed>,
     /// The tick when the store was closed.
     pub(super) ended: u64,
     pub(super) points: Vec<Point>,
@@ -115,10 +117,13 @@ impl Plan {
             found: found.map_err(|error| format!("iterating after opening: {error}"))?,
             keys: store.capabilities().keys,
             records: Vec::new(),
+            followed: None,
             ended: 0,
             points: Vec::new(),
             failed: false,
         };
+        let follower = Follower::of(&store, &clock, self.seed);
+        let follower = follower.map_err(|error| format!("beginning to follow: {error}"))?;
         for &rule in &self.faults {
             self.disk.inject(rule);
         }
@@ -130,7 +135,19 @@ impl Plan {
             faulty: !self.faults.is_empty(),
             failed: Arc::default(),
         };
-        played.records = self.act(&shared, &mut generator)?;
+        let done = Arc::new(AtomicBool::new(false));
+        let follower = follower.map(|follower| {
+            let done = done.clone();
+            thread::spawn(move || follower.run(&done))
+        });
+        let records = self.act(&shared, &mut generator);
+        done.store(true, Ordering::SeqCst);
+        if let Some(follower) = follower {
+            let (followed, error) = follower.join().map_err(|_| "a panic".to_string())?;
+            played.followed = Some(followed);
+            error.map_or(Ok(()), |error| shared.refused(error))?;
+        }
+        played.records = records?;
         shared.close().or_else(|error| shared.refused(error))?;
         drop(environment);
         drop(shared.store);

@@ -143,6 +143,7 @@ fn play(subject: &Subject, program: &'static [&'static [Call]], cold: bool) -> R
         keys: capabilities.keys,
         found: empty,
         records,
+        followed: None,
         ended: clock.load(Ordering::SeqCst),
         points: Vec::new(),
         failed: false,

@@ -87,6 +87,21 @@ fn feeds_that_show_what_a_crash_takes_back_are_found() {
 }
 
 #[test]
+fn feeds_that_break_their_promises_are_found_among_threads() {
+    let bugs = [
+        "feed_shows_unsynced",
+        "feed_splits_batches",
+        "history_dropped",
+    ];
+    each_bug_is_found(bugs, |name| {
+        suite("feeds_that_break_their_promises_are_found_among_threads")
+            .opening("seeded_bug", name)
+            .states(20_000)
+            .find_failure_among_threads()
+    });
+}
+
+#[test]
 fn every_broken_file_system_is_found() {
     // A lock that is ignored hurts only with two openings, a file that is
     // not removed only takes space: both are the conformance suite's. This

@@ -1,6 +1,7 @@
 //! The suites of `cambium` in one program, which is linked once. Each module is a suite:
 //! `cargo test -p cambium --test suite NAME::`.
 
+mod changes;
 mod examples;
 mod facade;
 mod futures;
