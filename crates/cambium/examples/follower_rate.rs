@@ -75,6 +75,8 @@ fn main() -> cambium::Result<()> {
         .nth(1)
         .unwrap_or_else(|| "forest".to_string());
     let folder = std::env::temp_dir().join(format!("cambium-follower-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)
+        .map_err(|error| cambium::Error::io("create", &folder, error))?;
     let (mut writers, mut followers) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let (alone, _) = round(&folder, &engine, false)?;
