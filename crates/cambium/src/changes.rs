@@ -48,7 +48,7 @@ use cambium_api::{ChangeBatch, ChangeFeed, ChangeOptions, Error, Result, Sequenc
 use crate::store::{OpenStore, Store};
 
 /// The first wait for a batch, and the longest one: each is twice the one before.
-const SHORTEST_WAIT: Duration = Duration::from_micros(50);
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 const LONGEST_WAIT: Duration = Duration::from_millis(5);
 
 /// The committed batches of a store after a sequence number, of all namespaces, in order.
