@@ -69,6 +69,9 @@ impl Core {
             return Ok(StepOutcome::Again);
         }
         if self.history.is_due() {
+            // A close waits for it: afterwards the files may be somebody else's.
+            let _maintenance = lock(&self.maintenance);
+            self.health.check_open()?;
             self.give_history_back()?;
             return Ok(StepOutcome::Again);
         }
