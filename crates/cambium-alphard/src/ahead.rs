@@ -233,6 +233,9 @@ impl Core {
         if self.health.check_sound().is_err() {
             return StepOutcome::Asleep;
         }
+        if self.environment.is_background_ahead() {
+            return StepOutcome::WaitIo;
+        }
         let mut guard = lock(&self.writer);
         let writer = &mut *guard;
         let piece = match writer.ahead.next(&mut writer.allocator) {
@@ -257,6 +260,7 @@ impl Core {
         }
         let counted = &self.counters.zeroed;
         counted.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.environment.pay_for_background(bytes as u64);
         StepOutcome::Again
     }
 

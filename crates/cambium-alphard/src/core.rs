@@ -28,10 +28,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
-use cambium_api::RecentWrites;
+use cambium_api::{MemoryPlan, RecentWrites};
 use cambium_base::checksum::ChecksumSeed;
 use cambium_base::{Error, Extent, Result};
 use cambium_index::cuckoo::SlotKey;
+use cambium_io::environment::Reservation;
 use cambium_io::step::BackgroundTask;
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_io::sync::{Mutex, MutexGuard, OnceLock, RwLock};
@@ -69,6 +70,8 @@ pub(crate) struct Core {
     pub seed: ChecksumSeed,
     pub block_bytes: u32,
     pub tuning: Tuning,
+    /// Reserved for as long as the store is open; a check or a repair reserves nothing.
+    pub memory: OnceLock<MemoryPlan>,
     pub maintenance: Mutex<()>,
     pub zeroing: Mutex<()>,
     pub zeros_under_way: Mutex<()>,
@@ -126,6 +129,8 @@ pub(crate) const KEY_CHECK_BYTES: u64 = 50;
 /// What the writer lock guards.
 #[derive(Debug)]
 pub(crate) struct Writer {
+    /// What the index has reserved beside the plan.
+    pub index_memory: Option<Reservation>,
     pub allocator: Allocator,
     pub superblock: Superblock,
     pub next_sequence: u64,

@@ -38,7 +38,8 @@ pub(crate) fn make(
 ) -> Result<Making<Arc<Core>>> {
     let mut options = options.clone();
     let wanted = options::creation(&mut options)?;
-    let tuning = options::tuning(options)?;
+    let memory = crate::memory::plan(environment, &mut options)?;
+    let tuning = options::tuning(options)?.within(&memory);
     let marker = Marker::of_new(environment, ENGINE, FORMAT_VERSION);
     refuse_own_names(path, &wanted)?;
     let named: Vec<PathBuf> = wanted
@@ -62,6 +63,7 @@ pub(crate) fn make(
     let (mut creation, held) =
         creation::Creation::begin_among(&environment.file_system, path, marker, around, is_ours)?;
     let filled = fill(environment, path, (&wanted, tuning), &mut creation, held);
+    let filled = filled.and_then(|core| core.keep_within(memory).map(|()| core));
     Ok(Making { creation, filled })
 }
 

@@ -434,6 +434,9 @@ impl Engine for AlphardStore {
     }
 
     fn step(&self, budget: u64) -> Result<StepOutcome> {
+        if self.core.environment.is_background_ahead() {
+            return Ok(StepOutcome::WaitIo);
+        }
         self.core.step(budget)
     }
 

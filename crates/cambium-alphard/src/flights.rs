@@ -34,10 +34,11 @@ use crate::write::Written;
 
 /// So many are under way at most.
 const MOST_FLIGHTS: usize = 8;
-/// The bytes of flights under way together, unless one alone has more.
-const MOST_FLIGHT_BYTES: usize = 64 << 20;
-/// Most bytes of buffers that are kept to be used again.
-const SPARE_BYTES: usize = 16 << 20;
+/// The bytes of flights under way together, unless one alone has more. A small memory
+/// budget allows fewer.
+pub(crate) const MOST_FLIGHT_BYTES: usize = 64 << 20;
+/// Of these, the part that is kept as buffers to be used again.
+const SPARE_SHARE: usize = 4;
 
 /// The state of a flight that its waiting writers read.
 #[derive(Debug)]
@@ -127,11 +128,15 @@ impl Flights {
     }
 
     /// Keeps the memory of buffers that were written, if no reader holds them.
-    pub fn recycle(&self, written: impl Iterator<Item = Arc<AlignedBuffer>>) {
+    pub fn recycle(
+        &self,
+        written: impl Iterator<Item = Arc<AlignedBuffer>>,
+        flight_bytes: usize,
+    ) {
         let mut spare = lock(&self.spare);
         let mut kept: usize = spare.iter().map(|spare| spare.len()).sum();
         for bytes in written.filter(|bytes| bytes.len() >= LARGE_BYTES) {
-            if kept + bytes.len() > SPARE_BYTES {
+            if kept + bytes.len() > flight_bytes / SPARE_SHARE {
                 spare.clear();
                 kept = 0;
             }
@@ -170,7 +175,7 @@ impl Core {
         let flights = state.under_way.iter();
         let under_way: usize = flights.map(|(flight, _)| flight.byte_count()).sum();
         let is_full =
-            state.under_way.len() >= MOST_FLIGHTS || under_way + bytes > MOST_FLIGHT_BYTES;
+            state.under_way.len() >= MOST_FLIGHTS || under_way + bytes > self.tuning.flight_bytes;
         let oldest = state.under_way.front().filter(|_| is_full);
         oldest.map(|(_, departed)| departed.number)
     }
@@ -245,7 +250,7 @@ impl Core {
         }
         drop(pending);
         let buffers = pieces.into_iter().map(|piece| piece.bytes);
-        self.flights.recycle(buffers);
+        self.flights.recycle(buffers, self.tuning.flight_bytes);
     }
 
     /// Lands all flights; the caller has the writer lock, so no more begin.

@@ -49,6 +49,7 @@ pub mod format;
 mod image;
 mod kept;
 mod members;
+mod memory;
 mod mirror;
 mod open;
 pub mod options;

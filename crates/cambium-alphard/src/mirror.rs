@@ -201,6 +201,8 @@ impl Core {
     fn copy(&self, member: usize, extent: Extent) -> Result<()> {
         let right = self.volume.read(extent)?;
         let compared = self.volume.read_from(member, extent);
+        let bytes = u64::from(extent.blocks) * u64::from(self.block_bytes);
+        self.environment.pay_for_background(2 * bytes);
         let written = match compared {
             Ok(found) if found[..] == right[..] => return Ok(()),
             _ => self.volume.write_to(member, extent.block, &right),

@@ -52,7 +52,9 @@ pub(crate) fn open(
     options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<Arc<Core>> {
-    let tuning = options::tuning_of_opening(options)?;
+    let mut options = options.clone();
+    let memory = crate::memory::plan(environment, &mut options)?;
+    let tuning = options::tuning_of_opening(&options)?.within(&memory);
     let file_system = &*environment.file_system;
     let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Exclusive)?;
     creation::settle(file_system, path)?;
@@ -83,6 +85,7 @@ pub(crate) fn open(
         recovered,
         (locks, true),
     );
+    core.keep_within(memory)?;
     if scanned {
         // What is read from now on must be there after the next crash: a member that
         // is missing, and lacks some of it, must not be opened alone.
@@ -100,7 +103,9 @@ pub(crate) fn open_read_only(
     options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<Arc<Core>> {
-    let tuning = options::tuning_of_opening(options)?;
+    let mut options = options.clone();
+    let memory = crate::memory::plan(environment, &mut options)?;
+    let tuning = options::tuning_of_opening(&options)?.within(&memory);
     let file_system = &*environment.file_system;
     let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
     let access = OpenOptions::READ;
@@ -121,14 +126,16 @@ pub(crate) fn open_read_only(
         let others = volume.readable().filter(|&at| at != recovered.believed);
         others.for_each(|other| volume.make_stale(other));
     }
-    Ok(assemble(
+    let core = assemble(
         environment,
         path,
         tuning,
         (volume, superblock, members),
         recovered,
         (locks, false),
-    ))
+    );
+    core.keep_within(memory)?;
+    Ok(core)
 }
 
 /// What the store holds: by its image after a clean close, else by a scan.
@@ -210,10 +217,12 @@ pub(crate) fn assemble(
         seed: superblock.seed(),
         block_bytes,
         volume,
+        memory: OnceLock::new(),
         maintenance: Mutex::default(),
         zeroing: Mutex::default(),
         zeros_under_way: Mutex::default(),
         writer: Mutex::new(Writer {
+            index_memory: None,
             allocator: recovered.allocator,
             superblock,
             next_sequence: recovered.sequence + 1,
@@ -243,7 +252,7 @@ pub(crate) fn assemble(
         mirroring: Mutex::default(),
         unsound: Mutex::default(),
         queue: CommitQueue::default(),
-        submissions: Submissions::new(tuning.queues, secret),
+        submissions: Submissions::new(tuning.queues, secret, tuning.submitted_bytes),
         replies: Replies::default(),
         replier: OnceLock::new(),
         workers: OnceLock::new(),

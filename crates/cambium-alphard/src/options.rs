@@ -8,8 +8,10 @@ use cambium_api::{OptionSpec, OptionValues};
 use cambium_base::Result;
 use cambium_io::{BatchOptions, BlockCache, Environment, ReadBackend};
 
+use crate::flights::MOST_FLIGHT_BYTES;
 use crate::format::DATA_START;
 use crate::seeded_bug::{self, SeededBug};
+use crate::submit::QUEUED_BYTES;
 use crate::volume::Access;
 
 /// The engine's name.
@@ -167,6 +169,10 @@ pub(crate) struct Tuning {
     pub discard_bytes: u64,
     /// 0 where no zeros are written.
     pub zero_ahead_bytes: u64,
+    /// Bytes of entries that are being written.
+    pub flight_bytes: usize,
+    /// Bytes of submitted requests that wait.
+    pub submitted_bytes: u64,
     pub seeded_bug: Option<SeededBug>,
 }
 
@@ -238,6 +244,8 @@ pub(crate) fn tuning(mut options: OptionValues) -> Result<Tuning> {
         discard_bytes: options.take_ranged("discard_bytes", 0, 0, 1 << 40)?,
         zero_ahead_bytes: options.take_ranged("zero_ahead_bytes", 32 << 20, 0, 1 << 40)?,
         snapshot_limit: options.take_ranged("snapshot_limit", 1_000_000, 1, u64::MAX)?,
+        flight_bytes: MOST_FLIGHT_BYTES,
+        submitted_bytes: QUEUED_BYTES,
         seeded_bug: seeded_bug::take(&mut options)?,
     };
     options.finish(ENGINE, OPTIONS)?;

@@ -304,7 +304,7 @@ impl Core {
         writer.outgoing.started.clear();
         let written = std::mem::take(&mut *write(&self.pending));
         let buffers = written.into_values().map(|entry| entry.piece.bytes);
-        self.flights.recycle(buffers);
+        self.flights.recycle(buffers, self.tuning.flight_bytes);
         writer.pending_bytes = 0;
     }
 

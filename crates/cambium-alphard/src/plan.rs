@@ -68,6 +68,7 @@ impl Core {
             // Only what is said to be durable can be erased.
             let settled = self.settle(&mut writer);
             drop(writer);
+            self.environment.wait_for_background(&|| self.health.is_closed());
             let stepped = settled.and_then(|()| self.step(ROOM_BYTES));
             writer = self.lock_to_lead();
             steps += 1;
@@ -109,6 +110,10 @@ impl Core {
             return Ok(writer.next_sequence - 1);
         }
         self.check_snapshots(planned.len())?;
+        let adds = planned.iter().filter(|entry| entry.value.is_some()).count() as u64;
+        if adds > 0 {
+            self.reserve_index(writer, adds)?;
+        }
         self.begin_session(writer)?;
         self.collect_unpinned(writer);
         self.allocate(writer, &mut planned)?;

@@ -207,6 +207,16 @@ impl Core {
             "submitted requests that no worker has taken",
         );
         statistics.count("epoch", u64::from(superblock.epoch), "openings that wrote");
+        if let Some(reserved) = &writer.index_memory {
+            statistics.bytes(
+                "index_reserved_bytes",
+                reserved.bytes(),
+                "memory that the index and stale headers have reserved; it grows with them",
+            );
+        }
+        if let Some(plan) = self.memory.get() {
+            plan.statistics(&mut statistics);
+        }
         Ok(statistics)
     }
 

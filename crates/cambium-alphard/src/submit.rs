@@ -37,11 +37,12 @@ use crate::write::WriteRequest;
 /// Requests that a queue takes before it makes callers wait.
 const QUEUE_LIMIT: usize = 1024;
 /// Bytes of keys and values that wait in all queues, unless one request alone has more.
-const QUEUED_BYTES: u64 = 64 << 20;
+/// A small memory budget allows fewer.
+pub(crate) const QUEUED_BYTES: u64 = 64 << 20;
 /// Most requests that a worker takes at once.
 const MOST_TOGETHER: usize = 256;
-/// The same in bytes.
-const BYTES_TOGETHER: u64 = 16 << 20;
+/// Of the bytes that may wait, the part that workers take at once, all together.
+const SHARE_TOGETHER: u64 = 4;
 
 /// All queues of a store.
 #[derive(Debug)]
@@ -56,6 +57,8 @@ pub(crate) struct Submissions {
     closing: AtomicBool,
     /// The thread that does the request that all queues wait for.
     serving: Mutex<Option<ThreadId>>,
+    /// Most bytes that wait.
+    most_bytes: u64,
     /// Bytes of the requests that no worker has taken.
     queued_bytes: Mutex<u64>,
     /// Some of them were taken.
@@ -125,13 +128,14 @@ enum Taken {
 }
 
 impl Submissions {
-    pub fn new(queues: usize, secret: [u64; 2]) -> Self {
+    pub fn new(queues: usize, secret: [u64; 2], most_bytes: u64) -> Self {
         Submissions {
             queues: (0..queues).map(|_| Queue::default()).collect(),
             secret,
             gate: Mutex::new(()),
             closing: AtomicBool::new(false),
             serving: Mutex::default(),
+            most_bytes,
             queued_bytes: Mutex::default(),
             made_room: Condvar::default(),
         }
@@ -139,7 +143,7 @@ impl Submissions {
 
     /// Counts bytes that will wait in a queue; waits for room, if it may.
     fn take_room(&self, bytes: u64, may_wait: bool) {
-        let is_full = |queued: u64| queued > 0 && queued.saturating_add(bytes) > QUEUED_BYTES;
+        let is_full = |queued: u64| queued > 0 && queued.saturating_add(bytes) > self.most_bytes;
         if is_full(*lock(&self.queued_bytes)) && may_wait && !self.is_worker_here() {
             let mut queued = lock(&self.queued_bytes);
             while is_full(*queued) {
@@ -209,7 +213,7 @@ impl Queue {
     }
 
     /// Takes the next requests, if no leader is at work on earlier ones.
-    fn take(&self) -> Taken {
+    fn take(&self, most_together: u64) -> Taken {
         let mut state = lock(&self.state);
         if state.worker.is_some() || state.blocked {
             return Taken::Nothing;
@@ -222,7 +226,7 @@ impl Queue {
             }
         }
         let (mut taken, mut bytes) = (Vec::new(), 0);
-        while taken.len() < MOST_TOGETHER && bytes < BYTES_TOGETHER {
+        while taken.len() < MOST_TOGETHER && bytes < most_together {
             match state.waiting.pop_front() {
                 Some(Waiting::One(request, completion)) => {
                     bytes += bytes_of(&request);
@@ -306,8 +310,10 @@ impl Core {
     /// Does what waits in a queue, up to a barrier that others have not come to.
     pub fn drain(self: &Arc<Self>, at: usize) {
         let queue = &self.submissions.queues[at];
+        let workers = self.submissions.count() as u64;
+        let most_together = self.tuning.submitted_bytes / SHARE_TOGETHER / workers.max(1);
         loop {
-            match queue.take() {
+            match queue.take(most_together) {
                 Taken::Nothing => return,
                 Taken::Barrier(barrier) => {
                     if barrier.missing.fetch_sub(1, Ordering::AcqRel) > 1 {

@@ -43,6 +43,9 @@ impl Core {
             let few = writer.tombstones.len() < many.min(MANY_TOMBSTONES);
             (writer.next_sequence, few && self.tuning.discard_bytes == 0)
         };
+        if self.environment.is_background_ahead() {
+            return Ok(StepOutcome::WaitIo);
+        }
         let before = self.seen_idle.swap(sequence, Ordering::Relaxed);
         if before != sequence && may_wait && self.volume.stale().is_none() {
             return match self.begin_upkeep() {
@@ -200,6 +203,7 @@ impl Core {
         let blocks: u64 = runs.iter().map(|run| u64::from(run.blocks)).sum();
         let bytes = blocks * u64::from(self.block_bytes);
         counters.erased_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.environment.pay_for_background(bytes);
         let headers = headers.len() as u64;
         counters.erased.fetch_add(headers, Ordering::Relaxed);
         counters.syncs.fetch_add(1, Ordering::Relaxed);
@@ -244,6 +248,7 @@ impl Core {
         }
         let mut done = 0;
         while self.step(1 << 20)? == StepOutcome::Again {
+            self.environment.wait_for_background(&|| self.cancelled.load(Ordering::Acquire));
             if self.cancelled.swap(false, Ordering::AcqRel) {
                 return Err(Error::Cancelled);
             }
@@ -291,6 +296,10 @@ impl Core {
         drop(lock(&self.syncing));
         writer.outgoing = Outgoing::default();
         write(&self.pending).clear();
+        writer.index_memory = None;
+        if let Some(plan) = self.memory.get() {
+            plan.give_back();
+        }
         lock(&self.locks).clear();
         outcome
     }

@@ -14,11 +14,12 @@
 //! - Where the least sizes do not fit, opening fails, and the error names the least budget
 //!   that would do.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use cambium_base::{Error, Result};
 use cambium_io::Environment;
 use cambium_io::environment::{MemoryBudget, Reservation};
+use cambium_io::sync::{Mutex, MutexGuard};
 
 use crate::options::{OptionSpec, OptionValues, parse_bytes};
 use crate::report::Statistics;
@@ -109,7 +110,8 @@ pub struct MemoryPlan {
     /// Capacity of the environment's cache, if the store uses that.
     shared_cache: Option<u64>,
     budget: Arc<MemoryBudget>,
-    reservation: Reservation,
+    /// `None` once the store is closed.
+    reservation: Mutex<Option<Reservation>>,
 }
 
 /// What a part gets.
@@ -244,7 +246,7 @@ impl MemoryPlan {
             grants,
             shared_cache: cache.map(|cache| cache.capacity()),
             budget: budget.clone(),
-            reservation,
+            reservation: Mutex::new(Some(reservation)),
         })
     }
 
@@ -255,11 +257,26 @@ impl MemoryPlan {
         found.map_or(0, |grant| grant.units)
     }
 
-    /// An empty reservation of the same budget, for memory that grows with the data.
+    /// Gives the memory back, where a store is closed and its handle is still there.
+    pub fn give_back(&self) {
+        _ = self.reservation().take();
+    }
+
+    fn reserved(&self) -> u64 {
+        self.reservation().as_ref().map_or(0, Reservation::bytes)
+    }
+
+    fn reservation(&self) -> MutexGuard<'_, Option<Reservation>> {
+        self.reservation
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A reservation of the same budget for memory that grows with the data.
     ///
     /// # Errors
-    /// None where nothing is asked for; `LimitExceeded` as of [`MemoryBudget::reserve`].
-    pub fn growing(&self, bytes: u64) -> Result<Reservation> {
+    /// As of [`MemoryBudget::reserve`].
+    pub fn reserve(&self, bytes: u64) -> Result<Reservation> {
         self.budget.reserve(bytes)
     }
 
@@ -272,7 +289,7 @@ impl MemoryPlan {
         }
         all.bytes(
             "memory_reserved_bytes",
-            self.reservation.bytes(),
+            self.reserved(),
             "sum of these limits: memory that the store has reserved of the environment's budget",
         );
         all.bytes(
@@ -396,8 +413,8 @@ mod tests {
         let mut options = OptionValues::default();
         let first = fit(&environment, &mut options).unwrap();
         // A quarter is the cache, half of the rest this store's.
-        assert!(first.reservation.bytes() <= 48 * MIB);
-        assert!(first.reservation.bytes() > 46 * MIB);
+        assert!(first.reserved() <= 48 * MIB);
+        assert!(first.reserved() > 46 * MIB);
         let buffers = 3 * options
             .get("write_buffer_bytes")
             .and_then(parse_bytes)
@@ -408,7 +425,7 @@ mod tests {
             "{buffers} {tables}"
         );
         let second = fit(&environment, &mut OptionValues::default()).unwrap();
-        assert!(second.reservation.bytes() <= 24 * MIB);
+        assert!(second.reserved() <= 24 * MIB);
         let mut statistics = Statistics::default();
         second.statistics(&mut statistics);
         assert_eq!(statistics.number("cache_limit_bytes"), Some(32 * MIB));

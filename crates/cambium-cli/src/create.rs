@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cambium::{DEFAULT_ENGINE, EngineKind, KeyKind, Options, engines};
+use cambium::{DEFAULT_ENGINE, EngineKind, KeyKind, MEMORY_BUDGET, Options, engines};
 use clap::Args;
 
 use crate::failure::{Failure, Status, talk};
@@ -93,7 +93,8 @@ fn name_of(assignment: &str) -> &str {
 
 fn engine_of(assignments: &[String], usual: &str) -> String {
     let has_all = |kind: &dyn EngineKind| {
-        let mut names = assignments.iter().map(|assignment| name_of(assignment));
+        let names = assignments.iter().map(|assignment| name_of(assignment));
+        let mut names = names.filter(|&name| name != MEMORY_BUDGET);
         names.all(|name| kind.options().iter().any(|option| option.name == name))
     };
     let engines = engines();

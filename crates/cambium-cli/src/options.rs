@@ -29,11 +29,23 @@ pub fn run(arguments: &OptionsArguments) -> Result<Status, Failure> {
     let mut text = String::new();
     match &arguments.engine {
         Some(name) => describe(&mut text, &*engines.find(name)?),
-        None => engines.iter().for_each(|kind| describe(&mut text, &**kind)),
+        None => {
+            engines.iter().for_each(|kind| describe(&mut text, &**kind));
+            text.push_str(OF_EVERY_ENGINE);
+        }
     }
     print(&text)?;
     Ok(Status::Done)
 }
+
+const OF_EVERY_ENGINE: &str = "
+every engine, of each opening:
+
+  memory_budget
+      unit:    bytes
+      default: no limit
+      effect:  Memory of the store in all: cache, write buffers, open tables, compaction. Options that are not set shrink to fit; `cambium stats` shows what each part may take. Smaller reads and writes more of the device.
+";
 
 fn describe(text: &mut String, kind: &dyn EngineKind) {
     // Writing to a string cannot fail.

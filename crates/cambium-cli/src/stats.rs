@@ -45,6 +45,14 @@ const FIRST: &[&str] = &[
 /// The groups of the rest: a statistic belongs to the first that has a word of its
 /// name. Engines name alike what is alike, so no engine is named here.
 const GROUPS: &[(&str, &[&str])] = &[
+    (
+        "memory",
+        &[
+            "limit_bytes",
+            "reserved_bytes",
+            "environment_memory",
+        ],
+    ),
     ("cache", &["cache", "address", "lookups_by"]),
     ("snapshots", &["snapshot", "held", "old_versions"]),
     (

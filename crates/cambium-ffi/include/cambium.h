@@ -403,8 +403,9 @@ cambium_code cambium_options_new(cambium_options **options);
 // Lets options go.
 void cambium_options_free(cambium_options *options);
 
-// Sets one option of the engine. A name or value that it does not know is refused
-// when a store is made or opened.
+// Sets one option of the engine, or `memory_budget`, which bounds the memory of all stores
+// that are opened with these options. A name or value that the engine does not know is
+// refused when a store is made or opened.
 //
 // # Safety
 // The texts end with a zero.

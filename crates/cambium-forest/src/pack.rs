@@ -70,9 +70,8 @@ impl Core {
         self.flush_due.store(false, Ordering::Release);
         let before = self.flushed_bytes();
         let outcome = self.carry_sealed(maintenance, into_tries);
-        let moved = self.flushed_bytes() - before;
-        let (limits, clock) = (&self.environment.background, &self.environment.clock);
-        limits.spend(&**clock, moved);
+        self.environment
+            .pay_for_background(self.flushed_bytes() - before);
         if let Err(error) = &outcome {
             self.flush_due.store(true, Ordering::Release);
             self.flush_put_off.begin(&*self.environment.clock);
@@ -87,12 +86,6 @@ impl Core {
     /// Bytes that flushes have written since the store was opened.
     fn flushed_bytes(&self) -> u64 {
         of(&self.counters.node_bytes) + of(&self.counters.header_bytes)
-    }
-
-    /// A writer that is to flush waits here until the background may move bytes again.
-    fn wait_for_background_rate(&self) {
-        let (limits, clock) = (&self.environment.background, &self.environment.clock);
-        limits.wait(&**clock, &|| self.health.is_closed());
     }
 
     fn carry_sealed(&self, maintenance: &mut Maintenance, into_tries: bool) -> Result<()> {
@@ -196,7 +189,8 @@ impl Core {
             self.notify_background();
             return;
         }
-        self.wait_for_background_rate();
+        self.environment
+            .wait_for_background(&|| self.health.is_closed());
         // What fails here has poisoned the store or will be tried again; the
         // write itself has succeeded.
         let mut maintenance = lock(&self.maintenance);
@@ -211,7 +205,8 @@ impl Core {
         if !self.is_overfull() {
             return Ok(());
         }
-        self.wait_for_background_rate();
+        self.environment
+            .wait_for_background(&|| self.health.is_closed());
         let mut maintenance = lock(&self.maintenance);
         if !self.is_overfull() {
             return Ok(());

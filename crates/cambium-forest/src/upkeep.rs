@@ -60,7 +60,7 @@ impl Core {
         }
         let clock = &*self.environment.clock;
         if self.flush_due.load(Ordering::Acquire) && !self.flush_put_off.lasts(clock) {
-            if self.environment.background.is_exhausted(clock) {
+            if self.environment.is_background_ahead() {
                 return Ok(StepOutcome::WaitIo);
             }
             let mut maintenance = lock(&self.maintenance);
@@ -101,6 +101,9 @@ impl Core {
         };
         // A consumer that is being moved is in the folder before another process is.
         drop(lock(&self.history.consumers));
+        if let Some(plan) = self.memory.get() {
+            plan.give_back();
+        }
         lock(&self.lock).take();
         drop(running);
         result

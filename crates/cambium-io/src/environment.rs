@@ -90,6 +90,24 @@ impl Environment {
     }
 }
 
+impl Environment {
+    /// Background work has read or written so many bytes: see [`BackgroundLimits::spend`].
+    pub fn pay_for_background(&self, bytes: u64) {
+        self.background.spend(&*self.clock, bytes);
+    }
+
+    /// True while background work has moved more bytes than the limit allows.
+    pub fn is_background_ahead(&self) -> bool {
+        self.background.is_exhausted(&*self.clock)
+    }
+
+    /// Waits until background work may move bytes again, or until `is_over`: see
+    /// [`BackgroundLimits::wait`].
+    pub fn wait_for_background(&self, is_over: &dyn Fn() -> bool) {
+        self.background.wait(&*self.clock, is_over);
+    }
+}
+
 /// The cache of an environment with a memory budget.
 fn cache_of(budget: u64) -> u64 {
     (budget / CACHE_SHARE).min(DEFAULT_CACHE_BYTES)

@@ -167,7 +167,7 @@ impl CompactionJob {
         let mut bytes = 0;
         while let Some(entry) = source.entry() {
             if bytes >= budget {
-                tree.context.pay_for(2 * bytes);
+                tree.context.environment.pay_for_background(2 * bytes);
                 return Ok(false);
             }
             bytes += (entry.key.len() + entry.value.len() + 16) as u64;
@@ -193,7 +193,7 @@ impl CompactionJob {
         }
         self.outputs.finish(tree, &self.tombstones, None)?;
         // Each was read, and most were written.
-        tree.context.pay_for(2 * bytes);
+        tree.context.environment.pay_for_background(2 * bytes);
         Ok(true)
     }
 

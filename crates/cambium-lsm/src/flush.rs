@@ -68,7 +68,7 @@ impl FlushJob {
         let mut bytes = 0;
         while let Some(entry) = source.entry() {
             if bytes >= budget {
-                tree.context.pay_for(bytes);
+                tree.context.environment.pay_for_background(bytes);
                 return Ok(false);
             }
             bytes += (entry.key.len() + entry.value.len() + 16) as u64;
@@ -94,7 +94,7 @@ impl FlushJob {
             }
             source.next()?;
         }
-        tree.context.pay_for(bytes);
+        tree.context.environment.pay_for_background(bytes);
         Ok(true)
     }
 

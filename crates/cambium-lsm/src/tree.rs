@@ -78,12 +78,6 @@ impl Context {
         }
     }
 
-    /// A job has read or written so many bytes.
-    pub fn pay_for(&self, bytes: u64) {
-        let environment = &self.environment;
-        environment.background.spend(&*environment.clock, bytes);
-    }
-
     /// The hash of a key, in memtables and filters alike. Filters on the device
     /// hold it: it never changes.
     pub fn hash(&self, key: &[u8]) -> u64 {

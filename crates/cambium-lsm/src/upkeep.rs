@@ -309,8 +309,7 @@ impl Tree {
             .map(|file| file.metadata.number)
             .collect();
         while !left.is_empty() {
-            let environment = &self.context.environment;
-            environment.background.wait(&*environment.clock, cancelled);
+            self.context.environment.wait_for_background(cancelled);
             if cancelled() {
                 return Err(Error::Cancelled);
             }

@@ -85,24 +85,6 @@ impl Core {
         }
     }
 
-    /// Background work has moved so many bytes.
-    pub fn pay_for(&self, bytes: u64) {
-        let environment = &self.environment;
-        environment.background.spend(&*environment.clock, bytes);
-    }
-
-    /// True while background work has moved more bytes than the environment's limit allows.
-    pub fn is_ahead_of_rate(&self) -> bool {
-        let environment = &self.environment;
-        environment.background.is_exhausted(&*environment.clock)
-    }
-
-    /// Waits until background work may move bytes again, or until `is_over`.
-    pub fn wait_for_rate(&self, is_over: &dyn Fn() -> bool) {
-        let environment = &self.environment;
-        environment.background.wait(&*environment.clock, is_over);
-    }
-
     fn wait_for_tree(self: &Arc<Self>) -> Result<()> {
         cambium_io::events::stalled("wisckey", &self.path);
         while matches!(self.tree.write_pressure(), WritePressure::Stop) {
@@ -115,7 +97,7 @@ impl Core {
                 self.pause(PATIENCE);
                 continue;
             }
-            self.wait_for_rate(&|| self.health.is_closed());
+            self.environment.wait_for_background(&|| self.health.is_closed());
             if self.tree_step(WAITING_STEP_BYTES)? != StepOutcome::Again {
                 break;
             }
@@ -140,7 +122,7 @@ impl Core {
         let _under_way = self.stepping.read();
         match self.health.is_closed() {
             true => Ok(StepOutcome::Done),
-            false if self.is_ahead_of_rate() => Ok(StepOutcome::WaitIo),
+            false if self.environment.is_background_ahead() => Ok(StepOutcome::WaitIo),
             false => step(self),
         }
     }
@@ -311,6 +293,9 @@ impl Core {
         // Once the lock is given back, another process may own the store's files.
         if !self.has_bug(SeededBug::CloseOutrun) {
             drop(self.stepping.write());
+        }
+        if let Some(plan) = self.memory.get() {
+            plan.give_back();
         }
         if self.health.is_of_reader() {
             lock(&self.lock).take();

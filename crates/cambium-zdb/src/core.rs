@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
 use arc_swap::ArcSwap;
-use cambium_api::RecentWrites;
+use cambium_api::{MemoryPlan, RecentWrites};
 use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use cambium_io::sync::{Mutex, MutexGuard, OnceLock, RwLock};
@@ -49,6 +49,8 @@ pub(crate) struct Core {
     pub home: Home,
     pub shape: Shape,
     pub tuning: Tuning,
+    /// Reserved for as long as the store is open; a check or a repair reserves nothing.
+    pub memory: OnceLock<MemoryPlan>,
     /// Replaced as a whole, under the maintenance lock, when a table is made.
     pub tables: ArcSwap<TableCells>,
     /// Every write up to here is seen by readers.

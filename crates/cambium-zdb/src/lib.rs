@@ -50,6 +50,7 @@ mod engine;
 pub mod format;
 mod history;
 mod key_cache;
+mod memory;
 mod open;
 pub mod options;
 mod read;

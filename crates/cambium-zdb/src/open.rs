@@ -53,6 +53,7 @@ pub(crate) fn make(
 ) -> Result<Making<Arc<Core>>> {
     let mut options = options.clone();
     let shape = Shape::take(&mut options)?;
+    let memory = crate::memory::plan(environment, &shape, &mut options)?;
     let tuning = Tuning::take(&mut options)?;
     options.finish(ENGINE, OPTIONS)?;
     let marker = Marker::of_new(environment, ENGINE, FORMAT_VERSION);
@@ -60,6 +61,7 @@ pub(crate) fn make(
     let file_system = &environment.file_system;
     let (creation, held) = Creation::begin(file_system, path, marker, is_ours)?;
     let filled = fill(environment, path, shape, tuning, (store, held));
+    let filled = filled.inspect(|core| _ = core.memory.set(memory));
     Ok(Making { creation, filled })
 }
 
@@ -150,11 +152,17 @@ pub(crate) fn open(
     options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<Arc<Core>> {
-    let (tuning, fixed) = Tuning::of_opening(options)?;
+    // Refused before the folder is looked at.
+    let (_, fixed) = Tuning::of_opening(options)?;
     let file_system = &*environment.file_system;
     let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Exclusive)?;
     creation::settle(file_system, path)?;
-    let core = attach(environment, path, marker.store, tuning, (held, true))?;
+    let found = read_catalog(file_system, path, marker.store)?;
+    let mut options = options.clone();
+    let memory = crate::memory::plan(environment, &found.1.shape, &mut options)?;
+    let (tuning, _) = Tuning::of_opening(&options)?;
+    let core = attach_to(environment, path, (marker.store, found), tuning, (held, true))?;
+    _ = core.memory.set(memory);
     fixed.check_fixed(&core.shape.as_options(core.shape.buckets))?;
     core.settle_other_copy()?;
     let clean = crate::core::lock(&core.maintenance).catalog.clean;
@@ -184,10 +192,16 @@ pub(crate) fn open_read_only(
     options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<Arc<Core>> {
-    let (tuning, fixed) = Tuning::of_opening(options)?;
+    // Refused before the folder is looked at.
+    let (_, fixed) = Tuning::of_opening(options)?;
     let file_system = &*environment.file_system;
     let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
-    let core = attach(environment, path, marker.store, tuning, (held, false))?;
+    let found = read_catalog(file_system, path, marker.store)?;
+    let mut options = options.clone();
+    let memory = crate::memory::plan(environment, &found.1.shape, &mut options)?;
+    let (tuning, _) = Tuning::of_opening(&options)?;
+    let core = attach_to(environment, path, (marker.store, found), tuning, (held, false))?;
+    _ = core.memory.set(memory);
     fixed.check_fixed(&core.shape.as_options(core.shape.buckets))?;
     let clean = crate::core::lock(&core.maintenance).catalog.clean;
     if !clean {
@@ -205,7 +219,14 @@ pub(crate) fn attach(
     tuning: Tuning,
     (held, writable): (Box<dyn FileLock>, bool),
 ) -> Result<Arc<Core>> {
-    let file_system = &*environment.file_system;
+    let found = read_catalog(&*environment.file_system, path, store)?;
+    attach_to(environment, path, (store, found), tuning, (held, writable))
+}
+
+/// The superblock that counts, and the catalog in it.
+type FoundCatalog = (superblock::SuperblockContent, Catalog);
+
+fn read_catalog(file_system: &dyn FileSystem, path: &Path, store: StoreId) -> Result<FoundCatalog> {
     let content = superblock::read_either(file_system, path, &store, FORMAT_VERSION)?;
     let catalog = Catalog::decode(&content.payload).ok_or_else(|| {
         Error::corruption(
@@ -214,6 +235,16 @@ pub(crate) fn attach(
             "the superblock's checksum matches, and its payload is no catalog of this format",
         )
     })?;
+    Ok((content, catalog))
+}
+
+fn attach_to(
+    environment: &Environment,
+    path: &Path,
+    (store, (content, catalog)): (StoreId, FoundCatalog),
+    tuning: Tuning,
+    (held, writable): (Box<dyn FileLock>, bool),
+) -> Result<Arc<Core>> {
     let superblock = Superblock::resume(
         &environment.file_system,
         path,
@@ -325,6 +356,7 @@ fn assemble(
         checkpoint_due: AtomicBool::new(false),
         background: OnceLock::new(),
         compaction: Mutex::new(None),
+        memory: OnceLock::new(),
         home,
         tuning,
         maintenance: Mutex::new(maintenance),

@@ -256,6 +256,9 @@ impl Core {
             of(&counters.rebuilt_tables),
             "index files rebuilt from the data files at this open",
         );
+        if let Some(plan) = self.memory.get() {
+            plan.statistics(all);
+        }
         let writer = lock(&self.writer);
         all.count(
             "last_sequence",

@@ -22,6 +22,9 @@ impl Core {
         if self.health.check_sound().is_err() {
             return Ok(StepOutcome::Idle);
         }
+        if self.environment.is_background_ahead() {
+            return Ok(StepOutcome::WaitIo);
+        }
         if self.checkpoint_due.load(Ordering::Acquire) {
             self.checkpoint()?;
             self.close_tables_beyond_limit();
@@ -38,12 +41,13 @@ impl Core {
             // Backpressure: a writer far ahead of the background does the checkpoint
             // itself. Tables that were changed stay open until then, with their files.
             if written <= self.tuning.checkpoint_bytes.saturating_mul(4)
-                && self.excess_tables() <= self.tuning.open_tables / 2 + 8
+                && self.excess_tables() <= self.tuning.open_tables / 4
             {
                 self.notify_background();
                 return;
             }
         }
+        self.environment.wait_for_background(&|| self.health.is_closed());
         // What fails here has poisoned the store or will be tried again; the
         // write itself has succeeded.
         if self.checkpoint().is_ok() {
@@ -138,6 +142,9 @@ impl Core {
                 None => self.checkpoint_locked(&mut maintenance, true),
             }
         };
+        if let Some(plan) = self.memory.get() {
+            plan.give_back();
+        }
         lock(&self.lock).take();
         drop(compaction);
         result

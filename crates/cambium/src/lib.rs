@@ -94,7 +94,7 @@ pub use engines::WISCKEY;
 pub use engines::ZDB;
 pub use engines::{DEFAULT_ENGINE, Engines, engines};
 pub use entries::Entries;
-pub use options::Options;
+pub use options::{MEMORY_BUDGET, Options};
 pub use snapshot::Snapshot;
 pub use store::Store;
 pub use table::Table;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use cambium_api::{
     CheckReport, Durability, Engine, EngineKind, Error, Finding, FindingKind, OptionValues,
     ProgressSink, Result,
+    options::{invalid_option, parse_bytes},
 };
 use cambium_io::sync::OnceLock;
 use cambium_io::{Environment, events};
@@ -61,8 +62,12 @@ impl Default for Options {
     }
 }
 
-/// One real environment for all stores of the process: its memory budget is
-/// one, so that two stores do not take twice as much.
+/// The option, of no engine, that sets [`Options::memory_budget`] as text: from the command
+/// line, from C and from Python.
+pub const MEMORY_BUDGET: &str = "memory_budget";
+
+/// One real environment for all stores of the process: its cache is one, so that two
+/// stores do not take twice as much.
 fn shared_environment() -> Environment {
     static SHARED: OnceLock<Environment> = OnceLock::new();
     SHARED.get_or_init(Environment::real).clone()
@@ -80,11 +85,43 @@ impl Options {
         }
     }
 
-    /// Sets one option of the engine. A name or value that the engine does
-    /// not know is refused when the store is made or opened.
+    /// Sets one option of the engine, or [`MEMORY_BUDGET`]. A name or value that the engine
+    /// does not know is refused when the store is made or opened.
     #[must_use]
     pub fn set(mut self, name: &str, value: impl ToString) -> Self {
-        self.values.set(name, &value.to_string());
+        let value = value.to_string();
+        match parse_bytes(&value).filter(|_| name == MEMORY_BUDGET) {
+            Some(bytes) => self.memory_budget(bytes),
+            None => {
+                self.values.set(name, &value);
+                self
+            }
+        }
+    }
+
+    /// Bounds the memory of all stores that these options, and clones of them, make and open
+    /// from now on: caches, write buffers, open tables and working memory of compaction share
+    /// `bytes`. Options of the engine that are not set shrink to fit. Call this after
+    /// [`Options::environment`].
+    ///
+    /// ```
+    /// use cambium::Options;
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// let options = Options::new().memory_budget(256 << 20);
+    /// let store = options.create(folder.path().join("trees"), "forest")?;
+    /// let statistics = store.stats()?;
+    /// assert!(statistics.number("memory_reserved_bytes") <= Some(256 << 20));
+    ///
+    /// let small = Options::new().memory_budget(1 << 20);
+    /// let error = small.create(folder.path().join("other"), "forest").unwrap_err();
+    /// assert!(error.to_string().contains("bytes would do"), "{error}");
+    /// # store.close()
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn memory_budget(mut self, bytes: u64) -> Self {
+        self.environment = self.environment.with_memory(bytes);
         self
     }
 
@@ -98,9 +135,11 @@ impl Options {
     /// assert!(Options::new().assign("cache_bytes=64MiB").is_ok());
     /// assert!(Options::new().assign("cache_bytes").is_err());
     /// ```
-    pub fn assign(mut self, assignment: &str) -> Result<Self> {
-        self.values.set_assignment(assignment)?;
-        Ok(self)
+    pub fn assign(self, assignment: &str) -> Result<Self> {
+        let mut assigned = OptionValues::default();
+        assigned.set_assignment(assignment)?;
+        let options = assigned.iter();
+        Ok(options.fold(self, |all, (name, value)| all.set(name, value)))
     }
 
     /// Runs stores in this environment (a simulated disk, a memory budget)
@@ -303,6 +342,9 @@ impl Options {
 
     /// Refuses options that an engine has for its own tests alone.
     fn refuse_unlisted(&self, kind: &dyn EngineKind) -> Result<()> {
+        if let Some(value) = self.values.get(MEMORY_BUDGET) {
+            return Err(invalid_option(MEMORY_BUDGET, value, "a number of bytes"));
+        }
         let listed = |name: &str| kind.options().iter().any(|option| option.name == name);
         let mut unlisted = OptionValues::default();
         for (name, value) in self.values.iter().filter(|(name, _)| !listed(name)) {

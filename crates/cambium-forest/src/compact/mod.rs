@@ -277,8 +277,7 @@ impl Core {
             let spent = self.environment.clock.monotonic() - began;
             let done = compaction.carried_bytes() - before;
             let moved = compaction.moved_bytes() - moved;
-            let clock = self.environment.clock.as_ref();
-            self.environment.background.spend(clock, moved);
+            self.environment.pay_for_background(moved);
             compaction.pace.spent(spent, done);
             self.hold_writers_to(compaction);
             return Ok(None);

@@ -251,11 +251,7 @@ impl Core {
         if self.is_held(compaction) {
             return true;
         }
-        if self
-            .environment
-            .background
-            .is_exhausted(&*self.environment.clock)
-        {
+        if self.environment.is_background_ahead() {
             return true;
         }
         let pace = &compaction.pace;

@@ -29,7 +29,9 @@ impl Core {
             .round_end
             .min(compaction.position.saturating_add(budget));
         let (end, session) = self.settled_end(compaction)?;
+        let before = compaction.moved_bytes();
         self.copy_live(compaction, until, (end, session))?;
+        self.environment.pay_for_background(compaction.moved_bytes() - before);
         if compaction.position < compaction.round_end {
             return Ok(false);
         }

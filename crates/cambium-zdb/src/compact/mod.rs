@@ -52,6 +52,9 @@ pub(crate) struct Compaction {
     report: CompactReport,
 }
 
+/// Bytes that a compaction on request reads before it looks whether it may go on.
+const CALL_STEP_BYTES: u64 = 4 << 20;
+
 impl Core {
     /// Compacts every data file with stale entries.
     pub fn compact_all(
@@ -113,7 +116,8 @@ impl Core {
                 self.abandon(compaction);
                 return Err(Error::Cancelled);
             }
-            match self.advance_compaction(&mut compaction, u64::MAX) {
+            self.environment.wait_for_background(&|| self.cancelled.load(Ordering::Acquire));
+            match self.advance_compaction(&mut compaction, CALL_STEP_BYTES) {
                 Ok(true) => return self.finish_compaction(compaction),
                 Ok(false) => {}
                 Err(error) => {
@@ -221,6 +225,11 @@ impl Core {
 }
 
 impl Compaction {
+    /// Bytes read and written.
+    fn moved_bytes(&self) -> u64 {
+        self.report.bytes_read + self.report.bytes_written
+    }
+
     fn is_of(&self, table: u64, place: usize) -> bool {
         self.table.number == table && self.place == place
     }

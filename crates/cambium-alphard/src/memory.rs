@@ -1,0 +1,113 @@
+//! The memory of an open store, in parts, and the index, which grows with the entries.
+
+use cambium_api::{MemoryPart, MemoryPlan, OptionValues};
+use cambium_base::Result;
+use cambium_io::Environment;
+
+use crate::core::{Core, Writer, lock, read};
+use crate::options::{ENGINE, OPTIONS, Tuning};
+
+const FLIGHTS: &str = "writes_under_way_limit_bytes";
+const SUBMITTED: &str = "submitted_limit_bytes";
+
+/// Parts that are counted in KiB, with a quarter beside: of writes under way, buffers that
+/// are used again; of submitted requests, those that workers have taken.
+const KIB_AND_A_QUARTER: u64 = 1024 + 256;
+
+const PARTS: &[MemoryPart] = &[
+    MemoryPart::cache("the cache of values; of all stores that share it"),
+    MemoryPart::of_option(
+        "key_cache_limit_bytes",
+        "hashes of keys of more than 7 bytes",
+        "key_cache_bytes",
+        0,
+        1,
+    ),
+    MemoryPart::of_option(
+        "snapshots_limit_bytes",
+        "changes that open snapshots and cursors keep",
+        "snapshot_limit",
+        10_000,
+        100,
+    ),
+    // Four times as much may wait, and one is being put together.
+    MemoryPart::of_option(
+        "waiting_limit_bytes",
+        "entries that wait to be written",
+        "coalesce_bytes",
+        64 << 10,
+        5,
+    ),
+    MemoryPart::planned(
+        FLIGHTS,
+        "entries that are being written, and buffers for the next",
+        (64 << 10, 1 << 10),
+        KIB_AND_A_QUARTER,
+    ),
+    MemoryPart::planned(
+        SUBMITTED,
+        "submitted requests that are not done",
+        (64 << 10, 1 << 10),
+        KIB_AND_A_QUARTER,
+    ),
+    // Recent writes for transactions take up to 4 MiB.
+    MemoryPart::fixed(
+        "other_limit_bytes",
+        "recent writes for transactions, the map of free space, and buffers of upkeep",
+        8 << 20,
+    ),
+];
+
+/// What an entry takes in the index, with the room that segments have.
+const INDEX_ENTRY_BYTES: u64 = 24;
+/// What a stale header takes in the lists that it is in.
+const STALE_HEADER_BYTES: u64 = 64;
+/// The reservation of the index grows by this at least.
+const LEAST_GROWTH: u64 = 256 << 10;
+
+/// Fits the store into the environment's memory budget.
+pub(crate) fn plan(environment: &Environment, options: &mut OptionValues) -> Result<MemoryPlan> {
+    MemoryPlan::fit(environment, ENGINE, (OPTIONS, PARTS), options)
+}
+
+impl Tuning {
+    /// Bounds what no option does by a plan.
+    pub fn within(self, plan: &MemoryPlan) -> Self {
+        Tuning {
+            flight_bytes: (plan.limit(FLIGHTS) << 10) as usize,
+            submitted_bytes: plan.limit(SUBMITTED) << 10,
+            ..self
+        }
+    }
+}
+
+impl Core {
+    /// Keeps the plan for as long as the store is open, and reserves the memory of the index.
+    ///
+    /// # Errors
+    /// `LimitExceeded` where the budget has too little left for the entries that are there.
+    pub fn keep_within(&self, plan: MemoryPlan) -> Result<()> {
+        let plan = self.memory.get_or_init(|| plan);
+        let mut writer = lock(&self.writer);
+        writer.index_memory = Some(plan.reserve(0)?);
+        self.reserve_index(&mut writer, 0)
+    }
+
+    /// Reserves memory for so many more entries in the index.
+    ///
+    /// # Errors
+    /// `LimitExceeded` where the budget has too little left; nothing has changed then.
+    pub fn reserve_index(&self, writer: &mut Writer, more: u64) -> Result<()> {
+        let entries = read(&self.state).index.len() as u64 + more;
+        let stale = writer.stale.len() as u64;
+        let Some(reserved) = &mut writer.index_memory else {
+            return Ok(());
+        };
+        let bytes = entries * INDEX_ENTRY_BYTES + stale * STALE_HEADER_BYTES;
+        if bytes <= reserved.bytes() {
+            return Ok(());
+        }
+        let ahead = bytes + (bytes / 8).max(LEAST_GROWTH);
+        reserved.resize(ahead).or_else(|_| reserved.resize(bytes))
+    }
+}
