@@ -128,11 +128,7 @@ impl Flights {
     }
 
     /// Keeps the memory of buffers that were written, if no reader holds them.
-    pub fn recycle(
-        &self,
-        written: impl Iterator<Item = Arc<AlignedBuffer>>,
-        flight_bytes: usize,
-    ) {
+    pub fn recycle(&self, written: impl Iterator<Item = Arc<AlignedBuffer>>, flight_bytes: usize) {
         let mut spare = lock(&self.spare);
         let mut kept: usize = spare.iter().map(|spare| spare.len()).sum();
         for bytes in written.filter(|bytes| bytes.len() >= LARGE_BYTES) {

@@ -68,7 +68,8 @@ impl Core {
             // Only what is said to be durable can be erased.
             let settled = self.settle(&mut writer);
             drop(writer);
-            self.environment.wait_for_background(&|| self.health.is_closed());
+            self.environment
+                .wait_for_background(&|| self.health.is_closed());
             let stepped = settled.and_then(|()| self.step(ROOM_BYTES));
             writer = self.lock_to_lead();
             steps += 1;

@@ -248,7 +248,8 @@ impl Core {
         }
         let mut done = 0;
         while self.step(1 << 20)? == StepOutcome::Again {
-            self.environment.wait_for_background(&|| self.cancelled.load(Ordering::Acquire));
+            self.environment
+                .wait_for_background(&|| self.cancelled.load(Ordering::Acquire));
             if self.cancelled.swap(false, Ordering::AcqRel) {
                 return Err(Error::Cancelled);
             }

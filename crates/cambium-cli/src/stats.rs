@@ -47,11 +47,7 @@ const FIRST: &[&str] = &[
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "memory",
-        &[
-            "limit_bytes",
-            "reserved_bytes",
-            "environment_memory",
-        ],
+        &["limit_bytes", "reserved_bytes", "environment_memory"],
     ),
     ("cache", &["cache", "address", "lookups_by"]),
     ("snapshots", &["snapshot", "held", "old_versions"]),

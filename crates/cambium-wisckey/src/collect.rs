@@ -284,7 +284,8 @@ impl Core {
     ) -> Result<()> {
         let before = work.moved_bytes();
         let advanced = self.advance_run(collector, budget, work);
-        self.environment.pay_for_background(work.moved_bytes() - before);
+        self.environment
+            .pay_for_background(work.moved_bytes() - before);
         advanced
     }
 
@@ -535,7 +536,8 @@ impl Core {
         if self.environment.executor.runs_tasks() {
             self.slow_down((pressure as f64 / FULL_PRESSURE as f64).min(1.0));
         } else if pressure >= FULL_PRESSURE {
-            self.environment.wait_for_background(&|| self.health.is_closed());
+            self.environment
+                .wait_for_background(&|| self.health.is_closed());
             // The background reports the failure of a step.
             _ = self.collection_step(STEP_BYTES);
         }

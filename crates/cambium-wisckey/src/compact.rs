@@ -66,7 +66,8 @@ impl Core {
         self.compact_tree(cancels)?;
         let tree_done = clock.monotonic();
         let sorted = self.sort_values(&mut work, |done, total| {
-            self.environment.wait_for_background(&|| self.refuse_cancelled(cancels).is_err());
+            self.environment
+                .wait_for_background(&|| self.refuse_cancelled(cancels).is_err());
             self.refuse_cancelled(cancels)?;
             progress.report(Progress {
                 phase: "sort",
@@ -137,7 +138,8 @@ impl Core {
             let freed = self.traffic().freed_bytes;
             let collected = self.with_reserve(Part::Most, || {
                 self.collect_all(work, |done, total| {
-                    self.environment.wait_for_background(&|| self.refuse_cancelled(cancels).is_err());
+                    self.environment
+                        .wait_for_background(&|| self.refuse_cancelled(cancels).is_err());
                     self.refuse_cancelled(cancels)?;
                     progress.report(Progress {
                         phase: "collect",

@@ -87,7 +87,8 @@ impl Core {
             if window.is_scattered() {
                 let before = work.moved_bytes();
                 moved |= self.sort_window(window, work)?;
-                self.environment.pay_for_background(work.moved_bytes() - before);
+                self.environment
+                    .pay_for_background(work.moved_bytes() - before);
             }
             drop(pin);
             if self.tree.seal_due() {

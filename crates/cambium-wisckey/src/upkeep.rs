@@ -97,7 +97,8 @@ impl Core {
                 self.pause(PATIENCE);
                 continue;
             }
-            self.environment.wait_for_background(&|| self.health.is_closed());
+            self.environment
+                .wait_for_background(&|| self.health.is_closed());
             if self.tree_step(WAITING_STEP_BYTES)? != StepOutcome::Again {
                 break;
             }

@@ -270,7 +270,8 @@ impl Core {
             self.counters
                 .index_bytes
                 .fetch_add(u64::from(self.shape.piece_bytes), Ordering::Relaxed);
-            self.environment.pay_for_background(u64::from(self.shape.piece_bytes));
+            self.environment
+                .pay_for_background(u64::from(self.shape.piece_bytes));
         }
         let mut synced = None;
         for image in images.iter() {

@@ -26,7 +26,9 @@ pub(crate) fn plan(
         .or(default.map(|option| option.default))
         .and_then(parse_bytes)
         .unwrap_or(0);
-    let index = shape.keys_per_table.saturating_mul(shape.slots.bytes() as u64);
+    let index = shape
+        .keys_per_table
+        .saturating_mul(shape.slots.bytes() as u64);
     let buffers = u64::from(shape.data_files).saturating_mul(buffer);
     let table = index.saturating_add(buffers);
     let parts = [

@@ -161,7 +161,13 @@ pub(crate) fn open(
     let mut options = options.clone();
     let memory = crate::memory::plan(environment, &found.1.shape, &mut options)?;
     let (tuning, _) = Tuning::of_opening(&options)?;
-    let core = attach_to(environment, path, (marker.store, found), tuning, (held, true))?;
+    let core = attach_to(
+        environment,
+        path,
+        (marker.store, found),
+        tuning,
+        (held, true),
+    )?;
     _ = core.memory.set(memory);
     fixed.check_fixed(&core.shape.as_options(core.shape.buckets))?;
     core.settle_other_copy()?;
@@ -200,7 +206,13 @@ pub(crate) fn open_read_only(
     let mut options = options.clone();
     let memory = crate::memory::plan(environment, &found.1.shape, &mut options)?;
     let (tuning, _) = Tuning::of_opening(&options)?;
-    let core = attach_to(environment, path, (marker.store, found), tuning, (held, false))?;
+    let core = attach_to(
+        environment,
+        path,
+        (marker.store, found),
+        tuning,
+        (held, false),
+    )?;
     _ = core.memory.set(memory);
     fixed.check_fixed(&core.shape.as_options(core.shape.buckets))?;
     let clean = crate::core::lock(&core.maintenance).catalog.clean;

@@ -47,7 +47,8 @@ impl Core {
                 return;
             }
         }
-        self.environment.wait_for_background(&|| self.health.is_closed());
+        self.environment
+            .wait_for_background(&|| self.health.is_closed());
         // What fails here has poisoned the store or will be tried again; the
         // write itself has succeeded.
         if self.checkpoint().is_ok() {

@@ -1,8 +1,6 @@
 //! Zeros ahead of entries: where they go, where entries go then, and that nobody's bytes
 //! are under them.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

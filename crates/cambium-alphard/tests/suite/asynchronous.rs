@@ -1,8 +1,6 @@
 //! Submitted requests: completions exactly once, order per key, barriers, few writes,
 //! closes and drops with requests under way.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

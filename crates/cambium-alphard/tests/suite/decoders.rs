@@ -1,8 +1,6 @@
 //! Bytes that no store wrote, some behind checksums that match: decoders answer or
 //! refuse, and never panic, loop, or allocate what is not there.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 
 use cambium_alphard::Alphard;

@@ -1,8 +1,6 @@
 //! What reaches the device: accesses an operation, writes a batch, syncs a group,
 //! what an open reads.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 use std::sync::Arc;
 

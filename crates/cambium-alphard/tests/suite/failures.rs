@@ -1,8 +1,6 @@
 //! Disks that are full or fail, at chosen moments: what is answered, what stays, and what a
 //! later opening may believe.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

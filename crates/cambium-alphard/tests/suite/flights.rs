@@ -1,8 +1,6 @@
 //! Groups whose writes are under way while the next ones are led: who is answered when,
 //! and what a failure of one is to those behind it.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -5,8 +5,6 @@
 //! `UPDATE_GOLDEN=1 cargo test -p cambium-alphard --test suite golden::` writes the traces
 //! anew, and fixtures that are missing.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 
 use cambium_alphard::Alphard;

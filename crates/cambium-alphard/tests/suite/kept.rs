@@ -1,8 +1,6 @@
 //! Values in memory: lookups that cost no access, and never an answer that was
 //! overwritten or deleted before they began.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

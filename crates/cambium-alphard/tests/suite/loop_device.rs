@@ -1,8 +1,6 @@
 //! Real block devices: loop devices with sectors of 512 and 4,096 bytes, alone and as
 //! a pair. Skipped, and said so, where this machine gives no loop devices.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;

@@ -1,6 +1,8 @@
 //! The suites of `cambium-alphard` in one program, which is linked once. Each module is a suite:
 //! `cargo test -p cambium-alphard --test suite NAME::`.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
 mod ahead;
 mod asynchronous;
 mod by_hand;

@@ -1,8 +1,6 @@
 //! Particular states: deleted values through crash after crash, full devices, values
 //! that imitate entries, devices of others, repair.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! Databases against a model: a sorted map, walked both ways.
-#![allow(clippy::unwrap_used)]
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

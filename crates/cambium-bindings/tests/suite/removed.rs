@@ -1,7 +1,5 @@
 //! A store that is taken off the disk is whole or is none, wherever that ends.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 
 use cambium::{Environment, Options, comparator};

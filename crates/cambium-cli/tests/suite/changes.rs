@@ -1,5 +1,4 @@
 //! Changes and consumers from the command line.
-#![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;

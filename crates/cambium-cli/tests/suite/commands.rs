@@ -1,5 +1,4 @@
 //! What each command answers when all is well, and the refusals of wrong usage.
-#![allow(clippy::unwrap_used)]
 
 use std::ffi::OsStr;
 use std::fs;

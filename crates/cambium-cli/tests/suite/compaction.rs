@@ -1,7 +1,5 @@
 //! `cambium compact` that is told to stop.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 

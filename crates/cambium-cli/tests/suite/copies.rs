@@ -1,6 +1,5 @@
 //! A copy has all entries of its store, whatever the engines; one that was cut
 //! off is never taken for whole.
-#![allow(clippy::unwrap_used)]
 
 use std::fs;
 use std::process::Stdio;

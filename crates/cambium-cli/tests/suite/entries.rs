@@ -1,6 +1,5 @@
 //! Values from elsewhere, entries counted and taken away by range, and what a
 //! person at a terminal sees.
-#![allow(clippy::unwrap_used)]
 
 use std::fs;
 

@@ -1,6 +1,5 @@
 //! What a command answers when the store, the disk or the reader of its
 //! output fails.
-#![allow(clippy::unwrap_used)]
 
 use std::fs::{self, File};
 use std::io::{Read, Write};

@@ -1,6 +1,5 @@
 //! Stores of others are imported whole, go on where they were broken off, and say
 //! which library is missing. Where a library is not here, its test says so.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::fs;

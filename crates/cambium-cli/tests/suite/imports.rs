@@ -1,6 +1,5 @@
 //! Entries go in and out whole; an import that is broken off keeps what it
 //! told, says where, and goes on there.
-#![allow(clippy::unwrap_used)]
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

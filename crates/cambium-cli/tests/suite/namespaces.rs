@@ -1,6 +1,5 @@
 //! Namespaces and named snapshots from the command line: every one is reached,
 //! carried over and listed.
-#![allow(clippy::unwrap_used)]
 
 use crate::harness::Place;
 

@@ -1,6 +1,5 @@
 //! A store in a folder that cannot be written is read all the same, and options
 //! and places that make no sense are refused.
-#![allow(clippy::unwrap_used)]
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

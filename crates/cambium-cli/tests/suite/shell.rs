@@ -1,5 +1,4 @@
 //! A shell does what the command line does, on a store that is opened once.
-#![allow(clippy::unwrap_used)]
 
 use std::fs;
 use std::io::{Read, Write};

@@ -1,8 +1,6 @@
 //! What is kept of documents' addresses never answers anything but what the trie would:
 //! beside flushes, compactions, snapshots, rollbacks, and namespaces with the same keys.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,8 +1,6 @@
 //! A backup is a store of its own that holds everything: every namespace, and
 //! every named snapshot.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 use std::sync::Arc;
 

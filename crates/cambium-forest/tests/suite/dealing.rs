@@ -1,8 +1,6 @@
 //! Compactions that deal scattered documents out in a scratch file: what they
 //! read, what they leave behind, and what happens where there is no room.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

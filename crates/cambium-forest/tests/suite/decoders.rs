@@ -2,8 +2,6 @@
 //! roots, nodes and documents answer or refuse, and never panic, loop, or allocate
 //! what is not there.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::{Path, PathBuf};
 
 use cambium_api::{

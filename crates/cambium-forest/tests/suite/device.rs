@@ -1,7 +1,5 @@
 //! What reaches the device: reads a document, syncs a group, blocks an open.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 use std::sync::Arc;
 

@@ -1,7 +1,5 @@
 //! A store that is dropped without a close lets everything go, whatever it was at.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 
 use cambium_api::{Durability, EngineKind, OptionValues};

@@ -2,8 +2,6 @@
 //! succeed later takes no new space with each attempt. And calls of `compact` that are
 //! cancelled.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 

@@ -1,8 +1,6 @@
 //! A recovery leaves numbers of writes out. A compaction that reads across the place finds
 //! that no write is missing there.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -3,8 +3,6 @@
 //! lookups and by cursors that go both ways and seek, under snapshots, through flushes,
 //! compactions and openings after a process died.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,8 +1,6 @@
 //! A compaction that writes its file past the page cache, failed and crashed
 //! everywhere, with a writer and a snapshot beside it, held against a model.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 

@@ -1,7 +1,5 @@
 //! A compaction takes no more of the disk than the statistics said beforehand.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 
 use crate::support::options;

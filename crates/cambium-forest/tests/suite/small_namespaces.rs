@@ -1,8 +1,6 @@
 //! Thousands of namespaces of a few keys: their tries share the runs of nodes, so that
 //! a file that was compacted is live but for little, and none is begun again.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 use std::sync::Arc;
 

@@ -1,8 +1,6 @@
 //! What named snapshots keep is no stale space: it starts no compaction that
 //! would only carry it over once more, and comes back when the snapshot goes.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 use std::sync::Arc;
 

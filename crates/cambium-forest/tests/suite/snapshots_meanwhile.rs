@@ -1,8 +1,6 @@
 //! Named snapshots that are made while a compaction runs: each has the state at which
 //! it was made, and however many there are, the compaction ends.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;

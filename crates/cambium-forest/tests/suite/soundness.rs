@@ -2,8 +2,6 @@
 //! what is so: nothing lost is passed over, and nothing comes back that was
 //! undone.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 

@@ -1,8 +1,6 @@
 //! What is special about `forest`: namespaces, snapshots under a name, rollback,
 //! values that are copies of the store's own blocks, and that space comes back.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 use std::sync::Arc;
 

@@ -2,8 +2,6 @@
 //! statistics, else nothing but the file's growth would be seen of it; one that was
 //! called gives way to a rollback.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 use std::time::Duration;
 

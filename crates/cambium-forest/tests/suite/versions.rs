@@ -7,8 +7,6 @@
 //! skewed; values have all lengths from none to 64 KiB, many of them right beside a
 //! threshold of the engine. `CAMBIUM_ROUNDS` sets how often each case runs.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

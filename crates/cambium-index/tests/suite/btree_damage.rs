@@ -1,6 +1,5 @@
 //! Damaged nodes behind a valid trailer: whatever is asked of such a tree, it
 //! answers something or an error; it never panics and never loops.
-#![allow(clippy::unwrap_used)]
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,6 +1,5 @@
 //! The B+-tree against a `BTreeMap`: random batches of adversarial keys, every
 //! invariant after each, cursors both ways.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 

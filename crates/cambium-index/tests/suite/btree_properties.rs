@@ -1,5 +1,4 @@
 //! The B+-tree under batches that shrink to the smallest that fails.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,5 @@
 //! Tries in another place: the same keys, other documents, no document read.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::collections::BTreeMap;
 
 use cambium_base::{Error, Result};

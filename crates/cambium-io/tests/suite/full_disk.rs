@@ -1,6 +1,5 @@
 //! A disk that is really full: a small ext4 on a loop device. Needs root and
 //! loop devices; skipped loudly without.
-#![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

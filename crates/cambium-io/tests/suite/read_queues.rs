@@ -1,5 +1,4 @@
 //! The three back ends of batched reads answer alike, and as the file does.
-#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 use std::sync::Arc;

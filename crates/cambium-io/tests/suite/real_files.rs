@@ -1,5 +1,4 @@
 //! The real file system keeps the promises of the traits.
-#![allow(clippy::unwrap_used)]
 
 use std::io::ErrorKind;
 use std::os::unix::fs::symlink;

@@ -1,5 +1,4 @@
 //! The recorder writes down and counts every operation, and changes none.
-#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 use std::sync::Arc;

@@ -3,8 +3,6 @@
 //! again from the note's position, is exactly what was there. Then the recovered
 //! tree is worked with, crashed, and recovered once more.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::sync::{Arc, Mutex};
 
 use cambium_io::StepOutcome;

@@ -2,8 +2,6 @@
 //! flipped, every file cut at every length, and decoders fed with bytes that
 //! nobody wrote.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::{Path, PathBuf};
 
 use cambium_base::FileIdentity;

@@ -1,7 +1,5 @@
 //! Errors of the disk and a full disk, in every job and at every operation.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cambium_base::Error;

@@ -2,8 +2,6 @@
 //! way of reading at every pinned moment, through seals, flushes, compactions,
 //! relocations, reopenings and crashes.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use cambium_io::StepOutcome;
 use cambium_io::simulated::{CrashStyle, Generator, SimulatedDisk};
 use cambium_lsm::Cursor;

@@ -1,8 +1,6 @@
 //! What memory alone tells of entries: never otherwise than a lookup, wherever entries,
 //! tombstones and what only a pinned moment sees have come to.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use cambium_io::simulated::{Generator, SimulatedDisk};
 
 use crate::support::{Operation, World, key, model, number_of, tiny_options};

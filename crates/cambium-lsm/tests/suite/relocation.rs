@@ -1,8 +1,6 @@
 //! Relocating what was looked up a moment ago: what came since is never overlooked,
 //! wherever it is by now.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use cambium_io::simulated::{Generator, SimulatedDisk};
 use cambium_lsm::{Lookup, Relocation, Replaced, Seen};
 

@@ -1,8 +1,6 @@
 //! Every seeded bug of the tree is found: by reads against the model at every
 //! pinned moment, by the tree's own checks, or after a crash at a sync point.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 

@@ -1,7 +1,5 @@
 //! Writers, readers, relocations and steps on real threads at once.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cambium_io::StepOutcome;

@@ -1,8 +1,6 @@
 //! Versions of a key that a snapshot held go once it is gone, though nobody writes the key
 //! again.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use cambium_io::StepOutcome;
 use cambium_io::simulated::{Generator, SimulatedDisk};
 

@@ -1,5 +1,4 @@
 //! The commit queue under every interleaving of a few preemptions.
-#![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
 

@@ -1,7 +1,5 @@
 //! The superblock on a disk that fails and crashes: one copy is always sound.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 

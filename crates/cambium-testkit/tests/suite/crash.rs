@@ -1,6 +1,5 @@
 //! The crash driver on the memory engine: it passes, and it finds every bug
 //! that can be switched on.
-#![allow(clippy::unwrap_used)]
 
 use cambium_io::simulated::Event;
 use cambium_testkit::crash::FAULTS;

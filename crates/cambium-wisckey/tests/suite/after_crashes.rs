@@ -2,8 +2,6 @@
 //! that are never given twice, a store that a full disk does not lock up, and segments
 //! that the manifest names although nobody writes before the close.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

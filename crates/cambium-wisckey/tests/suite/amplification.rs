@@ -1,7 +1,5 @@
 //! What reads and writes cost, as `stats` tells it.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use cambium_api::{
     Direction, Durability, Engine, EngineKind, KeyRange, OptionValues, StatisticValue,
 };

@@ -1,8 +1,6 @@
 //! Garbage collection: what it frees, what it must not touch, and what goes on
 //! meanwhile.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

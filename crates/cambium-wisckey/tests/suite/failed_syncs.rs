@@ -1,8 +1,6 @@
 //! After a sync that failed and the end of the process: what was synced before is there, a
 //! check calls the store sound, and a repair changes nothing.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 
 use cambium_api::{Durability, EngineKind, OptionValues};

@@ -1,8 +1,6 @@
 //! How the value log's files are opened: few at a time, and past the page cache
 //! where that was asked for.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 use std::sync::Arc;
 

@@ -6,8 +6,6 @@
 //! anew, and fixtures that are missing: a lost sync is then a visible
 //! difference to review, and a changed format is refused by the old fixture.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 
 use cambium_api::{

@@ -1,7 +1,5 @@
 //! Damaged headers of segments: no synced write is gone without a word.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::{Path, PathBuf};
 
 use cambium_api::{Durability, EngineKind, OptionValues};

@@ -1,7 +1,5 @@
 //! Holes: freed values give their space back, and nothing else does.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

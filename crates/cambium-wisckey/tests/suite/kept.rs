@@ -1,8 +1,6 @@
 //! Stretches of the value log that are kept in memory: that reads are answered from
 //! them, and only with what is there to be read.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

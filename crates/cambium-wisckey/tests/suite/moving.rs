@@ -4,8 +4,6 @@
 //! Writes come between any two small steps of background work, so jobs of the tree drop
 //! entries while a collection holds their records in its window.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 
 use cambium_api::{Durability, Engine, EngineKind, OptionValues};

@@ -1,8 +1,6 @@
 //! Range queries: what is read ahead, by each back end, and that the order and
 //! the moment hold whatever happens meanwhile.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,8 +1,6 @@
 //! A disk that is full to its last block: deletes and a compaction make room on it, with
 //! what the store held back, alone, after a crash and in the middle of one.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,8 +1,6 @@
 //! Sorting on request: what a compaction brings into the order of keys, what it
 //! leaves alone, and what it must not touch.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,5 @@
 //! The space of deleted entries comes back without further writes.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 use std::sync::Arc;
 

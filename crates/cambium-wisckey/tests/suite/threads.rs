@@ -1,8 +1,6 @@
 //! A synced write beside a flush whose sync fails, interleaved by a scheduler at every lock,
 //! ordered atomic and file operation. The interleaving follows from the seed.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 use std::sync::Arc;
 

@@ -31,7 +31,8 @@ impl Core {
         let (end, session) = self.settled_end(compaction)?;
         let before = compaction.moved_bytes();
         self.copy_live(compaction, until, (end, session))?;
-        self.environment.pay_for_background(compaction.moved_bytes() - before);
+        self.environment
+            .pay_for_background(compaction.moved_bytes() - before);
         if compaction.position < compaction.round_end {
             return Ok(false);
         }

@@ -116,7 +116,8 @@ impl Core {
                 self.abandon(compaction);
                 return Err(Error::Cancelled);
             }
-            self.environment.wait_for_background(&|| self.cancelled.load(Ordering::Acquire));
+            self.environment
+                .wait_for_background(&|| self.cancelled.load(Ordering::Acquire));
             match self.advance_compaction(&mut compaction, CALL_STEP_BYTES) {
                 Ok(true) => return self.finish_compaction(compaction),
                 Ok(false) => {}

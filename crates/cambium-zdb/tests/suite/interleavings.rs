@@ -2,8 +2,6 @@
 //! threads meet, run under many interleavings. Each must hold in all of them, and
 //! must not when the bug that it is about is switched on.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 use std::sync::Arc;
 

@@ -1,8 +1,6 @@
 //! What is special about `zdb`: tables on demand, slots of every width, data
 //! files, buckets that grow, indexes that are rebuilt, stores that are repaired.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! Following a store by its handle, above every engine that has changes.
-#![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

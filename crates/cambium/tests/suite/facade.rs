@@ -1,6 +1,5 @@
 //! The facade finds the engine of a store, refuses what it cannot read, and
 //! keeps a store open for as long as something of it is held.
-#![allow(clippy::unwrap_used)]
 
 use std::io::Write;
 use std::path::Path;

@@ -1,5 +1,4 @@
 //! Requests as futures, with an executor of ten lines and with tokio.
-#![allow(clippy::unwrap_used)]
 
 use std::future::Future;
 use std::pin::pin;

@@ -1,8 +1,6 @@
 //! What is refused leaves nothing behind, and damages nothing: creating on a disk that is
 //! full, opening without handles or locks. With every engine.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

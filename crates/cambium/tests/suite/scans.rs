@@ -1,5 +1,4 @@
 //! Scans go from both ends, and seek, over stores, snapshots and transactions.
-#![allow(clippy::unwrap_used)]
 
 use std::ops::Bound;
 

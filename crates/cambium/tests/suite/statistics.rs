@@ -1,5 +1,4 @@
 //! Statistics of every engine have the common fields, and metrics are complete.
-#![allow(clippy::unwrap_used)]
 
 use cambium::prelude::*;
 use cambium::{StatisticValue, engines};

@@ -1,5 +1,4 @@
 //! Typed tables: codings keep their order and come back, on every way to a table.
-#![allow(clippy::unwrap_used)]
 
 use std::fmt::Debug;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

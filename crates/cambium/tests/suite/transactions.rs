@@ -1,5 +1,4 @@
 //! Transactions where the store no longer remembers what was written since they began.
-#![allow(clippy::unwrap_used)]
 
 use cambium::prelude::*;
 use cambium::{Conflict, Error};

@@ -1,8 +1,6 @@
 //! The value layer above each engine, on a simulated disk and clock: compression, expiry,
 //! merging.
 
-#![allow(clippy::unwrap_used)]
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

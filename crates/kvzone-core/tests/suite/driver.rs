@@ -1,6 +1,5 @@
 //! The driver against the calibration stores and against stores that lie: what
 //! is counted, what is hashed, what is seen, in which order it calls back.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

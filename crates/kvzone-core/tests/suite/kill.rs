@@ -1,6 +1,5 @@
 //! What was acknowledged held against what is there after a kill, with stores that
 //! keep all, and with stores that do not.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

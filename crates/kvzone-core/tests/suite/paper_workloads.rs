@@ -1,7 +1,6 @@
 //! What the ForestDB paper's experiments need of the driver: updates gathered in
 //! batches, writers beside readers, scans of one length, key patterns, groups,
 //! a compaction before the run.
-#![allow(clippy::unwrap_used)]
 
 use kvzone_core::adapter::{Adapter, DurabilityName, Profile};
 use kvzone_core::calibration::{Memory, Null};

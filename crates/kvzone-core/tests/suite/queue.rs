@@ -1,5 +1,4 @@
 //! Requests in flight: as many as asked for, answered in any order, looked at in theirs.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};

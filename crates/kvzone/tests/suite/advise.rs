@@ -1,6 +1,5 @@
 //! `kvzone advise` from options, from a job file and from a trace: what it says, not
 //! which store is faster.
-#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 

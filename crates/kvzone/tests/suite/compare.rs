@@ -1,5 +1,4 @@
 //! `kvzone compare` and Ctrl-C, as people and scripts meet them.
-#![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};

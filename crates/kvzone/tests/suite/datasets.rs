@@ -1,5 +1,4 @@
 //! Data sets of one's own as keys and values of a run.
-#![allow(clippy::unwrap_used)]
 
 use std::fs;
 

@@ -1,5 +1,4 @@
 //! `kvzone device` as people and scripts run it.
-#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

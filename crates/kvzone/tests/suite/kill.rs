@@ -1,6 +1,5 @@
 //! `--reopen kill`: a real process is killed while it writes, and what it had
 //! acknowledged is looked up.
-#![allow(clippy::unwrap_used)]
 
 use crate::harness::{folder, kvzone, run, runs, text};
 use serde_json::Value;

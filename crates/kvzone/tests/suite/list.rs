@@ -1,5 +1,4 @@
 //! `kvzone list stores`, as a user calls it.
-#![allow(clippy::unwrap_used)]
 
 use std::process::{Command, Output};
 

@@ -1,6 +1,8 @@
 //! The suites of `kvzone` in one program, which is linked once. Each module is a suite:
 //! `cargo test -p kvzone --test suite NAME::`.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
 mod advise;
 mod compare;
 mod datasets;

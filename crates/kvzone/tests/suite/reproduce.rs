@@ -1,6 +1,5 @@
 //! `kvzone reproduce` with so little work that the numbers mean nothing: every
 //! preset runs, says what the paper claims, and fills its place in a document.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 use std::path::Path;

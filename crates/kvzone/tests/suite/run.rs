@@ -1,5 +1,4 @@
 //! `kvzone run` as people and scripts run it, with stores that need no library.
-#![allow(clippy::unwrap_used)]
 
 use std::io::Read;
 use std::process::Stdio;

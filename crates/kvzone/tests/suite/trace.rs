@@ -1,5 +1,4 @@
 //! Traces as people and scripts use them: recorded, looked at, imported, replayed.
-#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 

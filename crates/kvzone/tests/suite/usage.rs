@@ -1,5 +1,4 @@
 //! What `kvzone run` refuses, and what it leaves out.
-#![allow(clippy::unwrap_used)]
 
 use crate::harness::{folder, kvzone, run, runs, text};
 

@@ -1,8 +1,6 @@
 //! Two members: crashed everywhere, either of them lost at any point, back again,
 //! damaged, swapped, apart.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 mod away;
 mod files;
 

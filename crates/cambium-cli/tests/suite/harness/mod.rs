@@ -1,5 +1,4 @@
 //! Runs the real binary in folders of its own.
-#![allow(clippy::unwrap_used)]
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,8 +1,6 @@
 //! The change feed of `forest`: whole batches in order, through flushes, compactions,
 //! reopenings, crashes and rollbacks; and the history that consumers pin.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 mod crashes;
 mod retention;
 mod support;

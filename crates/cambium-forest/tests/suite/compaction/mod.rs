@@ -1,8 +1,6 @@
 //! Compaction of `forest`, held against a model: every combination of options,
 //! cancelled, failed and crashed everywhere, with writers and snapshots active.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 mod by_itself;
 mod stopped;
 use std::path::Path;

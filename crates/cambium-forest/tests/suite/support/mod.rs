@@ -1,7 +1,5 @@
 //! What the tests of compactions have in common.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::collections::BTreeMap;
 
 use cambium_api::{IterationOrder, OptionValues, Reader};

@@ -1,5 +1,4 @@
 //! The HB+-trie against a model: hard keys, all shapes, small nodes.
-#![allow(clippy::unwrap_used)]
 
 mod bulk;
 mod damage;

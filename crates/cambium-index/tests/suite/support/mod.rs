@@ -1,6 +1,5 @@
 //! What the tests of the trees share: a random generator, families of keys
 //! that are hard on trees, and a tree that is held beside its model.
-#![allow(clippy::unwrap_used)]
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

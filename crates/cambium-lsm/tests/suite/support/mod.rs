@@ -5,8 +5,6 @@
 //! drops can be checked exactly: each number that was written is either in the
 //! tree once or was reported dropped once.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 

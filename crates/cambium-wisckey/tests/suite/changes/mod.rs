@@ -1,8 +1,6 @@
 //! The change feed: it shows what was committed, whole and in order, through reopening,
 //! collection and crashes; and consumers hold what they have not read.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 mod crashes;
 mod history;
 mod support;

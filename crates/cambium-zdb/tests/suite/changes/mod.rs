@@ -2,8 +2,6 @@
 //! compactions and threads, with defaults and with options so small that every path is met.
 //! Each seeded bug of the feed must be found by one of these programs.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 mod crashed;
 mod device;
 mod following;

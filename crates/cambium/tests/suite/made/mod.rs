@@ -1,8 +1,6 @@
 //! When a folder is a store: not before it is whole, however making it or copying into it
 //! ends, and still after it has lost its marker. With every engine.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 mod durable;
 mod members;
 mod others;

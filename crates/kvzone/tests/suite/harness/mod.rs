@@ -1,6 +1,5 @@
 //! Running the real program with stores that need no library.
 // Each test file uses a part of it.
-#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 use std::process::{Command, Output};
