@@ -15,7 +15,6 @@
 //! # fn main() -> cambium::Result<()> {
 //! # let folder = tempfile::tempdir().expect("a folder for the example");
 //! # let store = cambium::create(folder.path(), "forest", &Options::new())?;
-//! # if !store.capabilities().changes { return store.close(); }
 //! store.put("oak", "young")?;
 //! let mut mirror = BTreeMap::new();
 //! let snapshot = store.snapshot()?;
@@ -63,7 +62,6 @@ const LONGEST_WAIT: Duration = Duration::from_millis(5);
 /// # fn main() -> cambium::Result<()> {
 /// # let folder = tempfile::tempdir().expect("a folder for the example");
 /// # let store = cambium::create(folder.path(), "forest", &Options::new())?;
-/// # if !store.capabilities().changes { return store.close(); }
 /// let mut changes = store.changes(store.snapshot()?.sequence())?;
 /// let writer = store.clone();
 /// let written = std::thread::spawn(move || writer.put("oak", "Quercus"));
@@ -151,7 +149,6 @@ impl fmt::Debug for Changes {
 /// # fn main() -> cambium::Result<()> {
 /// # let folder = tempfile::tempdir().expect("a folder for the example");
 /// # let store = cambium::create(folder.path(), "forest", &Options::new())?;
-/// # if !store.capabilities().changes { return store.close(); }
 /// store.put("oak", "Quercus")?;
 /// let consumer = store.consumer("mirror")?;
 /// let mut changes = match consumer.changes() {
@@ -250,7 +247,6 @@ impl Store {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
-    /// # if !store.capabilities().changes { return store.close(); }
     /// let last = store.put("oak", "Quercus")?;
     /// let mut changes = store.changes(cambium::SequenceNumber::ZERO)?;
     /// let batch = changes.try_next()?.expect("the put above");
@@ -271,7 +267,6 @@ impl Store {
     /// # fn main() -> cambium::Result<()> {
     /// # let folder = tempfile::tempdir().expect("a folder for the example");
     /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
-    /// # if !store.capabilities().changes { return store.close(); }
     /// let options = ChangeOptions { synced_only: true };
     /// let mut changes = store.changes_with(cambium::SequenceNumber::ZERO, options)?;
     /// store.put("oak", "Quercus")?;
