@@ -26,8 +26,9 @@ pub enum Compression {
 
 /// Bytes of the length before compressed bytes.
 pub const LENGTH_BYTES: usize = 4;
-/// More bytes than this many times the compressed ones are not believed.
-const MOST_EXPANSION: usize = 4096;
+/// More bytes than this many times the compressed ones are not believed, and none are
+/// compressed so well. Zstandard needs a few bytes for 128 KiB that repeat.
+const MOST_EXPANSION: usize = 1 << 16;
 /// Bytes too few to become fewer.
 const LEAST_BYTES: usize = 32;
 
@@ -96,7 +97,8 @@ impl Compression {
             Compression::Lz4 => lz4(bytes, &mut packed)?,
             Compression::Zstd => zstd(level, bytes, &mut packed)?,
         }
-        (packed.len() <= most).then_some(packed)
+        let is_believed = bytes.len() / MOST_EXPANSION < packed.len() - LENGTH_BYTES;
+        (packed.len() <= most && is_believed).then_some(packed)
     }
 }
 
@@ -198,6 +200,19 @@ fn unzstd(body: &[u8], length: usize) -> Result<Vec<u8>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_that_repeat_come_back() {
+        for compression in [Compression::Lz4, Compression::Zstd] {
+            for length in [100, 340_506, 10 << 20] {
+                let bytes = vec![7; length];
+                if let Some(packed) = compression.compress(3, &bytes) {
+                    let unpacked = decompress(compression.number(), &packed);
+                    assert!(unpacked.unwrap() == bytes, "{compression:?} {length}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn compressed_bytes_come_back_and_lengths_are_not_believed() {

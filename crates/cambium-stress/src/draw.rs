@@ -182,12 +182,13 @@ fn fixed(plan: &mut Plan, kind: &dyn EngineKind, arguments: &Arguments) -> Resul
         plan.opening
             .insert("sparse_tables".to_string(), "65536".to_string());
     }
-    // The disk of power cuts takes direct transfers of 4 KiB.
+    // The disk of power cuts takes direct transfers of 4 KiB. The tools open a store of
+    // alphard for such transfers, whatever the workers do.
     let direct = plan.opening.get("direct").map_or("", String::as_str);
-    if arguments.needs_disk() && has("direct") && direct != "off" {
+    let is_direct = direct != "off" || plan.engine == "alphard";
+    if arguments.needs_disk() && has("direct") && is_direct {
         plan.creation.remove("block_bytes");
     }
-    // The tools open a store without direct=off.
     if plan.engine == "alphard" {
         let block = plan.creation.entry("block_bytes".to_string());
         block.or_insert_with(|| "4096".to_string());
