@@ -12,12 +12,13 @@
 //! | [`shape`] | module essays, `forbid(unsafe_code)`, leftover markers, file length, machine paths |
 //! | [`documents`] | each crate and each dependency has its line in a document |
 //! | [`links`] | links between documents lead somewhere |
-//! | [`formats`] | `docs/format/` is what the code's layout tables say |
 //!
 //! [`workspace`] finds the files, [`source`] tells code from comments,
 //! strings and tests, [`violation`] is what a rule reports. A rule takes text
 //! and answers violations, so each is tested on a small bad example: a
 //! checker that finds nothing proves nothing.
+//!
+//! The suite `tests/formats.rs` holds `docs/format/` against the code's layout tables.
 //!
 //! What this does not see: names reached through a glob import or a macro of
 //! another crate. It reads text, not types; it keeps honest people honest.
@@ -25,7 +26,6 @@
 
 pub mod banned;
 pub mod documents;
-pub mod formats;
 pub mod layers;
 pub mod links;
 pub mod shape;
@@ -50,7 +50,6 @@ pub fn tidy(root: &Path) -> io::Result<Vec<Violation>> {
     found.extend(shape::check(&files));
     found.extend(documents::check(&files));
     found.extend(links::check(&files));
-    found.extend(formats::check(root)?);
     found.sort();
     found.dedup();
     Ok(found)

@@ -37,7 +37,6 @@ fn a_workspace_that_breaks_the_rules_is_reported() {
         "unsafe",
         "documents",
         "link",
-        "formats",
     ] {
         assert!(
             found.iter().any(|violation| violation.rule == rule),

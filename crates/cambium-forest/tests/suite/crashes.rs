@@ -22,7 +22,7 @@ fn suite(test: &'static str) -> CrashSuite {
 
 #[test]
 fn any_crash_leaves_a_prefix() {
-    let report = suite("any_crash_leaves_a_prefix").states(200_000).run();
+    let report = suite("any_crash_leaves_a_prefix").states(100_000).run();
     report.met(&POWER_CUTS);
     report.met_names();
 }

@@ -30,7 +30,7 @@ fn suite(keys: &str, test: &'static str) -> CrashSuite {
 #[test]
 fn integer_keys_survive_crashes() {
     let report = suite("integer", "integer_keys_survive_crashes")
-        .states(60_000)
+        .states(30_000)
         .run();
     report.met(&POWER_CUTS);
     report.met(&[Event::WindowStore]);
@@ -39,7 +39,7 @@ fn integer_keys_survive_crashes() {
 #[test]
 fn string_keys_survive_crashes() {
     let report = suite("string", "string_keys_survive_crashes")
-        .states(40_000)
+        .states(20_000)
         .run();
     assert!(report.states() >= 1);
 }
@@ -57,7 +57,7 @@ fn every_short_sequence_survives_every_crash() {
 fn failing_operations_lose_nothing() {
     for keys in ["integer", "string"] {
         let report = suite(keys, "failing_operations_lose_nothing")
-            .states(15_000)
+            .states(8_000)
             .run_faults();
         report.met(&FAULTS);
     }

@@ -1,20 +1,20 @@
 //! `docs/format/`: the bytes on the device, generated from the code.
 //!
 //! Crates describe what they write as [`Layout`] tables, which are checked at
-//! compile time against the sizes that the codecs use. This module turns the
-//! tables into markdown. The files are committed, so that a change of format
-//! is a visible change of a document; [`check`] fails when they are stale.
+//! compile time against the sizes that the codecs use. This suite renders the
+//! tables as markdown and compares the result with the committed files, so that
+//! a change of format is a visible change of a document. `cargo xtask formats`
+//! sets `CAMBIUM_WRITE_FORMATS`, and the suite then writes the files instead.
+//!
+//! The program `xtask` does not link the engines, so that it is built in seconds.
 
 use std::fs;
-use std::io;
 use std::path::Path;
 
 use cambium_base::layout::Layout;
 
-use crate::violation::Violation;
-
 /// Where the documents lie, relative to the root.
-pub const FOLDER: &str = "docs/format";
+const FOLDER: &str = "docs/format";
 
 /// One generated document.
 struct Document {
@@ -104,92 +104,64 @@ fn render(document: &Document) -> String {
     text
 }
 
-/// Writes the documents; answers the paths of those that changed.
-///
-/// # Errors
-/// If a file cannot be read or written.
-pub fn write(root: &Path) -> io::Result<Vec<String>> {
-    let folder = root.join(FOLDER);
-    fs::create_dir_all(&folder)?;
-    let mut changed = Vec::new();
-    for document in documents() {
-        let text = render(&document);
-        let path = folder.join(document.name);
-        if read_if_there(&path)?.as_deref() != Some(text.as_str()) {
-            fs::write(&path, text)?;
-            changed.push(format!("{FOLDER}/{}", document.name));
-        }
-    }
-    Ok(changed)
-}
-
-/// Compares the documents with the code.
-///
-/// # Errors
-/// If a file cannot be read.
-pub fn check(root: &Path) -> io::Result<Vec<Violation>> {
+/// The documents in a folder that are not what the layouts say, with the first line that
+/// differs, from 1.
+fn stale(folder: &Path) -> Vec<(&'static str, usize)> {
     let mut found = Vec::new();
     for document in documents() {
-        let path = format!("{FOLDER}/{}", document.name);
-        let committed = read_if_there(&root.join(&path))?.unwrap_or_default();
-        let line = first_difference(&committed, &render(&document));
-        if let Some(line) = line {
-            let what = "the document is not what the code's layouts say";
-            let remedy = "run `cargo xtask formats` and review the difference";
-            found.push(Violation::error(&path, line, "formats", what, remedy));
+        let committed = fs::read_to_string(folder.join(document.name)).unwrap_or_default();
+        let rendered = render(&document);
+        if committed != rendered {
+            let lines = committed.lines().zip(rendered.lines());
+            let equal = lines.take_while(|(one, other)| one == other).count();
+            found.push((document.name, equal + 1));
         }
     }
-    Ok(found)
+    found
 }
 
-fn read_if_there(path: &Path) -> io::Result<Option<String>> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+fn write(folder: &Path) {
+    for document in documents() {
+        fs::write(folder.join(document.name), render(&document)).expect("writing a document");
     }
 }
 
-/// The first line, from 1, where two texts differ.
-fn first_difference(one: &str, other: &str) -> Option<usize> {
-    if one == other {
-        return None;
+#[test]
+fn the_documents_are_what_the_layouts_say() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(FOLDER);
+    if std::env::var_os("CAMBIUM_WRITE_FORMATS").is_some() {
+        write(&folder);
     }
-    let equal = one.lines().zip(other.lines()).take_while(|(a, b)| a == b);
-    Some(equal.count() + 1)
+    let none: [(&str, usize); 0] = [];
+    assert_eq!(
+        stale(&folder),
+        none,
+        "run `cargo xtask formats` and review the difference"
+    );
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+#[test]
+fn missing_and_stale_documents_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(stale(folder.path()).len(), documents().len());
+    write(folder.path());
+    assert_eq!(stale(folder.path()).len(), 0);
 
-    #[test]
-    fn missing_and_stale_documents_are_found_and_fresh_ones_pass() {
-        let root = tempfile::tempdir().unwrap();
-        assert_eq!(check(root.path()).unwrap().len(), documents().len());
-        write(root.path()).unwrap();
-        assert_eq!(check(root.path()).unwrap(), []);
-        assert_eq!(
-            write(root.path()).unwrap(),
-            [""; 0],
-            "nothing changes twice"
-        );
+    let path = folder.path().join("storage.md");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replacen("| 0 |", "| 1 |", 1)).unwrap();
+    let found = stale(folder.path());
+    assert!(matches!(found[..], [("storage.md", 2..)]), "{found:?}");
+}
 
-        let path = root.path().join(FOLDER).join("storage.md");
-        let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, text.replacen("| 0 |", "| 1 |", 1)).unwrap();
-        let found = check(root.path()).unwrap();
-        assert_eq!((found.len(), found[0].rule), (1, "formats"));
-        assert!(found[0].line > 1);
-    }
-
-    #[test]
-    fn each_layout_has_a_section() {
-        for document in documents() {
-            let text = render(&document);
-            for layout in &document.layouts {
-                assert!(text.contains(&format!("\n## {}\n", layout.name)), "{text}");
-            }
+#[test]
+fn each_layout_has_a_section() {
+    for document in documents() {
+        let text = render(&document);
+        for layout in &document.layouts {
+            assert!(text.contains(&format!("\n## {}\n", layout.name)), "{text}");
         }
     }
 }
