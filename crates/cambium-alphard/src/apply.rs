@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cambium_api::Written;
 use cambium_base::Extent;
 
+use crate::change_log::LoggedChange;
 use crate::core::{Core, Writer, read, write};
 use crate::format::{self, EntryHeader, EntryKind};
 use crate::outgoing::{LARGE_BYTES, PendingEntry, Piece, START_BYTES};
@@ -26,6 +27,10 @@ impl Core {
             let seen = state.change(entry.key, entry.name.slot, change, sequence);
             if let Some(obsolete) = seen {
                 writer.allocator.free_after(obsolete, sequence);
+            }
+            let is_first = sequence == first;
+            if let (Some(log), Some(place)) = (&mut state.log, entry.after().or(entry.before)) {
+                log.push(LoggedChange::new(place, entry.value.is_none(), is_first));
             }
         }
         // Before the index is let go: who finds an extent there must find its bytes.
@@ -49,9 +54,10 @@ impl Core {
             let mut at = 0;
             for (number, entry) in run.iter().enumerate() {
                 let remaining = others.len() + run.len() - number - 1;
+                let begins_batch = remaining + 1 == planned.len();
                 let end = at + self.bytes_of(entry);
                 live_digest ^= entry.changes_digest_by();
-                let place = (remaining, live_digest);
+                let place = (begins_batch, remaining, live_digest);
                 self.encode(writer, entry, place, &mut buffer[at..end]);
                 ranges.push((entry.extent.block, at..end));
                 at = end;
@@ -118,13 +124,13 @@ impl Core {
             .count()
     }
 
-    /// Gives an entry its number and encodes it: so many more of its batch follow, and
-    /// this is the digest of all that is live with it.
+    /// Gives an entry its number and encodes it: whether it begins its batch, how many more of
+    /// the batch follow, and the digest of all that is live with it.
     fn encode(
         &self,
         writer: &mut Writer,
         entry: &Planned<'_>,
-        (remaining, live_digest): (usize, u64),
+        (begins_batch, remaining, live_digest): (bool, usize, u64),
         into: &mut [u8],
     ) {
         let sequence = writer.next_sequence;
@@ -155,6 +161,7 @@ impl Core {
             key_check: entry.name.check,
             epoch: writer.superblock.epoch,
             remaining: remaining as u32,
+            begins_batch,
             block: entry.extent.block,
         };
         let key = if after.is_some() { entry.key } else { &[] };

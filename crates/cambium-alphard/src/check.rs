@@ -2,7 +2,7 @@
 //!
 //! What is live is read from the index image or by a scan, as an opening would, with
 //! the same proof that nothing is missing. Then each live entry is read and its
-//! checksums compared. What recovery would drop is a note; a member of a pair that is
+//! checksums compared; so is each change that is kept for consumers. What recovery would drop is a note; a member of a pair that is
 //! missing, stale or cannot be read makes the store degraded.
 
 use std::path::Path;
@@ -111,6 +111,10 @@ pub(crate) fn check(
     );
     let settled = lock(&core.writer).marked;
     check_entries(&core.pin()?, &mut report, progress, settled)?;
+    match core.attach_consumers() {
+        Ok(()) => core.check_kept_changes(&mut report)?,
+        Err(error) => report.take(error)?,
+    }
     report.sort();
     Ok(report)
 }
@@ -168,6 +172,7 @@ pub(crate) fn check_open_store(pin: &Pin, progress: &dyn ProgressSink) -> Result
     };
     note_open_members(&pin.core, &mut report);
     check_entries(pin, &mut report, progress, u64::MAX)?;
+    pin.core.check_kept_changes(&mut report)?;
     Ok(report)
 }
 

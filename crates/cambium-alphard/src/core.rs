@@ -3,7 +3,7 @@
 //!
 //! | lock | guards | held across I/O |
 //! |---|---|---|
-//! | `maintenance` | one step of upkeep at a time | yes, by background work |
+//! | `maintenance` | one step of upkeep at a time, and one move of a consumer | yes, by background work and consumers |
 //! | `zeroing` | one piece of zeros at a time | yes, by background work |
 //! | `mirroring` | how far a stale member is up to date | yes, by background work |
 //! | `writer` | numbering, free space, superblock, what is not written yet | yes, by writers |
@@ -14,7 +14,7 @@
 //! | `replies` | answers that wait for a flight | no |
 //! | `flights.landing` | who lands flights | yes |
 //! | the other ones of `flights` | which groups are under way, spare memory | no |
-//! | `state` | the index and what snapshots see | no, but by a close |
+//! | `state` | the index, what snapshots see, and the change log | no, but by a close |
 //! | `pending` | entries on their way to the device | no |
 //! | `unpinned` | extents that snapshots have let go | no |
 //! | `unsound` | entries that are sound on one member only | no |
@@ -40,6 +40,7 @@ use cambium_io::sync::{RwLockReadGuard, RwLockWriteGuard};
 use cambium_io::{AlignedBuffer, Environment};
 use cambium_storage::allocator::Allocator;
 use cambium_storage::commit_queue::CommitQueue;
+use cambium_storage::consumers::Consumers;
 use cambium_storage::health::Health;
 
 use crate::ahead::Ahead;
@@ -90,6 +91,10 @@ pub(crate) struct Core {
     pub unpinned: Mutex<Vec<(u64, Extent)>>,
     /// Bringing a stale member up to date: only who holds `maintenance` takes it.
     pub mirroring: Mutex<Mirroring>,
+    /// Of a store with history.
+    pub consumers: OnceLock<Consumers>,
+    /// Every write up to here is durable. Readers of changes do not take the writer lock.
+    pub synced: AtomicU64,
     /// Entries that one member has and another one not: to be written over there.
     pub unsound: Mutex<Vec<(SlotKey, Extent)>>,
     pub queue: CommitQueue<Vec<WriteRequest>, Begun>,

@@ -79,14 +79,16 @@ fn fill(
     let (volume, superblock, members, mut locks) = formatted;
     locks.push(held);
     let recovered = Recovered::empty(&superblock);
-    Ok(assemble(
+    let core = assemble(
         environment,
         path,
         tuning,
         (volume, superblock, members),
         recovered,
         (locks, true),
-    ))
+    );
+    core.attach_consumers()?;
+    Ok(core)
 }
 
 /// True for names that an `alphard` store gives to its files.
@@ -169,6 +171,7 @@ fn format_members(
     superblock.current = volume.current();
     superblock.high_water = superblock.first_block();
     superblock.filled = wanted.fill;
+    superblock.history_lost = wanted.history.then_some(0);
     volume.write_superblock(&mut superblock)?;
     if volume.is_mirrored() {
         check_apart(&places)?;
@@ -387,6 +390,7 @@ fn new_superblock(
         current: 1,
         filled: false,
         cut_off: false,
+        history_lost: None,
     }
 }
 

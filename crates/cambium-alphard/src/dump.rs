@@ -6,6 +6,7 @@ use std::path::Path;
 use cambium_api::OptionValues;
 use cambium_base::{Error, Result};
 use cambium_io::{Environment, LockMode, OpenOptions};
+use cambium_storage::consumers::Consumers;
 use cambium_storage::store_lock::lock_store;
 
 use crate::core::{Core, lock, read};
@@ -57,6 +58,7 @@ pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write
         recovered,
         (locks, false),
     );
+    let attached = core.attach_consumers();
     dump(&core, to)?;
     let mut text = format!("read by           {how}\n");
     if dead > 0 {
@@ -68,6 +70,9 @@ pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write
             false => String::new(),
         };
         text += &format!("not sound         the superblock at byte {offset}{place}\n");
+    }
+    if let Err(error) = attached {
+        text += &format!("not sound         the consumers of changes: {error}\n");
     }
     for finding in findings {
         text += &format!(
@@ -120,6 +125,16 @@ pub(crate) fn dump(core: &Core, to: &mut dyn Write) -> Result<()> {
             ),
         }
     );
+    if let Some(log) = &state.log {
+        text += &format!(
+            "history           {} changes after write {}\n",
+            log.len(),
+            log.lost()
+        );
+    }
+    for (name, position) in core.consumers.get().map_or(Vec::new(), Consumers::list) {
+        text += &format!("consumer          {name:?} has read up to write {position}\n");
+    }
     text += &format!(
         "map               {}\n",
         map(&core_map(&writer.allocator, total), total)

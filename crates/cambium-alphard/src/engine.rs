@@ -4,18 +4,19 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::backup::copy_entries;
 use cambium_api::{
-    Capabilities, CheckReport, CompactOptions, CompactReport, Completion, Cursor, Direction,
-    Engine, EngineKind, IterationOrder, KeyKind, KeyRange, Operation, OptionSpec, OptionValues,
-    Precondition, ProgressSink, ReadSet, Reader, Request, ResumeToken, Snapshot, Statistics,
-    WriteBatch, limits,
+    Capabilities, ChangeFeed, ChangeOptions, CheckReport, CompactOptions, CompactReport,
+    Completion, Cursor, Direction, Engine, EngineKind, IterationOrder, KeyKind, KeyRange,
+    Operation, OptionSpec, OptionValues, Precondition, ProgressSink, ReadSet, Reader, Request,
+    ResumeToken, Snapshot, Statistics, WriteBatch, limits,
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
 use cambium_io::step::{BackgroundTask, Owner};
 use cambium_io::sync::atomic::Ordering;
 use cambium_io::{Environment, StepOutcome};
+use cambium_storage::consumers::Consumers;
 
+use crate::changes::LogFeed;
 use crate::core::{Core, Pin, lock};
 use crate::cursor::HashCursor;
 use crate::format::{DATA_NAME, FORMAT_VERSION, IMAGE_NAME, MEMBERS_NAME};
@@ -210,6 +211,13 @@ pub(crate) fn last_operations(batch: WriteBatch) -> Result<Vec<Operation>> {
 }
 
 impl AlphardStore {
+    /// The consumers of a store that was made with `history=on`.
+    fn consumers(&self) -> Result<&Consumers> {
+        self.core.check_open()?;
+        let consumers = self.core.consumers.get();
+        consumers.ok_or_else(|| self.without_changes())
+    }
+
     fn write_checked(
         &self,
         preconditions: &[Precondition],
@@ -316,7 +324,7 @@ impl Engine for AlphardStore {
             namespaces: false,
             droppable_namespaces: false,
             native_submit: true,
-            changes: false,
+            changes: self.core.consumers.get().is_some(),
         }
     }
 
@@ -357,6 +365,23 @@ impl Engine for AlphardStore {
         Ok(Arc::new(AlphardSnapshot {
             pin: Arc::new(self.core.pin()?),
         }))
+    }
+
+    fn changes(
+        &self,
+        after: SequenceNumber,
+        options: ChangeOptions,
+    ) -> Result<Box<dyn ChangeFeed>> {
+        self.consumers()?;
+        Ok(Box::new(LogFeed::new(&self.core, after, options)?))
+    }
+
+    fn list_consumers(&self) -> Result<Vec<(String, SequenceNumber)>> {
+        Ok(self.consumers()?.list())
+    }
+
+    fn move_consumer(&self, name: &str, to: Option<SequenceNumber>) -> Result<()> {
+        self.core.move_consumer(self.consumers()?, name, to)
     }
 
     fn create_named_snapshot(&self, _name: &str) -> Result<()> {
@@ -430,7 +455,7 @@ impl Engine for AlphardStore {
 
     fn backup(&self, destination: &Path, progress: &dyn ProgressSink) -> Result<()> {
         let cursor = HashCursor::new(Arc::new(self.core.pin()?));
-        back_up(&self.core, cursor, destination, progress)
+        crate::backup::back_up(&self.core, cursor, destination, progress)
     }
 
     fn step(&self, budget: u64) -> Result<StepOutcome> {
@@ -448,27 +473,4 @@ impl Engine for AlphardStore {
         self.core.drain_all();
         self.core.close()
     }
-}
-
-/// Writes what a cursor answers into a new store, in a file of the same size.
-fn back_up(
-    core: &Core,
-    mut cursor: HashCursor,
-    destination: &Path,
-    progress: &dyn ProgressSink,
-) -> Result<()> {
-    let blocks = lock(&core.writer).superblock.total_blocks;
-    let size = u64::from(blocks) * u64::from(core.block_bytes);
-    let options = OptionValues::from([
-        ("size", size.to_string().as_str()),
-        ("block_bytes", core.block_bytes.to_string().as_str()),
-    ]);
-    // Before it has its marker it is no store: a copy is whole, or none.
-    let making = crate::create::make(&core.environment, destination, &options)?;
-    making.conclude_closed(&core.path, |filled| {
-        let copy = run(filled);
-        copy_entries(&mut cursor, &*copy, &mut 0, progress)?;
-        copy.sync()?;
-        copy.close()
-    })
 }

@@ -37,6 +37,8 @@ pub const ENTRY: u8 = 0xa1;
 /// First byte of each further block of an entry: three bits from [`ENTRY`] and
 /// three from zero, so that no flipped bit makes one of the other.
 pub const CONTINUATION: u8 = 0xc5;
+/// Added to the kind of the first entry of a batch.
+const BEGINS_BATCH: u8 = 128;
 /// Bytes of an entry's header.
 pub const ENTRY_HEADER_BYTES: usize = 68;
 /// Name of the file in the store's folder, where no device is given.
@@ -67,7 +69,7 @@ pub const ENTRY_LAYOUT: Layout = Layout {
     about: "At the first byte of a block. Key, value and displaced bytes follow; zeros fill the last block.",
     fields: &[
         field(0, 1, "marker", "`a1`; further blocks of the entry begin with `c5`, erased ones with 0"),
-        field(1, 1, "kind", "1: a value; 2: a tombstone, which has neither key nor value bytes"),
+        field(1, 1, "kind", "1: a value; 2: a tombstone, which has neither key nor value bytes; 128 more in the first entry of a batch"),
         field(2, 2, "key_bytes", "length of the key"),
         field(4, 4, "value_bytes", "length of the value"),
         field(8, 8, "sequence", "place in the order of all writes; the newest entry of a key counts"),
@@ -86,7 +88,7 @@ pub const ENTRY_LAYOUT: Layout = Layout {
 .checked();
 
 /// Bytes of an encoded superblock; zeros fill its 4 KiB.
-pub const SUPERBLOCK_FIELDS_BYTES: usize = 140;
+pub const SUPERBLOCK_FIELDS_BYTES: usize = 148;
 
 /// The superblock's layout.
 pub const SUPERBLOCK_LAYOUT: Layout = Layout {
@@ -114,7 +116,8 @@ pub const SUPERBLOCK_LAYOUT: Layout = Layout {
         field(124, 4, "members", "how many members there are: 1, or 2 that mirror one another"),
         field(128, 4, "current", "a bit for each member that has every entry; the superblock of the highest generation counts"),
         field(132, 4, "filled", "1 if zeros were written to all of each file when it was made, so that none of its space is new to the file system"),
-        field(136, 4, "checksum", "CRC-32C of bytes 0 to 135"),
+        field(136, 8, "history_lost", "no change up to this write is shown; all ones in a store that was made without `history=on`"),
+        field(144, 4, "checksum", "CRC-32C of bytes 0 to 143"),
     ],
     size: SUPERBLOCK_FIELDS_BYTES,
 }
@@ -122,6 +125,8 @@ pub const SUPERBLOCK_LAYOUT: Layout = Layout {
 
 /// The field `clean` of [`Superblock::cut_off`].
 const CUT_OFF: u32 = 2;
+/// The field `history_lost` of a store that keeps no history.
+const NO_HISTORY: u64 = u64::MAX;
 
 /// A decoded superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,6 +169,8 @@ pub struct Superblock {
     pub current: u32,
     /// Something was written to all space of its files.
     pub filled: bool,
+    /// The store keeps history: changes up to this write were lost in a repair.
+    pub history_lost: Option<u64>,
 }
 
 impl Superblock {
@@ -203,6 +210,8 @@ impl Superblock {
         ] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
+        let history_lost = self.history_lost.unwrap_or(NO_HISTORY);
+        bytes.extend_from_slice(&history_lost.to_le_bytes());
         bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
         bytes.resize(SUPERBLOCK_BYTES as usize, 0);
         bytes
@@ -254,6 +263,7 @@ impl Superblock {
             members: u32_at(bytes, 124),
             current: u32_at(bytes, 128),
             filled: u32_at(bytes, 132) == 1,
+            history_lost: Some(u64_at(bytes, 136)).filter(|&lost| lost != NO_HISTORY),
         };
         Ok(superblock.is_sane().then_some(superblock))
     }
@@ -267,6 +277,7 @@ impl Superblock {
             && self.member < self.members
             && (1..=2).contains(&self.members)
             && self.synced_through <= self.sequence
+            && self.history_lost.is_none_or(|lost| lost <= self.sequence)
     }
 
     /// What the checksums of this store's entries begin with.
@@ -316,6 +327,8 @@ pub struct EntryHeader {
     pub epoch: u32,
     /// Entries of its batch that follow.
     pub remaining: u32,
+    /// It is the first of its batch.
+    pub begins_batch: bool,
     /// Where it stands.
     pub block: u32,
 }
@@ -367,10 +380,11 @@ pub fn encode_entry(
     let offset = u64::from(header.block) * u64::from(block_bytes);
     let body = seed.at(offset, &into[ENTRY_HEADER_BYTES..]);
     into[0] = ENTRY;
-    into[1] = match header.kind {
+    let kind = match header.kind {
         EntryKind::Value => 1,
         EntryKind::Tombstone => 2,
     };
+    into[1] = kind | if header.begins_batch { BEGINS_BATCH } else { 0 };
     into[2..4].copy_from_slice(&header.key_bytes.to_le_bytes());
     into[4..8].copy_from_slice(&header.value_bytes.to_le_bytes());
     into[8..16].copy_from_slice(&header.sequence.to_le_bytes());
@@ -399,7 +413,7 @@ pub fn decode_header(
         return None;
     }
     let header = EntryHeader {
-        kind: match bytes[1] {
+        kind: match bytes[1] & !BEGINS_BATCH {
             1 => EntryKind::Value,
             2 => EntryKind::Tombstone,
             _ => return None,
@@ -413,6 +427,7 @@ pub fn decode_header(
         key_check: u64_at(bytes, 40),
         epoch: u32_at(bytes, 48),
         remaining: u32_at(bytes, 52),
+        begins_batch: bytes[1] & BEGINS_BATCH != 0,
         block: u32_at(bytes, 56),
     };
     (header.block == block).then_some(header)

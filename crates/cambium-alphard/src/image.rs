@@ -15,14 +15,17 @@ use cambium_index::cuckoo::{Builder, SlotKey};
 use cambium_io::{File, FileSystem, OpenOptions};
 use std::path::Path;
 
+use crate::change_log::{ChangeLog, LoggedChange};
 use crate::core::{Core, Writer, read};
 use crate::format::{self, IMAGE_NAME, Superblock};
 use crate::recovery::Recovered;
 
 const MAGIC: [u8; 8] = *b"CMBMacki";
-const HEADER_BYTES: usize = 40;
+const HEADER_BYTES: usize = 64;
 const ENTRY_BYTES: usize = 16;
 const NOTE_BYTES: usize = 12;
+const CHANGE_BYTES: usize = 8;
+const REPLACED_BYTES: usize = ENTRY_BYTES;
 /// Bytes written or read at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
@@ -38,13 +41,16 @@ const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static
 /// The image's head.
 pub const IMAGE_LAYOUT: Layout = Layout {
     name: "Index image",
-    about: "At offset 0 of `index-image`. It is followed by the entries (slot key, 8 bytes; block, 4; blocks, 4), the tombstones (sequence, 8; block, 4), the stale headers (the same) and a CRC-32C of everything before it.",
+    about: "At offset 0 of `index-image`. It is followed by the entries (slot key, 8 bytes; block, 4; blocks, 4), the tombstones (sequence, 8; block, 4), the stale headers (the same), the changes (block, 4; blocks, 4, with 2^31 more in a delete and 2^30 more in the first of a batch), the replaced entries (sequence of the replacement, 8; block, 4; blocks, 4) and a CRC-32C of everything before it.",
     fields: &[
         field(0, 8, "magic", "`CMBMacki`"),
         field(8, 8, "image_id", "the superblock names it, or the image is an old one"),
         field(16, 8, "entries", "how many entries follow"),
         field(24, 8, "tombstones", "how many tombstones follow"),
         field(32, 8, "stale_headers", "how many stale headers follow"),
+        field(40, 8, "history_lost", "no change up to this write is shown; 0 without history"),
+        field(48, 8, "changes", "how many changes follow: one for each later write"),
+        field(56, 8, "replaced", "how many replaced entries follow: those that changes are read from"),
     ],
     size: HEADER_BYTES,
 }
@@ -75,6 +81,12 @@ impl Sink<'_> {
         Ok(())
     }
 
+    fn extent(&mut self, word: u64, extent: Extent) -> Result<()> {
+        self.put(&word.to_le_bytes())?;
+        self.put(&extent.block.to_le_bytes())?;
+        self.put(&extent.blocks.to_le_bytes())
+    }
+
     fn note(&mut self, (sequence, block): (u64, u32)) -> Result<()> {
         self.put(&sequence.to_le_bytes())?;
         self.put(&block.to_le_bytes())
@@ -98,15 +110,23 @@ impl Core {
             offset: 0,
             checksum: 0,
         };
+        let log = state.log.as_ref();
+        // Without history, what waits is free in the next opening.
+        let replaced = log.map(|_| writer.allocator.waiting());
         let lengths = [
-            state.index.len(),
-            writer.tombstones.len(),
-            writer.stale.len(),
+            state.index.len() as u64,
+            writer.tombstones.len() as u64,
+            writer.stale.len() as u64,
+            log.map_or(0, ChangeLog::lost),
+            log.map_or(0, |log| log.len() as u64),
+            replaced
+                .as_ref()
+                .map_or(0, |replaced| replaced.len() as u64),
         ];
         sink.put(&MAGIC)?;
         sink.put(&id.to_le_bytes())?;
         for length in lengths {
-            sink.put(&(length as u64).to_le_bytes())?;
+            sink.put(&length.to_le_bytes())?;
         }
         let mut from = Some(0);
         let mut page = Vec::new();
@@ -114,9 +134,7 @@ impl Core {
             page.clear();
             from = state.index.page(at, &mut page);
             for (_, slot, extent) in &page {
-                sink.put(&slot.bits().to_le_bytes())?;
-                sink.put(&extent.block.to_le_bytes())?;
-                sink.put(&extent.blocks.to_le_bytes())?;
+                sink.extent(slot.bits(), *extent)?;
             }
         }
         for &note in &writer.tombstones {
@@ -124,6 +142,12 @@ impl Core {
         }
         for note in writer.stale.iter() {
             sink.note(note)?;
+        }
+        for change in log.into_iter().flat_map(ChangeLog::iter) {
+            sink.put(&change.encode())?;
+        }
+        for (sequence, extent) in replaced.into_iter().flatten() {
+            sink.extent(sequence, extent)?;
         }
         sink.hand_over()?;
         let checksum = sink.checksum;
@@ -154,12 +178,22 @@ pub(crate) fn load(
     {
         return Ok(None);
     }
-    let [entries, tombstones, stale] = [16, 24, 32].map(|at| u128::from(u64_at(&head, at)));
-    let notes = (tombstones + stale) * NOTE_BYTES as u128;
-    let body = entries * ENTRY_BYTES as u128 + notes;
+    let counts = [16, 24, 32, 48, 56].map(|at| u64_at(&head, at));
+    let widths = [
+        ENTRY_BYTES,
+        NOTE_BYTES,
+        NOTE_BYTES,
+        CHANGE_BYTES,
+        REPLACED_BYTES,
+    ];
+    let lengths = counts.iter().zip(widths);
+    let body: u128 = lengths
+        .map(|(&count, width)| u128::from(count) * width as u128)
+        .sum();
     if body + HEADER_BYTES as u128 + 4 != u128::from(length) {
         return Ok(None);
     }
+    let [entries, tombstones, stale, changes, replaced] = counts;
     let mut source = Source {
         file: &*file,
         offset: HEADER_BYTES as u64,
@@ -172,12 +206,8 @@ pub(crate) fn load(
     let expected = usize::try_from(entries).unwrap_or(usize::MAX);
     let mut index = Builder::new(superblock.hash_secret, expected);
     for _ in 0..entries {
-        let bytes = source.take::<ENTRY_BYTES>()?;
-        let extent = Extent {
-            block: u32_at(&bytes, 8),
-            blocks: u32_at(&bytes, 12),
-        };
-        match SlotKey::from_bits(u64_at(&bytes, 0)) {
+        let (bits, extent) = source.extent()?;
+        match SlotKey::from_bits(bits) {
             Some(slot) if extent.blocks > 0 && recovered.allocator.take(extent) => {
                 index.push(slot, extent);
                 recovered.state.live_digest ^= format::digest_of(slot, extent);
@@ -200,6 +230,14 @@ pub(crate) fn load(
         headers.push((u64_at(&bytes, 0), u32_at(&bytes, 8)));
     }
     recovered.stale = headers.into_iter().collect();
+    if !load_history(
+        &mut source,
+        &mut recovered,
+        u64_at(&head, 40),
+        (changes, replaced),
+    )? {
+        return Ok(None);
+    }
     let mut checksum = [0; 4];
     file.read_exact_at(&mut checksum, length - 4)?;
     let whole = u32_at(&checksum, 0) == source.checksum
@@ -207,6 +245,35 @@ pub(crate) fn load(
         && recovered.state.index.len() as u64 == superblock.live_entries;
     recovered.from_image = true;
     Ok(whole.then_some(recovered))
+}
+
+/// The change log, and what it keeps out of free space; false if it does not fit the store.
+fn load_history(
+    source: &mut Source<'_>,
+    recovered: &mut Recovered,
+    lost: u64,
+    (changes, replaced): (u64, u64),
+) -> Result<bool> {
+    let limit = recovered.allocator.limit();
+    let mut logged = Vec::new();
+    for _ in 0..changes {
+        match LoggedChange::decode(source.take::<CHANGE_BYTES>()?, limit) {
+            Some(change) => logged.push(change),
+            None => return Ok(false),
+        }
+    }
+    for _ in 0..replaced {
+        let (sequence, extent) = source.extent()?;
+        if extent.blocks == 0 || !recovered.allocator.take(extent) {
+            return Ok(false);
+        }
+        recovered.allocator.free_after(extent, sequence);
+    }
+    if recovered.state.log.is_none() {
+        return Ok(changes == 0 && replaced == 0);
+    }
+    recovered.state.log = Some(ChangeLog::new(lost, logged));
+    Ok(lost.checked_add(changes) == Some(recovered.sequence))
 }
 
 /// Reads bytes one after another, in pieces.
@@ -236,5 +303,14 @@ impl Source<'_> {
         taken.copy_from_slice(&self.bytes[self.at..self.at + COUNT]);
         self.at += COUNT;
         Ok(taken)
+    }
+
+    fn extent(&mut self) -> Result<(u64, Extent)> {
+        let bytes = self.take::<ENTRY_BYTES>()?;
+        let extent = Extent {
+            block: u32_at(&bytes, 8),
+            blocks: u32_at(&bytes, 12),
+        };
+        Ok((u64_at(&bytes, 0), extent))
     }
 }

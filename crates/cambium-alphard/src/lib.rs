@@ -20,6 +20,9 @@
 //! before its replacement is safe whatever happens ([`space`]); and recovery proves
 //! by a digest that nothing is missing and nothing came back ([`recovery`]).
 //!
+//! A store made with `history=on` shows its changes in order ([`changes`]): what was replaced keeps
+//! its space until consumers have read the changes ([`history`]).
+//!
 //! ```
 //! use cambium_api::{Durability, EngineKind, OptionValues};
 //! # fn main() -> cambium_base::Result<()> {
@@ -37,6 +40,9 @@
 
 mod ahead;
 mod apply;
+mod backup;
+mod change_log;
+mod changes;
 mod check;
 mod core;
 mod create;
@@ -46,6 +52,7 @@ mod dump;
 mod engine;
 mod flights;
 pub mod format;
+mod history;
 mod image;
 mod kept;
 mod members;
@@ -54,6 +61,7 @@ mod mirror;
 mod open;
 pub mod options;
 mod outgoing;
+mod past;
 mod plan;
 mod read;
 mod recovery;

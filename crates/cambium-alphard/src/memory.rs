@@ -4,6 +4,7 @@ use cambium_api::{MemoryPart, MemoryPlan, OptionValues};
 use cambium_base::Result;
 use cambium_io::Environment;
 
+use crate::change_log::ChangeLog;
 use crate::core::{Core, Writer, lock, read};
 use crate::options::{ENGINE, OPTIONS, Tuning};
 
@@ -62,6 +63,8 @@ const PARTS: &[MemoryPart] = &[
 const INDEX_ENTRY_BYTES: u64 = 24;
 /// What a stale header takes in the lists that it is in.
 const STALE_HEADER_BYTES: u64 = 64;
+/// What a change takes in the change log, with the room that it has.
+const LOGGED_CHANGE_BYTES: u64 = 16;
 /// The reservation of the index grows by this at least.
 const LEAST_GROWTH: u64 = 256 << 10;
 
@@ -98,12 +101,17 @@ impl Core {
     /// # Errors
     /// `LimitExceeded` where the budget has too little left; nothing has changed then.
     pub fn reserve_index(&self, writer: &mut Writer, more: u64) -> Result<()> {
-        let entries = read(&self.state).index.len() as u64 + more;
+        let state = read(&self.state);
+        let entries = state.index.len() as u64 + more;
+        let changes = state.log.as_ref().map_or(0, ChangeLog::len) as u64;
+        drop(state);
         let stale = writer.stale.len() as u64;
         let Some(reserved) = &mut writer.index_memory else {
             return Ok(());
         };
-        let bytes = entries * INDEX_ENTRY_BYTES + stale * STALE_HEADER_BYTES;
+        let bytes = entries * INDEX_ENTRY_BYTES
+            + stale * STALE_HEADER_BYTES
+            + changes * LOGGED_CHANGE_BYTES;
         if bytes <= reserved.bytes() {
             return Ok(());
         }

@@ -224,25 +224,39 @@ impl Core {
         extent: Extent,
         slot: SlotKey,
     ) -> Result<StoredEntry> {
-        let error = match answer.and_then(|bytes| self.open_entry(bytes, extent, slot)) {
-            Err(error) if self.volume.is_mirrored() => error,
-            other => return other,
-        };
-        for member in self.volume.readable() {
-            let again = self.volume.read_from(member, extent);
-            if let Ok(entry) = again.and_then(|bytes| self.open_entry(bytes, extent, slot)) {
-                let mut unsound = lock(&self.unsound);
-                if unsound.len() < MOST_UNSOUND && !unsound.contains(&(slot, extent)) {
-                    unsound.push((slot, extent));
-                }
-                drop(unsound);
-                if let Some(task) = self.background.get() {
-                    task.notify();
-                }
-                return Ok(entry);
+        let open = |bytes| self.open_entry(bytes, extent, slot);
+        let (entry, is_whole) = self.open_from_any(answer, extent, open)?;
+        if !is_whole {
+            let mut unsound = lock(&self.unsound);
+            if unsound.len() < MOST_UNSOUND && !unsound.contains(&(slot, extent)) {
+                unsound.push((slot, extent));
+            }
+            drop(unsound);
+            if let Some(task) = self.background.get() {
+                task.notify();
             }
         }
-        Err(error)
+        Ok(entry)
+    }
+
+    /// Opens what was read at an extent, or what another member has there; false where the first
+    /// was not sound.
+    pub fn open_from_any<T>(
+        &self,
+        answer: Result<AlignedBuffer>,
+        extent: Extent,
+        open: impl Fn(AlignedBuffer) -> Result<T>,
+    ) -> Result<(T, bool)> {
+        let error = match answer.and_then(&open) {
+            Err(error) if self.volume.is_mirrored() => error,
+            other => return other.map(|opened| (opened, true)),
+        };
+        let mut members = self.volume.readable();
+        let found = members.find_map(|member| {
+            let again = self.volume.read_from(member, extent);
+            again.and_then(&open).ok()
+        });
+        found.map(|opened| (opened, false)).ok_or(error)
     }
 
     /// Writes entries that one member has over what another one has instead.

@@ -85,6 +85,7 @@ pub(crate) fn open(
         recovered,
         (locks, true),
     );
+    core.attach_consumers()?;
     core.keep_within(memory)?;
     if scanned {
         // What is read from now on must be there after the next crash: a member that
@@ -134,6 +135,7 @@ pub(crate) fn open_read_only(
         recovered,
         (locks, false),
     );
+    core.attach_consumers()?;
     core.keep_within(memory)?;
     Ok(core)
 }
@@ -250,6 +252,8 @@ pub(crate) fn assemble(
         kept: Kept::new(tuning.cache_of(environment)),
         unpinned: Mutex::default(),
         mirroring: Mutex::default(),
+        consumers: OnceLock::new(),
+        synced: AtomicU64::new(recovered.sequence),
         unsound: Mutex::default(),
         queue: CommitQueue::default(),
         submissions: Submissions::new(tuning.queues, secret, tuning.submitted_bytes),

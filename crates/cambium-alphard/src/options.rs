@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use cambium_api::changes::HISTORY_BYTES;
 use cambium_api::options::invalid_option;
 use cambium_api::{OptionSpec, OptionValues};
 use cambium_base::Result;
@@ -59,6 +60,13 @@ pub const OPTIONS: &[OptionSpec] = &[
         unit: "on or off",
         default: "off",
         effect: "Format a device or file that is named whatever it carries; all of that is lost. Without a device named: make the store also where one lies that has lost its file CAMBIUM, which is lost too.",
+        at_creation: true,
+    },
+    OptionSpec {
+        name: "history",
+        unit: "on or off",
+        default: "off",
+        effect: "Keep history for the change feed: entries that were overwritten or deleted keep their space until consumers have read the changes, up to `history_bytes`. The place of each change that can be read takes 8 bytes of memory. off costs nothing, and the store has no change feed.",
         at_creation: true,
     },
     OptionSpec {
@@ -138,6 +146,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         effect: "Most changes that open snapshots and cursors keep in memory, some 100 bytes each; beyond it writers get an error.",
         at_creation: false,
     },
+    HISTORY_BYTES,
 ];
 
 /// What is fixed when a store is made.
@@ -151,6 +160,8 @@ pub(crate) struct Creation {
     /// Zeros are written to all of a file.
     pub fill: bool,
     pub force: bool,
+    /// The store keeps history for the change feed.
+    pub history: bool,
 }
 
 /// What each opening may choose.
@@ -165,6 +176,8 @@ pub(crate) struct Tuning {
     /// The store's own cache of values; `None` for the environment's.
     pub cache_bytes: Option<u64>,
     pub snapshot_limit: u64,
+    /// The most log that is kept for consumers of changes.
+    pub history_bytes: u64,
     /// 0 where nothing is discarded.
     pub discard_bytes: u64,
     /// 0 where no zeros are written.
@@ -212,6 +225,7 @@ pub(crate) fn creation(options: &mut OptionValues) -> Result<Creation> {
         block_bytes,
         fill: options.take_bool("fill")?.unwrap_or(false),
         force: options.take_bool("force")?.unwrap_or(false),
+        history: options.take_bool("history")?.unwrap_or(false),
     })
 }
 
@@ -244,6 +258,7 @@ pub(crate) fn tuning(mut options: OptionValues) -> Result<Tuning> {
         discard_bytes: options.take_ranged("discard_bytes", 0, 0, 1 << 40)?,
         zero_ahead_bytes: options.take_ranged("zero_ahead_bytes", 32 << 20, 0, 1 << 40)?,
         snapshot_limit: options.take_ranged("snapshot_limit", 1_000_000, 1, u64::MAX)?,
+        history_bytes: options.take_ranged("history_bytes", 1 << 30, 0, 1 << 50)?,
         flight_bytes: MOST_FLIGHT_BYTES,
         submitted_bytes: QUEUED_BYTES,
         seeded_bug: seeded_bug::take(&mut options)?,

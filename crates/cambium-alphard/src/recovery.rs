@@ -10,7 +10,8 @@
 //! 4. *The proof.* The digest of what is live is the one in the header of the last
 //!    entry kept. If it is not, something is missing or has come back: the opening
 //!    fails, and says so.
-//! 5. What is kept is made durable, and the headers after the cut are erased,
+//! 5. In a store with history, the change log is derived ([`crate::past`]).
+//! 6. What is kept is made durable, and the headers after the cut are erased,
 //!    before the next epoch begins: what was cut off can never come back.
 
 use std::collections::VecDeque;
@@ -21,9 +22,11 @@ use cambium_index::cuckoo::{Part, Parts, SlotKey};
 use cambium_io::{Crew, Environment};
 use cambium_storage::allocator::Allocator;
 
+use crate::change_log::ChangeLog;
 use crate::format::{self, Superblock};
 use crate::mirror::Differing;
 use crate::options::Tuning;
+use crate::past::FoundChange;
 use crate::scan::{Found, Newest, OfMember, Scan, crew_for};
 use crate::seeded_bug::SeededBug;
 use crate::stale::StaleHeaders;
@@ -60,8 +63,11 @@ pub(crate) struct Recovered {
 impl Recovered {
     /// Nothing yet, of a store as its superblock describes it.
     pub fn empty(superblock: &Superblock) -> Self {
+        let mut state = State::new(superblock.hash_secret, superblock.sequence);
+        let keeps_history = superblock.history_lost.is_some();
+        state.log = keeps_history.then(|| ChangeLog::new(superblock.sequence, []));
         Recovered {
-            state: State::new(superblock.hash_secret, superblock.sequence),
+            state,
             allocator: Allocator::new(superblock.first_block(), superblock.high_water),
             stale: StaleHeaders::default(),
             tombstones: VecDeque::new(),
@@ -110,7 +116,7 @@ pub(crate) fn recover(
                 .read_all(environment, tuning, progress)
                 .and_then(|()| Cut::of(&mut scan, tuning));
             let recovered = match cut {
-                Ok(cut) => settle(scan, environment, cut)?,
+                Ok(cut) => settle(scan, environment, tuning, cut)?,
                 Err((member, _)) if volume.lose(member) => continue,
                 Err((_, error)) => return Err(error),
             };
@@ -167,13 +173,9 @@ impl Cut {
 }
 
 fn is_sound(scan: &Scan<'_>, newest: &Newest) -> Result<bool> {
-    if let Some(sound) = newest.sound {
-        return Ok(sound);
-    }
-    let volume = scan.volume;
-    let bytes = volume.read_from(scan.believed, newest.extent)?;
-    let (block, unit) = (newest.extent.block, volume.block_bytes);
-    Ok(format::body_is_sound(&bytes, block, unit, scan.seed))
+    newest
+        .sound
+        .map_or_else(|| scan.body_is_sound(newest.extent), Ok)
 }
 
 /// What is live, stale and dead in a part of the index, given the cut.
@@ -184,21 +186,37 @@ struct Settled {
     tombstones: Vec<(u64, u32)>,
     stale: Vec<(u64, u32)>,
     dead: Vec<u32>,
+    /// Of a store with history.
+    changes: Vec<FoundChange>,
 }
 
-fn settle_part(parts: &Parts, number: usize, mut found: Vec<Found>, cut: u64) -> Settled {
+fn settle_part(
+    parts: &Parts,
+    number: usize,
+    mut found: Vec<Found>,
+    (cut, oldest_history): (u64, Option<u64>),
+) -> Settled {
     found.sort_unstable_by_key(|found| (found.slot, found.check, u64::MAX - found.sequence));
     let mut newest_of = None;
     let (mut digest, mut live) = (0, Vec::with_capacity(found.len()));
     let (mut tombstones, mut stale, mut dead) = (Vec::new(), Vec::new(), Vec::new());
-    for entry in &found {
+    let mut changes = Vec::new();
+    for (at, entry) in found.iter().enumerate() {
         let extent = entry.extent();
         if entry.sequence > cut {
             dead.push(extent.block);
             continue;
         }
-        let first = newest_of != Some((entry.slot, entry.check));
-        newest_of = Some((entry.slot, entry.check));
+        let name = (entry.slot, entry.check);
+        let first = newest_of != Some(name);
+        newest_of = Some(name);
+        if oldest_history.is_some_and(|oldest| entry.sequence > oldest) {
+            let newer = (!first).then(|| &found[at - 1]);
+            let older = found
+                .get(at + 1)
+                .filter(|one| (one.slot, one.check) == name);
+            changes.extend(FoundChange::of(entry, newer, older));
+        }
         if entry.is_tombstone() {
             tombstones.push((entry.sequence, extent.block));
         } else if first {
@@ -216,11 +234,17 @@ fn settle_part(parts: &Parts, number: usize, mut found: Vec<Found>, cut: u64) ->
         tombstones,
         stale,
         dead,
+        changes,
     }
 }
 
 /// What is live, stale and dead, given the cut.
-fn settle(mut scan: Scan<'_>, environment: &Environment, cut: Cut) -> Result<Recovered> {
+fn settle(
+    mut scan: Scan<'_>,
+    environment: &Environment,
+    tuning: &Tuning,
+    cut: Cut,
+) -> Result<Recovered> {
     let mut recovered = Recovered::empty(scan.superblock);
     recovered.sequence = cut.sequence;
     recovered.state.visible = cut.sequence;
@@ -231,12 +255,13 @@ fn settle(mut scan: Scan<'_>, environment: &Environment, cut: Cut) -> Result<Rec
     let found = std::mem::take(&mut scan.found);
     recovered.headers = found.iter().map(Vec::len).sum();
     let parts = scan.parts(recovered.headers);
-    let sequence = cut.sequence;
-    let decide = move |(number, found)| settle_part(&parts, number, found, sequence);
+    let oldest_history = scan.oldest_history(cut.sequence, tuning);
+    let within = (cut.sequence, oldest_history);
+    let decide = move |(number, found)| settle_part(&parts, number, found, within);
     let threads = crew_for(scan.bytes);
     let crew = Crew::new(&*environment.executor, "alphard index", threads, decide);
     found.into_iter().enumerate().for_each(|job| crew.add(job));
-    let (mut made, mut stale) = (Vec::new(), Vec::new());
+    let (mut made, mut stale, mut changes) = (Vec::new(), Vec::new(), Vec::new());
     while let Some(settled) = crew.next()? {
         let live = settled.live.iter().map(|(_, extent)| *extent);
         let tombstones = settled.tombstones.iter();
@@ -251,9 +276,13 @@ fn settle(mut scan: Scan<'_>, environment: &Environment, cut: Cut) -> Result<Rec
         recovered.tombstones.extend(settled.tombstones);
         recovered.dead.extend(settled.dead);
         stale.extend(settled.stale);
+        changes.extend(settled.changes);
         made.push(settled.part);
     }
     recovered.state.index = parts.join(made);
+    if oldest_history.is_some() {
+        recovered.state.log = Some(scan.derive_log(&mut recovered, changes, tuning));
+    }
     recovered.stale = stale.into_iter().collect();
     recovered.dead.sort_unstable();
     recovered.tombstones.make_contiguous().sort_unstable();

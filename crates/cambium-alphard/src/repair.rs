@@ -89,6 +89,9 @@ pub(crate) fn repair(
         recovered,
         (locks, true),
     );
+    if let Some(damage) = core.mend_consumers()? {
+        report.note_mended(damage, "the consumers of changes are gone")?;
+    }
     let lost = find_lost(&core, &mut report, progress)?;
     if !report.is_sound() {
         keep_the_rest(&core, &lost, dead)?;
@@ -173,6 +176,10 @@ fn keep_the_rest(core: &Core, lost: &[(SlotKey, Extent)], dead: Vec<u32>) -> Res
     core.volume
         .write_again(superblock.first_block(), superblock.high_water)?;
     writer.superblock.image_id = 0;
+    // What the writes before made of the store is not what is left.
+    let last = writer.next_sequence - 1;
+    let history_lost = &mut writer.superblock.history_lost;
+    *history_lost = history_lost.map(|_| last);
     if core.has_bug(SeededBug::RepairErasesFirst) {
         older.extend(lost);
         erase(core, older)?;

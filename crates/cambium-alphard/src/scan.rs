@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use cambium_api::{Finding, FindingKind, Progress, ProgressSink};
 use cambium_base::checksum::ChecksumSeed;
-use cambium_base::{Error, Extent};
+use cambium_base::{Error, Extent, Result};
 use cambium_index::cuckoo::{Parts, SlotKey};
 use cambium_io::batch::read_all;
 use cambium_io::{AlignedBuffer, Crew, Environment, ReadRequest};
@@ -47,34 +47,57 @@ pub(crate) struct Found {
     pub slot: SlotKey,
     pub check: u64,
     pub sequence: u64,
-    /// Of a tombstone, no blocks: it takes one.
-    place: Extent,
+    block: u32,
+    /// The length in blocks, and above it flags. An entry has at most 4 GiB and 64 KiB.
+    blocks_and_flags: u32,
 }
 
+const TOMBSTONE: u32 = 1 << 31;
+const BEGINS_BATCH: u32 = 1 << 30;
+/// The scan has verified the body, or found it damaged; neither where it did not look.
+const SOUND: u32 = 1 << 29;
+const UNSOUND: u32 = 1 << 28;
+const BLOCKS: u32 = UNSOUND - 1;
+
 impl Found {
-    fn new(header: &EntryHeader, extent: Extent) -> Self {
+    fn new(header: &EntryHeader, extent: Extent, sound: Option<bool>) -> Self {
+        let flags = [
+            (TOMBSTONE, header.kind == EntryKind::Tombstone),
+            (BEGINS_BATCH, header.begins_batch),
+            (SOUND, sound == Some(true)),
+            (UNSOUND, sound == Some(false)),
+        ];
+        let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
         Found {
             slot: header.slot_key,
             check: header.key_check,
             sequence: header.sequence,
-            place: match header.kind {
-                EntryKind::Value => extent,
-                EntryKind::Tombstone => Extent {
-                    block: header.block,
-                    blocks: 0,
-                },
-            },
+            block: header.block,
+            blocks_and_flags: flags.fold(extent.blocks, |flags, (flag, _)| flags | flag),
         }
     }
 
     pub fn is_tombstone(&self) -> bool {
-        self.place.blocks == 0
+        self.blocks_and_flags & TOMBSTONE != 0
+    }
+
+    /// True for the first entry of a batch.
+    pub fn begins_batch(&self) -> bool {
+        self.blocks_and_flags & BEGINS_BATCH != 0
+    }
+
+    /// Whether the body matches its checksum, where the scan has looked.
+    pub fn sound(&self) -> Option<bool> {
+        match self.blocks_and_flags & (SOUND | UNSOUND) {
+            0 => None,
+            sound => Some(sound == SOUND),
+        }
     }
 
     pub fn extent(&self) -> Extent {
         Extent {
-            block: self.place.block,
-            blocks: self.place.blocks.max(1),
+            block: self.block,
+            blocks: self.blocks_and_flags & BLOCKS,
         }
     }
 }
@@ -177,6 +200,8 @@ struct Looker {
     epoch: u32,
     high_water: u32,
     parts: Parts,
+    /// Bodies of all entries are verified: those that were replaced may be history.
+    all_bodies: bool,
 }
 
 impl Looker {
@@ -220,7 +245,10 @@ impl Looker {
         looked.found.reserve_exact(headers.len());
         for header in &headers {
             looked.durable = looked.durable.max(header.synced_through);
-            let found = Found::new(header, header.extent(self.unit));
+            let start = (header.block - first) as usize * unit;
+            let body = &looked.bytes[start..];
+            let sound = self.all_bodies.then(|| self.is_sound(header, body));
+            let found = Found::new(header, header.extent(self.unit), sound.flatten());
             let part = self.parts.part_of(found.slot) as u16;
             looked.found.push((part, found));
         }
@@ -247,16 +275,26 @@ impl Looker {
     }
 
     fn newest(&self, header: &EntryHeader, rest: &[u8]) -> Newest {
-        let extent = header.extent(self.unit);
-        let whole = rest.get(..extent.blocks as usize * self.unit as usize);
         Newest {
             epoch: header.epoch,
             digest: header.live_digest,
             remaining: header.remaining,
-            extent,
-            sound: whole
-                .map(|whole| format::body_is_sound(whole, header.block, self.unit, self.seed)),
+            extent: header.extent(self.unit),
+            sound: self.is_sound(header, rest),
         }
+    }
+
+    /// Whether an entry's body matches its checksum; `None` where the bytes from its header on
+    /// end before it does.
+    fn is_sound(&self, header: &EntryHeader, rest: &[u8]) -> Option<bool> {
+        let extent = header.extent(self.unit);
+        let whole = rest.get(..extent.blocks as usize * self.unit as usize)?;
+        Some(format::body_is_sound(
+            whole,
+            header.block,
+            self.unit,
+            self.seed,
+        ))
     }
 }
 
@@ -396,6 +434,7 @@ impl<'a> Scan<'a> {
             epoch: self.superblock.epoch,
             high_water: self.superblock.high_water,
             parts,
+            all_bodies: self.superblock.history_lost.is_some(),
         };
         let threads = crew_for(bytes);
         let look = move |chunk| looker.look(chunk);
@@ -418,6 +457,13 @@ impl<'a> Scan<'a> {
             self.finding(FindingKind::Damage, block, what);
         }
         (looked.offset, looked.bytes)
+    }
+
+    /// Reads an entry of the member that is believed: true if its body matches its checksum.
+    pub fn body_is_sound(&self, extent: Extent) -> Result<bool> {
+        let bytes = self.volume.read_from(self.believed, extent)?;
+        let unit = self.volume.block_bytes;
+        Ok(format::body_is_sound(&bytes, extent.block, unit, self.seed))
     }
 
     /// Forgets what is below what is durable.

@@ -59,11 +59,19 @@ pub enum SeededBug {
     RepairErasesFirst,
     /// A writer syncs its group after a close has returned.
     SyncsAfterClose,
+    /// A feed of synced changes shows others too.
+    ChangesUnsynced,
+    /// Changes are lost although consumers need them.
+    HistoryDroppedEarly,
+    /// Blocks are given out again while changes are read from them.
+    HistoryReused,
+    /// Recovery takes replaced entries for history whatever their checksums say.
+    HistoryUnverified,
 }
 
 impl SeededBug {
     /// All defects, with their names.
-    pub const ALL: [(SeededBug, &'static str); 24] = [
+    pub const ALL: [(SeededBug, &'static str); 28] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -91,6 +99,10 @@ impl SeededBug {
         (SeededBug::CacheBelieved, "cache_believed"),
         (SeededBug::RepairErasesFirst, "repair_erases_first"),
         (SeededBug::SyncsAfterClose, "syncs_after_close"),
+        (SeededBug::ChangesUnsynced, "changes_unsynced"),
+        (SeededBug::HistoryDroppedEarly, "history_dropped_early"),
+        (SeededBug::HistoryReused, "history_reused"),
+        (SeededBug::HistoryUnverified, "history_unverified"),
     ];
 }
 

@@ -4,15 +4,27 @@
 //! An extent that became obsolete is free again only when a durable entry, or the
 //! superblock, *says* that its replacement is durable ([`Writer::marked`]): recovery
 //! believes gap-free numbers above what is said, and a gap where a freed extent was
-//! reused would cut synced writes off.
+//! reused would cut synced writes off. In a store with history the changes up to the replacement
+//! must be lost as well ([`crate::change_log`]).
 
 use cambium_base::{Error, Extent, Result};
 
+use crate::change_log::ChangeLog;
 use crate::core::{Core, Writer, lock, read};
 use crate::seeded_bug::SeededBug;
 
 /// Of so many blocks one is kept for deletes, so that a full store can be emptied.
 const BLOCKS_A_RESERVED_ONE: u32 = 256;
+
+impl Writer {
+    /// Frees what writes up to `safe` replaced.
+    pub fn release(&mut self, safe: u64) {
+        let discards = &mut self.discards;
+        self.allocator
+            .release_each(safe, |extent| discards.add(extent));
+    }
+}
+
 impl Core {
     /// Hands extents that snapshots have let go to the allocator.
     pub fn collect_unpinned(&self, writer: &mut Writer) {
@@ -23,8 +35,13 @@ impl Core {
         self.release(writer);
     }
 
-    /// Frees what recovery can do without.
+    /// Frees what recovery can do without, and readers of changes.
     pub fn release(&self, writer: &mut Writer) {
+        self.release_beyond(writer, self.recent_blocks(writer));
+    }
+
+    /// The same; of changes that no consumer needs, so many blocks are kept.
+    pub fn release_beyond(&self, writer: &mut Writer, recent_blocks: u64) {
         let safe = if self.has_bug(SeededBug::FreedTooEarly) {
             u64::MAX
         } else if self.has_bug(SeededBug::ReleasedUnmarked) {
@@ -32,13 +49,12 @@ impl Core {
         } else {
             writer.marked
         };
-        let Writer {
-            allocator,
-            discards,
-            ..
-        } = writer;
-        allocator.release_each(safe, |extent| discards.add(extent));
-        if discards.is_due(self.block_bytes) {
+        if writer.superblock.history_lost.is_some() {
+            self.release_history(writer, safe, recent_blocks);
+        } else {
+            writer.release(safe);
+        }
+        if writer.discards.is_due(self.block_bytes) {
             if let Some(task) = self.background.get() {
                 task.notify();
             }
@@ -78,6 +94,7 @@ impl Core {
             }
             settled = true;
             self.settle(writer)?;
+            self.release_beyond(writer, 0);
         }
     }
 
@@ -97,10 +114,18 @@ impl Core {
         let allocator = &writer.allocator;
         let free = allocator.free_blocks() * u64::from(self.block_bytes);
         let held = allocator.waiting_blocks() * u64::from(self.block_bytes);
+        let remedy = match read(&self.state)
+            .log
+            .as_ref()
+            .is_some_and(ChangeLog::is_needed)
+        {
+            true => "let consumers of changes read on, or open with less history_bytes",
+            false => "delete something, close snapshots, or make a larger store",
+        };
         Error::NoSpace {
             path: self.volume.path(),
             what: format!(
-                "an entry takes {needed} bytes in one piece; {free} bytes are free in all, {held} wait to become free: delete something, close snapshots, or make a larger store"
+                "an entry takes {needed} bytes in one piece; {free} bytes are free in all, {held} wait to become free: {remedy}"
             ),
         }
     }

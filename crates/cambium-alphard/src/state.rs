@@ -12,6 +12,8 @@ use cambium_base::{Extent, hash::sip13};
 use cambium_index::CuckooIndex;
 use cambium_index::cuckoo::SlotKey;
 
+use crate::change_log::ChangeLog;
+
 /// The state under the lock that readers share.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -25,6 +27,9 @@ pub(crate) struct State {
     pins: BTreeMap<u64, usize>,
     history: BTreeMap<(u64, Arc<[u8]>), Vec<Change>>,
     changes: u64,
+    /// Of a store that was made with `history=on`: every write that readers see and that is not
+    /// lost.
+    pub log: Option<ChangeLog>,
 }
 
 /// One change of a key.
@@ -68,6 +73,7 @@ impl State {
             pins: BTreeMap::new(),
             history: BTreeMap::new(),
             changes: 0,
+            log: None,
         }
     }
 
@@ -112,7 +118,17 @@ impl State {
             // What the oldest keeps, all keep.
             return Vec::new();
         }
-        let oldest = oldest.unwrap_or(u64::MAX);
+        self.let_go(oldest.unwrap_or(u64::MAX))
+    }
+
+    /// Lets all moments go, as [`State::unpin`] does one.
+    pub fn unpin_all(&mut self) -> Vec<(u64, Extent)> {
+        self.pins.clear();
+        self.let_go(u64::MAX)
+    }
+
+    /// Forgets the changes that no moment from `oldest` on needs.
+    fn let_go(&mut self, oldest: u64) -> Vec<(u64, Extent)> {
         let mut freed = Vec::new();
         self.history.retain(|_, changes| {
             changes.retain(|change| {

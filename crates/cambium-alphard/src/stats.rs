@@ -119,6 +119,8 @@ impl Core {
             state.changes(),
             "changes that those keep in memory",
         );
+        drop(state);
+        self.history_statistics(&writer, &mut statistics);
         let limit = writer.allocator.limit();
         self.mirror_statistics(&mut statistics, limit);
         let counters = &self.counters;

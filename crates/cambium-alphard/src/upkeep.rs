@@ -242,9 +242,13 @@ impl Core {
         let erased_before = self.counters.erased_bytes.load(Ordering::Relaxed);
         {
             let mut writer = lock(&self.writer);
+            if writer.superblock.history_lost.is_some() {
+                self.begin_session(&mut writer)?;
+            }
             if writer.session_begun {
                 self.settle(&mut writer)?;
             }
+            self.release_beyond(&mut writer, 0);
         }
         let mut done = 0;
         while self.step(1 << 20)? == StepOutcome::Again {
@@ -306,6 +310,11 @@ impl Core {
     }
 
     fn close_cleanly(&self, writer: &mut Writer) -> Result<()> {
+        if writer.superblock.history_lost.is_some() {
+            // Snapshots end here. What they kept is history in the image.
+            let freed = write(&self.state).unpin_all();
+            lock(&self.unpinned).extend(freed);
+        }
         self.settle(writer)?;
         // Without an image the next opening scans: a full folder is no failure.
         let image = match self.write_image(writer) {

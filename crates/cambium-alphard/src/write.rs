@@ -235,11 +235,17 @@ impl Core {
         Ok(())
     }
 
+    /// Takes notice of a sync, which has made durable what was written when it began.
+    fn settle_written(&self, writer: &mut Writer, written: Written) {
+        writer.settle(written);
+        self.synced.fetch_max(written.sequence, Ordering::AcqRel);
+    }
+
     /// Makes everything written so far durable.
     pub fn sync_all(&self, writer: &mut Writer) -> Result<()> {
         self.settle_others(writer);
         if self.write_synced(writer)? {
-            writer.settle(writer.written());
+            self.settle_written(writer, writer.written());
             self.collect_unpinned(writer);
             return Ok(());
         }
@@ -249,7 +255,7 @@ impl Core {
             self.sync_members()?;
             self.keep_members(writer)?;
         }
-        writer.settle(writer.written());
+        self.settle_written(writer, writer.written());
         self.collect_unpinned(writer);
         Ok(())
     }
@@ -278,6 +284,7 @@ impl Core {
             // The next group is being written: those who wait for this one need not wait
             // for that, unless a member may have been lost.
             Err(TryLockError::WouldBlock) if !self.volume.is_mirrored() => {
+                self.synced.fetch_max(written.sequence, Ordering::AcqRel);
                 lock(&self.settled).push(written);
                 return Ok(());
             }
@@ -288,7 +295,7 @@ impl Core {
             return self.health.check_sound();
         }
         self.keep_members(&mut writer)?;
-        writer.settle(written);
+        self.settle_written(&mut writer, written);
         self.collect_unpinned(&mut writer);
         Ok(())
     }
@@ -300,7 +307,7 @@ impl Core {
         self.health.check_sound()?;
         if writer.synced_through < landed.sequence {
             self.sync_members()?;
-            writer.settle(landed);
+            self.settle_written(&mut writer, landed);
         }
         Ok(())
     }

@@ -193,6 +193,11 @@ impl Allocator {
         self.waiting.first().map(|(sequence, _)| *sequence)
     }
 
+    /// Extents that wait, each with the write that made it obsolete, in the order of the writes.
+    pub fn waiting(&self) -> impl ExactSizeIterator<Item = (u64, Extent)> + '_ {
+        self.waiting.iter().copied()
+    }
+
     /// Runs of free blocks, in order.
     pub fn free_extents(&self) -> impl Iterator<Item = Extent> + '_ {
         let mut at = self.first;

@@ -67,6 +67,20 @@ fn zeros_ahead_beside_readers_and_writers_conform() {
 }
 
 #[test]
+fn stores_with_history_conform() {
+    Conformance::new(&Alphard).creation("history", "on").run();
+    let history = || small().creation("history", "on");
+    history().run();
+    history().environment(threaded).run();
+    history()
+        .creation("block_bytes", "4096")
+        .creation("mirror", "mirror")
+        .opening("direct", "off")
+        .opening("discard_bytes", "1")
+        .run();
+}
+
+#[test]
 fn an_ignored_lock_is_found() {
     let failures = suite().broken(Breakage::LockIgnored).failures();
     assert!(

@@ -89,6 +89,52 @@ fn any_crash_with_discards_leaves_a_prefix() {
     report.met(&[Event::PunchHole]);
 }
 
+/// A store with history, which readers follow; consumers keep what they have not read.
+fn suite_with_history(test: &'static str) -> CrashSuite {
+    suite(test)
+        .creation("history", "on")
+        .creation("size", "262144")
+}
+
+#[test]
+fn any_crash_leaves_the_changes_that_consumers_need() {
+    let test = "any_crash_leaves_the_changes_that_consumers_need";
+    let report = suite_with_history(test).states(60_000).run();
+    report.met(&POWER_CUTS);
+    let mirrored = suite_with_history(test).creation("mirror", "mirror");
+    mirrored.states(10_000).run();
+    let holes = suite_with_history(test)
+        .creation("block_bytes", "4096")
+        .creation("size", "2MiB")
+        .opening("discard_bytes", "4096");
+    holes.states(10_000).run();
+}
+
+#[test]
+fn failing_operations_with_history_lose_nothing() {
+    suite_with_history("failing_operations_with_history_lose_nothing")
+        .states(8_000)
+        .run_faults();
+}
+
+#[test]
+fn seeded_bugs_of_history_are_found() {
+    let all = SeededBug::ALL.iter();
+    let of_history = all.filter(|(bug, _)| OF_HISTORY.contains(bug));
+    each_bug_is_found(of_history.map(|(_, name)| *name), |name| {
+        suite_with_history("seeded_bugs_of_history_are_found")
+            .opening("seeded_bug", name)
+            .states(20_000)
+            .find_failure()
+    });
+}
+
+const OF_HISTORY: [SeededBug; 3] = [
+    SeededBug::ChangesUnsynced,
+    SeededBug::HistoryDroppedEarly,
+    SeededBug::HistoryReused,
+];
+
 fn suite_with_holes(test: &'static str) -> CrashSuite {
     suite(test)
         .creation("block_bytes", "4096")
@@ -120,8 +166,9 @@ fn failing_operations_lose_nothing() {
 /// Crashes damage no live byte: `damage.rs` finds the first. The second takes a
 /// device with little room to spare: `states.rs`; zeros take two threads: `ahead.rs`; the
 /// cache, lookups between few keys' writes: `kept.rs`; the next three, a disk that fails at a
-/// chosen moment: `failures.rs`; the last, threads: `threads.rs`.
-const FOUND_ELSEWHERE: [SeededBug; 12] = [
+/// chosen moment: `failures.rs`; the one after them, threads: `threads.rs`; the last, a discarded
+/// entry: `changes.rs`.
+const FOUND_ELSEWHERE: [SeededBug; 13] = [
     SeededBug::NoChecksum,
     SeededBug::ReleasedUnmarked,
     SeededBug::MembersDiffer,
@@ -134,13 +181,14 @@ const FOUND_ELSEWHERE: [SeededBug; 12] = [
     SeededBug::CacheBelieved,
     SeededBug::RepairErasesFirst,
     SeededBug::SyncsAfterClose,
+    SeededBug::HistoryUnverified,
 ];
 
 #[test]
 fn every_seeded_bug_is_found() {
     let asked = SeededBug::ALL
         .iter()
-        .filter(|(bug, _)| !FOUND_ELSEWHERE.contains(bug));
+        .filter(|(bug, _)| !FOUND_ELSEWHERE.contains(bug) && !OF_HISTORY.contains(bug));
     each_bug_is_found(asked.map(|(_, name)| *name), |name| {
         suite("every_seeded_bug_is_found")
             .opening("seeded_bug", name)

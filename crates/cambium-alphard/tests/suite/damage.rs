@@ -28,6 +28,15 @@ fn strictly_judged_damage_is_found_or_does_no_harm() {
 }
 
 #[test]
+fn damage_of_stores_with_history_is_found_or_does_no_harm() {
+    let history = || suite().creation("history", "on");
+    let report = history().stride(67).run();
+    assert!(report.detected > 200, "{report:?}");
+    let report = history().strict().stride(83).run();
+    assert!(report.detected > 40, "{report:?}");
+}
+
+#[test]
 fn devices_that_betray_bring_nothing_that_was_never_written() {
     let report = suite().run_betrayed(2_000);
     assert!(report.cases == 2_000, "{report:?}");

@@ -43,6 +43,7 @@ fn superblock() -> Superblock {
         current: 1,
         filled: true,
         cut_off: false,
+        history_lost: Some(12),
     }
 }
 
@@ -52,7 +53,7 @@ fn superblocks_with_any_fields_behind_a_right_checksum_are_read_or_refused() {
     let good = superblock().encode();
     let path = Path::new("device");
     assert_eq!(Superblock::decode(&good, path).unwrap(), Some(superblock()));
-    for bit in 0..136 * 8 {
+    for bit in 0..144 * 8 {
         let mut bytes = good.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
         assert_eq!(Superblock::decode(&bytes, path).unwrap(), None, "bit {bit}");
@@ -60,11 +61,11 @@ fn superblocks_with_any_fields_behind_a_right_checksum_are_read_or_refused() {
     for _ in 0..20_000 {
         let mut bytes = good.clone();
         for _ in 0..1 + generator.below(5) {
-            let at = 8 + generator.below(128) as usize;
+            let at = 8 + generator.below(136) as usize;
             bytes[at] = generator.below(256) as u8;
         }
-        let checksum = crc32c(&bytes[..136]);
-        bytes[136..140].copy_from_slice(&checksum.to_le_bytes());
+        let checksum = crc32c(&bytes[..144]);
+        bytes[144..148].copy_from_slice(&checksum.to_le_bytes());
         bytes.truncate(generator.below(4097) as usize);
         if let Ok(Some(found)) = Superblock::decode(&bytes, path) {
             assert!(found.high_water <= found.total_blocks);
@@ -96,13 +97,13 @@ fn stores_with_forged_superblocks_open_or_are_refused() {
     for _ in 0..2_000 {
         let mut bytes = good.clone();
         let (at, value) = (
-            40 + generator.below(96) as usize,
+            40 + generator.below(104) as usize,
             generator.below(256) as u8,
         );
         for copy in [0, 4096] {
             bytes[copy + at] = value;
-            let checksum = crc32c(&bytes[copy..copy + 136]);
-            bytes[copy + 136..copy + 140].copy_from_slice(&checksum.to_le_bytes());
+            let checksum = crc32c(&bytes[copy..copy + 144]);
+            bytes[copy + 144..copy + 148].copy_from_slice(&checksum.to_le_bytes());
         }
         let fork = disk.fork();
         assert!(fork.replace_contents(data, &bytes));
@@ -183,6 +184,7 @@ proptest! {
             key_check: 4,
             epoch: 1,
             remaining: 0,
+            begins_batch: true,
             block: 77,
         };
         encode_entry(&mut bytes, &header, &key, &value, block_bytes, seed());

@@ -6,6 +6,7 @@
 mod ahead;
 mod asynchronous;
 mod by_hand;
+mod changes;
 mod conformance;
 mod crashes;
 mod damage;

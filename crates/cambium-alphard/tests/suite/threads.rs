@@ -45,6 +45,24 @@ fn threads_and_crashes_leave_a_prefix() {
 }
 
 #[test]
+fn threads_that_follow_changes_see_whole_batches_in_order() {
+    let test = "threads_that_follow_changes_see_whole_batches_in_order";
+    let history = |suite: CrashSuite| suite.creation("history", "on");
+    history(suite(test))
+        .creation("size", "262144")
+        .states(4_000)
+        .run_threads();
+    history(suite(test))
+        .creation("size", "262144")
+        .states(1_000)
+        .run_threads_with_faults();
+    history(with_discards(test))
+        .creation("size", "2MiB")
+        .states(1_500)
+        .run_threads();
+}
+
+#[test]
 fn threads_and_crashes_of_two_members_leave_a_prefix() {
     suite("threads_and_crashes_of_two_members_leave_a_prefix")
         .creation("mirror", "mirror")

@@ -24,7 +24,7 @@ fn stores() -> Vec<(tempfile::TempDir, Store)> {
         let folder = tempfile::tempdir().unwrap();
         let mut options = Options::new().engines(known.clone());
         if name == "alphard" {
-            options = options.set("size", "64MiB");
+            options = options.set("size", "64MiB").set("history", "on");
         }
         let path = folder.path().join("store");
         let store = options.create(&path, name).unwrap();

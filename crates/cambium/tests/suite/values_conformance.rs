@@ -23,5 +23,6 @@ fn compressed_values_conform() {
     let compressed = |name| Conformance::new(kind(name)).opening("compression", "lz4");
     compressed("forest").run();
     compressed("zdb").run();
-    compressed("alphard").creation("size", "64MiB").run();
+    let alphard = compressed("alphard").creation("size", "64MiB");
+    alphard.creation("history", "on").run();
 }
