@@ -20,7 +20,7 @@ help: ## Print this list
 preflight: ## Check that Rust 1.85 or newer and a linker are here
 	@.ci/preflight
 
-build: preflight ## Build target/release/cambium and target/release/kvzone
+build: preflight ## Build target/release/cambium, cambium-server and kvzone
 	$(CARGO) build -j$(JOBS) --release
 
 install: preflight ## Install libcambium, libcambium_leveldb, headers and cambium.pc under PREFIX

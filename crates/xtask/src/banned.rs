@@ -120,6 +120,10 @@ pub const FREE_CRATES: &[(&str, &str)] = &[
         "cambium-stress",
         "a binary: it stands outside of stores, and has a terminal",
     ),
+    (
+        "cambium-server",
+        "a binary: it has sockets and signals; its store's files go through cambium-io",
+    ),
     ("kvzone", "a binary: it has a terminal"),
     ("xtask", "a binary: it reads the repository"),
 ];

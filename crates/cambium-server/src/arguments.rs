@@ -1,0 +1,132 @@
+//! The command line, and the file that may stand in for it.
+
+use std::path::{Path, PathBuf};
+
+use cambium::Durability;
+use clap::{Parser, ValueEnum};
+use serde::Deserialize;
+
+use crate::network::listener::Address;
+
+/// Serves a Cambium store to clients of Redis.
+#[derive(Debug, Default, Parser)]
+#[command(name = "cambium-server", version)]
+pub struct Arguments {
+    /// The folder of the store; it is made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// The engine of a store that is made: forest, wisckey, zdb, alphard
+    #[arg(long, value_name = "E")]
+    pub engine: Option<String>,
+    /// Options of the store, as `cambium options` lists them
+    #[arg(long = "set", value_name = "OPTION=VALUE")]
+    pub set: Vec<String>,
+    /// How safe a write is when it is answered [default: written]
+    #[arg(long, value_enum, value_name = "D")]
+    pub durability: Option<Safety>,
+    /// HOST:PORT or unix:PATH for clients of Redis; may be given more than once
+    /// [default: 127.0.0.1:6379]
+    #[arg(long, value_name = "ADDR")]
+    pub resp: Vec<Address>,
+    /// A file whose first line is the password that clients have to give
+    #[arg(long, value_name = "F")]
+    pub password_file: Option<PathBuf>,
+    /// A file with these arguments as TOML: `dir = "trees"`, `resp = ["127.0.0.1:6379"]`,
+    /// `set = ["cache_bytes=64MiB"]`; the command line wins
+    #[arg(long, value_name = "FILE.toml")]
+    pub config: Option<PathBuf>,
+    /// Databases that SELECT knows [default: 16]
+    #[arg(long, value_name = "N")]
+    pub databases: Option<usize>,
+    /// The folder that CAMBIUM.BACKUP copies into; without it there are no backups
+    #[arg(long, value_name = "DIR")]
+    pub backups: Option<PathBuf>,
+    /// Listen to other machines without a password
+    #[arg(long)]
+    pub unsafe_no_password: bool,
+}
+
+/// How safe a write is when it is answered.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Safety {
+    /// In this process: lost if it is killed
+    Buffered,
+    /// With the operating system: lost if the machine stops
+    #[default]
+    Written,
+    /// On the device
+    Synced,
+}
+
+impl Safety {
+    /// By its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Safety::Buffered => "buffered",
+            Safety::Written => "written",
+            Safety::Synced => "synced",
+        }
+    }
+
+    /// What the store is asked for in a round. With `Synced` the syncer does the rest.
+    pub fn of_rounds(self) -> Durability {
+        match self {
+            Safety::Buffered => Durability::Buffered,
+            Safety::Written | Safety::Synced => Durability::Written,
+        }
+    }
+}
+
+/// The same arguments in a file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+struct File {
+    dir: Option<PathBuf>,
+    engine: Option<String>,
+    set: Vec<String>,
+    durability: Option<Safety>,
+    resp: Vec<String>,
+    password_file: Option<PathBuf>,
+    databases: Option<usize>,
+    backups: Option<PathBuf>,
+    unsafe_no_password: bool,
+}
+
+impl Arguments {
+    /// Fills from the file that `--config` names what the command line leaves open.
+    ///
+    /// # Errors
+    /// A line for people.
+    pub fn with_config(&self) -> Result<Arguments, String> {
+        let file = match &self.config {
+            Some(path) => read(path)?,
+            None => File::default(),
+        };
+        let parsed: Result<Vec<Address>, String> =
+            file.resp.iter().map(|address| address.parse()).collect();
+        let or = |own: &Option<PathBuf>, other: Option<PathBuf>| own.clone().or(other);
+        Ok(Arguments {
+            dir: or(&self.dir, file.dir),
+            engine: self.engine.clone().or(file.engine),
+            set: [file.set, self.set.clone()].concat(),
+            durability: self.durability.or(file.durability),
+            resp: if self.resp.is_empty() {
+                parsed?
+            } else {
+                self.resp.clone()
+            },
+            password_file: or(&self.password_file, file.password_file),
+            config: None,
+            databases: self.databases.or(file.databases),
+            backups: or(&self.backups, file.backups),
+            unsafe_no_password: self.unsafe_no_password || file.unsafe_no_password,
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<File, String> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
+}

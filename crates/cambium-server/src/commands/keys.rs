@@ -1,0 +1,355 @@
+//! Keys of any kind.
+
+use super::{
+    Call, Command, FAST, Failure, NO_SUCH_KEY, NOT_AN_INTEGER, Outcome, READ, SYNTAX, WRITE,
+};
+use crate::executor::jobs::Work;
+use crate::glob;
+use crate::keyspace::notices::Class;
+use crate::keyspace::overlay::Walk;
+
+#[rustfmt::skip] // a table
+pub const COMMANDS: &[Command] = &[
+    Command { name: "del", arity: -2, flags: WRITE, keys: (1, -1, 1), run: del, summary: "Delete a key" },
+    Command { name: "unlink", arity: -2, flags: WRITE | FAST, keys: (1, -1, 1), run: del, summary: "Delete a key; its space comes back in the background" },
+    Command { name: "exists", arity: -2, flags: READ | FAST, keys: (1, -1, 1), run: exists, summary: "Determine if a key exists" },
+    Command { name: "touch", arity: -2, flags: READ | FAST, keys: (1, -1, 1), run: exists, summary: "Returns the number of existing keys specified" },
+    Command { name: "type", arity: 2, flags: READ | FAST, keys: (1, 1, 1), run: kind, summary: "Determine the type stored at key" },
+    Command { name: "rename", arity: 3, flags: WRITE, keys: (1, 2, 1), run: rename, summary: "Rename a key" },
+    Command { name: "renamenx", arity: 3, flags: WRITE | FAST, keys: (1, 2, 1), run: rename, summary: "Rename a key, only if the new key does not exist" },
+    Command { name: "copy", arity: -3, flags: WRITE, keys: (1, 2, 1), run: copy, summary: "Copy a key" },
+    Command { name: "move", arity: 3, flags: WRITE | FAST, keys: (1, 1, 1), run: relocate, summary: "Move a key to another database" },
+    Command { name: "flushdb", arity: -1, flags: WRITE, keys: (0, 0, 0), run: flushdb, summary: "Remove all keys from the current database" },
+    Command { name: "flushall", arity: -1, flags: WRITE, keys: (0, 0, 0), run: flushall, summary: "Remove all keys from all databases" },
+    Command { name: "scan", arity: -2, flags: READ, keys: (0, 0, 0), run: scan, summary: "Incrementally iterate the keys space" },
+    Command { name: "keys", arity: 2, flags: READ, keys: (0, 0, 0), run: keys, summary: "Find all keys matching the given pattern" },
+    Command { name: "randomkey", arity: 1, flags: READ, keys: (0, 0, 0), run: randomkey, summary: "Return a random key from the keyspace" },
+    Command { name: "dbsize", arity: 1, flags: READ | FAST, keys: (0, 0, 0), run: dbsize, summary: "Return the number of keys in the selected database" },
+];
+
+fn del(call: &mut Call<'_>) -> Outcome {
+    let database = call.database();
+    let mut deleted = 0;
+    for key in call.arguments.from(1) {
+        if let Some(old) = call.keyspace().find(database, key)? {
+            call.keyspace().remove(database, key, &old);
+            call.keyspace()
+                .notices
+                .add(Class::Generic, "del", database, key);
+            deleted += 1;
+        }
+    }
+    call.reply().integer(deleted);
+    Ok(())
+}
+
+fn exists(call: &mut Call<'_>) -> Outcome {
+    let database = call.database();
+    let mut found = 0;
+    for key in call.arguments.from(1) {
+        found += i64::from(call.keyspace().read(database, key)?.is_some());
+    }
+    call.reply().integer(found);
+    Ok(())
+}
+
+fn kind(call: &mut Call<'_>) -> Outcome {
+    let (key, database) = (call.argument(1), call.database());
+    let entry = call.keyspace().find(database, key)?;
+    let name = entry.map_or("none", |entry| entry.kind.name());
+    call.reply().simple(name);
+    Ok(())
+}
+
+fn rename(call: &mut Call<'_>) -> Outcome {
+    let (from, to, database) = (call.argument(1), call.argument(2), call.database());
+    let only_new = call.command.name == "renamenx";
+    let keyspace = call.keyspace();
+    let entry = keyspace.find(database, from)?.ok_or(NO_SUCH_KEY)?;
+    let is_taken = only_new && (from == to || keyspace.find(database, to)?.is_some());
+    if !is_taken && from != to {
+        keyspace.rename(database, from, &entry, to)?;
+        keyspace
+            .notices
+            .add(Class::Generic, "rename_from", database, from);
+        keyspace
+            .notices
+            .add(Class::Generic, "rename_to", database, to);
+    }
+    match only_new {
+        true => call.reply().truth(!is_taken),
+        false => call.reply().ok(),
+    }
+    Ok(())
+}
+
+/// A database's number, as SELECT and MOVE take it.
+pub fn database_number(call: &Call<'_>, place: usize) -> Outcome<Option<u8>> {
+    let number = call.integer(place)?;
+    let databases = call.server.settings.databases();
+    let number = usize::try_from(number)
+        .ok()
+        .filter(|number| *number < databases);
+    Ok(number.map(|number| number as u8))
+}
+
+fn copy(call: &mut Call<'_>) -> Outcome {
+    let (from, to) = (call.argument(1), call.argument(2));
+    let (mut database, mut replaces, mut place) = (call.database(), false, 3);
+    while place < call.count() {
+        if call.is(place, "replace") {
+            replaces = true;
+        } else if call.is(place, "db") && place + 1 < call.count() {
+            let number = database_number(call, place + 1)?;
+            database = number.ok_or(Failure::Known("ERR DB index is out of range"))?;
+            place += 1;
+        } else {
+            return Err(SYNTAX);
+        }
+        place += 1;
+    }
+    let source = call.database();
+    if source == database && from == to {
+        return Err(Failure::Known(
+            "ERR source and destination objects are the same",
+        ));
+    }
+    let keyspace = call.keyspace();
+    let entry = keyspace.find(source, from)?;
+    let is_taken = !replaces && keyspace.find(database, to)?.is_some();
+    let copied = match entry {
+        Some(entry) if !is_taken => {
+            keyspace.copy(source, &entry, database, to)?;
+            keyspace
+                .notices
+                .add(Class::Generic, "copy_to", database, to);
+            true
+        }
+        _ => false,
+    };
+    call.reply().truth(copied);
+    Ok(())
+}
+
+fn relocate(call: &mut Call<'_>) -> Outcome {
+    let (key, from) = (call.argument(1), call.database());
+    let to = match database_number(call, 2) {
+        Err(_) => return Err(NOT_AN_INTEGER),
+        Ok(None) => return Err(Failure::Known("ERR DB index is out of range")),
+        Ok(Some(to)) => to,
+    };
+    if from == to {
+        return Err(Failure::Known(
+            "ERR source and destination objects are the same",
+        ));
+    }
+    let keyspace = call.keyspace();
+    let entry = keyspace.find(from, key)?;
+    let is_taken = keyspace.find(to, key)?.is_some();
+    let moved = match entry {
+        Some(entry) if !is_taken => {
+            keyspace.copy(from, &entry, to, key)?;
+            keyspace.remove(from, key, &entry);
+            keyspace.notices.add(Class::Generic, "move_from", from, key);
+            keyspace.notices.add(Class::Generic, "move_to", to, key);
+            true
+        }
+        _ => false,
+    };
+    call.reply().truth(moved);
+    Ok(())
+}
+
+fn check_flush(call: &Call<'_>) -> Outcome {
+    match call.count() {
+        1 => Ok(()),
+        2 if call.is(1, "async") || call.is(1, "sync") => Ok(()),
+        _ => Err(SYNTAX),
+    }
+}
+
+fn flushdb(call: &mut Call<'_>) -> Outcome {
+    check_flush(call)?;
+    let database = call.database();
+    call.keyspace().flush(database)?;
+    call.reply().ok();
+    Ok(())
+}
+
+fn flushall(call: &mut Call<'_>) -> Outcome {
+    check_flush(call)?;
+    for database in 0..call.server.settings.databases() as u8 {
+        if call.keyspace().count(database).keys > 0 {
+            call.keyspace().flush(database)?;
+        }
+    }
+    call.reply().ok();
+    Ok(())
+}
+
+/// What SCAN and HSCAN take behind their cursor.
+pub struct ScanOptions<'a> {
+    /// Only names that match.
+    pub pattern: Option<&'a [u8]>,
+    /// About how many at once.
+    pub count: usize,
+    /// Only keys that hold this.
+    pub kind: Option<&'a [u8]>,
+}
+
+/// Reads the options from `place` on.
+pub fn scan_options<'a>(
+    call: &Call<'a>,
+    mut place: usize,
+    takes_type: bool,
+) -> Outcome<ScanOptions<'a>> {
+    let mut options = ScanOptions {
+        pattern: None,
+        count: 10,
+        kind: None,
+    };
+    while place < call.count() {
+        if place + 1 == call.count() {
+            return Err(SYNTAX);
+        }
+        if call.is(place, "count") {
+            let count = call.integer(place + 1)?;
+            options.count = usize::try_from(count)
+                .ok()
+                .filter(|count| *count > 0)
+                .ok_or(SYNTAX)?;
+        } else if call.is(place, "match") {
+            options.pattern = Some(call.argument(place + 1));
+        } else if call.is(place, "type") && takes_type {
+            options.kind = Some(call.argument(place + 1));
+        } else {
+            return Err(SYNTAX);
+        }
+        place += 2;
+    }
+    Ok(options)
+}
+
+/// The cursor that a client hands back.
+pub fn cursor(call: &Call<'_>, place: usize) -> Outcome<u64> {
+    let text = std::str::from_utf8(call.argument(place)).ok();
+    let cursor = text.and_then(|text| text.parse().ok());
+    cursor.ok_or(Failure::Known("ERR invalid cursor"))
+}
+
+/// Keys come in the order of their hashes, and the cursor is the hash to go on from: the
+/// server remembers nothing. Keys of one hash come together.
+fn scan(call: &mut Call<'_>) -> Outcome {
+    let cursor = cursor(call, 1)?;
+    let options = scan_options(call, 2, true)?;
+    let database = call.database();
+    let keyspace = call.keyspace();
+    keyspace.expire_due(true)?;
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    let (mut visited, mut last, mut next) = (0, None, 0);
+    let is_match = |key: &[u8]| {
+        options
+            .pattern
+            .is_none_or(|pattern| glob::matches(pattern, key, false))
+    };
+    match u32::try_from(cursor) {
+        Err(_) => {}
+        Ok(_) if !keyspace.view().is_ordered => keyspace.view().keys(database, |key| {
+            found.extend(is_match(key).then(|| key.to_vec()));
+            Walk::On
+        })?,
+        Ok(from) => keyspace.view().in_order(database, from, |place, key| {
+            if visited >= options.count && last != Some(place) {
+                next = place;
+                return Walk::Enough;
+            }
+            visited += 1;
+            last = Some(place);
+            found.extend(is_match(key).then(|| key.to_vec()));
+            Walk::On
+        })?,
+    }
+    keyspace.shows_pending();
+    if let Some(kind) = options.kind {
+        let mut of_kind = Vec::new();
+        for key in found {
+            let entry = keyspace.find(database, &key)?;
+            if entry.is_some_and(|entry| kind.eq_ignore_ascii_case(entry.kind.name().as_bytes())) {
+                of_kind.push(key);
+            }
+        }
+        found = of_kind;
+    }
+    let reply = call.reply();
+    reply.array(2);
+    reply.bulk(next.to_string());
+    reply.array(found.len());
+    found.iter().for_each(|key| reply.bulk(key));
+    Ok(())
+}
+
+/// A helper thread looks through all keys as of now; other clients do not wait.
+fn keys(call: &mut Call<'_>) -> Outcome {
+    let (pattern, database) = (call.argument(1).to_vec(), call.database());
+    call.keyspace().expire_due(true)?;
+    let view = call.keyspace().frozen()?;
+    call.job = Some((
+        Work::Read,
+        Box::new(move |reply| {
+            let mut found: Vec<Vec<u8>> = Vec::new();
+            view.keys(database, |key| {
+                found.extend(glob::matches(&pattern, key, false).then(|| key.to_vec()));
+                Walk::On
+            })?;
+            reply.array(found.len());
+            found.iter().for_each(|key| reply.bulk(key));
+            Ok(())
+        }),
+    ));
+    Ok(())
+}
+
+fn randomkey(call: &mut Call<'_>) -> Outcome {
+    let database = call.database();
+    let random = call.server.random();
+    let keyspace = call.keyspace();
+    keyspace.expire_due(true)?;
+    let mut found = None;
+    let mut take = |key: &[u8]| {
+        found = Some(key.to_vec());
+        Walk::Enough
+    };
+    if keyspace.view().is_ordered {
+        keyspace
+            .view()
+            .in_order(database, random as u32, |_, key| take(key))?;
+        if found.is_none() {
+            let mut take = |key: &[u8]| {
+                found = Some(key.to_vec());
+                Walk::Enough
+            };
+            keyspace.view().in_order(database, 0, |_, key| take(key))?;
+        }
+    } else {
+        let mut skipped = random % keyspace.count(database).keys.clamp(1, 1_000);
+        keyspace.view().keys(database, |key| match skipped {
+            0 => take(key),
+            _ => {
+                skipped -= 1;
+                Walk::On
+            }
+        })?;
+    }
+    keyspace.shows_pending();
+    call.reply().optional(found);
+    Ok(())
+}
+
+fn dbsize(call: &mut Call<'_>) -> Outcome {
+    let database = call.database();
+    call.keyspace().expire_due(true)?;
+    call.keyspace().shows_pending();
+    let count = call.keyspace().count(database).keys;
+    call.reply().integer(count as i64);
+    Ok(())
+}

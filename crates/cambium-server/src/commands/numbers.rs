@@ -1,0 +1,89 @@
+//! Strings that are numbers.
+
+use super::{Call, Command, FAST, Failure, NOT_A_FLOAT, NOT_AN_INTEGER, Outcome, WRITE};
+use crate::keyspace::notices::Class;
+use crate::resp::numbers::{add_decimals, parse_integer};
+
+#[rustfmt::skip] // a table
+pub const COMMANDS: &[Command] = &[
+    Command { name: "incr", arity: 2, flags: WRITE | FAST, keys: (1, 1, 1), run: incr, summary: "Increment the integer value of a key by one" },
+    Command { name: "decr", arity: 2, flags: WRITE | FAST, keys: (1, 1, 1), run: decr, summary: "Decrement the integer value of a key by one" },
+    Command { name: "incrby", arity: 3, flags: WRITE | FAST, keys: (1, 1, 1), run: incrby, summary: "Increment the integer value of a key by the given amount" },
+    Command { name: "decrby", arity: 3, flags: WRITE | FAST, keys: (1, 1, 1), run: decrby, summary: "Decrement the integer value of a key by the given number" },
+    Command { name: "incrbyfloat", arity: 3, flags: WRITE | FAST, keys: (1, 1, 1), run: incrbyfloat, summary: "Increment the float value of a key by the given amount" },
+];
+
+fn incr(call: &mut Call<'_>) -> Outcome {
+    add(call, 1)
+}
+
+fn decr(call: &mut Call<'_>) -> Outcome {
+    add(call, -1)
+}
+
+fn incrby(call: &mut Call<'_>) -> Outcome {
+    let amount = call.integer(2)?;
+    add(call, amount)
+}
+
+fn decrby(call: &mut Call<'_>) -> Outcome {
+    let amount = call.integer(2)?.checked_neg();
+    add(
+        call,
+        amount.ok_or(Failure::Known("ERR decrement would overflow"))?,
+    )
+}
+
+/// The sum of a stored integer and an amount, as both INCRBY and HINCRBY have it.
+pub fn sum(old: Option<&[u8]>, amount: i64, not_a_number: Failure) -> Outcome<i64> {
+    let number = match old {
+        Some(old) => parse_integer(old).ok_or(not_a_number)?,
+        None => 0,
+    };
+    let overflow = Failure::Known("ERR increment or decrement would overflow");
+    number.checked_add(amount).ok_or(overflow)
+}
+
+/// The sum of a stored float and an amount, as both INCRBYFLOAT and HINCRBYFLOAT have it.
+pub fn float_sum(old: Option<&[u8]>, amount: &[u8], not_a_number: Failure) -> Outcome<String> {
+    if crate::resp::numbers::parse_float(amount).is_none() {
+        return Err(NOT_A_FLOAT);
+    }
+    match add_decimals(old.unwrap_or(b"0"), amount) {
+        None => Err(not_a_number),
+        Some(Ok(sum)) => Ok(sum),
+        Some(Err(_)) => Err(Failure::Known(
+            "ERR increment would produce NaN or Infinity",
+        )),
+    }
+}
+
+fn add(call: &mut Call<'_>, amount: i64) -> Outcome {
+    let (key, database) = (call.argument(1), call.database());
+    let old = call.find_string(key)?;
+    let number = sum(old.as_ref().map(|old| &*old.body), amount, NOT_AN_INTEGER)?;
+    let expires = old.as_ref().and_then(|old| old.expires);
+    call.put_string(key, old.as_ref(), expires, number.to_string().as_bytes())?;
+    call.keyspace()
+        .notices
+        .add(Class::String, "incrby", database, key);
+    call.reply().integer(number);
+    Ok(())
+}
+
+fn incrbyfloat(call: &mut Call<'_>) -> Outcome {
+    let (key, database) = (call.argument(1), call.database());
+    let old = call.find_string(key)?;
+    let number = float_sum(
+        old.as_ref().map(|old| &*old.body),
+        call.argument(2),
+        NOT_A_FLOAT,
+    )?;
+    let expires = old.as_ref().and_then(|old| old.expires);
+    call.put_string(key, old.as_ref(), expires, number.as_bytes())?;
+    call.keyspace()
+        .notices
+        .add(Class::String, "incrbyfloat", database, key);
+    call.reply().bulk(number);
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! The server itself: INFO, TIME, and what it has no use for.
+
+use std::fmt::Write;
+
+use super::{ADMIN, Call, Command, FAST, Failure, Outcome, SYNTAX};
+
+#[rustfmt::skip] // a table
+pub const COMMANDS: &[Command] = &[
+    Command { name: "info", arity: -1, flags: 0, keys: (0, 0, 0), run: info, summary: "Get information and statistics about the server" },
+    Command { name: "time", arity: 1, flags: FAST, keys: (0, 0, 0), run: time, summary: "Return the current server time" },
+    Command { name: "lastsave", arity: 1, flags: FAST, keys: (0, 0, 0), run: lastsave, summary: "Every write is saved: the time is now" },
+    Command { name: "save", arity: 1, flags: ADMIN, keys: (0, 0, 0), run: save, summary: "Every write is saved already" },
+    Command { name: "slowlog", arity: -2, flags: ADMIN, keys: (0, 0, 0), run: slowlog, summary: "There is no log of slow commands" },
+    Command { name: "latency", arity: -2, flags: ADMIN, keys: (0, 0, 0), run: slowlog, summary: "There is no log of latencies" },
+    Command { name: "role", arity: 1, flags: FAST, keys: (0, 0, 0), run: role, summary: "Return the role of the instance in the context of replication" },
+    Command { name: "shutdown", arity: -1, flags: ADMIN, keys: (0, 0, 0), run: shutdown, summary: "Close the store and stop the server" },
+];
+
+fn time(call: &mut Call<'_>) -> Outcome {
+    let micros = call.server.environment.clock.wall_nanoseconds() / 1000;
+    let reply = call.reply();
+    reply.array(2);
+    reply.bulk((micros / 1_000_000).to_string());
+    reply.bulk((micros % 1_000_000).to_string());
+    Ok(())
+}
+
+fn lastsave(call: &mut Call<'_>) -> Outcome {
+    let seconds = call.keyspace().now / 1000;
+    call.reply().integer(seconds as i64);
+    Ok(())
+}
+
+fn save(call: &mut Call<'_>) -> Outcome {
+    call.reply().ok();
+    Ok(())
+}
+
+fn slowlog(call: &mut Call<'_>) -> Outcome {
+    if call.is(1, "get") || call.is(1, "latest") || call.is(1, "history") {
+        call.reply().array(0);
+    } else if call.is(1, "len") || (call.is(1, "reset") && call.command.name == "latency") {
+        call.reply().integer(0);
+    } else if call.is(1, "reset") {
+        call.reply().ok();
+    } else {
+        return Err(call.unknown_subcommand());
+    }
+    Ok(())
+}
+
+fn role(call: &mut Call<'_>) -> Outcome {
+    let reply = call.reply();
+    reply.array(3);
+    reply.bulk("master");
+    reply.integer(0);
+    reply.array(0);
+    Ok(())
+}
+
+fn shutdown(call: &mut Call<'_>) -> Outcome {
+    let is_known = |word: &[u8]| {
+        [&b"nosave"[..], b"save", b"now", b"force"]
+            .iter()
+            .any(|known| word.eq_ignore_ascii_case(known))
+    };
+    if !call.arguments.from(1).all(is_known) {
+        return Err(SYNTAX);
+    }
+    if call.session.is_in_exec {
+        return Err(Failure::Known("ERR SHUTDOWN inside MULTI is not allowed"));
+    }
+    call.server.is_stopping = true;
+    Ok(())
+}
+
+const SECTIONS: &[&str] = &[
+    "server",
+    "clients",
+    "memory",
+    "persistence",
+    "stats",
+    "replication",
+    "cpu",
+    "cluster",
+    "keyspace",
+];
+
+fn info(call: &mut Call<'_>) -> Outcome {
+    let is_wanted = |section: &str| {
+        call.count() == 1
+            || call.arguments.from(1).any(|word| {
+                [section, "all", "default", "everything"]
+                    .iter()
+                    .any(|known| word.eq_ignore_ascii_case(known.as_bytes()))
+            })
+    };
+    let sections: Vec<&str> = SECTIONS
+        .iter()
+        .copied()
+        .filter(|section| is_wanted(section))
+        .collect();
+    if sections.contains(&"keyspace") {
+        call.keyspace().expire_due(true)?;
+        call.keyspace().shows_pending();
+    }
+    let texts: Vec<String> = sections
+        .into_iter()
+        .map(|section| section_text(call, section))
+        .collect();
+    call.reply().text(&texts.join("\r\n"));
+    Ok(())
+}
+
+fn section_text(call: &mut Call<'_>, section: &str) -> String {
+    let title = section[..1].to_uppercase() + &section[1..];
+    let mut text = format!("# {title}\r\n");
+    for (name, value) in lines(call, section) {
+        // Writing to a string cannot fail.
+        _ = write!(text, "{name}:{value}\r\n");
+    }
+    text
+}
+
+fn lines(call: &mut Call<'_>, section: &str) -> Vec<(String, String)> {
+    let server = &*call.server;
+    let line = |name: &str, value: &dyn ToString| (name.to_string(), value.to_string());
+    let seconds = server.keyspace.now.saturating_sub(server.started) / 1000;
+    match section {
+        "server" => vec![
+            line("redis_version", &crate::REDIS_VERSION),
+            line("cambium_version", &env!("CARGO_PKG_VERSION")),
+            line("redis_mode", &"standalone"),
+            line("os", &std::env::consts::OS),
+            line("arch_bits", &usize::BITS),
+            line("process_id", &std::process::id()),
+            line("run_id", &server.run_id),
+            line(
+                "tcp_port",
+                &call.session.local.rsplit(':').next().unwrap_or_default(),
+            ),
+            line("uptime_in_seconds", &seconds),
+            line("uptime_in_days", &(seconds / 86_400)),
+            line("engine", &server.keyspace.store().capabilities().engine),
+        ],
+        "clients" => vec![
+            line(
+                "connected_clients",
+                &(server.sessions.iter().flatten().count() + 1),
+            ),
+            line(
+                "maxclients",
+                &server
+                    .settings
+                    .shared()
+                    .clients
+                    .load(cambium_io::sync::atomic::Ordering::Relaxed),
+            ),
+            line(
+                "blocked_clients",
+                &server
+                    .sessions
+                    .iter()
+                    .flatten()
+                    .filter(|session| session.waiting.is_some())
+                    .count(),
+            ),
+        ],
+        "memory" => {
+            let reserved = server.keyspace.store().stats().ok();
+            let reserved =
+                reserved.and_then(|statistics| statistics.number("memory_reserved_bytes"));
+            let used = reserved.unwrap_or(0);
+            vec![
+                line("used_memory", &used),
+                line(
+                    "used_memory_human",
+                    &format!("{:.2}M", used as f64 / 1_048_576.0),
+                ),
+                line("maxmemory", &0),
+                line("maxmemory_policy", &"noeviction"),
+            ]
+        }
+        "persistence" => vec![
+            line("loading", &0),
+            line("async_loading", &0),
+            line("rdb_changes_since_last_save", &0),
+            line("rdb_bgsave_in_progress", &0),
+            line("aof_enabled", &1),
+            line("aof_rewrite_in_progress", &0),
+            line("durability", &server.durability),
+        ],
+        "stats" => vec![
+            line("total_connections_received", &server.statistics.connections),
+            line("total_commands_processed", &server.statistics.commands),
+            line("rejected_connections", &server.statistics.refused),
+            line("expired_keys", &server.keyspace.expired),
+            line("evicted_keys", &0),
+            line("keyspace_hits", &server.keyspace.hits.0),
+            line("keyspace_misses", &server.keyspace.hits.1),
+            line("pubsub_channels", &server.pubsub.channel_count()),
+            line("pubsub_patterns", &server.pubsub.pattern_count()),
+            line("total_error_replies", &server.statistics.errors),
+            line("rounds", &server.round),
+        ],
+        "replication" => vec![
+            line("role", &"master"),
+            line("connected_slaves", &0),
+            line("master_repl_offset", &0),
+        ],
+        "cluster" => vec![line("cluster_enabled", &0)],
+        "keyspace" => (0..server.settings.databases() as u8)
+            .map(|database| (database, server.keyspace.count(database)))
+            .filter(|(_, count)| count.keys > 0)
+            .map(|(database, count)| {
+                let value = format!("keys={},expires={},avg_ttl=0", count.keys, count.expiring);
+                line(&format!("db{database}"), &value)
+            })
+            .collect(),
+        _ => Vec::new(),
+    }
+}

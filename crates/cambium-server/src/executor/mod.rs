@@ -1,0 +1,260 @@
+//! The thread that runs commands.
+//!
+//! It takes everything that has arrived, runs it in order, and writes what all of it changed
+//! as one batch: a *round*. Answers leave behind the batch. With durability `synced` those
+//! that depend on the round go through the syncer, and leave behind the sync.
+//!
+//! One thread runs all commands, so a command sees the writes of those before it, and MULTI
+//! needs no locks. What takes long runs on helper threads, and only its client waits.
+
+pub mod jobs;
+pub mod pubsub;
+pub mod server;
+pub mod session;
+pub mod syncer;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cambium::Error;
+
+use crate::mailbox::Mailbox;
+use crate::messages::{Event, Handle, Input, Next, Output};
+use crate::network::Outbox;
+use jobs::Jobs;
+use server::Server;
+use session::Session;
+use syncer::{Held, Syncing};
+
+/// Before the reason why a write failed.
+pub const WRITE_FAILED: &str = "MISCONF Errors writing to the AOF file: ";
+/// Bytes of pending writes from which on a round is written before it ends.
+const MOST_PENDING_BYTES: usize = 8 << 20;
+/// Bytes of answers from which on a client has to read before its next commands run.
+const MOST_ANSWER_BYTES: usize = 1 << 20;
+/// Longest time between two looks for keys that have expired.
+const EXPIRY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Runs commands.
+pub struct Executor {
+    /// What they work on.
+    pub server: Server,
+    /// From the network and the helper threads.
+    pub inbox: Arc<Mailbox<Event>>,
+    /// To the network.
+    pub outbox: Arc<Outbox>,
+    /// With durability `synced`.
+    pub syncing: Option<Syncing>,
+    /// The helper threads.
+    pub jobs: Jobs,
+}
+
+impl Executor {
+    /// Runs commands until the server stops; closes nothing.
+    pub fn run(mut self) {
+        let mut events = Vec::new();
+        let mut is_over = false;
+        while !is_over {
+            self.inbox.receive(&mut events, self.patience());
+            self.server.keyspace.now = now(&self.server);
+            for event in events.drain(..) {
+                is_over |= matches!(event, Event::Stop);
+                self.take(event);
+                if self.server.keyspace.pending_bytes() > MOST_PENDING_BYTES {
+                    self.commit();
+                }
+            }
+            self.expire();
+            self.commit();
+            self.answer();
+            self.start_jobs();
+            if std::mem::take(&mut self.server.is_stopping) {
+                self.outbox.stop();
+            }
+        }
+        if let Some(syncing) = &self.syncing {
+            syncing.held.send([Held::Over]);
+        }
+        self.jobs.stop();
+    }
+
+    /// How long nothing may arrive before keys that expire are looked for.
+    fn patience(&self) -> Option<Duration> {
+        let next = self
+            .server
+            .keyspace
+            .next_expiry()
+            .filter(|_| self.server.expires_actively)?;
+        let wait = Duration::from_millis(next.saturating_sub(now(&self.server)));
+        // Until then at least, so that clients that come without a break do not hold it up.
+        Some(wait.clamp(Duration::from_millis(1), EXPIRY_INTERVAL))
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Opened {
+                handle,
+                peer,
+                local,
+            } => {
+                let is_stranger = self.server.settings.password().is_some();
+                let session =
+                    Session::new(handle, peer, local, is_stranger, self.server.keyspace.now);
+                let place = handle.slot as usize;
+                if self.server.sessions.len() <= place {
+                    self.server.sessions.resize_with(place + 1, || None);
+                }
+                self.server.sessions[place] = Some(Box::new(session));
+                self.server.statistics.connections += 1;
+            }
+            Event::Commands(handle, input) => self.run_input(handle, input),
+            Event::Finished(handle, answer) => {
+                let Some(session) = self.session(handle) else {
+                    return;
+                };
+                session.reply.bytes.extend_from_slice(&answer);
+                let rest = session.waiting.take();
+                self.run_input(handle, rest.unwrap_or_default());
+            }
+            Event::Closed(handle) => {
+                if let Some(mut session) = self.take_session(handle) {
+                    crate::commands::unwatch_all(&mut self.server, &mut session);
+                    self.server.pubsub.forget(&mut session);
+                }
+            }
+            Event::Refused => self.server.statistics.refused += 1,
+            Event::Stop => {}
+        }
+    }
+
+    fn session(&mut self, handle: Handle) -> Option<&mut Box<Session>> {
+        let session = self.server.sessions.get_mut(handle.slot as usize)?.as_mut();
+        session.filter(|session| session.handle == handle)
+    }
+
+    fn take_session(&mut self, handle: Handle) -> Option<Box<Session>> {
+        self.session(handle)?;
+        self.server.sessions.get_mut(handle.slot as usize)?.take()
+    }
+
+    /// Runs the commands of a client, up to one that a helper thread answers, or as many as
+    /// it may have unread answers of.
+    fn run_input(&mut self, handle: Handle, mut input: Input) {
+        let Some(mut session) = self.take_session(handle) else {
+            return;
+        };
+        while let Some(arguments) = input.commands.arguments(&input.buffer, input.next) {
+            if session.is_closing() {
+                break;
+            }
+            if session.reply.bytes.len() > MOST_ANSWER_BYTES {
+                session.next = Some(Next::Resume(input));
+                return self.put_back(session);
+            }
+            input.next += 1;
+            let jobs = self.server.jobs.len();
+            self.server.execute(&mut session, arguments);
+            if self.server.jobs.len() > jobs {
+                session.waiting = Some(input);
+                return self.put_back(session);
+            }
+            if self.server.keyspace.pending_bytes() > MOST_PENDING_BYTES {
+                self.put_back(session);
+                self.commit();
+                let Some(same) = self.take_session(handle) else {
+                    return;
+                };
+                session = same;
+            }
+        }
+        if let Some(violation) = input.violation.filter(|_| !session.is_closing()) {
+            session
+                .reply
+                .error(&format!("ERR Protocol error: {violation}"));
+            session.next = Some(Next::Close);
+        }
+        session.spent = Some(input.buffer);
+        session.next.get_or_insert(Next::Read);
+        self.put_back(session);
+    }
+
+    fn put_back(&mut self, mut session: Box<Session>) {
+        self.server.list(&mut session);
+        let place = session.handle.slot as usize;
+        self.server.sessions[place] = Some(session);
+    }
+
+    fn expire(&mut self) {
+        if !self.server.expires_actively {
+            return;
+        }
+        // An error of the store shows again when a client reads or writes.
+        _ = self.server.keyspace.expire_due(false);
+        self.server.deliver_expired();
+    }
+
+    /// Writes the round. If that fails, the answers that depend on it become errors.
+    fn commit(&mut self) {
+        let synced = self.syncing.as_ref().map_or(0, Syncing::synced);
+        let is_written = self.server.keyspace.commit(self.server.round, synced);
+        for place in &self.server.listed {
+            let Some(Some(session)) = self.server.sessions.get_mut(*place as usize) else {
+                continue;
+            };
+            match &is_written {
+                Ok(()) => session.pending.clear(),
+                Err(error) => session.replace_pending(&failed(error)),
+            }
+        }
+        self.server.round += 1;
+    }
+
+    /// Hands answers to the network, or to the syncer those that wait for a sync.
+    fn answer(&mut self) {
+        let (mut ready, mut held) = (Vec::new(), Vec::new());
+        let synced = self.syncing.as_ref().map(Syncing::synced);
+        for place in std::mem::take(&mut self.server.listed) {
+            let Some(Some(session)) = self.server.sessions.get_mut(place as usize) else {
+                continue;
+            };
+            session.is_listed = false;
+            let output = Output {
+                handle: session.handle,
+                bytes: std::mem::take(&mut session.reply.bytes),
+                spent: session.spent.take(),
+                next: session.next.take().unwrap_or(Next::More),
+                is_stranger: session.is_stranger,
+                is_subscriber: session.subscriptions() > 0,
+            };
+            match synced {
+                Some(synced) if session.waits_for > synced => held.push(output),
+                _ => ready.push(output),
+            }
+        }
+        if let (Some(syncing), false) = (&self.syncing, held.is_empty()) {
+            syncing
+                .held
+                .send([Held::Round(self.server.round - 1, held)]);
+        }
+        self.outbox.send(ready);
+    }
+
+    /// Jobs begin behind the batch, so that they see the writes before them.
+    fn start_jobs(&mut self) {
+        for (handle, is_resp3, work, job) in self.server.jobs.drain(..) {
+            self.jobs.give(handle, is_resp3, work, job);
+        }
+    }
+}
+
+fn now(server: &Server) -> u64 {
+    server.environment.clock.wall_nanoseconds() / 1_000_000
+}
+
+fn failed(error: &Error) -> String {
+    match error {
+        Error::LimitExceeded(text) => format!("ERR {text}"),
+        Error::NoSpace { .. } => format!("{WRITE_FAILED}No space left on device"),
+        error => format!("{WRITE_FAILED}{error}"),
+    }
+}

@@ -1,0 +1,244 @@
+//! What commands work on, beside the client that sent them.
+
+use std::path::PathBuf;
+
+use cambium_io::Environment;
+
+use super::jobs::{Job, Work};
+use super::pubsub::PubSub;
+use super::session::{Answers, Session};
+use crate::commands::{self, Call, Outcome, UNQUEUED};
+use crate::keyspace::{Footprint, Keyspace};
+use crate::messages::{Handle, Next};
+use crate::resp::{Arguments, OwnedArguments};
+use crate::settings::Settings;
+
+/// Memory that the queue of one transaction may take.
+const MOST_QUEUED_BYTES: usize = 1 << 30;
+
+/// Counters of INFO.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    /// Connections that were made.
+    pub connections: u64,
+    /// Connections that were refused.
+    pub refused: u64,
+    /// Commands that ran.
+    pub commands: u64,
+    /// Commands that answered an error.
+    pub errors: u64,
+}
+
+/// The state of the executor.
+pub struct Server {
+    /// Clock and random numbers.
+    pub environment: Environment,
+    /// The databases.
+    pub keyspace: Keyspace,
+    /// Clients, by the places of their connections. The one whose command runs is not here.
+    pub sessions: Vec<Option<Box<Session>>>,
+    /// Who listens to what.
+    pub pubsub: PubSub,
+    /// CONFIG.
+    pub settings: Settings,
+    /// Counters of INFO.
+    pub statistics: Counters,
+    /// Places of clients that have something to be sent.
+    pub listed: Vec<u32>,
+    /// Jobs that begin when the round is written.
+    pub jobs: Vec<(Handle, bool, Work, Job)>,
+    /// The round: the number of the batch that is collected.
+    pub round: u64,
+    /// Names this run of the server.
+    pub run_id: String,
+    /// Milliseconds since 1970 when it started.
+    pub started: u64,
+    /// How safe writes are when they are answered.
+    pub durability: &'static str,
+    /// Where backups go.
+    pub backups: Option<PathBuf>,
+    /// Expired keys are deleted in the background.
+    pub expires_actively: bool,
+    /// SHUTDOWN was called.
+    pub is_stopping: bool,
+}
+
+impl Server {
+    /// A random number.
+    pub fn random(&self) -> u64 {
+        self.environment.randomness.next_u64()
+    }
+
+    /// Counters begin at 0 again.
+    pub fn reset_statistics(&mut self) {
+        self.statistics = Counters::default();
+        self.keyspace.hits = (0, 0);
+        self.keyspace.expired = 0;
+    }
+
+    /// The client at a place has something to be sent.
+    pub fn list(&mut self, session: &mut Session) {
+        if !session.is_listed {
+            session.is_listed = true;
+            self.listed.push(session.handle.slot);
+        }
+    }
+
+    /// Ends the connections of all clients that are meant, and says how many. Answers that
+    /// they have not read go first.
+    pub fn end_sessions(&mut self, is_meant: &dyn Fn(&Session) -> bool) -> i64 {
+        let mut ended = 0;
+        for session in self.sessions.iter_mut().flatten() {
+            if is_meant(session) && !session.is_closing() {
+                session.next = Some(Next::Close);
+                ended += 1;
+                if !session.is_listed {
+                    session.is_listed = true;
+                    self.listed.push(session.handle.slot);
+                }
+            }
+        }
+        ended
+    }
+
+    /// Runs one command of a client, or queues it.
+    pub fn execute(&mut self, session: &mut Session, arguments: Arguments<'_>) {
+        session.active = self.keyspace.now;
+        self.statistics.commands += 1;
+        let from = session.reply.bytes.len();
+        self.keyspace.footprint = Footprint::default();
+        let answers = session.answers;
+        let outcome = self.admit_and_run(session, arguments);
+        if let Err(failure) = outcome {
+            session.reply.bytes.truncate(from);
+            session.reply.error(&failure.text());
+            self.statistics.errors += 1;
+        }
+        match (answers, session.answers) {
+            // CLIENT REPLY SKIP is about the command behind it.
+            (Answers::SkipNext, Answers::SkipNext) => {
+                session.reply.bytes.truncate(from);
+                session.answers = Answers::On;
+            }
+            (_, Answers::Off) => session.reply.bytes.truncate(from),
+            _ => {}
+        }
+        self.note_footprint(session, from);
+        self.deliver(session);
+    }
+
+    fn admit_and_run(&mut self, session: &mut Session, arguments: Arguments<'_>) -> Outcome {
+        let command = match commands::admit(arguments, session) {
+            Ok(command) => command,
+            Err(failure) => {
+                if let Some(queue) = &mut session.queue {
+                    queue.is_aborted = true;
+                }
+                return Err(failure);
+            }
+        };
+        session.last_command = command.name;
+        if let Some(queue) = &mut session.queue {
+            if command.flags & UNQUEUED == 0 {
+                let kept = OwnedArguments::copy_from(arguments, 0);
+                queue.bytes += kept.bytes();
+                if queue.bytes > MOST_QUEUED_BYTES {
+                    queue.is_aborted = true;
+                    queue.commands = Vec::new();
+                    return Err(commands::Failure::Known(
+                        "OOM command not allowed when used memory > 'maxmemory'.",
+                    ));
+                }
+                queue.commands.push(kept);
+                session.reply.simple("QUEUED");
+                return Ok(());
+            }
+        }
+        let mut call = Call {
+            server: self,
+            session,
+            arguments,
+            command,
+            job: None,
+        };
+        let outcome = (command.run)(&mut call);
+        if let (Ok(()), Some((work, job))) = (&outcome, call.job.take()) {
+            let task = (session.handle, session.reply.is_resp3, work, job);
+            self.jobs.push(task);
+        }
+        outcome
+    }
+
+    /// Runs one command of a transaction. Jobs run at once: the transaction is one moment.
+    pub fn run_queued(&mut self, session: &mut Session, arguments: Arguments<'_>) {
+        let from = session.reply.bytes.len();
+        let outcome = commands::admit(arguments, session).and_then(|command| {
+            session.last_command = command.name;
+            let mut call = Call {
+                server: self,
+                session,
+                arguments,
+                command,
+                job: None,
+            };
+            (command.run)(&mut call)?;
+            if let Some((_, job)) = call.job.take() {
+                job(&mut session.reply)?;
+            }
+            Ok(())
+        });
+        if let Err(failure) = outcome {
+            session.reply.bytes.truncate(from);
+            session.reply.error(&failure.text());
+            self.statistics.errors += 1;
+        }
+    }
+
+    /// Notes on what the answer from `from` on depends.
+    fn note_footprint(&mut self, session: &mut Session, from: usize) {
+        let Footprint {
+            is_pending,
+            waits_for,
+        } = self.keyspace.footprint;
+        session.waits_for = session.waits_for.max(waits_for);
+        if is_pending {
+            session.waits_for = self.round;
+            session.pending.push((from, session.reply.bytes.len()));
+        }
+    }
+
+    /// Publishes the events of the command, and gives messages to those who listen.
+    fn deliver(&mut self, own: &mut Session) {
+        if !self.keyspace.notices.is_empty() {
+            for (channel, payload) in self.keyspace.notices.take() {
+                self.pubsub.publish(&channel, &payload);
+            }
+        }
+        for (slot, message) in self.pubsub.take_messages() {
+            if slot == own.handle.slot {
+                message.write(&mut own.reply);
+                continue;
+            }
+            let Some(Some(mut session)) = self.sessions.get_mut(slot as usize).map(Option::take)
+            else {
+                continue;
+            };
+            message.write(&mut session.reply);
+            self.list(&mut session);
+            self.sessions[slot as usize] = Some(session);
+        }
+    }
+
+    /// Publishes the events of keys that have expired in the background.
+    pub fn deliver_expired(&mut self) {
+        if self.keyspace.notices.is_empty() {
+            return;
+        }
+        let nobody = Handle {
+            slot: u32::MAX,
+            id: 0,
+        };
+        let mut nobody = Session::new(nobody, String::new(), String::new(), false, 0);
+        self.deliver(&mut nobody);
+    }
+}

@@ -1,0 +1,586 @@
+//! Databases of keys that hold values, above one store.
+//!
+//! Commands read and write through a [`Keyspace`]. It counts the keys of each database,
+//! keeps the orders of SCAN and of expiry beside the entries, versions the keys that clients
+//! watch, and collects the notices of keyspace events. Writes wait in an overlay until
+//! [`Keyspace::commit`] hands all of them to the store as one batch, counts included, so that
+//! every crash leaves them as exact as they were.
+//!
+//! Expired keys are deleted here and not by the store's own expiry: a count of keys is exact
+//! only if the one who counts knows which entries went.
+
+pub mod layout;
+pub mod notices;
+pub mod overlay;
+pub mod view;
+mod watching;
+
+use std::collections::{BTreeSet, HashMap};
+
+use cambium::{Direction, Error, KeyRange, Result, Store, Value};
+use foldhash::fast::RandomState;
+
+use layout::{Count, Entry, HashHeader, Kind, State};
+use notices::{Class, Notices};
+use overlay::{Read, Source, Walk};
+use view::View;
+pub use watching::Watched;
+use watching::Watches;
+
+/// Keys that expire in one step of background work.
+const MOST_EXPIRED_A_STEP: usize = 500;
+
+/// Databases of keys.
+#[derive(Debug)]
+pub struct Keyspace {
+    store: Store,
+    view: View,
+    state: State,
+    /// As the store has it.
+    committed: State,
+    /// By database: nothing expires before.
+    soonest: Vec<u64>,
+    /// On engines without an order of keys: what expires when.
+    expiries: BTreeSet<(u64, u8, Vec<u8>)>,
+    watches: Watches,
+    /// Keys whose last write is not synced, by hash, with the round of that write.
+    unsynced: HashMap<u64, u64, RandomState>,
+    hasher: RandomState,
+    tracks_unsynced: bool,
+    /// Milliseconds since 1970, of the round.
+    pub now: u64,
+    /// Events that clients may have subscribed to.
+    pub notices: Notices,
+    /// What the command under way has done.
+    pub footprint: Footprint,
+    /// Changes since the server began.
+    pub changes: u64,
+    /// Keys that have expired since the server began.
+    pub expired: u64,
+    /// Reads that found a key, and those that did not.
+    pub hits: (u64, u64),
+}
+
+/// What a command has done to the keyspace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Its answer depends on writes that the store does not have yet.
+    pub is_pending: bool,
+    /// The last round whose sync its answer has to wait for.
+    pub waits_for: u64,
+}
+
+impl Keyspace {
+    /// The databases in a store. `seed` is for a store that has none yet; `tracks_unsynced`
+    /// if answers wait until what they show is synced.
+    ///
+    /// # Errors
+    /// Those of the store; `InvalidArgument` for a store that another program filled.
+    pub fn open(store: Store, seed: u64, tracks_unsynced: bool, now: u64) -> Result<Keyspace> {
+        let state = match store.get(layout::STATE_KEY)? {
+            Some(stored) => State::decode(&stored).ok_or_else(|| foreign(&store))?,
+            None if store.iterate()?.next_key().is_none() => State::new(seed),
+            None => return Err(foreign(&store)),
+        };
+        let is_ordered = store.capabilities().ordered;
+        let mut keyspace = Keyspace {
+            view: View {
+                source: Source::Store(store.clone()),
+                overlay: overlay::Overlay::default(),
+                is_ordered,
+            },
+            store,
+            committed: state.clone(),
+            state,
+            soonest: vec![0; layout::MOST_DATABASES],
+            expiries: BTreeSet::new(),
+            watches: Watches::default(),
+            unsynced: HashMap::default(),
+            hasher: RandomState::default(),
+            tracks_unsynced,
+            now,
+            notices: Notices::default(),
+            footprint: Footprint::default(),
+            changes: 0,
+            expired: 0,
+            hits: (0, 0),
+        };
+        keyspace.load_expiries()?;
+        Ok(keyspace)
+    }
+
+    /// On an engine without an order of keys, one pass finds what expires when.
+    fn load_expiries(&mut self) -> Result<()> {
+        if self.view.is_ordered {
+            return Ok(());
+        }
+        self.expiries.clear();
+        for stored in self.store.iterate()? {
+            let stored = stored?;
+            let entry = Entry::decode(&stored.value).and_then(|entry| entry.expires);
+            if let (Some(moment), [database, _, key @ ..]) = (entry, &*stored.key) {
+                self.expiries.insert((moment, *database, key.to_vec()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The store below.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// All keys, with what is pending.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// All keys as of now, for another thread.
+    pub fn frozen(&mut self) -> Result<View> {
+        self.shows_pending();
+        Ok(View {
+            source: Source::Snapshot(self.store.snapshot()?),
+            overlay: self.view.overlay.clone(),
+            is_ordered: self.view.is_ordered,
+        })
+    }
+
+    /// The answer under way shows more than single keys: it may depend on any pending write.
+    pub fn shows_pending(&mut self) {
+        self.footprint.is_pending |= !self.view.overlay.is_empty();
+        let last = self.unsynced.values().copied().max().unwrap_or(0);
+        self.footprint.waits_for = self.footprint.waits_for.max(last);
+    }
+
+    /// How many keys a database has.
+    pub fn count(&self, database: u8) -> Count {
+        self.state.counts[usize::from(database)]
+    }
+
+    /// Clients that watch keys and versions of those.
+    pub fn watches(&mut self) -> &mut Watches {
+        &mut self.watches
+    }
+
+    fn stored(&mut self, key: &[u8]) -> Result<Option<Value>> {
+        if let Some(pending) = self.view.overlay.get(key) {
+            self.footprint.is_pending = true;
+            return Ok(pending.map(Value::copy_of));
+        }
+        if !self.unsynced.is_empty() {
+            let hash = self.hash(key);
+            let round = self.unsynced.get(&hash).copied().unwrap_or(0);
+            self.footprint.waits_for = self.footprint.waits_for.max(round);
+        }
+        self.store.get(key)
+    }
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        use std::hash::BuildHasher;
+        self.hasher.hash_one(key)
+    }
+
+    /// The entry of a key, as a client that reads it sees it.
+    pub fn read(&mut self, database: u8, key: &[u8]) -> Result<Option<Entry>> {
+        let entry = self.find(database, key)?;
+        match entry {
+            Some(_) => self.hits.0 += 1,
+            None => {
+                self.hits.1 += 1;
+                self.notices.add(Class::Missed, "keymiss", database, key);
+            }
+        }
+        Ok(entry)
+    }
+
+    /// The entry of a key. One that has expired is deleted and not there.
+    pub fn find(&mut self, database: u8, key: &[u8]) -> Result<Option<Entry>> {
+        if key.len() > layout::MOST_KEY_BYTES {
+            return Ok(None);
+        }
+        let Some(entry) = self.raw(database, key)? else {
+            return Ok(None);
+        };
+        match entry.expires {
+            Some(moment) if moment <= self.now => {
+                self.expire(database, key, &entry);
+                Ok(None)
+            }
+            _ => Ok(Some(entry)),
+        }
+    }
+
+    fn raw(&mut self, database: u8, key: &[u8]) -> Result<Option<Entry>> {
+        let Some(stored) = self.stored(&layout::entry_key(database, key))? else {
+            return Ok(None);
+        };
+        match Entry::decode(&stored) {
+            Some(entry) => Ok(Some(entry)),
+            None => Err(foreign(&self.store)),
+        }
+    }
+
+    fn expire(&mut self, database: u8, key: &[u8], entry: &Entry) {
+        self.remove(database, key, entry);
+        self.expired += 1;
+        self.notices.add(Class::Expired, "expired", database, key);
+    }
+
+    /// Gives a key a value in place of `old`, which [`Keyspace::find`] has answered.
+    ///
+    /// # Errors
+    /// `LimitExceeded` for a key that is too long.
+    pub fn put(
+        &mut self,
+        database: u8,
+        key: &[u8],
+        old: Option<&Entry>,
+        (kind, expires): (Kind, Option<u64>),
+        body: &[u8],
+    ) -> Result<()> {
+        check_key(key)?;
+        self.footprint.is_pending = true;
+        if old.is_none() {
+            self.state.counts[usize::from(database)].keys += 1;
+            self.notices.add(Class::New, "new", database, key);
+            if self.view.is_ordered {
+                let order = layout::order_key(database, self.state.seed, key);
+                self.view.overlay.put(order, Vec::new());
+            }
+        }
+        if let Some(hash) = old.and_then(Entry::hash) {
+            let stays = kind == Kind::Hash && body.starts_with(&hash.number.to_le_bytes());
+            if !stays {
+                self.drop_fields(database, hash);
+            }
+        }
+        self.move_expiry(database, key, old.and_then(|old| old.expires), expires);
+        let stored = Entry::encode(kind, expires, body);
+        let entry_key = layout::entry_key(database, key);
+        self.view.overlay.put(entry_key, stored);
+        self.touch(database, key);
+        Ok(())
+    }
+
+    /// Takes a key away whose entry [`Keyspace::find`] has answered.
+    pub fn remove(&mut self, database: u8, key: &[u8], old: &Entry) {
+        if let Some(hash) = old.hash() {
+            self.drop_fields(database, hash);
+        }
+        self.detach(database, key, old);
+    }
+
+    /// Takes a key away, and leaves the fields of a hash where they are.
+    fn detach(&mut self, database: u8, key: &[u8], old: &Entry) {
+        self.footprint.is_pending = true;
+        let count = &mut self.state.counts[usize::from(database)];
+        count.keys = count.keys.saturating_sub(1);
+        if self.view.is_ordered {
+            let order = layout::order_key(database, self.state.seed, key);
+            self.view.overlay.delete(order);
+        }
+        self.move_expiry(database, key, old.expires, None);
+        self.view.overlay.delete(layout::entry_key(database, key));
+        self.touch(database, key);
+    }
+
+    /// Moves an entry to another key of its database, in place of what is there.
+    pub fn rename(&mut self, database: u8, from: &[u8], entry: &Entry, to: &[u8]) -> Result<()> {
+        let replaced = self.find(database, to)?;
+        check_key(to)?;
+        self.detach(database, from, entry);
+        let kind = (entry.kind, entry.expires);
+        self.put(database, to, replaced.as_ref(), kind, &entry.body)
+    }
+
+    /// Copies an entry to another key, of any database, in place of what is there.
+    pub fn copy(&mut self, from: u8, entry: &Entry, to: u8, key: &[u8]) -> Result<()> {
+        let replaced = self.find(to, key)?;
+        check_key(key)?;
+        let kind = (entry.kind, entry.expires);
+        let Some(hash) = entry.hash() else {
+            return self.put(to, key, replaced.as_ref(), kind, &entry.body);
+        };
+        let copy = HashHeader {
+            fields: hash.fields,
+            ..self.new_hash()
+        };
+        let mut fields = Vec::new();
+        self.fields(from, hash, |field, value| {
+            fields.push((field.to_vec(), value.to_vec()));
+            Walk::On
+        })?;
+        for (field, value) in fields {
+            self.put_field(to, copy, &field, &value);
+        }
+        self.put(to, key, replaced.as_ref(), kind, &copy.encode())
+    }
+
+    fn drop_fields(&mut self, database: u8, hash: HashHeader) {
+        self.view
+            .overlay
+            .empty(layout::fields(database, hash.number));
+    }
+
+    fn move_expiry(&mut self, database: u8, key: &[u8], old: Option<u64>, new: Option<u64>) {
+        if old == new {
+            return;
+        }
+        let count = &mut self.state.counts[usize::from(database)];
+        count.expiring =
+            count.expiring.saturating_sub(u64::from(old.is_some())) + u64::from(new.is_some());
+        if let Some(moment) = new {
+            let soonest = &mut self.soonest[usize::from(database)];
+            *soonest = moment.min(*soonest);
+        }
+        if !self.view.is_ordered {
+            if let Some(moment) = old {
+                self.expiries.remove(&(moment, database, key.to_vec()));
+            }
+            if let Some(moment) = new {
+                self.expiries.insert((moment, database, key.to_vec()));
+            }
+            return;
+        }
+        if let Some(moment) = old {
+            let stale = layout::expiry_key(database, moment, key);
+            self.view.overlay.delete(stale);
+        }
+        if let Some(moment) = new {
+            let due = layout::expiry_key(database, moment, key);
+            self.view.overlay.put(due, Vec::new());
+        }
+    }
+
+    /// A key has changed.
+    pub fn touch(&mut self, database: u8, key: &[u8]) {
+        self.changes += 1;
+        self.watches.touch(database, key);
+    }
+
+    /// A field of a hash.
+    pub fn field(&mut self, database: u8, hash: HashHeader, field: &[u8]) -> Result<Option<Value>> {
+        self.stored(&layout::field_key(database, hash.number, field))
+    }
+
+    /// Gives a field of a hash a value. The caller writes the header.
+    pub fn put_field(&mut self, database: u8, hash: HashHeader, field: &[u8], value: &[u8]) {
+        self.footprint.is_pending = true;
+        let key = layout::field_key(database, hash.number, field);
+        self.view.overlay.put(key, value.to_vec());
+    }
+
+    /// Takes a field of a hash away. The caller writes the header.
+    pub fn remove_field(&mut self, database: u8, hash: HashHeader, field: &[u8]) {
+        self.footprint.is_pending = true;
+        let key = layout::field_key(database, hash.number, field);
+        self.view.overlay.delete(key);
+    }
+
+    /// Shows the fields of a hash, from `from` on.
+    pub fn fields(
+        &mut self,
+        database: u8,
+        hash: HashHeader,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Walk,
+    ) -> Result<()> {
+        self.shows_pending();
+        let range = layout::fields(database, hash.number);
+        self.view.walk(
+            &range,
+            Direction::Forward,
+            Read::Entries,
+            |stored, value| visit(layout::field_of(stored), value),
+        )
+    }
+
+    /// A number for a new hash.
+    pub fn new_hash(&mut self) -> HashHeader {
+        let number = self.state.next_number;
+        self.state.next_number += 1;
+        HashHeader { number, fields: 0 }
+    }
+
+    /// Takes all keys of a database away.
+    pub fn flush(&mut self, database: u8) -> Result<()> {
+        for key in self.watches.keys_of(database) {
+            if self.raw(database, &key)?.is_some() {
+                self.watches.touch(database, &key);
+            }
+        }
+        self.footprint.is_pending = true;
+        self.changes += self.count(database).keys;
+        if self.view.is_ordered {
+            self.view.overlay.empty(layout::database(database));
+        } else {
+            let mut keys = Vec::new();
+            self.view.keys(database, |key| {
+                keys.push(layout::entry_key(database, key));
+                Walk::On
+            })?;
+            for key in keys {
+                self.view.overlay.delete(key);
+            }
+            self.expiries.retain(|(_, of, _)| *of != database);
+        }
+        self.state.counts[usize::from(database)] = Count::default();
+        Ok(())
+    }
+
+    /// Deletes keys that have expired, some or all; true if there are more.
+    pub fn expire_due(&mut self, all: bool) -> Result<bool> {
+        let mut is_more = false;
+        for database in 0..layout::MOST_DATABASES as u8 {
+            let place = usize::from(database);
+            while self.state.counts[place].expiring > 0 && self.soonest[place] <= self.now {
+                let due = self.due(database)?;
+                for (moment, key) in &due {
+                    match self.raw(database, key)? {
+                        Some(entry) if entry.expires == Some(*moment) => {
+                            self.expire(database, key, &entry)
+                        }
+                        _ => self
+                            .view
+                            .overlay
+                            .delete(layout::expiry_key(database, *moment, key)),
+                    }
+                }
+                let found_all = due.len() < MOST_EXPIRED_A_STEP;
+                if !found_all && !all {
+                    is_more = true;
+                    break;
+                }
+            }
+        }
+        Ok(is_more)
+    }
+
+    /// The next moment at which something may expire.
+    pub fn next_expiry(&self) -> Option<u64> {
+        let counted = self.soonest.iter().zip(&self.state.counts);
+        let soonest = counted.filter(|(_, count)| count.expiring > 0);
+        soonest.map(|(soonest, _)| *soonest).min()
+    }
+
+    /// Keys of a database that have expired, a step's worth; notes when the next one will.
+    fn due(&mut self, database: u8) -> Result<Vec<(u64, Vec<u8>)>> {
+        let (now, mut due) = (self.now, Vec::new());
+        let mut soonest = u64::MAX;
+        let mut take = |moment: u64, key: &[u8]| {
+            if moment > now || due.len() == MOST_EXPIRED_A_STEP {
+                soonest = moment;
+                return Walk::Enough;
+            }
+            due.push((moment, key.to_vec()));
+            Walk::On
+        };
+        if self.view.is_ordered {
+            let range = layout::expiries(database);
+            self.view
+                .walk(&range, Direction::Forward, Read::Keys, |stored, _| {
+                    layout::key_of_expiry(stored)
+                        .map_or(Walk::On, |(moment, key)| take(moment, key))
+                })?;
+        } else {
+            for (moment, of, key) in &self.expiries {
+                if *of == database && take(*moment, key) == Walk::Enough {
+                    break;
+                }
+            }
+        }
+        self.soonest[usize::from(database)] = soonest;
+        Ok(due)
+    }
+
+    /// Bytes that wait for the next commit.
+    pub fn pending_bytes(&self) -> usize {
+        self.view.overlay.bytes()
+    }
+
+    /// True if nothing waits for a commit.
+    pub fn is_committed(&self) -> bool {
+        self.view.overlay.is_empty()
+    }
+
+    /// Hands everything that is pending to the store, as the writes of `round`.
+    ///
+    /// # Errors
+    /// Those of a write: nothing of the round was written then.
+    pub fn commit(&mut self, round: u64, synced: u64) -> Result<()> {
+        if self.is_committed() && self.state == self.committed {
+            return Ok(());
+        }
+        let mut batch = self.view.overlay.take_batch();
+        if self.state != self.committed {
+            batch.put(layout::STATE_KEY, self.state.encode());
+        }
+        if self.tracks_unsynced {
+            self.note_unsynced(&batch, round, synced);
+        }
+        if let Err(error) = self.store.write(batch) {
+            self.state = self.committed.clone();
+            self.soonest.fill(0);
+            // The store's own error says more than one of reading it.
+            _ = self.load_expiries();
+            return Err(error);
+        }
+        self.committed = self.state.clone();
+        Ok(())
+    }
+
+    fn note_unsynced(&mut self, batch: &cambium::WriteBatch, round: u64, synced: u64) {
+        self.unsynced.retain(|_, written| *written > synced);
+        for (_, operation) in batch.operations() {
+            use cambium::Operation::{Delete, DeleteRange, Put};
+            match operation {
+                Put { key, .. } | Delete { key } => {
+                    let hash = self.hash(key);
+                    self.unsynced.insert(hash, round);
+                }
+                DeleteRange { .. } => {}
+            }
+        }
+    }
+
+    /// Keys of a range of a database with their entries, for `CAMBIUM.SCAN`.
+    pub fn entries(
+        &mut self,
+        database: u8,
+        range: &KeyRange,
+        direction: Direction,
+        mut visit: impl FnMut(&[u8], Entry) -> Walk,
+    ) -> Result<()> {
+        self.shows_pending();
+        let range = layout::entries(database, range);
+        let now = self.now;
+        self.view.walk(
+            &range,
+            direction,
+            Read::Entries,
+            |stored, value| match Entry::decode(&Value::copy_of(value)) {
+                Some(entry) if entry.expires.is_none_or(|moment| moment > now) => {
+                    visit(layout::key_of_entry(stored), entry)
+                }
+                _ => Walk::On,
+            },
+        )
+    }
+}
+
+fn check_key(key: &[u8]) -> Result<()> {
+    if key.len() <= layout::MOST_KEY_BYTES {
+        return Ok(());
+    }
+    Err(Error::LimitExceeded(format!(
+        "key of {} bytes: keys have up to {} bytes",
+        key.len(),
+        layout::MOST_KEY_BYTES
+    )))
+}
+
+fn foreign(store: &Store) -> Error {
+    Error::InvalidArgument(format!(
+        "{} holds entries that cambium-server did not write: serve a store of its own",
+        store.path().display()
+    ))
+}

@@ -1,0 +1,38 @@
+//! Serves a Cambium store over the protocol of Redis.
+//!
+//! ```text
+//!            ┌ network thread ┐  commands   ┌ executor ┐  one batch a round   ┌ store ┐
+//! clients ──▶│ reads, parses  │────────────▶│ runs     │─────────────────────▶│       │
+//!         ◀──│ sends answers  │◀────────────│ commands │◀─────────────────────│       │
+//!            └────────────────┘  answers    └──────────┘  reads               └───────┘
+//!                    ▲      ┌ syncer ┐ answers  │  │ long commands ┌ helpers ┐   ▲
+//!                    └──────│        │◀─────────┘  └──────────────▶│         │───┘
+//!                           └────────┘  with `synced`              └─────────┘
+//! ```
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `network` | sockets, and who may be read |
+//! | `resp` | requests and answers as bytes |
+//! | `executor` | rounds, clients, helper threads, group commit |
+//! | `commands` | the commands |
+//! | `keyspace` | databases of keys in one store |
+//! | `settings`, `arguments` | CONFIG; the command line |
+#![forbid(unsafe_code)]
+
+pub mod arguments;
+mod commands;
+mod executor;
+mod glob;
+mod keyspace;
+mod mailbox;
+mod messages;
+mod network;
+mod resp;
+mod run;
+mod settings;
+
+pub use run::run;
+
+/// The version of Redis whose semantics and texts are served.
+pub const REDIS_VERSION: &str = "7.0.15";

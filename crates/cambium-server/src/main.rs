@@ -1,0 +1,18 @@
+//! The `cambium-server` command.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cambium_server::arguments::Arguments;
+
+fn main() -> ExitCode {
+    match cambium_server::run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("cambium-server: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}

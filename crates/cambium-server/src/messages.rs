@@ -1,0 +1,80 @@
+//! Messages between the network thread, the executor and its helpers.
+
+use crate::resp::parser::Commands;
+
+/// A connection: its place in the tables of both threads, and a number that is never used
+/// again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Handle {
+    /// The place.
+    pub slot: u32,
+    /// The number, which CLIENT ID answers.
+    pub id: u64,
+}
+
+/// Whole commands of one connection, in the buffer that they were read into.
+#[derive(Debug, Default)]
+pub struct Input {
+    /// The bytes.
+    pub buffer: Vec<u8>,
+    /// Where arguments lie in it.
+    pub commands: Commands,
+    /// The next command to run.
+    pub next: usize,
+    /// How the bytes behind the commands break the protocol.
+    pub violation: Option<String>,
+}
+
+/// What the executor hears.
+#[derive(Debug)]
+pub enum Event {
+    /// A client has connected.
+    Opened {
+        /// Its connection.
+        handle: Handle,
+        /// The client's address.
+        peer: String,
+        /// The server's address.
+        local: String,
+    },
+    /// A client has sent commands. It sends no more before all are answered.
+    Commands(Handle, Input),
+    /// A helper thread has the answer of a command.
+    Finished(Handle, Vec<u8>),
+    /// A connection has ended.
+    Closed(Handle),
+    /// A listener was refused a connection, as there are too many.
+    Refused,
+    /// The server stops: finish what is there.
+    Stop,
+}
+
+/// What happens to a connection behind an answer.
+#[derive(Debug)]
+pub enum Next {
+    /// More answers follow without being asked for.
+    More,
+    /// All commands are answered: read the next ones.
+    Read,
+    /// The client has to read its answers before the rest of its commands runs.
+    Resume(Input),
+    /// It ends.
+    Close,
+}
+
+/// Answers for one connection.
+#[derive(Debug)]
+pub struct Output {
+    /// The connection.
+    pub handle: Handle,
+    /// Whole answers.
+    pub bytes: Vec<u8>,
+    /// A buffer that is used no more.
+    pub spent: Option<Vec<u8>>,
+    /// What happens then.
+    pub next: Next,
+    /// The client has yet to authenticate itself.
+    pub is_stranger: bool,
+    /// The client has subscriptions: it gets messages that it does not ask for.
+    pub is_subscriber: bool,
+}

@@ -1,0 +1,159 @@
+//! Addresses that the server listens to.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use mio::net::{TcpListener, UnixListener, UnixStream};
+use mio::{Interest, Registry, Token};
+
+use super::connection::Stream;
+
+/// Where the server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// `HOST:PORT`.
+    Tcp(String),
+    /// `unix:PATH`.
+    Unix(PathBuf),
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("unix:") {
+            Some("") => Err("unix: needs the path of a socket".to_string()),
+            Some(path) => Ok(Address::Unix(path.into())),
+            None if text.contains(':') => Ok(Address::Tcp(text.to_string())),
+            None => Err(format!("{text}: expected HOST:PORT or unix:PATH")),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => f.write_str(address),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Address {
+    fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
+        match self {
+            Address::Tcp(address) => Ok(address.to_socket_addrs()?.collect()),
+            Address::Unix(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// True if other machines can reach it.
+    ///
+    /// # Errors
+    /// The name of the host is not known.
+    pub fn is_public(&self) -> io::Result<bool> {
+        Ok(self
+            .resolve()?
+            .iter()
+            .any(|address| !address.ip().is_loopback()))
+    }
+}
+
+/// A socket that accepts connections.
+#[derive(Debug)]
+pub enum Listener {
+    /// Over the network.
+    Tcp(TcpListener),
+    /// On this machine; the file goes when the listener does.
+    Unix(UnixListener, PathBuf),
+}
+
+impl Listener {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn bind(address: &Address) -> io::Result<Listener> {
+        match address {
+            Address::Tcp(_) => {
+                let mut last = ErrorKind::AddrNotAvailable.into();
+                for address in address.resolve()? {
+                    match TcpListener::bind(address) {
+                        Ok(listener) => return Ok(Listener::Tcp(listener)),
+                        Err(error) => last = error,
+                    }
+                }
+                Err(last)
+            }
+            Address::Unix(path) => {
+                let bound = match UnixListener::bind(path) {
+                    Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                        // A server that was killed leaves its socket behind.
+                        let is_served = UnixStream::connect(path).is_ok();
+                        if is_served {
+                            return Err(error);
+                        }
+                        std::fs::remove_file(path)?;
+                        UnixListener::bind(path)
+                    }
+                    bound => bound,
+                };
+                Ok(Listener::Unix(bound?, path.clone()))
+            }
+        }
+    }
+
+    /// The address as clients write it, with the port that the system chose for port 0.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn address(&self) -> io::Result<String> {
+        match self {
+            Listener::Tcp(listener) => Ok(listener.local_addr()?.to_string()),
+            Listener::Unix(_, path) => Ok(format!("unix:{}", path.display())),
+        }
+    }
+
+    /// Begins to hear of connections.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        match self {
+            Listener::Tcp(listener) => registry.register(listener, token, Interest::READABLE),
+            Listener::Unix(listener, _) => registry.register(listener, token, Interest::READABLE),
+        }
+    }
+
+    /// The next connection, with the addresses of both sides.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is none; those of the system.
+    pub fn accept(&self) -> io::Result<(Stream, String, String)> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, peer) = listener.accept()?;
+                stream.set_nodelay(true)?;
+                let local = stream.local_addr()?.to_string();
+                Ok((Stream::Tcp(stream), peer.to_string(), local))
+            }
+            Listener::Unix(listener, path) => {
+                let (stream, _) = listener.accept()?;
+                let path = format!("{}:0", path.display());
+                Ok((Stream::Unix(stream), path.clone(), path))
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Listener::Unix(_, path) = self {
+            // What is left is removed by the next server.
+            _ = std::fs::remove_file(path);
+        }
+    }
+}

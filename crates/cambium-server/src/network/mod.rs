@@ -1,0 +1,455 @@
+//! The thread that reads and writes sockets.
+//!
+//! Each turn it reads all sockets that have something, parses whole commands, hands them to
+//! the executor in one go, and sends the answers that have come. A connection has commands
+//! with the executor or is read, never both: so answers are in order, and a client that
+//! sends without reading fills the buffers of its own socket and none of ours.
+
+pub mod connection;
+pub mod listener;
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cambium_io::environment::Clock;
+use cambium_io::sync::atomic::Ordering;
+use mio::{Events, Poll, Token, Waker};
+
+use crate::mailbox::Mailbox;
+use crate::messages::{Event, Handle, Input, Next, Output};
+use crate::resp::parser::{Commands, Limits, Parser};
+use crate::settings::Shared;
+use connection::{Connection, Stream};
+use listener::Listener;
+
+const WAKER: Token = Token(usize::MAX);
+/// Tokens from here on are those of listeners; connections have those below.
+const FIRST_LISTENER: usize = usize::MAX / 2;
+/// Sockets that one turn looks at.
+const EVENTS: usize = 1024;
+/// Most that one turn reads of a connection.
+const READ_BYTES: usize = 64 << 10;
+/// Buffers larger than this are not kept.
+const KEPT_BUFFER_BYTES: usize = 64 << 10;
+/// How many are.
+const KEPT_BUFFERS: usize = 256;
+/// Bytes of commands that are not whole.
+const MOST_BUFFERED_BYTES: usize = 1 << 30;
+/// Messages that a subscriber has not read.
+const MOST_SUBSCRIBER_BYTES: usize = 32 << 20;
+/// How often idle connections are looked for.
+const IDLE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What the network thread hears.
+#[derive(Debug)]
+enum Word {
+    Output(Output),
+    /// No more connections and commands.
+    Stop,
+    /// No more answers follow.
+    Finish,
+}
+
+/// The way to the network thread.
+#[derive(Debug)]
+pub struct Outbox {
+    words: Mailbox<Word>,
+    waker: Waker,
+}
+
+impl Outbox {
+    /// Sends answers.
+    pub fn send(&self, outputs: Vec<Output>) {
+        self.say(outputs.into_iter().map(Word::Output));
+    }
+
+    /// Accepts and reads no more; the executor hears [`Event::Stop`] behind the last commands.
+    pub fn stop(&self) {
+        self.say([Word::Stop]);
+    }
+
+    /// Every answer has been sent.
+    pub fn finish(&self) {
+        self.say([Word::Finish]);
+    }
+
+    fn say(&self, words: impl IntoIterator<Item = Word>) {
+        if self.words.send(words) {
+            // It fails if the thread is gone, and nobody is left to send anything to.
+            _ = self.waker.wake();
+        }
+    }
+}
+
+/// The network thread.
+pub struct Network {
+    poll: Poll,
+    listeners: Vec<Listener>,
+    connections: Vec<Option<Box<Connection>>>,
+    free: Vec<u32>,
+    open: usize,
+    next_id: u64,
+    outbox: Arc<Outbox>,
+    inbox: Arc<Mailbox<Event>>,
+    shared: Arc<Shared>,
+    clock: Arc<dyn Clock>,
+    has_password: bool,
+    /// For the executor, at the end of the turn.
+    events: Vec<Event>,
+    /// Connections with something to read.
+    readable: Vec<u32>,
+    buffers: Vec<Vec<u8>>,
+    is_stopping: bool,
+    idle_checked: Duration,
+}
+
+impl Network {
+    /// Listens; commands go to `inbox`.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn new(
+        mut listeners: Vec<Listener>,
+        inbox: Arc<Mailbox<Event>>,
+        shared: Arc<Shared>,
+        clock: Arc<dyn Clock>,
+        has_password: bool,
+    ) -> io::Result<Network> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKER)?;
+        for (place, listener) in listeners.iter_mut().enumerate() {
+            listener.register(poll.registry(), Token(FIRST_LISTENER + place))?;
+        }
+        let words = Mailbox::default();
+        Ok(Network {
+            poll,
+            listeners,
+            connections: Vec::new(),
+            free: Vec::new(),
+            open: 0,
+            next_id: 1,
+            outbox: Arc::new(Outbox { words, waker }),
+            inbox,
+            shared,
+            idle_checked: clock.monotonic(),
+            clock,
+            has_password,
+            events: Vec::new(),
+            readable: Vec::new(),
+            buffers: Vec::new(),
+            is_stopping: false,
+        })
+    }
+
+    /// The way to this thread.
+    pub fn outbox(&self) -> Arc<Outbox> {
+        self.outbox.clone()
+    }
+
+    /// Serves until [`Outbox::finish`].
+    ///
+    /// # Errors
+    /// Those of waiting for sockets.
+    pub fn run(mut self) -> io::Result<()> {
+        let mut ready = Events::with_capacity(EVENTS);
+        let mut words = Vec::new();
+        let mut scratch = vec![0; READ_BYTES];
+        loop {
+            let has_timeout = self.shared.idle_seconds.load(Ordering::Relaxed) > 0;
+            let patience = match self.readable.is_empty() {
+                true => has_timeout.then_some(IDLE_INTERVAL),
+                false => Some(Duration::ZERO),
+            };
+            match self.poll.poll(&mut ready, patience) {
+                Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
+            for event in &ready {
+                match event.token() {
+                    WAKER => {}
+                    Token(token) if token >= FIRST_LISTENER => self.accept(token - FIRST_LISTENER),
+                    Token(slot) => self.wake(slot as u32, event),
+                }
+            }
+            self.outbox.words.take(&mut words);
+            for word in words.drain(..) {
+                match word {
+                    Word::Output(output) => self.answer(output),
+                    Word::Stop if !self.is_stopping => {
+                        self.is_stopping = true;
+                        self.listeners.clear();
+                        self.events.push(Event::Stop);
+                    }
+                    Word::Stop => {}
+                    Word::Finish => return Ok(()),
+                }
+            }
+            for slot in std::mem::take(&mut self.readable) {
+                self.read(slot, &mut scratch);
+            }
+            if has_timeout {
+                self.close_idle();
+            }
+            self.inbox.send(self.events.drain(..));
+        }
+    }
+
+    fn accept(&mut self, place: usize) {
+        // A connection that is lost before it is accepted is none.
+        while let Some(Ok((stream, peer, local))) = self.listeners.get(place).map(Listener::accept)
+        {
+            self.open(stream, peer, local);
+        }
+    }
+
+    fn open(&mut self, mut stream: Stream, peer: String, local: String) {
+        if self.open >= self.shared.clients.load(Ordering::Relaxed) {
+            // The client reads the reason, or has gone.
+            _ = stream.write(b"-ERR max number of clients reached\r\n");
+            self.events.push(Event::Refused);
+            return;
+        }
+        let slot = self.free.pop().unwrap_or(self.connections.len() as u32);
+        if stream
+            .register(self.poll.registry(), Token(slot as usize))
+            .is_err()
+        {
+            self.free.push(slot);
+            return;
+        }
+        if slot as usize == self.connections.len() {
+            self.connections.push(None);
+        }
+        let handle = Handle {
+            slot,
+            id: self.next_id,
+        };
+        self.next_id += 1;
+        self.open += 1;
+        let active = self.clock.monotonic().as_secs();
+        let connection = Connection::new(stream, handle, self.has_password, active);
+        self.connections[slot as usize] = Some(Box::new(connection));
+        self.events.push(Event::Opened {
+            handle,
+            peer,
+            local,
+        });
+    }
+
+    fn close(&mut self, slot: u32) {
+        if let Some(mut connection) = self
+            .connections
+            .get_mut(slot as usize)
+            .and_then(Option::take)
+        {
+            // Closing the socket does the same, and an error changes nothing.
+            _ = connection.stream.deregister(self.poll.registry());
+            _ = connection.stream.finish();
+            self.events.push(Event::Closed(connection.handle));
+            self.open -= 1;
+            self.free.push(slot);
+        }
+    }
+
+    fn connection(&mut self, slot: u32) -> Option<&mut Box<Connection>> {
+        self.connections.get_mut(slot as usize)?.as_mut()
+    }
+
+    fn wake(&mut self, slot: u32, event: &mio::event::Event) {
+        let Some(connection) = self.connection(slot) else {
+            return;
+        };
+        if event.is_readable() {
+            connection.is_readable = true;
+            connection.is_hung_up |= event.is_read_closed() || event.is_error();
+            if !connection.is_busy {
+                self.readable.push(slot);
+            }
+        }
+        if event.is_writable() {
+            self.drain(slot);
+        }
+    }
+
+    /// Sends what waits. Behind it a closing connection ends, and a paused one goes on.
+    fn drain(&mut self, slot: u32) {
+        let Some(connection) = self.connection(slot) else {
+            return;
+        };
+        let is_lost = connection.flush().is_err();
+        if is_lost || (connection.is_closing && connection.unsent() == 0) {
+            return self.close(slot);
+        }
+        if connection.unsent() == 0 {
+            if let Some(input) = connection.paused.take() {
+                let handle = connection.handle;
+                self.events.push(Event::Commands(handle, input));
+            }
+        }
+    }
+
+    fn answer(&mut self, output: Output) {
+        if let Some(spent) = output.spent {
+            self.keep(spent);
+        }
+        let slot = output.handle.slot;
+        let Some(connection) = self
+            .connection(slot)
+            .filter(|connection| connection.handle == output.handle)
+        else {
+            return;
+        };
+        connection.is_stranger = output.is_stranger;
+        let is_lost = connection.send(&output.bytes).is_err();
+        let is_slow = output.is_subscriber && connection.unsent() > MOST_SUBSCRIBER_BYTES;
+        if is_lost || is_slow {
+            return self.close(slot);
+        }
+        match output.next {
+            Next::More => {}
+            Next::Read => {
+                connection.is_busy = false;
+                // Commands may have been read already, and not parsed yet.
+                self.readable.push(slot);
+            }
+            Next::Resume(input) => {
+                connection.paused = Some(input);
+                self.drain(slot);
+            }
+            Next::Close => {
+                connection.is_closing = true;
+                self.drain(slot);
+            }
+        }
+    }
+
+    fn keep(&mut self, mut buffer: Vec<u8>) {
+        if buffer.capacity() > 0
+            && buffer.capacity() <= KEPT_BUFFER_BYTES
+            && self.buffers.len() < KEPT_BUFFERS
+        {
+            buffer.clear();
+            self.buffers.push(buffer);
+        }
+    }
+
+    /// Parses what is there, and reads once if that gives no command.
+    fn read(&mut self, slot: u32, scratch: &mut [u8]) {
+        let is_stopping = self.is_stopping;
+        let Some(connection) = self.connection(slot) else {
+            return;
+        };
+        if connection.is_busy || connection.is_closing || connection.is_broken || is_stopping {
+            return;
+        }
+        // Commands of a stranger go one by one: the first may be the password.
+        if !connection.buffer.is_empty() && self.submit(slot) {
+            return;
+        }
+        let now = self.clock.monotonic().as_secs();
+        let spare = self.buffers.pop();
+        let Some(connection) = self
+            .connection(slot)
+            .filter(|connection| connection.is_readable)
+        else {
+            spare.into_iter().for_each(|spare| self.keep(spare));
+            return;
+        };
+        match connection.stream.read(scratch) {
+            Ok(0) => self.close(slot),
+            Ok(count) => {
+                // A short read has emptied the socket, unless its end is still to be read.
+                connection.is_readable = count == scratch.len() || connection.is_hung_up;
+                connection.active = now;
+                if connection.buffer.capacity() == 0 {
+                    connection.buffer = spare.unwrap_or_default();
+                }
+                connection.buffer.extend_from_slice(&scratch[..count]);
+                let (is_readable, is_full) = (
+                    connection.is_readable,
+                    connection.buffer.len() > MOST_BUFFERED_BYTES,
+                );
+                if is_full {
+                    return self.close(slot);
+                }
+                if !self.submit(slot) && is_readable {
+                    self.readable.push(slot);
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => connection.is_readable = false,
+            Err(error) if error.kind() == ErrorKind::Interrupted => self.readable.push(slot),
+            Err(_) => self.close(slot),
+        }
+    }
+
+    /// Hands whole commands to the executor; false if there are none.
+    fn submit(&mut self, slot: u32) -> bool {
+        let argument_bytes = self.shared.argument_bytes.load(Ordering::Relaxed);
+        let spare = self.buffers.pop().unwrap_or_default();
+        let Some(connection) = self.connection(slot) else {
+            return false;
+        };
+        let is_stranger = connection.is_stranger;
+        let limits = Limits {
+            argument_bytes,
+            is_stranger,
+        };
+        let most = if is_stranger { 1 } else { usize::MAX };
+        let mut commands = Commands::default();
+        let outcome = connection
+            .parser
+            .parse(&mut connection.buffer, limits, most, &mut commands);
+        if commands.is_empty() && outcome.is_ok() {
+            let blanks = connection.parser.consumed();
+            if blanks > 0 {
+                connection.buffer.drain(..blanks);
+                connection.parser.shift();
+            }
+            self.keep(spare);
+            return false;
+        }
+        let mut rest = Vec::new();
+        let unparsed = &connection.buffer[connection.parser.consumed()..];
+        if !unparsed.is_empty() {
+            rest = spare;
+            rest.extend_from_slice(unparsed);
+        } else {
+            connection.parser = Parser::default();
+        }
+        connection.parser.shift();
+        let buffer = std::mem::replace(&mut connection.buffer, rest);
+        connection.is_busy = true;
+        connection.is_broken = outcome.is_err();
+        let violation = outcome.err().map(|violation| violation.0);
+        let input = Input {
+            buffer,
+            commands,
+            next: 0,
+            violation,
+        };
+        let event = Event::Commands(connection.handle, input);
+        self.events.push(event);
+        true
+    }
+
+    fn close_idle(&mut self) {
+        let now = self.clock.monotonic();
+        if now.saturating_sub(self.idle_checked) < IDLE_INTERVAL {
+            return;
+        }
+        self.idle_checked = now;
+        let most = self.shared.idle_seconds.load(Ordering::Relaxed) as u64;
+        let is_idle = |connection: &Connection| {
+            !connection.is_busy && now.as_secs().saturating_sub(connection.active) > most
+        };
+        let idle: Vec<u32> = self
+            .connections
+            .iter()
+            .flatten()
+            .filter(|connection| is_idle(connection))
+            .map(|connection| connection.handle.slot)
+            .collect();
+        idle.into_iter().for_each(|slot| self.close(slot));
+    }
+}

@@ -1,0 +1,308 @@
+//! Starting and stopping.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use cambium::{DEFAULT_ENGINE, Environment, Error, Options, Store};
+use cambium_io::sync::atomic::AtomicU64;
+use cambium_io::sync::thread;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::arguments::{Arguments, Safety};
+use crate::executor::Executor;
+use crate::executor::jobs::Jobs;
+use crate::executor::pubsub::PubSub;
+use crate::executor::server::{Counters, Server};
+use crate::executor::syncer::{self, Syncing};
+use crate::keyspace::Keyspace;
+use crate::keyspace::layout::MOST_DATABASES;
+use crate::mailbox::Mailbox;
+use crate::messages::Event;
+use crate::network::listener::{Address, Listener};
+use crate::network::{Network, Outbox};
+use crate::settings::Settings;
+
+/// Why the server ends, for people.
+type Failure = String;
+
+const DEFAULT_ADDRESS: &str = "127.0.0.1:6379";
+const DEFAULT_DATABASES: usize = 16;
+/// Descriptors beside those of connections: of the store, of listeners.
+const OTHER_DESCRIPTORS: u64 = 512;
+
+/// Serves until a signal, or SHUTDOWN.
+///
+/// # Errors
+/// A line for people.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let arguments = arguments.with_config()?;
+    let databases = arguments.databases.unwrap_or(DEFAULT_DATABASES);
+    if !(1..=MOST_DATABASES).contains(&databases) {
+        return Err(format!(
+            "--databases {databases}: expected 1 to {MOST_DATABASES}"
+        ));
+    }
+    let password = password(&arguments)?;
+    let addresses = addresses(&arguments, password.is_some())?;
+    let mut signals = Signals::new([SIGINT, SIGTERM])
+        .map_err(|error| format!("cannot listen to signals: {error}"))?;
+    let listeners = bind(&addresses)?;
+    let environment = Environment::real();
+    let store = open(&arguments, &environment)?;
+    let safety = arguments.durability.unwrap_or_default();
+    let given = given_settings(&arguments, password, &listeners);
+    let settings = Settings::new(databases, &given);
+    raise_descriptor_limit(&settings);
+    let served = serve(
+        &arguments,
+        safety,
+        &store,
+        environment,
+        settings,
+        listeners,
+        &mut signals,
+    );
+    let closed = store
+        .close()
+        .map_err(|error| format!("closing the store: {error}"));
+    served.and(closed)
+}
+
+fn password(arguments: &Arguments) -> Result<Option<String>, Failure> {
+    let Some(path) = &arguments.password_file else {
+        return Ok(None);
+    };
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    match text.lines().next() {
+        Some(line) if !line.is_empty() => Ok(Some(line.to_string())),
+        _ => Err(format!(
+            "{}: expected a password in its first line",
+            path.display()
+        )),
+    }
+}
+
+fn addresses(arguments: &Arguments, has_password: bool) -> Result<Vec<Address>, Failure> {
+    let mut addresses = arguments.resp.clone();
+    if addresses.is_empty() {
+        addresses.push(DEFAULT_ADDRESS.parse()?);
+    }
+    for address in &addresses {
+        let is_public = address
+            .is_public()
+            .map_err(|error| format!("{address}: {error}"))?;
+        if is_public && !has_password && !arguments.unsafe_no_password {
+            return Err(format!(
+                "{address} can be reached from other machines: give --password-file, or \
+                 --unsafe-no-password if everyone there may read and write"
+            ));
+        }
+    }
+    Ok(addresses)
+}
+
+fn bind(addresses: &[Address]) -> Result<Vec<Listener>, Failure> {
+    let bind = |address: &Address| {
+        Listener::bind(address).map_err(|error| format!("cannot listen to {address}: {error}"))
+    };
+    addresses.iter().map(bind).collect()
+}
+
+fn open(arguments: &Arguments, environment: &Environment) -> Result<Store, Failure> {
+    let path = arguments
+        .dir
+        .as_ref()
+        .ok_or("--dir is missing: the folder of the store")?;
+    let mut options = Options::new().environment(environment.clone());
+    for assignment in &arguments.set {
+        options = options
+            .assign(assignment)
+            .map_err(|error| error.to_string())?;
+    }
+    let safety = arguments.durability.unwrap_or_default();
+    let options = options.durability(safety.of_rounds());
+    let opened = match &arguments.engine {
+        Some(engine) => options.open_or_create(path, engine),
+        None => match options.open(path) {
+            Err(Error::NotAStore { .. }) => options.open_or_create(path, DEFAULT_ENGINE),
+            opened => opened,
+        },
+    };
+    opened.map_err(|error| error.to_string())
+}
+
+fn given_settings(
+    arguments: &Arguments,
+    password: Option<String>,
+    listeners: &[Listener],
+) -> Vec<(&'static str, String)> {
+    let mut given = Vec::new();
+    given.extend(password.map(|password| ("requirepass", password)));
+    given.extend(
+        arguments
+            .dir
+            .as_ref()
+            .map(|dir| ("dir", dir.display().to_string())),
+    );
+    for address in listeners
+        .iter()
+        .filter_map(|listener| listener.address().ok())
+    {
+        match address.strip_prefix("unix:") {
+            Some(path) => given.push(("unixsocket", path.to_string())),
+            None => given.extend(
+                address
+                    .rsplit_once(':')
+                    .map(|(_, port)| ("port", port.to_string())),
+            ),
+        }
+    }
+    if arguments.durability == Some(Safety::Synced) {
+        given.push(("appendfsync", "always".to_string()));
+    }
+    given
+}
+
+/// As many connections as `maxclients` need as many descriptors.
+fn raise_descriptor_limit(settings: &Settings) {
+    use cambium_io::sync::atomic::Ordering;
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let wanted = settings.shared().clients.load(Ordering::Relaxed) as u64 + OTHER_DESCRIPTORS;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < wanted) {
+        let most = limit.maximum.unwrap_or(u64::MAX);
+        let raised = Rlimit {
+            current: Some(wanted.min(most)),
+            maximum: limit.maximum,
+        };
+        // With fewer descriptors fewer clients are served: the system refuses the others.
+        _ = setrlimit(Resource::Nofile, raised);
+    }
+}
+
+fn serve(
+    arguments: &Arguments,
+    safety: Safety,
+    store: &Store,
+    environment: Environment,
+    settings: Settings,
+    listeners: Vec<Listener>,
+    signals: &mut Signals,
+) -> Result<(), Failure> {
+    let failed = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
+    let names: Vec<String> = listeners
+        .iter()
+        .filter_map(|listener| listener.address().ok())
+        .collect();
+    let now = environment.clock.wall_nanoseconds() / 1_000_000;
+    let seed = environment.randomness.next_u64();
+    let keyspace = Keyspace::open(store.clone(), seed, safety == Safety::Synced, now)
+        .map_err(|error| error.to_string())?;
+    let inbox: Arc<Mailbox<Event>> = Arc::default();
+    let shared = settings.shared().clone();
+    let has_password = settings.password().is_some();
+    let network = Network::new(
+        listeners,
+        inbox.clone(),
+        shared,
+        environment.clock.clone(),
+        has_password,
+    )
+    .map_err(failed("cannot watch sockets"))?;
+    let outbox = network.outbox();
+    let (syncing, syncer) = match safety {
+        Safety::Synced => {
+            let (syncing, thread) =
+                start_syncer(store, &outbox).map_err(failed("cannot start a thread"))?;
+            (Some(syncing), Some(thread))
+        }
+        _ => (None, None),
+    };
+    let server = Server {
+        run_id: format!(
+            "{:016x}{:016x}{:08x}",
+            environment.randomness.next_u64(),
+            seed,
+            std::process::id()
+        ),
+        environment,
+        keyspace,
+        sessions: Vec::new(),
+        pubsub: PubSub::default(),
+        settings,
+        statistics: Counters::default(),
+        listed: Vec::new(),
+        jobs: Vec::new(),
+        round: 1,
+        started: now,
+        durability: safety.name(),
+        backups: arguments.backups.clone(),
+        expires_actively: true,
+        is_stopping: false,
+    };
+    let jobs = Jobs::start(&inbox).map_err(failed("cannot start a thread"))?;
+    let executor = Executor {
+        server,
+        inbox,
+        outbox: outbox.clone(),
+        syncing,
+        jobs,
+    };
+    let executing = thread::Builder::new()
+        .name("executor".to_string())
+        .spawn(move || executor.run())
+        .map_err(failed("cannot start a thread"))?;
+    let listening = signals.handle();
+    let ended = thread::scope(|scope| {
+        let finish = outbox.clone();
+        let signals = &mut *signals;
+        scope.spawn(|| watch_signals(signals, &outbox));
+        scope.spawn(move || {
+            // A thread that panicked has said so; the rest of the server ends in order.
+            _ = executing.join();
+            syncer.into_iter().for_each(|thread| _ = thread.join());
+            finish.finish();
+        });
+        announce(&names);
+        let ended = network.run();
+        listening.close();
+        ended
+    });
+    ended.map_err(failed("waiting for sockets"))
+}
+
+fn start_syncer(
+    store: &Store,
+    outbox: &Arc<Outbox>,
+) -> std::io::Result<(Syncing, thread::JoinHandle<()>)> {
+    let (held, synced) = (Arc::default(), Arc::new(AtomicU64::new(0)));
+    let syncing = Syncing {
+        held: Arc::clone(&held),
+        synced: synced.clone(),
+    };
+    let (store, outbox) = (store.clone(), outbox.clone());
+    let thread = thread::Builder::new()
+        .name("syncer".to_string())
+        .spawn(move || syncer::run(&store, &held, &outbox, &synced))?;
+    Ok((syncing, thread))
+}
+
+/// The first signal closes; the second ends the process at once.
+fn watch_signals(signals: &mut Signals, outbox: &Outbox) {
+    for (count, signal) in signals.forever().enumerate() {
+        match count {
+            0 => outbox.stop(),
+            _ => std::process::exit(128 + signal),
+        }
+    }
+}
+
+/// One line when clients can connect.
+fn announce(addresses: &[String]) {
+    let mut out = std::io::stdout();
+    // Whoever started the server may not read it.
+    _ = writeln!(out, "cambium-server is ready: {}", addresses.join(" "));
+    _ = out.flush();
+}

@@ -1,0 +1,101 @@
+//! Keys that expire.
+
+use std::time::Duration;
+
+use crate::harness::{Server, eventually, folder};
+
+#[test]
+fn expire_has_its_conditions() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &[]);
+    let mut client = server.client();
+    client.script(&[
+        ("EXPIRE oak 10", ":0"),
+        ("SET oak a", "+OK"),
+        ("TTL oak", ":-1"),
+        ("TTL none", ":-2"),
+        ("EXPIRE oak 100 XX", ":0"),
+        ("EXPIRE oak 100 GT", ":0"),
+        ("EXPIRE oak 100 LT", ":1"),
+        ("EXPIRE oak 200 NX", ":0"),
+        ("EXPIRE oak 50 GT", ":0"),
+        ("EXPIRE oak 200 GT", ":1"),
+        ("EXPIRE oak 100 LT", ":1"),
+        ("TTL oak", ":100"),
+        (
+            "EXPIRE oak 1 NX XX",
+            "-ERR NX and XX, GT or LT options at the same time are not compatible",
+        ),
+        (
+            "EXPIRE oak 1 GT LT",
+            "-ERR GT and LT options at the same time are not compatible",
+        ),
+        ("EXPIRE oak 1 AB", "-ERR Unsupported option AB"),
+        (
+            "EXPIRE oak 9223372036854775807",
+            "-ERR invalid expire time in 'expire' command",
+        ),
+        ("PERSIST oak", ":1"),
+        ("PERSIST oak", ":0"),
+        ("PEXPIREAT oak 99999999999999", ":1"),
+        ("PEXPIRETIME oak", ":99999999999999"),
+        ("EXPIREAT oak 1", ":1"),
+        ("EXISTS oak", ":0"),
+        ("DBSIZE", ":0"),
+    ]);
+}
+
+#[test]
+fn expired_keys_are_never_answered_and_not_counted() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &[]);
+    let mut client = server.client();
+    for number in 0..1_200 {
+        client.call(&format!("SET key{number} value PX 300"));
+    }
+    client.call("SET stays value");
+    // Those of the first second may have expired: the test is slow, not the server.
+    std::thread::sleep(Duration::from_millis(310));
+    client.script(&[
+        ("GET key1", "nil"),
+        ("KEYS *", "[stays]"),
+        ("SCAN 0 COUNT 10000", "[0 [stays]]"),
+        ("DBSIZE", ":1"),
+        ("RANDOMKEY", "stays"),
+    ]);
+}
+
+#[test]
+fn expired_keys_go_by_themselves() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &[]);
+    let mut client = server.client();
+    for number in 0..50 {
+        client.call(&format!("SET key{number} value PX 50"));
+    }
+    // INFO touches no key.
+    eventually(|| client.call("INFO stats").contains("expired_keys:50"));
+    client.script(&[("DBSIZE", ":0")]);
+}
+
+#[test]
+fn lifetimes_survive_a_restart() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &[]);
+    let mut client = server.client();
+    client.script(&[
+        ("SET long a EX 1000", "+OK"),
+        ("SET short a PX 200", "+OK"),
+        ("HSET hash f v", ":1"),
+        ("PEXPIRE hash 200", ":1"),
+    ]);
+    server.kill();
+    std::thread::sleep(Duration::from_millis(210));
+    let server = Server::start(folder.path(), &[]);
+    let mut client = server.client();
+    client.script(&[
+        ("EXISTS short hash", ":0"),
+        ("DBSIZE", ":1"),
+        ("TTL long", ":1000"),
+    ]);
+}

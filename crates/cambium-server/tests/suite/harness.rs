@@ -1,0 +1,105 @@
+//! A server in a process of its own.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::client::Client;
+
+/// A running server, killed when it is dropped.
+pub struct Server {
+    process: Child,
+    /// Where it listens.
+    pub address: String,
+}
+
+/// A folder for one test.
+pub fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+impl Server {
+    /// Serves the store `store` of a folder.
+    pub fn start(folder: &Path, arguments: &[&str]) -> Server {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_cambium-server"))
+            .arg("--dir")
+            .arg(folder.join("store"))
+            .args(["--resp", "127.0.0.1:0"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut output = BufReader::new(process.stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
+        let address = line
+            .trim()
+            .strip_prefix("cambium-server is ready: ")
+            .expect(&line);
+        Server {
+            process,
+            address: address.to_string(),
+        }
+    }
+
+    /// A new connection.
+    pub fn client(&self) -> Client {
+        Client::connect(&self.address)
+    }
+
+    /// Kills the process, as `kill -9` does.
+    pub fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    /// Sends SIGTERM, and waits for a clean end.
+    pub fn terminate(mut self) {
+        self.signal("TERM");
+        let status = self.wait(Duration::from_secs(20)).expect("the server ends");
+        assert!(status.success());
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill")
+            .arg(format!("-{name}"))
+            .arg(self.process.id().to_string())
+            .status();
+        assert!(status.unwrap().success());
+    }
+
+    /// How the process ends, if it does in time.
+    pub fn wait(&mut self, time: Duration) -> Option<ExitStatus> {
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                return Some(status);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        None
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        _ = self.process.kill();
+        _ = self.process.wait();
+    }
+}
+
+/// Calls `test` until it is true, for ten seconds at most.
+pub fn eventually(mut test: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !test() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "it does not come true"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,15 @@
+//! The suites of `cambium-server` in one program. Each runs real servers and talks to them
+//! over sockets: `cargo test -p cambium-server --test suite NAME::`.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+mod client;
+mod crashes;
+mod expiry;
+mod harness;
+mod hashes;
+mod keys;
+mod protocol;
+mod pubsub;
+mod strings;
+mod transactions;

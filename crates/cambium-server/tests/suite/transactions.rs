@@ -1,0 +1,99 @@
+//! MULTI, EXEC, WATCH.
+
+use crate::harness::{Server, folder};
+
+#[test]
+fn exec_runs_all_or_refuses() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &[]);
+    let mut client = server.client();
+    client.script(&[
+        ("EXEC", "-ERR EXEC without MULTI"),
+        ("DISCARD", "-ERR DISCARD without MULTI"),
+        ("MULTI", "+OK"),
+        ("MULTI", "-ERR MULTI calls can not be nested"),
+        ("SET oak 1", "+QUEUED"),
+        ("INCR oak", "+QUEUED"),
+        ("HGET oak f", "+QUEUED"),
+        ("KEYS *", "+QUEUED"),
+        ("DBSIZE", "+QUEUED"),
+        (
+            "EXEC",
+            "[+OK :2 -WRONGTYPE Operation against a key holding the wrong kind of value [oak] :1]",
+        ),
+        ("MULTI", "+OK"),
+        ("SET oak 9", "+QUEUED"),
+        (
+            "NOSUCH",
+            "-ERR unknown command 'NOSUCH', with args beginning with:",
+        ),
+        (
+            "EXEC",
+            "-EXECABORT Transaction discarded because of previous errors.",
+        ),
+        ("GET oak", "2"),
+        ("MULTI", "+OK"),
+        ("SET oak 9", "+QUEUED"),
+        ("DISCARD", "+OK"),
+        ("GET oak", "2"),
+        ("MULTI", "+OK"),
+        ("WATCH oak", "-ERR WATCH inside MULTI is not allowed"),
+        (
+            "EXEC",
+            "-EXECABORT Transaction discarded because of previous errors.",
+        ),
+        ("MULTI", "+OK"),
+        ("FLUSHDB", "+QUEUED"),
+        ("SET elm 1", "+QUEUED"),
+        ("KEYS *", "+QUEUED"),
+        ("EXEC", "[+OK +OK [elm]]"),
+    ]);
+}
+
+#[test]
+fn watched_keys_that_change_void_exec() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &[]);
+    let (mut client, mut other) = (server.client(), server.client());
+    for change in [
+        "SET oak 2",
+        "DEL oak",
+        "EXPIRE oak 100",
+        "FLUSHDB",
+        "RENAME oak elm",
+        "APPEND oak x",
+    ] {
+        client.call("SET oak 1");
+        client.script(&[("WATCH oak", "+OK")]);
+        other.call(change);
+        client.script(&[
+            ("MULTI", "+OK"),
+            ("SET ash 1", "+QUEUED"),
+            ("EXEC", "nil-array"),
+            ("EXISTS ash", ":0"),
+        ]);
+    }
+    client.call("SET oak 1");
+    client.script(&[("WATCH oak", "+OK")]);
+    other.script(&[
+        ("SET elm 2", "+OK"),
+        ("GET oak", "1"),
+        ("SELECT 1", "+OK"),
+        ("SET oak 1", "+OK"),
+        ("SELECT 0", "+OK"),
+    ]);
+    client.script(&[("MULTI", "+OK"), ("INCR oak", "+QUEUED"), ("EXEC", "[:2]")]);
+    client.script(&[("WATCH oak", "+OK"), ("UNWATCH", "+OK")]);
+    other.call("SET oak 7");
+    client.script(&[("MULTI", "+OK"), ("INCR oak", "+QUEUED"), ("EXEC", "[:8]")]);
+}
+
+#[test]
+fn a_watched_key_that_expires_voids_exec() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &[]);
+    let mut client = server.client();
+    client.script(&[("SET oak 1 PX 30", "+OK"), ("WATCH oak", "+OK")]);
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    client.script(&[("MULTI", "+OK"), ("PING", "+QUEUED"), ("EXEC", "nil-array")]);
+}
