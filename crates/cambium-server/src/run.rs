@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use cambium::{DEFAULT_ENGINE, Environment, Error, Options, Store};
 use cambium_io::sync::atomic::AtomicU64;
-use cambium_io::sync::thread;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::thread;
 
 use crate::arguments::{Arguments, Safety};
 use crate::executor::Executor;

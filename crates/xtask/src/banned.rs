@@ -101,6 +101,7 @@ const UNSCHEDULED_CRATES: &[&str] = &[
     "cambium-index",
     "cambium-leveldb",
     "cambium-python",
+    "cambium-server",
     "cambium-testkit",
     "kvzone-core",
 ];
