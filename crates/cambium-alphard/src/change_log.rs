@@ -13,9 +13,9 @@
 //!
 //! ```text
 //!   write     1 put a   2 put b   3 put a   4 delete b   5 put a
-//!   log       lost      b, of 2   a, of 3   b, of 2      a, of 5
-//!   waiting                                 b, of 2      a, of 3
+//!   log       lost      lost      a, of 3   b, of 2      a, of 5
 //!   free                          a, of 1
+//!   waiting                                 b, of 2      a, of 3
 //! ```
 //!
 //! History is lost in whole batches, the oldest one first. Recovery derives the log from the

@@ -1,5 +1,5 @@
 //! What crosses the border to C: pointers with lengths, text, memory that the
-//! other side frees.
+//! other side frees, comparators that it brings.
 //!
 //! This is the one module of the crate with unsafe code. Each function says
 //! what its caller must have been promised by the C program; the functions that
@@ -8,12 +8,16 @@
 //! mean "I don't want it".
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, OsStr, c_char, c_void};
+use std::cmp::Ordering;
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
 
 use cambium::{Error, Result};
+
+use crate::order::Comparator;
 
 /// The bytes that a pointer and a length stand for; null is fine where the
 /// length is 0.
@@ -154,6 +158,89 @@ pub fn guarded<T>(call: impl FnOnce() -> T, otherwise: impl FnOnce(Error) -> T) 
                 "the library has a fault, please report it: {text}"
             )))
         }
+    }
+}
+
+/// Called by the library when it uses a state no more.
+pub type Destructor = Option<unsafe extern "C" fn(*mut c_void)>;
+/// Answers less than, equal to or more than 0.
+pub type Compare =
+    unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char, usize) -> c_int;
+
+/// The data that a program hands over with its functions. The destructor is called when the
+/// last function is used no more.
+#[derive(Debug)]
+pub struct State {
+    pointer: *mut c_void,
+    destructor: Destructor,
+}
+
+// SAFETY: `State::new` requires that functions take the state from any thread.
+unsafe impl Send for State {}
+// SAFETY: as above.
+unsafe impl Sync for State {}
+
+impl State {
+    /// Takes over a state.
+    ///
+    /// # Safety
+    /// The program's functions may be called with the state from any thread, several at once,
+    /// until the destructor is called. The destructor may be called from any thread, once.
+    pub unsafe fn new(pointer: *mut c_void, destructor: Destructor) -> Self {
+        State {
+            pointer,
+            destructor,
+        }
+    }
+
+    /// What the program's functions are called with.
+    pub fn pointer(&self) -> *mut c_void {
+        self.pointer
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        if let Some(destructor) = self.destructor {
+            // SAFETY: the last use of the state, as `State::new` requires.
+            unsafe { destructor(self.pointer) };
+        }
+    }
+}
+
+/// A comparator that a C program brings.
+#[derive(Debug)]
+pub struct ProgramComparator {
+    name: String,
+    state: Arc<State>,
+    compare: Compare,
+}
+
+impl ProgramComparator {
+    /// A comparator by a function and its state.
+    ///
+    /// # Safety
+    /// The function takes the state, and two pointers to as many bytes as their lengths say. It
+    /// keeps neither pointer and does not unwind.
+    pub unsafe fn new(name: String, state: Arc<State>, compare: Compare) -> Self {
+        ProgramComparator {
+            name,
+            state,
+            compare,
+        }
+    }
+}
+
+impl Comparator for ProgramComparator {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+        let (a, b) = (left.as_ptr().cast(), right.as_ptr().cast());
+        // SAFETY: its own state, and two slices, as `ProgramComparator::new` requires.
+        let answer = unsafe { (self.compare)(self.state.pointer, a, left.len(), b, right.len()) };
+        answer.cmp(&0)
     }
 }
 

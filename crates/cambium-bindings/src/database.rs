@@ -88,14 +88,7 @@ impl Database {
                         what: "it is a store, and error_if_exists is set".to_string(),
                     });
                 }
-                let found = comparator::stored_name(file_system, path)?;
-                let found = found.unwrap_or_else(|| order::BYTEWISE_NAME.to_string());
-                if found != wanted {
-                    return Err(Error::InvalidArgument(format!(
-                        "comparator {wanted:?} does not match the one that {} was made with, {found:?}",
-                        path.display()
-                    )));
-                }
+                order::check_stored(&settings.options, path, wanted)?;
                 let options = settings.for_engine(&marker.engine);
                 match settings.read_only {
                     true => options.open_read_only(path)?,
@@ -207,14 +200,18 @@ impl Database {
     /// `LimitExceeded` for a key that takes more than one entry.
     pub fn store_of(&self, key: &[u8]) -> Result<&Store> {
         if self.sorted.is_some() {
-            return Err(Error::Unsupported {
-                engine: self.store.capabilities().engine,
-                what: "expiry and merging with a comparator",
-                instead: "open the database without one",
-            });
+            return Err(self.no_special_values());
         }
         limits::check_key(key)?;
         Ok(&self.store)
+    }
+
+    fn no_special_values(&self) -> Error {
+        Error::Unsupported {
+            engine: self.store.capabilities().engine,
+            what: "expiry and merging with a comparator",
+            instead: "open the database without one",
+        }
     }
 
     /// Takes a key away; no error if it is not there.
@@ -240,6 +237,10 @@ impl Database {
         };
         order::refuse_within_comparator()?;
         let mut keys = sorted.write().unwrap_or_else(PoisonError::into_inner);
+        let mut batch = batch;
+        if !batch.take_special().is_empty() {
+            return Err(self.no_special_values());
+        }
         let mut stored = WriteBatch::new();
         // What the batch makes of each key it names: the bytes it then has.
         let mut changes: BTreeMap<OrderedKey, Option<Vec<u8>>> = BTreeMap::new();

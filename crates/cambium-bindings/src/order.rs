@@ -15,9 +15,10 @@
 use std::cell::Cell;
 use std::cmp::Ordering;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
-use cambium::{Error, Result, Value};
+use cambium::{Error, Options, Result, Value, comparator};
 
 /// What LevelDB calls the order of bytes.
 pub const BYTEWISE_NAME: &str = "leveldb.BytewiseComparator";
@@ -29,6 +30,24 @@ pub trait Comparator: Send + Sync {
 
     /// How two keys stand to each other.
     fn compare(&self, left: &[u8], right: &[u8]) -> Ordering;
+}
+
+/// Refuses to open a store by another comparator than it was made with; without one, `wanted`
+/// is [`BYTEWISE_NAME`].
+///
+/// # Errors
+/// `InvalidArgument`; those of [`comparator::stored_name`].
+pub fn check_stored(options: &Options, store: &Path, wanted: &str) -> Result<()> {
+    let file_system = &*options.environment_used().file_system;
+    let found = comparator::stored_name(file_system, store)?;
+    let found = found.unwrap_or_else(|| BYTEWISE_NAME.to_string());
+    if found == wanted {
+        return Ok(());
+    }
+    Err(Error::InvalidArgument(format!(
+        "comparator {wanted:?} does not match the one that {} was made with, {found:?}",
+        store.display()
+    )))
 }
 
 /// A key that knows its order.

@@ -148,6 +148,17 @@ typedef struct {
   uint64_t expires_at;
 } cambium_change;
 
+// Answers less than, equal to or more than 0, as the left key comes before the right one, is
+// the same, or comes after it. `state` is that of `cambium_options_set_comparator`.
+typedef int (*cambium_compare)(void *state,
+                               const char *left,
+                               size_t left_length,
+                               const char *right,
+                               size_t right_length);
+
+// Called once, on any thread, when the library uses a state no more.
+typedef void (*cambium_destructor)(void *state);
+
 // Called once with the answer to a submitted request, on any thread: the argument that was
 // submitted, `CAMBIUM_OK`, `CAMBIUM_NOT_FOUND` or what went wrong, and the value of a get,
 // which is there until the call returns. `cambium_error_message()` has the words. It must
@@ -410,6 +421,25 @@ void cambium_options_free(cambium_options *options);
 // # Safety
 // The texts end with a zero.
 cambium_code cambium_options_set(cambium_options *options, const char *name, const char *value);
+
+// Orders the keys of stores that are made or opened with these options by a function of the
+// program, not by their bytes. The name is kept with a store: from then on the store is opened
+// with a comparator of the same name only. Keys that compare equal are one key. All keys of the
+// store are in memory while it is open. Such a store answers `CAMBIUM_UNSUPPORTED` to
+// transactions, namespaces, conditions, submitted requests, expiring and merged values, and
+// deleted ranges.
+//
+// `destructor` may be null. It is called with the state when the options and all stores,
+// snapshots and iterators that use the comparator are gone; at once if this call fails.
+//
+// # Safety
+// The name ends with a zero. `compare` may be called on any thread, several times at once. It
+// keeps neither key, calls nothing of this library, and does not unwind.
+cambium_code cambium_options_set_comparator(cambium_options *options,
+                                            const char *name,
+                                            void *state,
+                                            cambium_compare compare,
+                                            cambium_destructor destructor);
 
 // Asks for the value of a key. `completion` is called once, unless this call itself fails;
 // the key is the caller's again when it returns. Requests that are submitted one after the

@@ -183,10 +183,6 @@ pub extern "C" fn cambium_write(
         let store = look_up(&STORES, store)?;
         let batch = lock(&*look_up(&BATCHES, batch)?).clone();
         let durable = durability(durable)?;
-        let written = match batch.conditions.as_slice() {
-            [] => store.engine().write(batch.changes, durable),
-            conditions => store.engine().write_if(conditions, batch.changes, durable),
-        };
-        written.map(drop)
+        store.write(&batch.conditions, batch.changes, durable)
     })
 }

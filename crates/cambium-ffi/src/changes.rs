@@ -8,8 +8,8 @@ use cambium::{Change, ChangeBatch, ChangeOptions, Operation, SequenceNumber};
 
 use crate::error::{answer, cambium_code, done};
 use crate::objects::{
-    CHANGES, SNAPSHOTS, STORES, cambium_changes, cambium_snapshot, cambium_store, forget, keep,
-    lock, look_up, output, text,
+    CHANGES, SNAPSHOTS, cambium_changes, cambium_snapshot, cambium_store, forget, keep, lock,
+    look_up, output, text, whole,
 };
 use crate::upkeep::give_names;
 use crate::values::CAMBIUM_NEVER;
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn cambium_changes_new(
         let options = ChangeOptions {
             synced_only: synced_only != 0,
         };
-        let store = look_up(&STORES, store)?;
+        let store = whole(store)?;
         let following = Following {
             changes: store.changes_with(SequenceNumber(after), options)?,
             batch: None,
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn cambium_consumer_position(
 ) -> cambium_code {
     output!(position, 0);
     done(|| {
-        let store = look_up(&STORES, store)?;
+        let store = whole(store)?;
         let found = store.existing_consumer(text!(name, "name")?)?;
         output!(position, found.position()?.0);
         Ok(())
@@ -231,7 +231,7 @@ pub unsafe extern "C" fn cambium_consumer_acknowledge(
     through: u64,
 ) -> cambium_code {
     done(|| {
-        let store = look_up(&STORES, store)?;
+        let store = whole(store)?;
         let through = SequenceNumber(through);
         store.consumer(text!(name, "name")?)?.acknowledge(through)
     })
@@ -247,7 +247,7 @@ pub unsafe extern "C" fn cambium_consumer_remove(
     name: *const c_char,
 ) -> cambium_code {
     done(|| {
-        let store = look_up(&STORES, store)?;
+        let store = whole(store)?;
         store.existing_consumer(text!(name, "name")?)?.remove()
     })
 }
@@ -263,7 +263,7 @@ pub unsafe extern "C" fn cambium_consumers(
     count: *mut usize,
 ) -> cambium_code {
     give_names(names, count, || {
-        let consumers = look_up(&STORES, store)?.consumers()?;
+        let consumers = whole(store)?.consumers()?;
         Ok(consumers.into_iter().map(|(name, _)| name).collect())
     })
 }

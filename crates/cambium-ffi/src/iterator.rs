@@ -10,8 +10,9 @@ use cambium_bindings::walker::Bounds;
 use crate::error::{answer, cambium_code, done};
 use crate::objects::{
     ITERATORS, Iteration, SNAPSHOTS, STORES, cambium_iterator, cambium_snapshot, cambium_store,
-    forget, input, keep, lock, look_up, output,
+    forget, input, keep, lock, look_up, output, plain,
 };
+use crate::opened::Moment;
 use crate::store::{give_value, range};
 
 /// The state of a store now, in `*snapshot`, for as long as it is held.
@@ -25,7 +26,7 @@ pub unsafe extern "C" fn cambium_snapshot_new(
 ) -> cambium_code {
     output!(snapshot, std::ptr::null_mut());
     done(|| {
-        let now = look_up(&STORES, store)?.snapshot()?;
+        let now = look_up(&STORES, store)?.moment()?;
         output!(snapshot, keep(&SNAPSHOTS, now)?);
         Ok(())
     })
@@ -76,15 +77,16 @@ pub unsafe extern "C" fn cambium_iterator_new(
         let store = look_up(&STORES, store)?;
         let range = range(from, from_length, to, to_length)?;
         let moment = match snapshot.is_null() {
-            true => store.snapshot()?,
+            true => store.moment()?,
             false => (*look_up(&SNAPSHOTS, snapshot)?).clone(),
         };
-        if !store.capabilities().ordered {
-            // The engine says it best: which one keeps an order.
-            moment.scan(&range)?;
+        if let Moment::Plain(snapshot) = &moment {
+            if !store.whole().capabilities().ordered {
+                // The engine says it best: which one keeps an order.
+                snapshot.scan(&range)?;
+            }
         }
-        let walker = Walker::over_store(moment, &Bounds::from(&range));
-        let iteration = Iteration::Ordered(walker);
+        let iteration = Iteration::Ordered(moment.walker(&Bounds::from(&range)));
         output!(iterator, keep(&ITERATORS, Mutex::new(iteration))?);
         Ok(())
     })
@@ -102,7 +104,7 @@ pub unsafe extern "C" fn cambium_pass_new(
 ) -> cambium_code {
     output!(iterator, std::ptr::null_mut());
     done(|| {
-        let entries = look_up(&STORES, store)?.iterate()?;
+        let entries = plain(store)?.iterate()?;
         let iteration = Iteration::Pass(Box::new(entries), None);
         output!(iterator, keep(&ITERATORS, Mutex::new(iteration))?);
         Ok(())

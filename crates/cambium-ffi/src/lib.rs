@@ -17,6 +17,7 @@
 //! | `error` | codes, `cambium_error_message` |
 //! | `options` | `cambium_options_*` |
 //! | `store` | opening, closing, reading, writing |
+//! | `opened` | nothing: stores in the order of bytes, or of a comparator |
 //! | `batch` | `cambium_batch_*`, `cambium_write` |
 //! | `iterator` | snapshots and iterators |
 //! | `transaction` | `cambium_transaction_*` |
@@ -34,6 +35,7 @@ mod changes;
 mod error;
 mod iterator;
 mod objects;
+mod opened;
 mod options;
 mod requests;
 mod store;

@@ -2,10 +2,12 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cambium::{Entry, Error, Options, Precondition, Result, Snapshot, Store, WriteBatch};
+use cambium::{Entry, Error, Precondition, Result, Store, WriteBatch};
 use cambium_bindings::{HandleError, Handles, Walker};
 
 use crate::changes::Following;
+use crate::opened::{Moment, Opened};
+use crate::options::Chosen;
 use crate::transaction::Begun;
 
 /// An open store.
@@ -45,10 +47,10 @@ pub enum Iteration {
     ),
 }
 
-pub static STORES: Handles<Store> = Handles::new(1, "cambium_store");
-pub static OPTIONS: Handles<Mutex<Options>> = Handles::new(2, "cambium_options");
+pub static STORES: Handles<Opened> = Handles::new(1, "cambium_store");
+pub static OPTIONS: Handles<Mutex<Chosen>> = Handles::new(2, "cambium_options");
 pub static BATCHES: Handles<Mutex<Batch>> = Handles::new(3, "cambium_batch");
-pub static SNAPSHOTS: Handles<Snapshot> = Handles::new(4, "cambium_snapshot");
+pub static SNAPSHOTS: Handles<Moment> = Handles::new(4, "cambium_snapshot");
 pub static ITERATORS: Handles<Mutex<Iteration>> = Handles::new(5, "cambium_iterator");
 pub static TRANSACTIONS: Handles<Mutex<Begun>> = Handles::new(6, "cambium_transaction");
 pub static CHANGES: Handles<Mutex<Following>> = Handles::new(7, "cambium_changes");
@@ -59,6 +61,19 @@ pub fn look_up<T, H>(table: &Handles<T>, handle: *const H) -> Result<Arc<T>> {
         HandleError::Closed("cambium_store") => Error::Closed,
         other => Error::InvalidArgument(other.to_string()),
     })
+}
+
+/// The store of a handle, for calls on the whole of it.
+pub fn whole(store: *const cambium_store) -> Result<Store> {
+    Ok(look_up(&STORES, store)?.whole().clone())
+}
+
+/// The store of a handle, for calls that need its keys in the order of their bytes.
+///
+/// # Errors
+/// `Unsupported` with a comparator.
+pub fn plain(store: *const cambium_store) -> Result<Store> {
+    look_up(&STORES, store)?.plain().cloned()
 }
 
 /// Keeps an object under a handle.

@@ -6,7 +6,9 @@ use cambium::{Error, Request, Response, Result};
 use cambium_bindings::c;
 
 use crate::error::{answer, cambium_code, done};
-use crate::objects::{BATCHES, STORES, cambium_batch, cambium_store, input, lock, look_up, output};
+use crate::objects::{
+    BATCHES, STORES, cambium_batch, cambium_store, input, lock, look_up, output, plain,
+};
 use crate::store::durability;
 
 /// Called once with the answer to a submitted request, on any thread: the argument that was
@@ -65,7 +67,7 @@ fn submit(
             completion,
             argument,
         };
-        let store = look_up(&STORES, store)?;
+        let store = plain(store)?;
         store.submit(
             request()?,
             Box::new(move |response| waiting.complete(response)),

@@ -2,13 +2,15 @@
 
 use std::ffi::{c_char, c_void};
 
-use cambium::{Durability, Error, KeyKind, KeyRange, Result, Store, Value};
+use cambium::{Durability, Error, KeyKind, KeyRange, Result, Value};
 use cambium_bindings::c;
 
 use crate::error::{answer, cambium_code, done};
 use crate::objects::{
-    STORES, cambium_options, cambium_store, folder, forget, input, keep, look_up, output, text,
+    STORES, cambium_options, cambium_store, folder, forget, input, keep, look_up, output, plain,
+    text,
 };
+use crate::opened::{self, How, Opened};
 use crate::options::given;
 
 /// How safe a write is when it is answered: kept by this process, lost with it.
@@ -41,7 +43,7 @@ pub fn durability(number: i32) -> Result<Durability> {
     }
 }
 
-fn give(store: *mut *mut cambium_store, open: impl FnOnce() -> Result<Store>) -> cambium_code {
+fn give(store: *mut *mut cambium_store, open: impl FnOnce() -> Result<Opened>) -> cambium_code {
     output!(store, std::ptr::null_mut());
     done(|| {
         if store.is_null() {
@@ -66,7 +68,11 @@ pub unsafe extern "C" fn cambium_create(
     store: *mut *mut cambium_store,
 ) -> cambium_code {
     give(store, || {
-        given(options)?.create(folder!(folder)?, named(engine)?)
+        opened::open(
+            folder!(folder)?,
+            given(options)?,
+            How::Create(named(engine)?),
+        )
     })
 }
 
@@ -80,7 +86,9 @@ pub unsafe extern "C" fn cambium_open(
     options: *const cambium_options,
     store: *mut *mut cambium_store,
 ) -> cambium_code {
-    give(store, || given(options)?.open(folder!(folder)?))
+    give(store, || {
+        opened::open(folder!(folder)?, given(options)?, How::Open)
+    })
 }
 
 /// Opens the store in a folder for reading alone: its data are not changed, others may read
@@ -94,7 +102,9 @@ pub unsafe extern "C" fn cambium_open_read_only(
     options: *const cambium_options,
     store: *mut *mut cambium_store,
 ) -> cambium_code {
-    give(store, || given(options)?.open_read_only(folder!(folder)?))
+    give(store, || {
+        opened::open(folder!(folder)?, given(options)?, How::OpenReadOnly)
+    })
 }
 
 /// Opens the store in a folder, or makes one by the engine where none is.
@@ -109,11 +119,8 @@ pub unsafe extern "C" fn cambium_open_or_create(
     store: *mut *mut cambium_store,
 ) -> cambium_code {
     give(store, || {
-        let (options, folder) = (given(options)?, folder!(folder)?);
-        match options.marker(folder) {
-            Err(Error::NotAStore { .. }) => options.create(folder, named(engine)?),
-            _ => options.open(folder),
-        }
+        let how = How::OpenOrCreate(named(engine)?);
+        opened::open(folder!(folder)?, given(options)?, how)
     })
 }
 
@@ -149,7 +156,8 @@ pub unsafe extern "C" fn cambium_namespace(
     namespace_store: *mut *mut cambium_store,
 ) -> cambium_code {
     give(namespace_store, || {
-        look_up(&STORES, store)?.namespace(text!(name, "name")?)
+        let namespace = plain(store)?.namespace(text!(name, "name")?)?;
+        Ok(Opened::Plain(namespace))
     })
 }
 
@@ -164,20 +172,24 @@ pub unsafe extern "C" fn cambium_namespace_drop(
     store: *mut cambium_store,
     name: *const c_char,
 ) -> cambium_code {
-    done(|| look_up(&STORES, store)?.drop_namespace(text!(name, "name")?))
+    done(|| plain(store)?.drop_namespace(text!(name, "name")?))
 }
 
 /// What a store can do: a sum of `CAMBIUM_ORDERED` and the like, 0 for a wrong handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn cambium_capabilities(store: *const cambium_store) -> u32 {
     let capabilities = || {
-        let able = look_up(&STORES, store)?.capabilities();
+        let opened = look_up(&STORES, store)?;
+        let (able, is_plain) = (opened.whole().capabilities(), opened.plain().is_ok());
         let all = [
             (CAMBIUM_ORDERED, able.ordered),
-            (CAMBIUM_NAMESPACES, able.namespaces),
-            (CAMBIUM_NAMED_SNAPSHOTS, able.named_snapshots),
+            (CAMBIUM_NAMESPACES, able.namespaces && is_plain),
+            (CAMBIUM_NAMED_SNAPSHOTS, able.named_snapshots && is_plain),
             (CAMBIUM_INTEGER_KEYS, able.keys == KeyKind::Integer),
-            (CAMBIUM_DROPPABLE_NAMESPACES, able.droppable_namespaces),
+            (
+                CAMBIUM_DROPPABLE_NAMESPACES,
+                able.droppable_namespaces && is_plain,
+            ),
         ];
         let there = all.iter().filter(|(_, there)| *there);
         Ok(there.map(|(bit, _)| bit).sum())
@@ -202,8 +214,7 @@ pub unsafe extern "C" fn cambium_put(
         let key = input!(key, key_length, "key")?;
         let value = input!(value, value_length, "value")?;
         let store = look_up(&STORES, store)?;
-        let written = store.engine().put(key, value, durability(durable)?);
-        written.map(drop)
+        store.put(key, value, durability(durable)?)
     })
 }
 
@@ -221,8 +232,7 @@ pub unsafe extern "C" fn cambium_delete(
     done(|| {
         let key = input!(key, key_length, "key")?;
         let store = look_up(&STORES, store)?;
-        let written = store.engine().delete(key, durability(durable)?);
-        written.map(drop)
+        store.delete(key, durability(durable)?)
     })
 }
 
@@ -242,7 +252,7 @@ pub unsafe extern "C" fn cambium_delete_range(
 ) -> cambium_code {
     done(|| {
         let range = range(from, from_length, to, to_length)?;
-        let store = look_up(&STORES, store)?;
+        let store = plain(store)?;
         let written = store.engine().delete_range(range, durability(durable)?);
         written.map(drop)
     })

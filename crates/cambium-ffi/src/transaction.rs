@@ -7,8 +7,8 @@ use cambium::{Direction, Error, Result, Savepoint, Transaction, TransactionView}
 
 use crate::error::{cambium_code, done};
 use crate::objects::{
-    ITERATORS, Iteration, STORES, TRANSACTIONS, cambium_iterator, cambium_store,
-    cambium_transaction, forget, input, keep, lock, look_up, output, text,
+    ITERATORS, Iteration, TRANSACTIONS, cambium_iterator, cambium_store, cambium_transaction,
+    forget, input, keep, lock, look_up, output, plain, text,
 };
 use crate::store::{durability, give_value, range};
 
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn cambium_transaction_new(
 ) -> cambium_code {
     output!(transaction, std::ptr::null_mut());
     done(|| {
-        let begun = look_up(&STORES, store)?.transaction()?;
+        let begun = plain(store)?.transaction()?;
         let begun = Begun {
             view: TransactionView::clone(&begun),
             transaction: Some(begun),

@@ -7,20 +7,20 @@ use cambium::{CheckReport, CompactOptions, Options};
 use cambium_bindings::{c, properties};
 
 use crate::error::{cambium_code, done};
-use crate::objects::{STORES, cambium_store, folder, look_up, output, text};
+use crate::objects::{cambium_store, folder, output, plain, text, whole};
 use crate::store::range;
 
 /// Raises everything written so far to `CAMBIUM_SYNCED`.
 #[unsafe(no_mangle)]
 pub extern "C" fn cambium_sync(store: *mut cambium_store) -> cambium_code {
-    done(|| look_up(&STORES, store)?.sync())
+    done(|| whole(store)?.sync())
 }
 
 /// Rewrites what is live and gives space back; reads and writes go on.
 #[unsafe(no_mangle)]
 pub extern "C" fn cambium_compact(store: *mut cambium_store) -> cambium_code {
     done(|| {
-        let store = look_up(&STORES, store)?;
+        let store = whole(store)?;
         store.compact(&CompactOptions::default(), &()).map(drop)
     })
 }
@@ -42,7 +42,11 @@ pub unsafe extern "C" fn cambium_approximate_size(
     output!(bytes, 0);
     done(|| {
         let range = range(from, from_length, to, to_length)?;
-        output!(bytes, look_up(&STORES, store)?.approximate_size(&range)?);
+        let store = match range.is_all() {
+            true => whole(store)?,
+            false => plain(store)?,
+        };
+        output!(bytes, store.approximate_size(&range)?);
         Ok(())
     })
 }
@@ -59,7 +63,7 @@ pub unsafe extern "C" fn cambium_statistics(
 ) -> cambium_code {
     output!(words, std::ptr::null_mut());
     done(|| {
-        let statistics = look_up(&STORES, store)?.stats()?;
+        let statistics = whole(store)?.stats()?;
         let line = |statistic: &cambium::Statistic| {
             let value = properties::shown(&statistic.value);
             format!("{} {value}\n", statistic.name)
@@ -82,7 +86,7 @@ pub unsafe extern "C" fn cambium_backup(
     store: *mut cambium_store,
     destination: *const c_char,
 ) -> cambium_code {
-    done(|| look_up(&STORES, store)?.backup(folder!(destination)?, &()))
+    done(|| whole(store)?.backup(folder!(destination)?, &()))
 }
 
 /// Verifies all that a store reaches, which nobody has open; damage is
@@ -128,7 +132,7 @@ pub unsafe extern "C" fn cambium_named_snapshot_create(
     store: *mut cambium_store,
     name: *const c_char,
 ) -> cambium_code {
-    done(|| look_up(&STORES, store)?.create_named_snapshot(text!(name, "name")?))
+    done(|| whole(store)?.create_named_snapshot(text!(name, "name")?))
 }
 
 /// Names of the states that are kept, in `*names`: each ends with a zero, one behind the
@@ -143,7 +147,7 @@ pub unsafe extern "C" fn cambium_named_snapshots(
     count: *mut usize,
 ) -> cambium_code {
     give_names(names, count, || {
-        let kept = look_up(&STORES, store)?.list_named_snapshots()?;
+        let kept = whole(store)?.list_named_snapshots()?;
         Ok(kept.into_iter().map(|(name, _)| name).collect())
     })
 }
@@ -159,7 +163,7 @@ pub unsafe extern "C" fn cambium_namespaces(
     names: *mut *mut c_char,
     count: *mut usize,
 ) -> cambium_code {
-    give_names(names, count, || look_up(&STORES, store)?.namespaces())
+    give_names(names, count, || whole(store)?.namespaces())
 }
 
 /// Hands names to C in memory of its own.
@@ -190,7 +194,7 @@ pub unsafe extern "C" fn cambium_named_snapshot_drop(
     store: *mut cambium_store,
     name: *const c_char,
 ) -> cambium_code {
-    done(|| look_up(&STORES, store)?.drop_named_snapshot(text!(name, "name")?))
+    done(|| whole(store)?.drop_named_snapshot(text!(name, "name")?))
 }
 
 /// Brings the store back to a kept state.
@@ -202,7 +206,7 @@ pub unsafe extern "C" fn cambium_rollback(
     store: *mut cambium_store,
     name: *const c_char,
 ) -> cambium_code {
-    done(|| look_up(&STORES, store)?.rollback(text!(name, "name")?))
+    done(|| plain(store)?.rollback(text!(name, "name")?))
 }
 
 /// The name of a code, such as `CAMBIUM_OK`.

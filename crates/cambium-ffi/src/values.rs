@@ -6,8 +6,8 @@ use cambium::{Error, Expiry, UnixMillis};
 
 use crate::error::{cambium_code, done};
 use crate::objects::{
-    BATCHES, STORES, cambium_batch, cambium_store, cambium_transaction, input, lock, look_up,
-    output, text,
+    BATCHES, cambium_batch, cambium_store, cambium_transaction, input, lock, look_up, output,
+    plain, text,
 };
 use crate::store::durability;
 use crate::transaction::view;
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn cambium_put_expiring(
     done(|| {
         let key = input!(key, key_length, "key")?;
         let value = input!(value, value_length, "value")?;
-        let store = look_up(&STORES, store)?;
+        let store = plain(store)?;
         let (engine, durability) = (store.engine(), durability(durable)?);
         let written = match expiry(moment) {
             Some(expiry) => engine.put_expiring(key, value, expiry, durability),
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn cambium_expires_at(
     output!(moment, CAMBIUM_NEVER);
     done(|| {
         let key = input!(key, key_length, "key")?;
-        if let Some(UnixMillis(at)) = look_up(&STORES, store)?.expires_at(key)? {
+        if let Some(UnixMillis(at)) = plain(store)?.expires_at(key)? {
             output!(moment, at);
         }
         Ok(())
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn cambium_set_expiry(
 ) -> cambium_code {
     done(|| {
         let key = input!(key, key_length, "key")?;
-        let store = look_up(&STORES, store)?;
+        let store = plain(store)?;
         let engine = store.engine();
         match engine.set_expiry(key, expiry(moment), durability(durable)?)? {
             true => Ok(()),
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn cambium_merge(
         let operator = text!(merge_operator, "operator")?;
         let key = input!(key, key_length, "key")?;
         let operand = input!(operand, operand_length, "operand")?;
-        let store = look_up(&STORES, store)?;
+        let store = plain(store)?;
         let merged = store
             .engine()
             .merge(operator, key, operand, durability(durable)?);

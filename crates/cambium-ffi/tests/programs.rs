@@ -47,6 +47,16 @@ fn every_call_answers_and_misuse_is_an_error() {
 }
 
 #[test]
+fn a_comparator_of_the_program_orders_keys_and_is_kept_by_name() {
+    for watch in [Watch::Plain, Watch::AddressSanitizer] {
+        let folder = tempfile::tempdir().unwrap();
+        let program = linked("tests/programs/comparator.c", folder.path(), watch);
+        let said = run(&program, folder.path(), &[]);
+        assert_eq!(said, "keys are in the program's order\n");
+    }
+}
+
+#[test]
 fn a_program_that_is_linked_statically_runs() {
     let folder = tempfile::tempdir().unwrap();
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -6,11 +6,11 @@
 //! until the destructor is called, which is when nothing uses it any more: its
 //! handle destroyed, and the databases opened with it closed.
 
-use std::cmp::Ordering;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
 use cambium::{Error, Result};
+use cambium_bindings::c::{ProgramComparator, State};
 use cambium_bindings::{Comparator, c};
 
 use crate::objects::{
@@ -39,76 +39,29 @@ pub type leveldb_create_filter_t = Option<
 pub type leveldb_key_may_match_t =
     Option<unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char, usize) -> u8>;
 
-/// What a program hands over beside its functions, and takes back at the end.
-struct State {
-    pointer: *mut c_void,
-    destructor: leveldb_destructor_t,
-}
-
-// SAFETY: leveldb/c.h: comparators and filter policies are used from several
-// threads at once, so their functions take their state from any of them.
-unsafe impl Send for State {}
-// SAFETY: as above.
-unsafe impl Sync for State {}
-
-impl Drop for State {
-    fn drop(&mut self) {
-        if let Some(destructor) = self.destructor {
-            // SAFETY: this is the state's last use, see the top of this module.
-            unsafe { destructor(self.pointer) };
-        }
-    }
-}
-
 /// An order of keys that the program brought.
 pub struct UserComparator {
-    state: State,
+    state: Arc<State>,
     compare: leveldb_compare_t,
     name: leveldb_name_t,
 }
 
-/// The comparator as a database uses it, with the name it had when it was opened.
-struct NamedComparator {
-    name: String,
-    comparator: Arc<UserComparator>,
-}
-
-impl Comparator for NamedComparator {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
-        let Some(compare) = self.comparator.compare else {
-            return left.cmp(right);
-        };
-        let state = self.comparator.state.pointer;
-        let (a, b) = (left.as_ptr().cast(), right.as_ptr().cast());
-        // SAFETY: its own state, and two slices; see the top of this module.
-        let answer = unsafe { compare(state, a, left.len(), b, right.len()) };
-        answer.cmp(&0)
-    }
-}
-
 impl UserComparator {
-    /// What a database is opened with.
+    /// What a database is opened with, under the name that the comparator has now.
     ///
     /// # Errors
     /// `InvalidArgument` where a function or the name is missing.
-    pub fn named(self: &Arc<Self>) -> Result<Arc<dyn Comparator>> {
+    pub fn named(&self) -> Result<Arc<dyn Comparator>> {
         let missing = |what| Error::InvalidArgument(format!("the comparator has no {what}"));
-        if self.compare.is_none() {
-            return Err(missing("compare function"));
-        }
+        let compare = self.compare.ok_or_else(|| missing("compare function"))?;
         let name = self.name.ok_or_else(|| missing("name function"))?;
         // SAFETY: its own state; see the top of this module.
-        let name = unsafe { name(self.state.pointer) };
+        let name = unsafe { name(self.state.pointer()) };
         // SAFETY: leveldb/c.h: the name is text that ends with a zero.
         let name = unsafe { answered_text(name) }.ok_or_else(|| missing("name"))?;
-        Ok(Arc::new(NamedComparator {
-            name,
-            comparator: self.clone(),
-        }))
+        // SAFETY: see the top of this module.
+        let comparator = unsafe { ProgramComparator::new(name, self.state.clone(), compare) };
+        Ok(Arc::new(comparator))
     }
 }
 
@@ -132,7 +85,7 @@ impl FilterPolicy {
         // of this module.
         let filter = unsafe {
             create(
-                self.state.pointer,
+                self.state.pointer(),
                 &raw const start,
                 &raw const length,
                 1,
@@ -143,7 +96,8 @@ impl FilterPolicy {
             return true;
         }
         // SAFETY: its own state, the key, and the filter it made; see the top.
-        let answer = unsafe { may_match(self.state.pointer, start, length, filter, filter_length) };
+        let answer =
+            unsafe { may_match(self.state.pointer(), start, length, filter, filter_length) };
         // SAFETY: leveldb/c.h: filters come from malloc.
         unsafe { c::free(filter.cast()) };
         answer != 0
@@ -158,11 +112,10 @@ pub extern "C" fn leveldb_comparator_create(
     compare: leveldb_compare_t,
     name: leveldb_name_t,
 ) -> *mut leveldb_comparator_t {
+    // SAFETY: see the top of this module.
+    let state = unsafe { State::new(state, destructor) };
     let comparator = UserComparator {
-        state: State {
-            pointer: state,
-            destructor,
-        },
+        state: Arc::new(state),
         compare,
         name,
     };
@@ -188,11 +141,10 @@ pub extern "C" fn leveldb_filterpolicy_create(
     key_may_match: leveldb_key_may_match_t,
     _name: leveldb_name_t,
 ) -> *mut leveldb_filterpolicy_t {
+    // SAFETY: see the top of this module.
+    let state = unsafe { State::new(state, destructor) };
     let policy = FilterPolicy {
-        state: State {
-            pointer: state,
-            destructor,
-        },
+        state,
         create: create_filter,
         may_match: key_may_match,
     };

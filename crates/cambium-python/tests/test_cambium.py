@@ -3,6 +3,7 @@ cargo has built; by hand, after `pip install .`: python -m unittest test_cambium
 
 import ast
 import asyncio
+import builtins
 import gc
 import inspect
 import os
@@ -921,6 +922,60 @@ class Closing(Case):
         del it
         self.open().close()
 
+    def test_iterators_let_other_threads_run_while_they_read(self):
+        count = 60_000
+        with self.db.write_batch() as batch:
+            for number in range(count):
+                batch.put(b"%05d" % number, b"v" * 50)
+
+        def walk_raw():
+            it = self.db.raw_iterator()
+            it.seek_to_first()
+            found = 0
+            while it.valid():
+                found += 1
+                it.next()
+            return found
+
+        walks = {
+            "iterator": lambda: len(list(self.db.iterator())),
+            "reverse": lambda: len(list(self.db.iterator(reverse=True, include_value=False))),
+            "raw": walk_raw,
+            # It reads nothing, so it never gives the interpreter lock away.
+            "nothing": lambda: sum(1 for _ in range(count)),
+        }
+        for name, walk in walks.items():
+            turns, done, begun = [], threading.Event(), threading.Event()
+
+            def work():
+                while not done.is_set():
+                    turns.append(name)
+                    begun.set()
+                    time.sleep(0)
+
+            other = threading.Thread(target=work)
+            other.start()
+            begun.wait()
+            interval = sys.getswitchinterval()
+            # No thread is made to give the lock away: only one that waits for the store does.
+            sys.setswitchinterval(1_000)
+            try:
+                before = len(turns)
+                found = [walk()]
+                # On a busy machine the other thread may come too late for most of its turns.
+                while name != "nothing" and len(turns) - before < 6 and len(found) < 20:
+                    found.append(walk())
+                during = len(turns) - before
+            finally:
+                sys.setswitchinterval(interval)
+                done.set()
+                other.join()
+            self.assertEqual(set(found), {count})
+            if name == "nothing":
+                self.assertLessEqual(during, 1)
+            else:
+                self.assertGreater(during, 5, name)
+
     def test_threads_meet_a_database_that_is_closed_beside_them(self):
         raised = []
 
@@ -956,9 +1011,7 @@ class Names(unittest.TestCase):
 
     def test_the_stubs_are_what_is_there(self):
         """Names, kinds and defaults of arguments, without mypy."""
-        stubs = os.path.join(os.path.dirname(cambium.__file__), "__init__.pyi")
-        with open(stubs, encoding="utf-8") as file:
-            tree = ast.parse(file.read())
+        tree = stubs_of("__init__.pyi")
         classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
         functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
         self.assertEqual(
@@ -983,6 +1036,46 @@ class Names(unittest.TestCase):
         for name, node in functions.items():
             self.assertEqual(stubbed(node), declared(getattr(cambium, name)), name)
         self.assertGreater(compared, 50)
+
+    def test_the_stubs_of_what_is_in_python_are_what_is_there(self):
+        """Bases, fields and arguments of what is not in the extension."""
+        compared = 0
+        for module, name in ((cambium, "__init__.pyi"), (aio, "aio.pyi")):
+            functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+            body = stubs_of(name).body
+            named = [node for node in body if isinstance(node, functions + (ast.ClassDef,))]
+            names = {node.name for node in named}
+            self.assertEqual(set(module.__all__), {name for name in names if name[0] != "_"})
+            for node in body:
+                if isinstance(node, ast.AnnAssign):
+                    self.assertTrue(hasattr(module, node.target.id), node.target.id)
+            for node in named:
+                there = getattr(module, node.name, None)
+                if there is None or hasattr(cambium._native, node.name):
+                    continue
+                if isinstance(node, functions):
+                    self.assertEqual(stubbed(node), declared(there), node.name)
+                    continue
+                known = {**vars(builtins), **vars(module)}
+                known.update(builtins=builtins, NamedTuple=tuple)
+                bases = [eval(ast.unparse(base), known) for base in node.bases]
+                self.assertEqual(tuple(bases) or (object,), there.__bases__, node.name)
+                fields = [part.target.id for part in node.body if isinstance(part, ast.AnnAssign)]
+                if tuple in bases:
+                    found = list(there._fields)
+                elif issubclass(there, Exception):
+                    found = list(vars(there).get("__annotations__", {})) or fields
+                else:
+                    found = [field for field in vars(there(None)) if field[0] != "_"]
+                self.assertEqual(fields, found, node.name)
+                own = {part.name: part for part in node.body if isinstance(part, functions)}
+                found = {name for name in vars(there) if inspect.isfunction(vars(there)[name])}
+                found = {name for name in found if name[0] != "_" or name in own}
+                self.assertEqual(set(own), found, node.name)
+                for name, part in own.items():
+                    self.assertEqual(stubbed(part), declared(getattr(there, name)), name)
+                    compared += 1
+        self.assertGreater(compared, 10)
 
     def lines_of(self, document):
         """The example in a document beside the README."""
@@ -1017,6 +1110,13 @@ class Names(unittest.TestCase):
 OF_OBJECTS = {"__module__", "__doc__", "__new__", "__init__", "__repr__"}
 
 
+def stubs_of(name):
+    """The syntax tree of a file of the package."""
+    stubs = os.path.join(os.path.dirname(cambium.__file__), name)
+    with open(stubs, encoding="utf-8") as file:
+        return ast.parse(file.read())
+
+
 def stubbed(node):
     """Arguments of a function in the stubs: name, kind and default."""
     arguments = node.args
@@ -1031,6 +1131,8 @@ def stubbed(node):
     for name, default in zip(arguments.kwonlyargs, arguments.kw_defaults):
         value = inspect.Parameter.empty if default is None else ast.literal_eval(default)
         all_.append((name.arg, "keyword", value))
+    if arguments.kwarg:
+        all_.append((arguments.kwarg.arg, "named rest", inspect.Parameter.empty))
     return [argument for argument in all_ if argument[0] not in ("self", "cls")]
 
 
@@ -1041,6 +1143,7 @@ def declared(function):
         inspect.Parameter.POSITIONAL_OR_KEYWORD: "any",
         inspect.Parameter.VAR_POSITIONAL: "rest",
         inspect.Parameter.KEYWORD_ONLY: "keyword",
+        inspect.Parameter.VAR_KEYWORD: "named rest",
     }
     there = inspect.signature(function).parameters.values()
     all_ = [(one.name, kinds[one.kind], one.default) for one in there]

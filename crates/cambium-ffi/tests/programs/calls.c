@@ -235,6 +235,7 @@ static void null_and_wrong(cambium_store* store) {
   ANSWERS(INVALID_ARGUMENT, cambium_open("store", NULL, NULL));
   ANSWERS(INVALID_ARGUMENT, cambium_open("", NULL, &none));
   ANSWERS(INVALID_ARGUMENT, cambium_options_set(NULL, "a", "b"));
+  ANSWERS(INVALID_ARGUMENT, cambium_options_set_comparator(NULL, "a", NULL, NULL, NULL));
   ANSWERS(INVALID_ARGUMENT, cambium_namespace(store, NULL, &none));
   ANSWERS(INVALID_ARGUMENT, cambium_namespace_drop(store, NULL));
   ANSWERS(INVALID_ARGUMENT, cambium_namespace_drop(NULL, "herbs"));

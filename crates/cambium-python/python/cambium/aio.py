@@ -109,5 +109,5 @@ class AsyncDB:
     async def __aenter__(self):
         return self
 
-    async def __aexit__(self, *exception):
+    async def __aexit__(self, kind, error, traceback):
         await self.close()
