@@ -453,9 +453,11 @@ impl Engine for AlphardStore {
         self.core.statistics()
     }
 
-    fn backup(&self, destination: &Path, progress: &dyn ProgressSink) -> Result<()> {
-        let cursor = HashCursor::new(Arc::new(self.core.pin()?));
-        crate::backup::back_up(&self.core, cursor, destination, progress)
+    fn backup(&self, destination: &Path, progress: &dyn ProgressSink) -> Result<SequenceNumber> {
+        let pin = Arc::new(self.core.pin()?);
+        let last = SequenceNumber(pin.moment);
+        crate::backup::back_up(&self.core, HashCursor::new(pin), destination, progress)?;
+        Ok(last)
     }
 
     fn step(&self, budget: u64) -> Result<StepOutcome> {

@@ -372,8 +372,10 @@ pub trait Engine: Reader {
     fn stats(&self) -> Result<Statistics>;
 
     /// Copies the state now into `destination`, a folder that is empty or not
-    /// there yet, durable when it returns; reads and writes go on.
-    fn backup(&self, destination: &Path, progress: &dyn ProgressSink) -> Result<()>;
+    /// there yet, durable when it returns; reads and writes go on. Answers the
+    /// number of the last write that the copy holds. An engine shares files or
+    /// blocks with the copy where the file system can, and copies entries elsewhere.
+    fn backup(&self, destination: &Path, progress: &dyn ProgressSink) -> Result<SequenceNumber>;
 
     /// Does a bounded piece of background work. `budget` is about how many
     /// bytes it may move.

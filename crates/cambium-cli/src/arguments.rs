@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::backup::BackupArguments;
 use crate::changes::{ChangesArguments, ConsumersArguments};
+use crate::backup::{BackupArguments, BackupsArguments, RestoreArguments};
 use crate::copy::CopyArguments;
 use crate::count::CountArguments;
 use crate::create::CreateArguments;
@@ -274,11 +274,30 @@ Examples:
     Compact(CompactArguments),
     /// Copy a store into a folder that is empty or not there
     #[command(after_help = "\
-All namespaces and named snapshots are copied, as of one moment.
+All namespaces and named snapshots are copied, as of one moment. On the same file system
+the copy shares files or blocks with the store, where engine and file system can.
+
+With --incremental, the folder takes a full copy once, and then archives of what is new.
+A line says which backup is now the newest: number, kind, moment, last write, bytes.
 
 Examples:
-  cambium backup trees /backup/trees-monday")]
+  cambium backup trees /backup/trees-monday
+  cambium backup trees /backup/trees --incremental --keep 3")]
     Backup(BackupArguments),
+    /// List what `restore` can make a store of: number, kind, moment, last write, bytes
+    #[command(after_help = "\
+`cambium check PLACE` verifies all of it.
+
+Examples:
+  cambium backups /backup/trees
+  cambium backups /backup/trees --json")]
+    Backups(BackupsArguments),
+    /// Make a store of an incremental backup
+    #[command(after_help = "\
+Examples:
+  cambium restore /backup/trees trees-again
+  cambium restore /backup/trees trees-of-monday --at 2")]
+    Restore(RestoreArguments),
     /// Copy all entries into a new store, of another engine or other options
     #[command(after_help = "\
 All namespaces that have entries are copied, as of one moment; named snapshots are

@@ -1,25 +1,132 @@
-//! `cambium backup`: a store's files, copied as of one moment.
+//! `cambium backup`, `backups` and `restore`: copies of stores, and archives of what was
+//! written since.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use cambium::Store;
+use cambium::{Backup, Store, UnixMillis};
 use clap::Args;
+use serde_json::{Value, json};
 
 use crate::failure::{Failure, Status};
+use crate::output::{Output, print_json};
 use crate::progress::{Meter, Unit};
+use crate::stores::with_progress;
 
 #[derive(Debug, Args)]
 pub struct BackupArguments {
     /// The store
     pub path: PathBuf,
-    /// The folder of the copy, empty or not there
+    /// The folder of the copy, empty or not there; with --incremental, the folder of backups
     pub destination: PathBuf,
+    /// Write what is new since the last backup in the folder; the first one is a full copy
+    #[arg(long)]
+    pub incremental: bool,
+    /// Then remove all but the newest N full backups and what follows them
+    #[arg(long, value_name = "N", requires = "incremental", value_parser = clap::value_parser!(u32).range(1..))]
+    pub keep: Option<u32>,
 }
 
-/// Copies.
+#[derive(Debug, Args)]
+pub struct BackupsArguments {
+    /// The folder of backups
+    pub place: PathBuf,
+    /// Answer in JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RestoreArguments {
+    /// The folder of backups
+    pub place: PathBuf,
+    /// The folder of the restored store, empty or not there
+    pub target: PathBuf,
+    /// The number of the backup; the newest if it is not given
+    #[arg(long, value_name = "NUMBER")]
+    pub at: Option<u32>,
+}
+
+/// Copies, or archives what is new.
 pub fn run(store: &Store, arguments: &BackupArguments) -> Result<Status, Failure> {
-    store.backup(&arguments.destination, &Meter::new(Unit::Steps))?;
+    let meter = Meter::new(Unit::Steps);
+    if !arguments.incremental {
+        store.backup(&arguments.destination, &meter)?;
+        return Ok(Status::Done);
+    }
+    let taken = store.backup_into(&arguments.destination, &meter)?;
+    drop(meter);
+    let mut output = Output::standard()?;
+    write_line(&mut output, &taken.backup)?;
+    output.finish()?;
+    if let Some(chains) = arguments.keep {
+        with_progress().keep_backups(&arguments.destination, chains as usize)?;
+    }
     Ok(Status::Done)
+}
+
+/// Lists what can be restored.
+pub fn list(arguments: &BackupsArguments) -> Result<Status, Failure> {
+    let backups = with_progress().backups(&arguments.place)?;
+    if arguments.json {
+        let all: Vec<Value> = backups.iter().map(backup_json).collect();
+        print_json(&json!(all))?;
+        return Ok(Status::Done);
+    }
+    let mut output = Output::standard()?;
+    for backup in &backups {
+        write_line(&mut output, backup)?;
+    }
+    output.finish()?;
+    Ok(Status::Done)
+}
+
+/// Makes a store of a backup.
+pub fn restore(arguments: &RestoreArguments) -> Result<Status, Failure> {
+    with_progress().restore(&arguments.place, &arguments.target, arguments.at)?;
+    Ok(Status::Done)
+}
+
+fn write_line(output: &mut Output, backup: &Backup) -> Result<(), Failure> {
+    let Backup {
+        number,
+        kind,
+        through,
+        bytes,
+        ..
+    } = backup;
+    let taken = utc(backup.taken);
+    writeln!(output, "{number}\t{kind}\t{taken}\t{through}\t{bytes}").map_err(Failure::output)
+}
+
+fn backup_json(backup: &Backup) -> Value {
+    json!({
+        "number": backup.number,
+        "kind": backup.kind.to_string(),
+        "taken": utc(backup.taken),
+        "after": backup.after.0,
+        "through": backup.through.0,
+        "bytes": backup.bytes,
+    })
+}
+
+/// A moment as people and programs read it: `2026-11-24T08:30:00Z`.
+fn utc(moment: UnixMillis) -> String {
+    let seconds = moment.0 / 1000;
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Years that begin in March end with the day that leap years have: Howard Hinnant,
+    // "chrono-Compatible Low-Level Date Algorithms".
+    let day = days + 719_468;
+    let (era, day) = (day / 146_097, day % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let date = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year + u64::from(month <= 2);
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    let second = second % 60;
+    format!("{year:04}-{month:02}-{date:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
 /// Refuses a destination inside the store, links followed.
@@ -39,4 +146,23 @@ pub fn refuse_inside(store: &Path, destination: &Path) -> Result<(), Failure> {
         )));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_read_as_dates() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_251_200, "2024-03-01T00:00:00Z"),
+            (1_795_478_586, "2026-11-24T00:03:06Z"),
+            (4_102_444_800, "2100-01-01T00:00:00Z"),
+        ] {
+            assert_eq!(utc(UnixMillis(seconds * 1000)), text);
+        }
+    }
 }

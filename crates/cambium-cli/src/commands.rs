@@ -58,8 +58,11 @@ pub fn run(stores: &Stores, command: &Command) -> Result<Status, Failure> {
         }
         Command::Backup(it) => {
             backup::refuse_inside(&it.path, &it.destination)?;
-            stores.using(Read, &it.path, |store| backup::run(store, it))
+            let access = if it.incremental { Write } else { Read };
+            stores.using(access, &it.path, |store| backup::run(store, it))
         }
+        Command::Backups(it) => backup::list(it),
+        Command::Restore(it) => backup::restore(it),
         Command::Copy(it) => stores.using(Read, &it.path, |store| copy::run(store, it)),
         Command::Repair(it) => reports::repair(it),
         Command::Shell(it) => shell::run(stores, it),

@@ -1,5 +1,10 @@
-//! Copying an open store: its newest state and every named snapshot, into a new
-//! store of the same shape.
+//! Backups: clones of all files where the file system shares blocks between files, else a
+//! copy of the newest state and every named snapshot, in a new store of the same shape.
+//!
+//! Both stores append to the database file, so it cannot have two names. A clone is taken
+//! while neither writers nor flushes write, after the log's buffer was handed over: the
+//! clones are what a process leaves that dies at that moment, and the copy is recovered
+//! from them, which reads as much as the write buffer holds. The other way, entry by entry:
 //!
 //! ```text
 //! oldest snapshot ─▶ next snapshot ─▶ … ─▶ newest state
@@ -15,26 +20,96 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium_api::{Direction, Engine, KeyRange, Operation, Progress, ProgressSink, WriteBatch};
-use cambium_base::{Durability, Result};
+use cambium_base::{Durability, Result, SequenceNumber};
+use cambium_storage::creation::{Creation, Making};
+use cambium_storage::marker::Marker;
+use cambium_storage::sharing::{clone_files, sync_files};
 
 use crate::addresses::Known;
 use crate::buffer::Buffer;
-use crate::core::Core;
+use crate::core::{Core, lock};
 use crate::cursor::EntryCursor;
 use crate::engine::run;
-use crate::format::NamedSnapshot;
+use crate::format::{FORMAT_VERSION, NamedSnapshot};
+use crate::open::{LOCK_NAME, attach, is_ours, make_ready};
+use crate::options::ENGINE;
 use crate::view::{Names, Pin, Roots, View};
 
 /// Bytes of a batch: large enough that its own cost does not count.
 const BATCH_BYTES: u64 = 4 << 20;
 
-/// Copies the state now into a folder that is empty or not there.
+/// Copies the state now into a folder that is empty or not there; answers the last write
+/// that the copy holds.
 pub(crate) fn back_up(
     core: &Arc<Core>,
     destination: &Path,
     progress: &dyn ProgressSink,
-) -> Result<()> {
+) -> Result<SequenceNumber> {
+    core.check_open()?;
+    // What lies in the files after a failure is not known; what can be read is.
+    if core.health.is_of_reader() || core.check_sound().is_ok() {
+        if let Some(last) = clone_store(core, destination, progress)? {
+            return Ok(last);
+        }
+    }
+    copy(core, destination, progress)
+}
+
+/// Makes a copy of clones; `None`, and nothing is left of it, where there cannot be any.
+fn clone_store(
+    core: &Core,
+    destination: &Path,
+    progress: &dyn ProgressSink,
+) -> Result<Option<SequenceNumber>> {
+    let (environment, store) = (&core.environment, core.home.store);
+    let files = &environment.file_system;
+    let marker = Marker {
+        engine: ENGINE.to_string(),
+        format_version: FORMAT_VERSION,
+        store,
+        expires: false,
+    };
+    let (creation, held) = Creation::begin(files, destination, marker, is_ours)?;
+    let filled = Ok(held);
+    let mut last = None;
+    Making { creation, filled }.conclude_shared(&core.path, |held| {
+        last = core.clone_into(destination)?;
+        if last.is_none() {
+            return Ok(false);
+        }
+        sync_files(&**files, destination)?;
+        let tuning = core.tuning;
+        let copy = attach(environment, destination, store, tuning, (held, true))?;
+        make_ready(&copy, progress)?;
+        copy.close()?;
+        Ok(true)
+    })?;
+    Ok(last)
+}
+
+impl Core {
+    fn clone_into(&self, destination: &Path) -> Result<Option<SequenceNumber>> {
+        let _maintenance = lock(&self.maintenance);
+        let writer = lock(&self.writer);
+        let log = &self.view.load().database.log;
+        if !self.health.is_of_reader() {
+            log.flush().map_err(|error| self.unless_full(error))?;
+        }
+        let files = &*self.environment.file_system;
+        let is_wanted = |name: &str| is_ours(name) && name != LOCK_NAME;
+        let cloned = clone_files(files, &self.path, destination, is_wanted)?;
+        Ok(cloned.then(|| SequenceNumber(writer.next_sequence - 1)))
+    }
+}
+
+/// Copies the entries of now, and those of each named snapshot, into a new store.
+fn copy(
+    core: &Arc<Core>,
+    destination: &Path,
+    progress: &dyn ProgressSink,
+) -> Result<SequenceNumber> {
     let (newest, header) = core.pin_with_header()?;
+    let last = SequenceNumber(newest.sequence);
     let mut snapshots = header.snapshots.clone();
     snapshots.sort_by_key(|snapshot| snapshot.sequence);
     let options = core.shape.as_options();
@@ -56,7 +131,8 @@ pub(crate) fn back_up(
         backup.bring_to(newest)?;
         copy.sync()?;
         copy.close()
-    })
+    })?;
+    Ok(last)
 }
 
 /// The moment that a named snapshot keeps.

@@ -470,7 +470,7 @@ impl Engine for ForestStore {
         self.core.statistics()
     }
 
-    fn backup(&self, destination: &Path, progress: &dyn ProgressSink) -> Result<()> {
+    fn backup(&self, destination: &Path, progress: &dyn ProgressSink) -> Result<SequenceNumber> {
         crate::backup::back_up(&self.core, destination, progress)
     }
 

@@ -169,6 +169,12 @@ pub(crate) fn open(
     let core = attach(environment, path, marker.store, tuning, (held, true))?;
     _ = core.memory.set(memory);
     fixed.check_fixed(&core.shape.as_options())?;
+    make_ready(&core, progress)?;
+    Ok(core)
+}
+
+/// Recovers a store that was attached for writing, where it was not closed.
+pub(crate) fn make_ready(core: &Core, progress: &dyn ProgressSink) -> Result<()> {
     let clean = lock(&core.maintenance).root.clean;
     if !clean {
         core.confirm_superblock()?;
@@ -177,7 +183,7 @@ pub(crate) fn open(
     if !clean {
         core.recover(progress)?;
     }
-    Ok(core)
+    Ok(())
 }
 
 /// Opens a store for reading alone, and changes no data. Other readers may do the same,

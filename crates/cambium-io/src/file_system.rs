@@ -98,6 +98,8 @@ pub struct Metadata {
     pub length: u64,
     /// Bytes that take space on the device.
     pub allocated: u64,
+    /// Names that lead to the file ([`FileSystem::link`]); 1 where that is not known.
+    pub links: u64,
 }
 
 /// One name in a folder.
@@ -203,6 +205,24 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
     /// Removes a file's name; open handles keep working. Durable after the
     /// folder is synced.
     fn remove(&self, path: &Path) -> Result<()>;
+
+    /// Gives a file a second name. Both names lead to the same bytes: a write through one
+    /// is seen through the other. Durable after the folder of the new name is synced.
+    /// False where the file system cannot do it, or `to` is on another file system; there
+    /// is nothing at `to` then.
+    fn link(&self, from: &Path, to: &Path) -> Result<bool> {
+        _ = (from, to);
+        Ok(false)
+    }
+
+    /// Makes a new file that holds the first `length` bytes of another one and shares
+    /// their blocks with it, until one of the two is written. The new file is durable
+    /// after it and its folder are synced. False where the file system cannot share
+    /// blocks, or `to` is on another file system; there is nothing at `to` then.
+    fn clone_file(&self, from: &Path, to: &Path, length: u64) -> Result<bool> {
+        _ = (from, to, length);
+        Ok(false)
+    }
 
     /// Makes the names in a folder durable.
     fn sync_directory(&self, path: &Path) -> Result<()>;

@@ -223,6 +223,16 @@ impl RecordingFileSystem {
     }
 }
 
+impl RecordingFileSystem {
+    /// Records an operation on two paths.
+    fn done_both<T>(&self, result: Result<T>, operation: &str, from: &Path, to: &Path) -> Result<T> {
+        let (from, to) = (self.shared.name(from), self.shared.name(to));
+        self.shared
+            .line(&result, format_args!("{operation} {from} {to}"));
+        result
+    }
+}
+
 impl FileSystem for RecordingFileSystem {
     fn open(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn File>> {
         let result = self.inner.open(path, options);
@@ -254,11 +264,15 @@ impl FileSystem for RecordingFileSystem {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        let result = self.inner.rename(from, to);
-        let (from, to) = (self.shared.name(from), self.shared.name(to));
-        self.shared
-            .line(&result, format_args!("rename {from} {to}"));
-        result
+        self.done_both(self.inner.rename(from, to), "rename", from, to)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<bool> {
+        self.done_both(self.inner.link(from, to), "link", from, to)
+    }
+
+    fn clone_file(&self, from: &Path, to: &Path, length: u64) -> Result<bool> {
+        self.done_both(self.inner.clone_file(from, to, length), "clone", from, to)
     }
 
     fn remove(&self, path: &Path) -> Result<()> {

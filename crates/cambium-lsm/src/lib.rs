@@ -44,6 +44,7 @@
 mod apply;
 mod block;
 mod check;
+mod checkpoint;
 mod compact;
 mod cursor;
 mod dump;

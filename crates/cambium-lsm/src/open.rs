@@ -175,7 +175,7 @@ impl Tree {
         }
     }
 
-    fn base_of(&self, version: &Version) -> Edit {
+    pub(crate) fn base_of(&self, version: &Version) -> Edit {
         let options = &self.context.options;
         Edit {
             base: true,

@@ -10,6 +10,7 @@
 //! | [`log`] | an append-only file of records: buffer, preallocation, padding |
 //! | [`replay`] | which records behind a checkpoint count |
 //! | [`scan`] | reading a log from start to end: records, torn tail, damage |
+//! | [`sharing`] | files that a store and its checkpoint have in common |
 //! | [`superblock`] | a small root in two copies, written in turn |
 //! | [`allocator`] | free blocks of a device: a bitmap, and extents that wait to become free |
 //! | [`compression`] | of blocks and values, by LZ4 or Zstandard |
@@ -31,6 +32,7 @@ pub mod marker;
 pub mod record;
 pub mod replay;
 pub mod scan;
+pub mod sharing;
 pub mod store_lock;
 pub mod superblock;
 

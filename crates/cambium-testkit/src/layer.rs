@@ -73,6 +73,12 @@ pub trait FileSystemLayer: Send + Sync + fmt::Debug {
     fn remove(&self, path: &Path) -> Result<()> {
         self.below().remove(path)
     }
+    fn link(&self, from: &Path, to: &Path) -> Result<bool> {
+        self.below().link(from, to)
+    }
+    fn clone_file(&self, from: &Path, to: &Path, length: u64) -> Result<bool> {
+        self.below().clone_file(from, to, length)
+    }
     fn sync_directory(&self, path: &Path) -> Result<()> {
         self.below().sync_directory(path)
     }
@@ -149,6 +155,12 @@ impl<L: FileSystemLayer> FileSystem for Layered<L> {
     }
     fn remove(&self, path: &Path) -> Result<()> {
         self.0.remove(path)
+    }
+    fn link(&self, from: &Path, to: &Path) -> Result<bool> {
+        self.0.link(from, to)
+    }
+    fn clone_file(&self, from: &Path, to: &Path, length: u64) -> Result<bool> {
+        self.0.clone_file(from, to, length)
     }
     fn sync_directory(&self, path: &Path) -> Result<()> {
         self.0.sync_directory(path)

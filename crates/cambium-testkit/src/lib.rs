@@ -7,6 +7,7 @@
 //! | [`linearizability`] | whether a history of concurrent operations could have happened one at a time |
 //! | [`crash`] | seeded runs, crashed everywhere and compared with an oracle |
 //! | [`damage`] | a cut at every byte, a flip of every byte |
+//! | [`checkpoints`] | a store and its backup, written, compacted and deleted apart, and crashed while one is made |
 //! | [`seeded`] | bugs that are switched on, to be found |
 //! | [`broken`] | file systems that break their contract, which the suites must notice |
 //! | [`layer`] | file systems that hand every call on, but for those a test is about |
@@ -20,6 +21,7 @@
 
 pub mod broken;
 pub mod c_programs;
+pub mod checkpoints;
 pub mod conformance;
 pub mod counted;
 pub mod crash;

@@ -407,15 +407,15 @@ impl Engine for FormedStore {
         Ok(statistics)
     }
 
-    fn backup(&self, destination: &Path, progress: &dyn ProgressSink) -> Result<()> {
-        self.inner.backup(destination, progress)?;
+    fn backup(&self, destination: &Path, progress: &dyn ProgressSink) -> Result<SequenceNumber> {
+        let last = self.inner.backup(destination, progress)?;
         if self.shared.expiry.is_used() {
             let file_system = &*self.shared.environment.file_system;
             let mut marker = read_marker(file_system, destination)?;
             marker.expires = true;
             write_marker(file_system, destination, &marker)?;
         }
-        Ok(())
+        Ok(last)
     }
 
     fn step(&self, budget: u64) -> Result<StepOutcome> {

@@ -111,7 +111,7 @@ impl Core {
     }
 
     /// Brings what was written so far into tables.
-    fn flush_now(&self) -> Result<()> {
+    pub(crate) fn flush_now(&self) -> Result<()> {
         self.with_reserve(Part::All, || {
             self.seal(&mut lock(&self.writer))?;
             self.tree.flush()

@@ -6,6 +6,7 @@
 //! | `collection` | the garbage collection that is going on | yes, by background work |
 //! | `moving_consumer` | the list of consumers while one is moved | yes |
 //! | `maintenance` | the superblock | yes |
+//! | `sharing` | the names of segments' files, and the space within them | yes, by background work |
 //! | `syncing` | the queue by which a flush syncs what it points to | yes, by background work |
 //! | `writer` | numbering, the end of the log, what the next note will say | yes, by writers |
 //! | `log_sync` | a sync of the log, until its failure has poisoned the store | yes |
@@ -63,6 +64,9 @@ pub(crate) struct Core {
     pub collection: Mutex<Collector>,
     /// Who collects waits until the tree has flushed.
     pub collection_waits: AtomicBool,
+    /// Held while a checkpoint gives files second names, and while space of segments is
+    /// given back.
+    pub sharing: Mutex<()>,
     pub maintenance: Mutex<Maintenance>,
     /// Held during a sync of files that writers and flushes both sync.
     pub log_sync: Mutex<()>,

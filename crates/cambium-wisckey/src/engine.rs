@@ -4,7 +4,6 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::backup::copy_entries;
 use cambium_api::limits::{check_key, check_stored_value};
 use cambium_api::{
     Capabilities, ChangeFeed, ChangeOptions, CheckReport, CompactOptions, CompactReport, Cursor,
@@ -135,7 +134,7 @@ const TREE_STEP_BYTES: u64 = 1 << 20;
 
 /// Starts the background work: two tasks for the tree, so that a flush need not
 /// wait for a compaction, and one for garbage collection.
-fn run(core: Arc<Core>) -> Arc<dyn Engine> {
+pub(crate) fn run(core: Arc<Core>) -> Arc<dyn Engine> {
     let core = Owner::new(core);
     let spawn = |name: &str, step: fn(&Arc<Core>) -> Result<StepOutcome>| {
         // A failure has poisoned the store, or will come again; either way the next
@@ -447,8 +446,8 @@ impl Engine for WisckeyStore {
         self.core.statistics()
     }
 
-    fn backup(&self, destination: &Path, progress: &dyn ProgressSink) -> Result<()> {
-        back_up(&self.core, destination, progress)
+    fn backup(&self, destination: &Path, progress: &dyn ProgressSink) -> Result<SequenceNumber> {
+        crate::backup::back_up(&self.core, destination, progress)
     }
 
     fn step(&self, budget: u64) -> Result<StepOutcome> {
@@ -458,24 +457,4 @@ impl Engine for WisckeyStore {
     fn close(&self) -> Result<()> {
         self.core.close()
     }
-}
-
-/// Writes the state of now, all namespaces, into a new store of the same shape.
-fn back_up(core: &Arc<Core>, destination: &Path, progress: &dyn ProgressSink) -> Result<()> {
-    let pin = core.pin()?;
-    let options = core.shape.as_options();
-    // Before it has its marker it is no store: a copy is whole, or none.
-    let making = crate::open::make(&core.environment, destination, &options)?;
-    making.conclude_closed(&core.path, |filled| {
-        let copy = run(filled);
-        let mut done = 0;
-        for (name, number) in core.namespaces() {
-            let into = copy.namespace(&name)?;
-            let range = KeyRange::all();
-            let mut cursor = EntryCursor::new(pin.again()?, number, &range, Direction::Forward);
-            copy_entries(&mut cursor, &*into, &mut done, progress)?;
-        }
-        copy.sync()?;
-        copy.close()
-    })
 }

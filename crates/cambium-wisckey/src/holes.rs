@@ -19,7 +19,10 @@
 //!    meets a hole looks in the tree again ([`crate::read`]).
 //! 3. They are given back only when no consumer of changes needs the segment, and after a
 //!    note says that its history is lost ([`crate::history`]).
-//! 4. A scan of a segment from start to end skips the named runs.
+//! 4. They are given back only while the segment's file has one name: a checkpoint, or
+//!    the store that this one is a checkpoint of, may read what is dead here
+//!    ([`crate::backup`]).
+//! 5. A scan of a segment from start to end skips the named runs.
 //!
 //! A crash may undo or halve what the file system was told: after an opening every
 //! run is given back once more.
@@ -28,11 +31,13 @@ use std::collections::BTreeMap;
 
 use cambium_base::Result;
 use cambium_io::sync::atomic::Ordering;
+use cambium_storage::sharing::has_other_names;
 
-use crate::core::Core;
+use crate::core::{Core, lock};
 use crate::ledger::LedgerState;
 use crate::note::NoteItem;
 use crate::seeded_bug::SeededBug;
+use crate::segment::Segment;
 
 /// Runs that a step gives back at most.
 const AT_ONCE: usize = 256;
@@ -300,6 +305,14 @@ impl Core {
         due.len() == AT_ONCE
     }
 
+    /// True if a checkpoint may have the segment too: its space is not ours to give back.
+    fn is_shared(&self, segment: &Segment) -> Result<bool> {
+        if self.has_bug(SeededBug::HoleInShared) {
+            return Ok(false);
+        }
+        has_other_names(&*self.environment.file_system, segment.path())
+    }
+
     fn punch(&self, due: &Due) -> Result<()> {
         let (known, proven) = {
             let state = self.ledger.state();
@@ -310,6 +323,10 @@ impl Core {
             return Ok(());
         };
         let (offset, bytes) = self.ledger.hole_rule.blocks(due.run.0, due.run.1);
+        let _sharing = lock(&self.sharing);
+        if self.is_shared(&segment)? {
+            return Ok(());
+        }
         let file = segment.log.file();
         if proven {
             file.punch_hole(offset, bytes)?;

@@ -125,6 +125,15 @@ impl LedgerState {
         }
     }
 
+    /// The state that a note of everything says; `None` where it is of no known format.
+    pub fn of_note(note: &[u8], rule: &HoleRule) -> Option<LedgerState> {
+        let mut state = LedgerState::default();
+        for item in note::decode(note)? {
+            state.apply(item, rule, 0);
+        }
+        Some(state)
+    }
+
     /// The whole state as one note.
     fn full_note(&self) -> Vec<u8> {
         let mut items = vec![

@@ -36,6 +36,7 @@
 
 mod ahead;
 mod at_hand;
+mod backup;
 mod changes;
 mod check;
 mod choose;

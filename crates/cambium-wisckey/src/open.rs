@@ -398,6 +398,7 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
         writer: Mutex::new(writer),
         queue: CommitQueue::default(),
         gone: Mutex::default(),
+        sharing: Mutex::default(),
         log_sync: Mutex::default(),
         syncing: Mutex::default(),
         health,

@@ -62,11 +62,13 @@ pub enum SeededBug {
     ChangesUnsynced,
     /// Consumers hold no history.
     HistoryDroppedEarly,
+    /// Holes are made in segments that a checkpoint has too.
+    HoleInShared,
 }
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 25] = [
+    pub const ALL: [(SeededBug, &'static str); 26] = [
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
         (SeededBug::CommitUnsynced, "commit_unsynced"),
@@ -92,6 +94,7 @@ impl SeededBug {
         (SeededBug::ChangeBatchSplit, "change_batch_split"),
         (SeededBug::ChangesUnsynced, "changes_unsynced"),
         (SeededBug::HistoryDroppedEarly, "history_dropped_early"),
+        (SeededBug::HoleInShared, "hole_in_shared"),
     ];
 }
 

@@ -231,6 +231,7 @@ impl Core {
     /// Removes the files of segments that the manifest no longer knows, and lets
     /// go of those that no reader can be led to any more.
     pub fn remove_dropped(&self) -> Result<()> {
+        let _sharing = lock(&self.sharing);
         let dropped = std::mem::take(&mut self.ledger.state().dropped);
         let visible = self.ledger.visible();
         for (place, &number) in dropped.iter().enumerate() {

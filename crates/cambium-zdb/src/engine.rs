@@ -6,12 +6,11 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::backup::copy_entries;
 use cambium_api::limits::check_stored_value;
 use cambium_api::{
-    Capabilities, ChangeFeed, ChangeOptions, CheckReport, CompactOptions, CompactReport, Cursor,
-    Engine, EngineKind, IterationOrder, KeyKind, KeyRange, Operation, OptionSpec, OptionValues,
-    Precondition, ProgressSink, ReadSet, Reader, Snapshot, Statistics, WriteBatch,
+    Capabilities, ChangeFeed, ChangeOptions, CheckReport, CompactOptions, CompactReport, Engine,
+    EngineKind, KeyKind, KeyRange, Operation, OptionSpec, OptionValues, Precondition, ProgressSink,
+    ReadSet, Snapshot, Statistics, WriteBatch,
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::step::Owner;
@@ -127,7 +126,7 @@ impl EngineKind for Zdb {
 const STEP_BYTES: u64 = 4 << 20;
 
 impl ZdbStore {
-    fn run(core: Arc<Core>) -> Arc<dyn Engine> {
+    pub(crate) fn run(core: Arc<Core>) -> Arc<dyn Engine> {
         let core = Owner::new(core);
         // A failure has poisoned the store, or will come again; either way the next
         // write or close tells the user.
@@ -417,9 +416,8 @@ impl Engine for ZdbStore {
         self.core.statistics()
     }
 
-    fn backup(&self, destination: &Path, progress: &dyn ProgressSink) -> Result<()> {
-        let cursor = self.iterate(IterationOrder::Any, None)?;
-        back_up(&self.core, cursor, destination, progress)
+    fn backup(&self, destination: &Path, progress: &dyn ProgressSink) -> Result<SequenceNumber> {
+        crate::backup::back_up(&self.core, destination, progress)
     }
 
     fn step(&self, budget: u64) -> Result<StepOutcome> {
@@ -429,24 +427,4 @@ impl Engine for ZdbStore {
     fn close(&self) -> Result<()> {
         self.core.close()
     }
-}
-
-/// Writes what a cursor answers into a new store of the same shape.
-fn back_up(
-    core: &Core,
-    mut cursor: Box<dyn Cursor>,
-    destination: &Path,
-    progress: &dyn ProgressSink,
-) -> Result<()> {
-    let mut options = core.shape.as_options(core.buckets.count());
-    // What is in this store already is welcome in its copy.
-    options.set("sparse_tables", "16777216");
-    options.set("max_tables", "16777216");
-    // Before it has its marker it is no store: a copy is whole, or none.
-    let making = crate::open::make(&core.environment, destination, &options)?;
-    making.conclude_closed(&core.path, |filled| {
-        let copy = ZdbStore::run(filled);
-        copy_entries(&mut *cursor, &*copy, &mut 0, progress)?;
-        copy.close()
-    })
 }

@@ -33,6 +33,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod backup;
 mod bucket;
 mod cache;
 mod catalog;

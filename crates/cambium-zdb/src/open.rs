@@ -170,6 +170,12 @@ pub(crate) fn open(
     )?;
     _ = core.memory.set(memory);
     fixed.check_fixed(&core.shape.as_options(core.shape.buckets))?;
+    make_ready(&core, progress)?;
+    Ok(core)
+}
+
+/// Recovers a store that was attached for writing, where it was not closed.
+pub(crate) fn make_ready(core: &Core, progress: &dyn ProgressSink) -> Result<()> {
     core.settle_other_copy()?;
     let clean = crate::core::lock(&core.maintenance).catalog.clean;
     if !clean {
@@ -186,7 +192,7 @@ pub(crate) fn open(
     if core.has_obsolete_history() {
         core.checkpoint_due.store(true, Ordering::Release);
     }
-    Ok(core)
+    Ok(())
 }
 
 /// Opens a store for reading alone, and changes no data. Other readers may do the

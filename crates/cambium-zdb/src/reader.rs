@@ -27,7 +27,7 @@ fn scan_at(pin: Pin, range: &KeyRange, direction: Direction) -> Result<Box<dyn C
     )))
 }
 
-fn iterate_at(
+pub(crate) fn iterate_at(
     pin: Pin,
     order: IterationOrder,
     resume: Option<&ResumeToken>,

@@ -96,7 +96,7 @@ impl Changes {
 
     /// The next batch, if one comes within a time. Errors as of [`Changes::try_next`].
     pub fn next_timeout(&mut self, most: Duration) -> Result<Option<ChangeBatch>> {
-        let clock = self.store.clock.clone();
+        let clock = self.store.environment.clock.clone();
         let began = clock.monotonic();
         let mut wait = SHORTEST_WAIT;
         loop {
@@ -287,7 +287,7 @@ impl Store {
     }
 
     /// The store that this handle's namespace is part of.
-    fn root(&self) -> &Arc<OpenStore> {
+    pub(crate) fn root(&self) -> &Arc<OpenStore> {
         let mut root = &self.open;
         while let Some(parent) = &root.parent {
             root = parent;

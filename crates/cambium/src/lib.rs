@@ -45,6 +45,7 @@
 #![forbid(unsafe_code)]
 
 pub mod asynchronous;
+mod backups;
 pub mod changes;
 pub mod comparator;
 pub mod engines;
@@ -61,6 +62,7 @@ mod values;
 
 /// The guides' examples run as documentation tests.
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/backup.md")]
 #[doc = include_str!("../../../docs/changes.md")]
 #[doc = include_str!("../../../docs/rust.md")]
 #[doc = include_str!("../../../docs/transactions.md")]
@@ -79,6 +81,7 @@ pub use cambium_api::{
     Summary, Transaction, TransactionEntries, TransactionView, UnixMillis, Value, WriteBatch,
     limits, options::parse_bytes,
 };
+pub use cambium_backup::{Backup, BackupKind, Taken};
 pub use cambium_base::{StoreId, checksum, error::ErrorClass, hash, hexdump};
 pub use cambium_io::{BackgroundLimits, Environment, ReadBackend};
 pub use cambium_storage::marker::{MARKER_NAME, Marker, UNFINISHED_NAME, read_unfinished};

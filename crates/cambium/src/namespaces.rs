@@ -35,7 +35,7 @@ impl Store {
                 namespace: (!name.is_empty()).then(|| Arc::from(name)),
                 parent: Some(self.open.clone()),
                 starving: self.open.starving.clone(),
-                clock: self.open.clock.clone(),
+                environment: self.open.environment.clone(),
             }),
             durability: self.durability,
         })

@@ -14,6 +14,7 @@ use cambium_api::{
     ProgressSink, Result,
     options::{invalid_option, parse_bytes},
 };
+use cambium_backup::is_place;
 use cambium_io::sync::OnceLock;
 use cambium_io::{Environment, events};
 use cambium_storage::marker::{MARKER_NAME, Marker, read_marker};
@@ -49,10 +50,10 @@ use crate::store::Store;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Options {
-    values: OptionValues,
-    environment: Environment,
+    pub(crate) values: OptionValues,
+    pub(crate) environment: Environment,
     engines: Engines,
-    progress: Arc<dyn ProgressSink>,
+    pub(crate) progress: Arc<dyn ProgressSink>,
     durability: Durability,
 }
 
@@ -337,7 +338,7 @@ impl Options {
         let engine = open()?;
         let elapsed = clock.monotonic() - began;
         events::opened(engine.capabilities().engine, path, elapsed);
-        Ok(Store::new(engine, path, self.durability, clock))
+        Ok(Store::new(engine, path, self.durability, &self.environment))
     }
 
     /// Refuses options that an engine has for its own tests alone.
@@ -375,7 +376,7 @@ impl Options {
     /// Verifies everything that a store reaches, nobody having it open, and
     /// writes nothing. Bytes that nothing reads any more need not be looked at.
     /// What a crash left and recovery would drop is a note, no damage. The options
-    /// are those of [`Options::open`].
+    /// are those of [`Options::open`]. Of a folder of backups, all of them are verified.
     ///
     /// # Errors
     /// `NotAStore`, `Locked`, `UnsupportedVersion`, `InvalidArgument` for an option
@@ -383,6 +384,9 @@ impl Options {
     /// Damage is no error: it stands in the report.
     pub fn check(&self, path: impl AsRef<Path>) -> Result<CheckReport> {
         let path = path.as_ref();
+        if is_place(&*self.environment.file_system, path)? {
+            return self.check_backups(path);
+        }
         let found = self.kind_of(path).and_then(|(kind, _)| {
             self.refuse_unlisted(&*kind)?;
             kind.check(&self.environment, path, &self.values, &*self.progress)
@@ -487,7 +491,7 @@ impl Options {
         Ok(owners.cloned().collect())
     }
 
-    fn kind_of(&self, path: &Path) -> Result<(Arc<dyn EngineKind>, Marker)> {
+    pub(crate) fn kind_of(&self, path: &Path) -> Result<(Arc<dyn EngineKind>, Marker)> {
         let marker = self.marker(path)?;
         let kind = self
             .engines

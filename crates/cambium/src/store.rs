@@ -5,7 +5,7 @@
 //! clone, iterator and snapshot is dropped. An error of a close that happens
 //! while dropping goes nowhere, so a program that wants to know calls `close`.
 
-use cambium_io::environment::Clock;
+use cambium_io::Environment;
 use cambium_io::sync::atomic::AtomicUsize;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -29,8 +29,8 @@ pub(crate) struct OpenStore {
     pub(crate) parent: Option<Arc<OpenStore>>,
     /// Transactions that conflicted often, of all namespaces.
     pub(crate) starving: Arc<AtomicUsize>,
-    /// By which readers of changes wait.
-    pub(crate) clock: Arc<dyn Clock>,
+    /// Where readers of changes wait, and backups are written.
+    pub(crate) environment: Environment,
 }
 
 impl Drop for OpenStore {
@@ -79,7 +79,7 @@ impl Store {
         engine: Arc<dyn Engine>,
         path: &Path,
         durability: Durability,
-        clock: &Arc<dyn Clock>,
+        environment: &Environment,
     ) -> Self {
         Store {
             open: Arc::new(OpenStore {
@@ -88,7 +88,7 @@ impl Store {
                 namespace: None,
                 parent: None,
                 starving: Arc::default(),
-                clock: clock.clone(),
+                environment: environment.clone(),
             }),
             durability,
         }

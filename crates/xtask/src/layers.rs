@@ -52,8 +52,8 @@ pub const LAYERS: &[(u8, &str, &[&str])] = &[
     ),
     (
         4,
-        "ordered store of small values; values above any engine",
-        &["cambium-lsm", "cambium-values"],
+        "ordered store of small values; values and backups above any engine",
+        &["cambium-lsm", "cambium-values", "cambium-backup"],
     ),
     (
         3,

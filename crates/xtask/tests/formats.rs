@@ -87,6 +87,14 @@ fn documents() -> Vec<Document> {
                     [../alphard.md](../alphard.md).",
             layouts: cambium_alphard::layouts(),
         },
+        Document {
+            name: "backup.md",
+            title: "Formats of incremental backups",
+            about: "The archives in a place of backups; its other files are stores and small \
+                    files of text, which `crates/cambium-backup/src/` describes. How backups \
+                    are taken and restored is in [../backup.md](../backup.md).",
+            layouts: cambium_backup::layouts(),
+        },
     ]
 }
 

@@ -6,6 +6,7 @@
 mod addresses;
 mod changes;
 mod compaction;
+mod checkpoints;
 mod conformance;
 mod copies;
 mod crashes;

@@ -112,16 +112,19 @@ impl FileSystem for MemoryFileSystem {
     }
 
     fn metadata(&self, path: &Path) -> Result<Option<Metadata>> {
-        Ok(self.names().get(&normalize(path)).map(|entry| match entry {
+        let names = self.names();
+        Ok(names.get(&normalize(path)).map(|entry| match entry {
             Entry::Directory => Metadata {
                 kind: FileKind::Directory,
                 length: 0,
                 allocated: 0,
+                links: 1,
             },
             Entry::File(node) => Metadata {
                 kind: FileKind::File,
                 length: node.read().length(),
                 allocated: node.read().allocated_bytes(),
+                links: names.count(|other| Arc::ptr_eq(other, &node)),
             },
         }))
     }
@@ -140,6 +143,27 @@ impl FileSystem for MemoryFileSystem {
         names.file("remove", &path)?;
         names.clear(&path);
         Ok(())
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<bool> {
+        let (from, to) = (normalize(from), normalize(to));
+        let mut names = self.names();
+        let node = names.file("link", &from)?;
+        names.check_new("link", &to)?;
+        names.set(&to, Entry::File(node));
+        Ok(true)
+    }
+
+    fn clone_file(&self, from: &Path, to: &Path, length: u64) -> Result<bool> {
+        let (from, to) = (normalize(from), normalize(to));
+        let mut names = self.names();
+        let source = names.file("clone", &from)?;
+        names.check_new("clone", &to)?;
+        let copy = Node::default();
+        *copy.write() = source.read().clone();
+        copy.write().set_length(length);
+        names.set(&to, Entry::File(Arc::new(copy)));
+        Ok(true)
     }
 
     fn sync_directory(&self, path: &Path) -> Result<()> {

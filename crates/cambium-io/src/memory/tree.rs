@@ -110,12 +110,25 @@ impl<T: Clone> Tree<T> {
         }
     }
 
+    /// Refuses a new name where something stands or the parent does not.
+    pub(crate) fn check_new(&self, operation: &'static str, path: &Path) -> Result<()> {
+        if self.get(path).is_some() {
+            return Err(refuse(operation, path, ErrorKind::AlreadyExists));
+        }
+        self.check_parent(operation, path)
+    }
+
+    /// How many names lead to files that answer true.
+    pub(crate) fn count(&self, is_it: impl Fn(&T) -> bool) -> u64 {
+        let files = self.entries.values();
+        files
+            .filter(|entry| matches!(entry, Entry::File(file) if is_it(file)))
+            .count() as u64
+    }
+
     /// Refuses a new folder where something stands or the parent does not.
     pub(crate) fn check_create_directory(&self, path: &Path) -> Result<()> {
-        if self.get(path).is_some() {
-            return Err(refuse("create folder", path, ErrorKind::AlreadyExists));
-        }
-        self.check_parent("create folder", path)
+        self.check_new("create folder", path)
     }
 
     /// Refuses to remove what is no empty folder.

@@ -8,6 +8,7 @@
 //! | `lock` | advisory locks with the owner's process id |
 //! | `parts` | clock, random numbers, [`crate::Environment::real`] |
 //! | `executor` | one thread per task |
+//! | `share` | hard links, and files that share blocks |
 //! | `residency` | how much of a file lies in the cache |
 //! | `queue` | batched reads through `pread`, Linux AIO and io_uring; several writes at once through io_uring |
 //!
@@ -30,6 +31,7 @@ mod lock;
 mod parts;
 mod queue;
 mod residency;
+mod share;
 mod sigbus;
 mod window;
 
@@ -125,6 +127,14 @@ impl FileSystem for RealFileSystem {
         fs::remove_file(path).map_err(|error| Error::io("remove", path, error))
     }
 
+    fn link(&self, from: &Path, to: &Path) -> Result<bool> {
+        share::link(from, to)
+    }
+
+    fn clone_file(&self, from: &Path, to: &Path, length: u64) -> Result<bool> {
+        share::clone_file(from, to, length)
+    }
+
     fn sync_directory(&self, path: &Path) -> Result<()> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))
@@ -212,6 +222,7 @@ fn metadata(path: &Path) -> io::Result<Metadata> {
         kind,
         length,
         allocated,
+        links: found.nlink(),
     })
 }
 

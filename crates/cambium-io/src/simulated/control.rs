@@ -131,6 +131,11 @@ impl SimulatedDisk {
         self.shared.lock().used_chunks() * CHUNK_BYTES as u64
     }
 
+    /// Whether files can have several names and share blocks; they can at first.
+    pub fn set_sharing(&self, on: bool) {
+        self.shared.lock().shares = on;
+    }
+
     /// Does long reads and writes in two parts each, so that a crash finds
     /// more borders.
     pub fn set_short_transfers(&self, on: bool) {

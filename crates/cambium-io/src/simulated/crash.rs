@@ -86,6 +86,10 @@ impl SimulatedDisk {
         let mut nodes = BTreeMap::new();
         for (_, entry) in names.iter() {
             let Entry::File(number) = entry else { continue };
+            if nodes.contains_key(number) {
+                // It has several names, and one fate.
+                continue;
+            }
             let Some(node) = state.nodes.get(number) else {
                 continue;
             };
@@ -104,6 +108,7 @@ impl SimulatedDisk {
         after.next_node = state.next_node;
         after.capacity = state.capacity;
         after.short_transfers = state.short_transfers;
+        after.shares = state.shares;
         after.trace = state.trace.as_ref().map(|_| Vec::new());
         after.nodes = nodes;
         after.cached_names = names.clone();

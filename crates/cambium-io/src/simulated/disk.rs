@@ -165,6 +165,7 @@ impl FileSystem for SimulatedDisk {
                 kind: FileKind::Directory,
                 length: 0,
                 allocated: 0,
+                links: 1,
             },
             Entry::File(node) => Metadata {
                 kind: match state.sector_bytes(node) {
@@ -175,6 +176,7 @@ impl FileSystem for SimulatedDisk {
                 allocated: state
                     .node(node)
                     .map_or(0, |node| node.cached.allocated_bytes()),
+                links: state.cached_names.count(|other| *other == node),
             },
         }))
     }
@@ -208,6 +210,48 @@ impl FileSystem for SimulatedDisk {
             state.rename_in_cache(parent(&path), action);
             Ok(())
         })
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> Result<bool> {
+        let (from, to) = (normalize(from), normalize(to));
+        if !self.shared.lock().shares {
+            return Ok(false);
+        }
+        self.name_operation(Event::Link, "link", &to, |state| {
+            let node = state.cached_names.file("link", &from)?;
+            state.cached_names.check_new("link", &to)?;
+            let path = to.clone();
+            state.rename_in_cache(parent(&to), NameAction::Link { path, node });
+            Ok(())
+        })?;
+        Ok(true)
+    }
+
+    fn clone_file(&self, from: &Path, to: &Path, length: u64) -> Result<bool> {
+        let (from, to) = (normalize(from), normalize(to));
+        if !self.shared.lock().shares {
+            return Ok(false);
+        }
+        self.name_operation(Event::CloneFile, "clone", &to, |state| {
+            let node = state.cached_names.file("clone", &from)?;
+            state.cached_names.check_new("clone", &to)?;
+            let mut bytes = vec![0; length as usize];
+            let image = state.node(node).map(|node| node.cached.clone());
+            let count = image.map_or(0, |image| image.read(&mut bytes, 0));
+            bytes.truncate(count);
+            let copy = state.link(&to);
+            if state.room(copy, 0, length) < length {
+                state.events.add(Event::DiskFull);
+                let action = NameAction::Unlink { path: to.clone() };
+                state.rename_in_cache(parent(&to), action);
+                return Err(full("clone", &to));
+            }
+            let bytes = bytes.into();
+            state.change(copy, Change::Write { offset: 0, bytes }, Fate::Kept);
+            state.change(copy, Change::SetLength(length), Fate::Kept);
+            Ok(())
+        })?;
+        Ok(true)
     }
 
     fn sync_directory(&self, path: &Path) -> Result<()> {

@@ -43,6 +43,10 @@ events! {
     CreateDirectory,
     /// A name was changed.
     Rename,
+    /// A file got a second name.
+    Link,
+    /// A file was made that shares blocks with another.
+    CloneFile,
     /// A file was removed.
     Remove,
     /// A folder was removed.

@@ -32,6 +32,8 @@ pub(super) struct State {
     pub(super) operations: u64,
     pub(super) generator: Generator,
     pub(super) short_transfers: bool,
+    /// Files can have several names and share blocks.
+    pub(super) shares: bool,
     pub(super) trace: Option<Vec<String>>,
     pub(super) events: Arc<Events>,
 }
@@ -52,6 +54,7 @@ impl State {
             operations: 0,
             generator: Generator::new(seed),
             short_transfers: false,
+            shares: true,
             trace: None,
             events,
         }

@@ -7,3 +7,4 @@ mod full_disk;
 mod read_queues;
 mod real_files;
 mod recording;
+mod sharing;

@@ -140,6 +140,31 @@ impl<T> Making<T> {
         });
         ended.inspect_err(|_| creation.give_back())
     }
+
+    /// As [`Making::conclude_closed`], of a copy that shares files with its source. Where
+    /// `fill` answers false, since the file system cannot share them, what was made is taken
+    /// back and there is no store.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn conclude_shared(
+        self,
+        source: &Path,
+        fill: impl FnOnce(T) -> Result<bool>,
+    ) -> Result<bool> {
+        let mut shared = true;
+        let ended = self.conclude_closed(source, |filled| {
+            shared = fill(filled)?;
+            match shared {
+                true => Ok(()),
+                false => Err(Error::Cancelled),
+            }
+        });
+        match shared {
+            true => ended.map(|()| true),
+            false => Ok(false),
+        }
+    }
 }
 
 impl Creation {

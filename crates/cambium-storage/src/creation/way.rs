@@ -99,7 +99,8 @@ impl Creation {
         let file = self.file_system.open(&path, OpenOptions::READ)?;
         let mut bytes = [0; MOST_LOCK_BYTES];
         let count = file.read_at(&mut bytes, 0)?;
-        let is_number = |byte: &u8| byte.is_ascii_digit() || *byte == b'\n';
+        // A power cut may leave the length of the number, and zeros in its place.
+        let is_number = |byte: &u8| byte.is_ascii_digit() || [b'\n', 0].contains(byte);
         Ok(count < MOST_LOCK_BYTES && bytes[..count].iter().all(is_number))
     }
 

@@ -506,7 +506,7 @@ impl Engine for MemoryStore {
         Ok(statistics)
     }
 
-    fn backup(&self, destination: &Path, _progress: &dyn ProgressSink) -> Result<()> {
+    fn backup(&self, destination: &Path, _progress: &dyn ProgressSink) -> Result<SequenceNumber> {
         let moment = self.core.now()?;
         let options = OptionValues::default();
         let copy = MemoryKind.create(&self.core.environment, destination, &options)?;
@@ -515,7 +515,8 @@ impl Engine for MemoryStore {
             batch.put(key, &slot.value);
         }
         copy.write(batch, Durability::Synced)?;
-        copy.close()
+        copy.close()?;
+        Ok(moment.sequence)
     }
 
     fn step(&self, _budget: u64) -> Result<StepOutcome> {

@@ -104,8 +104,9 @@ fn failing_operations_lose_nothing() {
 /// given twice is seen in `after_crashes.rs`, and so are notes that a close leaves out
 /// where nobody has written. A cursor that walks on while values
 /// move is in `sorting.rs`, and what a change feed shows in `changes`. The suites of threads below find what needs threads; what
-/// needs a damaged header is in `headers.rs`.
-const FOUND_ELSEWHERE: [SeededBug; 12] = [
+/// needs a damaged header is in `headers.rs`, what needs a checkpoint in `checkpoints.rs`.
+const FOUND_ELSEWHERE: [SeededBug; 13] = [
+    SeededBug::HoleInShared,
     SeededBug::EpochReused,
     SeededBug::HoleUnderPin,
     SeededBug::DeadTakenByPart,

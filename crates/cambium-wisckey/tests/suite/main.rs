@@ -6,6 +6,7 @@
 mod after_crashes;
 mod amplification;
 mod changes;
+mod checkpoints;
 mod collection;
 mod conformance;
 mod crashes;

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 mod changes;
+mod checkpoints;
 mod examples;
 mod facade;
 mod futures;

@@ -197,7 +197,7 @@ fn a_backup_into_which_somebody_came_is_not_said_to_be_done() {
             };
             let store = open_in(&**kind, &environment).unwrap();
             match store.backup(Path::new(COPY), &()) {
-                Ok(()) => {
+                Ok(_) => {
                     let copy = open(&**kind, &disk, COPY).unwrap();
                     assert!(contents(&*copy) == whole, "{}, {left}", kind.name());
                 }

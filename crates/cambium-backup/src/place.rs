@@ -1,0 +1,347 @@
+//! The folder of backups: what is in it, what a crash left, what is to be kept.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cambium_api::UnixMillis;
+use cambium_base::{Error, Result, SequenceNumber, StoreId, hexdump};
+use cambium_io::{Environment, FileKind, FileLock, FileSystem, LockMode};
+
+use crate::{archive, text};
+
+/// The file that makes a folder a place of backups.
+const MARKER_NAME: &str = "BACKUPS";
+const MARKER_LINE: &str = "cambium backups";
+const FULL_LINE: &str = "cambium full backup";
+const LOCK_NAME: &str = "LOCK";
+
+/// What a backup consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackupKind {
+    /// A copy of the store.
+    Full,
+    /// What was written since the backup before.
+    Changes,
+}
+
+impl fmt::Display for BackupKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BackupKind::Full => "full",
+            BackupKind::Changes => "changes",
+        })
+    }
+}
+
+/// One backup: a state of the store that can be restored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backup {
+    /// Its number; never given twice in a place.
+    pub number: u32,
+    /// What it consists of.
+    pub kind: BackupKind,
+    /// Where it begins: the backup before it ends there.
+    pub after: SequenceNumber,
+    /// The last write in it.
+    pub through: SequenceNumber,
+    /// When it was taken.
+    pub taken: UnixMillis,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// The folder of a full backup, the file of an archive.
+    pub(crate) path: PathBuf,
+}
+
+/// A folder of backups of one store.
+#[derive(Debug)]
+pub struct Place {
+    pub(crate) environment: Environment,
+    pub(crate) folder: PathBuf,
+    pub(crate) id: StoreId,
+    /// Of the store that is backed up here.
+    pub(crate) store: StoreId,
+}
+
+/// True for a folder of backups.
+///
+/// # Errors
+/// Those of the file system.
+pub fn is_place(files: &dyn FileSystem, folder: &Path) -> Result<bool> {
+    Ok(files.metadata(&folder.join(MARKER_NAME))?.is_some())
+}
+
+impl Place {
+    /// Opens a folder of backups.
+    ///
+    /// # Errors
+    /// `NotFound` where it is none, `Corruption`, and those of the file system.
+    pub fn open(environment: &Environment, folder: &Path) -> Result<Place> {
+        let files = &*environment.file_system;
+        if !is_place(files, folder)? {
+            return Err(Error::NotFound {
+                kind: "place of backups",
+                name: folder.display().to_string(),
+            });
+        }
+        let path = folder.join(MARKER_NAME);
+        let fields = text::read(files, &path, MARKER_LINE)?;
+        let id = |name| -> Option<StoreId> {
+            let bytes = hexdump::from_hex(&fields.parse::<String>(name)?)?;
+            Some(StoreId(bytes.try_into().ok()?))
+        };
+        let (Some(place), Some(store)) = (id("place"), id("store")) else {
+            return Err(Error::corruption(path, 0, "expected the ids of place and store"));
+        };
+        Ok(Place {
+            environment: environment.clone(),
+            folder: folder.to_path_buf(),
+            id: place,
+            store,
+        })
+    }
+
+    /// Opens a folder of backups of a store, or makes it of one that is empty or not there.
+    ///
+    /// # Errors
+    /// `AlreadyExists` where the folder holds something else, or another store's backups;
+    /// `Corruption`, and those of the file system.
+    pub fn open_or_create(
+        environment: &Environment,
+        folder: &Path,
+        store: StoreId,
+    ) -> Result<Place> {
+        let files = &*environment.file_system;
+        let refuse = |what: &str| {
+            Err(Error::AlreadyExists {
+                path: folder.to_path_buf(),
+                what: what.to_string(),
+            })
+        };
+        if is_place(files, folder)? {
+            let place = Place::open(environment, folder)?;
+            return match place.store == store {
+                true => Ok(place),
+                false => refuse("it holds the backups of another store; choose another folder"),
+            };
+        }
+        if files.metadata(folder)?.is_none() {
+            files.create_directory(folder)?;
+            files.sync_directory(parent_of(folder))?;
+        }
+        let is_left = |name: &Path| {
+            name == Path::new(LOCK_NAME) || name == Path::new(MARKER_NAME).with_extension("draft")
+        };
+        if files.list(folder)?.iter().any(|entry| !is_left(&entry.name)) {
+            return refuse("the folder is not empty; backups need a folder of their own");
+        }
+        let mut id = [0; 16];
+        environment.randomness.fill(&mut id);
+        let id = StoreId(id);
+        let fields = [("place", id.to_string()), ("store", store.to_string())];
+        text::write(files, &folder.join(MARKER_NAME), MARKER_LINE, &fields)?;
+        Place::open(environment, folder)
+    }
+
+    /// What can be restored, oldest first.
+    ///
+    /// # Errors
+    /// `Corruption` of what describes a backup, and those of the file system.
+    pub fn list(&self) -> Result<Vec<Backup>> {
+        let files = self.files();
+        let mut backups = Vec::new();
+        for entry in files.list(&self.folder)? {
+            let name = entry.name.to_string_lossy();
+            let path = self.folder.join(&entry.name);
+            if let Some(number) = number_before(&name, "-full.backup") {
+                backups.push(self.read_full(number, &path)?);
+            } else if let Some((number, after, through)) = parse_archive_name(&name) {
+                let found = files.metadata(&path)?;
+                backups.push(Backup {
+                    number,
+                    kind: BackupKind::Changes,
+                    after,
+                    through,
+                    taken: archive::read_taken(files, &path, through)?,
+                    bytes: found.map_or(0, |found| found.length),
+                    path,
+                });
+            }
+        }
+        backups.sort_by_key(|backup| backup.number);
+        Ok(backups)
+    }
+
+    fn read_full(&self, number: u32, path: &Path) -> Result<Backup> {
+        let fields = text::read(self.files(), path, FULL_LINE)?;
+        let numbers = ["after", "through", "taken"].map(|name| fields.parse::<u64>(name));
+        let ([Some(after), Some(through), Some(taken)], Some(true)) = (
+            numbers,
+            fields.parse::<u32>("number").map(|it| it == number),
+        ) else {
+            return Err(Error::corruption(path, 0, "expected what this full backup holds"));
+        };
+        let folder = self.full_folder(number);
+        Ok(Backup {
+            number,
+            kind: BackupKind::Full,
+            after: SequenceNumber(after),
+            through: SequenceNumber(through),
+            taken: UnixMillis(taken),
+            bytes: folder_bytes(self.files(), &folder)?,
+            path: folder,
+        })
+    }
+
+    /// Removes the oldest chains, so that `chains` are left; at least the newest stays.
+    /// Answers the backups that went.
+    ///
+    /// # Errors
+    /// As of [`Place::list`]; what was removed until then is gone.
+    pub fn keep(&self, chains: usize) -> Result<Vec<Backup>> {
+        let _held = self.lock(LockMode::Exclusive)?;
+        let backups = self.list()?;
+        let begins: Vec<usize> = (0..backups.len())
+            .filter(|&place| backups[place].kind == BackupKind::Full)
+            .collect();
+        let Some(first) = begins.len().checked_sub(chains.max(1)) else {
+            return Ok(Vec::new());
+        };
+        let files = self.files();
+        let gone = backups[..begins[first]].to_vec();
+        // The newest first: what is left of a chain can be restored at every moment.
+        for backup in gone.iter().rev() {
+            match backup.kind {
+                BackupKind::Changes => files.remove(&backup.path)?,
+                BackupKind::Full => {
+                    files.remove(&self.description(backup.number))?;
+                    files.sync_directory(&self.folder)?;
+                    remove_folder(files, &backup.path)?;
+                }
+            }
+            files.sync_directory(&self.folder)?;
+        }
+        Ok(gone)
+    }
+
+    /// Removes what backups left that did not come to their end.
+    pub(crate) fn remove_leftovers(&self, backups: &[Backup]) -> Result<()> {
+        let files = self.files();
+        for entry in files.list(&self.folder)? {
+            let name = entry.name.to_string_lossy();
+            let path = self.folder.join(&entry.name);
+            if let Some(number) = number_before(&name, "-full") {
+                let known = backups.iter().any(|backup| backup.number == number);
+                let later = backups.last().is_some_and(|last| last.number > number);
+                // With later backups behind it, it was one itself: a check says what is lost.
+                if entry.kind == FileKind::Directory && !known && !later {
+                    remove_folder(files, &path)?;
+                }
+            } else if name.ends_with(".draft") && entry.kind == FileKind::File {
+                files.remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says durably that a full backup is whole.
+    pub(crate) fn describe_full(
+        &self,
+        number: u32,
+        (after, through): (SequenceNumber, SequenceNumber),
+        taken: UnixMillis,
+    ) -> Result<()> {
+        let fields = [
+            ("number", number.to_string()),
+            ("after", after.to_string()),
+            ("through", through.to_string()),
+            ("taken", taken.0.to_string()),
+        ];
+        let path = self.description(number);
+        text::write(self.files(), &path, FULL_LINE, &fields)
+    }
+
+    pub(crate) fn full_folder(&self, number: u32) -> PathBuf {
+        self.folder.join(format!("{number:04}-full"))
+    }
+
+    fn description(&self, number: u32) -> PathBuf {
+        self.folder.join(format!("{number:04}-full.backup"))
+    }
+
+    pub(crate) fn archive_path(
+        &self,
+        number: u32,
+        after: SequenceNumber,
+        through: SequenceNumber,
+    ) -> PathBuf {
+        let name = format!("{number:04}-{after}-{through}.changes");
+        self.folder.join(name)
+    }
+
+    pub(crate) fn archive_draft(&self) -> PathBuf {
+        self.folder.join("changes.draft")
+    }
+
+    /// The name of the consumer that keeps history for this place.
+    pub(crate) fn consumer(&self) -> String {
+        format!("backup {}", self.id)
+    }
+
+    pub(crate) fn lock(&self, mode: LockMode) -> Result<Box<dyn FileLock>> {
+        self.files().lock(&self.folder.join(LOCK_NAME), mode)
+    }
+
+    pub(crate) fn files(&self) -> &dyn FileSystem {
+        &*self.environment.file_system
+    }
+
+    pub(crate) fn now(&self) -> UnixMillis {
+        let clock: &Arc<_> = &self.environment.clock;
+        UnixMillis(clock.wall_nanoseconds() / 1_000_000)
+    }
+}
+
+/// The number in a name that ends so.
+fn number_before(name: &str, end: &str) -> Option<u32> {
+    name.strip_suffix(end)?.parse().ok()
+}
+
+fn parse_archive_name(name: &str) -> Option<(u32, SequenceNumber, SequenceNumber)> {
+    let mut parts = name.strip_suffix(".changes")?.split('-');
+    let number = parts.next()?.parse().ok()?;
+    let (after, through) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let is_whole = parts.next().is_none();
+    is_whole.then_some((number, SequenceNumber(after), SequenceNumber(through)))
+}
+
+/// The folder that names this one.
+pub(crate) fn parent_of(folder: &Path) -> &Path {
+    match folder.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
+}
+
+fn folder_bytes(files: &dyn FileSystem, folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in files.list(folder)? {
+        let path = folder.join(&entry.name);
+        bytes += match entry.kind {
+            FileKind::Directory => folder_bytes(files, &path)?,
+            _ => files.metadata(&path)?.map_or(0, |found| found.allocated),
+        };
+    }
+    Ok(bytes)
+}
+
+pub(crate) fn remove_folder(files: &dyn FileSystem, folder: &Path) -> Result<()> {
+    for entry in files.list(folder)? {
+        let path = folder.join(&entry.name);
+        match entry.kind {
+            FileKind::Directory => remove_folder(files, &path)?,
+            _ => files.remove(&path)?,
+        }
+    }
+    files.remove_directory(folder)
+}

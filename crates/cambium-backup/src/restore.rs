@@ -1,0 +1,300 @@
+//! Making a store of a backup, and verifying all that is kept.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cambium_api::{
+    ChangeBatch, CheckReport, Durability, Engine, Expiry, Finding, FindingKind, Progress,
+    ProgressSink, Special, WriteBatch,
+};
+use cambium_base::{Error, Result};
+use cambium_io::{FileSystem, LockMode};
+use cambium_storage::creation::clean;
+
+use crate::archive::{ArchiveReader, Header};
+use crate::place::{Backup, BackupKind, Place, parent_of, remove_folder};
+
+/// Bytes that are written at once.
+const WRITTEN_BYTES: u64 = 4 << 20;
+/// Ends the name of a store that is not whole yet.
+const UNFINISHED: &str = ".restoring";
+
+/// Opens and verifies stores: the caller has the list of engines.
+pub trait Stores {
+    /// Opens a store for reading and writing.
+    ///
+    /// # Errors
+    /// Those of opening.
+    fn open(&self, path: &Path) -> Result<Arc<dyn Engine>>;
+
+    /// Opens a store for reading alone.
+    ///
+    /// # Errors
+    /// Those of opening.
+    fn open_read_only(&self, path: &Path) -> Result<Arc<dyn Engine>>;
+
+    /// Verifies a store that nobody has open.
+    ///
+    /// # Errors
+    /// Those of a check.
+    fn check(&self, path: &Path) -> Result<CheckReport>;
+}
+
+impl Place {
+    /// Makes a store in `target`, which is empty or not there, of a backup: of the newest,
+    /// or the one of a number. Durable when it returns; a restore that was cut off leaves a
+    /// folder `TARGET.restoring`, and no store in `target`.
+    ///
+    /// # Errors
+    /// `NotFound` for a number that is not kept, `AlreadyExists` where something is in the
+    /// way, `Corruption` of the backup, those of the file system.
+    pub fn restore(
+        &self,
+        stores: &dyn Stores,
+        target: &Path,
+        at: Option<u32>,
+        progress: &dyn ProgressSink,
+    ) -> Result<Backup> {
+        let _held = self.lock(LockMode::Shared)?;
+        let chain = self.chain_of(at)?;
+        let files = self.files();
+        if clean(target).starts_with(clean(&self.folder)) {
+            return Err(Error::InvalidArgument(format!(
+                "restore to {}: that is inside the folder of backups; expected a folder elsewhere",
+                target.display()
+            )));
+        }
+        refuse_what_is_there(files, target)?;
+        let mut name = target.as_os_str().to_os_string();
+        name.push(UNFINISHED);
+        let unfinished = PathBuf::from(name);
+        if files.metadata(&unfinished)?.is_some() {
+            return Err(Error::AlreadyExists {
+                path: unfinished,
+                what: "a restore that was cut off left it; remove it first".to_string(),
+            });
+        }
+        let made = self.fill(stores, &unfinished, &chain, progress);
+        let named = made.and_then(|()| {
+            if files.metadata(target)?.is_some() {
+                files.remove_directory(target)?;
+            }
+            files.rename(&unfinished, target)?;
+            files.sync_directory(parent_of(target))
+        });
+        if named.is_err() && files.metadata(&unfinished)?.is_some() {
+            _ = remove_folder(files, &unfinished);
+        }
+        named?;
+        chain.into_iter().next_back().ok_or_else(|| self.nothing(at))
+    }
+
+    fn fill(
+        &self,
+        stores: &dyn Stores,
+        folder: &Path,
+        chain: &[Backup],
+        progress: &dyn ProgressSink,
+    ) -> Result<()> {
+        let Some((full, archives)) = chain.split_first() else {
+            return Err(self.nothing(None));
+        };
+        let source = stores.open_read_only(&full.path)?;
+        source.backup(folder, progress)?;
+        source.close()?;
+        if archives.is_empty() {
+            return Ok(());
+        }
+        let store = stores.open(folder)?;
+        let mut writes = Writes {
+            store: &*store,
+            batch: WriteBatch::new(),
+            done: 0,
+            progress,
+        };
+        for backup in archives {
+            let mut archive = self.archive(backup)?;
+            while let Some(batch) = archive.next()? {
+                writes.add(batch)?;
+            }
+        }
+        writes.write()?;
+        store.sync()?;
+        store.close()
+    }
+
+    /// The full backup, and the archives behind it, that a backup consists of.
+    fn chain_of(&self, at: Option<u32>) -> Result<Vec<Backup>> {
+        let mut backups = self.list()?;
+        if let Some(number) = at {
+            backups.retain(|backup| backup.number <= number);
+        }
+        let last = backups.last().filter(|last| at.is_none_or(|at| at == last.number));
+        if last.is_none() {
+            return Err(self.nothing(at));
+        }
+        let is_full = |backup: &Backup| backup.kind == BackupKind::Full;
+        let begin = backups.iter().rposition(is_full).unwrap_or(0);
+        let chain = backups.split_off(begin);
+        match self.gap(&chain) {
+            None => Ok(chain),
+            Some(backup) => Err(Error::corruption(&backup.path, 0, MISSING)),
+        }
+    }
+
+    /// The first backup of a chain that does not go on where the one before ends.
+    fn gap<'a>(&self, chain: &'a [Backup]) -> Option<&'a Backup> {
+        let mut before: Option<&Backup> = None;
+        chain.iter().find(|backup| {
+            let fits = match (backup.kind, before) {
+                (BackupKind::Full, _) => true,
+                (BackupKind::Changes, Some(before)) => before.through == backup.after,
+                (BackupKind::Changes, None) => false,
+            };
+            before = Some(backup);
+            !fits
+        })
+    }
+
+    fn nothing(&self, at: Option<u32>) -> Error {
+        Error::NotFound {
+            kind: "backup",
+            name: match at {
+                Some(number) => format!("{number} in {}", self.folder.display()),
+                None => format!("in {}", self.folder.display()),
+            },
+        }
+    }
+
+    fn archive(&self, backup: &Backup) -> Result<ArchiveReader> {
+        let header = Header {
+            place: self.id,
+            number: backup.number,
+            after: backup.after,
+        };
+        ArchiveReader::open(self.files(), &backup.path, &header)
+    }
+
+    /// Reads and verifies everything that is kept. Damage is no error: it stands in the
+    /// report.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn verify(&self, stores: &dyn Stores, progress: &dyn ProgressSink) -> Result<CheckReport> {
+        let _held = self.lock(LockMode::Shared)?;
+        let mut report = CheckReport::default();
+        let backups = match self.list() {
+            Ok(backups) => backups,
+            Err(error) => {
+                report.take(error)?;
+                return Ok(report);
+            }
+        };
+        if let Some(backup) = self.gap(&backups) {
+            report.findings.push(Finding {
+                kind: FindingKind::Damage,
+                file: backup.path.clone(),
+                offset: 0,
+                what: MISSING.to_string(),
+            });
+        }
+        for (done, backup) in backups.iter().enumerate() {
+            progress.report(Progress {
+                phase: "check",
+                done: done as u64,
+                total: Some(backups.len() as u64),
+            });
+            let checked = match backup.kind {
+                BackupKind::Full => stores.check(&backup.path),
+                BackupKind::Changes => self.verify_archive(backup),
+            };
+            match checked {
+                Ok(mut found) => {
+                    report.findings.append(&mut found.findings);
+                    report.entries += found.entries;
+                    report.bytes += found.bytes;
+                    report.files += found.files;
+                }
+                Err(error) => report.take(error)?,
+            }
+        }
+        Ok(report)
+    }
+
+    fn verify_archive(&self, backup: &Backup) -> Result<CheckReport> {
+        let mut report = CheckReport {
+            bytes: backup.bytes,
+            files: 1,
+            ..CheckReport::default()
+        };
+        let mut archive = self.archive(backup)?;
+        let mut through = backup.after;
+        while let Some(batch) = archive.next()? {
+            report.entries += batch.changes.len() as u64;
+            through = batch.last;
+        }
+        match through == backup.through {
+            true => Ok(report),
+            false => Err(Error::corruption(
+                &backup.path,
+                0,
+                "the archive ends elsewhere than its name says",
+            )),
+        }
+    }
+}
+
+const MISSING: &str = "the backup that ends where this one begins is missing";
+
+/// Refuses a target that holds something.
+fn refuse_what_is_there(files: &dyn FileSystem, target: &Path) -> Result<()> {
+    let is_free = match files.metadata(target)? {
+        None => true,
+        Some(_) => files.list(target).is_ok_and(|entries| entries.is_empty()),
+    };
+    match is_free {
+        true => Ok(()),
+        false => Err(Error::AlreadyExists {
+            path: target.to_path_buf(),
+            what: "a restored store needs a folder that is empty or not there".to_string(),
+        }),
+    }
+}
+
+/// Writes the batches of archives, several at once: until all are there, the store is none.
+struct Writes<'a> {
+    store: &'a dyn Engine,
+    batch: WriteBatch,
+    done: u64,
+    progress: &'a dyn ProgressSink,
+}
+
+impl Writes<'_> {
+    fn add(&mut self, batch: ChangeBatch) -> Result<()> {
+        for change in batch.changes {
+            if let Some(name) = &change.namespace {
+                self.store.namespace(name)?;
+            }
+            self.batch.push(change.namespace, change.operation);
+            if let Some(expires) = change.expires {
+                self.batch.make_special(Special::Expires(Expiry::At(expires)));
+            }
+        }
+        self.done += 1;
+        match self.batch.bytes() > WRITTEN_BYTES {
+            true => self.write(),
+            false => Ok(()),
+        }
+    }
+
+    fn write(&mut self) -> Result<()> {
+        let batch = std::mem::take(&mut self.batch);
+        self.store.write(batch, Durability::Buffered)?;
+        self.progress.report(Progress {
+            phase: "restore",
+            done: self.done,
+            total: None,
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,88 @@
+//! Incremental backups: what a folder of backups lists can be restored.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+
+use crate::harness::{Place, sorted};
+
+fn scan(place: &Place, store: &str) -> String {
+    let text = place.run(["scan", store, "--format", "json"]).done();
+    sorted(&text).join("\n")
+}
+
+/// The columns of each line.
+fn backups(place: &Place) -> Vec<Vec<String>> {
+    let text = place.run(["backups", "b"]).done();
+    let lines = text.lines();
+    lines
+        .map(|line| line.split('\t').map(str::to_string).collect())
+        .collect()
+}
+
+#[test]
+fn each_backup_of_every_engine_restores() {
+    for engine in ["forest", "wisckey", "zdb", "alphard"] {
+        let place = Place::empty();
+        place.run(["create", "s", "--engine", engine]).done();
+        let mut states = Vec::new();
+        for round in 0..4 {
+            let lines: String = (0..200 * (4 - round))
+                .map(|at| format!("key {at}\tleaf {at} of {round}\n"))
+                .collect();
+            let import = ["import", "s", "--from", "tsv:-"];
+            place.run_with_input(import, lines.as_bytes()).done();
+            place.run(["delete", "s", &format!("key {round}")]).done();
+            place.run(["backup", "s", "b", "--incremental"]).done();
+            states.push(scan(&place, "s"));
+        }
+        let listed = backups(&place);
+        assert_eq!(listed.len(), 4, "{engine}: {listed:?}");
+        let stats = place.run(["stats", "s", "--json"]).done();
+        if stats.contains("oldest_change") {
+            let kinds: Vec<_> = listed.iter().map(|line| line[1].as_str()).collect();
+            let expected = ["full", "changes", "changes", "changes"];
+            assert_eq!(kinds, expected, "{engine}");
+        }
+        place.run(["check", "b"]).done();
+        for (at, state) in states.iter().enumerate() {
+            let (number, target) = ((at + 1).to_string(), format!("r{at}"));
+            place.run(["restore", "b", &target, "--at", &number]).done();
+            assert_eq!(scan(&place, &target), *state, "{engine} {number}");
+            place.run(["check", &target]).done();
+        }
+        place.run(["restore", "b", "newest"]).done();
+        assert_eq!(scan(&place, "newest"), states[3], "{engine}");
+        let kept = ["backup", "s", "b", "--incremental", "--keep", "1"];
+        place.run(kept).done();
+        assert!(!backups(&place).is_empty());
+        place.run(["check", "b"]).done();
+    }
+}
+
+#[test]
+fn damage_and_wrong_places_are_named() {
+    let place = Place::empty();
+    place.run(["create", "s"]).done();
+    place.run(["put", "s", "oak", "1"]).done();
+    place.run(["backup", "s", "b", "--incremental"]).done();
+    place.run(["put", "s", "elm", "2"]).done();
+    place.run(["backup", "s", "b", "--incremental"]).done();
+    let refused = |arguments: &[&str], status, text| {
+        place.run(arguments).refused(status, &[text]);
+    };
+    refused(&["restore", "b", "r", "--at", "7"], 3, "backup 7");
+    refused(&["restore", "b", "s"], 3, "not there");
+    refused(&["backups", "s"], 3, "place of backups");
+    refused(&["backup", "s", "s/b", "--incremental"], 2, "inside");
+    let mut names = fs::read_dir(place.path("b")).unwrap();
+    let description = names.find(|name| {
+        let name = name.as_ref().unwrap().file_name();
+        name.to_string_lossy() == "0001-full.backup"
+    });
+    let path = description.unwrap().unwrap().path();
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[30] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    assert_eq!(place.run(["check", "b"]).status, Some(1));
+    refused(&["restore", "b", "r"], 3, "0001-full.backup");
+}

@@ -1,0 +1,113 @@
+//! Files that a store and its checkpoint have in common.
+//!
+//! A checkpoint in the same file system need not copy what is never written again: it gives
+//! the file a second name. What one of the two stores may still write it clones: both files
+//! then share blocks, which the file system copies when one of them is written.
+//!
+//! | the store's file | shared by | where the file system cannot |
+//! |---|---|---|
+//! | is never written again | a hard link, else a clone | the engine copies entries |
+//! | may be written | a clone | the engine copies entries |
+//!
+//! A store must not give back space within a file that has several names
+//! ([`has_other_names`]): the other store reads it.
+
+use std::path::Path;
+
+use cambium_base::Result;
+use cambium_io::{FileKind, FileSystem, OpenOptions};
+
+/// Bytes that a copy reads at once.
+const COPIED_BYTES: usize = 1 << 20;
+
+/// Puts a file that is durable and never written again at another path, durable but for the
+/// name there. False where the file system cannot share it.
+///
+/// # Errors
+/// Those of the file system.
+pub fn share_unchanging(files: &dyn FileSystem, from: &Path, to: &Path) -> Result<bool> {
+    if files.link(from, to)? {
+        return Ok(true);
+    }
+    let length = files.open(from, OpenOptions::READ)?.length()?;
+    clone_synced(files, from, to, length)
+}
+
+/// Puts the first `length` bytes of a file at another path as a file of its own, durable but
+/// for the name there. False where the file system shares no blocks.
+///
+/// # Errors
+/// Those of the file system.
+pub fn clone_synced(files: &dyn FileSystem, from: &Path, to: &Path, length: u64) -> Result<bool> {
+    if !files.clone_file(from, to, length)? {
+        return Ok(false);
+    }
+    files.open(to, OpenOptions::READ)?.sync_data()?;
+    Ok(true)
+}
+
+/// Copies the first `length` bytes of a file to another path, durable but for the name there.
+///
+/// # Errors
+/// Those of the file system; `Corruption` where the file is shorter.
+pub fn copy_synced(files: &dyn FileSystem, from: &Path, to: &Path, length: u64) -> Result<()> {
+    let source = files.open(from, OpenOptions::READ)?;
+    let copy = files.open(to, OpenOptions::CREATE_NEW)?;
+    let mut piece = vec![0; COPIED_BYTES.min(length as usize)];
+    let mut position = 0;
+    while position < length {
+        let bytes = (length - position).min(piece.len() as u64) as usize;
+        source.read_exact_at(&mut piece[..bytes], position)?;
+        copy.write_at(&piece[..bytes], position)?;
+        position += bytes as u64;
+    }
+    copy.sync_data()
+}
+
+/// True if a file may have another name than this one.
+///
+/// # Errors
+/// Those of the file system.
+pub fn has_other_names(files: &dyn FileSystem, path: &Path) -> Result<bool> {
+    Ok(files.metadata(path)?.is_none_or(|found| found.links > 1))
+}
+
+/// Makes the files of a folder durable, and their names.
+///
+/// # Errors
+/// Those of the file system.
+pub fn sync_files(files: &dyn FileSystem, folder: &Path) -> Result<()> {
+    for entry in files.list(folder)? {
+        if entry.kind == FileKind::File {
+            let path = folder.join(&entry.name);
+            files.open(&path, OpenOptions::READ)?.sync_data()?;
+        }
+    }
+    files.sync_directory(folder)
+}
+
+/// Clones the files of a folder whose names `is_wanted` takes into another folder, not yet
+/// synced; answers false, and leaves what was made, where the file system shares no blocks.
+/// Nobody writes the files while this runs.
+///
+/// # Errors
+/// Those of the file system.
+pub fn clone_files(
+    files: &dyn FileSystem,
+    from: &Path,
+    to: &Path,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<bool> {
+    for entry in files.list(from)? {
+        let is_file = entry.kind == FileKind::File;
+        if !is_file || !is_wanted(&entry.name.to_string_lossy()) {
+            continue;
+        }
+        let source = from.join(&entry.name);
+        let length = files.metadata(&source)?.map_or(0, |found| found.length);
+        if !files.clone_file(&source, &to.join(&entry.name), length)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
