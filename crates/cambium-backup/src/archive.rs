@@ -292,7 +292,10 @@ impl ArchiveReader {
             let what = format!(
                 "format version {version}; this program reads versions up to {FORMAT_VERSION}"
             );
-            return Err(Error::InvalidArgument(format!("{}: {what}", path.display())));
+            return Err(Error::InvalidArgument(format!(
+                "{}: {what}",
+                path.display()
+            )));
         }
         if bytes != expected.encode() {
             return Err(reader.damage(0, "the header is of another archive"));

@@ -12,8 +12,8 @@
 //!
 //! A full backup and the archives behind it are a *chain*: each archive begins where the one
 //! before it ends. The batches come from the store's change feed, so an archive costs what
-//! was written since the last one. A consumer named after the place pins that history in the
-//! store; where it is lost all the same, a new chain begins with a full backup.
+//! was written since the last one. A consumer named after place and backup keeps that history in
+//! the store; where it is lost all the same, a new chain begins with a full backup.
 //!
 //! Each backup comes to be by the rename of one file, after everything that it needs is
 //! durable. A process that is killed leaves a draft, or a folder without its description;

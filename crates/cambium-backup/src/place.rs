@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cambium_api::UnixMillis;
 use cambium_base::{Error, Result, SequenceNumber, StoreId, hexdump};
-use cambium_io::{Environment, FileKind, FileLock, FileSystem, LockMode};
+use cambium_io::{DirectoryEntry, Environment, FileKind, FileLock, FileSystem, LockMode};
 
 use crate::{archive, text};
 
@@ -80,7 +80,7 @@ impl Place {
         let files = &*environment.file_system;
         if !is_place(files, folder)? {
             return Err(Error::NotFound {
-                kind: "place of backups",
+                kind: "folder of backups",
                 name: folder.display().to_string(),
             });
         }
@@ -91,7 +91,11 @@ impl Place {
             Some(StoreId(bytes.try_into().ok()?))
         };
         let (Some(place), Some(store)) = (id("place"), id("store")) else {
-            return Err(Error::corruption(path, 0, "expected the ids of place and store"));
+            return Err(Error::corruption(
+                path,
+                0,
+                "expected the ids of place and store",
+            ));
         };
         Ok(Place {
             environment: environment.clone(),
@@ -132,7 +136,11 @@ impl Place {
         let is_left = |name: &Path| {
             name == Path::new(LOCK_NAME) || name == Path::new(MARKER_NAME).with_extension("draft")
         };
-        if files.list(folder)?.iter().any(|entry| !is_left(&entry.name)) {
+        if files
+            .list(folder)?
+            .iter()
+            .any(|entry| !is_left(&entry.name))
+        {
             return refuse("the folder is not empty; backups need a folder of their own");
         }
         let mut id = [0; 16];
@@ -179,7 +187,11 @@ impl Place {
             numbers,
             fields.parse::<u32>("number").map(|it| it == number),
         ) else {
-            return Err(Error::corruption(path, 0, "expected what this full backup holds"));
+            return Err(Error::corruption(
+                path,
+                0,
+                "expected what this full backup holds",
+            ));
         };
         let folder = self.full_folder(number);
         Ok(Backup {
@@ -283,9 +295,14 @@ impl Place {
         self.folder.join("changes.draft")
     }
 
-    /// The name of the consumer that keeps history for this place.
-    pub(crate) fn consumer(&self) -> String {
-        format!("backup {}", self.id)
+    /// The name of the consumer that keeps what follows a backup.
+    pub(crate) fn consumer(&self, number: u32) -> String {
+        format!("{}{number}", self.consumers())
+    }
+
+    /// The beginning of the names of all consumers of this place.
+    pub(crate) fn consumers(&self) -> String {
+        format!("backup {} ", self.id)
     }
 
     pub(crate) fn lock(&self, mode: LockMode) -> Result<Box<dyn FileLock>> {
@@ -337,11 +354,16 @@ fn folder_bytes(files: &dyn FileSystem, folder: &Path) -> Result<u64> {
 
 pub(crate) fn remove_folder(files: &dyn FileSystem, folder: &Path) -> Result<()> {
     for entry in files.list(folder)? {
-        let path = folder.join(&entry.name);
-        match entry.kind {
-            FileKind::Directory => remove_folder(files, &path)?,
-            _ => files.remove(&path)?,
-        }
+        remove(files, folder, &entry)?;
     }
     files.remove_directory(folder)
+}
+
+/// Removes a file of a folder, or a folder in it with all that it holds.
+pub(crate) fn remove(files: &dyn FileSystem, folder: &Path, entry: &DirectoryEntry) -> Result<()> {
+    let path = folder.join(&entry.name);
+    match entry.kind {
+        FileKind::Directory => remove_folder(files, &path),
+        _ => files.remove(&path),
+    }
 }

@@ -8,16 +8,18 @@ use cambium_api::{
     ProgressSink, Special, WriteBatch,
 };
 use cambium_base::{Error, Result};
-use cambium_io::{FileSystem, LockMode};
+use cambium_io::{DirectoryEntry, FileLock, FileSystem, LockMode};
 use cambium_storage::creation::clean;
 
 use crate::archive::{ArchiveReader, Header};
-use crate::place::{Backup, BackupKind, Place, parent_of, remove_folder};
+use crate::place::{Backup, BackupKind, Place, parent_of, remove, remove_folder};
 
 /// Bytes that are written at once.
 const WRITTEN_BYTES: u64 = 4 << 20;
-/// Ends the name of a store that is not whole yet.
+/// Ends the name of the folder in which a store is restored.
 const UNFINISHED: &str = ".restoring";
+/// The lock in that folder. A folder with it belongs to a restore.
+const LOCK_NAME: &str = "RESTORING";
 
 /// Opens and verifies stores: the caller has the list of engines.
 pub trait Stores {
@@ -42,12 +44,14 @@ pub trait Stores {
 
 impl Place {
     /// Makes a store in `target`, which is empty or not there, of a backup: of the newest,
-    /// or the one of a number. Durable when it returns; a restore that was cut off leaves a
-    /// folder `TARGET.restoring`, and no store in `target`.
+    /// or the one of a number. Durable when it returns. The store is made in a folder
+    /// `TARGET.restoring` and renamed when it is whole; a restore that was cut off leaves that
+    /// folder, which the next one removes, and no store in `target`.
     ///
     /// # Errors
     /// `NotFound` for a number that is not kept, `AlreadyExists` where something is in the
-    /// way, `Corruption` of the backup, those of the file system.
+    /// way, `Locked` during another restore to `target`, `Corruption` of the backup, those of
+    /// the file system.
     pub fn restore(
         &self,
         stores: &dyn Stores,
@@ -65,28 +69,17 @@ impl Place {
             )));
         }
         refuse_what_is_there(files, target)?;
-        let mut name = target.as_os_str().to_os_string();
-        name.push(UNFINISHED);
-        let unfinished = PathBuf::from(name);
-        if files.metadata(&unfinished)?.is_some() {
-            return Err(Error::AlreadyExists {
-                path: unfinished,
-                what: "a restore that was cut off left it; remove it first".to_string(),
-            });
-        }
-        let made = self.fill(stores, &unfinished, &chain, progress);
-        let named = made.and_then(|()| {
-            if files.metadata(target)?.is_some() {
-                files.remove_directory(target)?;
-            }
-            files.rename(&unfinished, target)?;
-            files.sync_directory(parent_of(target))
-        });
-        if named.is_err() && files.metadata(&unfinished)?.is_some() {
-            _ = remove_folder(files, &unfinished);
-        }
-        named?;
-        chain.into_iter().next_back().ok_or_else(|| self.nothing(at))
+        let unfinished = Unfinished::begin(files, target)?;
+        let store = unfinished.folder.join("store");
+        let ended = self
+            .fill(stores, &store, &chain, progress)
+            .and_then(|()| publish(files, &store, target));
+        let removed = unfinished.remove(files);
+        ended.and(removed)?;
+        chain
+            .into_iter()
+            .next_back()
+            .ok_or_else(|| self.nothing(at))
     }
 
     fn fill(
@@ -129,7 +122,9 @@ impl Place {
         if let Some(number) = at {
             backups.retain(|backup| backup.number <= number);
         }
-        let last = backups.last().filter(|last| at.is_none_or(|at| at == last.number));
+        let last = backups
+            .last()
+            .filter(|last| at.is_none_or(|at| at == last.number));
         if last.is_none() {
             return Err(self.nothing(at));
         }
@@ -157,13 +152,11 @@ impl Place {
     }
 
     fn nothing(&self, at: Option<u32>) -> Error {
-        Error::NotFound {
-            kind: "backup",
-            name: match at {
-                Some(number) => format!("{number} in {}", self.folder.display()),
-                None => format!("in {}", self.folder.display()),
-            },
-        }
+        let (kind, name) = match at {
+            Some(number) => ("backup in this folder", number.to_string()),
+            None => ("backup in a folder", self.folder.display().to_string()),
+        };
+        Error::NotFound { kind, name }
     }
 
     fn archive(&self, backup: &Backup) -> Result<ArchiveReader> {
@@ -261,6 +254,59 @@ fn refuse_what_is_there(files: &dyn FileSystem, target: &Path) -> Result<()> {
     }
 }
 
+/// Gives a whole store its name, durably.
+fn publish(files: &dyn FileSystem, store: &Path, target: &Path) -> Result<()> {
+    if files.metadata(target)?.is_some() {
+        files.remove_directory(target)?;
+    }
+    files.rename(store, target)?;
+    files.sync_directory(parent_of(target))
+}
+
+/// The folder in which a store is restored.
+struct Unfinished {
+    folder: PathBuf,
+    held: Box<dyn FileLock>,
+}
+
+impl Unfinished {
+    /// Makes the folder, or takes the one that an interrupted restore left and empties it.
+    fn begin(files: &dyn FileSystem, target: &Path) -> Result<Unfinished> {
+        // Without a slash at the end.
+        let mut name = target.components().collect::<PathBuf>().into_os_string();
+        name.push(UNFINISHED);
+        let folder = PathBuf::from(name);
+        if files.metadata(&folder)?.is_none() {
+            files.create_directory(&folder)?;
+        }
+        let entries = files.list(&folder)?;
+        let is_lock = |entry: &DirectoryEntry| entry.name == Path::new(LOCK_NAME);
+        if !entries.is_empty() && !entries.iter().any(is_lock) {
+            return Err(Error::AlreadyExists {
+                path: folder,
+                what: "a restore needs this name, and no restore made this; move or remove it"
+                    .to_string(),
+            });
+        }
+        let held = files.lock(&folder.join(LOCK_NAME), LockMode::Exclusive)?;
+        for entry in entries.iter().filter(|entry| !is_lock(entry)) {
+            remove(files, &folder, entry)?;
+        }
+        Ok(Unfinished { folder, held })
+    }
+
+    fn remove(self, files: &dyn FileSystem) -> Result<()> {
+        // The lock goes last: what is left without it belongs to nobody.
+        for entry in files.list(&self.folder)? {
+            if entry.name != Path::new(LOCK_NAME) {
+                remove(files, &self.folder, &entry)?;
+            }
+        }
+        drop(self.held);
+        remove_folder(files, &self.folder)
+    }
+}
+
 /// Writes the batches of archives, several at once: until all are there, the store is none.
 struct Writes<'a> {
     store: &'a dyn Engine,
@@ -277,7 +323,8 @@ impl Writes<'_> {
             }
             self.batch.push(change.namespace, change.operation);
             if let Some(expires) = change.expires {
-                self.batch.make_special(Special::Expires(Expiry::At(expires)));
+                self.batch
+                    .make_special(Special::Expires(Expiry::At(expires)));
             }
         }
         self.done += 1;

@@ -1,9 +1,11 @@
 //! Taking a backup: what was written since the last one, or all.
 //!
-//! A consumer of the store's changes stands where the last backup ends. It moves after the
-//! backup is durable, so a process that dies in between leaves it where that backup begins.
-//! Anywhere else the store is not the one that the last backup was made of, but an older
-//! copy of it, say: then its changes do not fit, and a full backup is taken.
+//! A consumer of the store's changes stands where the last backup ends, and its name has the
+//! number of that backup. Each backup makes its own consumer before it counts, and removes
+//! the consumers of earlier backups after that. So a process that dies at any moment leaves
+//! the last backup and its consumer. A store without that consumer is another one than the
+//! last backup was made of, such as an older copy that was put back: its changes do not
+//! follow that backup, and a full backup is taken.
 
 use cambium_api::{ChangeFeed, ChangeOptions, Engine, Progress, ProgressSink};
 use cambium_base::{Error, Result, SequenceNumber};
@@ -36,13 +38,19 @@ impl Place {
         let _held = self.lock(LockMode::Exclusive)?;
         let backups = self.list()?;
         self.remove_leftovers(&backups)?;
-        if let Some(last) = backups.last() {
-            if let Some(taken) = self.take_changes(engine, last, progress)? {
-                return Ok(taken);
+        let changes = match backups.last() {
+            Some(last) => self.take_changes(engine, last, progress)?,
+            None => None,
+        };
+        let taken = match changes {
+            Some(taken) => taken,
+            None => {
+                let number = backups.last().map_or(1, |last| last.number + 1);
+                self.take_full(engine, number, progress)?
             }
-        }
-        let number = backups.last().map_or(1, |last| last.number + 1);
-        self.take_full(engine, number, progress)
+        };
+        self.remove_other_consumers(engine, taken.backup.number)?;
+        Ok(taken)
     }
 
     /// `None` where the log does not have what follows the last backup.
@@ -55,11 +63,8 @@ impl Place {
         if !engine.capabilities().changes {
             return Ok(None);
         }
-        let consumer = self.consumer();
-        let consumers = engine.list_consumers()?;
-        let at = consumers.iter().find(|(name, _)| *name == consumer);
-        let fits = at.is_some_and(|(_, at)| (last.after..=last.through).contains(at));
-        if !fits {
+        let expected = (self.consumer(last.number), last.through);
+        if !engine.list_consumers()?.contains(&expected) {
             return Ok(None);
         }
         let until = engine.snapshot()?.sequence();
@@ -67,31 +72,26 @@ impl Place {
         let options = ChangeOptions { synced_only: true };
         let written = engine
             .changes(last.through, options)
-            .and_then(|mut feed| self.write_archive(&mut *feed, last, until, progress));
-        let backup = match written {
-            Ok(Some(backup)) => backup,
-            Ok(None) => {
-                let backup = last.clone();
-                return Ok(Some(Taken {
-                    backup,
-                    is_new: false,
-                }));
-            }
-            // From the future: the store lost what the last backup has.
-            Err(Error::HistoryLost { .. } | Error::InvalidArgument(_)) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        self.move_consumer(engine, backup.through)?;
-        Ok(Some(Taken {
-            backup,
-            is_new: true,
-        }))
+            .and_then(|mut feed| self.write_archive((engine, &mut *feed), last, until, progress));
+        match written {
+            Ok(Some(backup)) => Ok(Some(Taken {
+                backup,
+                is_new: true,
+            })),
+            Ok(None) => Ok(Some(Taken {
+                backup: last.clone(),
+                is_new: false,
+            })),
+            // A number that the store does not have yet: it lost what the last backup has.
+            Err(Error::HistoryLost { .. } | Error::InvalidArgument(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Writes the batches through `until`; `None` where there are none.
     fn write_archive(
         &self,
-        feed: &mut dyn ChangeFeed,
+        (engine, feed): (&dyn Engine, &mut dyn ChangeFeed),
         last: &Backup,
         until: SequenceNumber,
         progress: &dyn ProgressSink,
@@ -127,6 +127,7 @@ impl Place {
         let (through, taken) = (archive.through(), self.now());
         let bytes = archive.finish(taken)?;
         let path = self.archive_path(header.number, header.after, through);
+        engine.move_consumer(&self.consumer(header.number), Some(through))?;
         files.rename(&draft, &path)?;
         files.sync_directory(&self.folder)?;
         Ok(Some(Backup {
@@ -146,13 +147,17 @@ impl Place {
         number: u32,
         progress: &dyn ProgressSink,
     ) -> Result<Taken> {
-        // Pins history from before the copy on.
+        let move_consumer = |to| match engine.capabilities().changes {
+            true => engine.move_consumer(&self.consumer(number), Some(to)),
+            false => Ok(()),
+        };
+        // Before the copy, so that nothing that follows it is lost.
         let after = engine.snapshot()?.sequence();
-        self.move_consumer(engine, after)?;
+        move_consumer(after)?;
         let taken = self.now();
         let through = engine.backup(&self.full_folder(number), progress)?;
+        move_consumer(through)?;
         self.describe_full(number, (after, through), taken)?;
-        self.move_consumer(engine, through)?;
         let backups = self.list()?;
         let backup = backups.into_iter().next_back();
         let backup = backup.ok_or_else(|| {
@@ -165,10 +170,17 @@ impl Place {
         })
     }
 
-    fn move_consumer(&self, engine: &dyn Engine, to: SequenceNumber) -> Result<()> {
-        match engine.capabilities().changes {
-            true => engine.move_consumer(&self.consumer(), Some(to)),
-            false => Ok(()),
+    /// Removes the consumers of this place but the one of a backup.
+    fn remove_other_consumers(&self, engine: &dyn Engine, number: u32) -> Result<()> {
+        if !engine.capabilities().changes {
+            return Ok(());
         }
+        let (ours, current) = (self.consumers(), self.consumer(number));
+        for (name, _) in engine.list_consumers()? {
+            if name.starts_with(&ours) && name != current {
+                engine.move_consumer(&name, None)?;
+            }
+        }
+        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use cambium_api::{CheckReport, Durability, Engine, EngineKind, OptionValues, WriteBatch};
@@ -161,7 +161,13 @@ fn a_store_that_is_not_the_one_of_the_last_backup_gets_a_full_one() {
     bench.place().take(&*bench.store, &()).unwrap();
     let gone = bench.place().keep(1).unwrap();
     assert_eq!(gone.len(), 5);
-    let left: Vec<u32> = bench.place().list().unwrap().iter().map(|it| it.number).collect();
+    let left: Vec<u32> = bench
+        .place()
+        .list()
+        .unwrap()
+        .iter()
+        .map(|it| it.number)
+        .collect();
     assert_eq!(left, [6, 7]);
     assert_eq!(restored(&bench.environment, Some(7)).unwrap(), bench.state);
     assert!(bench.place().keep(1).unwrap().is_empty());
@@ -174,6 +180,51 @@ fn a_store_that_is_not_the_one_of_the_last_backup_gets_a_full_one() {
 }
 
 #[test]
+fn an_older_copy_of_the_store_that_was_put_back_gets_a_full_backup() {
+    for archives in 0..3 {
+        let disk = SimulatedDisk::new(archives);
+        let mut bench = Bench::new(&disk, archives);
+        bench.write(30);
+        let copied = |number: u64| number == archives;
+        let mut old = None;
+        for number in 0..=archives + 1 {
+            let taken = bench.place().take(&*bench.store, &()).unwrap().backup;
+            if copied(number) {
+                bench.store.close().unwrap();
+                old = Some((store_files(&disk), bench.state.clone()));
+                bench.store = Opener(bench.environment.clone())
+                    .open(path("store"))
+                    .unwrap();
+            }
+            assert_eq!(u64::from(taken.number), number + 1);
+            bench.write(10);
+        }
+        bench.store.close().unwrap();
+        let (files, state) = old.unwrap();
+        for (name, bytes) in &files {
+            assert!(disk.replace_contents(name, bytes));
+        }
+        bench.store = Opener(bench.environment.clone())
+            .open(path("store"))
+            .unwrap();
+        bench.state = state;
+        // Past the numbers that the backups have.
+        bench.write(60);
+        let taken = bench.place().take(&*bench.store, &()).unwrap().backup;
+        assert_eq!(taken.kind, BackupKind::Full, "{archives}");
+        assert_eq!(restored(&bench.environment, None).unwrap(), bench.state);
+    }
+}
+
+/// The store's files and what is in them.
+fn store_files(disk: &SimulatedDisk) -> Vec<(PathBuf, Vec<u8>)> {
+    let files = disk.files().into_iter();
+    let ours = files.filter(|file| file.starts_with("/store"));
+    ours.map(|file| (file.clone(), disk.contents(&file).unwrap()))
+        .collect()
+}
+
+#[test]
 fn history_that_is_lost_begins_a_new_chain() {
     let disk = SimulatedDisk::new(1);
     let mut bench = Bench::new(&disk, 1);
@@ -181,7 +232,9 @@ fn history_that_is_lost_begins_a_new_chain() {
     bench.store.close().unwrap();
     let environment = bench.environment.clone();
     let kind = &MemoryKind;
-    bench.store = kind.open(&environment, path("store"), &options, &()).unwrap();
+    bench.store = kind
+        .open(&environment, path("store"), &options, &())
+        .unwrap();
     let mut kinds = Vec::new();
     for _ in 0..3 {
         bench.write(50);
@@ -237,6 +290,53 @@ fn a_crash_anywhere_leaves_what_was_completed() {
             assert_eq!(restored(&environment, None).unwrap(), now, "{context}");
             assert!(verify(&environment).is_sound(), "{context}");
         }
+    }
+}
+
+#[test]
+fn a_crash_of_a_restore_leaves_no_store_or_a_whole_one() {
+    for seed in 0..4 {
+        let disk = SimulatedDisk::new(seed);
+        let mut bench = Bench::new(&disk, seed);
+        let states = several(&mut bench);
+        let points = Arc::new(Mutex::new(Vec::new()));
+        let sink = points.clone();
+        disk.set_crash_probe(ProbePoints::Operations, move |point| {
+            sink.lock().unwrap().push(point.disk);
+        });
+        let restore = |environment: &Environment| {
+            let place = Place::open(environment, path("place")).unwrap();
+            place.restore(&Opener(environment.clone()), path("target"), Some(3), &())
+        };
+        restore(&bench.environment).unwrap();
+        disk.clear_crash_probe();
+        let points = std::mem::take(&mut *points.lock().unwrap());
+        let mut whole = 0;
+        for (at, point) in points.iter().enumerate() {
+            let image = point.crash(CrashStyle::Mixed, seed * 1000 + at as u64);
+            let environment = Environment::simulated(&image, 1);
+            let context = format!("seed {seed}, operation {at} of {}", points.len());
+            if environment
+                .file_system
+                .metadata(path("target"))
+                .unwrap()
+                .is_none()
+            {
+                restore(&environment).unwrap_or_else(|error| panic!("{context}: {error}"));
+                assert!(
+                    !image
+                        .files()
+                        .iter()
+                        .any(|file| file.starts_with("/target.restoring"))
+                );
+            } else {
+                whole += 1;
+            }
+            let store = Opener(environment.clone()).open(path("target")).unwrap();
+            let state: State = contents(&*store).into_iter().collect();
+            assert_eq!(state, states[2], "{context}");
+        }
+        assert!(whole > 0, "seed {seed}");
     }
 }
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::changes::{ChangesArguments, ConsumersArguments};
 use crate::backup::{BackupArguments, BackupsArguments, RestoreArguments};
+use crate::changes::{ChangesArguments, ConsumersArguments};
 use crate::copy::CopyArguments;
 use crate::count::CountArguments;
 use crate::create::CreateArguments;
@@ -29,6 +29,14 @@ pub struct Arguments {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// Memory that all stores of the command may take together, such as 256MiB
+    #[arg(long, global = true, value_name = "BYTES", value_parser = bytes)]
+    pub memory: Option<u64>,
+}
+
+/// A number of bytes, for clap.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    cambium::parse_bytes(text).ok_or_else(|| "expected a number, with KiB, MiB or GiB".to_string())
 }
 
 const STATUSES: &str = "\
@@ -296,7 +304,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   cambium restore /backup/trees trees-again
-  cambium restore /backup/trees trees-of-monday --at 2")]
+  cambium restore /backup/trees trees-of-monday --number 2")]
     Restore(RestoreArguments),
     /// Copy all entries into a new store, of another engine or other options
     #[command(after_help = "\

@@ -42,9 +42,9 @@ pub struct RestoreArguments {
     pub place: PathBuf,
     /// The folder of the restored store, empty or not there
     pub target: PathBuf,
-    /// The number of the backup; the newest if it is not given
-    #[arg(long, value_name = "NUMBER")]
-    pub at: Option<u32>,
+    /// The number of the backup, as `backups` lists it; the newest if it is not given
+    #[arg(long, value_name = "N")]
+    pub number: Option<u32>,
 }
 
 /// Copies, or archives what is new.
@@ -83,7 +83,7 @@ pub fn list(arguments: &BackupsArguments) -> Result<Status, Failure> {
 
 /// Makes a store of a backup.
 pub fn restore(arguments: &RestoreArguments) -> Result<Status, Failure> {
-    with_progress().restore(&arguments.place, &arguments.target, arguments.at)?;
+    with_progress().restore(&arguments.place, &arguments.target, arguments.number)?;
     Ok(Status::Done)
 }
 

@@ -9,7 +9,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use cambium::{Error, KeyKind, Options, Store};
+use cambium::{Error, KeyKind, Store};
 use clap::Args;
 
 use crate::backup::refuse_inside;
@@ -19,6 +19,7 @@ use crate::import::{Intake, Item};
 use crate::partial;
 use crate::parts::Parts;
 use crate::reports::human_bytes;
+use crate::stores::defaults;
 
 /// The mark of a copy that is not whole, a file in its folder.
 const UNFINISHED: &str = "COPY-UNFINISHED";
@@ -104,7 +105,7 @@ fn remove_unfinished(partial: &Path) -> Result<(), Failure> {
             partial.display()
         )));
     }
-    match Options::new().open(partial) {
+    match defaults().open(partial) {
         Err(error @ Error::Locked { .. }) => return Err(error.into()),
         // Whatever else an unfinished store answers, it goes.
         opened => drop(opened),

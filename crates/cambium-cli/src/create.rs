@@ -6,6 +6,7 @@ use cambium::{DEFAULT_ENGINE, EngineKind, KeyKind, MEMORY_BUDGET, Options, engin
 use clap::Args;
 
 use crate::failure::{Failure, Status, talk};
+use crate::stores::defaults;
 
 #[derive(Debug, Args)]
 pub struct CreateArguments {
@@ -41,7 +42,7 @@ impl Plan {
     /// only one that has all these options: whoever asks for `keys=integer` means
     /// the engine that has integer keys.
     pub fn of(engine: Option<&str>, assignments: &[String], usual: &str) -> Result<Self, Failure> {
-        let mut options = Options::new();
+        let mut options = defaults();
         for assignment in assignments {
             options = options.assign(assignment)?;
         }

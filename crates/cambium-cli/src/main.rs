@@ -62,7 +62,12 @@ use crate::stores::Stores;
 
 fn main() -> ExitCode {
     let outcome = match Arguments::try_parse() {
-        Ok(arguments) => commands::run(&Stores::Opened, &arguments.command),
+        Ok(arguments) => {
+            if let Some(bytes) = arguments.memory {
+                stores::bound_memory(bytes);
+            }
+            commands::run(&Stores::Opened, &arguments.command)
+        }
         Err(refusal) => answer(&refusal),
     };
     let status = match outcome {

@@ -3,7 +3,7 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cambium::{Durability, Error, Options, Store};
 
@@ -83,9 +83,21 @@ impl Stores {
     }
 }
 
+/// Options at their defaults, which share the memory of the command.
+pub fn defaults() -> Options {
+    BOUNDED.get().cloned().unwrap_or_default()
+}
+
+/// Bounds the memory of all stores that the command opens from now on.
+pub fn bound_memory(bytes: u64) {
+    _ = BOUNDED.set(Options::new().memory_budget(bytes));
+}
+
+static BOUNDED: OnceLock<Options> = OnceLock::new();
+
 /// Options whose long work shows a bar on a terminal, and whose writes are synced.
 pub fn with_progress() -> Options {
-    Options::new()
+    defaults()
         .progress(Arc::new(Meter::new(Unit::Steps)))
         .durability(Durability::Synced)
 }

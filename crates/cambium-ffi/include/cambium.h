@@ -127,6 +127,22 @@ typedef struct cambium_store cambium_store;
 // Reads and writes of one moment.
 typedef struct cambium_transaction cambium_transaction;
 
+// One backup of a folder of backups.
+typedef struct {
+  // Its number in the folder, from 1 on.
+  uint64_t number;
+  // 1 for a full copy, 0 for an archive of what was written since the backup before.
+  uint64_t full;
+  // The sequence number where it begins.
+  uint64_t after;
+  // The sequence number of the last write in it.
+  uint64_t through;
+  // When it was taken, in milliseconds since 1970.
+  uint64_t taken;
+  // Bytes of its files.
+  uint64_t bytes;
+} cambium_backup_entry;
+
 // A change of a committed batch. Its pointers hold until the next call of
 // `cambium_changes_next`, or until the changes are freed.
 typedef struct {
@@ -171,6 +187,51 @@ typedef void (*cambium_completion)(void *argument,
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+// Copies the state now into a folder that is empty or not there, durable when it
+// returns; reads and writes go on. On the same file system the copy shares files or
+// blocks with the store, where engine and file system can.
+//
+// # Safety
+// The path ends with a zero.
+cambium_code cambium_backup(cambium_store *store, const char *destination);
+
+// Takes a backup into a folder of backups, which is made if it is not there: a full copy
+// the first time, then archives of what was written since the last backup. Durable when it
+// returns. `*number` is that of the folder's newest backup, `*is_new` is 0 if nothing was
+// written since it.
+//
+// # Safety
+// The path ends with a zero; `number` and `is_new` are null or places for the answers.
+cambium_code cambium_backup_incremental(cambium_store *store,
+                                        const char *place,
+                                        uint64_t *number,
+                                        int32_t *is_new);
+
+// The backups of a folder that can be restored, oldest first, `*count` of them in
+// `*backups`; to be given back by `cambium_free`. `cambium_check` verifies such a folder.
+//
+// # Safety
+// The path ends with a zero; `backups` and `count` are null or places for the answers.
+cambium_code cambium_backup_list(const char *place, cambium_backup_entry **backups, size_t *count);
+
+// Makes a store in `target`, a folder that is empty or not there, of the backup with a
+// number, or of the newest one if the number is 0. Durable when it returns. `options` are
+// those of opening the store, and may be null.
+//
+// # Safety
+// The paths end with a zero.
+cambium_code cambium_backup_restore(const char *place,
+                                    const char *target,
+                                    uint64_t number,
+                                    const cambium_options *options);
+
+// Removes the oldest backups of a folder: those before the newest `chains` full copies, at
+// least one of which stays. `*removed` is how many went.
+//
+// # Safety
+// The path ends with a zero; `removed` is null or a place for the answer.
+cambium_code cambium_backup_keep(const char *place, size_t chains, size_t *removed);
 
 // An empty batch, in `*batch`.
 //
@@ -736,14 +797,8 @@ cambium_code cambium_approximate_size(cambium_store *store,
 // `words` is null or a place for the answer.
 cambium_code cambium_statistics(cambium_store *store, char **words);
 
-// Copies the state now into a folder that is empty or not there, durable when it
-// returns; reads and writes go on.
-//
-// # Safety
-// The path ends with a zero.
-cambium_code cambium_backup(cambium_store *store, const char *destination);
-
-// Verifies all that a store reaches, which nobody has open; damage is
+// Verifies all that a store reaches, which nobody has open, or all backups of a folder of
+// backups; damage is
 // `CAMBIUM_CORRUPTION`, and `cambium_error_message` tells of the first.
 //
 // # Safety

@@ -23,13 +23,15 @@
 //! | `transaction` | `cambium_transaction_*` |
 //! | `changes` | `cambium_changes_*`, `cambium_consumer_*` |
 //! | `values` | expiry and merging |
-//! | `upkeep` | sync, compaction, statistics, backup, check, named snapshots |
+//! | `backups` | `cambium_backup`, `cambium_backup_*` |
+//! | `upkeep` | sync, compaction, statistics, check, named snapshots |
 //!
 //! The unsafe code is what C's pointers need, each with the header's promise beside it.
 
 // The names are those of C.
 #![allow(non_camel_case_types)]
 
+mod backups;
 mod batch;
 mod changes;
 mod error;

@@ -1,5 +1,5 @@
-//! What keeps stores in shape: syncing, compaction, statistics, copies, checks,
-//! snapshots under a name.
+//! What keeps stores in shape: syncing, compaction, statistics, checks, snapshots under a
+//! name.
 
 use std::ffi::{c_char, c_void};
 
@@ -76,20 +76,8 @@ pub unsafe extern "C" fn cambium_statistics(
     })
 }
 
-/// Copies the state now into a folder that is empty or not there, durable when it
-/// returns; reads and writes go on.
-///
-/// # Safety
-/// The path ends with a zero.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cambium_backup(
-    store: *mut cambium_store,
-    destination: *const c_char,
-) -> cambium_code {
-    done(|| whole(store)?.backup(folder!(destination)?, &()))
-}
-
-/// Verifies all that a store reaches, which nobody has open; damage is
+/// Verifies all that a store reaches, which nobody has open, or all backups of a folder of
+/// backups; damage is
 /// `CAMBIUM_CORRUPTION`, and `cambium_error_message` tells of the first.
 ///
 /// # Safety

@@ -21,19 +21,17 @@ use std::sync::Arc;
 
 use cambium_api::{Direction, Engine, KeyRange, Operation, Progress, ProgressSink, WriteBatch};
 use cambium_base::{Durability, Result, SequenceNumber};
-use cambium_storage::creation::{Creation, Making};
-use cambium_storage::marker::Marker;
-use cambium_storage::sharing::{clone_files, sync_files};
+use cambium_storage::sharing::{clone_files, make_checkpoint, sync_files};
 
 use crate::addresses::Known;
 use crate::buffer::Buffer;
 use crate::core::{Core, lock};
 use crate::cursor::EntryCursor;
 use crate::engine::run;
-use crate::format::{FORMAT_VERSION, NamedSnapshot};
+use crate::format::NamedSnapshot;
 use crate::open::{LOCK_NAME, attach, is_ours, make_ready};
-use crate::options::ENGINE;
 use crate::view::{Names, Pin, Roots, View};
+use crate::write::WriteRequest;
 
 /// Bytes of a batch: large enough that its own cost does not count.
 const BATCH_BYTES: u64 = 4 << 20;
@@ -57,38 +55,36 @@ pub(crate) fn back_up(
 
 /// Makes a copy of clones; `None`, and nothing is left of it, where there cannot be any.
 fn clone_store(
-    core: &Core,
+    core: &Arc<Core>,
     destination: &Path,
     progress: &dyn ProgressSink,
 ) -> Result<Option<SequenceNumber>> {
     let (environment, store) = (&core.environment, core.home.store);
     let files = &environment.file_system;
-    let marker = Marker {
-        engine: ENGINE.to_string(),
-        format_version: FORMAT_VERSION,
-        store,
-        expires: false,
-    };
-    let (creation, held) = Creation::begin(files, destination, marker, is_ours)?;
-    let filled = Ok(held);
-    let mut last = None;
-    Making { creation, filled }.conclude_shared(&core.path, |held| {
-        last = core.clone_into(destination)?;
-        if last.is_none() {
-            return Ok(false);
+    if !core.health.is_of_reader() {
+        // The file system writes back what it shares: most of it before writers wait.
+        match core.write_request(WriteRequest::new(Vec::new(), Durability::Synced)) {
+            Err(error) if error.is_no_space() || core.check_sound().is_err() => return Ok(None),
+            synced => _ = synced?,
         }
+    }
+    make_checkpoint(files, &core.path, destination, is_ours, |held| {
+        let Some(last) = core.clone_files_into(destination)? else {
+            return Ok(None);
+        };
         sync_files(&**files, destination)?;
         let tuning = core.tuning;
         let copy = attach(environment, destination, store, tuning, (held, true))?;
         make_ready(&copy, progress)?;
+        // The copy has no consumers.
+        copy.give_history_back()?;
         copy.close()?;
-        Ok(true)
-    })?;
-    Ok(last)
+        Ok(Some(last))
+    })
 }
 
 impl Core {
-    fn clone_into(&self, destination: &Path) -> Result<Option<SequenceNumber>> {
+    fn clone_files_into(&self, destination: &Path) -> Result<Option<SequenceNumber>> {
         let _maintenance = lock(&self.maintenance);
         let writer = lock(&self.writer);
         let log = &self.view.load().database.log;

@@ -225,7 +225,13 @@ impl RecordingFileSystem {
 
 impl RecordingFileSystem {
     /// Records an operation on two paths.
-    fn done_both<T>(&self, result: Result<T>, operation: &str, from: &Path, to: &Path) -> Result<T> {
+    fn done_both<T>(
+        &self,
+        result: Result<T>,
+        operation: &str,
+        from: &Path,
+        to: &Path,
+    ) -> Result<T> {
         let (from, to) = (self.shared.name(from), self.shared.name(to));
         self.shared
             .line(&result, format_args!("{operation} {from} {to}"));

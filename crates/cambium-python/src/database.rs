@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::arguments::{bytes, compression_of, flag, path, text};
+use crate::backups;
 use crate::changes::{Changes, Consumer};
 use crate::comparator::brought;
 use crate::errors::{ask, closed};
@@ -237,10 +238,21 @@ impl Db {
         ask(py, || self.database.store().sync())
     }
 
-    /// Copies the state now into a folder that is empty or not there, durably.
-    fn backup(&self, py: Python<'_>, destination: &Bound<'_, PyAny>) -> PyResult<()> {
+    /// Copies the state now into a folder that is empty or not there, durably. With
+    /// `incremental`, takes a backup into a folder of backups and answers the newest there.
+    #[pyo3(signature = (destination, *, incremental=false))]
+    fn backup(
+        &self,
+        py: Python<'_>,
+        destination: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = flag)] incremental: bool,
+    ) -> PyResult<Option<Py<PyAny>>> {
         let destination = path(destination)?;
-        ask(py, || self.database.backup(&destination))
+        if !incremental {
+            return ask(py, || self.database.backup(&destination)).map(|()| None);
+        }
+        let taken = ask(py, || self.database.store().backup_into(&destination, &()))?;
+        backups::shown(py, &taken.backup).map(Some)
     }
 
     /// The engine's statistics by name.

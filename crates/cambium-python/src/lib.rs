@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod backups;
 mod batch;
 mod changes;
 mod comparator;
@@ -59,5 +60,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(upkeep::repair_db, module)?)?;
     module.add_function(wrap_pyfunction!(upkeep::destroy_db, module)?)?;
     module.add_function(wrap_pyfunction!(upkeep::check_db, module)?)?;
+    module.add_function(wrap_pyfunction!(backups::list_backups, module)?)?;
+    module.add_function(wrap_pyfunction!(backups::restore_db, module)?)?;
+    module.add_function(wrap_pyfunction!(backups::keep_backups, module)?)?;
     Ok(())
 }

@@ -343,6 +343,41 @@ class Databases(Case):
         self.assertFalse(os.path.exists(copy))
         cambium.destroy_db(copy)
 
+    def test_incremental_backups(self):
+        self.fill()
+        place, target = self.path + "-backups", self.path + "-restored"
+        self.assertIsNone(self.db.backup(self.path + "-copy", incremental=False))
+        first = self.db.backup(place, incremental=True)
+        self.assertEqual((first.number, first.kind), (1, "full"))
+        self.assertEqual(self.db.backup(place, incremental=True), first)
+        self.db.put(b"6", b"6")
+        second = self.db.backup(place, incremental=True)
+        self.assertEqual((second.number, second.kind), (2, "changes"))
+        self.assertEqual(second.after, first.through)
+        self.assertGreaterEqual(second.taken_at, first.taken_at)
+        self.assertEqual(cambium.list_backups(place), [first, second])
+        self.assertEqual(cambium.check_db(place), [])
+        self.assertEqual(cambium.restore_db(place, target, number=1), first)
+        with cambium.DB(target) as db:
+            self.assertEqual(len(list(db)), 5)
+        with self.assertRaisesRegex(cambium.Error, "not there"):
+            cambium.restore_db(place, target)
+        self.assertEqual(cambium.restore_db(place, target + "-2"), second)
+        with cambium.DB(target + "-2") as db:
+            self.assertEqual(db[b"6"], b"6")
+        with self.assertRaises(cambium.Error):
+            cambium.restore_db(place, target + "-3", number=3)
+        with self.assertRaises(cambium.Error):
+            self.db.backup(target, incremental=True)
+        self.assertEqual(cambium.keep_backups(place, 1), [])
+
+    def test_a_memory_budget(self):
+        bounded = {"memory_budget": "64MiB"}
+        with cambium.DB(self.path + "-bounded", create_if_missing=True, options=bounded) as db:
+            self.assertEqual(db.stats()["environment_memory_limit_bytes"], 64 << 20)
+        with self.assertRaisesRegex(cambium.Error, "would do"):
+            cambium.DB(self.path + "-bounded", options={"memory_budget": "1MiB"})
+
     def test_a_database_for_reading_alone(self):
         self.fill()
         self.db.close()

@@ -14,11 +14,52 @@
 
 use std::path::Path;
 
-use cambium_base::Result;
-use cambium_io::{FileKind, FileSystem, OpenOptions};
+use std::sync::Arc;
+
+use cambium_base::{Error, Result};
+use cambium_io::{FileKind, FileLock, FileSystem, OpenOptions};
+
+use crate::creation::{Creation, Making};
+use crate::marker::read_marker;
 
 /// Bytes that a copy reads at once.
 const COPIED_BYTES: usize = 1 << 20;
+
+/// Makes a checkpoint of the store at `source`, with its id, in a folder that is empty or not
+/// there. `fill` makes all files in that folder durable but for their names, and closes what
+/// it opens; or it answers `None` because the file system cannot share files. Then what was
+/// made is taken back, there is no store, and this answers `None`. `is_ours` is that of
+/// [`Creation::begin`].
+///
+/// # Errors
+/// As of [`Creation::begin`] and [`Making::conclude_closed`], and those of `fill`.
+pub fn make_checkpoint<T>(
+    files: &Arc<dyn FileSystem>,
+    source: &Path,
+    destination: &Path,
+    is_ours: fn(&str) -> bool,
+    fill: impl FnOnce(Box<dyn FileLock>) -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    let marker = read_marker(&**files, source)?;
+    let (creation, held) = Creation::begin(files, destination, marker, is_ours)?;
+    let filled = Ok(held);
+    let mut made = None;
+    let mut is_shared = true;
+    let ended = Making { creation, filled }.conclude_closed(source, |held| {
+        made = fill(held)?;
+        is_shared = made.is_some();
+        // Has what was made taken back.
+        if is_shared {
+            Ok(())
+        } else {
+            Err(Error::Cancelled)
+        }
+    });
+    if !is_shared {
+        return Ok(None);
+    }
+    ended.map(|()| made)
+}
 
 /// Puts a file that is durable and never written again at another path, durable but for the
 /// name there. False where the file system cannot share it.

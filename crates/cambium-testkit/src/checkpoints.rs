@@ -6,9 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cambium_api::{
-    CompactOptions, Durability, Engine, Error, KeyRange, Result, SequenceNumber,
-};
+use cambium_api::{CompactOptions, Durability, Engine, Error, KeyRange, Result, SequenceNumber};
 use cambium_io::simulated::{CrashStyle, Generator, ProbePoints, SimulatedDisk};
 use cambium_io::{Environment, FileKind, FileSystem, StepOutcome};
 
@@ -99,7 +97,9 @@ fn survive_crashes_of(subject: &Subject, seed: u64) -> Result<()> {
             ..run
         };
         after.look_at_crash(&source.state).map_err(|error| {
-            failed(&format!("crashed at operation {at} of {ended} of the backup: {error}"))
+            failed(&format!(
+                "crashed at operation {at} of {ended} of the backup: {error}"
+            ))
         })?;
     }
     source.store.close()
@@ -153,7 +153,11 @@ impl Run<'_> {
             return Ok(());
         }
         let differs = |(key, value): (&Vec<u8>, &Vec<u8>)| found.get(key) != Some(value);
-        let changed = written.state.iter().filter(|&(k, v)| differs((k, v))).count();
+        let changed = written
+            .state
+            .iter()
+            .filter(|&(k, v)| differs((k, v)))
+            .count();
         Err(failed(&format!(
             "{}: {} keys are there of {}, {changed} differ",
             written.path.display(),
@@ -203,7 +207,8 @@ impl Run<'_> {
                 with.store = self.open(&with.path)?;
             }
             2 if with.store.capabilities().ordered => {
-                with.store.delete_range(KeyRange::all(), Durability::Written)?;
+                with.store
+                    .delete_range(KeyRange::all(), Durability::Written)?;
                 with.state.clear();
                 self.write(with, 20)?;
             }

@@ -17,7 +17,6 @@ use cambium_io::step::{BackgroundTask, Owner};
 use cambium_io::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use cambium_io::sync::{Mutex, RwLock};
 use cambium_io::{Environment, StepOutcome};
-use cambium_storage::marker::{read_marker, write_marker};
 
 use crate::changes::FormedFeed;
 use crate::expiry::ExpiryClock;
@@ -408,14 +407,7 @@ impl Engine for FormedStore {
     }
 
     fn backup(&self, destination: &Path, progress: &dyn ProgressSink) -> Result<SequenceNumber> {
-        let last = self.inner.backup(destination, progress)?;
-        if self.shared.expiry.is_used() {
-            let file_system = &*self.shared.environment.file_system;
-            let mut marker = read_marker(file_system, destination)?;
-            marker.expires = true;
-            write_marker(file_system, destination, &marker)?;
-        }
-        Ok(last)
+        self.inner.backup(destination, progress)
     }
 
     fn step(&self, budget: u64) -> Result<StepOutcome> {

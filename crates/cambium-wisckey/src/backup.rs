@@ -21,9 +21,7 @@ use cambium_api::{Direction, KeyRange, ProgressSink};
 use cambium_base::{Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
 use cambium_io::{FileLock, FileSystem};
-use cambium_storage::creation::{Creation, Making};
-use cambium_storage::marker::Marker;
-use cambium_storage::sharing::{copy_synced, share_unchanging};
+use cambium_storage::sharing::{clone_synced, copy_synced, make_checkpoint, share_unchanging};
 use cambium_storage::superblock::Superblock;
 
 use crate::core::{Core, lock};
@@ -32,7 +30,6 @@ use crate::engine::run;
 use crate::format::{FORMAT_VERSION, Root, segment_path};
 use crate::ledger::LedgerState;
 use crate::open::{attach, is_ours};
-use crate::options::ENGINE;
 
 /// Copies the state now into a folder that is empty or not there; answers the last write
 /// that the copy holds.
@@ -52,24 +49,10 @@ pub(crate) fn back_up(
 
 /// Makes a checkpoint; `None`, and nothing is left of it, where files cannot be shared.
 fn checkpoint(core: &Core, destination: &Path) -> Result<Option<SequenceNumber>> {
-    let file_system = &core.environment.file_system;
-    let marker = Marker {
-        engine: ENGINE.to_string(),
-        format_version: FORMAT_VERSION,
-        store: core.home.store,
-        expires: false,
-    };
-    let (creation, held) = Creation::begin(file_system, destination, marker, is_ours)?;
-    let making = Making {
-        creation,
-        filled: Ok(held),
-    };
-    let mut last = None;
-    making.conclude_shared(&core.path, |held| {
-        last = core.share_into(destination, held)?;
-        Ok(last.is_some())
-    })?;
-    Ok(last)
+    let files = &core.environment.file_system;
+    make_checkpoint(files, &core.path, destination, is_ours, |held| {
+        core.share_into(destination, held)
+    })
 }
 
 impl Core {
@@ -138,10 +121,16 @@ impl Core {
             let to = segment_path(destination, number);
             let shared = match number == state.head.segment {
                 // Both stores go on writing there.
-                true => copy_synced(file_system, &from, &to, account.end).map(|()| true),
-                false => share_unchanging(file_system, &from, &to),
+                true => {
+                    let cloned = clone_synced(file_system, &from, &to, account.end)?;
+                    if !cloned {
+                        copy_synced(file_system, &from, &to, account.end)?;
+                    }
+                    true
+                }
+                false => share_unchanging(file_system, &from, &to)?,
             };
-            if !shared? {
+            if !shared {
                 return Ok(None);
             }
         }

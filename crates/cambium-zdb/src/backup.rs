@@ -12,15 +12,11 @@ use std::sync::Arc;
 use cambium_api::backup::copy_entries;
 use cambium_api::{IterationOrder, ProgressSink};
 use cambium_base::{Result, SequenceNumber};
-use cambium_storage::creation::{Creation, Making};
-use cambium_storage::marker::Marker;
-use cambium_storage::sharing::{clone_files, sync_files};
+use cambium_storage::sharing::{clone_files, make_checkpoint, sync_files};
 
 use crate::core::{Core, lock};
 use crate::engine::ZdbStore;
-use crate::format::FORMAT_VERSION;
 use crate::open::{LOCK_NAME, attach, is_ours, make_ready};
-use crate::options::ENGINE;
 
 /// Copies the state now into a folder that is empty or not there; answers the last write
 /// that the copy holds.
@@ -53,32 +49,21 @@ fn clone_store(
             ended => ended?,
         }
     }
-    let marker = Marker {
-        engine: ENGINE.to_string(),
-        format_version: FORMAT_VERSION,
-        store,
-        expires: false,
-    };
-    let (creation, held) = Creation::begin(files, destination, marker, is_ours)?;
-    let filled = Ok(held);
-    let mut last = None;
-    Making { creation, filled }.conclude_shared(&core.path, |held| {
-        last = core.clone_into(destination)?;
-        if last.is_none() {
-            return Ok(false);
-        }
+    make_checkpoint(files, &core.path, destination, is_ours, |held| {
+        let Some(last) = core.clone_files_into(destination)? else {
+            return Ok(None);
+        };
         sync_files(&**files, destination)?;
         let tuning = core.tuning.clone();
         let copy = attach(environment, destination, store, tuning, (held, true))?;
         make_ready(&copy, progress)?;
         copy.close()?;
-        Ok(true)
-    })?;
-    Ok(last)
+        Ok(Some(last))
+    })
 }
 
 impl Core {
-    fn clone_into(&self, destination: &Path) -> Result<Option<SequenceNumber>> {
+    fn clone_files_into(&self, destination: &Path) -> Result<Option<SequenceNumber>> {
         let _maintenance = lock(&self.maintenance);
         let writer = lock(&self.writer);
         for file in &writer.dirty {

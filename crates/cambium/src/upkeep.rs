@@ -5,8 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use cambium_api::{
-    CheckReport, CompactOptions, CompactReport, ProgressSink, Result, SequenceNumber,
-    Statistics,
+    CheckReport, CompactOptions, CompactReport, ProgressSink, Result, SequenceNumber, Statistics,
 };
 
 use crate::store::Store;

@@ -7,6 +7,7 @@ mod ahead;
 mod asynchronous;
 mod by_hand;
 mod changes;
+mod checkpoints;
 mod conformance;
 mod crashes;
 mod damage;

@@ -36,6 +36,7 @@ use std::path::PathBuf;
 use cambium::Store;
 use clap::Args;
 
+use crate::arguments::bytes;
 use crate::failure::{Failure, Status};
 use crate::import::intake::Amount;
 use crate::import::position::{Kept, PositionFile};
@@ -65,10 +66,6 @@ pub struct ImportArguments {
     /// An option of the engine, for as long as the import takes
     #[arg(long, value_name = "OPTION=VALUE")]
     pub set: Vec<String>,
-}
-
-fn bytes(text: &str) -> Result<u64, String> {
-    cambium::parse_bytes(text).ok_or_else(|| "expected a number, with KiB, MiB or GiB".to_string())
 }
 
 /// Imports.

@@ -191,7 +191,12 @@ impl Shell {
             .chain(path)
             .chain(rest);
         match Arguments::try_parse_from(words) {
-            Ok(arguments) => commands::run(&self.stores, &arguments.command),
+            Ok(arguments) => {
+                if arguments.memory.is_some() {
+                    self.stores.outside_of_shell("--memory")?;
+                }
+                commands::run(&self.stores, &arguments.command)
+            }
             Err(refusal) if refusal.use_stderr() => {
                 let text = refusal.render().to_string();
                 let words = text.split("\n\n").next().unwrap_or_default();

@@ -1,6 +1,4 @@
 //! Incremental backups: what a folder of backups lists can be restored.
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 
 use crate::harness::{Place, sorted};
@@ -46,7 +44,9 @@ fn each_backup_of_every_engine_restores() {
         place.run(["check", "b"]).done();
         for (at, state) in states.iter().enumerate() {
             let (number, target) = ((at + 1).to_string(), format!("r{at}"));
-            place.run(["restore", "b", &target, "--at", &number]).done();
+            place
+                .run(["restore", "b", &target, "--number", &number])
+                .done();
             assert_eq!(scan(&place, &target), *state, "{engine} {number}");
             place.run(["check", &target]).done();
         }
@@ -70,9 +70,9 @@ fn damage_and_wrong_places_are_named() {
     let refused = |arguments: &[&str], status, text| {
         place.run(arguments).refused(status, &[text]);
     };
-    refused(&["restore", "b", "r", "--at", "7"], 3, "backup 7");
+    refused(&["restore", "b", "r", "--number", "7"], 1, "\"7\"");
     refused(&["restore", "b", "s"], 3, "not there");
-    refused(&["backups", "s"], 3, "place of backups");
+    refused(&["backups", "s"], 1, "folder of backups");
     refused(&["backup", "s", "s/b", "--incremental"], 2, "inside");
     let mut names = fs::read_dir(place.path("b")).unwrap();
     let description = names.find(|name| {

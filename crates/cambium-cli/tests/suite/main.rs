@@ -3,8 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
-mod changes;
 mod backups;
+mod changes;
 mod commands;
 mod compaction;
 mod copies;
@@ -13,6 +13,7 @@ mod failures;
 mod foreign;
 mod harness;
 mod imports;
+mod memory;
 mod namespaces;
 mod reading;
 mod shell;

@@ -240,6 +240,12 @@ static void null_and_wrong(cambium_store* store) {
   ANSWERS(INVALID_ARGUMENT, cambium_namespace_drop(store, NULL));
   ANSWERS(INVALID_ARGUMENT, cambium_namespace_drop(NULL, "herbs"));
   ANSWERS(INVALID_ARGUMENT, cambium_backup(store, NULL));
+  ANSWERS(INVALID_ARGUMENT, cambium_backup_incremental(store, NULL, NULL, NULL));
+  ANSWERS(INVALID_ARGUMENT, cambium_backup_incremental(NULL, "b", NULL, NULL));
+  ANSWERS(INVALID_ARGUMENT, cambium_backup_list(NULL, NULL, NULL));
+  ANSWERS(INVALID_ARGUMENT, cambium_backup_restore("b", NULL, 0, NULL));
+  ANSWERS(INVALID_ARGUMENT, cambium_backup_restore(NULL, "r", 0, NULL));
+  ANSWERS(INVALID_ARGUMENT, cambium_backup_keep(NULL, 1, NULL));
   ANSWERS(INVALID_ARGUMENT, cambium_open_read_only("store", NULL, NULL));
   ANSWERS(INVALID_ARGUMENT, cambium_named_snapshots(NULL, NULL, NULL));
   ANSWERS(INVALID_ARGUMENT, cambium_rollback(store, NULL));
@@ -512,6 +518,66 @@ static void changes(cambium_store* store) {
   ANSWERS(OK, cambium_delete(store, "late", 4, CAMBIUM_WRITTEN));
 }
 
+static void restored(uint64_t number, const char* target, const char* elm) {
+  cambium_store* store;
+  ANSWERS(OK, cambium_backup_restore("backups", target, number, NULL));
+  ANSWERS(OK, cambium_open_read_only(target, NULL, &store));
+  has(store, "ash", "Fraxinus");
+  has(store, "backed up", elm);
+  ANSWERS(OK, cambium_close(store));
+  cambium_store_free(store);
+}
+
+static void backups(cambium_store* store) {
+  uint64_t number = 9;
+  int32_t is_new = 9;
+  ANSWERS(OK, cambium_put(store, "ash", 3, "Fraxinus", 8, CAMBIUM_WRITTEN));
+  ANSWERS(NOT_FOUND, cambium_backup_list("backups", NULL, NULL));
+  ANSWERS(OK, cambium_backup_incremental(store, "backups", &number, &is_new));
+  EXPECT(number == 1 && is_new == 1);
+  ANSWERS(OK, cambium_backup_incremental(store, "backups", NULL, &is_new));
+  EXPECT(is_new == 0);
+  ANSWERS(OK, cambium_put(store, "backed up", 9, "twice", 5, CAMBIUM_WRITTEN));
+  ANSWERS(OK, cambium_backup_incremental(store, "backups", &number, NULL));
+  EXPECT(number == 2);
+
+  cambium_backup_entry* entries;
+  size_t count = 0;
+  ANSWERS(OK, cambium_backup_list("backups", &entries, &count));
+  EXPECT(count == 2 && entries[0].number == 1 && entries[0].full == 1);
+  EXPECT(entries[1].number == 2 && entries[1].full == 0 && entries[1].bytes > 0);
+  EXPECT(entries[1].after == entries[0].through && entries[1].taken >= entries[0].taken);
+  cambium_free(entries);
+  ANSWERS(OK, cambium_check("backups"));
+  restored(1, "restored-1", NULL);
+  restored(0, "restored-2", "twice");
+  ANSWERS(NOT_FOUND, cambium_backup_restore("backups", "restored-3", 3, NULL));
+  ANSWERS(ALREADY_EXISTS, cambium_backup_restore("backups", "restored-1", 1, NULL));
+  ANSWERS(ALREADY_EXISTS, cambium_backup_incremental(store, "restored-1", NULL, NULL));
+  ANSWERS(OK, cambium_backup_keep("backups", 1, &count));
+  EXPECT(count == 0);
+  ANSWERS(OK, cambium_delete(store, "backed up", 9, CAMBIUM_WRITTEN));
+}
+
+// A budget of memory counts for every store that is opened with it.
+static void memory_budget(void) {
+  cambium_options* options;
+  cambium_store* store;
+  char* words;
+  ANSWERS(OK, cambium_options_new(&options));
+  ANSWERS(OK, cambium_options_set(options, "memory_budget", "1MiB"));
+  ANSWERS(LIMIT_EXCEEDED, cambium_create("bounded", NULL, options, &store));
+  EXPECT(strstr(cambium_error_message(), "would do") != NULL);
+  ANSWERS(OK, cambium_options_set(options, "memory_budget", "64MiB"));
+  ANSWERS(OK, cambium_create("bounded", NULL, options, &store));
+  ANSWERS(OK, cambium_statistics(store, &words));
+  EXPECT(strstr(words, "environment_memory_limit_bytes 67108864\n") != NULL);
+  cambium_free(words);
+  ANSWERS(OK, cambium_close(store));
+  cambium_store_free(store);
+  cambium_options_free(options);
+}
+
 int main(void) {
   EXPECT(strlen(cambium_version()) >= 5);
   EXPECT(strcmp(cambium_error_message(), "") == 0);
@@ -537,6 +603,8 @@ int main(void) {
   dropping(store);
   iterators(store);
   upkeep(store);
+  backups(store);
+  memory_budget();
   null_and_wrong(store);
   closing(store);
 

@@ -1,8 +1,6 @@
 //! Checkpoints by clones, and copies where the disk shares no blocks: a store and its
 //! backups stay apart.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use cambium_forest::Forest;
 use cambium_io::Environment;
 use cambium_io::simulated::{Event, SimulatedDisk};

@@ -5,8 +5,8 @@
 
 mod addresses;
 mod changes;
-mod compaction;
 mod checkpoints;
+mod compaction;
 mod conformance;
 mod copies;
 mod crashes;

@@ -11,6 +11,7 @@ it), with engines, a mapping's operators, statistics and backups beyond it:
     b'oak' b'Quercus'
 """
 
+from ._backups import Backup
 from ._changes import Change, ChangeBatch
 from ._exceptions import (
     CorruptionError,
@@ -40,13 +41,17 @@ from ._native import (
     __version__,
     check_db,
     destroy_db,
+    keep_backups,
+    list_backups,
     repair_db,
+    restore_db,
 )
 
 #: The version of LevelDB whose interface plyvel has, for programs that ask.
 __leveldb_version__ = "1.23"
 
 __all__ = [
+    "Backup",
     "DB",
     "Change",
     "ChangeBatch",
@@ -73,5 +78,8 @@ __all__ = [
     "WriteBatch",
     "check_db",
     "destroy_db",
+    "keep_backups",
+    "list_backups",
     "repair_db",
+    "restore_db",
 ]

@@ -116,8 +116,9 @@ impl<T> Making<T> {
 
     /// As [`Making::conclude`] of a copy of the store at `source`, which `fill` is to write
     /// into and close first: it is a store once all of that is there, with the name of the
-    /// comparator that `source` has. The lock is given back in between, so somebody may have
-    /// made another store of the folder since.
+    /// comparator that `source` has, and with entries that expire if `source` has such. The
+    /// lock is given back in between, so somebody may have made another store of the folder
+    /// since.
     ///
     /// # Errors
     /// As there, and those of `fill`; `AlreadyExists` where somebody has made another store,
@@ -130,6 +131,7 @@ impl<T> Making<T> {
             match creation.is_still_there()? {
                 true => {
                     copy_comparator(&*creation.file_system, source, &creation.folder)?;
+                    creation.copy_expiry(source)?;
                     creation.finish()
                 }
                 false => Err(Error::AlreadyExists {
@@ -139,31 +141,6 @@ impl<T> Making<T> {
             }
         });
         ended.inspect_err(|_| creation.give_back())
-    }
-
-    /// As [`Making::conclude_closed`], of a copy that shares files with its source. Where
-    /// `fill` answers false, since the file system cannot share them, what was made is taken
-    /// back and there is no store.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn conclude_shared(
-        self,
-        source: &Path,
-        fill: impl FnOnce(T) -> Result<bool>,
-    ) -> Result<bool> {
-        let mut shared = true;
-        let ended = self.conclude_closed(source, |filled| {
-            shared = fill(filled)?;
-            match shared {
-                true => Ok(()),
-                false => Err(Error::Cancelled),
-            }
-        });
-        match shared {
-            true => ended.map(|()| true),
-            false => Ok(false),
-        }
     }
 }
 
@@ -313,6 +290,20 @@ impl Creation {
             remove_file(files, &path.join(&inner.name))?;
         }
         files.remove_directory(&path)
+    }
+
+    /// Says of a copy that its entries may expire, if those of the store at `source` may.
+    fn copy_expiry(&self, source: &Path) -> Result<()> {
+        let files = &*self.file_system;
+        let expires = marker::read_marker(files, source)?.expires;
+        if expires == self.marker.expires {
+            return Ok(());
+        }
+        let marker = Marker {
+            expires,
+            ..self.marker.clone()
+        };
+        marker::write_unfinished(files, &self.folder, &marker)
     }
 
     /// Makes the folder a store, durably. The caller holds its lock.

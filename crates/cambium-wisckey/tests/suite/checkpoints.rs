@@ -1,7 +1,5 @@
 //! Checkpoints: what a store shares with its backup, neither of the two changes.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use cambium_io::Environment;
 use cambium_io::simulated::SimulatedDisk;
 use cambium_testkit::{Subject, checkpoints};

@@ -2,8 +2,6 @@
 //! a small file system on a loop device. Needs root and loop devices, and the program that
 //! makes the file system; skipped loudly without.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -102,7 +100,10 @@ fn shares(make: &[&str], sharing: &[&str]) {
             true => 4 << 20,
             false => u64::MAX,
         };
-        assert!(bytes < most, "{engine} on {make:?}: a backup of {bytes} bytes");
+        assert!(
+            bytes < most,
+            "{engine} on {make:?}: a backup of {bytes} bytes"
+        );
         std::fs::remove_dir_all(&folder).unwrap();
         std::fs::create_dir(&folder).unwrap();
         let kind: &'static dyn EngineKind = &**Box::leak(Box::new(engines().find(engine).unwrap()));

@@ -1,7 +1,5 @@
 //! Runs the real binary in folders of its own.
 
-#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
-
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
