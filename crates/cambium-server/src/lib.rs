@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arguments;
+mod clock;
 mod commands;
 mod executor;
 mod glob;

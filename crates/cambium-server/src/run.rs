@@ -10,6 +10,7 @@ use signal_hook::iterator::Signals;
 use std::thread;
 
 use crate::arguments::{Arguments, Safety};
+use crate::clock::now_millis;
 use crate::executor::Executor;
 use crate::executor::jobs::Jobs;
 use crate::executor::pubsub::PubSub;
@@ -196,7 +197,7 @@ fn serve(
         .iter()
         .filter_map(|listener| listener.address().ok())
         .collect();
-    let now = environment.clock.wall_nanoseconds() / 1_000_000;
+    let now = now_millis();
     let seed = environment.randomness.next_u64();
     let keyspace = Keyspace::open(store.clone(), seed, safety == Safety::Synced, now)
         .map_err(|error| error.to_string())?;
@@ -243,6 +244,7 @@ fn serve(
         is_stopping: false,
     };
     let jobs = Jobs::start(&inbox).map_err(failed("cannot start a thread"))?;
+    let stopping = inbox.clone();
     let executor = Executor {
         server,
         inbox,
@@ -255,22 +257,26 @@ fn serve(
         .spawn(move || executor.run())
         .map_err(failed("cannot start a thread"))?;
     let listening = signals.handle();
-    let ended = thread::scope(|scope| {
+    thread::scope(|scope| {
         let finish = outbox.clone();
         let signals = &mut *signals;
         scope.spawn(|| watch_signals(signals, &outbox));
-        scope.spawn(move || {
-            // A thread that panicked has said so; the rest of the server ends in order.
-            _ = executing.join();
-            syncer.into_iter().for_each(|thread| _ = thread.join());
+        let others = scope.spawn(move || {
+            let executed = executing.join().is_ok();
+            let synced = syncer.is_none_or(|thread| thread.join().is_ok());
             finish.finish();
+            executed && synced
         });
         announce(&names);
-        let ended = network.run();
+        let ended = network.run().map_err(failed("waiting for sockets"));
         listening.close();
-        ended
-    });
-    ended.map_err(failed("waiting for sockets"))
+        // The executor has stopped before the network, unless that has failed.
+        stopping.send([Event::Stop]);
+        match others.join() {
+            Ok(true) => ended,
+            _ => Err("a thread of the server has panicked: its message is above".to_string()),
+        }
+    })
 }
 
 fn start_syncer(

@@ -2,8 +2,7 @@
 
 use super::keys::database_number;
 use super::{
-    Call, Command, FAST, Failure, NO_AUTH, NO_MULTI, Outcome, SYNTAX, UNQUEUED, WHILE_SUBSCRIBED,
-    unwatch_all,
+    Call, Command, FAST, Failure, NO_AUTH, Outcome, SYNTAX, UNQUEUED, WHILE_SUBSCRIBED, unwatch_all,
 };
 use crate::executor::session::{Answers, Session};
 use crate::messages::Next;
@@ -17,7 +16,7 @@ pub const COMMANDS: &[Command] = &[
     Command { name: "reset", arity: 1, flags: FAST | NO_AUTH | UNQUEUED | WHILE_SUBSCRIBED, keys: (0, 0, 0), run: reset, summary: "Reset the connection" },
     Command { name: "select", arity: 2, flags: FAST, keys: (0, 0, 0), run: select, summary: "Change the selected database for the current connection" },
     Command { name: "auth", arity: -2, flags: FAST | NO_AUTH, keys: (0, 0, 0), run: auth, summary: "Authenticate to the server" },
-    Command { name: "hello", arity: -1, flags: FAST | NO_AUTH | NO_MULTI, keys: (0, 0, 0), run: hello, summary: "Handshake with the server" },
+    Command { name: "hello", arity: -1, flags: FAST | NO_AUTH, keys: (0, 0, 0), run: hello, summary: "Handshake with the server" },
     Command { name: "client", arity: -2, flags: 0, keys: (0, 0, 0), run: client, summary: "Commands about client connections" },
     Command { name: "wait", arity: 3, flags: 0, keys: (0, 0, 0), run: wait, summary: "Wait for the synchronous replication of all the write commands" },
 ];

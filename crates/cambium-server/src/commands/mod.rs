@@ -311,11 +311,10 @@ pub fn admit(arguments: Arguments<'_>, session: &Session) -> Outcome<&'static Co
             command.name
         )));
     }
-    if session.queue.is_some() && !session.is_in_exec && command.flags & NO_MULTI != 0 {
-        return Err(Failure::Text(format!(
-            "ERR {} inside MULTI is not allowed",
-            command.name.to_uppercase()
-        )));
+    if session.queue.is_some() && command.flags & NO_MULTI != 0 {
+        return Err(Failure::Known(
+            "ERR Command not allowed inside a transaction",
+        ));
     }
     Ok(command)
 }

@@ -2,22 +2,22 @@
 
 use std::fmt::Write;
 
-use super::{ADMIN, Call, Command, FAST, Failure, Outcome, SYNTAX};
+use super::{ADMIN, Call, Command, FAST, NO_MULTI, Outcome, SYNTAX};
 
 #[rustfmt::skip] // a table
 pub const COMMANDS: &[Command] = &[
     Command { name: "info", arity: -1, flags: 0, keys: (0, 0, 0), run: info, summary: "Get information and statistics about the server" },
     Command { name: "time", arity: 1, flags: FAST, keys: (0, 0, 0), run: time, summary: "Return the current server time" },
     Command { name: "lastsave", arity: 1, flags: FAST, keys: (0, 0, 0), run: lastsave, summary: "Every write is saved: the time is now" },
-    Command { name: "save", arity: 1, flags: ADMIN, keys: (0, 0, 0), run: save, summary: "Every write is saved already" },
+    Command { name: "save", arity: 1, flags: ADMIN | NO_MULTI, keys: (0, 0, 0), run: save, summary: "Every write is saved already" },
     Command { name: "slowlog", arity: -2, flags: ADMIN, keys: (0, 0, 0), run: slowlog, summary: "There is no log of slow commands" },
     Command { name: "latency", arity: -2, flags: ADMIN, keys: (0, 0, 0), run: slowlog, summary: "There is no log of latencies" },
     Command { name: "role", arity: 1, flags: FAST, keys: (0, 0, 0), run: role, summary: "Return the role of the instance in the context of replication" },
-    Command { name: "shutdown", arity: -1, flags: ADMIN, keys: (0, 0, 0), run: shutdown, summary: "Close the store and stop the server" },
+    Command { name: "shutdown", arity: -1, flags: ADMIN | NO_MULTI, keys: (0, 0, 0), run: shutdown, summary: "Close the store and stop the server" },
 ];
 
 fn time(call: &mut Call<'_>) -> Outcome {
-    let micros = call.server.environment.clock.wall_nanoseconds() / 1000;
+    let micros = crate::clock::now_micros();
     let reply = call.reply();
     reply.array(2);
     reply.bulk((micros / 1_000_000).to_string());
@@ -66,9 +66,6 @@ fn shutdown(call: &mut Call<'_>) -> Outcome {
     };
     if !call.arguments.from(1).all(is_known) {
         return Err(SYNTAX);
-    }
-    if call.session.is_in_exec {
-        return Err(Failure::Known("ERR SHUTDOWN inside MULTI is not allowed"));
     }
     call.server.is_stopping = true;
     Ok(())

@@ -1,6 +1,6 @@
 //! MULTI, EXEC, DISCARD, WATCH.
 
-use super::{Call, Command, FAST, Failure, NO_MULTI, Outcome, READ, UNQUEUED};
+use super::{Call, Command, FAST, Failure, Outcome, READ, UNQUEUED};
 use crate::executor::server::Server;
 use crate::executor::session::{Queue, Session};
 
@@ -9,7 +9,7 @@ pub const COMMANDS: &[Command] = &[
     Command { name: "multi", arity: 1, flags: FAST | UNQUEUED, keys: (0, 0, 0), run: multi, summary: "Mark the start of a transaction block" },
     Command { name: "exec", arity: 1, flags: UNQUEUED, keys: (0, 0, 0), run: exec, summary: "Execute all commands issued after MULTI" },
     Command { name: "discard", arity: 1, flags: FAST | UNQUEUED, keys: (0, 0, 0), run: discard, summary: "Discard all commands issued after MULTI" },
-    Command { name: "watch", arity: -2, flags: READ | FAST | UNQUEUED | NO_MULTI, keys: (1, -1, 1), run: watch, summary: "Watch the given keys to determine execution of the MULTI/EXEC block" },
+    Command { name: "watch", arity: -2, flags: READ | FAST | UNQUEUED, keys: (1, -1, 1), run: watch, summary: "Watch the given keys to determine execution of the MULTI/EXEC block" },
     Command { name: "unwatch", arity: 1, flags: FAST, keys: (0, 0, 0), run: unwatch, summary: "Forget about all watched keys" },
 ];
 
@@ -80,6 +80,9 @@ fn discard(call: &mut Call<'_>) -> Outcome {
 }
 
 fn watch(call: &mut Call<'_>) -> Outcome {
+    if call.session.queue.is_some() {
+        return Err(Failure::Known("ERR WATCH inside MULTI is not allowed"));
+    }
     let database = call.database();
     for key in call.arguments.from(1) {
         let is_new = call

@@ -18,12 +18,13 @@ use std::time::Duration;
 
 use cambium::Error;
 
+use crate::clock::now_millis;
 use crate::mailbox::Mailbox;
 use crate::messages::{Event, Handle, Input, Next, Output};
 use crate::network::Outbox;
 use jobs::Jobs;
 use server::Server;
-use session::Session;
+use session::{Answers, Session};
 use syncer::{Held, Syncing};
 
 /// Before the reason why a write failed.
@@ -56,7 +57,7 @@ impl Executor {
         let mut is_over = false;
         while !is_over {
             self.inbox.receive(&mut events, self.patience());
-            self.server.keyspace.now = now(&self.server);
+            self.server.keyspace.now = now_millis();
             for event in events.drain(..) {
                 is_over |= matches!(event, Event::Stop);
                 self.take(event);
@@ -75,6 +76,7 @@ impl Executor {
         if let Some(syncing) = &self.syncing {
             syncing.held.send([Held::Over]);
         }
+        self.server.keyspace.store().cancel();
         self.jobs.stop();
     }
 
@@ -85,7 +87,7 @@ impl Executor {
             .keyspace
             .next_expiry()
             .filter(|_| self.server.expires_actively)?;
-        let wait = Duration::from_millis(next.saturating_sub(now(&self.server)));
+        let wait = Duration::from_millis(next.saturating_sub(now_millis()));
         // Until then at least, so that clients that come without a break do not hold it up.
         Some(wait.clamp(Duration::from_millis(1), EXPIRY_INTERVAL))
     }
@@ -112,7 +114,9 @@ impl Executor {
                 let Some(session) = self.session(handle) else {
                     return;
                 };
-                session.reply.bytes.extend_from_slice(&answer);
+                if session.answers != Answers::Off {
+                    session.reply.bytes.extend_from_slice(&answer);
+                }
                 let rest = session.waiting.take();
                 self.run_input(handle, rest.unwrap_or_default());
             }
@@ -245,10 +249,6 @@ impl Executor {
             self.jobs.give(handle, is_resp3, work, job);
         }
     }
-}
-
-fn now(server: &Server) -> u64 {
-    server.environment.clock.wall_nanoseconds() / 1_000_000
 }
 
 fn failed(error: &Error) -> String {

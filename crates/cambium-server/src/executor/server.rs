@@ -115,6 +115,8 @@ impl Server {
             self.statistics.errors += 1;
         }
         match (answers, session.answers) {
+            // Confirmations of subscriptions are messages, and no answers.
+            _ if session.last_command.ends_with("subscribe") => {}
             // CLIENT REPLY SKIP is about the command behind it.
             (Answers::SkipNext, Answers::SkipNext) => {
                 session.reply.bytes.truncate(from);

@@ -9,6 +9,7 @@
 //! Expired keys are deleted here and not by the store's own expiry: a count of keys is exact
 //! only if the one who counts knows which entries went.
 
+mod expiring;
 pub mod layout;
 pub mod notices;
 pub mod overlay;
@@ -27,9 +28,6 @@ use view::View;
 pub use watching::Watched;
 use watching::Watches;
 
-/// Keys that expire in one step of background work.
-const MOST_EXPIRED_A_STEP: usize = 500;
-
 /// Databases of keys.
 #[derive(Debug)]
 pub struct Keyspace {
@@ -45,6 +43,8 @@ pub struct Keyspace {
     watches: Watches,
     /// Keys whose last write is not synced, by hash, with the round of that write.
     unsynced: HashMap<u64, u64, RandomState>,
+    /// The last round that deleted ranges of keys.
+    emptied: u64,
     hasher: RandomState,
     tracks_unsynced: bool,
     /// Milliseconds since 1970, of the round.
@@ -96,6 +96,7 @@ impl Keyspace {
             expiries: BTreeSet::new(),
             watches: Watches::default(),
             unsynced: HashMap::default(),
+            emptied: 0,
             hasher: RandomState::default(),
             tracks_unsynced,
             now,
@@ -107,22 +108,6 @@ impl Keyspace {
         };
         keyspace.load_expiries()?;
         Ok(keyspace)
-    }
-
-    /// On an engine without an order of keys, one pass finds what expires when.
-    fn load_expiries(&mut self) -> Result<()> {
-        if self.view.is_ordered {
-            return Ok(());
-        }
-        self.expiries.clear();
-        for stored in self.store.iterate()? {
-            let stored = stored?;
-            let entry = Entry::decode(&stored.value).and_then(|entry| entry.expires);
-            if let (Some(moment), [database, _, key @ ..]) = (entry, &*stored.key) {
-                self.expiries.insert((moment, *database, key.to_vec()));
-            }
-        }
-        Ok(())
     }
 
     /// The store below.
@@ -170,7 +155,7 @@ impl Keyspace {
         if !self.unsynced.is_empty() {
             let hash = self.hash(key);
             let round = self.unsynced.get(&hash).copied().unwrap_or(0);
-            self.footprint.waits_for = self.footprint.waits_for.max(round);
+            self.footprint.waits_for = self.footprint.waits_for.max(round).max(self.emptied);
         }
         self.store.get(key)
     }
@@ -218,12 +203,6 @@ impl Keyspace {
             Some(entry) => Ok(Some(entry)),
             None => Err(foreign(&self.store)),
         }
-    }
-
-    fn expire(&mut self, database: u8, key: &[u8], entry: &Entry) {
-        self.remove(database, key, entry);
-        self.expired += 1;
-        self.notices.add(Class::Expired, "expired", database, key);
     }
 
     /// Gives a key a value in place of `old`, which [`Keyspace::find`] has answered.
@@ -322,36 +301,6 @@ impl Keyspace {
             .empty(layout::fields(database, hash.number));
     }
 
-    fn move_expiry(&mut self, database: u8, key: &[u8], old: Option<u64>, new: Option<u64>) {
-        if old == new {
-            return;
-        }
-        let count = &mut self.state.counts[usize::from(database)];
-        count.expiring =
-            count.expiring.saturating_sub(u64::from(old.is_some())) + u64::from(new.is_some());
-        if let Some(moment) = new {
-            let soonest = &mut self.soonest[usize::from(database)];
-            *soonest = moment.min(*soonest);
-        }
-        if !self.view.is_ordered {
-            if let Some(moment) = old {
-                self.expiries.remove(&(moment, database, key.to_vec()));
-            }
-            if let Some(moment) = new {
-                self.expiries.insert((moment, database, key.to_vec()));
-            }
-            return;
-        }
-        if let Some(moment) = old {
-            let stale = layout::expiry_key(database, moment, key);
-            self.view.overlay.delete(stale);
-        }
-        if let Some(moment) = new {
-            let due = layout::expiry_key(database, moment, key);
-            self.view.overlay.put(due, Vec::new());
-        }
-    }
-
     /// A key has changed.
     pub fn touch(&mut self, database: u8, key: &[u8]) {
         self.changes += 1;
@@ -427,71 +376,6 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Deletes keys that have expired, some or all; true if there are more.
-    pub fn expire_due(&mut self, all: bool) -> Result<bool> {
-        let mut is_more = false;
-        for database in 0..layout::MOST_DATABASES as u8 {
-            let place = usize::from(database);
-            while self.state.counts[place].expiring > 0 && self.soonest[place] <= self.now {
-                let due = self.due(database)?;
-                for (moment, key) in &due {
-                    match self.raw(database, key)? {
-                        Some(entry) if entry.expires == Some(*moment) => {
-                            self.expire(database, key, &entry)
-                        }
-                        _ => self
-                            .view
-                            .overlay
-                            .delete(layout::expiry_key(database, *moment, key)),
-                    }
-                }
-                let found_all = due.len() < MOST_EXPIRED_A_STEP;
-                if !found_all && !all {
-                    is_more = true;
-                    break;
-                }
-            }
-        }
-        Ok(is_more)
-    }
-
-    /// The next moment at which something may expire.
-    pub fn next_expiry(&self) -> Option<u64> {
-        let counted = self.soonest.iter().zip(&self.state.counts);
-        let soonest = counted.filter(|(_, count)| count.expiring > 0);
-        soonest.map(|(soonest, _)| *soonest).min()
-    }
-
-    /// Keys of a database that have expired, a step's worth; notes when the next one will.
-    fn due(&mut self, database: u8) -> Result<Vec<(u64, Vec<u8>)>> {
-        let (now, mut due) = (self.now, Vec::new());
-        let mut soonest = u64::MAX;
-        let mut take = |moment: u64, key: &[u8]| {
-            if moment > now || due.len() == MOST_EXPIRED_A_STEP {
-                soonest = moment;
-                return Walk::Enough;
-            }
-            due.push((moment, key.to_vec()));
-            Walk::On
-        };
-        if self.view.is_ordered {
-            let range = layout::expiries(database);
-            self.view
-                .walk(&range, Direction::Forward, Read::Keys, |stored, _| {
-                    layout::key_of_expiry(stored)
-                        .map_or(Walk::On, |(moment, key)| take(moment, key))
-                })?;
-        } else {
-            for (moment, of, key) in &self.expiries {
-                if *of == database && take(*moment, key) == Walk::Enough {
-                    break;
-                }
-            }
-        }
-        self.soonest[usize::from(database)] = soonest;
-        Ok(due)
-    }
-
     /// Bytes that wait for the next commit.
     pub fn pending_bytes(&self) -> usize {
         self.view.overlay.bytes()
@@ -537,7 +421,7 @@ impl Keyspace {
                     let hash = self.hash(key);
                     self.unsynced.insert(hash, round);
                 }
-                DeleteRange { .. } => {}
+                DeleteRange { .. } => self.emptied = round,
             }
         }
     }

@@ -66,6 +66,20 @@ fn expired_keys_are_never_answered_and_not_counted() {
 }
 
 #[test]
+fn lifetimes_are_exact_to_the_millisecond() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &[]);
+    let mut client = server.client();
+    let now = || std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() as i64;
+    for _ in 0..50 {
+        client.call(&format!("SET oak a PXAT {}", now() + 10_000));
+        let left: i64 = client.call("PTTL oak")[1..].parse().unwrap();
+        assert!((5_000..=10_000).contains(&left), "{left}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
 fn expired_keys_go_by_themselves() {
     let folder = folder();
     let server = Server::start(folder.path(), &[]);

@@ -43,6 +43,17 @@ fn messages_reach_those_who_listen() {
 }
 
 #[test]
+fn subscriptions_are_confirmed_where_commands_are_not_answered() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &[]);
+    let mut listener = server.client();
+    listener.call("HELLO 3");
+    listener.send(b"CLIENT REPLY OFF\r\nGET oak\r\nSUBSCRIBE a\r\nPUBLISH a hi\r\n");
+    assert_eq!(listener.answer(), ">[subscribe a :1]");
+    assert_eq!(listener.answer(), ">[message a hi]");
+}
+
+#[test]
 fn a_listener_that_has_gone_is_forgotten() {
     let folder = folder();
     let server = Server::start(folder.path(), &[]);

@@ -38,6 +38,9 @@ fn exec_runs_all_or_refuses() {
         ("GET oak", "2"),
         ("MULTI", "+OK"),
         ("WATCH oak", "-ERR WATCH inside MULTI is not allowed"),
+        ("EXEC", "[]"),
+        ("MULTI", "+OK"),
+        ("SAVE", "-ERR Command not allowed inside a transaction"),
         (
             "EXEC",
             "-EXECABORT Transaction discarded because of previous errors.",

@@ -1,0 +1,136 @@
+//! Keys that expire: their order, and their end.
+
+use cambium::{Direction, Result};
+
+use super::Keyspace;
+use super::layout::{self, Entry};
+use super::notices::Class;
+use super::overlay::{Read, Walk};
+
+/// Keys that expire in one step of background work.
+const MOST_EXPIRED_A_STEP: usize = 500;
+
+impl Keyspace {
+    /// On an engine without an order of keys, one pass finds what expires when.
+    pub(super) fn load_expiries(&mut self) -> Result<()> {
+        if self.view.is_ordered {
+            return Ok(());
+        }
+        self.expiries.clear();
+        for stored in self.store.iterate()? {
+            let stored = stored?;
+            let entry = Entry::decode(&stored.value).and_then(|entry| entry.expires);
+            if let (Some(moment), [database, _, key @ ..]) = (entry, &*stored.key) {
+                self.expiries.insert((moment, *database, key.to_vec()));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn expire(&mut self, database: u8, key: &[u8], entry: &Entry) {
+        self.remove(database, key, entry);
+        self.expired += 1;
+        self.notices.add(Class::Expired, "expired", database, key);
+    }
+
+    pub(super) fn move_expiry(
+        &mut self,
+        database: u8,
+        key: &[u8],
+        old: Option<u64>,
+        new: Option<u64>,
+    ) {
+        if old == new {
+            return;
+        }
+        let count = &mut self.state.counts[usize::from(database)];
+        count.expiring =
+            count.expiring.saturating_sub(u64::from(old.is_some())) + u64::from(new.is_some());
+        if let Some(moment) = new {
+            let soonest = &mut self.soonest[usize::from(database)];
+            *soonest = moment.min(*soonest);
+        }
+        if !self.view.is_ordered {
+            if let Some(moment) = old {
+                self.expiries.remove(&(moment, database, key.to_vec()));
+            }
+            if let Some(moment) = new {
+                self.expiries.insert((moment, database, key.to_vec()));
+            }
+            return;
+        }
+        if let Some(moment) = old {
+            let stale = layout::expiry_key(database, moment, key);
+            self.view.overlay.delete(stale);
+        }
+        if let Some(moment) = new {
+            let due = layout::expiry_key(database, moment, key);
+            self.view.overlay.put(due, Vec::new());
+        }
+    }
+
+    /// Deletes keys that have expired, some or all; true if there are more.
+    pub fn expire_due(&mut self, all: bool) -> Result<bool> {
+        let mut is_more = false;
+        for database in 0..layout::MOST_DATABASES as u8 {
+            let place = usize::from(database);
+            while self.state.counts[place].expiring > 0 && self.soonest[place] <= self.now {
+                let due = self.due(database)?;
+                for (moment, key) in &due {
+                    match self.raw(database, key)? {
+                        Some(entry) if entry.expires == Some(*moment) => {
+                            self.expire(database, key, &entry)
+                        }
+                        _ => self
+                            .view
+                            .overlay
+                            .delete(layout::expiry_key(database, *moment, key)),
+                    }
+                }
+                let found_all = due.len() < MOST_EXPIRED_A_STEP;
+                if !found_all && !all {
+                    is_more = true;
+                    break;
+                }
+            }
+        }
+        Ok(is_more)
+    }
+
+    /// The next moment at which something may expire.
+    pub fn next_expiry(&self) -> Option<u64> {
+        let counted = self.soonest.iter().zip(&self.state.counts);
+        let soonest = counted.filter(|(_, count)| count.expiring > 0);
+        soonest.map(|(soonest, _)| *soonest).min()
+    }
+
+    /// Keys of a database that have expired, a step's worth; notes when the next one will.
+    fn due(&mut self, database: u8) -> Result<Vec<(u64, Vec<u8>)>> {
+        let (now, mut due) = (self.now, Vec::new());
+        let mut soonest = u64::MAX;
+        let mut take = |moment: u64, key: &[u8]| {
+            if moment > now || due.len() == MOST_EXPIRED_A_STEP {
+                soonest = moment;
+                return Walk::Enough;
+            }
+            due.push((moment, key.to_vec()));
+            Walk::On
+        };
+        if self.view.is_ordered {
+            let range = layout::expiries(database);
+            self.view
+                .walk(&range, Direction::Forward, Read::Keys, |stored, _| {
+                    layout::key_of_expiry(stored)
+                        .map_or(Walk::On, |(moment, key)| take(moment, key))
+                })?;
+        } else {
+            for (moment, of, key) in &self.expiries {
+                if *of == database && take(*moment, key) == Walk::Enough {
+                    break;
+                }
+            }
+        }
+        self.soonest[usize::from(database)] = soonest;
+        Ok(due)
+    }
+}
