@@ -185,7 +185,7 @@ fn named_snapshots() -> Error {
     Error::Unsupported {
         engine: ENGINE,
         what: "named snapshots",
-        instead: "engine forest keeps them",
+        instead: "engines forest and wisckey keep them",
     }
 }
 

@@ -318,6 +318,20 @@ pub trait Engine: Reader {
     /// Names of kept states, with the last write each sees.
     fn list_named_snapshots(&self) -> Result<Vec<(String, SequenceNumber)>>;
 
+    /// A kept state to read, of all namespaces that it has: the answer is its default one. It
+    /// stays readable when the name is dropped, until the answer is.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    fn named_snapshot(&self, name: &str) -> Result<Arc<dyn Snapshot>> {
+        _ = name;
+        Err(Error::Unsupported {
+            engine: self.capabilities().engine,
+            what: "named snapshots and rollback",
+            instead: "engines forest and wisckey have them; or make a backup",
+        })
+    }
+
     /// Lets a kept state go.
     fn drop_named_snapshot(&self, name: &str) -> Result<()>;
 
@@ -342,7 +356,7 @@ pub trait Engine: Reader {
         Err(Error::Unsupported {
             engine: self.capabilities().engine,
             what: "dropping a namespace",
-            instead: "engine forest can; or empty the namespace with delete_range",
+            instead: "engines forest and wisckey can; or empty the namespace with delete_range",
         })
     }
 
@@ -554,6 +568,6 @@ pub fn default_namespace_only(engine: &'static str, name: &str) -> Result<()> {
     Err(Error::Unsupported {
         engine,
         what: "namespaces",
-        instead: "engine forest has them; or open a second store",
+        instead: "engines forest and wisckey have them; or open a second store",
     })
 }

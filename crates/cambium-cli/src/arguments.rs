@@ -178,8 +178,8 @@ Examples:
     /// Write the names of all namespaces but the default one, one a line, or drop one
     #[command(after_help = "\
 A namespace is made by the first put into it (engines forest and wisckey). Dropping
-takes all its entries away at once, synced (engine forest); compaction gives their
-space back, and a rollback to a snapshot that has them brings them back.
+takes all its entries away at once, synced; compaction gives their space back, and
+a rollback to a snapshot that has them brings them back.
 
 Examples:
   cambium namespaces trees
@@ -189,7 +189,7 @@ Examples:
     /// Keep, list or let go states of a store under names
     #[command(after_help = "\
 A named snapshot keeps all namespaces as they are, through crashes and compaction,
-until it is deleted (engine forest). What only it reaches takes space.
+until it is deleted (engines forest and wisckey). What only it reaches takes space.
 
 Examples:
   cambium snapshot trees create before-the-move

@@ -412,6 +412,11 @@ impl Engine for ForestStore {
         self.core.list_named_snapshots()
     }
 
+    fn named_snapshot(&self, name: &str) -> Result<Arc<dyn Snapshot>> {
+        let pin = self.core.pin_named(name)?;
+        Ok(Arc::new(ForestSnapshot { pin, namespace: 0 }))
+    }
+
     fn drop_named_snapshot(&self, name: &str) -> Result<()> {
         self.core.drop_named_snapshot(name)
     }

@@ -16,6 +16,7 @@ use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
 
 use crate::addresses::Known;
+use crate::backup::pin_of;
 use crate::core::{Core, Maintenance, lock};
 use crate::flush::{Copies, SealPoint};
 use crate::format::{DatabaseHeader, NamedSnapshot};
@@ -97,6 +98,16 @@ impl Core {
     pub fn pin_with_header(self: &Arc<Self>) -> Result<(Pin, DatabaseHeader)> {
         let maintenance = lock(&self.maintenance);
         Ok((self.pin()?, maintenance.header.clone()))
+    }
+
+    /// A kept state, to be read.
+    pub fn pin_named(self: &Arc<Self>, name: &str) -> Result<Pin> {
+        let (newest, header) = self.pin_with_header()?;
+        let mut snapshots = header.snapshots.iter();
+        let found = snapshots.find(|snapshot| snapshot.name == name);
+        let snapshot = found.ok_or_else(|| not_found(name))?;
+        let names = header.names_of(snapshot).into_iter().collect();
+        pin_of(self, &newest, snapshot, names)
     }
 
     /// Lets a kept state go, durably.
@@ -260,8 +271,12 @@ fn find<'a>(maintenance: &'a Maintenance, name: &str) -> Result<&'a NamedSnapsho
         .snapshots
         .iter()
         .find(|snapshot| snapshot.name == name)
-        .ok_or_else(|| Error::NotFound {
-            kind: "snapshot",
-            name: name.to_string(),
-        })
+        .ok_or_else(|| not_found(name))
+}
+
+fn not_found(name: &str) -> Error {
+    Error::NotFound {
+        kind: "snapshot",
+        name: name.to_string(),
+    }
 }

@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, PoisonError};
 
+use cambium_io::sync::Mutex;
 use cambium_io::sync::atomic::Ordering;
 
 use crate::entry::{EntryKind, EntryRef};
+use crate::kept::Keep;
 use crate::memtable::Memtable;
 use crate::tree::{Context, Sealed, Tree, View, WritePressure};
 use cambium_io::sync::RwLockReadGuard;
@@ -59,13 +61,19 @@ impl Tree {
     /// without a note is not sealed; with a note it is, and its flush writes the
     /// note alone. So all notes are committed in the order of their seals.
     pub fn seal(&self, note: Vec<u8>) {
+        _ = self.seal_with(note, None);
+    }
+
+    /// As [`Tree::seal`]; the version that the flush makes may be kept.
+    pub(crate) fn seal_with(&self, note: Vec<u8>, keep: Option<Keep>) -> Option<Arc<Sealed>> {
         let _rotation = self
             .rotation
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        let written = self.view.load().active.bytes();
-        if written == 0 && note.is_empty() {
-            return;
+        let memtable = self.view.load().active.clone();
+        let written = memtable.bytes();
+        if written == 0 && note.is_empty() && keep.is_none() {
+            return None;
         }
         // The next one will be sealed when it is about as large.
         let most = self.context.options.memtable_bytes;
@@ -74,19 +82,19 @@ impl Tree {
             written => (written / 4 * 5).min(most),
         };
         let fresh = Arc::new(Memtable::expecting(most, expected));
-        self.change_view(|view| {
-            let sealed = Arc::new(Sealed {
-                memtable: view.active.clone(),
-                note,
-            });
-            View {
-                active: fresh,
-                sealed: std::iter::once(sealed)
-                    .chain(view.sealed.iter().cloned())
-                    .collect(),
-                version: view.version.clone(),
-            }
+        let sealed = Arc::new(Sealed {
+            memtable,
+            note,
+            keep: Mutex::new(keep),
         });
+        self.change_view(|view| View {
+            active: fresh,
+            sealed: std::iter::once(sealed.clone())
+                .chain(view.sealed.iter().cloned())
+                .collect(),
+            version: view.version.clone(),
+        });
+        Some(sealed)
     }
 
     /// How much writers should hold back: ask before a group of writes, and

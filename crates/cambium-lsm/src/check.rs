@@ -1,5 +1,6 @@
 //! Checking a tree: reads every byte of every table, and writes nothing.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use cambium_base::{Error, Result};
 
 use crate::entry::{EntryKind, Source, compare};
 use crate::format::table_name;
+use crate::kept::KeptView;
 use crate::level_source::{LevelSource, Tables};
 use crate::merge::MergeSource;
 use crate::table::Table;
@@ -48,9 +50,35 @@ impl Tree {
     /// None for damage, which is reported; errors of reading end the check.
     pub fn check(&self, report: &mut dyn FnMut(Finding)) -> Result<CheckSummary> {
         self.check_open()?;
-        let view = self.view.load_full();
+        let version = self.view.load().version.clone();
+        self.check_version(&version, |_| false, report)
+    }
+
+    /// The same of a kept version, without the tables that [`Tree::check`] reads.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_kept(
+        &self,
+        kept: &KeptView,
+        report: &mut dyn FnMut(Finding),
+    ) -> Result<CheckSummary> {
+        self.check_open()?;
+        let current = self.view.load().version.clone();
+        let current = current.files().map(|(_, file)| file.metadata.number);
+        let current: BTreeSet<u64> = current.collect();
+        let is_current = |file: &TableFile| current.contains(&file.metadata.number);
+        self.check_version(&kept.version(), is_current, report)
+    }
+
+    fn check_version(
+        &self,
+        version: &Version,
+        is_checked: impl Fn(&TableFile) -> bool,
+        report: &mut dyn FnMut(Finding),
+    ) -> Result<CheckSummary> {
         let mut summary = CheckSummary::default();
-        for (level, file) in view.version.files() {
+        for (level, file) in version.files().filter(|(_, file)| !is_checked(file)) {
             summary.tables += 1;
             summary.bytes += file.metadata.bytes;
             let found = match self.check_table(file) {
@@ -58,7 +86,7 @@ impl Tree {
                     summary.entries += entries;
                     continue;
                 }
-                Err(error @ Error::Io { .. }) => return Err(error),
+                Err(error @ (Error::Io { .. } | Error::NoSpace { .. })) => return Err(error),
                 Err(error) => error,
             };
             summary.findings += 1;
@@ -67,7 +95,7 @@ impl Tree {
                 error: with_level(found, level),
             });
         }
-        for (level, files) in view.version.levels.iter().enumerate().skip(1) {
+        for (level, files) in version.levels.iter().enumerate().skip(1) {
             for pair in files.windows(2) {
                 if pair[0].metadata.range.overlaps(&pair[1].metadata.range) {
                     let what = format!(
@@ -87,7 +115,7 @@ impl Tree {
                 summary.findings += 1;
                 report(finding);
             };
-            self.check_ages(&view.version, &mut upside_down)?;
+            self.check_ages(version, &mut upside_down)?;
         }
         Ok(summary)
     }

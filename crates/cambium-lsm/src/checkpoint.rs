@@ -4,8 +4,8 @@
 //! manifest there begins with a base: the version and the owner's note, both as of one
 //! edit. What is in memtables is not part of it: flush first.
 
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
 
 use cambium_base::Result;
 use cambium_io::sync::atomic::Ordering;
@@ -29,19 +29,23 @@ impl Tree {
         share: &mut dyn FnMut(&Path, &Path) -> Result<bool>,
     ) -> Result<Option<Vec<u8>>> {
         self.check_open()?;
-        let (version, base) = {
+        let (versions, base) = {
             let _manifest = lock(&self.manifest);
             let version = self.view.load().version.clone();
             let base = self.base_of(&version);
-            (version, base)
+            let mut versions = vec![version];
+            versions.extend(lock(&self.kept).values().cloned());
+            (versions, base)
         };
         let environment = &self.context.environment;
         if environment.file_system.metadata(folder)?.is_none() {
             environment.file_system.create_directory(folder)?;
         }
-        // A table that an edit takes out meanwhile stays while `version` is held.
-        for (_, file) in version.files() {
-            let name = table_name(file.metadata.number);
+        // A table that an edit takes out meanwhile stays while `versions` are held.
+        let files = versions.iter().flat_map(|version| version.files());
+        let numbers: BTreeSet<u64> = files.map(|(_, file)| file.metadata.number).collect();
+        for number in numbers {
+            let name = table_name(number);
             if !share(&self.context.folder.join(&name), &folder.join(&name))? {
                 return Ok(None);
             }
@@ -50,7 +54,7 @@ impl Tree {
         let copy = Context::new(environment, folder, self.context.store, options);
         copy.next_file.store(base.next_file, Ordering::Release);
         Manifest::create(&copy, &base)?;
-        drop::<Arc<_>>(version);
+        drop(versions);
         Ok(Some(base.note))
     }
 }

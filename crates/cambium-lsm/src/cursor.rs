@@ -117,7 +117,17 @@ impl Tree {
     /// [`cambium_base::Error::Corruption`] and errors of reading.
     pub fn cursor(&self, from: Option<&[u8]>, to: Option<&[u8]>, moment: Moment) -> Result<Cursor> {
         self.check_open()?;
-        let view = self.view.load_full();
+        self.cursor_over(self.view_at(moment), from, to, moment)
+    }
+
+    /// A cursor over a view.
+    pub(crate) fn cursor_over(
+        &self,
+        view: Arc<View>,
+        from: Option<&[u8]>,
+        to: Option<&[u8]>,
+        moment: Moment,
+    ) -> Result<Cursor> {
         let mut sources = Vec::new();
         let mut tombstones = view.active.ranges();
         let sealed = view.sealed.iter().map(|sealed| &sealed.memtable);

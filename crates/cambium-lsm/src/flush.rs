@@ -16,7 +16,7 @@ use crate::owner::{DropObserver, DroppedEntry, JobKind};
 use crate::retain::{Retainer, Verdict};
 use crate::run::RunSource;
 use crate::table_writer::TableWriter;
-use crate::tree::{Sealed, Tree};
+use crate::tree::{Sealed, Tree, lock};
 use crate::version::{KeyRange, Version};
 
 /// A flush under way.
@@ -125,8 +125,17 @@ impl FlushJob {
             tree.context.counters.add_flushed(table.bytes);
             edit.added.push((0, table));
         }
-        let (observer, note) = (self.observer, self.sealed.note.clone());
-        tree.commit_tables(edit, 1, || observer.into_note(&[note]))
+        let (observer, sealed) = (self.observer, self.sealed);
+        // Locked until the edit is made: a caller that gives up waits for it.
+        let mut keep = lock(&sealed.keep);
+        let mut note = sealed.note.clone();
+        if let Some(keep) = &*keep {
+            edit.keep = Some(keep.name.clone());
+            note.extend_from_slice(&keep.note);
+        }
+        tree.commit_tables(edit, 1, || observer.into_note(&[note]))?;
+        *keep = None;
+        Ok(())
     }
 }
 

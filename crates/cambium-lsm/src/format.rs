@@ -80,7 +80,7 @@ pub const ROOT: Layout = Layout {
 /// The prefix of an edit in a manifest.
 pub const EDIT: Layout = Layout {
     name: "Edit",
-    about: "The first bytes of the payload of a manifest's record (kind 1; its sequence number counts the edits of the manifest from 1). Fields follow, each a byte and its content; lengths and counts are varints: 1 comparator name, 2 filter policy name, 3 table added (level, number, salt 8 bytes, length, entries, deletes, range tombstones, smallest and largest sequence number, smallest key, kind of upper bound (0 inclusive, 1 exclusive, 2 none), largest key), 4 table removed (level, number), 5 note.",
+    about: "The first bytes of the payload of a manifest's record (kind 1; its sequence number counts the edits of the manifest from 1). Fields follow, each a byte and its content; lengths and counts are varints: 1 comparator name, 2 filter policy name, 3 table added (level, number, salt 8 bytes, length, entries, deletes, range tombstones, smallest and largest sequence number, smallest key, kind of upper bound (0 inclusive, 1 exclusive, 2 none), largest key), 4 table removed (level, number), 5 note, 6 name of the kept version that becomes the tree's, 7 name under which the version that this edit makes is kept, 8 name of a kept version that is kept no longer, 9 kept version of a base (name, number of tables, each as in 3).",
     fields: &[
         field(0, 1, "base", "1: everything before is forgotten; 0: a change"),
         field(1, 8, "next_file", "no file has this number yet, or a higher one"),

@@ -52,6 +52,8 @@ pub(crate) struct RunningCompaction {
 pub(crate) struct Jobs {
     pub flush: Slot<FlushJob>,
     pub compactions: Vec<RunningCompaction>,
+    /// No job may begin or go on.
+    pub held: bool,
     pub next_id: u64,
     /// Where the last compaction of each level ended, for taking turns.
     pub turns: [Vec<u8>; LEVELS],
@@ -61,6 +63,12 @@ impl Jobs {
     /// True if any job is under way.
     pub fn any(&self) -> bool {
         !matches!(self.flush, Slot::Empty) || !self.compactions.is_empty()
+    }
+
+    /// True if some thread takes a step of a job.
+    pub fn any_taken(&self) -> bool {
+        let is_taken = |running: &RunningCompaction| matches!(running.slot, Slot::Taken);
+        matches!(self.flush, Slot::Taken) || self.compactions.iter().any(is_taken)
     }
 
     /// Gives parked jobs up; those that are taken end by themselves.
@@ -77,10 +85,8 @@ impl Jobs {
 
     /// True if a claim can run beside all others.
     pub fn admits(&self, claim: &Claim) -> bool {
-        !self
-            .compactions
-            .iter()
-            .any(|running| running.claim.conflicts(claim))
+        let mut running = self.compactions.iter();
+        !self.held && !running.any(|running| running.claim.conflicts(claim))
     }
 
     /// Notes a compaction as taken; answers its id.
@@ -96,6 +102,9 @@ impl Jobs {
 
     /// Takes a parked compaction, the oldest first.
     pub fn take_parked(&mut self) -> Option<(u64, Box<CompactionJob>)> {
+        if self.held {
+            return None;
+        }
         for running in &mut self.compactions {
             if let Slot::Parked(job) = std::mem::replace(&mut running.slot, Slot::Taken) {
                 return Some((running.id, job));

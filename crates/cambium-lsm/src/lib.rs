@@ -25,7 +25,9 @@
 //!    ([`Owner::protected_moments`]); of each key a job keeps the newest entry
 //!    of each span between two of them.
 //! 5. **Every byte is under a checksum** that holds store, file and offset.
-//! 6. Readers take no lock that a job holds across I/O; writers never do I/O.
+//! 6. **A kept version stays** with all its tables, through flushes, compactions and
+//!    reopening, until it is released ([`kept`]).
+//! 7. Readers take no lock that a job holds across I/O; writers never do I/O.
 //!
 //! # Files
 //!
@@ -52,6 +54,7 @@ mod entry;
 mod flush;
 mod format;
 mod job;
+mod kept;
 mod level_source;
 mod manifest;
 mod memtable;
@@ -88,6 +91,7 @@ pub use cursor::{Cursor, CursorEntry};
 pub use dump::DumpItem;
 pub use entry::{EntryKind, Lookup, Moment};
 pub use format::layouts;
+pub use kept::{JobsHeld, KeptSoon, KeptView};
 pub use options::{Options, PickPolicy};
 pub use owner::{DropObserver, DropReason, DroppedEntry, JobKind, Owner};
 pub use relocate::{Relocation, Replaced, Seen};

@@ -19,7 +19,8 @@
 //!
 //! The end of a manifest can be torn, and damage there looks the same. So before
 //! anything is done that cannot be taken back (a table is removed), the
-//! superblock says how many edits there are ([`Manifest::confirm`]).
+//! superblock says how many edits there are ([`Manifest::confirm`]). It says so too after an
+//! edit that keeps, releases or installs a version, which no log can repeat.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -69,10 +70,23 @@ pub(crate) struct Edit {
     pub added: Vec<(usize, TableMetadata)>,
     /// Level and number.
     pub removed: Vec<(usize, u64)>,
+    /// The kept version of this name becomes the tree's.
+    pub installed: Option<String>,
+    /// The version that the edit makes is kept under this name.
+    pub keep: Option<String>,
+    /// The kept version of this name is no longer kept.
+    pub released: Option<String>,
+    /// Kept versions, by name: those that a base begins with.
+    pub kept: Vec<(String, Vec<(usize, TableMetadata)>)>,
     pub note: Vec<u8>,
 }
 
 impl Edit {
+    /// True if it changes which versions are kept, or goes back to one.
+    pub fn changes_kept(&self) -> bool {
+        self.installed.is_some() || self.keep.is_some() || self.released.is_some()
+    }
+
     /// The edit's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![u8::from(self.base)];
@@ -98,6 +112,22 @@ impl Edit {
         if self.base || !self.note.is_empty() {
             bytes.push(5);
             put_varint_prefixed(&mut bytes, &self.note);
+        }
+        let names = [(6, &self.installed), (7, &self.keep), (8, &self.released)];
+        for (tag, name) in names {
+            if let Some(name) = name {
+                bytes.push(tag);
+                put_varint_prefixed(&mut bytes, name.as_bytes());
+            }
+        }
+        for (name, tables) in &self.kept {
+            bytes.push(9);
+            put_varint_prefixed(&mut bytes, name.as_bytes());
+            put_varint(&mut bytes, tables.len() as u64);
+            for (level, table) in tables {
+                put_varint(&mut bytes, *level as u64);
+                encode_table(&mut bytes, table);
+            }
         }
         bytes
     }
@@ -128,6 +158,13 @@ impl Edit {
                     edit.removed.push((level, decoder.varint()?));
                 }
                 5 => edit.note = decoder.varint_prefixed()?.to_vec(),
+                6 => edit.installed = Some(decode_name(&mut decoder)?),
+                7 => edit.keep = Some(decode_name(&mut decoder)?),
+                8 => edit.released = Some(decode_name(&mut decoder)?),
+                9 => {
+                    let name = decode_name(&mut decoder)?;
+                    edit.kept.push((name, decode_tables(&mut decoder)?));
+                }
                 _ => return None,
             }
         }
@@ -143,6 +180,16 @@ fn decode_name(decoder: &mut Decoder<'_>) -> Option<String> {
 fn decode_level(decoder: &mut Decoder<'_>) -> Option<usize> {
     let level = usize::try_from(decoder.varint()?).ok()?;
     (level < LEVELS).then_some(level)
+}
+
+fn decode_tables(decoder: &mut Decoder<'_>) -> Option<Vec<(usize, TableMetadata)>> {
+    let count = decoder.varint()?;
+    let mut tables = Vec::new();
+    for _ in 0..count {
+        let level = decode_level(decoder)?;
+        tables.push((level, decode_table(decoder)?));
+    }
+    Some(tables)
 }
 
 fn encode_table(bytes: &mut Vec<u8>, table: &TableMetadata) {
@@ -472,6 +519,13 @@ mod tests {
                 (3, table(2, UpperBound::Exclusive(Vec::new()))),
             ],
             removed: vec![(1, 8)],
+            installed: Some("monday".to_owned()),
+            keep: Some("tuesday".to_owned()),
+            released: Some("sunday".to_owned()),
+            kept: vec![
+                ("monday".to_owned(), vec![(5, table(3, UpperBound::None))]),
+                ("empty".to_owned(), Vec::new()),
+            ],
             note: b"note".to_vec(),
         };
         let bytes = edit.encode();

@@ -156,7 +156,7 @@ impl Tree {
     /// As [`Tree::get`], for the first key that fails.
     pub fn multi_get(&self, keys: &[&[u8]], moment: Moment) -> Result<Vec<Lookup>> {
         self.check_open()?;
-        self.look_up_many(&self.view.load_full(), keys, moment)
+        self.look_up_many(&self.view_at(moment), keys, moment)
     }
 
     /// What is visible now of several keys, all as of one moment; see

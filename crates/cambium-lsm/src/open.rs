@@ -11,6 +11,7 @@ use cambium_io::sync::{Mutex, OnceLock, RwLock};
 
 use crate::format::{LEVELS, number_in_name};
 use crate::job::Jobs;
+use crate::kept::KeptVersions;
 use crate::manifest::{AppendFailure, Edit, Manifest};
 use crate::memtable::Memtable;
 use crate::options::Options;
@@ -53,6 +54,7 @@ impl Tree {
         let recovered = Recovered {
             manifest,
             version: Version::default(),
+            kept: KeptVersions::new(),
             flushed: 0,
         };
         Ok(Tree::assemble(context, owner, recovered))
@@ -91,6 +93,8 @@ impl Tree {
             rotation: RwLock::default(),
             change: Mutex::default(),
             manifest: Mutex::new(recovered.manifest),
+            kept: Mutex::new(recovered.kept),
+            past: ArcSwap::default(),
             jobs: Mutex::new(Jobs::default()),
             closed: AtomicBool::new(false),
             resting: AtomicBool::new(false),
@@ -109,6 +113,22 @@ impl Tree {
         edit: Edit,
         flushed: usize,
         note: impl FnOnce() -> Vec<u8>,
+    ) -> Result<()> {
+        self.commit_and_show(edit, note, |next| {
+            self.change_view(|view| View {
+                active: view.active.clone(),
+                sealed: view.sealed[..view.sealed.len() - flushed].to_vec(),
+                version: next,
+            });
+        })
+    }
+
+    /// Makes an edit durable, and has `show` make its version visible.
+    pub(crate) fn commit_and_show(
+        &self,
+        edit: Edit,
+        note: impl FnOnce() -> Vec<u8>,
+        show: impl FnOnce(Arc<Version>),
     ) -> Result<()> {
         self.check_writable()?;
         let mut manifest = lock(&self.manifest);
@@ -141,18 +161,24 @@ impl Tree {
             self.owner.refused();
             self.unless_refused(failure)
         })?;
+        if edit.changes_kept() {
+            // No log can do it again: if it is lost, that is damage.
+            manifest
+                .confirm()
+                .map_err(|error| self.poisoned_by(error))?;
+        }
         if !edit.note.is_empty() {
             self.owner
                 .committed(&edit.note, false)
                 .map_err(|error| self.poisoned_by(error))?;
         }
-        let next = Arc::new(self.applied(&version, &edit));
+        let next = match &edit.installed {
+            Some(name) => self.installed(&version, name)?,
+            None => Arc::new(self.applied(&version, &edit)),
+        };
+        self.note_kept(&edit, &next);
         self.flushed_sequence.store(edit.flushed, Ordering::Release);
-        self.change_view(|view| View {
-            active: view.active.clone(),
-            sealed: view.sealed[..view.sealed.len() - flushed].to_vec(),
-            version: next,
-        });
+        show(next);
         Ok(())
     }
 
@@ -187,8 +213,9 @@ impl Tree {
                 .files()
                 .map(|(level, file)| (level, file.metadata.clone()))
                 .collect(),
-            removed: Vec::new(),
+            kept: self.kept_tables(),
             note: self.owner.full_note(),
+            ..Edit::default()
         }
     }
 
@@ -203,7 +230,7 @@ impl Tree {
             } else if edit.added.iter().any(|(_, table)| table.number == number) {
                 moved.push(file);
             } else {
-                file.set_obsolete();
+                file.set_obsolete(true);
             }
         }
         for (level, table) in &edit.added {
@@ -237,7 +264,7 @@ impl Tree {
         let file_system = &self.context.environment.file_system;
         // No job may begin a file meanwhile, and no edit name one.
         let jobs = lock(&self.jobs);
-        if jobs.any() {
+        if jobs.held || jobs.any() {
             return Ok(removed);
         }
         let manifest = lock(&self.manifest);

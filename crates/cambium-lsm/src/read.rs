@@ -145,7 +145,7 @@ impl Tree {
     /// [`cambium_base::Error::Corruption`] and errors of reading.
     pub fn get(&self, key: &[u8], moment: Moment) -> Result<Lookup> {
         self.check_open()?;
-        self.look_up(&self.view.load(), key, moment)
+        self.look_up(&self.view_at(moment), key, moment)
     }
 
     /// What is visible now of a key, for a reader that pins nothing: `visible`

@@ -8,7 +8,7 @@
 //! | fewer edits than the superblock knows | damage |
 //! | an error of reading | opening fails |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cambium_base::checksum::ChecksumSeed;
@@ -20,6 +20,7 @@ use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 use cambium_storage::superblock::{self, Superblock, copy_path};
 
 use crate::format::{FORMAT_VERSION, LEVELS, MANIFEST_MAGIC, Root, manifest_name, number_in_name};
+use crate::kept::KeptVersions;
 use crate::manifest::{EDIT_RECORD, Edit, GEOMETRY, Manifest};
 use crate::options::{known_comparator, known_filter};
 use crate::owner::Owner;
@@ -32,13 +33,18 @@ use crate::version::{Level, TableFile, TableMetadata, Version};
 pub(crate) struct Recovered {
     pub manifest: Manifest,
     pub version: Version,
+    pub kept: KeptVersions,
     pub flushed: u64,
 }
+
+/// Tables with their levels, by number.
+type Tables = BTreeMap<u64, (usize, TableMetadata)>;
 
 /// What the edits so far come to.
 #[derive(Debug, Default)]
 struct Replayed {
-    tables: BTreeMap<u64, (usize, TableMetadata)>,
+    tables: Tables,
+    kept: BTreeMap<String, Tables>,
     edits: u64,
     next_file: u64,
     flushed: u64,
@@ -66,6 +72,22 @@ impl Replayed {
             if self.tables.insert(number, (level, table)).is_some() {
                 return Err(format!("table {number} is there already"));
             }
+        }
+        for (name, tables) in edit.kept {
+            let tables = tables.into_iter();
+            let tables = tables.map(|(level, table)| (table.number, (level, table)));
+            self.kept.insert(name, tables.collect());
+        }
+        let not_kept = |name: &str| format!("no version is kept as {name:?}");
+        if let Some(name) = &edit.installed {
+            let kept = self.kept.get(name).ok_or_else(|| not_kept(name))?;
+            self.tables.clone_from(kept);
+        }
+        if let Some(name) = edit.keep {
+            self.kept.insert(name, self.tables.clone());
+        }
+        if let Some(name) = &edit.released {
+            self.kept.remove(name).ok_or_else(|| not_kept(name))?;
         }
         self.comparator = edit
             .comparator
@@ -110,22 +132,46 @@ pub(crate) fn recover(context: &Context, owner: &dyn Owner) -> Result<Recovered>
     }
     context.next_file.store(next_file, Ordering::Release);
 
-    let mut levels = <[Level; LEVELS]>::default();
-    for (level, mut table) in replayed.tables.into_values() {
-        if context.options.has_bug(SeededBug::VersionsForgotten) {
-            (table.sole, table.has_versions) = (false, false);
-        }
-        levels[level].push(TableFile::new(table, &context.graveyard));
-    }
-    let version = Version::new(levels);
+    let mut files = BTreeMap::new();
+    let version = version_of(context, replayed.tables, &mut files);
     check_disjoint(&version, &path)?;
+    let current: BTreeSet<u64> = files.keys().copied().collect();
+    let mut kept = KeptVersions::new();
+    for (name, tables) in replayed.kept {
+        let version = version_of(context, tables, &mut files);
+        check_disjoint(&version, &path)?;
+        kept.insert(name, Arc::new(version));
+    }
+    for file in files.values() {
+        file.set_obsolete(!current.contains(&file.metadata.number));
+    }
     let superblock =
         Superblock::resume(file_system, folder, context.store, FORMAT_VERSION, &content);
     Ok(Recovered {
         manifest: Manifest::resume(superblock, root, replayed.edits),
         version,
+        kept,
         flushed: replayed.flushed,
     })
+}
+
+/// A version of some tables. Versions share the tables that they have in common.
+fn version_of(
+    context: &Context,
+    tables: Tables,
+    files: &mut BTreeMap<u64, Arc<TableFile>>,
+) -> Version {
+    let mut levels = <[Level; LEVELS]>::default();
+    for (level, mut table) in tables.into_values() {
+        if context.options.has_bug(SeededBug::VersionsForgotten) {
+            (table.sole, table.has_versions) = (false, false);
+        }
+        let file = files
+            .entry(table.number)
+            .or_insert_with(|| TableFile::new(table, &context.graveyard));
+        levels[level].push(file.clone());
+    }
+    Version::new(levels)
 }
 
 fn replay(

@@ -5,7 +5,9 @@
 //! | lock | held by | across I/O |
 //! |---|---|---|
 //! | `jobs` | whoever picks or parks a job | no |
+//! | a sealed memtable's `keep` | the commit of its flush | yes: only the caller that keeps waits |
 //! | `manifest` | a commit of an edit | yes: only other commits wait |
+//! | `kept` | whoever keeps, releases or looks up a kept version | no |
 //! | `rotation` | shared: writers of entries; exclusive: a seal | no |
 //! | `change` | whoever replaces the view | no |
 //! | a memtable's shards | one insert, lookup or copy | no |
@@ -24,6 +26,7 @@ use cambium_storage::health::found_no_space;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::job::Jobs;
+use crate::kept::{Keep, KeptVersions, PastView};
 use crate::manifest::Manifest;
 use crate::memtable::Memtable;
 use crate::options::Options;
@@ -100,6 +103,8 @@ impl Context {
 pub(crate) struct Sealed {
     pub memtable: Arc<Memtable>,
     pub note: Vec<u8>,
+    /// The version that the flush makes is kept.
+    pub keep: Mutex<Option<Keep>>,
 }
 
 /// What there is at one moment. Never changes.
@@ -161,6 +166,10 @@ pub struct Tree {
     pub(crate) rotation: RwLock<()>,
     pub(crate) change: Mutex<()>,
     pub(crate) manifest: Mutex<Manifest>,
+    /// Changed under the manifest's lock.
+    pub(crate) kept: Mutex<KeptVersions>,
+    /// Views that were replaced by a kept version, the oldest first.
+    pub(crate) past: ArcSwap<Vec<PastView>>,
     pub(crate) jobs: Mutex<Jobs>,
     pub(crate) closed: AtomicBool,
     pub(crate) poison: OnceLock<Error>,

@@ -60,6 +60,9 @@ impl Tree {
             return true;
         }
         let jobs = lock(&self.jobs);
+        if jobs.held {
+            return false;
+        }
         let flush = match jobs.flush {
             Slot::Taken => false,
             Slot::Parked(_) => true,
@@ -70,6 +73,17 @@ impl Tree {
         flush
             || jobs.compactions.iter().any(|running| parked(&running.slot))
             || room && self.pick(&jobs).is_some()
+    }
+
+    /// Removes the tables that nobody reads any more now, in place of a later step.
+    ///
+    /// # Errors
+    /// As [`Tree::step`].
+    pub fn remove_unread_tables(&self) -> Result<()> {
+        while !self.context.graveyard.is_empty() {
+            self.remove_obsolete()?;
+        }
+        Ok(())
     }
 
     /// Removes tables that nobody reads any more. The superblock first says how
@@ -93,6 +107,9 @@ impl Tree {
 
     fn take_flush(&self) -> Option<Box<FlushJob>> {
         let mut jobs = lock(&self.jobs);
+        if jobs.held {
+            return None;
+        }
         match std::mem::replace(&mut jobs.flush, Slot::Taken) {
             Slot::Taken => None,
             Slot::Parked(job) => Some(job),
@@ -281,10 +298,7 @@ impl Tree {
         let bottom = deepest(self).unwrap_or(1);
         // What lay there already was merged with nothing.
         self.compact_some(bottom, bottom, cancelled, |file| Self::may_hide(file))?;
-        while !self.context.graveyard.is_empty() {
-            self.remove_obsolete()?;
-        }
-        Ok(())
+        self.remove_unread_tables()
     }
 
     /// True if a compaction of the table alone may drop something: tombstones, or versions

@@ -197,9 +197,10 @@ impl TableFile {
         })
     }
 
-    /// The file may go when nobody holds it any more.
-    pub fn set_obsolete(&self) {
-        self.obsolete.store(true, Ordering::Release);
+    /// Says whether the tree's version is without the table: then the file goes when no
+    /// reader and no kept version has it any more.
+    pub fn set_obsolete(&self, is_obsolete: bool) {
+        self.obsolete.store(is_obsolete, Ordering::Release);
     }
 }
 
@@ -421,7 +422,7 @@ mod tests {
         };
         let file = TableFile::new(metadata, &graveyard);
         let held = file.clone();
-        file.set_obsolete();
+        file.set_obsolete(true);
         drop(file);
         assert!(graveyard.is_empty());
         drop(held);

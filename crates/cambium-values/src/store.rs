@@ -323,6 +323,14 @@ impl Engine for FormedStore {
         self.inner.list_named_snapshots()
     }
 
+    fn named_snapshot(&self, name: &str) -> Result<Arc<dyn Snapshot>> {
+        Ok(Arc::new(FormedSnapshot {
+            moment: self.shared.expiry.now(),
+            inner: self.inner.named_snapshot(name)?,
+            shared: self.shared.clone(),
+        }))
+    }
+
     fn drop_named_snapshot(&self, name: &str) -> Result<()> {
         self.inner.drop_named_snapshot(name)
     }

@@ -16,8 +16,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::backup::copy_entries;
-use cambium_api::{Direction, KeyRange, ProgressSink};
+use cambium_api::ProgressSink;
+use cambium_api::backup::StateCopy;
 use cambium_base::{Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
 use cambium_io::{FileLock, FileSystem};
@@ -25,8 +25,7 @@ use cambium_storage::sharing::{clone_synced, copy_synced, make_checkpoint, share
 use cambium_storage::superblock::Superblock;
 
 use crate::core::{Core, lock};
-use crate::cursor::EntryCursor;
-use crate::engine::run;
+use crate::engine::{WisckeyStore, run};
 use crate::format::{FORMAT_VERSION, Root, segment_path};
 use crate::ledger::LedgerState;
 use crate::open::{attach, is_ours};
@@ -34,6 +33,7 @@ use crate::open::{attach, is_ours};
 /// Copies the state now into a folder that is empty or not there; answers the last write
 /// that the copy holds.
 pub(crate) fn back_up(
+    store: &WisckeyStore,
     core: &Arc<Core>,
     destination: &Path,
     progress: &dyn ProgressSink,
@@ -44,7 +44,7 @@ pub(crate) fn back_up(
             return Ok(last);
         }
     }
-    copy(core, destination, progress)
+    copy(store, core, destination, progress)
 }
 
 /// Makes a checkpoint; `None`, and nothing is left of it, where files cannot be shared.
@@ -138,27 +138,24 @@ impl Core {
     }
 }
 
-/// Writes the state of now, all namespaces, into a new store of the same shape.
+/// Writes the state of now, all namespaces, and every named snapshot into a new store of the
+/// same shape.
 fn copy(
+    store: &WisckeyStore,
     core: &Arc<Core>,
     destination: &Path,
     progress: &dyn ProgressSink,
 ) -> Result<SequenceNumber> {
-    let pin = core.pin()?;
+    let newest = store.newest_state()?;
+    let last = newest.sequence();
     let options = core.shape.as_options();
     // Before it has its marker it is no store: a copy is whole, or none.
     let making = crate::open::make(&core.environment, destination, &options)?;
     making.conclude_closed(&core.path, |filled| {
         let copy = run(filled);
-        let mut done = 0;
-        for (name, number) in core.namespaces() {
-            let into = copy.namespace(&name)?;
-            let range = KeyRange::all();
-            let mut cursor = EntryCursor::new(pin.again()?, number, &range, Direction::Forward);
-            copy_entries(&mut cursor, &*into, &mut done, progress)?;
-        }
+        StateCopy::new(&*copy, progress).copy_all(store, newest)?;
         copy.sync()?;
         copy.close()
     })?;
-    Ok(SequenceNumber(pin.moment))
+    Ok(last)
 }

@@ -55,7 +55,7 @@ pub(crate) struct LogFeed {
     /// Bytes of the segment, from `piece_offset` on.
     piece: Vec<u8>,
     piece_offset: u64,
-    names: Names,
+    names: MetNames,
 }
 
 /// What the piece has.
@@ -84,7 +84,7 @@ impl LogFeed {
             previous: None,
             piece: Vec::new(),
             piece_offset: 0,
-            names: Names::default(),
+            names: MetNames::default(),
         };
         feed.begin_at_end();
         Ok(feed)
@@ -311,6 +311,10 @@ impl ChangeFeed for LogFeed {
     fn next(&mut self) -> Result<Option<ChangeBatch>> {
         self.core.check_open()?;
         loop {
+            // The piece may have what a rollback has undone.
+            if self.position < self.core.ledger.rolled_back.load(Ordering::Acquire) {
+                self.core.check_history(self.position)?;
+            }
             match self.take_batch()? {
                 Taken::Batch(batch) => return Ok(Some(batch)),
                 Taken::Skipped => {}
@@ -354,7 +358,7 @@ fn record_bytes(part: &[u8]) -> usize {
 
 /// The change that a record stands for; `None` for one that the engine wrote for itself.
 fn change_of(
-    (core, names): (&Core, &mut Names),
+    (core, names): (&Core, &mut MetNames),
     segment: &Segment,
     offset: u64,
     header: &RecordHeader,
@@ -373,7 +377,7 @@ fn change_of(
             value: second.to_vec(),
         },
         kind::DELETE => Operation::Delete { key: key.to_vec() },
-        kind::DELETE_RANGE => Operation::DeleteRange {
+        kind::DELETE_RANGE | kind::NAMESPACE_DROPPED => Operation::DeleteRange {
             range: range_of(number, key, second),
         },
         _ => return Err(strange()),
@@ -385,22 +389,22 @@ fn change_of(
     }))
 }
 
-/// Namespaces by number, as far as the feed has met them.
+/// Namespaces by number, as far as the feed has met them; those that were dropped since are
+/// among them.
 #[derive(Debug, Default)]
-struct Names(BTreeMap<u16, Namespace>);
+struct MetNames(BTreeMap<u16, Namespace>);
 
-impl Names {
+impl MetNames {
     fn of(&mut self, core: &Core, number: u16) -> Option<Namespace> {
         if number == 0 {
             return Some(None);
         }
-        if !self.0.contains_key(&number) {
-            let known = core.namespaces().into_iter();
-            self.0 = known
-                .map(|(name, number)| (number, Some(name.into())))
-                .collect();
+        if let Some(known) = self.0.get(&number) {
+            return Some(known.clone());
         }
-        self.0.get(&number).cloned()
+        let name = Some(core.names.load().name(number)?.into());
+        self.0.insert(number, name.clone());
+        Some(name)
     }
 }
 

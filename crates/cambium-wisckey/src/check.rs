@@ -26,6 +26,7 @@ use crate::cursor::EntryCursor;
 use crate::format::{FORMAT_VERSION, Stored, segment_path};
 use crate::open::{FORMAT, attach};
 use crate::options::Tuning;
+use crate::pin::Pin;
 use crate::recovery::missing;
 
 /// Verifies a store that no process has open for writing.
@@ -125,6 +126,21 @@ fn check_tail(
             what: format!("{}; a torn tail, which the next open drops", fault.reason),
         });
     }
+    for segment in &tail.segments {
+        let (length, first) = (
+            segment.log.file().length()?,
+            segment.log.geometry().first_offset,
+        );
+        if length < first {
+            report.findings.push(Finding {
+                kind: FindingKind::Note,
+                file: segment.path().to_path_buf(),
+                offset: length,
+                what: "the file ends within its headers; a torn tail, which the next open drops"
+                    .to_string(),
+            });
+        }
+    }
     for &number in &tail.blank {
         report.findings.push(Finding {
             kind: FindingKind::Note,
@@ -197,34 +213,77 @@ fn check_contents(
     }
     report.files += summary.tables + core.segments.load().len() as u64;
     report.bytes += summary.bytes;
-    let pin = core.pin()?;
     let before = report.findings.len();
-    for (_, namespace) in core.namespaces() {
-        let range = KeyRange::all();
-        let mut cursor = EntryCursor::new(pin.again()?, namespace, &range, Direction::Forward);
-        loop {
-            match cursor.next_verified() {
-                Ok(Some(bytes)) => {
-                    report.entries += 1;
-                    report.bytes += bytes;
-                }
-                Ok(None) => break,
-                // Found above already, and the cursor cannot go on.
-                Err(_) if cursor.is_stuck() && before > 0 => break,
-                Err(error) => {
-                    report.take(error)?;
-                    if cursor.is_stuck() {
-                        break;
-                    }
+    let (pin, names) = core.pin_with_names()?;
+    for (_, namespace) in names.all() {
+        check_entries(pin.again()?, namespace, before > 0, report, progress)?;
+    }
+    for (name, _) in core.list_named_snapshots()? {
+        check_snapshot(core, &name, report, progress)?;
+    }
+    Ok(())
+}
+
+/// Verifies the tables of a named snapshot that the tree does not have, and all its values.
+/// Its damage names it.
+pub(crate) fn check_snapshot(
+    core: &Arc<Core>,
+    name: &str,
+    report: &mut CheckReport,
+    progress: &dyn ProgressSink,
+) -> Result<()> {
+    let Ok((pin, kept)) = core.pin_named(name) else {
+        // Dropped since it was listed.
+        return Ok(());
+    };
+    let mut of_snapshot = CheckReport::default();
+    for error in pin.check_tables()? {
+        of_snapshot.take(error)?;
+    }
+    let damaged = !of_snapshot.findings.is_empty();
+    for &namespace in kept.namespaces.keys() {
+        let pin = pin.again()?;
+        check_entries(pin, namespace, damaged, &mut of_snapshot, progress)?;
+    }
+    for mut finding in of_snapshot.findings {
+        finding.what = format!("{} (of named snapshot {name:?})", finding.what);
+        report.findings.push(finding);
+    }
+    Ok(())
+}
+
+/// Verifies the entries of a namespace with their values, and counts them. `is_damaged`: the
+/// tree's damage is in the report already.
+fn check_entries(
+    pin: Pin,
+    namespace: u16,
+    is_damaged: bool,
+    report: &mut CheckReport,
+    progress: &dyn ProgressSink,
+) -> Result<()> {
+    let mut cursor = EntryCursor::new(pin, namespace, &KeyRange::all(), Direction::Forward);
+    loop {
+        match cursor.next_verified() {
+            Ok(Some(bytes)) => {
+                report.entries += 1;
+                report.bytes += bytes;
+            }
+            Ok(None) => break,
+            // Found above already, and the cursor cannot go on.
+            Err(_) if cursor.is_stuck() && is_damaged => break,
+            Err(error) => {
+                report.take(error)?;
+                if cursor.is_stuck() {
+                    break;
                 }
             }
-            if report.entries % 4096 == 0 {
-                progress.report(Progress {
-                    phase: "check",
-                    done: report.entries,
-                    total: None,
-                });
-            }
+        }
+        if report.entries % 4096 == 0 {
+            progress.report(Progress {
+                phase: "check",
+                done: report.entries,
+                total: None,
+            });
         }
     }
     Ok(())

@@ -18,6 +18,7 @@ use crate::core::Core;
 use crate::format::{self, SegmentKind};
 use crate::ledger::{Account, LedgerState};
 use crate::options::Policy;
+use crate::seeded_bug::SeededBug;
 use crate::segment::Segment;
 use cambium_io::sync::atomic::Ordering;
 
@@ -158,16 +159,19 @@ impl Core {
             && self.segment(number).is_some_and(is_settled)
     }
 
-    /// Segments that are not collected yet, and not held for consumers of changes.
+    /// Segments that are not collected yet, and not held for consumers of changes or for named
+    /// snapshots.
     pub fn kept_segments<'s>(
         &self,
         collector: &'s Collector,
         state: &'s LedgerState,
     ) -> impl Iterator<Item = (&'s u32, &'s Account)> + use<'s> {
         let held = self.held_history(state);
+        let forgets_snapshots = self.has_bug(SeededBug::SnapshotSegmentDropped);
         let segments = state.segments.iter();
-        segments.filter(move |(number, account)| {
-            !collector.dropping.contains(number) && !held.has(account)
+        segments.filter(move |&(&number, account)| {
+            let is_free = !held.has(account) && (forgets_snapshots || !state.is_kept(number));
+            is_free && !collector.dropping.contains(&number)
         })
     }
 }

@@ -255,7 +255,8 @@ impl Core {
                 .filter_map(|number| state.segments.get(number));
             accounts.map(|account| account.end).sum()
         };
-        let items: Vec<_> = numbers.iter().copied().map(NoteItem::Dropped).collect();
+        let mut items: Vec<_> = numbers.iter().copied().map(NoteItem::Dropped).collect();
+        items.push(NoteItem::Synced(self.ledger.synced()));
         self.tree.commit_note(&note::encode(&items))?;
         self.counters
             .freed_bytes
@@ -517,14 +518,23 @@ impl Core {
         Ok(())
     }
 
-    /// Lets the run go; what was moved and is pointed to stays.
+    /// Lets the run go, for a close; what was moved and is pointed to stays.
     pub fn abandon_collection(&self) {
-        let mut collector = lock(&self.collection);
+        // The close meets a failure again.
+        _ = self.end_run(&mut lock(&self.collection));
+    }
+
+    /// Lets the run go, and ends the moved segment; what was moved and is pointed to stays.
+    pub fn end_run(&self, collector: &mut Collector) -> Result<()> {
         collector.run = None;
         collector.window = Window::default();
-        if let Some(output) = collector.output.take() {
-            lock(&self.writer).moved.finished(&output);
-        }
+        let Some(output) = collector.output.take() else {
+            return Ok(());
+        };
+        // Space that was taken ahead goes back.
+        let cut = output.log.cut_back(output.log.end());
+        lock(&self.writer).moved.finished(&output);
+        cut.map_err(|error| self.poisoned(error))
     }
 
     /// Slows a writer while space is far beyond its limit.

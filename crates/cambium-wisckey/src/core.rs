@@ -18,7 +18,6 @@
 //! all of them but the ledger's, which the tree takes itself. Readers take the
 //! ledger's pins and nothing else; the map of segments is swapped whole.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
@@ -37,6 +36,7 @@ use cambium_storage::superblock::Superblock;
 use crate::collect::Collector;
 use crate::format::Root;
 use crate::ledger::Ledger;
+use crate::names::Names;
 use crate::options::{Shape, Tuning};
 use crate::reserve::{Part, Reserve};
 use crate::seeded_bug::SeededBug;
@@ -59,8 +59,8 @@ pub(crate) struct Core {
     pub ledger: Arc<Ledger>,
     /// Segments that readers may be led to; replaced under the writer lock.
     pub segments: ArcSwap<Segments>,
-    /// Namespaces by name.
-    pub names: RwLock<BTreeMap<String, u16>>,
+    /// Replaced under the writer lock.
+    pub names: ArcSwap<Names>,
     pub collection: Mutex<Collector>,
     /// Who collects waits until the tree has flushed.
     pub collection_waits: AtomicBool,

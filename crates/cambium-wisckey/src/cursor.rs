@@ -125,11 +125,7 @@ impl EntryCursor {
         self.ended = self.from >= self.to;
         let tree = match &mut self.tree {
             Some(tree) => tree,
-            none => none.insert(self.pin.core.tree.cursor(
-                Some(&self.from),
-                Some(&self.to),
-                self.pin.moment,
-            )?),
+            none => none.insert(self.pin.cursor(&self.from, &self.to)?),
         };
         if self.ended {
             return Ok(());

@@ -141,6 +141,14 @@ impl DeadIndex {
         self.lossy.remove(&segment);
     }
 
+    /// Forgets everything.
+    pub fn forget_all(&mut self) {
+        *self = DeadIndex {
+            most: self.most,
+            ..DeadIndex::default()
+        };
+    }
+
     /// Takes what is known of a segment, since it was taken last.
     pub fn take(&mut self, segment: u32) -> DeadPlaces {
         let mut places = self.of.remove(&segment).unwrap_or_default();

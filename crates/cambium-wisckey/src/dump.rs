@@ -129,10 +129,11 @@ fn dump_ledger(core: &Core, line: &mut dyn FnMut(String) -> Result<()>) -> Resul
             account.end,
             account.live_bytes(),
             shown_holes(&state, *number),
-            if held.has(account) {
-                ", held for consumers of changes"
-            } else {
-                ""
+            match (held.has(account), state.is_kept(*number)) {
+                (true, true) => ", held for consumers of changes and for snapshots",
+                (true, false) => ", held for consumers of changes",
+                (false, true) => ", held for snapshots",
+                (false, false) => "",
             }
         ))?;
     }
@@ -140,6 +141,14 @@ fn dump_ledger(core: &Core, line: &mut dyn FnMut(String) -> Result<()>) -> Resul
         "the log has every change after write {}",
         state.newest_lost()
     ))?;
+    for (name, kept) in &state.kept {
+        line(format!(
+            "snapshot {name:?} of write {}: {} bytes of {} segments",
+            kept.sequence,
+            kept.segments.values().sum::<u64>(),
+            kept.segments.len()
+        ))?;
+    }
     for (name, position) in core.consumers.list() {
         line(format!("consumer {name:?} has read up to write {position}"))?;
     }
@@ -249,7 +258,7 @@ fn inspect_segment(
 
 fn shown_record(header: &RecordHeader, prefix: &[u8]) -> String {
     let first_bytes = match header.kind {
-        kind::PUT | kind::DELETE_RANGE => header.auxiliary as usize,
+        kind::PUT | kind::DELETE_RANGE | kind::NAMESPACE_DROPPED => header.auxiliary as usize,
         _ => header.payload_bytes as usize,
     };
     let shown = prefix.len().min(first_bytes);
@@ -281,6 +290,11 @@ fn shown_record(header: &RecordHeader, prefix: &[u8]) -> String {
             header.sequence,
             header.auxiliary,
             readable(&prefix[..shown])
+        ),
+        kind::NAMESPACE_DROPPED => format!(
+            "namespace {} number {} is dropped",
+            header.sequence,
+            format::namespace_of(prefix)
         ),
         other => format!("kind {other}"),
     }

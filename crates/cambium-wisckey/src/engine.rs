@@ -20,6 +20,7 @@ use crate::changes::LogFeed;
 use crate::core::{Core, lock};
 use crate::cursor::EntryCursor;
 use crate::format::{FORMAT_VERSION, full_key};
+use crate::names::{NO_NAMESPACE, Names, was_dropped};
 use crate::options::{ENGINE, OPTIONS};
 use crate::pin::Pin;
 use crate::write::WriteRequest;
@@ -39,7 +40,11 @@ pub struct WisckeyStore {
 #[derive(Debug)]
 struct WisckeySnapshot {
     pin: Pin,
+    /// Namespaces of its moment.
+    names: Arc<Names>,
     namespace: u16,
+    /// The number whose keys it reads: another one where the namespace was made later.
+    read_as: u16,
 }
 
 impl EngineKind for Wisckey {
@@ -212,21 +217,43 @@ fn iterate_at(
 
 fn multi_get_at(pin: &Pin, namespace: u16, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
     let full_keys: Vec<Vec<u8>> = keys.iter().map(|key| full_key(namespace, key)).collect();
-    pin.core.multi_get_at(pin.moment, &full_keys)
+    pin.core.multi_get_at(pin, &full_keys)
+}
+
+impl WisckeyStore {
+    /// The state now, of all namespaces.
+    pub(crate) fn newest_state(&self) -> Result<Arc<dyn Snapshot>> {
+        let (pin, names) = self.core.pin_with_names()?;
+        Ok(Arc::new(WisckeySnapshot {
+            pin,
+            names,
+            namespace: 0,
+            read_as: 0,
+        }))
+    }
+
+    /// A pin of a moment at which the namespace is there.
+    fn pin(&self) -> Result<Pin> {
+        let pin = self.core.pin()?;
+        self.core.check_namespace(self.namespace)?;
+        Ok(pin)
+    }
 }
 
 impl Reader for WisckeyStore {
     fn get(&self, key: &[u8]) -> Result<Option<Value>> {
         self.core.check_open()?;
-        self.core.get_latest(&full_key(self.namespace, key))
+        let value = self.core.get_latest(&full_key(self.namespace, key))?;
+        self.core.check_namespace(self.namespace)?;
+        Ok(value)
     }
 
     fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
-        multi_get_at(&self.core.pin()?, self.namespace, keys)
+        multi_get_at(&self.pin()?, self.namespace, keys)
     }
 
     fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
-        scan_at(self.core.pin()?, self.namespace, range, direction)
+        scan_at(self.pin()?, self.namespace, range, direction)
     }
 
     fn iterate(
@@ -234,7 +261,7 @@ impl Reader for WisckeyStore {
         order: IterationOrder,
         resume: Option<&ResumeToken>,
     ) -> Result<Box<dyn Cursor>> {
-        iterate_at(self.core.pin()?, self.namespace, order, resume)
+        iterate_at(self.pin()?, self.namespace, order, resume)
     }
 }
 
@@ -242,16 +269,16 @@ impl Reader for WisckeySnapshot {
     fn get(&self, key: &[u8]) -> Result<Option<Value>> {
         let core = &self.pin.core;
         core.check_open()?;
-        core.get_at(self.pin.moment, &full_key(self.namespace, key))
+        core.get_at(&self.pin, &full_key(self.read_as, key))
     }
 
     fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
         self.pin.core.check_open()?;
-        multi_get_at(&self.pin, self.namespace, keys)
+        multi_get_at(&self.pin, self.read_as, keys)
     }
 
     fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
-        scan_at(self.pin.again()?, self.namespace, range, direction)
+        scan_at(self.pin.again()?, self.read_as, range, direction)
     }
 
     fn iterate(
@@ -259,7 +286,7 @@ impl Reader for WisckeySnapshot {
         order: IterationOrder,
         resume: Option<&ResumeToken>,
     ) -> Result<Box<dyn Cursor>> {
-        iterate_at(self.pin.again()?, self.namespace, order, resume)
+        iterate_at(self.pin.again()?, self.read_as, order, resume)
     }
 }
 
@@ -274,35 +301,26 @@ impl Snapshot for WisckeySnapshot {
 
     fn namespaces(&self) -> Result<Vec<String>> {
         self.pin.core.check_open()?;
-        Ok(names_of(&self.pin.core))
+        Ok(names_of(&self.names))
     }
 
     fn namespace(&self, name: &str) -> Result<Option<Arc<dyn Snapshot>>> {
-        let Some(namespace) = self.pin.core.known_namespace(name) else {
+        let known = self.names.number(name);
+        let made_later = || self.pin.core.names.load().number(name);
+        let Some(namespace) = known.or_else(made_later) else {
             return Ok(None);
         };
         Ok(Some(Arc::new(WisckeySnapshot {
             pin: self.pin.again()?,
+            names: self.names.clone(),
             namespace,
+            read_as: known.unwrap_or(NO_NAMESPACE),
         })))
     }
 }
 
-fn names_of(core: &Core) -> Vec<String> {
-    core.namespaces()
-        .into_iter()
-        .map(|(name, _)| name)
-        .collect()
-}
-
-/// The answer to calls about named snapshots: what they would hold back of
-/// garbage collection is not kept across openings.
-fn no_named_snapshots<T>() -> Result<T> {
-    Err(Error::Unsupported {
-        engine: ENGINE,
-        what: "named snapshots and rollback",
-        instead: "engine forest has them; or make a backup",
-    })
+fn names_of(names: &Names) -> Vec<String> {
+    names.all().map(|(name, _)| name.to_string()).collect()
 }
 
 impl Engine for WisckeyStore {
@@ -312,9 +330,9 @@ impl Engine for WisckeyStore {
             keys: KeyKind::Bytes,
             ordered: true,
             insertion_order: false,
-            named_snapshots: false,
+            named_snapshots: true,
             namespaces: true,
-            droppable_namespaces: false,
+            droppable_namespaces: true,
             native_submit: false,
             changes: true,
         }
@@ -361,9 +379,15 @@ impl Engine for WisckeyStore {
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
+        let (pin, names) = self.core.pin_with_names()?;
+        if !names.has(self.namespace) {
+            return Err(was_dropped(self.namespace));
+        }
         Ok(Arc::new(WisckeySnapshot {
-            pin: self.core.pin()?,
+            pin,
+            names,
             namespace: self.namespace,
+            read_as: self.namespace,
         }))
     }
 
@@ -384,20 +408,30 @@ impl Engine for WisckeyStore {
         self.core.move_consumer(name, to)
     }
 
-    fn create_named_snapshot(&self, _: &str) -> Result<()> {
-        no_named_snapshots()
+    fn create_named_snapshot(&self, name: &str) -> Result<()> {
+        self.core.create_named_snapshot(name)
     }
 
     fn list_named_snapshots(&self) -> Result<Vec<(String, SequenceNumber)>> {
-        no_named_snapshots()
+        self.core.list_named_snapshots()
     }
 
-    fn drop_named_snapshot(&self, _: &str) -> Result<()> {
-        no_named_snapshots()
+    fn named_snapshot(&self, name: &str) -> Result<Arc<dyn Snapshot>> {
+        let (pin, kept) = self.core.pin_named(name)?;
+        Ok(Arc::new(WisckeySnapshot {
+            pin,
+            names: Arc::new(Names::of_numbers(&kept.namespaces)),
+            namespace: 0,
+            read_as: 0,
+        }))
     }
 
-    fn rollback(&self, _: &str) -> Result<()> {
-        no_named_snapshots()
+    fn drop_named_snapshot(&self, name: &str) -> Result<()> {
+        self.core.drop_named_snapshot(name)
+    }
+
+    fn rollback(&self, name: &str) -> Result<()> {
+        self.core.rollback(name)
     }
 
     fn namespace(&self, name: &str) -> Result<Arc<dyn Engine>> {
@@ -409,10 +443,15 @@ impl Engine for WisckeyStore {
 
     fn list_namespaces(&self) -> Result<Vec<String>> {
         self.core.check_open()?;
-        Ok(names_of(&self.core))
+        Ok(names_of(&self.core.names.load()))
+    }
+
+    fn drop_namespace(&self, name: &str) -> Result<()> {
+        self.core.drop_namespace(name)
     }
 
     fn approximate_size(&self, range: &KeyRange) -> Result<u64> {
+        self.core.check_namespace(self.namespace)?;
         self.core.approximate_size(self.namespace, range)
     }
 
@@ -447,7 +486,7 @@ impl Engine for WisckeyStore {
     }
 
     fn backup(&self, destination: &Path, progress: &dyn ProgressSink) -> Result<SequenceNumber> {
-        crate::backup::back_up(&self.core, destination, progress)
+        crate::backup::back_up(self, &self.core, destination, progress)
     }
 
     fn step(&self, budget: u64) -> Result<StepOutcome> {

@@ -71,6 +71,8 @@ pub mod kind {
     pub const DELETE_RANGE: u8 = 3;
     /// A namespace begins; the payload is its name, `auxiliary` its number.
     pub const NAMESPACE: u8 = 4;
+    /// A namespace is dropped: as a range, of all its keys.
+    pub const NAMESPACE_DROPPED: u8 = 5;
 }
 
 /// Flag of a record that garbage collection moved here.
@@ -232,6 +234,12 @@ pub fn full_key(namespace: u16, key: &[u8]) -> Vec<u8> {
     full.extend_from_slice(&namespace.to_be_bytes());
     full.extend_from_slice(key);
     full
+}
+
+/// The namespace of a full key.
+pub fn namespace_of(full_key: &[u8]) -> u16 {
+    let prefix = full_key.first_chunk::<PREFIX_BYTES>();
+    prefix.map_or(0, |prefix| u16::from_be_bytes(*prefix))
 }
 
 /// The full key after the last of a namespace.

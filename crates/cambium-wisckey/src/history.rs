@@ -61,6 +61,8 @@ impl LedgerState {
         let Some(after) = self.needed_after else {
             return HeldHistory::NOTHING;
         };
+        // Nobody can read what lies before the last change that is lost.
+        let after = after.max(self.lost_through);
         let mut held = HeldHistory { after, bytes: 0 };
         for account in self.segments.values().rev() {
             if !held.has(account) {
@@ -113,13 +115,15 @@ impl Core {
         state.held_history(self.tuning.history_bytes)
     }
 
-    /// Takes segments for a collection, but for those that are held; answers the others.
+    /// Takes segments for a collection, but for those that are held for consumers or named
+    /// snapshots; answers the others.
     pub fn take_from_history(&self, numbers: &[u32]) -> Vec<u32> {
         let mut state = self.ledger.state();
         let held = self.held_history(&state);
         let is_free = |number: &&u32| {
             let account = state.segments.get(number);
             account.is_none_or(|account| !held.has(account))
+                && !self.is_held_by_snapshot(&state, **number)
         };
         let taken: Vec<u32> = numbers.iter().filter(is_free).copied().collect();
         state.take_history_of(&taken);
@@ -129,7 +133,8 @@ impl Core {
     /// Notes that history is lost through a number, ahead of what ends it.
     pub fn note_lost_history(&self, through: u64) -> Result<()> {
         self.begin_session()?;
-        let note = note::encode(&[NoteItem::HistoryLost(through)]);
+        let synced = NoteItem::Synced(self.ledger.synced());
+        let note = note::encode(&[synced, NoteItem::HistoryLost(through)]);
         self.tree.commit_note(&note)
     }
 

@@ -4,7 +4,7 @@
 //!
 //! What a flush or compaction drops stands in the log as dead records. Where
 //! `hole_bytes` of whole blocks of them lie side by side, the note that counts the
-//! garbage says so too ([`crate::note::HOLE_LAYOUT`]):
+//! garbage says so too ([`crate::note_layouts::HOLE_LAYOUT`]):
 //!
 //! ```text
 //!  │ live │ dead │ dead     │ dead │ live │      the run that the note names

@@ -25,7 +25,8 @@ use crate::core::{Core, lock};
 use crate::dead::{DeadIndex, Told};
 use crate::format::{SegmentKind, Stored};
 use crate::holes::{DeadRecords, HoleLedger, HoleRule};
-use crate::note::{self, Head, NoteItem, SegmentNote, Traffic};
+use crate::note::{self, Head, KeptState, NoteItem, SegmentNote, Traffic};
+use crate::seeded_bug::SeededBug;
 
 /// What is known of a segment that tables may point into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +56,13 @@ pub(crate) struct LedgerState {
     pub next_file: u32,
     pub segments: BTreeMap<u32, Account>,
     pub namespaces: BTreeMap<u16, String>,
+    /// No namespace has had this number yet, or a higher one.
+    pub next_namespace: u32,
+    /// Namespaces that were dropped and that changes may be of: names, and the numbers of the
+    /// writes that dropped them.
+    pub dropped_namespaces: BTreeMap<u16, (String, u64)>,
+    /// Named snapshots by name.
+    pub kept: BTreeMap<String, KeptState>,
     pub traffic: Traffic,
     /// Segments that were dropped, and whose files may still be there.
     pub dropped: Vec<u32>,
@@ -65,6 +73,10 @@ pub(crate) struct LedgerState {
     pub holes: HoleLedger,
     /// The log does not have all changes up to here.
     pub lost_through: u64,
+    /// The log was synced up to here.
+    pub promised: u64,
+    /// Writes that rollbacks undid: after the first number, up to the second.
+    pub undone: Vec<(u64, u64)>,
     /// Collections under way end history up to here; no note says so yet.
     pub taken_through: u64,
     /// Some consumer needs all changes after this number. No note says so: opening reads it
@@ -104,7 +116,8 @@ impl LedgerState {
                 offset,
                 bytes,
             } => {
-                if self.segments.contains_key(&segment) {
+                // A named snapshot may point there.
+                if self.segments.contains_key(&segment) && !self.is_kept(segment) {
                     self.holes
                         .add(rule, segment, (offset, offset + bytes), moment);
                 }
@@ -118,10 +131,26 @@ impl LedgerState {
             }
             NoteItem::NextFile(number) => self.next_file = self.next_file.max(number),
             NoteItem::Namespace { number, name } => {
+                self.next_namespace = self.next_namespace.max(u32::from(number) + 1);
+                self.dropped_namespaces.remove(&number);
                 self.namespaces.insert(number, name);
             }
             NoteItem::Traffic(traffic) => self.traffic = traffic,
             NoteItem::HistoryLost(through) => self.lost_through = self.lost_through.max(through),
+            NoteItem::Keep { name, sequence } => self.keep(name, sequence),
+            NoteItem::Kept(name, state) => _ = self.kept.insert(name, state),
+            NoteItem::Released(name) => _ = self.kept.remove(&name),
+            NoteItem::RolledBack { name, sequence } => self.roll_back(&name, sequence),
+            NoteItem::Undone(after, through) => self.undone.push((after, through)),
+            NoteItem::Synced(through) => self.promised = self.promised.max(through),
+            NoteItem::NextNamespace(number) => {
+                self.next_namespace = self.next_namespace.max(number);
+            }
+            NoteItem::NamespaceDropped { number, sequence } => {
+                if let Some(name) = self.namespaces.remove(&number) {
+                    self.dropped_namespaces.insert(number, (name, sequence));
+                }
+            }
         }
     }
 
@@ -141,6 +170,8 @@ impl LedgerState {
             NoteItem::NextFile(self.next_file),
             NoteItem::Traffic(self.traffic),
             NoteItem::HistoryLost(self.lost_through),
+            NoteItem::NextNamespace(self.next_namespace),
+            NoteItem::Synced(self.promised),
         ];
         for (&number, account) in &self.segments {
             items.push(NoteItem::Segment(SegmentNote {
@@ -158,11 +189,22 @@ impl LedgerState {
             }
         }
         items.extend(self.holes.items());
-        let names = self.namespaces.iter();
-        items.extend(names.map(|(&number, name)| NoteItem::Namespace {
+        let undone = self.undone.iter();
+        items.extend(undone.map(|&(after, through)| NoteItem::Undone(after, through)));
+        let namespace = |(&number, name): (&u16, &String)| NoteItem::Namespace {
             number,
             name: name.clone(),
-        }));
+        };
+        for (&number, (name, sequence)) in &self.dropped_namespaces {
+            if *sequence > self.lost_through {
+                items.push(namespace((&number, name)));
+                let sequence = *sequence;
+                items.push(NoteItem::NamespaceDropped { number, sequence });
+            }
+        }
+        items.extend(self.namespaces.iter().map(namespace));
+        let kept = self.kept.iter();
+        items.extend(kept.map(|(name, state)| NoteItem::Kept(name.clone(), state.clone())));
         note::encode(&items)
     }
 
@@ -194,7 +236,9 @@ pub(crate) struct Ledger {
     /// Every write up to here is seen by readers.
     pub visible: AtomicU64,
     /// Every write up to here survives a crash.
-    pub synced: AtomicU64,
+    pub synced: Arc<AtomicU64>,
+    /// The number of the last rollback since the store was opened.
+    pub rolled_back: AtomicU64,
     /// Who syncs the log before tables point into it.
     pub core: OnceLock<Weak<Core>>,
     /// There is no log to sync: a repair writes the tree alone.
@@ -213,7 +257,8 @@ impl Ledger {
             dead: Arc::default(),
             folder,
             visible: AtomicU64::new(state.head.sequence),
-            synced: AtomicU64::new(state.head.sequence),
+            synced: Arc::new(AtomicU64::new(state.head.sequence)),
+            rolled_back: AtomicU64::new(0),
             state: Mutex::new(state),
             pins: Mutex::new(BTreeMap::new()),
             core: OnceLock::new(),
@@ -254,10 +299,23 @@ impl Ledger {
 
     /// Pins what is visible now.
     pub fn pin_visible(&self) -> u64 {
+        self.pin_visible_with(|| ()).0
+    }
+
+    /// The same; answers what [`Ledger::publish`] changes as of that moment.
+    pub fn pin_visible_with<T>(&self, published: impl FnOnce() -> T) -> (u64, T) {
         let mut pins = lock(&self.pins);
         let moment = self.visible();
         *pins.entry(moment).or_insert(0) += 1;
-        moment
+        (moment, published())
+    }
+
+    /// Has a change be seen together with a number, which is the newest then: a reader that
+    /// pins sees both or neither.
+    pub fn publish(&self, sequence: u64, change: &mut dyn FnMut()) {
+        let _pins = lock(&self.pins);
+        change();
+        self.visible.store(sequence, Ordering::Release);
     }
 
     /// Pins a moment that is pinned already once more.
@@ -297,6 +355,7 @@ impl Owner for Ledger {
             dead: DeadRecords::new(self.hole_rule),
             told: lock(&self.dead).nothing_told(),
             index: self.dead.clone(),
+            synced: self.synced.clone(),
         })
     }
 
@@ -327,10 +386,19 @@ impl Owner for Ledger {
         if full {
             *state = LedgerState::default();
         }
+        let core = self.core.get().and_then(Weak::upgrade);
+        let keeps_dead = core.is_some_and(|core| core.has_bug(SeededBug::RollbackKeepsDead));
         let mut dead = lock(&self.dead);
-        for item in items {
-            if let NoteItem::Dropped(number) = item {
-                dead.forget(number);
+        // A snapshot has what the edit makes, its garbage left out.
+        let (keeps, changes): (Vec<_>, Vec<_>) = items
+            .into_iter()
+            .partition(|item| matches!(item, NoteItem::Keep { .. }));
+        for item in changes.into_iter().chain(keeps) {
+            match item {
+                NoteItem::Dropped(number) => dead.forget(number),
+                // Tables point again to what was dead.
+                NoteItem::RolledBack { .. } if !keeps_dead => dead.forget_all(),
+                _ => {}
             }
             state.apply(item, &self.hole_rule, moment);
         }
@@ -354,6 +422,8 @@ struct GarbageCount {
     dead: DeadRecords,
     told: Told,
     index: Arc<Mutex<DeadIndex>>,
+    /// The ledger's.
+    synced: Arc<AtomicU64>,
 }
 
 impl DropObserver for GarbageCount {
@@ -372,6 +442,8 @@ impl DropObserver for GarbageCount {
     fn into_note(self: Box<Self>, sealed: &[Vec<u8>]) -> Vec<u8> {
         lock(&self.index).tell(self.told);
         let mut note = sealed.concat();
+        // Should all of the log be lost that was synced since the head, the edit tells.
+        NoteItem::Synced(self.synced.load(Ordering::Acquire)).encode(&mut note);
         for (segment, bytes) in self.bytes {
             NoteItem::Garbage { segment, bytes }.encode(&mut note);
         }

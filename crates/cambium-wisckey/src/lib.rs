@@ -54,7 +54,10 @@ mod kept;
 mod ledger;
 mod memory;
 mod moving;
+mod named;
+mod names;
 pub mod note;
+pub mod note_layouts;
 mod open;
 mod open_files;
 pub mod options;
@@ -81,10 +84,10 @@ pub fn layouts() -> Vec<&'static cambium_base::layout::Layout> {
     vec![
         &format::ROOT_LAYOUT,
         &format::POINTER_LAYOUT,
-        &note::HEAD_LAYOUT,
-        &note::SEGMENT_LAYOUT,
-        &note::GARBAGE_LAYOUT,
-        &note::HOLE_LAYOUT,
-        &note::TRAFFIC_LAYOUT,
+        &note_layouts::HEAD_LAYOUT,
+        &note_layouts::SEGMENT_LAYOUT,
+        &note_layouts::GARBAGE_LAYOUT,
+        &note_layouts::HOLE_LAYOUT,
+        &note_layouts::TRAFFIC_LAYOUT,
     ]
 }

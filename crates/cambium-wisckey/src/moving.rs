@@ -306,7 +306,7 @@ impl Core {
         for value in window {
             let entry = [value.log_entry()];
             let appended = self.append(&mut writer, &entry, Durability::Written)?;
-            self.apply(&appended, &entry, 0);
+            self.apply(&appended, &entry, 0, None);
         }
         Ok(())
     }

@@ -7,14 +7,15 @@
 //! without a write to the tree).
 //!
 //! ```text
-//! note = item, item, …          each a tag byte and the fields of its layout
+//! note = item, item, …          each a tag byte and the fields of its layout (`note_layouts`)
 //! ```
 //!
 //! Notes are changes; put one after the other they give the whole state, which
 //! begins the next manifest.
 
+use std::collections::BTreeMap;
+
 use cambium_base::coding::Decoder;
-use cambium_base::layout::{Field, Layout};
 
 use crate::format::{LARGEST_SEGMENT, SegmentKind};
 
@@ -27,104 +28,14 @@ const TAG_NAMESPACE: u8 = 6;
 const TAG_TRAFFIC: u8 = 7;
 const TAG_HOLE: u8 = 8;
 const TAG_HISTORY: u8 = 9;
-
-/// The item that says from where recovery replays.
-pub const HEAD_LAYOUT: Layout = Layout {
-    name: "Note: head",
-    about: "The `vlog_head`: the tables hold every write up to here, and the log behind it the rest. Shorter items: a byte 4 and a segment's number (4): it was dropped; a byte 5 and a number (4): the next file's; a byte 6, a namespace's number (2), length (1) and text of its name; a byte 9 and a sequence number (8): the log no longer has all changes up to it.",
-    fields: &[
-        field(0, 1, "tag", "1"),
-        field(1, 8, "sequence", "every write up to here is in tables"),
-        field(9, 4, "segment", "where the log goes on"),
-        field(13, 8, "offset", "in that segment"),
-        field(21, 4, "session", "lower ones do not count from there on"),
-    ],
-    size: 25,
-}
-.checked();
-
-/// The item of a segment.
-pub const SEGMENT_LAYOUT: Layout = Layout {
-    name: "Note: segment",
-    about: "A segment that tables may point into; a later item for the same number replaces all but its garbage.",
-    fields: &[
-        field(0, 1, "tag", "2"),
-        field(1, 4, "number", "of the segment"),
-        field(5, 1, "kind", "0 written, 1 moved"),
-        field(
-            6,
-            8,
-            "value_bytes",
-            "bytes of records that tables have pointed to",
-        ),
-        field(14, 8, "end", "where its records end"),
-        field(
-            22,
-            8,
-            "last",
-            "sequence number of the last record of a written segment; 0 of a moved one",
-        ),
-    ],
-    size: 30,
-}
-.checked();
-
-/// The item of garbage.
-pub const GARBAGE_LAYOUT: Layout = Layout {
-    name: "Note: garbage",
-    about: "Tables no longer point to this many bytes more of a segment: entries that were overwritten, deleted or moved and that a flush or compaction dropped.",
-    fields: &[
-        field(0, 1, "tag", "3"),
-        field(1, 4, "number", "of the segment"),
-        field(5, 8, "bytes", "of records, padding included"),
-    ],
-    size: 13,
-}
-.checked();
-
-/// The item of a hole.
-pub const HOLE_LAYOUT: Layout = Layout {
-    name: "Note: hole",
-    about: "A run of whole records that tables no longer point to. Its whole blocks may read as zeros: their space went back. Counted as garbage by an item of its own.",
-    fields: &[
-        field(0, 1, "tag", "8"),
-        field(1, 4, "number", "of the segment"),
-        field(5, 8, "offset", "of the first record"),
-        field(13, 8, "bytes", "up to the end of the last one"),
-    ],
-    size: 21,
-}
-.checked();
-
-/// The item of traffic.
-pub const TRAFFIC_LAYOUT: Layout = Layout {
-    name: "Note: traffic",
-    about: "Bytes written since the store was made, for statistics.",
-    fields: &[
-        field(0, 1, "tag", "7"),
-        field(1, 8, "user_bytes", "keys and values"),
-        field(9, 8, "log_bytes", "records of writers, padding included"),
-        field(
-            17,
-            8,
-            "moved_bytes",
-            "records that garbage collection moved",
-        ),
-        field(25, 8, "freed_bytes", "of segments that were dropped"),
-        field(33, 8, "tree_bytes", "tables and manifests of the tree"),
-    ],
-    size: 41,
-}
-.checked();
-
-const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static str) -> Field {
-    Field {
-        offset,
-        size,
-        name,
-        meaning,
-    }
-}
+const TAG_KEEP: u8 = 10;
+const TAG_KEPT: u8 = 11;
+const TAG_RELEASED: u8 = 12;
+const TAG_ROLLED_BACK: u8 = 13;
+const TAG_NAMESPACE_DROPPED: u8 = 14;
+const TAG_NEXT_NAMESPACE: u8 = 15;
+const TAG_SYNCED: u8 = 16;
+const TAG_UNDONE: u8 = 17;
 
 /// Up to where the tables hold the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -207,6 +118,102 @@ pub enum NoteItem {
     Traffic(Traffic),
     /// The log no longer has all changes up to this number.
     HistoryLost(u64),
+    /// The state as of the edit is a named snapshot from now on.
+    Keep {
+        /// Of the snapshot.
+        name: String,
+        /// The last write that it has.
+        sequence: u64,
+    },
+    /// A named snapshot.
+    Kept(String, KeptState),
+    /// A named snapshot was dropped.
+    Released(String),
+    /// The store went back to a named snapshot.
+    RolledBack {
+        /// Of the snapshot.
+        name: String,
+        /// The number that this took.
+        sequence: u64,
+    },
+    /// A namespace was dropped.
+    NamespaceDropped {
+        /// Its number.
+        number: u16,
+        /// Of the write that dropped it.
+        sequence: u64,
+    },
+    /// The next namespace's number.
+    NextNamespace(u32),
+    /// The log was synced up to this number: if it ends before, that is damage.
+    Synced(u64),
+    /// A rollback undid the writes after the first number, up to the second.
+    Undone(u64, u64),
+}
+
+/// What a named snapshot needs of the value log, and its namespaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeptState {
+    /// The last write that it has.
+    pub sequence: u64,
+    /// Bytes of records that it points to, by segment.
+    pub segments: BTreeMap<u32, u64>,
+    /// Writes that earlier rollbacks had undone: after the first number, up to the second.
+    pub undone: Vec<(u64, u64)>,
+    /// Names of namespaces by number.
+    pub namespaces: BTreeMap<u16, String>,
+}
+
+impl KeptState {
+    fn encode(&self, note: &mut Vec<u8>) {
+        note.extend_from_slice(&(self.segments.len() as u32).to_le_bytes());
+        for (number, bytes) in &self.segments {
+            note.extend_from_slice(&number.to_le_bytes());
+            note.extend_from_slice(&bytes.to_le_bytes());
+        }
+        note.extend_from_slice(&(self.undone.len() as u32).to_le_bytes());
+        for (after, through) in &self.undone {
+            note.extend_from_slice(&after.to_le_bytes());
+            note.extend_from_slice(&through.to_le_bytes());
+        }
+        note.extend_from_slice(&(self.namespaces.len() as u32).to_le_bytes());
+        for (number, name) in &self.namespaces {
+            note.extend_from_slice(&number.to_le_bytes());
+            encode_name(name, note);
+        }
+    }
+
+    fn decode(sequence: u64, decoder: &mut Decoder<'_>) -> Option<Self> {
+        let mut state = KeptState {
+            sequence,
+            ..KeptState::default()
+        };
+        for _ in 0..decoder.u32()? {
+            let (number, bytes) = (decoder.u32()?, decoder.u64()?);
+            state.segments.insert(number, bytes);
+        }
+        for _ in 0..decoder.u32()? {
+            state.undone.push((decoder.u64()?, decoder.u64()?));
+        }
+        for _ in 0..decoder.u32()? {
+            let (number, name) = (decoder.u16()?, decode_name(decoder)?);
+            state.namespaces.insert(number, name);
+        }
+        Some(state)
+    }
+}
+
+/// Names have up to 255 bytes.
+fn encode_name(name: &str, note: &mut Vec<u8>) {
+    let name = &name.as_bytes()[..name.len().min(usize::from(u8::MAX))];
+    note.push(name.len() as u8);
+    note.extend_from_slice(name);
+}
+
+fn decode_name(decoder: &mut Decoder<'_>) -> Option<String> {
+    let length = usize::from(decoder.u8()?);
+    let name = std::str::from_utf8(decoder.bytes(length)?).ok()?;
+    Some(name.to_string())
 }
 
 impl NoteItem {
@@ -254,9 +261,7 @@ impl NoteItem {
             NoteItem::Namespace { number, name } => {
                 note.push(TAG_NAMESPACE);
                 note.extend_from_slice(&number.to_le_bytes());
-                let name = &name.as_bytes()[..name.len().min(usize::from(u8::MAX))];
-                note.push(name.len() as u8);
-                note.extend_from_slice(name);
+                encode_name(name, note);
             }
             NoteItem::Traffic(traffic) => {
                 note.push(TAG_TRAFFIC);
@@ -272,6 +277,44 @@ impl NoteItem {
             }
             NoteItem::HistoryLost(through) => {
                 note.push(TAG_HISTORY);
+                note.extend_from_slice(&through.to_le_bytes());
+            }
+            NoteItem::Keep { name, sequence } => {
+                note.push(TAG_KEEP);
+                note.extend_from_slice(&sequence.to_le_bytes());
+                encode_name(name, note);
+            }
+            NoteItem::Kept(name, state) => {
+                note.push(TAG_KEPT);
+                note.extend_from_slice(&state.sequence.to_le_bytes());
+                encode_name(name, note);
+                state.encode(note);
+            }
+            NoteItem::Released(name) => {
+                note.push(TAG_RELEASED);
+                encode_name(name, note);
+            }
+            NoteItem::RolledBack { name, sequence } => {
+                note.push(TAG_ROLLED_BACK);
+                note.extend_from_slice(&sequence.to_le_bytes());
+                encode_name(name, note);
+            }
+            NoteItem::NamespaceDropped { number, sequence } => {
+                note.push(TAG_NAMESPACE_DROPPED);
+                note.extend_from_slice(&number.to_le_bytes());
+                note.extend_from_slice(&sequence.to_le_bytes());
+            }
+            NoteItem::NextNamespace(number) => {
+                note.push(TAG_NEXT_NAMESPACE);
+                note.extend_from_slice(&number.to_le_bytes());
+            }
+            NoteItem::Synced(through) => {
+                note.push(TAG_SYNCED);
+                note.extend_from_slice(&through.to_le_bytes());
+            }
+            NoteItem::Undone(after, through) => {
+                note.push(TAG_UNDONE);
+                note.extend_from_slice(&after.to_le_bytes());
                 note.extend_from_slice(&through.to_le_bytes());
             }
         }
@@ -329,15 +372,10 @@ fn decode_item(decoder: &mut Decoder<'_>) -> Option<NoteItem> {
         }
         TAG_DROPPED => NoteItem::Dropped(decoder.u32()?),
         TAG_NEXT_FILE => NoteItem::NextFile(decoder.u32()?),
-        TAG_NAMESPACE => {
-            let number = decoder.u16()?;
-            let length = usize::from(decoder.u8()?);
-            let name = std::str::from_utf8(decoder.bytes(length)?).ok()?;
-            NoteItem::Namespace {
-                number,
-                name: name.to_string(),
-            }
-        }
+        TAG_NAMESPACE => NoteItem::Namespace {
+            number: decoder.u16()?,
+            name: decode_name(decoder)?,
+        },
         TAG_TRAFFIC => NoteItem::Traffic(Traffic {
             user_bytes: decoder.u64()?,
             log_bytes: decoder.u64()?,
@@ -346,6 +384,26 @@ fn decode_item(decoder: &mut Decoder<'_>) -> Option<NoteItem> {
             tree_bytes: decoder.u64()?,
         }),
         TAG_HISTORY => NoteItem::HistoryLost(decoder.u64()?),
+        TAG_KEEP => NoteItem::Keep {
+            sequence: decoder.u64()?,
+            name: decode_name(decoder)?,
+        },
+        TAG_KEPT => {
+            let (sequence, name) = (decoder.u64()?, decode_name(decoder)?);
+            NoteItem::Kept(name, KeptState::decode(sequence, decoder)?)
+        }
+        TAG_RELEASED => NoteItem::Released(decode_name(decoder)?),
+        TAG_ROLLED_BACK => NoteItem::RolledBack {
+            sequence: decoder.u64()?,
+            name: decode_name(decoder)?,
+        },
+        TAG_NAMESPACE_DROPPED => NoteItem::NamespaceDropped {
+            number: decoder.u16()?,
+            sequence: decoder.u64()?,
+        },
+        TAG_NEXT_NAMESPACE => NoteItem::NextNamespace(decoder.u32()?),
+        TAG_SYNCED => NoteItem::Synced(decoder.u64()?),
+        TAG_UNDONE => NoteItem::Undone(decoder.u64()?, decoder.u64()?),
         _ => return None,
     })
 }
@@ -353,6 +411,9 @@ fn decode_item(decoder: &mut Decoder<'_>) -> Option<NoteItem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::note_layouts::{
+        GARBAGE_LAYOUT, HEAD_LAYOUT, HOLE_LAYOUT, SEGMENT_LAYOUT, TRAFFIC_LAYOUT,
+    };
 
     fn sample() -> Vec<NoteItem> {
         vec![
@@ -389,6 +450,31 @@ mod tests {
                 ..Traffic::default()
             }),
             NoteItem::HistoryLost(6),
+            NoteItem::Keep {
+                name: "monday".to_string(),
+                sequence: 7,
+            },
+            NoteItem::Kept(
+                "tuesday".to_string(),
+                KeptState {
+                    sequence: 8,
+                    segments: BTreeMap::from([(3, 400), (5, 64)]),
+                    undone: vec![(4, 6)],
+                    namespaces: BTreeMap::from([(0, String::new()), (2, "people".to_string())]),
+                },
+            ),
+            NoteItem::Released("sunday".to_string()),
+            NoteItem::RolledBack {
+                name: "monday".to_string(),
+                sequence: 12,
+            },
+            NoteItem::NamespaceDropped {
+                number: 2,
+                sequence: 13,
+            },
+            NoteItem::NextNamespace(3),
+            NoteItem::Synced(11),
+            NoteItem::Undone(7, 12),
         ]
     }
 
@@ -397,7 +483,7 @@ mod tests {
         let note = encode(&sample());
         assert_eq!(decode(&note), Some(sample()));
         let twice = [note.clone(), note].concat();
-        assert_eq!(decode(&twice).map(|items| items.len()), Some(18));
+        assert_eq!(decode(&twice).map(|items| items.len()), Some(34));
     }
 
     #[test]
@@ -411,6 +497,14 @@ mod tests {
             None,
             None,
             Some(&TRAFFIC_LAYOUT),
+            None,
+            None,
+            None,
+            None,
+            None,
+            None,
+            None,
+            None,
             None,
         ]) {
             let note = encode(std::slice::from_ref(item));

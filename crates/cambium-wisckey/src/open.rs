@@ -31,6 +31,7 @@ use crate::collect::Collector;
 use crate::core::{Core, Maintenance, lock};
 use crate::format::{self, FORMAT_VERSION, Root, SegmentKind};
 use crate::ledger::{Ledger, LedgerState};
+use crate::names::Names;
 use crate::note::{Head, Traffic};
 use crate::options::{ENGINE, OPTIONS, Shape, Tuning};
 use crate::reserve::{RESERVE_NAME, Reserve};
@@ -363,19 +364,11 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
             next_sequence: state.head.sequence + 1,
             synced_through: state.head.sequence,
             session: maintenance.root.session,
-            next_namespace: state
-                .namespaces
-                .keys()
-                .last()
-                .map_or(1, |&number| u32::from(number) + 1),
+            next_namespace: state.next_namespace.max(1),
             next_file: state.next_file,
             ..Writer::default()
         };
-        let names = state
-            .namespaces
-            .iter()
-            .map(|(&number, name)| (name.clone(), number))
-            .collect();
+        let names = Names::of(&state);
         ledger.visible.store(state.head.sequence, Ordering::Release);
         ledger.synced.store(state.head.sequence, Ordering::Release);
         (writer, names, state.traffic)
@@ -392,7 +385,7 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
         tree,
         ledger,
         segments: ArcSwap::from_pointee(segments),
-        names: RwLock::new(names),
+        names: ArcSwap::from_pointee(names),
         collection: Mutex::new(Collector::default()),
         maintenance: Mutex::new(maintenance),
         writer: Mutex::new(writer),

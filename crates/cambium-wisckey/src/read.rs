@@ -17,6 +17,7 @@ use cambium_lsm::Lookup;
 
 use crate::core::Core;
 use crate::format::{PREFIX_BYTES, Stored, ValuePointer};
+use crate::pin::Pin;
 use crate::segment::{Segment, Segments};
 
 /// A value that is to be read.
@@ -187,9 +188,9 @@ impl Core {
     }
 
     /// The value of a full key at a pinned moment.
-    pub fn get_at(&self, moment: u64, full_key: &[u8]) -> Result<Option<Value>> {
+    pub fn get_at(&self, pin: &Pin, full_key: &[u8]) -> Result<Option<Value>> {
         self.counters.gets.fetch_add(1, Ordering::Relaxed);
-        let value = match self.found(self.tree.get(full_key, moment)?)? {
+        let value = match self.found(pin.look_up(full_key)?)? {
             Found::Nothing => None,
             Found::Inline(value) => Some(value),
             Found::Pointer(pointer, sequence) => {
@@ -256,12 +257,12 @@ impl Core {
     }
 
     /// The values of several full keys at a pinned moment.
-    pub fn multi_get_at(&self, moment: u64, full_keys: &[Vec<u8>]) -> Result<Vec<Option<Value>>> {
+    pub fn multi_get_at(&self, pin: &Pin, full_keys: &[Vec<u8>]) -> Result<Vec<Option<Value>>> {
         self.counters
             .gets
             .fetch_add(full_keys.len() as u64, Ordering::Relaxed);
         let keys: Vec<&[u8]> = full_keys.iter().map(Vec::as_slice).collect();
-        let lookups = self.tree.multi_get(&keys, moment)?;
+        let lookups = pin.look_up_all(&keys)?;
         let mut values = vec![None; keys.len()];
         let mut wanted = Vec::new();
         let mut places = Vec::new();

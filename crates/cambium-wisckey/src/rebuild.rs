@@ -19,7 +19,7 @@
 //! compacted: the merge orders them by their sequence numbers and keeps the newest of each
 //! key. Memory is bounded by one write buffer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -140,18 +140,25 @@ impl NewTree {
 
 /// Builds the tree of an open store anew, from its sound blocks and the log.
 pub(crate) fn rebuild_damaged_blocks(core: &Core, report: &mut CheckReport) -> Result<()> {
+    // A full disk may have kept recovery from flushing: only tables are salvaged.
+    core.tree.flush()?;
     let root = crate::core::lock(&core.maintenance).root;
     let folder = core.path.join(root.other_tree().tree_folder());
     let place = (folder, core.home.store);
     let new = NewTree::begin(&core.environment, place, &core.shape, &core.tuning)?;
     let mut lost: Vec<LostKeys> = Vec::new();
+    let names = core.names.load_full();
     core.tree.salvage(&mut |found| match found {
         Salvaged::Entry {
             key,
             sequence,
             kind,
             value,
-        } => new.put(key, sequence, (kind == EntryKind::Value).then_some(value)),
+        } if names.has(format::namespace_of(key)) => {
+            new.put(key, sequence, (kind == EntryKind::Value).then_some(value))
+        }
+        // Of a namespace that was dropped.
+        Salvaged::Entry { .. } => Ok(()),
         Salvaged::RangeTombstone { from, to, sequence } => new.delete_range(from, to, sequence),
         Salvaged::Lost { from, to, error } => {
             lost.push((from.to_vec(), to.map(<[u8]>::to_vec)));
@@ -164,6 +171,7 @@ pub(crate) fn rebuild_damaged_blocks(core: &Core, report: &mut CheckReport) -> R
         };
         lost.iter().any(within)
     };
+    let state = core.ledger.state().clone();
     for segment in core.segments.load().values() {
         let holes = core.ledger.holes_of(segment.number);
         // Damage of the log is found, and reported, when the new tree's values are read.
@@ -175,15 +183,22 @@ pub(crate) fn rebuild_damaged_blocks(core: &Core, report: &mut CheckReport) -> R
             inline_bytes,
             &mut damage,
             |record| match record {
-                Record::Value(key, sequence, stored) if is_lost(key) => {
+                _ if state.is_undone(record.sequence()) => Ok(()),
+                Record::Value(key, sequence, stored)
+                    if is_lost(key) && names.has(format::namespace_of(key)) =>
+                {
                     new.put(key, sequence, stored)
                 }
-                Record::Range(from, to, sequence) => new.delete_range(from, Some(to), sequence),
+                Record::Range(from, to, sequence)
+                | Record::DroppedNamespace(from, to, sequence) => {
+                    new.delete_range(from, Some(to), sequence)
+                }
                 _ => Ok(()),
             },
         )?;
     }
     let contents = new.settle()?;
+    let mut dropped = Vec::new();
     let items = note::decode(&core.ledger.full_note()).unwrap_or_default();
     let items = items.into_iter().filter_map(|item| match item {
         NoteItem::Segment(segment) => Some(NoteItem::Segment(SegmentNote {
@@ -191,12 +206,26 @@ pub(crate) fn rebuild_damaged_blocks(core: &Core, report: &mut CheckReport) -> R
             ..segment
         })),
         NoteItem::Garbage { .. } => None,
+        // Their tables are those of the old tree.
+        NoteItem::Kept(name, _) => {
+            dropped.push(name);
+            None
+        }
         other => Some(other),
     });
     // The new tree may differ from what the log's changes add up to.
     let items = items.chain([NoteItem::HistoryLost(core.ledger.visible())]);
-    new.conclude(&items.collect::<Vec<_>>())?;
+    let items: Vec<NoteItem> = items.collect();
+    new.conclude(&items)?;
     core.environment.file_system.sync_directory(&core.path)?;
+    report
+        .findings
+        .extend(dropped.into_iter().map(|name| Finding {
+            kind: FindingKind::Damage,
+            file: core.tree.folder().to_path_buf(),
+            offset: 0,
+            what: format!("named snapshot {name:?} is lost with the old tree"),
+        }));
     report.findings.push(Finding {
         kind: FindingKind::Damage,
         file: core.tree.folder().to_path_buf(),
@@ -223,6 +252,7 @@ fn switch(core: &Core, before: Root) -> Result<()> {
 #[derive(Debug, Default)]
 struct Gathered {
     namespaces: BTreeMap<u16, String>,
+    dropped_namespaces: BTreeSet<u16>,
     segments: Vec<SegmentNote>,
     last_sequence: u64,
     last_session: u32,
@@ -257,7 +287,7 @@ pub(crate) fn rebuild_from_log(
         kind: FindingKind::Damage,
         file: path.join(before.tree_folder()),
         offset: 0,
-        what: "the tree was built anew from the value log: values of up to inline_bytes whose segment was collected are lost, and keys whose delete was collected may be back".to_string(),
+        what: "the tree was built anew from the value log: values of up to inline_bytes whose segment was collected are lost, and keys whose delete was collected, or writes that a rollback undid, may be back".to_string(),
     });
     let session = gathered.last_session;
     new.conclude(&notes_of(gathered, &contents))?;
@@ -287,6 +317,10 @@ fn notes_of(gathered: Gathered, contents: &Contents) -> Vec<NoteItem> {
     let next_file = next_file.max().unwrap_or(1);
     let mut namespaces = gathered.namespaces;
     namespaces.insert(0, String::new());
+    let known = namespaces.keys().chain(&gathered.dropped_namespaces);
+    let next_namespace = known.chain(&contents.namespaces).max();
+    let next_namespace = next_namespace.map_or(1, |&number| u32::from(number) + 1);
+    namespaces.retain(|number, _| !gathered.dropped_namespaces.contains(number));
     for &number in &contents.namespaces {
         let name = || format!("lost+found {number}");
         namespaces.entry(number).or_insert_with(name);
@@ -299,6 +333,7 @@ fn notes_of(gathered: Gathered, contents: &Contents) -> Vec<NoteItem> {
             session: gathered.last_session,
         }),
         NoteItem::NextFile(next_file),
+        NoteItem::NextNamespace(next_namespace),
         NoteItem::HistoryLost(gathered.last_sequence),
     ];
     items.extend(gathered.segments.into_iter().map(|segment| {
@@ -362,12 +397,17 @@ fn gather(
         };
         report.files += 1;
         let namespaces = &mut gathered.namespaces;
+        let dropped = &mut gathered.dropped_namespaces;
         let take = |record: Record<'_>| match record {
             Record::Value(key, sequence, stored) => new.put(key, sequence, stored),
             Record::Range(from, to, sequence) => new.delete_range(from, Some(to), sequence),
             Record::Namespace(number, name) => {
                 namespaces.insert(number, name);
                 Ok(())
+            }
+            Record::DroppedNamespace(from, to, sequence) => {
+                dropped.insert(format::namespace_of(from));
+                new.delete_range(from, Some(to), sequence)
             }
         };
         let end = read_records(&segment, Vec::new(), tuning.inline_bytes, report, take)?;
@@ -397,6 +437,20 @@ enum Record<'r> {
     /// First key, the key after the last, number.
     Range(&'r [u8], &'r [u8], u64),
     Namespace(u16, String),
+    /// As a range.
+    DroppedNamespace(&'r [u8], &'r [u8], u64),
+}
+
+impl Record<'_> {
+    /// The number of its write.
+    fn sequence(&self) -> u64 {
+        match self {
+            Record::Value(_, sequence, _)
+            | Record::Range(_, _, sequence)
+            | Record::DroppedNamespace(_, _, sequence) => *sequence,
+            Record::Namespace(..) => 0,
+        }
+    }
 }
 
 /// Where the records of a segment end, and the highest numbers in them.
@@ -456,6 +510,7 @@ fn read_records(
             }
             kind::DELETE => take(Record::Value(&payload, sequence, None))?,
             kind::DELETE_RANGE => take(Record::Range(first, second, sequence))?,
+            kind::NAMESPACE_DROPPED => take(Record::DroppedNamespace(first, second, sequence))?,
             kind::NAMESPACE => {
                 let name = String::from_utf8_lossy(&payload).into_owned();
                 take(Record::Namespace(header.auxiliary as u16, name))?;

@@ -38,7 +38,8 @@ use cambium_storage::replay::{whole_batches, without_taken_back, write_again};
 use cambium_storage::scan::{LogScanner, ScanFault, Scanned, ScannedRecord, SessionRule};
 
 use crate::core::{Core, lock};
-use crate::format::{self, ALIGNMENT, SegmentKind, kind};
+use crate::format::{self, ALIGNMENT, SegmentKind, kind, namespace_of};
+use crate::names::NameChange;
 use crate::reserve::Part;
 use crate::seeded_bug::SeededBug;
 use crate::segment::Segment;
@@ -263,7 +264,7 @@ impl Core {
             kind::DELETE | kind::NAMESPACE => payload_bytes,
             _ => header.auxiliary as usize,
         };
-        let known = (kind::PUT..=kind::NAMESPACE).contains(&header.kind);
+        let known = (kind::PUT..=kind::NAMESPACE_DROPPED).contains(&header.kind);
         let Some(value_bytes) = payload_bytes.checked_sub(first_bytes).filter(|_| known) else {
             return Err(segment.damage(
                 record.offset,
@@ -297,7 +298,10 @@ impl Core {
 
     /// Decides which of the found writes count.
     pub fn accept(&self, tail: &Tail, mut found: Vec<Found>) -> Accepted {
-        let after = self.ledger.state().head.sequence;
+        let (after, promised) = {
+            let state = self.ledger.state();
+            (state.head.sequence, state.promised)
+        };
         let headers: Vec<RecordHeader> = found.iter().map(|found| found.header).collect();
         let mut stands = without_taken_back(&headers).into_iter();
         found.retain(|_| stands.next().unwrap_or(false));
@@ -315,7 +319,7 @@ impl Core {
         let last = found.last().map(|found| found.header.sequence.0);
         Accepted {
             cut: last.unwrap_or(after),
-            promised: tail.synced_through.max(after),
+            promised: tail.synced_through.max(after).max(promised),
             found,
         }
     }
@@ -362,6 +366,7 @@ impl Core {
     /// Fills tree and namespaces with what was accepted.
     pub fn refill(&self, tail: &Tail, accepted: &Accepted) -> Result<()> {
         let tree = self.tree.writer();
+        let mut names = Vec::new();
         for found in &accepted.found {
             let header = &found.header;
             let segment = &tail.segments[found.segment];
@@ -379,16 +384,24 @@ impl Core {
                 },
                 kind::DELETE => TreeEntry::Delete(&found.bytes),
                 kind::DELETE_RANGE => TreeEntry::DeleteRange(first, second),
+                kind::NAMESPACE_DROPPED => {
+                    names.push((header.sequence.0, NameChange::Dropped(namespace_of(first))));
+                    TreeEntry::DeleteRange(first, second)
+                }
                 _ => {
                     let number = u16::try_from(header.auxiliary).map_err(|_| strange())?;
                     let name = String::from_utf8(found.bytes.clone()).map_err(|_| strange())?;
-                    self.add_namespace(&mut lock(&self.writer), number, name);
+                    names.push((header.sequence.0, NameChange::Made(number, name)));
                     continue;
                 }
             };
             self.put_in_tree(&tree, segment, found.offset, header.sequence.0, &entry);
         }
         drop(tree);
+        let names = self.change_names(&mut lock(&self.writer), names.into_iter());
+        if let Some(names) = names {
+            self.names.store(names);
+        }
         // The last write that counts in each segment.
         let found = accepted.found.iter();
         let known: BTreeMap<usize, &Found> = found.map(|found| (found.segment, found)).collect();

@@ -13,7 +13,7 @@ use cambium_io::{Environment, FileLock, LockMode};
 use cambium_storage::consumers::{CONSUMERS_NAME, Consumers};
 use cambium_storage::marker::{self, FilesOfEngine, Marker};
 
-use crate::check::check_history;
+use crate::check::{check_history, check_snapshot};
 use crate::core::{Core, lock};
 use crate::cursor::EntryCursor;
 use crate::format::{self, FORMAT_VERSION, TREE_FOLDERS};
@@ -184,12 +184,31 @@ fn mend(
             }
         }
     }
+    drop_damaged_snapshots(core, report, progress)?;
     drop_lost_segments(core)?;
     if !check_history(core, report)? {
         core.note_lost_history(core.ledger.visible())?;
     }
     core.close()?;
     Ok(true)
+}
+
+/// Drops named snapshots that cannot be read whole: one finding for each.
+fn drop_damaged_snapshots(
+    core: &Arc<Core>,
+    report: &mut CheckReport,
+    progress: &dyn ProgressSink,
+) -> Result<()> {
+    for (name, _) in core.list_named_snapshots()? {
+        let mut found = CheckReport::default();
+        check_snapshot(core, &name, &mut found, progress)?;
+        if let Some(mut first) = found.findings.into_iter().next() {
+            first.what += "; the repair drops the snapshot";
+            report.findings.push(first);
+            core.drop_named_snapshot(&name)?;
+        }
+    }
+    Ok(())
 }
 
 /// Nothing is wanted any more of segments that could not be opened.

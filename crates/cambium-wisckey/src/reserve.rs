@@ -258,12 +258,16 @@ impl Core {
     /// tree: not under the writer's.
     pub fn keep_reserve_where_due(&self) {
         if self.reserve.is_due.load(Ordering::Relaxed) {
-            self.reserve.is_due.store(false, Ordering::Relaxed);
             // A close waits for this, and none of it comes after a close.
             let _under_way = self.stepping.read();
-            if !self.health.is_closed() {
-                self.keep_reserve();
-            }
+            self.keep_due_reserve();
+        }
+    }
+
+    /// The same, for a caller that a close waits for.
+    pub fn keep_due_reserve(&self) {
+        if self.reserve.is_due.swap(false, Ordering::Relaxed) && !self.health.is_closed() {
+            self.keep_reserve();
         }
     }
 

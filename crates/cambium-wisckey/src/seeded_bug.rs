@@ -64,11 +64,17 @@ pub enum SeededBug {
     HistoryDroppedEarly,
     /// Holes are made in segments that a checkpoint has too.
     HoleInShared,
+    /// Named snapshots hold no segments.
+    SnapshotSegmentDropped,
+    /// A rollback leaves what is known of dead records.
+    RollbackKeepsDead,
+    /// The manifest is not told that a namespace was dropped.
+    NamespaceDropUnnoted,
 }
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 26] = [
+    pub const ALL: [(SeededBug, &'static str); 29] = [
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
         (SeededBug::CommitUnsynced, "commit_unsynced"),
@@ -95,6 +101,12 @@ impl SeededBug {
         (SeededBug::ChangesUnsynced, "changes_unsynced"),
         (SeededBug::HistoryDroppedEarly, "history_dropped_early"),
         (SeededBug::HoleInShared, "hole_in_shared"),
+        (
+            SeededBug::SnapshotSegmentDropped,
+            "snapshot_segment_dropped",
+        ),
+        (SeededBug::RollbackKeepsDead, "rollback_keeps_dead"),
+        (SeededBug::NamespaceDropUnnoted, "namespace_drop_unnoted"),
     ];
 }
 

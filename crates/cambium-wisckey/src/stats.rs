@@ -129,6 +129,7 @@ impl Core {
         );
         self.hole_statistics(&state, all);
         self.history_statistics(&state, all);
+        self.snapshot_statistics(&state, all);
         if let Some((number, kept, account)) = worst {
             all.text(
                 "most_garbage",

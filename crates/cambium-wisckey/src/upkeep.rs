@@ -253,6 +253,9 @@ impl Core {
             }
             lock(&self.writer).retired.push((number, visible));
         }
+        if self.tree.has_past() {
+            self.tree.forget_past(|| self.ledger.oldest_pin());
+        }
         self.let_go_of_retired();
         Ok(())
     }

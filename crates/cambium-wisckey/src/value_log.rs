@@ -103,7 +103,7 @@ impl<'a> LogEntry<'a> {
     fn deletes(&self) -> u64 {
         match self.kind {
             kind::DELETE => 1,
-            kind::DELETE_RANGE => MANY_DELETES,
+            kind::DELETE_RANGE | kind::NAMESPACE_DROPPED => MANY_DELETES,
             _ => 0,
         }
     }
@@ -144,8 +144,12 @@ impl Core {
         durability: Durability,
     ) -> Result<Appended> {
         self.check_sound()?;
-        let makes_room =
-            |entry: &LogEntry<'_>| matches!(entry.kind, kind::DELETE | kind::DELETE_RANGE);
+        let makes_room = |entry: &LogEntry<'_>| {
+            matches!(
+                entry.kind,
+                kind::DELETE | kind::DELETE_RANGE | kind::NAMESPACE_DROPPED
+            )
+        };
         if entries.iter().all(makes_room) {
             // Who is refused here has no use for what the reserve still holds.
             self.admit_if_broken(entries, durability)?;
@@ -541,20 +545,28 @@ impl Core {
     /// commits the note, also where the write buffer is empty: one queue keeps all notes
     /// in order, so that no note replaces what a newer one says.
     pub fn seal(&self, writer: &mut Writer) -> Result<()> {
-        self.roll(writer)?;
-        let Some(active) = writer.active.clone() else {
-            return Ok(());
-        };
-        let offset = active.log.geometry().first_offset;
-        let note = self.note_up_to(writer, active.number, offset);
-        let logged = std::mem::take(&mut writer.logged);
-        writer.deletes = 0;
-        self.set_pace(writer, logged);
+        let note = self.note_of_seal(writer)?;
         if self.has_bug(SeededBug::NotesReversed) && self.tree.memtable_bytes() == 0 {
             return self.tree.commit_note(&note);
         }
         self.tree.seal(note);
         Ok(())
+    }
+
+    /// Ends the active segment, for a seal of the tree's write buffer; answers the note of
+    /// the seal.
+    pub fn note_of_seal(&self, writer: &mut Writer) -> Result<Vec<u8>> {
+        self.roll(writer)?;
+        let place = writer.active.as_ref().map(|active| {
+            let first = active.log.geometry().first_offset;
+            (active.number, first)
+        });
+        let (segment, offset) = place.unwrap_or((writer.next_file, 0));
+        let note = self.note_up_to(writer, segment, offset);
+        let logged = std::mem::take(&mut writer.logged);
+        writer.deletes = 0;
+        self.set_pace(writer, logged);
+        Ok(note)
     }
 }
 

@@ -23,15 +23,10 @@ use cambium_io::sync::atomic::Ordering;
 use cambium_io::sync::with_taken;
 
 use crate::core::{Core, lock};
-use crate::format::{self, ValuePointer, full_key, kind, namespace_end};
-use crate::note::NoteItem;
+use crate::format::{self, ValuePointer, full_key, kind, namespace_end, namespace_of};
+use crate::names::{NO_NAMESPACE, NameChange, Names, not_found};
 use crate::segment::Segment;
 use crate::value_log::{Appended, LogEntry, Writer};
-
-/// Longest name of a namespace, in bytes.
-pub(crate) const MAX_NAME_BYTES: usize = 255;
-/// Most namespaces of a store.
-const MOST_NAMESPACES: u32 = 65_535;
 
 /// What a writer submits.
 #[derive(Debug)]
@@ -43,7 +38,9 @@ pub(crate) struct WriteRequest {
     /// Reads of a transaction: the commit fails if one of them was written since.
     unchanged: Option<Arc<ReadSet>>,
     /// A namespace to make, if it is not there.
-    new_namespace: Option<String>,
+    pub new_namespace: Option<String>,
+    /// A namespace to drop.
+    pub dropped_namespace: Option<String>,
     /// Bytes of keys and values as the user gave them, for statistics.
     user_bytes: u64,
 }
@@ -55,6 +52,7 @@ enum Planned {
     Delete(Vec<u8>),
     DeleteRange(Vec<u8>, Vec<u8>),
     Namespace(u16, String),
+    DropNamespace(Vec<u8>, Vec<u8>),
 }
 
 impl Planned {
@@ -65,9 +63,37 @@ impl Planned {
             Planned::DeleteRange(from, to) => {
                 LogEntry::new(kind::DELETE_RANGE, from.len() as u32, from, to)
             }
+            Planned::DropNamespace(from, to) => {
+                LogEntry::new(kind::NAMESPACE_DROPPED, from.len() as u32, from, to)
+            }
             Planned::Namespace(number, name) => {
                 LogEntry::new(kind::NAMESPACE, u32::from(*number), name.as_bytes(), &[])
             }
+        }
+    }
+
+    /// The end of a namespace.
+    fn drop_of(namespace: u16) -> Self {
+        Planned::DropNamespace(full_key(namespace, &[]), namespace_end(namespace))
+    }
+
+    /// The number of the namespace that it writes to.
+    fn namespace(&self) -> u16 {
+        match self {
+            Planned::Put(key, _)
+            | Planned::Delete(key)
+            | Planned::DeleteRange(key, _)
+            | Planned::DropNamespace(key, _) => namespace_of(key),
+            Planned::Namespace(number, _) => *number,
+        }
+    }
+
+    /// The change of names that it makes.
+    fn name_change(&self) -> Option<NameChange> {
+        match self {
+            Planned::Namespace(number, name) => Some(NameChange::Made(*number, name.clone())),
+            Planned::DropNamespace(..) => Some(NameChange::Dropped(self.namespace())),
+            _ => None,
         }
     }
 
@@ -108,6 +134,7 @@ impl WriteRequest {
             preconditions: Vec::new(),
             unchanged: None,
             new_namespace: None,
+            dropped_namespace: None,
             user_bytes,
         }
     }
@@ -135,11 +162,15 @@ impl WriteRequest {
 
     /// Must see the effect of everything before it in its group.
     fn needs_current_state(&self) -> bool {
-        !self.preconditions.is_empty() || self.unchanged.is_some() || self.new_namespace.is_some()
+        !self.preconditions.is_empty() || self.unchanged.is_some() || self.changes_names()
+    }
+
+    fn changes_names(&self) -> bool {
+        self.new_namespace.is_some() || self.dropped_namespace.is_some()
     }
 
     fn writes_something(&self) -> bool {
-        !self.entries.is_empty() || self.new_namespace.is_some()
+        !self.entries.is_empty() || self.changes_names()
     }
 }
 
@@ -210,6 +241,7 @@ impl Core {
         durability: Durability,
     ) -> Result<SequenceNumber> {
         self.check_writable()?;
+        self.check_namespace(namespace)?;
         with_taken(&FULL_KEY, |full| {
             full.clear();
             full.extend_from_slice(&namespace.to_be_bytes());
@@ -218,7 +250,7 @@ impl Core {
             let appended = self.append(writer, &[entry], durability)?;
             let user_bytes = (key.len() + value.len()) as u64;
             let sequence = appended.sequence;
-            self.apply(&appended, &[entry], user_bytes);
+            self.apply(&appended, &[entry], user_bytes, None);
             Ok(SequenceNumber(sequence))
         })
     }
@@ -245,48 +277,6 @@ impl Core {
         self.hold_back()
     }
 
-    /// The number of a namespace, made if it is not there.
-    pub fn namespace_number(self: &Arc<Self>, name: &str) -> Result<u16> {
-        self.check_open()?;
-        if let Some(number) = self.known_namespace(name) {
-            return Ok(number);
-        }
-        if name.len() > MAX_NAME_BYTES {
-            return Err(Error::LimitExceeded(format!(
-                "a namespace's name of {} bytes: names have up to {MAX_NAME_BYTES}",
-                name.len()
-            )));
-        }
-        let mut request = WriteRequest::new([], Durability::Written);
-        request.new_namespace = Some(name.to_string());
-        self.write_request(request)?;
-        self.known_namespace(name).ok_or_else(|| Error::NotFound {
-            kind: "namespace",
-            name: name.to_string(),
-        })
-    }
-
-    /// The number of a namespace that is there.
-    pub fn known_namespace(&self, name: &str) -> Option<u16> {
-        let names = self
-            .names
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        names.get(name).copied()
-    }
-
-    /// Names and numbers of all namespaces.
-    pub fn namespaces(&self) -> Vec<(String, u16)> {
-        let names = self
-            .names
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        names
-            .iter()
-            .map(|(name, &number)| (name.clone(), number))
-            .collect()
-    }
-
     /// Writes a group, and answers each request of it.
     fn lead(self: &Arc<Self>, group: Vec<WriteRequest>) -> Vec<Result<SequenceNumber>> {
         let mut writer = lock(&self.writer);
@@ -297,8 +287,13 @@ impl Core {
             if request.needs_current_state() && !plan.requests.is_empty() {
                 self.commit_plan(&mut writer, std::mem::take(&mut plan), &mut answers);
             }
+            let changes_names = request.changes_names();
             if let Err(error) = self.plan_request(member, request, &writer, &mut plan) {
                 answers[member] = Some(Err(error));
+            }
+            if changes_names {
+                // What follows must find the namespace made, or gone.
+                self.commit_plan(&mut writer, std::mem::take(&mut plan), &mut answers);
             }
         }
         self.commit_plan(&mut writer, plan, &mut answers);
@@ -317,7 +312,11 @@ impl Core {
         plan: &mut Plan,
     ) -> Result<()> {
         self.check_writable()?;
+        for entry in &request.entries {
+            self.check_namespace(entry.namespace())?;
+        }
         for (index, (key, precondition)) in request.preconditions.iter().enumerate() {
+            self.check_namespace(namespace_of(key))?;
             let current = self.get_latest(key)?;
             if !precondition.holds(current.as_deref()) {
                 return Err(Error::PreconditionFailed { index });
@@ -327,15 +326,21 @@ impl Core {
             self.recent.check(reads)?;
         }
         if let Some(name) = request.new_namespace {
-            if self.known_namespace(&name).is_none() {
-                if writer.next_namespace >= MOST_NAMESPACES {
+            if self.names.load().number(&name).is_none() {
+                if writer.next_namespace >= u32::from(NO_NAMESPACE) {
                     return Err(Error::LimitExceeded(format!(
-                        "a store has up to {MOST_NAMESPACES} namespaces"
+                        "a store has up to {NO_NAMESPACE} namespaces in its life, those included \
+                         that were dropped: copy it into a new store"
                     )));
                 }
                 let number = writer.next_namespace as u16;
                 request.entries.push(Planned::Namespace(number, name));
             }
+        }
+        if let Some(name) = request.dropped_namespace {
+            let number = self.names.load().number(&name);
+            let number = number.ok_or_else(|| not_found(name))?;
+            request.entries.push(Planned::drop_of(number));
         }
         let entries = request.entries.iter().map(Planned::log_entry);
         Self::check_batch_bytes(entries.map(|entry| entry.record_bytes()).sum())?;
@@ -405,18 +410,23 @@ impl Core {
             begin += count;
         }
         let appended = self.append(writer, &entries, plan.durability)?;
-        for entry in &plan.entries {
-            if let Planned::Namespace(number, name) = entry {
-                self.add_namespace(writer, *number, name.clone());
-            }
-        }
-        self.apply(&appended, &entries, plan.user_bytes);
+        let numbered = (appended.sequence..).zip(&plan.entries);
+        let changes = numbered.filter_map(|(at, entry)| Some((at, entry.name_change()?)));
+        let names = self.change_names(writer, changes);
+        self.apply(&appended, &entries, plan.user_bytes, names);
         Ok(appended.sequence)
     }
 
     /// Puts records into the tree and makes them visible. Called under the writer
-    /// lock, so that the tree is sealed between groups only.
-    pub fn apply(&self, appended: &Appended, entries: &[LogEntry<'_>], user_bytes: u64) {
+    /// lock, so that the tree is sealed between groups only. `names`: those from then on, if
+    /// they change.
+    pub fn apply(
+        &self,
+        appended: &Appended,
+        entries: &[LogEntry<'_>],
+        user_bytes: u64,
+        names: Option<Arc<Names>>,
+    ) {
         let mut logged = 0;
         let mut sequence = appended.sequence;
         {
@@ -430,7 +440,9 @@ impl Core {
                         inline: (value_bytes <= self.tuning.inline_bytes).then_some(entry.second),
                     }),
                     kind::DELETE => Some(TreeEntry::Delete(entry.first)),
-                    kind::DELETE_RANGE => Some(TreeEntry::DeleteRange(entry.first, entry.second)),
+                    kind::DELETE_RANGE | kind::NAMESPACE_DROPPED => {
+                        Some(TreeEntry::DeleteRange(entry.first, entry.second))
+                    }
                     _ => None,
                 };
                 let offset = appended.offset + logged;
@@ -443,7 +455,12 @@ impl Core {
             }
         }
         self.recent.note(noted(entries, appended.sequence));
-        self.ledger.visible.store(sequence - 1, Ordering::Release);
+        match names {
+            None => self.ledger.visible.store(sequence - 1, Ordering::Release),
+            Some(names) => self
+                .ledger
+                .publish(sequence - 1, &mut || self.names.store(names.clone())),
+        }
         let counters = &self.counters;
         counters.user_bytes.fetch_add(user_bytes, Ordering::Relaxed);
         counters.log_bytes.fetch_add(logged, Ordering::Relaxed);
@@ -485,20 +502,6 @@ impl Core {
             TreeEntry::DeleteRange(from, to) => tree.delete_range(sequence, from, Some(to)),
         }
     }
-
-    /// Knows a namespace from now on.
-    pub fn add_namespace(&self, writer: &mut Writer, number: u16, name: String) {
-        writer.next_namespace = writer.next_namespace.max(u32::from(number) + 1);
-        writer.pending.push(NoteItem::Namespace {
-            number,
-            name: name.clone(),
-        });
-        let mut names = self
-            .names
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        names.insert(name, number);
-    }
 }
 
 /// The writes in the form that validation compares.
@@ -507,6 +510,7 @@ fn noted<'a>(entries: &'a [LogEntry<'a>], first: u64) -> impl Iterator<Item = (u
         let written = match entry.kind {
             kind::PUT | kind::DELETE => Written::FullKey(entry.first),
             kind::DELETE_RANGE => Written::Range(entry.first, Some(entry.second)),
+            kind::NAMESPACE_DROPPED => Written::Namespace(namespace_of(entry.first)),
             _ => return None,
         };
         Some((sequence, written))

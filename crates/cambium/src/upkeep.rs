@@ -139,6 +139,30 @@ impl Store {
         self.engine().list_named_snapshots()
     }
 
+    /// A kept state to read, as a snapshot is read. It stays readable when its name is
+    /// dropped, until the answer is.
+    ///
+    /// # Errors
+    /// `NotFound`, `Unsupported`.
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "wisckey", &cambium::Options::new())?;
+    /// store.put("oak", "young")?;
+    /// store.create_named_snapshot("monday")?;
+    /// store.put("oak", "felled")?;
+    /// let monday = store.named_snapshot("monday")?;
+    /// assert_eq!(monday.get("oak")?.as_deref(), Some(&b"young"[..]));
+    /// # drop(monday);
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn named_snapshot(&self, name: &str) -> Result<crate::Snapshot> {
+        let snapshot = self.engine().named_snapshot(name)?;
+        Ok(crate::Snapshot::new(snapshot, &self.open))
+    }
+
     /// Lets a kept state go.
     ///
     /// # Errors

@@ -6,12 +6,20 @@ use std::sync::Arc;
 
 use cambium_api::{CompactOptions, Direction, Durability, Engine, Error, KeyRange, Snapshot};
 
-use super::{Bench, Case, OrFail, Outcome, expect, expect_error, expect_value};
+use super::{
+    Bench, Case, OrFail, Outcome, contents, expect, expect_entries, expect_error, expect_value,
+};
 use crate::history::compare_all_reads;
-use crate::holding::{Change, State, apply, collect, collect_all, collect_snapshot, perform};
+use crate::holding::{
+    Change, Spaces, State, apply, collect, collect_all, collect_snapshot, perform,
+};
 use crate::workload::{Action, Workload, key_space};
 
 pub(super) const CASES: &[Case] = &[
+    (
+        "a named snapshot that is being read outlives its name",
+        read_after_its_name,
+    ),
     (
         "namespaces and named snapshots do what the model does",
         as_the_model_does,
@@ -110,6 +118,17 @@ impl Pair<'_> {
         if !self.state.is(&found) {
             return Err(self.state.differences(&found).join("; "));
         }
+        for (name, spaces) in &self.state.kept {
+            let kept = self.store.named_snapshot(name);
+            let kept = kept.or_fail("opening a named snapshot")?;
+            let found = collect_snapshot(&*kept).or_fail("reading a named snapshot")?;
+            let found = found.into_iter().map(|(name, all)| (name, Arc::new(all)));
+            if found.collect::<Spaces>() != *spaces {
+                return Err(format!(
+                    "named snapshot {name:?} holds what is not its state"
+                ));
+            }
+        }
         let keys = key_space(capabilities.keys);
         compare_all_reads(&*self.store, &self.state, &keys, capabilities.ordered)
     }
@@ -137,6 +156,8 @@ fn refused_where_unable(bench: &Bench) -> Outcome {
         expect_error("rolling back", store.rollback("kept"), unsupported)?;
         let dropped = store.drop_named_snapshot("kept");
         expect_error("dropping a named snapshot", dropped, unsupported)?;
+        let read = store.named_snapshot("kept").map(|_| ());
+        expect_error("reading a named snapshot", read, unsupported)?;
     }
     if !bench.capabilities.droppable_namespaces {
         let dropped = store.drop_namespace("people");
@@ -233,6 +254,27 @@ fn dropped_namespace(bench: &Bench) -> Outcome {
     )
 }
 
+fn read_after_its_name(bench: &Bench) -> Outcome {
+    let store = &bench.store;
+    if !bench.capabilities.named_snapshots {
+        return Ok(());
+    }
+    let entries = bench.fill(40)?;
+    store.create_named_snapshot("kept").or_fail("keeping")?;
+    let kept = store.named_snapshot("kept").or_fail("opening")?;
+    expect_entries(&contents(&*kept)?, &entries)?;
+    for number in 0..40 {
+        bench.put(number, b"later")?;
+    }
+    store.drop_named_snapshot("kept").or_fail("dropping")?;
+    let compacted = store.compact(&CompactOptions::default(), &());
+    compacted.or_fail("compact")?;
+    bench.settle()?;
+    expect_entries(&contents(&*kept)?, &entries)?;
+    expect_value(&*kept, &bench.key(7), Some(b"value 7"))?;
+    expect_value(&**store, &bench.key(7), Some(b"later"))
+}
+
 fn refused_names(bench: &Bench) -> Outcome {
     let store = &bench.store;
     if !bench.capabilities.named_snapshots {
@@ -240,6 +282,8 @@ fn refused_names(bench: &Bench) -> Outcome {
     }
     let missing = |error: &Error| matches!(error, Error::NotFound { .. });
     expect_error("rolling back to nothing", store.rollback("kept"), missing)?;
+    let read = store.named_snapshot("kept").map(|_| ());
+    expect_error("reading nothing", read, missing)?;
     let dropped = store.drop_named_snapshot("kept");
     expect_error("dropping nothing", dropped, missing)?;
     store.create_named_snapshot("kept").or_fail("keeping")?;

@@ -78,7 +78,7 @@ impl Harm {
             Harm::Gone { path } => {
                 // The path comes from the disk itself, and nothing is armed to fail.
                 _ = disk.remove(path);
-                _ = disk.sync_directory(store_path());
+                _ = disk.sync_directory(path.parent().unwrap_or(store_path()));
             }
         }
     }

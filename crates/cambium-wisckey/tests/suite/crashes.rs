@@ -103,9 +103,10 @@ fn failing_operations_lose_nothing() {
 /// own: what it cut off lies in others, and the manifest says so. That they are
 /// given twice is seen in `after_crashes.rs`, and so are notes that a close leaves out
 /// where nobody has written. A cursor that walks on while values
-/// move is in `sorting.rs`, and what a change feed shows in `changes`. The suites of threads below find what needs threads; what
+/// move is in `sorting.rs`, and what a change feed shows in `changes`. Named snapshots are in
+/// `named.rs`, namespaces in `names.rs`. The suites of threads below find what needs threads; what
 /// needs a damaged header is in `headers.rs`, what needs a checkpoint in `checkpoints.rs`.
-const FOUND_ELSEWHERE: [SeededBug; 13] = [
+const FOUND_ELSEWHERE: [SeededBug; 16] = [
     SeededBug::HoleInShared,
     SeededBug::EpochReused,
     SeededBug::HoleUnderPin,
@@ -119,6 +120,9 @@ const FOUND_ELSEWHERE: [SeededBug; 13] = [
     SeededBug::ChangeBatchSplit,
     SeededBug::ChangesUnsynced,
     SeededBug::HistoryDroppedEarly,
+    SeededBug::SnapshotSegmentDropped,
+    SeededBug::RollbackKeepsDead,
+    SeededBug::NamespaceDropUnnoted,
 ];
 
 #[test]

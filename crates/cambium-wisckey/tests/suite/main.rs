@@ -19,6 +19,8 @@ mod headers;
 mod holes;
 mod kept;
 mod moving;
+mod named;
+mod names;
 mod ranges;
 mod reserve;
 mod sorting;
