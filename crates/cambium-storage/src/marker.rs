@@ -30,6 +30,11 @@ use crate::superblock;
 pub const COMPARATOR_NAME: &str = "COMPARATOR";
 /// That file while it is written.
 pub const COMPARATOR_DRAFT_NAME: &str = "COMPARATOR.draft";
+/// The file of a store, and of no engine, by which zstd compresses its values
+/// (`cambium-values`).
+pub const DICTIONARY_NAME: &str = "DICTIONARY";
+/// That file while it is written.
+pub const DICTIONARY_DRAFT_NAME: &str = "DICTIONARY.draft";
 /// The marker's name in the store's folder.
 pub const MARKER_NAME: &str = "CAMBIUM";
 /// Names that an engine gives to nothing else.

@@ -56,7 +56,7 @@ impl FormedFeed {
         if let Operation::Put { key, value } = &mut change.operation {
             let form = self.shared.form_of(key, value)?;
             let stored = Value::from(std::mem::take(value));
-            *value = self.shared.body(key, stored, form)?.to_vec();
+            *value = self.shared.body_once(key, &stored, form)?.to_vec();
             change.expires = form.expires;
         }
         Ok(change)

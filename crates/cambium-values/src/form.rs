@@ -6,18 +6,20 @@
 //! ```
 //!
 //! A tag is a byte from `0xf0` to `0xf7`: bits 0 and 1 are the [`Compression::number`] of
-//! the body, bit 2 says that a moment stands before the tag. A value that happens to end
+//! the body, or 3 for zstd with the store's [dictionary](crate::dictionary); bit 2 says that a moment stands before the tag. A value that happens to end
 //! with such a byte gets a tag too, of a body as it is; text in UTF-8 never does. All other
 //! values are stored as they are.
 
 use cambium_api::UnixMillis;
 use cambium_base::coding::u64_at;
-use cambium_storage::compression::{self, Compression};
+use cambium_storage::compression::{self, Compression, Dictionary};
 
 const TAG: u8 = 0xf0;
 const TAG_BITS: u8 = 0xf8;
 const COMPRESSION_BITS: u8 = 0b011;
 const EXPIRES_BIT: u8 = 0b100;
+/// The number of zstd with the store's dictionary.
+const BY_DICTIONARY: u8 = 3;
 /// Most bytes by which a stored value exceeds the value.
 pub const MOST_BYTES_MORE: usize = 9;
 
@@ -43,16 +45,30 @@ impl Encoder {
         self.compression == Compression::None && is_plain(value)
     }
 
-    /// The bytes that are stored for a value; `None` if they are the value itself.
-    pub fn encode(&self, value: &[u8], expires: Option<UnixMillis>) -> Option<Vec<u8>> {
-        let packed = self.compression.compress(self.level, value);
+    /// The bytes that are stored for a value; `None` if they are the value itself. zstd uses
+    /// the store's dictionary, where it has one.
+    pub fn encode(
+        &self,
+        dictionary: Option<&Dictionary>,
+        value: &[u8],
+        expires: Option<UnixMillis>,
+    ) -> Option<Vec<u8>> {
+        let (number, packed) = match dictionary {
+            Some(dictionary) if self.compression == Compression::Zstd => {
+                (BY_DICTIONARY, dictionary.compress(self.level, value))
+            }
+            _ => {
+                let packed = self.compression.compress(self.level, value);
+                (self.compression.number(), packed)
+            }
+        };
         if packed.is_none() && expires.is_none() && is_plain(value) {
             return None;
         }
         let mut tag = TAG;
         let mut stored = match packed {
             Some(packed) => {
-                tag |= self.compression.number();
+                tag |= number;
                 packed
             }
             None => {
@@ -110,14 +126,25 @@ impl Form {
         Ok(form)
     }
 
-    /// The body before compression; `None` if it was not compressed.
+    /// The body before compression; the body itself if it was not compressed.
     ///
     /// # Errors
     /// What is wrong with it, in words.
-    pub fn decompress(&self, stored: &[u8]) -> Result<Option<Vec<u8>>, String> {
-        match self.compression {
-            0 => Ok(None),
-            number => compression::decompress(number, &stored[..self.body_bytes]).map(Some),
+    pub fn decompress(
+        &self,
+        dictionary: Option<&Dictionary>,
+        stored: &[u8],
+    ) -> Result<Vec<u8>, String> {
+        let body = &stored[..self.body_bytes];
+        match (self.compression, dictionary) {
+            (0, _) => Ok(body.to_vec()),
+            (BY_DICTIONARY, Some(dictionary)) => dictionary.decompress(body),
+            (BY_DICTIONARY, None) => Err(
+                "it was compressed by a dictionary, and the store's file DICTIONARY is gone: \
+                 bring it back from a backup"
+                    .to_owned(),
+            ),
+            (number, _) => compression::decompress(number, body),
         }
     }
 }
@@ -129,9 +156,7 @@ mod tests {
 
     fn decoded(stored: &[u8]) -> (Vec<u8>, Option<UnixMillis>) {
         let form = Form::of(stored).unwrap();
-        let body = form.decompress(stored).unwrap();
-        let body = body.unwrap_or_else(|| stored[..form.body_bytes].to_vec());
-        (body, form.expires)
+        (form.decompress(None, stored).unwrap(), form.expires)
     }
 
     proptest! {
@@ -145,7 +170,7 @@ mod tests {
             let value = value.repeat(repeated);
             let compression = if lz4 { Compression::Lz4 } else { Compression::None };
             let encoder = Encoder { compression, level: 1 };
-            let stored = encoder.encode(&value, expires).unwrap_or_else(|| value.clone());
+            let stored = encoder.encode(None, &value, expires).unwrap_or_else(|| value.clone());
             prop_assert!(stored.len() <= value.len() + MOST_BYTES_MORE);
             prop_assert_eq!(decoded(&stored), (value, expires));
         }
@@ -153,7 +178,7 @@ mod tests {
         #[test]
         fn any_bytes_are_parts_or_an_error(stored in prop::collection::vec(any::<u8>(), 0..60)) {
             if let Ok(form) = Form::of(&stored) {
-                _ = form.decompress(&stored);
+                _ = form.decompress(None, &stored);
             }
         }
     }
@@ -163,8 +188,8 @@ mod tests {
         let encoder = Encoder::default();
         for text in ["", "oak", "Ahorn\u{10ffff}", "ÿ"] {
             assert!(encoder.leaves(text.as_bytes()));
-            assert_eq!(encoder.encode(text.as_bytes(), None), None);
+            assert_eq!(encoder.encode(None, text.as_bytes(), None), None);
         }
-        assert_eq!(encoder.encode(&[0xf3], None), Some(vec![0xf3, 0xf0]));
+        assert_eq!(encoder.encode(None, &[0xf3], None), Some(vec![0xf3, 0xf0]));
     }
 }

@@ -11,11 +11,13 @@ use cambium_io::Environment;
 use cambium_storage::compression::Compression;
 use cambium_storage::marker::{Marker, read_marker};
 
+use crate::decompressed::Decompressed;
+use crate::dictionary::StoreDictionary;
 use crate::form::Encoder;
-use crate::store::FormedStore;
+use crate::store::{FormedStore, Values};
 
 /// Options of the layer. An engine that has one of the same name is given it too.
-const OPTIONS: [OptionSpec; 2] = [
+const OPTIONS: [OptionSpec; 3] = [
     OptionSpec {
         name: COMPRESSION,
         unit: "none, lz4 or zstd",
@@ -27,10 +29,18 @@ const OPTIONS: [OptionSpec; 2] = [
         name: LEVEL,
         unit: "-7 to 19",
         default: "1",
-        effect: "Of zstd: a larger one makes values smaller and writes slower. Below 1 reads are faster too: -1 halves the time of both, and values of 1 KB of JSON take a quarter more.",
+        effect: "Of zstd: a larger one makes values smaller and writes slower. Below 1 it is faster and saves less.",
+        at_creation: false,
+    },
+    OptionSpec {
+        name: DECOMPRESSED,
+        unit: "bytes, 0 to 1024TiB",
+        default: "64MiB",
+        effect: "Memory for values after decompression, beside what the engine caches as it is stored; of an opening with compression alone. Read again from there, a value costs little more than one that is not compressed.",
         at_creation: false,
     },
 ];
+const DECOMPRESSED: &str = "decompressed_cache_bytes";
 const COMPRESSION: &str = "compression";
 const LEVEL: &str = "compression_level";
 
@@ -54,7 +64,7 @@ impl ValueLayer {
     }
 
     /// Takes the layer's options out, but for those that the engine has too.
-    fn take_options(&self, options: &OptionValues) -> Result<(OptionValues, Encoder)> {
+    fn take_options(&self, options: &OptionValues) -> Result<(OptionValues, Settings)> {
         let mut left = options.clone();
         let mut encoder = Encoder::default();
         if let Some(name) = options.get(COMPRESSION) {
@@ -67,32 +77,62 @@ impl ValueLayer {
                 level.ok_or_else(|| invalid_option(LEVEL, text, "-7 to 19"))?
             }
         };
-        for option in &OPTIONS {
+        let is_set = left.get(DECOMPRESSED).is_some();
+        let bytes = left.take_ranged(DECOMPRESSED, 0, 0, 1 << 50)?;
+        for name in [COMPRESSION, LEVEL] {
             let mut theirs = self.inner.options().iter();
-            if theirs.all(|other| other.name != option.name) {
-                _ = left.take(option.name);
+            if theirs.all(|other| other.name != name) {
+                _ = left.take(name);
             }
         }
-        Ok((left, encoder))
+        let decompressed_bytes = is_set.then_some(bytes);
+        let settings = Settings {
+            encoder,
+            decompressed_bytes,
+        };
+        Ok((left, settings))
     }
 }
 
-/// An open store with the layer above it. Its marker is read under the lock that the
-/// engine holds by now.
+/// What the layer's options say.
+struct Settings {
+    encoder: Encoder,
+    decompressed_bytes: Option<u64>,
+}
+
+impl Settings {
+    /// Memory for values after decompression, if values are compressed.
+    fn decompressed(&self, environment: &Environment) -> Result<Option<Decompressed>> {
+        match self.encoder.compression {
+            Compression::None => Ok(None),
+            _ => Decompressed::new(environment, self.decompressed_bytes).map(Some),
+        }
+    }
+}
+
+/// An open store with the layer above it. Its marker and its dictionary are read under the
+/// lock that the engine holds by now.
 fn opened(
     environment: &Environment,
     path: &Path,
-    encoder: Encoder,
+    (encoder, decompressed): (Encoder, Option<Decompressed>),
     (store, writable): (Arc<dyn Engine>, bool),
 ) -> Result<FormedStore> {
-    match read_marker(&*environment.file_system, path) {
-        Ok(Marker { expires, .. }) => Ok(FormedStore::above(
-            environment,
-            path,
-            store,
-            encoder,
-            (expires, writable),
-        )),
+    let files = &*environment.file_system;
+    let found = read_marker(files, path).and_then(|marker| {
+        let use_of_it = (encoder.compression, writable);
+        StoreDictionary::read(files, path, use_of_it).map(|dictionary| (marker, dictionary))
+    });
+    match found {
+        Ok((Marker { expires, .. }, dictionary)) => {
+            let values = Values {
+                encoder,
+                dictionary,
+                decompressed,
+            };
+            let flags = (expires, writable);
+            Ok(FormedStore::above(environment, path, store, values, flags))
+        }
         Err(error) => {
             // The first error counts.
             _ = store.close();
@@ -132,9 +172,14 @@ impl EngineKind for ValueLayer {
         path: &Path,
         options: &OptionValues,
     ) -> Result<Arc<dyn Engine>> {
-        let (options, encoder) = self.take_options(options)?;
+        let (options, settings) = self.take_options(options)?;
+        let values = Values {
+            encoder: settings.encoder,
+            dictionary: StoreDictionary::of_new(settings.encoder.compression),
+            decompressed: settings.decompressed(environment)?,
+        };
         let store = self.inner.create(environment, path, &options)?;
-        let store = FormedStore::above(environment, path, store, encoder, (false, true));
+        let store = FormedStore::above(environment, path, store, values, (false, true));
         Ok(Arc::new(store))
     }
 
@@ -145,11 +190,12 @@ impl EngineKind for ValueLayer {
         options: &OptionValues,
         progress: &dyn ProgressSink,
     ) -> Result<Arc<dyn Engine>> {
-        let (options, encoder) = self.take_options(options)?;
+        let (options, settings) = self.take_options(options)?;
+        let values = (settings.encoder, settings.decompressed(environment)?);
         let store = self.inner.open(environment, path, &options, progress)?;
-        let store = opened(environment, path, encoder, (store, true))?;
+        let store = opened(environment, path, values, (store, true))?;
         if store.shared.expiry.is_used() {
-            store.sweep_from_now_on();
+            store.work_from_now_on();
         }
         Ok(Arc::new(store))
     }
@@ -161,10 +207,11 @@ impl EngineKind for ValueLayer {
         options: &OptionValues,
         progress: &dyn ProgressSink,
     ) -> Result<Arc<dyn Engine>> {
-        let (options, encoder) = self.take_options(options)?;
+        let (options, settings) = self.take_options(options)?;
+        let values = (settings.encoder, settings.decompressed(environment)?);
         let inner = &self.inner;
         let store = inner.open_read_only(environment, path, &options, progress)?;
-        let store = opened(environment, path, encoder, (store, false))?;
+        let store = opened(environment, path, values, (store, false))?;
         Ok(Arc::new(store))
     }
 

@@ -11,6 +11,8 @@
 //! | `kind` | [`ValueLayer`]: an engine's kind with the layer above |
 //! | `store` | an open store with the layer above |
 //! | `read` | snapshots and cursors |
+//! | `dictionary` | the bytes that a store's values have in common, for zstd |
+//! | `decompressed` | values after decompression, in memory |
 //! | `changes` | the change feed |
 //! | `write` | batches, preconditions, merges |
 //! | `expiry` | the clock of entries, and the marker's word on them |
@@ -28,6 +30,8 @@
 #![forbid(unsafe_code)]
 
 mod changes;
+mod decompressed;
+mod dictionary;
 mod expiry;
 pub mod form;
 mod kind;

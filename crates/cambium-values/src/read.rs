@@ -25,6 +25,23 @@ impl Shared {
         self.decode_form(key, stored, moment)
     }
 
+    /// As [`Shared::decode`] of an entry that a scan passes, which is not kept in memory.
+    fn decode_scanned(
+        &self,
+        key: &[u8],
+        stored: Value,
+        moment: UnixMillis,
+    ) -> Result<Option<Value>> {
+        if form::is_plain(&stored) {
+            return Ok(Some(stored));
+        }
+        let form = self.form_of(key, &stored)?;
+        if self.has_expired(form, Some(moment)) {
+            return Ok(None);
+        }
+        self.body_once(key, &stored, form).map(Some)
+    }
+
     fn decode_form(
         &self,
         key: &[u8],
@@ -40,10 +57,30 @@ impl Shared {
 
     /// The value of stored bytes with these parts, expired or not.
     pub fn body(&self, key: &[u8], stored: Value, form: Form) -> Result<Value> {
-        match form.decompress(&stored) {
-            Ok(None) => Ok(stored.slice(0..form.body_bytes)),
-            Ok(Some(value)) => Ok(Value::from(value)),
-            Err(_) if form.compression == 2 && !cfg!(feature = "zstd") => Err(Error::Unsupported {
+        let Some(kept) = self.decompressed.as_ref().filter(|_| form.compression != 0) else {
+            return self.body_once(key, &stored, form);
+        };
+        let body = &stored[..form.body_bytes];
+        if let Some(value) = kept.get(body) {
+            return Ok(value);
+        }
+        let value = self.decompress(key, &stored, form)?;
+        kept.put(body, &value);
+        Ok(Value::from(value))
+    }
+
+    /// As [`Shared::body`] of a value that is not soon read again.
+    pub fn body_once(&self, key: &[u8], stored: &Value, form: Form) -> Result<Value> {
+        match form.compression {
+            0 => Ok(stored.slice(0..form.body_bytes)),
+            _ => self.decompress(key, stored, form).map(Value::from),
+        }
+    }
+
+    fn decompress(&self, key: &[u8], stored: &[u8], form: Form) -> Result<Vec<u8>> {
+        match form.decompress(self.dictionary.get(), stored) {
+            Ok(value) => Ok(value),
+            Err(_) if form.compression >= 2 && !cfg!(feature = "zstd") => Err(Error::Unsupported {
                 engine: self.engine,
                 what: "a value that is compressed by zstd",
                 instead: "use a program that was built with Cargo's feature zstd",
@@ -207,7 +244,7 @@ impl Cursor for FormedCursor {
             if self.may_expire {
                 self.expires = self.shared.form_of(&key, &value)?.expires;
             }
-            if let Some(value) = self.shared.decode(&key, value, Some(self.moment))? {
+            if let Some(value) = self.shared.decode_scanned(&key, value, self.moment)? {
                 return Ok(Some(Entry { key, value }));
             }
         }

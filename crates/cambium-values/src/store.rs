@@ -19,6 +19,8 @@ use cambium_io::sync::{Mutex, RwLock};
 use cambium_io::{Environment, StepOutcome};
 
 use crate::changes::FormedFeed;
+use crate::decompressed::Decompressed;
+use crate::dictionary::StoreDictionary;
 use crate::expiry::ExpiryClock;
 use crate::form::{self, Encoder};
 use crate::read::{FormedCursor, FormedSnapshot};
@@ -33,12 +35,22 @@ pub(crate) struct Shared {
     pub path: PathBuf,
     pub engine: &'static str,
     pub encoder: Encoder,
+    pub dictionary: StoreDictionary,
+    /// Where values are compressed.
+    pub decompressed: Option<Decompressed>,
     pub expiry: ExpiryClock,
     operators: RwLock<BTreeMap<String, Arc<dyn MergeOperator>>>,
     /// Transactions of merges that conflicted often.
     pub starving: AtomicUsize,
     pub merging: [Mutex<()>; MERGE_PLACES],
     pub counters: Counters,
+}
+
+/// How the values of a store are compressed.
+pub(crate) struct Values {
+    pub encoder: Encoder,
+    pub dictionary: StoreDictionary,
+    pub decompressed: Option<Decompressed>,
 }
 
 /// Since the store was opened.
@@ -82,8 +94,14 @@ impl Shared {
 }
 
 impl Base {
-    /// A piece of the sweep, if one is due.
-    fn sweep_step(&self, budget: u64) -> Result<StepOutcome> {
+    /// Trains the dictionary, or does a piece of the sweep, if one is due.
+    fn background_step(&self, budget: u64) -> Result<StepOutcome> {
+        let shared = &self.shared;
+        let file_system = &*shared.environment.file_system;
+        let level = shared.encoder.level;
+        if shared.dictionary.train(file_system, &shared.path, level)? {
+            return Ok(StepOutcome::Again);
+        }
         match self.sweep.try_lock() {
             Ok(mut sweep) => sweep.step(self, budget),
             Err(_) => Ok(StepOutcome::Idle),
@@ -107,7 +125,7 @@ impl FormedStore {
         environment: &Environment,
         path: &Path,
         engine: Arc<dyn Engine>,
-        encoder: Encoder,
+        values: Values,
         (expires, writable): (bool, bool),
     ) -> Self {
         let builtin: [Arc<dyn MergeOperator>; 3] =
@@ -117,7 +135,9 @@ impl FormedStore {
             environment: environment.clone(),
             path: path.to_path_buf(),
             engine: engine.capabilities().engine,
-            encoder,
+            encoder: values.encoder,
+            dictionary: values.dictionary,
+            decompressed: values.decompressed,
             expiry: ExpiryClock::new(environment, path.to_path_buf(), (expires, writable)),
             operators: RwLock::new(operators.into()),
             starving: AtomicUsize::new(0),
@@ -137,8 +157,9 @@ impl FormedStore {
         }
     }
 
-    /// Lets a background task take expired entries away, if none does yet.
-    pub fn sweep_from_now_on(&self) {
+    /// Lets a background task train the dictionary and take expired entries away, if none
+    /// does yet.
+    pub fn work_from_now_on(&self) {
         let executor = &self.shared.environment.executor;
         let mut task = self
             .base
@@ -148,11 +169,11 @@ impl FormedStore {
         if task.is_some() || !executor.runs_tasks() {
             return;
         }
-        let sweep = self.base.task(|base| {
-            let outcome = base.sweep_step(STEP_BYTES);
+        let work = self.base.task(|base| {
+            let outcome = base.background_step(STEP_BYTES);
             outcome.unwrap_or(StepOutcome::Idle)
         });
-        *task = Some(executor.spawn("cambium-expiry", sweep));
+        *task = Some(executor.spawn("cambium-values", work));
     }
 }
 
@@ -404,6 +425,16 @@ impl Engine for FormedStore {
                 "the same values after it",
             );
         }
+        if let Some(kept) = &self.shared.decompressed {
+            let meaning = "memory for values after decompression, at most, which the store has \
+                           reserved beside its engine";
+            statistics.bytes("decompressed_cache_limit_bytes", kept.capacity(), meaning);
+            let (hits, misses) = kept.hits_and_misses();
+            let meaning = "values that did not have to be decompressed, since the store was opened";
+            statistics.count("decompressed_hits", hits, meaning);
+            let meaning = "values that were decompressed, since the store was opened";
+            statistics.count("decompressed_misses", misses, meaning);
+        }
         if self.shared.expiry.is_used() {
             statistics.count(
                 "expired_entries_deleted",
@@ -421,7 +452,7 @@ impl Engine for FormedStore {
     fn step(&self, budget: u64) -> Result<StepOutcome> {
         match self.inner.step(budget)? {
             outcome @ (StepOutcome::Idle | StepOutcome::Asleep) => {
-                match self.base.sweep_step(budget)? {
+                match self.base.background_step(budget)? {
                     StepOutcome::Again => Ok(StepOutcome::Again),
                     _ => Ok(outcome),
                 }
@@ -487,6 +518,9 @@ impl Engine for FormedStore {
             .take();
         // It waits for the step that is under way.
         drop(task);
+        if let Some(kept) = &self.shared.decompressed {
+            kept.give_back();
+        }
         self.inner.close()
     }
 }

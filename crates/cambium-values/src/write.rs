@@ -33,7 +33,8 @@ impl Shared {
     /// The bytes that are stored for a value; `None` if they are the value itself.
     pub fn form(&self, value: &[u8], expires: Option<UnixMillis>) -> Result<Option<Vec<u8>>> {
         limits::check_value(value)?;
-        let Some(stored) = self.encoder.encode(value, expires) else {
+        let dictionary = self.dictionary.get();
+        let Some(stored) = self.encoder.encode(dictionary, value, expires) else {
             return Ok(None);
         };
         if stored.len() < value.len() {
@@ -67,6 +68,7 @@ impl FormedStore {
         durability: Durability,
     ) -> Result<SequenceNumber> {
         let stored = self.shared.form(value, None)?;
+        self.sample(value);
         let stored = stored.as_deref().unwrap_or(value);
         self.inner.put(key, stored, durability)
     }
@@ -85,8 +87,16 @@ impl FormedStore {
                 }
                 None => None,
             };
+            self.sample(value);
             self.shared.encode(value, expires)
         })
+    }
+
+    /// Takes a value for a sample of the store's dictionary, if it wants any.
+    fn sample(&self, value: &[u8]) {
+        if self.shared.dictionary.sample(value) {
+            self.work_from_now_on();
+        }
     }
 
     /// The moment at which an entry that is written now expires. With the first such entry
@@ -95,7 +105,7 @@ impl FormedStore {
         let is_first = !self.shared.expiry.is_used();
         let moment = self.shared.expiry.expires(expiry)?;
         if is_first {
-            self.sweep_from_now_on();
+            self.work_from_now_on();
         }
         Ok(moment)
     }

@@ -35,8 +35,8 @@ use cambium_io::{DirectoryEntry, FileKind, FileLock, FileSystem, LockMode, OpenO
 pub use self::way::clean;
 use crate::consumers::{CONSUMERS_DRAFT_NAME, CONSUMERS_NAME};
 use crate::marker::{
-    self, COMPARATOR_DRAFT_NAME, COMPARATOR_NAME, DRAFT_NAME, LOCK_NAME, MARKER_NAME, Marker,
-    UNFINISHED_NAME,
+    self, COMPARATOR_DRAFT_NAME, COMPARATOR_NAME, DICTIONARY_DRAFT_NAME, DICTIONARY_NAME,
+    DRAFT_NAME, LOCK_NAME, MARKER_NAME, Marker, UNFINISHED_NAME,
 };
 
 /// Says of a file's name whether a creation can have made it.
@@ -130,7 +130,7 @@ impl<T> Making<T> {
             let _held = creation.file_system.lock(&lock, LockMode::Exclusive)?;
             match creation.is_still_there()? {
                 true => {
-                    copy_comparator(&*creation.file_system, source, &creation.folder)?;
+                    copy_what_is_beside(&*creation.file_system, source, &creation.folder)?;
                     creation.copy_expiry(source)?;
                     creation.finish()
                 }
@@ -424,37 +424,43 @@ fn make_folder(file_system: &dyn FileSystem, folder: &Path) -> Result<bool> {
     }
 }
 
-/// More than any name of a comparator has.
-const MOST_COMPARATOR_BYTES: u64 = 64 << 10;
+/// More than any of the files that copies have too: a comparator's name, a dictionary.
+const MOST_BYTES_BESIDE: u64 = 1 << 20;
 
 /// True for files of a store that are no engine's.
 fn beside_engines(name: &str) -> bool {
     let names = [
         COMPARATOR_NAME,
         COMPARATOR_DRAFT_NAME,
+        DICTIONARY_NAME,
+        DICTIONARY_DRAFT_NAME,
         CONSUMERS_NAME,
         CONSUMERS_DRAFT_NAME,
     ];
     names.contains(&name)
 }
 
-/// Gives a copy the name of the comparator that the store has, whatever it is.
-fn copy_comparator(file_system: &dyn FileSystem, store: &Path, copy: &Path) -> Result<()> {
-    let from = store.join(COMPARATOR_NAME);
-    if file_system.metadata(&from)?.is_none() {
-        return Ok(());
+/// Gives a copy the comparator's name and the dictionary that the store has, whatever they
+/// are.
+fn copy_what_is_beside(file_system: &dyn FileSystem, store: &Path, copy: &Path) -> Result<()> {
+    for name in [COMPARATOR_NAME, DICTIONARY_NAME] {
+        let from = store.join(name);
+        if file_system.metadata(&from)?.is_none() {
+            continue;
+        }
+        let from = file_system.open(&from, OpenOptions::READ)?;
+        let length = from.length()?;
+        if length > MOST_BYTES_BESIDE {
+            let what = format!("expected up to {MOST_BYTES_BESIDE} bytes, found {length}");
+            return Err(Error::corruption(from.path(), 0, what));
+        }
+        let mut bytes = vec![0; length as usize];
+        from.read_exact_at(&mut bytes, 0)?;
+        let to = file_system.open(&copy.join(name), OpenOptions::CREATE_NEW)?;
+        to.write_at(&bytes, 0)?;
+        to.sync_data()?;
     }
-    let from = file_system.open(&from, OpenOptions::READ)?;
-    let length = from.length()?;
-    if length > MOST_COMPARATOR_BYTES {
-        let what = format!("expected a comparator's name, found {length} bytes");
-        return Err(Error::corruption(from.path(), 0, what));
-    }
-    let mut name = vec![0; length as usize];
-    from.read_exact_at(&mut name, 0)?;
-    let to = file_system.open(&copy.join(COMPARATOR_NAME), OpenOptions::CREATE_NEW)?;
-    to.write_at(&name, 0)?;
-    to.sync_data()
+    Ok(())
 }
 
 /// What is answered where a folder is not ours to sync, or nobody's.

@@ -5,6 +5,7 @@
 
 mod changes;
 mod checkpoints;
+mod dictionaries;
 mod examples;
 mod facade;
 mod futures;
