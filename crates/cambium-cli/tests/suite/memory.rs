@@ -34,7 +34,7 @@ fn each_command_keeps_to_the_memory_that_it_is_given() {
     }
     place
         .run(["scan", "s", "--memory", "lots"])
-        .refused(2, &["KiB"]);
+        .refused(2, &["--help"]);
     let shell = place.run_with_input(["shell", "s"], b"get oak --memory 64MiB\n");
     shell.refused(2, &["not in a shell"]);
 }
