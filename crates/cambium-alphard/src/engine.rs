@@ -325,6 +325,7 @@ impl Engine for AlphardStore {
             droppable_namespaces: false,
             native_submit: true,
             changes: self.core.consumers.get().is_some(),
+            readers_beside_writer: false,
         }
     }
 

@@ -68,6 +68,9 @@ pub struct Capabilities {
     pub native_submit: bool,
     /// `changes` and consumers work.
     pub changes: bool,
+    /// Readers open the store beside a process that writes, and `refresh` takes what it has
+    /// written.
+    pub readers_beside_writer: bool,
 }
 
 /// Reading: a store, or a snapshot of it.
@@ -269,6 +272,16 @@ pub trait Engine: Reader {
 
     /// The state now, for as long as the answer is held.
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>>;
+
+    /// Takes the newest moment, where the store was opened for reading alone beside a process
+    /// that writes. Snapshots and cursors keep their moments. Every other store shows its
+    /// newest state already.
+    ///
+    /// # Errors
+    /// Those of [`EngineKind::open_read_only`]; the store then keeps the moment that it has.
+    fn refresh(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// The batches that were committed after a sequence number, in order, from the log; 0
     /// begins with the store's first. Writers do not wait for it.
@@ -523,11 +536,14 @@ pub trait EngineKind: Send + Sync {
         progress: &dyn ProgressSink,
     ) -> Result<Arc<dyn Engine>>;
 
-    /// Opens a store for reading alone: it takes the lock that readers share, or
-    /// none where there is no lock file and none can be made, writes nothing else,
-    /// and every write answers `Unsupported`. What a crash left is recovered in memory alone,
-    /// to the state that the next [`EngineKind::open`] comes to, and stays there until the
-    /// store is closed.
+    /// Opens a store for reading alone, writes nothing, and answers `Unsupported` to every
+    /// write. What a crash left is recovered in memory alone, to the state that the next
+    /// [`EngineKind::open`] comes to, and stays there until the store is closed.
+    ///
+    /// Where [`Capabilities::readers_beside_writer`] holds, a process may have the store open
+    /// for writing: the reader shows one moment until [`Engine::refresh`]. Elsewhere the reader
+    /// takes the lock that readers share, or none where there is no lock file and none can be
+    /// made.
     fn open_read_only(
         &self,
         environment: &Environment,

@@ -89,7 +89,7 @@ pub fn run(stores: &Stores, arguments: &ChangesArguments) -> Result<Status, Fail
         reading.follow()?;
     } else {
         stores.using(arguments.access(), &arguments.path, |store| {
-            reading.show(store)
+            reading.show(store, false)
         })?;
     }
     reading.output.finish()?;
@@ -113,7 +113,8 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Opens the store whenever its folder has changed. Between two looks it is closed, so
+    /// Follows a store. One that is only read, and that others can write meanwhile, stays open.
+    /// Any other is opened whenever its folder has changed, and closed between two looks, so
     /// that other programs can write it.
     fn follow(&mut self) -> Result<(), Failure> {
         let path = &self.arguments.path;
@@ -128,7 +129,7 @@ impl Reading<'_> {
                 };
                 match opened {
                     Ok(store) => {
-                        let shown = self.show(&store);
+                        let shown = self.show(&store, self.stays_open(&store));
                         let closed = store.close();
                         shown?;
                         closed?;
@@ -143,8 +144,12 @@ impl Reading<'_> {
         }
     }
 
-    /// Writes what an open store has behind the position.
-    fn show(&mut self, store: &Store) -> Result<Status, Failure> {
+    fn stays_open(&self, store: &Store) -> bool {
+        self.arguments.consumer.is_none() && store.capabilities().readers_beside_writer
+    }
+
+    /// Writes what an open store has behind the position, and with `forever` what comes later.
+    fn show(&mut self, store: &Store, forever: bool) -> Result<Status, Failure> {
         let arguments = self.arguments;
         let consumer = match &arguments.consumer {
             Some(name) => Some(store.consumer(name)?),
@@ -177,8 +182,13 @@ impl Reading<'_> {
                     }
                 }
             }
-            if batch.is_none() {
-                return Ok(Status::Done);
+            match batch {
+                None if forever => {
+                    thread::sleep(PAUSE);
+                    store.refresh()?;
+                }
+                None => return Ok(Status::Done),
+                Some(_) => {}
             }
         }
     }

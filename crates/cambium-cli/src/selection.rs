@@ -201,6 +201,7 @@ mod tests {
             droppable_namespaces: false,
             native_submit: false,
             changes: false,
+            readers_beside_writer: false,
         };
         Pass::plan(&arguments.selection, arguments.reverse, capabilities)
     }

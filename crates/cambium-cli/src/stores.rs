@@ -22,7 +22,8 @@ pub enum Stores {
 /// How a command uses its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It reads: a store that cannot be written is opened for reading alone.
+    /// It reads: a store that cannot be written, or that another process writes, is opened
+    /// for reading alone.
     Read,
     /// It writes.
     Write,
@@ -102,10 +103,13 @@ pub fn with_progress() -> Options {
         .durability(Durability::Synced)
 }
 
-/// Opens a store to read it: for reading alone where it cannot be written.
+/// Opens a store to read it: for reading alone where it cannot be written, or another
+/// process writes it.
 pub fn open_for_reading(options: &Options, path: &Path) -> cambium::Result<Store> {
     match options.open(path) {
-        Err(error) if is_unwritable(&error) => options.open_read_only(path),
+        Err(error) if matches!(error, Error::Locked { .. }) || is_unwritable(&error) => {
+            options.open_read_only(path)
+        }
         opened => opened,
     }
 }

@@ -589,8 +589,10 @@ cambium_code cambium_open(const char *folder,
                           const cambium_options *options,
                           cambium_store **store);
 
-// Opens the store in a folder for reading alone: its data are not changed, others may read
-// beside it, and no process writes meanwhile. Writes answer `CAMBIUM_UNSUPPORTED`.
+// Opens the store in a folder for reading alone: its data are not changed, and others may
+// read beside it. A process may write a store of engine `forest` meanwhile: the reader shows
+// the moment at which it was opened, until `cambium_refresh`. Writes answer
+// `CAMBIUM_UNSUPPORTED`.
 //
 // # Safety
 // As of `cambium_create`.
@@ -774,6 +776,11 @@ cambium_code cambium_transaction_roll_back(cambium_transaction *transaction);
 
 // Raises everything written so far to `CAMBIUM_SYNCED`.
 cambium_code cambium_sync(cambium_store *store);
+
+// Takes the newest moment of a store that was opened for reading alone beside a process that
+// writes. Snapshots and iterators keep their moments. Every other store shows its newest
+// state already.
+cambium_code cambium_refresh(cambium_store *store);
 
 // Rewrites what is live and gives space back; reads and writes go on.
 cambium_code cambium_compact(cambium_store *store);

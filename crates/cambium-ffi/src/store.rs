@@ -91,8 +91,10 @@ pub unsafe extern "C" fn cambium_open(
     })
 }
 
-/// Opens the store in a folder for reading alone: its data are not changed, others may read
-/// beside it, and no process writes meanwhile. Writes answer `CAMBIUM_UNSUPPORTED`.
+/// Opens the store in a folder for reading alone: its data are not changed, and others may
+/// read beside it. A process may write a store of engine `forest` meanwhile: the reader shows
+/// the moment at which it was opened, until `cambium_refresh`. Writes answer
+/// `CAMBIUM_UNSUPPORTED`.
 ///
 /// # Safety
 /// As of `cambium_create`.

@@ -16,6 +16,14 @@ pub extern "C" fn cambium_sync(store: *mut cambium_store) -> cambium_code {
     done(|| whole(store)?.sync())
 }
 
+/// Takes the newest moment of a store that was opened for reading alone beside a process that
+/// writes. Snapshots and iterators keep their moments. Every other store shows its newest
+/// state already.
+#[unsafe(no_mangle)]
+pub extern "C" fn cambium_refresh(store: *mut cambium_store) -> cambium_code {
+    done(|| whole(store)?.refresh())
+}
+
 /// Rewrites what is live and gives space back; reads and writes go on.
 #[unsafe(no_mangle)]
 pub extern "C" fn cambium_compact(store: *mut cambium_store) -> cambium_code {

@@ -23,6 +23,7 @@ use cambium_storage::store_lock::lock_for_reading;
 use cambium_storage::superblock;
 
 use crate::agreement::check_agreement;
+use crate::buffer::KeptMoments;
 use crate::changes::check_history;
 use crate::core::{Core, lock};
 use crate::cursor::EntryCursor;
@@ -31,7 +32,7 @@ use crate::format::{FORMAT_VERSION, MAGIC, NamespaceRoot, Root};
 use crate::nodes::Nodes;
 use crate::open::{attach, read_marker};
 use crate::options::Tuning;
-use crate::recovery::missing;
+use crate::replay::missing;
 use crate::view::View;
 
 /// Verifies a store that no process has open for writing.
@@ -113,7 +114,7 @@ fn check_closed_tail(
     progress: &dyn ProgressSink,
 ) -> Result<()> {
     let maintenance = lock(&core.maintenance);
-    let tail = core.read_tail(&maintenance, &view.database, progress)?;
+    let tail = core.read_tail(&view.database, &maintenance.replay_start(), progress)?;
     let within = |offset: u64| offset < maintenance.root.end;
     for fault in tail.faults.iter().filter(|fault| within(fault.offset)) {
         let what = format!("{}; no compaction gets past it", fault.reason);
@@ -130,8 +131,9 @@ fn check_tail(
     progress: &dyn ProgressSink,
 ) -> Result<()> {
     let maintenance = lock(&core.maintenance);
-    let mut tail = core.read_tail(&maintenance, &view.database, progress)?;
-    let accepted = match core.accept(&maintenance, &view.database, &mut tail) {
+    let start = maintenance.replay_start();
+    let mut tail = core.read_tail(&view.database, &start, progress)?;
+    let accepted = match core.accept(&view.database, &start, &mut tail) {
         Ok(accepted) => accepted,
         Err(error) => return report.take(error),
     };
@@ -159,7 +161,8 @@ fn check_tail(
     if let Some((offset, what)) = lost {
         report.take(view.database.damage(offset, what))?;
     }
-    core.refill(accepted.found);
+    let found = accepted.found;
+    core.change_view(|view| core.refill(view.clone(), found, &KeptMoments::default()));
     core.visible
         .store(accepted.cut, cambium_io::sync::atomic::Ordering::Release);
     Ok(())

@@ -117,6 +117,8 @@ pub(crate) struct Maintenance {
     pub sealed_at: Option<SealPoint>,
     /// Where the last buffer was sealed that the run has, until the run is in the tries.
     pub packed_at: Option<SealPoint>,
+    /// A reader has met the log up to here.
+    pub read_to: u64,
 }
 
 /// Where the log says what is synced: no sync covers it.

@@ -8,7 +8,7 @@ use cambium_index::NodeAddress;
 use cambium_io::cache::CachedFile;
 use cambium_io::sync::atomic::AtomicU64;
 use cambium_io::sync::{Mutex, OnceLock};
-use cambium_io::{Alignment, BlockCache, DirectFile, File, FileSystem, OpenOptions};
+use cambium_io::{Alignment, BlockCache, DirectFile, File, FileLock, FileSystem, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::log::{LogFile, Parsed, Record};
 use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader};
@@ -64,6 +64,9 @@ pub(crate) struct Database {
     pub newest_header: AtomicU64,
     /// The last write in it, once another file has taken its place.
     last_write: OnceLock<u64>,
+    /// Where the store was opened for reading alone: while it is held, the process that
+    /// writes the store gives no part of the file back.
+    pub reader_lock: OnceLock<Box<dyn FileLock>>,
     pub seeded_bug: Option<SeededBug>,
 }
 
@@ -257,6 +260,7 @@ impl Database {
             abandoned: Mutex::default(),
             newest_header: AtomicU64::new(0),
             last_write: OnceLock::new(),
+            reader_lock: OnceLock::new(),
             seeded_bug: tuning.seeded_bug,
         })
     }

@@ -101,7 +101,7 @@ impl EngineKind for Forest {
     ) -> Result<Arc<dyn Engine>> {
         // Without a background task: there is nothing to do in it.
         Ok(Arc::new(ForestStore {
-            core: Owner::new(crate::open::open_read_only(
+            core: Owner::new(crate::reader::open_read_only(
                 environment,
                 path,
                 options,
@@ -332,6 +332,7 @@ impl Engine for ForestStore {
             droppable_namespaces: true,
             native_submit: false,
             changes: true,
+            readers_beside_writer: true,
         }
     }
 
@@ -443,6 +444,10 @@ impl Engine for ForestStore {
 
     fn approximate_size(&self, range: &KeyRange) -> Result<u64> {
         self.core.approximate_size(self.namespace, range)
+    }
+
+    fn refresh(&self) -> Result<()> {
+        self.core.refresh()
     }
 
     fn sync(&self) -> Result<()> {

@@ -36,7 +36,7 @@ use crate::format::{
 };
 use crate::index::Index;
 use crate::options::{ENGINE, OPTIONS, Shape, Tuning};
-use crate::recovery::{FoundHeader, header_at, missing};
+use crate::recovery::{FoundHeader, header_at};
 use crate::repair::SCRATCH_NAME;
 use crate::upkeep::PutOff;
 use crate::view::{Roots, View};
@@ -101,6 +101,7 @@ fn fill(
         header_end: 0,
         sealed_at: None,
         packed_at: None,
+        read_to: 0,
     };
     assemble(
         environment,
@@ -186,45 +187,6 @@ pub(crate) fn make_ready(core: &Core, progress: &dyn ProgressSink) -> Result<()>
     Ok(())
 }
 
-/// Opens a store for reading alone, and changes no data. Other readers may do the same,
-/// and no process writes meanwhile. What a crash left after the newest header is
-/// taken into memory, each time again.
-pub(crate) fn open_read_only(
-    environment: &Environment,
-    path: &Path,
-    options: &OptionValues,
-    progress: &dyn ProgressSink,
-) -> Result<Arc<Core>> {
-    let mut options = options.clone();
-    let memory = crate::memory::plan(environment, &mut options)?;
-    let (tuning, fixed) = Tuning::of_opening(&options)?;
-    let file_system = &*environment.file_system;
-    let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
-    let core = attach(environment, path, marker.store, tuning, (held, false))?;
-    _ = core.memory.set(memory);
-    fixed.check_fixed(&core.shape.as_options())?;
-    let maintenance = lock(&core.maintenance);
-    if maintenance.root.clean {
-        drop(maintenance);
-        return Ok(core);
-    }
-    let view = core.view.load_full();
-    let mut tail = core.read_tail(&maintenance, &view.database, progress)?;
-    let accepted = core.accept(&maintenance, &view.database, &mut tail)?;
-    drop(maintenance);
-    if let Some((offset, what)) = missing(&tail, &accepted) {
-        return Err(view.database.damage(offset, what));
-    }
-    // What lies after counts for nothing, and in no statistics.
-    view.database.log.resume_at(accepted.end);
-    core.refill(accepted.found);
-    core.visible.store(accepted.cut, Ordering::Release);
-    core.synced_through
-        .fetch_max(accepted.promised, Ordering::AcqRel);
-    cambium_io::events::recovered(ENGINE, path, accepted.cut);
-    Ok(core)
-}
-
 /// Reads superblock and header, and nothing else; writes nothing. Used by
 /// `open` and by what only reads.
 pub(crate) fn attach(
@@ -234,8 +196,38 @@ pub(crate) fn attach(
     tuning: Tuning,
     (held, writable): (Box<dyn FileLock>, bool),
 ) -> Result<Arc<Core>> {
+    let (superblock, root) = read_root(environment, path, store)?;
+    let home = Home {
+        file_system: environment.file_system.clone(),
+        folder: path.to_path_buf(),
+        store,
+        writable,
+        cache: tuning.cache_of(environment),
+    };
+    let end = root.clean.then_some(root.end);
+    // What only reads goes on without the file's first block; an opening does not.
+    let shape = root.shape.filter(|_| !writable);
+    let database = Database::open(&home, root.file, &tuning, end, shape)?;
+    let maintenance = newest_state(&database, superblock, root)?;
+    let mut tuning = tuning;
+    if let Some(percent) = database
+        .shape
+        .compaction_threshold
+        .filter(|_| !tuning.threshold_chosen)
+    {
+        tuning.compaction.threshold = u64::from(percent);
+    }
+    assemble(environment, home, tuning, database, maintenance, Some(held))
+}
+
+/// The superblock of a store, and what it says.
+pub(crate) fn read_root(
+    environment: &Environment,
+    path: &Path,
+    store: StoreId,
+) -> Result<(Superblock, Root)> {
     let content = superblock::read(&*environment.file_system, path, &store, FORMAT_VERSION)?;
-    let mut root = Root::decode(&content.payload).ok_or_else(|| {
+    let root = Root::decode(&content.payload).ok_or_else(|| {
         Error::corruption(
             superblock::copy_path(path, content.copy),
             superblock::SUPERBLOCK_HEADER_BYTES as u64,
@@ -249,42 +241,32 @@ pub(crate) fn attach(
         FORMAT_VERSION,
         &content,
     );
-    let home = Home {
-        file_system: environment.file_system.clone(),
-        folder: path.to_path_buf(),
-        store,
-        writable,
-        cache: tuning.cache_of(environment),
-    };
-    let end = root.clean.then_some(root.end);
-    // What only reads goes on without the file's first block; an opening does not.
-    let shape = root.shape.filter(|_| !writable);
-    let database = Database::open(&home, root.file, &tuning, end, shape)?;
+    Ok((superblock, root))
+}
+
+/// What the newest header of a file says.
+pub(crate) fn newest_state(
+    database: &Database,
+    superblock: Superblock,
+    mut root: Root,
+) -> Result<Maintenance> {
     root.shape = Some(database.shape);
-    let (offset, record, header) = newest_header(&database, &root)?;
+    let (offset, record, header) = newest_header(database, &root)?;
     if offset != root.header {
         // What follows the older header is replayed instead.
         root.clean = false;
         root.header = offset;
         root.spare_header = 0;
     }
-    let maintenance = Maintenance {
+    Ok(Maintenance {
         root,
         superblock,
         header,
         header_end: offset + record.total_bytes(database.log.geometry().alignment),
         sealed_at: None,
         packed_at: None,
-    };
-    let mut tuning = tuning;
-    if let Some(percent) = database
-        .shape
-        .compaction_threshold
-        .filter(|_| !tuning.threshold_chosen)
-    {
-        tuning.compaction.threshold = u64::from(percent);
-    }
-    assemble(environment, home, tuning, database, maintenance, Some(held))
+        read_to: root.end,
+    })
 }
 
 /// The header that the superblock names, or the one that leads to the same
@@ -331,39 +313,18 @@ pub(crate) fn assemble(
     let newest = maintenance.root.header;
     database.newest_header.store(newest, Ordering::Release);
     let history = History::open(&home, header, database.clone())?;
-    let roots = Roots {
-        sequence: header.sequence,
-        namespaces: header
-            .namespaces
-            .iter()
-            .map(|(number, _, root)| (*number, *root))
-            .collect(),
-    };
-    let names = header
-        .namespaces
-        .iter()
-        .map(|(number, name, _)| (name.clone(), *number));
-    let names = Arc::new(names.collect());
     let last = header.sequence;
     let shape = database.shape;
     let hash_seed = environment.randomness.next_u64();
-    let known = Known::for_documents(roots.documents(), &home.cache, hash_seed);
-    let nodes_of_tries = AtomicU64::new(roots.nodes());
+    let view = view_of(header, database, &home, hash_seed);
+    let nodes_of_tries = AtomicU64::new(view.roots.nodes());
     Ok(Arc::new(Core {
         environment: environment.clone(),
         path: home.folder.clone(),
         shape,
         memory: OnceLock::new(),
         index: Index::new(&shape),
-        view: ArcSwap::from_pointee(View {
-            database,
-            active: Arc::new(Buffer::new(hash_seed, 0)),
-            sealed: None,
-            run: Arc::default(),
-            roots: Arc::new(roots),
-            names,
-            known,
-        }),
+        view: ArcSwap::from_pointee(view),
         hash_seed,
         visible: AtomicU64::new(last),
         synced_through: AtomicU64::new(last),
@@ -401,6 +362,30 @@ pub(crate) fn assemble(
         home,
         tuning,
     }))
+}
+
+/// What readers see of a header's state, with empty buffers.
+pub(crate) fn view_of(
+    header: &DatabaseHeader,
+    database: Arc<Database>,
+    home: &Home,
+    hash_seed: u64,
+) -> View {
+    let all = header.namespaces.iter();
+    let names = all.clone().map(|(number, name, _)| (name.clone(), *number));
+    let roots = Roots {
+        sequence: header.sequence,
+        namespaces: all.map(|(number, _, root)| (*number, *root)).collect(),
+    };
+    View {
+        database,
+        active: Arc::new(Buffer::new(hash_seed, 0)),
+        sealed: None,
+        run: Arc::default(),
+        known: Known::for_documents(roots.documents(), &home.cache, hash_seed),
+        roots: Arc::new(roots),
+        names: Arc::new(names.collect()),
+    }
 }
 
 /// A file that the store needs no more: its path, and under which it is kept, if it is.

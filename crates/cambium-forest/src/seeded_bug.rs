@@ -91,11 +91,17 @@ pub enum SeededBug {
     HistoryDroppedEarly,
     /// A compaction keeps the old file for consumers without a sync of it.
     HistoryUnsynced,
+    /// The beginning of a kept file is given back while another process reads it.
+    HistoryFreedBesideReaders,
+    /// A reader replays writes behind a rollback onto the roots before it.
+    ReaderPassesRollback,
+    /// A refresh drops versions that a snapshot of the reader needs.
+    RefreshDropsPinned,
 }
 
 impl SeededBug {
     /// All defects, with their names.
-    pub const ALL: [(SeededBug, &'static str); 40] = [
+    pub const ALL: [(SeededBug, &'static str); 43] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -148,6 +154,12 @@ impl SeededBug {
         (SeededBug::ChangesBeforeSync, "changes_before_sync"),
         (SeededBug::HistoryDroppedEarly, "history_dropped_early"),
         (SeededBug::HistoryUnsynced, "history_unsynced"),
+        (
+            SeededBug::HistoryFreedBesideReaders,
+            "history_freed_beside_readers",
+        ),
+        (SeededBug::ReaderPassesRollback, "reader_passes_rollback"),
+        (SeededBug::RefreshDropsPinned, "refresh_drops_pinned"),
     ];
 }
 

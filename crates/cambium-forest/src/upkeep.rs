@@ -68,7 +68,7 @@ impl Core {
             self.relieve(&mut maintenance)?;
             return Ok(StepOutcome::Again);
         }
-        if self.history.is_due() {
+        if self.history.is_due(clock) {
             // A close waits for it: afterwards the files may be somebody else's.
             let _maintenance = lock(&self.maintenance);
             self.health.check_open()?;

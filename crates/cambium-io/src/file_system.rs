@@ -171,6 +171,8 @@ pub enum Advice {
 pub enum LockMode {
     /// Beside other readers.
     Shared,
+    /// Beside other readers, of a file that holds data: a file that is gone is not made.
+    SharedData,
     /// Alone.
     Exclusive,
     /// Alone, of a file that holds data: no process id is written into it.
@@ -227,8 +229,8 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
     /// Makes the names in a folder durable.
     fn sync_directory(&self, path: &Path) -> Result<()>;
 
-    /// Locks a file, made if it is not there, against other processes and
-    /// other handles of this one. An exclusive lock writes the process id into
+    /// Locks a file against other processes and other handles of this one. The file is made
+    /// if it is not there, unless it holds data. An exclusive lock writes the process id into
     /// the file; a refused one answers [`Error::Locked`] with the id found there.
     fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>>;
 

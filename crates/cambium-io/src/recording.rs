@@ -295,6 +295,7 @@ impl FileSystem for RecordingFileSystem {
             LockMode::Shared => "lock-shared",
             LockMode::Exclusive => "lock",
             LockMode::Alone => "lock-alone",
+            LockMode::SharedData => "lock-shared-data",
         };
         self.done(self.inner.lock(path, mode), operation, path)
     }

@@ -238,6 +238,12 @@ impl Db {
         ask(py, || self.database.store().sync())
     }
 
+    /// Takes the newest moment of a database that was opened with `read_only=True` while
+    /// another process writes it. Snapshots and iterators keep their moments.
+    fn refresh(&self, py: Python<'_>) -> PyResult<()> {
+        ask(py, || self.database.store().refresh())
+    }
+
     /// Copies the state now into a folder that is empty or not there, durably. With
     /// `incremental`, takes a backup into a folder of backups and answers the newest there.
     #[pyo3(signature = (destination, *, incremental=false))]

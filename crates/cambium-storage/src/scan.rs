@@ -78,6 +78,7 @@ pub struct LogScanner<'a> {
     window_start: u64,
     window_bytes: usize,
     thorough: bool,
+    until_zeros: bool,
     /// Start and end of ranges that are stepped over, the next one last.
     holes: Vec<(u64, u64)>,
 }
@@ -109,6 +110,7 @@ impl<'a> LogScanner<'a> {
             until,
             window: Vec::new(),
             thorough: false,
+            until_zeros: false,
             holes: Vec::new(),
             window_start: 0,
             window_bytes: WINDOW_BYTES
@@ -123,6 +125,14 @@ impl<'a> LogScanner<'a> {
     #[must_use]
     pub fn thorough(mut self) -> Self {
         self.thorough = true;
+        self
+    }
+
+    /// Ends the scan at the first block that begins with zeros: a log that a live process
+    /// appends to has no such block before its end.
+    #[must_use]
+    pub fn until_zeros(mut self) -> Self {
+        self.until_zeros = true;
         self
     }
 
@@ -230,6 +240,9 @@ impl<'a> LogScanner<'a> {
                 // Padding may be shorter than a header: then the header's place
                 // runs into the next block's first record.
                 Err(_) if to_block.iter().all(|&byte| byte == 0) => {
+                    if self.until_zeros && offset % self.geometry.block == 0 {
+                        return Ok(None);
+                    }
                     self.position = self.next_block(offset);
                 }
                 Err(reason) => {

@@ -95,7 +95,7 @@ impl FileSystemLayer for Unwritable {
     }
 
     fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
-        if mode != LockMode::Shared {
+        if !matches!(mode, LockMode::Shared | LockMode::SharedData) {
             return self.attempts.refuse("lock for writing", path);
         }
         match self.below.metadata(path)? {

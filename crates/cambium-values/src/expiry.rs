@@ -52,6 +52,19 @@ impl ExpiryClock {
         self.is_used.load(Ordering::Acquire)
     }
 
+    /// Reads the marker again: the process that writes the store may have marked it since.
+    ///
+    /// # Errors
+    /// Those of reading the marker.
+    pub fn refresh(&self) -> Result<()> {
+        if self.writable || self.is_used() {
+            return Ok(());
+        }
+        let marker = read_marker(&*self.environment.file_system, &self.path)?;
+        self.is_used.store(marker.expires, Ordering::Release);
+        Ok(())
+    }
+
     /// Now; never before an earlier answer.
     pub fn now(&self) -> UnixMillis {
         let now = self.environment.clock.wall_nanoseconds() / 1_000_000;

@@ -386,6 +386,11 @@ impl Engine for FormedStore {
         self.inner.sync()
     }
 
+    fn refresh(&self) -> Result<()> {
+        self.inner.refresh()?;
+        self.shared.expiry.refresh()
+    }
+
     fn compact(
         &self,
         options: &CompactOptions,

@@ -335,6 +335,7 @@ impl Engine for WisckeyStore {
             droppable_namespaces: true,
             native_submit: false,
             changes: true,
+            readers_beside_writer: false,
         }
     }
 

@@ -269,6 +269,7 @@ impl Engine for ZdbStore {
             droppable_namespaces: false,
             native_submit: false,
             changes: true,
+            readers_beside_writer: false,
         }
     }
 

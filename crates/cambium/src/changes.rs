@@ -52,6 +52,9 @@ const LONGEST_WAIT: Duration = Duration::from_millis(5);
 
 /// The committed batches of a store after a sequence number, of all namespaces, in order.
 ///
+/// In a store that was opened for reading alone, a wait refreshes the store
+/// ([`Store::refresh`]), so that what another process writes is found.
+///
 /// As an iterator it waits for the next batch, for as long as the store is open; after an
 /// error it has ended. [`Changes::try_next`] does not wait, and [`Changes::next_timeout`]
 /// waits for a bounded time. It holds the store open; after [`Store::close`] it answers
@@ -108,6 +111,7 @@ impl Changes {
                 return Ok(None);
             }
             clock.sleep(wait.min(left));
+            self.store.engine.refresh()?;
             wait = (wait * 2).min(LONGEST_WAIT);
         }
     }

@@ -301,8 +301,10 @@ impl Options {
     }
 
     /// Opens a store for reading alone: its data are not changed, and nothing at
-    /// all is written where the folder cannot be. Others may read beside it, and
-    /// nobody may write; writes answer `Unsupported`. What a crash left is taken
+    /// all is written where the folder cannot be; writes answer `Unsupported`. Others may read
+    /// beside it. A store of engine `forest` may have a process that writes it, too: the reader
+    /// shows the moment at which it was opened, until [`Store::refresh`]. Stores of other
+    /// engines are `Locked` for one another. What a crash left is taken
     /// into memory at each such opening, and stays there until the store is closed: how much
     /// that is, `docs/durability.md` says for each engine.
     ///

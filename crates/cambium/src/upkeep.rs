@@ -69,6 +69,30 @@ impl Store {
         self.engine().dump(to)
     }
 
+    /// Takes the newest moment of a store that was opened for reading alone beside a process
+    /// that writes ([`Options::open_read_only`](crate::Options::open_read_only)). Snapshots and
+    /// cursors keep their moments. Every other store shows its newest state already.
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// let writer = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
+    /// let reader = cambium::Options::new().open_read_only(folder.path())?;
+    /// writer.put("oak", "Quercus")?;
+    /// assert_eq!(reader.get("oak")?, None);
+    /// reader.refresh()?;
+    /// assert!(reader.get("oak")?.is_some());
+    /// # reader.close()?;
+    /// # writer.close()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As of opening; the store then keeps the moment that it has.
+    pub fn refresh(&self) -> Result<()> {
+        self.engine().refresh()
+    }
+
     /// Counters, sizes and amplification.
     ///
     /// ```

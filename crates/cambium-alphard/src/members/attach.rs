@@ -78,7 +78,7 @@ pub(crate) fn attach(
     let paths: Vec<PathBuf> = members.paths.iter().map(|path| folder.join(path)).collect();
     let mode = match access.write {
         true => LockMode::Alone,
-        false => LockMode::Shared,
+        false => LockMode::SharedData,
     };
     let locks = lock_files(file_system, paths.iter().map(PathBuf::as_path), mode)?;
     let mut unsound = Vec::new();

@@ -1,6 +1,6 @@
 //! Changes and consumers from the command line.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
 use crate::harness::Place;
@@ -109,4 +109,35 @@ fn a_shell_shows_changes_and_does_not_follow() {
     assert_eq!(said.done().lines().count(), 3);
     let refused = place.run_with_input(["shell", "s"], b"changes --follow\n");
     refused.refused(2, &["not in a shell"]);
+}
+
+/// A program that keeps a store open and writes it.
+#[test]
+fn a_store_is_read_and_followed_while_another_program_writes_it() {
+    let place = Place::with_store();
+    place.run(["put", "s", "oak", "Quercus"]).done();
+    let mut writer = place.command(["shell", "s"]);
+    let writer = writer.stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut writer = writer.spawn().unwrap();
+    let mut commands = writer.stdin.take().unwrap();
+    let mut put = |key: &str| writeln!(commands, "put {key} value").unwrap();
+    put("ash");
+    let follow = ["changes", "s", "--follow", "--after", "0"];
+    let mut follower = place.command(follow);
+    let mut follower = follower.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    let mut next = || batches(&lines.next().unwrap().unwrap())[0]["changes"][0]["key"].clone();
+    assert_eq!([next(), next()], ["oak", "ash"]);
+    for key in ["fir", "yew"] {
+        put(key);
+        assert_eq!(next(), key);
+        assert_eq!(place.run(["get", "s", key]).done(), "value");
+        let scanned = place.run(["scan", "s", "--prefix", key]).done();
+        assert_eq!(scanned.lines().count(), 1);
+        place.run(["stats", "s"]).done();
+    }
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+    drop(commands);
+    assert!(writer.wait().unwrap().success());
 }

@@ -206,8 +206,16 @@ static void upkeep(cambium_store* store) {
   has(beside, "ash", "Fraxinus");
   ANSWERS(UNSUPPORTED, cambium_put(copy, "k", 1, "v", 1, CAMBIUM_WRITTEN));
   cambium_store* writable;
-  ANSWERS(LOCKED, cambium_open("copy", NULL, &writable));
+  ANSWERS(OK, cambium_open("copy", NULL, &writable));
+  ANSWERS(OK, cambium_put(writable, "fir", 3, "Abies", 5, CAMBIUM_WRITTEN));
+  has(copy, "fir", NULL);
+  ANSWERS(OK, cambium_refresh(copy));
+  has(copy, "fir", "Abies");
+  has(beside, "fir", NULL);
+  ANSWERS(OK, cambium_close(writable));
+  cambium_store_free(writable);
   ANSWERS(OK, cambium_close(copy));
+  ANSWERS(CLOSED, cambium_refresh(copy));
   ANSWERS(OK, cambium_close(beside));
   cambium_store_free(copy);
   cambium_store_free(beside);

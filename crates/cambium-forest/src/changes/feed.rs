@@ -129,18 +129,23 @@ impl Feed {
         };
         // After `visible`: it becomes a rollback's number after the rollback is noted.
         self.core.history.refuse_rolled_back(self.last)?;
-        while limit > self.last {
-            // The same of the end of a file.
-            let end = self.reader.database.last_write();
-            if end.is_none_or(|end| self.last < end) {
-                self.limit = end.map_or(limit, |end| limit.min(end));
-                // What was read ahead of the last limit may have been taken back since.
-                self.reader.forget_window();
-                return Ok(true);
-            }
+        // At once: the next file may be replaced too before there is more to read.
+        while self.is_at_end_of_file() {
             self.enter_next_file()?;
         }
-        Ok(false)
+        if limit <= self.last {
+            return Ok(false);
+        }
+        let end = self.reader.database.last_write();
+        self.limit = end.map_or(limit, |end| limit.min(end));
+        // What was read ahead of the last limit may have been taken back since.
+        self.reader.forget_window();
+        Ok(true)
+    }
+
+    fn is_at_end_of_file(&self) -> bool {
+        let end = self.reader.database.last_write();
+        end.is_some_and(|end| self.last >= end)
     }
 
     fn enter_next_file(&mut self) -> Result<()> {

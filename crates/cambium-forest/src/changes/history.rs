@@ -7,6 +7,7 @@
 use std::sync::{Arc, Weak};
 
 use cambium_base::{Error, FileNumber, Result, SequenceNumber};
+use cambium_io::environment::Clock;
 use cambium_io::sync::Mutex;
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_storage::consumers::Consumers;
@@ -16,6 +17,7 @@ use crate::core::{Core, lock};
 use crate::database::{Database, Home};
 use crate::format::{self, DatabaseHeader, KeptFile};
 use crate::seeded_bug::SeededBug;
+use crate::upkeep::PutOff;
 
 /// The files of the change feed.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(crate) struct History {
     files: Mutex<Files>,
     /// The number of the last rollback: no feed goes past it.
     rolled_back: AtomicU64,
+    /// Another process reads a file of which the beginning is to be given back.
+    pub(super) trimming_put_off: PutOff,
     /// There may be files to give back.
     pub(super) is_due: AtomicBool,
 }
@@ -67,18 +71,8 @@ impl History {
     /// What an opening finds: the consumers, and the files that the newest header lists and
     /// that are there.
     pub fn open(home: &Home, header: &DatabaseHeader, current: Arc<Database>) -> Result<History> {
-        let file_system = &*home.file_system;
-        let consumers = Consumers::read(file_system, &home.folder, home.store)?;
-        let mut kept = Vec::new();
-        let mut oldest = header.changes_from;
-        for file in header.kept_files.iter().rev() {
-            let path = format::database_path(&home.folder, file.file.number);
-            if file.to != oldest || file_system.metadata(&path)?.is_none() {
-                break;
-            }
-            oldest = file.from;
-            kept.insert(0, kept_file(*file, Weak::new()));
-        }
+        let consumers = Consumers::read(&*home.file_system, &home.folder, home.store)?;
+        let (kept, oldest) = kept_by(home, header)?;
         let positions = positions_of(&consumers);
         Ok(History {
             is_due: AtomicBool::new(!kept.is_empty()),
@@ -93,7 +87,33 @@ impl History {
                 unneeded: Vec::new(),
             }),
             rolled_back: AtomicU64::new(0),
+            trimming_put_off: PutOff::default(),
         })
+    }
+
+    /// Takes what a newer header of another process says: for a reader.
+    pub fn follow(
+        &self,
+        home: &Home,
+        header: &DatabaseHeader,
+        current: Arc<Database>,
+    ) -> Result<()> {
+        let read = Consumers::read(&*home.file_system, &home.folder, home.store)?;
+        let (kept, oldest) = kept_by(home, header)?;
+        let mut consumers = lock(&self.consumers);
+        let mut files = lock(&self.files);
+        let is_same_file = Arc::ptr_eq(&files.current, &current);
+        if is_same_file && header.changes_from > files.current_from {
+            self.rolled_back
+                .store(header.changes_from, Ordering::Release);
+        }
+        files.positions = positions_of(&read);
+        *consumers = read;
+        files.kept = kept;
+        files.current = current;
+        files.current_from = header.changes_from;
+        files.oldest = oldest;
+        Ok(())
     }
 
     /// The file with what came right after a number, and the offset of its newest header.
@@ -293,9 +313,26 @@ impl History {
     }
 
     /// True if there may be something to give back.
-    pub fn is_due(&self) -> bool {
-        self.is_due.load(Ordering::Acquire) || self.untrimmed().is_some()
+    pub fn is_due(&self, clock: &dyn Clock) -> bool {
+        let trims = || self.untrimmed().is_some() && !self.trimming_put_off.lasts(clock);
+        self.is_due.load(Ordering::Acquire) || trims()
     }
+}
+
+/// The kept files that a header lists and that are there, and the write after which they
+/// have every change.
+fn kept_by(home: &Home, header: &DatabaseHeader) -> Result<(Vec<Kept>, u64)> {
+    let mut kept = Vec::new();
+    let mut oldest = header.changes_from;
+    for file in header.kept_files.iter().rev() {
+        let path = format::database_path(&home.folder, file.file.number);
+        if file.to != oldest || home.file_system.metadata(&path)?.is_none() {
+            break;
+        }
+        oldest = file.from;
+        kept.insert(0, kept_file(*file, Weak::new()));
+    }
+    Ok((kept, oldest))
 }
 
 fn kept_file(file: KeptFile, readers: Weak<Database>) -> Kept {

@@ -5,9 +5,9 @@
 //! newest header that is not past the slowest consumer is given back by a hole, as soon as no
 //! reader of an earlier view has the file open.
 
-use cambium_base::Result;
-use cambium_io::OpenOptions;
+use cambium_base::{Error, Result};
 use cambium_io::sync::atomic::Ordering;
+use cambium_io::{LockMode, OpenOptions};
 
 use super::history::open_kept;
 use crate::core::Core;
@@ -103,8 +103,14 @@ impl Core {
             _ = file_system.remove(&format::database_path(&self.path, number));
         }
         while let Some(file) = self.history.untrimmed() {
+            let trimmed = self.trim(&file);
+            if let Err(Error::Locked { .. }) = trimmed {
+                let clock = &*self.environment.clock;
+                self.history.trimming_put_off.begin(clock);
+                return Ok(());
+            }
             self.history.note_trimmed(&file);
-            match self.trim(&file) {
+            match trimmed {
                 // Unless another thread has removed the file meanwhile.
                 Err(error) if self.history.has(&file) => return Err(error),
                 _ => {}
@@ -114,10 +120,18 @@ impl Core {
     }
 
     /// Gives back what lies before and behind the part of a file that is kept.
+    ///
+    /// # Errors
+    /// `Locked` while another process reads the file as it was before it was replaced.
     fn trim(&self, file: &KeptFile) -> Result<()> {
         let first = open_kept(self, file)?.shape.first_offset();
         let path = format::database_path(&self.path, file.file.number);
         let file_system = &self.environment.file_system;
+        let beside_readers = self.has_bug(SeededBug::HistoryFreedBesideReaders);
+        let _alone = match beside_readers {
+            true => None,
+            false => Some(file_system.lock(&path, LockMode::Alone)?),
+        };
         let handle = file_system.open(&path, OpenOptions::WRITE)?;
         // What was taken ahead of the log's end, too.
         handle.set_length(file.end)?;

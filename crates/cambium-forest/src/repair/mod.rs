@@ -63,7 +63,8 @@ use crate::format::{
 };
 use crate::open::{assemble, attach, leftovers, put_away};
 use crate::options::{ENGINE, Tuning};
-use crate::recovery::{WERE_SYNCED, header_at};
+use crate::recovery::header_at;
+use crate::replay::WERE_SYNCED;
 use crate::view::Roots;
 
 /// Numbers go on so far above the highest found that none is given twice.
@@ -369,6 +370,7 @@ impl Repair<'_> {
             header_end: 0,
             sealed_at: None,
             packed_at: None,
+            read_to: 0,
         };
         let core = assemble(
             self.environment,
@@ -422,6 +424,7 @@ impl Repair<'_> {
             header_end: root.end,
             sealed_at: None,
             packed_at: None,
+            read_to: 0,
         };
         drop(maintenance);
         let core = assemble(self.environment, home, tuning, database, proven, None)?;

@@ -91,7 +91,7 @@ fn failing_operations_lose_nothing() {
 /// marks the cut, so numbers given twice mix nothing up; and without threads
 /// nobody writes beside a flush: `states.rs` finds these two. Nor is there a cache for
 /// addresses in most of these runs: `addresses.rs` finds what is kept of them.
-const FOUND_ELSEWHERE: [SeededBug; 18] = [
+const FOUND_ELSEWHERE: [SeededBug; 21] = [
     SeededBug::NoChecksum,
     SeededBug::FlushKeepsAddresses,
     SeededBug::EpochReused,
@@ -113,6 +113,10 @@ const FOUND_ELSEWHERE: [SeededBug; 18] = [
     SeededBug::ChangesBeforeSync,
     SeededBug::HistoryDroppedEarly,
     SeededBug::HistoryUnsynced,
+    // `beside.rs` finds those of readers beside a writer.
+    SeededBug::HistoryFreedBesideReaders,
+    SeededBug::ReaderPassesRollback,
+    SeededBug::RefreshDropsPinned,
 ];
 
 #[test]

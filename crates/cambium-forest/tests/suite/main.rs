@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 mod addresses;
+mod beside;
 mod changes;
 mod checkpoints;
 mod compaction;

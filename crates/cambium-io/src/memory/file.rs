@@ -50,8 +50,8 @@ impl Holders {
     /// Takes the lock, or answers false.
     pub(crate) fn take(&mut self, mode: LockMode) -> bool {
         match mode {
-            LockMode::Shared if self.exclusive => return false,
-            LockMode::Shared => self.shared += 1,
+            LockMode::Shared | LockMode::SharedData if self.exclusive => return false,
+            LockMode::Shared | LockMode::SharedData => self.shared += 1,
             _ if self.exclusive || self.shared > 0 => return false,
             LockMode::Exclusive | LockMode::Alone => self.exclusive = true,
         }
@@ -62,7 +62,9 @@ impl Holders {
     pub(crate) fn release(&mut self, mode: LockMode) {
         match mode {
             LockMode::Exclusive | LockMode::Alone => self.exclusive = false,
-            LockMode::Shared => self.shared = self.shared.saturating_sub(1),
+            LockMode::Shared | LockMode::SharedData => {
+                self.shared = self.shared.saturating_sub(1);
+            }
         }
     }
 }

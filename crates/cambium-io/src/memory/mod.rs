@@ -174,7 +174,7 @@ impl FileSystem for MemoryFileSystem {
     }
 
     fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
-        let node = self.node(&normalize(path), OpenOptions::CREATE)?;
+        let node = self.node(&normalize(path), opened_for_lock(mode))?;
         file::lock(path, node, mode)
     }
 
@@ -210,6 +210,14 @@ impl Environment {
 /// Takes a lock although an earlier holder panicked: images stay whole.
 fn read_image(image: &RwLock<Image>) -> RwLockReadGuard<'_, Image> {
     image.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How the lock of a file opens it: a file that holds data is not made.
+pub(crate) fn opened_for_lock(mode: LockMode) -> OpenOptions {
+    match mode {
+        LockMode::Alone | LockMode::SharedData => OpenOptions::READ,
+        _ => OpenOptions::CREATE,
+    }
 }
 
 /// The refusal of a lock that another handle holds.

@@ -71,7 +71,7 @@ impl RealLock {
         let failed = |errno: Errno| Error::io("lock", path, errno.into());
         let descriptor = open_lock_file(path, mode).map_err(failed)?;
         let operation = match mode {
-            LockMode::Shared => FlockOperation::NonBlockingLockShared,
+            LockMode::Shared | LockMode::SharedData => FlockOperation::NonBlockingLockShared,
             LockMode::Exclusive | LockMode::Alone => FlockOperation::NonBlockingLockExclusive,
         };
         match retry_on_intr(|| rustix::fs::flock(&descriptor, operation)) {
@@ -81,7 +81,7 @@ impl RealLock {
                     path: path.to_path_buf(),
                     owner: match mode {
                         // What is in a file of data is no process id.
-                        LockMode::Alone => None,
+                        LockMode::Alone | LockMode::SharedData => None,
                         _ => find_owner(&descriptor),
                     },
                 });
@@ -123,6 +123,7 @@ fn open_lock_file(path: &Path, mode: LockMode) -> rustix::io::Result<OwnedFd> {
     };
     match mode {
         LockMode::Shared => open(OFlags::RDONLY | OFlags::CREATE),
+        LockMode::SharedData => open(OFlags::RDONLY),
         LockMode::Exclusive => open(OFlags::RDWR | OFlags::CREATE),
         // Over NFS only who may write can have it alone. A file of data that is gone is not
         // made anew.
@@ -191,14 +192,18 @@ mod tests {
         std::fs::write(&path, b"entries").unwrap();
         let take = |mode| RealLock::acquire(&path, mode);
         let lock = take(LockMode::Alone).unwrap();
-        for mode in [LockMode::Alone, LockMode::Shared] {
+        for mode in [LockMode::Alone, LockMode::SharedData] {
             assert!(matches!(take(mode), Err(Error::Locked { owner: None, .. })));
         }
         drop(lock);
-        take(LockMode::Shared).unwrap();
+        let readers = [(); 2].map(|()| take(LockMode::SharedData).unwrap());
+        assert!(matches!(take(LockMode::Alone), Err(Error::Locked { .. })));
+        drop(readers);
         assert_eq!(std::fs::read(&path).unwrap(), b"entries");
         std::fs::remove_file(&path).unwrap();
-        assert!(matches!(take(LockMode::Alone), Err(Error::Io { .. })));
+        for mode in [LockMode::Alone, LockMode::SharedData] {
+            assert!(matches!(take(mode), Err(Error::Io { .. })));
+        }
         assert!(!path.exists(), "made anew");
     }
 

@@ -19,9 +19,9 @@ use crate::file_system::{
 };
 use crate::memory::file::owner_in;
 use crate::memory::image::CHUNK_BYTES;
-use crate::memory::locked;
 use crate::memory::queue::InlineReadQueue;
 use crate::memory::tree::{Entry, normalize, parent, refuse};
+use crate::memory::{locked, opened_for_lock};
 
 /// The process id simulated owners write into lock files: a real one would
 /// make images differ from run to run.
@@ -278,7 +278,7 @@ impl FileSystem for SimulatedDisk {
 
     fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
         let plain = normalize(path);
-        let node = self.open_node(&plain, OpenOptions::CREATE)?;
+        let node = self.open_node(&plain, opened_for_lock(mode))?;
         let mut state = self.shared.lock();
         if !state.locks.entry(node).or_default().take(mode) {
             let owner = state.node(node).and_then(|node| owner_in(&node.cached));

@@ -415,6 +415,14 @@ impl LogFile {
         self.cuts.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// Moves the end of a log that another process appends to: a reader has met records up
+    /// to `end`. Blocks that reach past the end may still change.
+    pub fn follow_to(&self, end: u64) {
+        let mut tail = self.tail_exclusive();
+        tail.start = end;
+        self.written_end.store(end, Ordering::Release);
+    }
+
     /// Begins again at the first record's place: everything in the log is
     /// obsolete. What lies there is overwritten as the log grows.
     pub fn rewind(&self) {

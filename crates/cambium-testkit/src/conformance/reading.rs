@@ -1,5 +1,6 @@
 //! Stores that are opened for reading alone: nothing is written, also where a process died
-//! before; readers stand beside one another, and no writer beside them.
+//! before; readers stand beside one another, and a writer beside them only where the engine
+//! keeps the readers' moments.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,7 +24,10 @@ pub(super) const CASES: &[Case] = &[
         "a reader finds what a close left, and changes nothing",
         after_a_close,
     ),
-    ("readers keep writers out", beside_one_another),
+    (
+        "readers stand beside readers, and writers where they can",
+        beside_one_another,
+    ),
     ("what is no store is not opened to read it", open_nothing),
 ];
 
@@ -191,6 +195,9 @@ fn beside_one_another(bench: &Bench) -> Outcome {
     let (kind, options, path) = (subject.kind(), subject.open_options(), Path::new(PATH));
     let read = || kind.open_read_only(&bench.environment, path, options, &());
     let write = || kind.open(&bench.environment, path, options, &());
+    if bench.capabilities.readers_beside_writer {
+        return beside_a_writer(bench, state, (read, write));
+    }
     let is_locked = |error: &Error| matches!(error, Error::Locked { .. });
     let one = read().or_fail("open to read")?;
     let other = read().or_fail("a second reader")?;
@@ -206,6 +213,52 @@ fn beside_one_another(bench: &Bench) -> Outcome {
     let writer = write().or_fail("open to write")?;
     expect_error("a reader beside a writer", read(), is_locked)?;
     compare(bench, &*writer, &state)
+}
+
+/// Readers keep their moments while a writer works, and take newer ones when they are
+/// refreshed.
+fn beside_a_writer(
+    bench: &Bench,
+    before: State,
+    (read, write): (impl Fn() -> Result<Store>, impl Fn() -> Result<Store>),
+) -> Outcome {
+    let early = read().or_fail("open to read")?;
+    let writer = write().or_fail("open to write beside a reader")?;
+    let late = read().or_fail("open to read beside a writer")?;
+    let snapshot = early.snapshot().or_fail("snapshot")?;
+    let mut workload = Workload::rich(23, bench.capabilities);
+    let mut state = before.clone();
+    for _ in 0..ACTIONS {
+        match workload.action() {
+            Action::Write(batch, _) => {
+                let change = Change::Write(batch);
+                for namespace in change.preparations(&state) {
+                    state = apply(&state, &namespace);
+                }
+                state = apply(&state, &change);
+                perform(&*writer, change, Durability::Written).or_fail("write")?;
+            }
+            Action::Step(budget) => writer.step(budget).or_fail("step").map(|_| ())?,
+            Action::Change(_) | Action::Sync => continue,
+            _ => {
+                let compacted = writer.compact(&CompactOptions::default(), &());
+                compacted.or_fail("compact")?;
+            }
+        }
+        early.refresh().or_fail("refresh")?;
+        compare(bench, &*early, &state)?;
+    }
+    compare(bench, &*late, &before)?;
+    if !before.is_in(&collect_snapshot(&*snapshot).or_fail("reading a snapshot")?) {
+        return Err("a snapshot of a reader has changed".to_string());
+    }
+    writer.close().or_fail("close")?;
+    late.refresh().or_fail("refresh")?;
+    compare(bench, &*late, &state)?;
+    late.close().or_fail("close")?;
+    expect_error("a closed reader", late.refresh(), |error| {
+        matches!(error, Error::Closed)
+    })
 }
 
 fn open_nothing(bench: &Bench) -> Outcome {

@@ -120,6 +120,7 @@ mod tests {
             droppable_namespaces: false,
             native_submit: false,
             changes: false,
+            readers_beside_writer: false,
         };
         for alphabet in [Alphabet::Writes, Alphabet::Names] {
             let all: BTreeSet<String> = (0..sequence_count(3))

@@ -304,6 +304,7 @@ impl Engine for MemoryStore {
             droppable_namespaces: false,
             native_submit: false,
             changes: true,
+            readers_beside_writer: false,
         }
     }
 
