@@ -430,11 +430,13 @@ class Databases(Case):
         self.assertEqual(list(self.db.namespace("people")), [])
         for call in (lambda: people[b"ada"], lambda: people.put(b"a", b""), people.snapshot):
             self.assertRaisesRegex(cambium.Error, "dropped", call)
-        for engine in ("wisckey", "zdb"):
-            path = f"{self.path}-{engine}"
-            with cambium.DB(path, create_if_missing=True, engine=engine) as db:
-                with self.assertRaisesRegex(cambium.UnsupportedError, "forest"):
-                    db.drop_namespace("people")
+        with cambium.DB(f"{self.path}-wisckey", create_if_missing=True, engine="wisckey") as db:
+            db.namespace("people")[b"ada"] = b"Lovelace"
+            db.drop_namespace("people")
+            self.assertEqual(db.namespaces(), [""])
+        with cambium.DB(f"{self.path}-zdb", create_if_missing=True, engine="zdb") as db:
+            with self.assertRaisesRegex(cambium.UnsupportedError, "forest"):
+                db.drop_namespace("people")
 
     def test_named_snapshots_and_rollback(self):
         self.fill(b"1")

@@ -27,7 +27,7 @@ fn suite(test: &'static str) -> CrashSuite {
 
 #[test]
 fn any_crash_leaves_a_prefix() {
-    let report = suite("any_crash_leaves_a_prefix").states(40_000).run();
+    let report = suite("any_crash_leaves_a_prefix").states(25_000).run();
     report.met(&POWER_CUTS);
 }
 

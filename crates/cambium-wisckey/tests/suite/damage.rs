@@ -21,7 +21,7 @@ fn suite() -> DamageSuite {
 
 #[test]
 fn damage_is_never_taken_for_data() {
-    let report = suite().stride(97).run();
+    let report = suite().stride(131).run();
     assert!(report.cases > 500 && report.detected > 0, "{report:?}");
     assert!(report.mended > 0 && report.interrupted > 0, "{report:?}");
 }
