@@ -41,6 +41,11 @@ struct ForestSnapshot {
     namespace: u16,
 }
 
+/// A moment of the whole store, to read.
+pub(crate) fn snapshot_of(pin: Pin) -> Arc<dyn Snapshot> {
+    Arc::new(ForestSnapshot { pin, namespace: 0 })
+}
+
 impl EngineKind for Forest {
     fn name(&self) -> &'static str {
         ENGINE
@@ -415,7 +420,7 @@ impl Engine for ForestStore {
 
     fn named_snapshot(&self, name: &str) -> Result<Arc<dyn Snapshot>> {
         let pin = self.core.pin_named(name)?;
-        Ok(Arc::new(ForestSnapshot { pin, namespace: 0 }))
+        Ok(snapshot_of(pin))
     }
 
     fn drop_named_snapshot(&self, name: &str) -> Result<()> {

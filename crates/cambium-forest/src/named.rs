@@ -16,13 +16,36 @@ use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
 
 use crate::addresses::Known;
-use crate::backup::pin_of;
+use crate::buffer::Buffer;
 use crate::core::{Core, Maintenance, lock};
 use crate::flush::{Copies, SealPoint};
 use crate::format::{DatabaseHeader, NamedSnapshot};
 use crate::seeded_bug::SeededBug;
 use crate::view::{Names, Pin, Roots, View};
 use crate::write::MAX_NAME_BYTES;
+
+/// The moment that a named snapshot keeps.
+pub(crate) fn pin_of(
+    core: &Core,
+    newest: &Pin,
+    snapshot: &NamedSnapshot,
+    names: Names,
+) -> Result<Pin> {
+    let mut pin = newest.again()?;
+    pin.view = Arc::new(View {
+        database: newest.view.database.clone(),
+        active: Arc::new(Buffer::new(core.hash_seed, 0)),
+        sealed: None,
+        run: Arc::default(),
+        roots: Arc::new(Roots {
+            sequence: snapshot.sequence,
+            namespaces: snapshot.namespaces.iter().copied().collect(),
+        }),
+        names: Arc::new(names),
+        known: Known::nothing(),
+    });
+    Ok(pin)
+}
 
 impl Core {
     /// Names and numbers of all namespaces, by name.

@@ -16,7 +16,6 @@ use super::judge::{Judge, Verdict};
 use super::runs::Sorter;
 use super::salvage::{Salvaged, Version};
 use super::{Repair, lost_value};
-use crate::backup::pin_of;
 use crate::core::Core;
 use crate::cursor::EntryCursor;
 use crate::database::{Database, Document};
@@ -25,6 +24,7 @@ use crate::format::{
     DatabaseHeader, FLAG_MOVED, NamedSnapshot, NamespaceRoot, document_auxiliary, kind,
 };
 use crate::index::Change;
+use crate::named::pin_of;
 use crate::nodes::{NodeRuns, OpenRun};
 use crate::view::Pin;
 
