@@ -32,6 +32,7 @@ const MOST: &[(&str, u64)] = &[
     ("buffer_bytes", 16 << 20),
     ("compaction_memory_bytes", 256 << 20),
     ("cache_bytes", 256 << 20),
+    ("decompressed_cache_bytes", 256 << 20),
     ("key_cache_bytes", 256 << 20),
     ("range_width", 64),
     ("open_files", 4096),

@@ -145,6 +145,12 @@ fn weight(block: &Block) -> u64 {
     bytes.next_multiple_of(step) + OVERHEAD_BYTES
 }
 
+/// Bytes of memory that the machine has.
+fn machine_memory() -> u64 {
+    let found = rustix::system::sysinfo();
+    (found.totalram as u64).saturating_mul(u64::from(found.mem_unit))
+}
+
 impl BlockCache {
     /// An empty cache of so many bytes; 0 keeps nothing.
     pub fn new(capacity: u64) -> Arc<Self> {
@@ -152,10 +158,11 @@ impl BlockCache {
     }
 
     /// As [`BlockCache::new`], with a table for blocks of about so many bytes. Of
-    /// smaller ones fewer find a place than would find room.
+    /// smaller ones fewer find a place than would find room. A capacity beyond the
+    /// machine's memory is as large as that: the table takes a hundredth of it.
     pub fn of_blocks(capacity: u64, block_bytes: u64) -> Arc<Self> {
         Arc::new(BlockCache {
-            capacity,
+            capacity: capacity.min(machine_memory()),
             block_bytes: block_bytes.max(OVERHEAD_BYTES),
             reserved: AtomicU64::new(0),
             sets: OnceLock::new(),
