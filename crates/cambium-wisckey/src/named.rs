@@ -201,6 +201,8 @@ impl Core {
         let mut writer = lock(&self.writer);
         self.sync_all(&mut writer)?;
         self.roll(&mut writer)?;
+        self.sync_names(&mut writer)
+            .map_err(|error| self.poisoned(error))?;
         let noted = (writer.unnoted.clone(), writer.pending.clone());
         let sequence = writer.next_sequence;
         let note = self.note_of_rollback(&mut writer, name, sequence);

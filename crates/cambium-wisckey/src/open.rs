@@ -443,13 +443,15 @@ impl Core {
     }
 
     /// Removes files that nothing points into: what a crash left of a collection,
-    /// and segments that were dropped.
+    /// and segments that were dropped. The one at the head stays, also without a header: a
+    /// disk that is full may keep recovery from moving the head.
     fn remove_leftovers(&self) -> Result<()> {
+        let head = self.ledger.state().head.segment;
         for entry in self.environment.file_system.list(&self.path)? {
             let Some(number) = format::segment_number(&entry.name.to_string_lossy()) else {
                 continue;
             };
-            if self.segment(number).is_none() {
+            if self.segment(number).is_none() && number != head {
                 self.environment
                     .file_system
                     .remove(&self.path.join(&entry.name))?;

@@ -152,7 +152,14 @@ impl Core {
         let head = self.ledger.state().head;
         let mut tail = Tail::default();
         let mut found = Vec::new();
-        for number in self.segment_numbers()? {
+        let numbers = self.segment_numbers()?;
+        // A head within a segment was noted after the segment's name was synced.
+        if head.offset > 0 && !numbers.contains(&head.segment) {
+            let path = format::segment_path(&self.path, head.segment);
+            let what = "the segment is missing from which recovery reads the log";
+            tail.damage.push(Error::corruption(path, 0, what));
+        }
+        for number in numbers {
             if number < head.segment {
                 continue;
             }

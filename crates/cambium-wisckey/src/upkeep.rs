@@ -344,6 +344,12 @@ impl Core {
                 // before tables point into it.
                 None => self.note_without_head(&mut writer),
                 Some(active) => {
+                    if writer.active_unsynced {
+                        // The next opening goes on behind its header.
+                        let synced = active.log.sync();
+                        synced.map_err(|error| self.poisoned(error))?;
+                        writer.active_unsynced = false;
+                    }
                     let end = active.log.end();
                     let last = writer.next_sequence - 1;
                     active.last_sequence.store(last, Ordering::Release);

@@ -315,6 +315,8 @@ impl Core {
             // A flush may have synced the same segments, in vain.
             self.check_sound()?;
         }
+        // A header alone is not synced: who finds one has lost what followed it.
+        let written = active.log.end() > active.log.geometry().first_offset;
         if !self.has_bug(SeededBug::CommitUnsynced) {
             let older = std::mem::take(&mut writer.unsynced);
             let skip = self.has_bug(SeededBug::OlderSegmentsUnsynced);
@@ -322,7 +324,7 @@ impl Core {
                 .iter()
                 .filter(|_| !skip)
                 .try_for_each(|segment| segment.log.sync())
-                .and_then(|()| match writer.active_unsynced {
+                .and_then(|()| match writer.active_unsynced && written {
                     true => active.log.sync(),
                     false => Ok(()),
                 })
@@ -330,7 +332,7 @@ impl Core {
             synced.map_err(|error| self.poisoned(error))?;
             older.iter().for_each(|segment| segment.file.release());
         }
-        writer.active_unsynced = false;
+        writer.active_unsynced &= !written;
         self.set_synced(writer, last);
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -342,7 +344,7 @@ impl Core {
         self.ledger.synced.store(through, Ordering::Release);
     }
 
-    fn sync_names(&self, writer: &mut Writer) -> Result<()> {
+    pub fn sync_names(&self, writer: &mut Writer) -> Result<()> {
         if writer.names_unsynced {
             self.environment.file_system.sync_directory(&self.path)?;
             writer.names_unsynced = false;

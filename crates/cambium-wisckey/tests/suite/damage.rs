@@ -27,8 +27,6 @@ fn damage_is_never_taken_for_data() {
 }
 
 #[test]
-#[ignore = "a segment cut to nothing right behind a named snapshot or rollback is a note of the \
-            check, and this suite wants damage"]
 fn damage_behind_a_large_buffer_is_never_taken_for_data() {
     let report = suite().opening("replay_bytes", "65536").stride(89).run();
     assert!(report.cases > 500 && report.detected > 0, "{report:?}");
