@@ -28,6 +28,9 @@ pub struct Arguments {
     /// [default: 127.0.0.1:6379]
     #[arg(long, value_name = "ADDR")]
     pub resp: Vec<Address>,
+    /// HOST:PORT for HTTP: /metrics for Prometheus, /healthz, /readyz, and a page with charts
+    #[arg(long, value_name = "ADDR")]
+    pub http: Option<String>,
     /// A file whose first line is the password that clients have to give
     #[arg(long, value_name = "F")]
     pub password_file: Option<PathBuf>,
@@ -87,6 +90,7 @@ struct File {
     set: Vec<String>,
     durability: Option<Safety>,
     resp: Vec<String>,
+    http: Option<String>,
     password_file: Option<PathBuf>,
     databases: Option<usize>,
     backups: Option<PathBuf>,
@@ -116,6 +120,7 @@ impl Arguments {
             } else {
                 self.resp.clone()
             },
+            http: self.http.clone().or(file.http),
             password_file: or(&self.password_file, file.password_file),
             config: None,
             databases: self.databases.or(file.databases),

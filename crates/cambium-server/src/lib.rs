@@ -14,6 +14,8 @@
 //! |---|---|
 //! | `network` | sockets, and who may be read |
 //! | `resp` | requests and answers as bytes |
+//! | `http` | the HTTP port: `/metrics`, the probes of health, the page with charts |
+//! | `metrics` | counters that the threads share |
 //! | `executor` | rounds, clients, helper threads, group commit |
 //! | `commands` | the commands |
 //! | `keyspace` | databases of keys in one store |
@@ -25,10 +27,13 @@ mod clock;
 mod commands;
 mod executor;
 mod glob;
+mod http;
 mod keyspace;
 mod mailbox;
 mod messages;
+mod metrics;
 mod network;
+mod password;
 mod resp;
 mod run;
 mod settings;

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cambium::Error;
+use cambium_io::sync::atomic::Ordering;
 
 use crate::clock::now_millis;
 use crate::mailbox::Mailbox;
@@ -25,7 +26,7 @@ use crate::network::Outbox;
 use jobs::Jobs;
 use server::Server;
 use session::{Answers, Session};
-use syncer::{Held, Syncing};
+use syncer::{Held, Round, Syncing};
 
 /// Before the reason why a write failed.
 pub const WRITE_FAILED: &str = "MISCONF Errors writing to the AOF file: ";
@@ -58,6 +59,7 @@ impl Executor {
         while !is_over {
             self.inbox.receive(&mut events, self.patience());
             self.server.keyspace.now = now_millis();
+            self.server.round_begun = self.server.environment.clock.monotonic();
             for event in events.drain(..) {
                 is_over |= matches!(event, Event::Stop);
                 self.take(event);
@@ -114,10 +116,15 @@ impl Executor {
                 let Some(session) = self.session(handle) else {
                     return;
                 };
+                let job = session.job.take();
                 if session.answers != Answers::Off {
                     session.reply.bytes.extend_from_slice(&answer);
                 }
                 let rest = session.waiting.take();
+                if let Some((command, begun)) = job {
+                    let time = self.server.round_begun.saturating_sub(begun);
+                    self.server.metrics.record_one(command, time, 1);
+                }
                 self.run_input(handle, rest.unwrap_or_default());
             }
             Event::Closed(handle) => {
@@ -127,6 +134,8 @@ impl Executor {
                 }
             }
             Event::Refused => self.server.statistics.refused += 1,
+            // The HTTP thread may have stopped waiting.
+            Event::Report(asker) => _ = asker.send(self.server.report()),
             Event::Stop => {}
         }
     }
@@ -200,7 +209,17 @@ impl Executor {
     /// Writes the round. If that fails, the answers that depend on it become errors.
     fn commit(&mut self) {
         let synced = self.syncing.as_ref().map_or(0, Syncing::synced);
+        let is_empty = self.server.keyspace.pending_bytes() == 0;
+        let begun = self.server.environment.clock.monotonic();
         let is_written = self.server.keyspace.commit(self.server.round, synced);
+        if !is_empty {
+            let time = self.server.environment.clock.monotonic() - begun;
+            let metrics = &self.server.metrics;
+            metrics.commits.record(time, 1);
+            metrics
+                .is_failing
+                .store(is_written.is_err(), Ordering::Relaxed);
+        }
         for place in &self.server.listed {
             let Some(Some(session)) = self.server.sessions.get_mut(*place as usize) else {
                 continue;
@@ -235,11 +254,19 @@ impl Executor {
                 _ => ready.push(output),
             }
         }
+        let server = &mut self.server;
         if let (Some(syncing), false) = (&self.syncing, held.is_empty()) {
-            syncing
-                .held
-                .send([Held::Round(self.server.round - 1, held)]);
+            let round = Round {
+                number: server.round - 1,
+                answers: held,
+                calls: server.calls.take_writes(),
+                begun: server.round_begun,
+            };
+            syncing.held.send([Held::Round(round)]);
         }
+        let time = server.environment.clock.monotonic() - server.round_begun;
+        server.metrics.record(&server.calls, time);
+        server.calls.clear();
         self.outbox.send(ready);
     }
 

@@ -8,6 +8,7 @@ mod crashes;
 mod expiry;
 mod harness;
 mod hashes;
+mod http;
 mod keys;
 mod protocol;
 mod pubsub;
