@@ -28,6 +28,9 @@ pub struct Arguments {
     /// [default: 127.0.0.1:6379]
     #[arg(long, value_name = "ADDR")]
     pub resp: Vec<Address>,
+    /// HOST:PORT for clients of the Thrift service, see idl/cambium.thrift
+    #[arg(long, value_name = "ADDR")]
+    pub thrift: Option<String>,
     /// HOST:PORT for HTTP: /metrics for Prometheus, /healthz, /readyz, and a page with charts
     #[arg(long, value_name = "ADDR")]
     pub http: Option<String>,
@@ -91,6 +94,7 @@ struct File {
     durability: Option<Safety>,
     resp: Vec<String>,
     http: Option<String>,
+    thrift: Option<String>,
     password_file: Option<PathBuf>,
     databases: Option<usize>,
     backups: Option<PathBuf>,
@@ -120,6 +124,7 @@ impl Arguments {
             } else {
                 self.resp.clone()
             },
+            thrift: self.thrift.clone().or(file.thrift),
             http: self.http.clone().or(file.http),
             password_file: or(&self.password_file, file.password_file),
             config: None,

@@ -14,6 +14,8 @@
 //! |---|---|
 //! | `network` | sockets, and who may be read |
 //! | `resp` | requests and answers as bytes |
+//! | `services` | the thread of `http` and `thrift` |
+//! | `thrift` | the Thrift service |
 //! | `http` | the HTTP port: `/metrics`, the probes of health, the page with charts |
 //! | `metrics` | counters that the threads share |
 //! | `executor` | rounds, clients, helper threads, group commit |
@@ -36,7 +38,9 @@ mod network;
 mod password;
 mod resp;
 mod run;
+mod services;
 mod settings;
+mod thrift;
 
 pub use run::run;
 

@@ -5,6 +5,8 @@ use tokio::sync::oneshot;
 
 use crate::keyspace::layout::Count;
 use crate::resp::parser::Commands;
+use crate::thrift::Answer;
+use crate::thrift::calls::Call;
 
 /// A connection: its place in the tables of both threads, and a number that is never used
 /// again.
@@ -49,7 +51,9 @@ pub enum Event {
     Closed(Handle),
     /// A listener was refused a connection, as there are too many.
     Refused,
-    /// The HTTP thread needs the state of the server.
+    /// A client of the Thrift service calls.
+    Call(Call, oneshot::Sender<Answer>),
+    /// The HTTP port needs the state of the server.
     Report(oneshot::Sender<Report>),
     /// The server stops: finish what is there.
     Stop,

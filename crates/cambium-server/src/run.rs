@@ -18,7 +18,6 @@ use crate::executor::jobs::Jobs;
 use crate::executor::pubsub::PubSub;
 use crate::executor::server::{Counters, Server};
 use crate::executor::syncer::{self, Syncing};
-use crate::http::Http;
 use crate::keyspace::Keyspace;
 use crate::keyspace::layout::MOST_DATABASES;
 use crate::mailbox::Mailbox;
@@ -26,6 +25,7 @@ use crate::messages::Event;
 use crate::metrics::{Calls, Metrics};
 use crate::network::listener::{Address, Listener};
 use crate::network::{Network, Outbox};
+use crate::services::{Services, Sockets};
 use crate::settings::Settings;
 
 /// Why the server ends, for people.
@@ -50,10 +50,15 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let password = password(&arguments)?;
     let addresses = addresses(&arguments, password.is_some())?;
-    let http = bind_http(&arguments, password.is_some())?;
+    let has_password = password.is_some();
+    let bind = |option, text| bind_service(option, text, &arguments, has_password);
+    let sockets = Sockets {
+        http: bind("--http", arguments.http.as_ref())?,
+        thrift: bind("--thrift", arguments.thrift.as_ref())?,
+    };
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|error| format!("cannot listen to signals: {error}"))?;
-    let listeners = bind(&addresses)?;
+    let listeners = bind_clients(&addresses)?;
     let environment = Environment::real();
     let store = open(&arguments, &environment)?;
     let safety = arguments.durability.unwrap_or_default();
@@ -67,7 +72,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         environment,
         settings,
         listeners,
-        http,
+        sockets,
         &mut signals,
     );
     let closed = store
@@ -119,13 +124,19 @@ fn refuse_strangers(
     Ok(())
 }
 
-fn bind_http(arguments: &Arguments, has_password: bool) -> Result<Option<TcpListener>, Failure> {
-    let Some(text) = &arguments.http else {
+/// Binds the address of `--http` or `--thrift`.
+fn bind_service(
+    option: &str,
+    text: Option<&String>,
+    arguments: &Arguments,
+    has_password: bool,
+) -> Result<Option<TcpListener>, Failure> {
+    let Some(text) = text else {
         return Ok(None);
     };
     let address: Address = text.parse()?;
     if matches!(address, Address::Unix(_)) {
-        return Err(format!("--http {text}: expected HOST:PORT"));
+        return Err(format!("{option} {text}: expected HOST:PORT"));
     }
     refuse_strangers(&address, arguments, has_password)?;
     let listener =
@@ -133,7 +144,7 @@ fn bind_http(arguments: &Arguments, has_password: bool) -> Result<Option<TcpList
     Ok(Some(listener))
 }
 
-fn bind(addresses: &[Address]) -> Result<Vec<Listener>, Failure> {
+fn bind_clients(addresses: &[Address]) -> Result<Vec<Listener>, Failure> {
     let bind = |address: &Address| {
         Listener::bind(address).map_err(|error| format!("cannot listen to {address}: {error}"))
     };
@@ -219,7 +230,7 @@ fn serve(
     environment: Environment,
     settings: Settings,
     listeners: Vec<Listener>,
-    http: Option<TcpListener>,
+    sockets: Sockets,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
     let failed = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
@@ -270,6 +281,7 @@ fn serve(
         calls: Calls::default(),
         round_begun: Duration::ZERO,
         listed: Vec::new(),
+        called: Vec::new(),
         jobs: Vec::new(),
         round: 1,
         started: now,
@@ -291,15 +303,9 @@ fn serve(
         .name("executor".to_string())
         .spawn(move || executor.run())
         .map_err(failed("cannot start a thread"))?;
-    let http = match http {
-        Some(listener) => {
-            let address = listener.local_addr();
-            names.extend(address.map(|address| format!("http://{address}")));
-            let started = Http::start(listener, stopping.clone(), metrics);
-            Some(started.map_err(failed("cannot start the HTTP thread"))?)
-        }
-        None => None,
-    };
+    names.extend(sockets.addresses());
+    let services = Services::start(sockets, &stopping, metrics, has_password)
+        .map_err(failed("cannot start the thread of HTTP and Thrift"))?;
     let listening = signals.handle();
     thread::scope(|scope| {
         let finish = outbox.clone();
@@ -313,7 +319,7 @@ fn serve(
         });
         announce(&names);
         let ended = network.run().map_err(failed("waiting for sockets"));
-        http.into_iter().for_each(Http::stop);
+        services.stop();
         listening.close();
         // The executor has stopped before the network, unless that has failed.
         stopping.send([Event::Stop]);

@@ -7,6 +7,7 @@
 //! One thread runs all commands, so a command sees the writes of those before it, and MULTI
 //! needs no locks. What takes long runs on helper threads, and only its client waits.
 
+pub mod called;
 pub mod jobs;
 pub mod pubsub;
 pub mod server;
@@ -23,6 +24,7 @@ use crate::clock::now_millis;
 use crate::mailbox::Mailbox;
 use crate::messages::{Event, Handle, Input, Next, Output};
 use crate::network::Outbox;
+use called::Called;
 use jobs::Jobs;
 use server::Server;
 use session::{Answers, Session};
@@ -134,7 +136,11 @@ impl Executor {
                 }
             }
             Event::Refused => self.server.statistics.refused += 1,
-            // The HTTP thread may have stopped waiting.
+            Event::Call(call, sender) => {
+                let called = Called::run(&mut self.server, &call, sender);
+                self.server.called.push(called);
+            }
+            // The HTTP port may have stopped waiting.
             Event::Report(asker) => _ = asker.send(self.server.report()),
             Event::Stop => {}
         }
@@ -220,6 +226,9 @@ impl Executor {
                 .is_failing
                 .store(is_written.is_err(), Ordering::Relaxed);
         }
+        for called in &mut self.server.called {
+            called.settle(&is_written);
+        }
         for place in &self.server.listed {
             let Some(Some(session)) = self.server.sessions.get_mut(*place as usize) else {
                 continue;
@@ -255,10 +264,18 @@ impl Executor {
             }
         }
         let server = &mut self.server;
-        if let (Some(syncing), false) = (&self.syncing, held.is_empty()) {
+        let waits = |called: &Called| synced.is_some_and(|synced| called.waits_for > synced);
+        let (called, answered): (Vec<Called>, Vec<Called>) =
+            server.called.drain(..).partition(waits);
+        for called in answered {
+            called.send(&Ok(()));
+        }
+        let is_empty = held.is_empty() && called.is_empty();
+        if let (Some(syncing), false) = (&self.syncing, is_empty) {
             let round = Round {
                 number: server.round - 1,
                 answers: held,
+                called,
                 calls: server.calls.take_writes(),
                 begun: server.round_begun,
             };

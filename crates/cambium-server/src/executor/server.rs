@@ -7,6 +7,7 @@ use std::time::Duration;
 use cambium_io::Environment;
 use cambium_io::sync::atomic::Ordering;
 
+use super::called::Called;
 use super::jobs::{Job, Work};
 use super::pubsub::PubSub;
 use super::session::{Answers, Session};
@@ -55,6 +56,8 @@ pub struct Server {
     pub round_begun: Duration,
     /// Places of clients that have something to be sent.
     pub listed: Vec<u32>,
+    /// Answers of Thrift calls of this round.
+    pub called: Vec<Called>,
     /// Jobs that begin when the round is written.
     pub jobs: Vec<(Handle, bool, Work, Job)>,
     /// The round: the number of the batch that is collected.

@@ -11,6 +11,7 @@ use cambium_io::environment::Clock;
 use cambium_io::sync::atomic::{AtomicU64, Ordering};
 
 use super::WRITE_FAILED;
+use super::called::Called;
 use crate::mailbox::Mailbox;
 use crate::messages::{Next, Output};
 use crate::metrics::{Calls, Metrics};
@@ -33,7 +34,9 @@ pub struct Round {
     pub number: u64,
     /// The answers.
     pub answers: Vec<Output>,
-    /// The calls that they answer.
+    /// Answers of Thrift calls.
+    pub called: Vec<Called>,
+    /// The commands that `answers` are of.
     pub calls: Calls,
     /// When it began, by the monotonic clock.
     pub begun: Duration,
@@ -59,21 +62,24 @@ pub fn run(
             metrics.is_failing.store(true, Ordering::Relaxed);
         }
         let (mut outputs, mut is_over, mut last) = (Vec::new(), false, 0);
+        let mut called = Vec::new();
         for round in rounds.drain(..) {
             match round {
                 Held::Round(round) => {
                     last = round.number;
                     outputs.extend(round.answers);
+                    called.extend(round.called);
                     metrics.record(&round.calls, ended - round.begun);
                 }
                 Held::Over => is_over = true,
             }
         }
-        match outcome {
+        match &outcome {
             Ok(()) => _ = synced.fetch_max(last, Ordering::Release),
-            Err(error) => outputs.iter_mut().for_each(|output| refuse(output, &error)),
+            Err(error) => outputs.iter_mut().for_each(|output| refuse(output, error)),
         }
         outbox.send(outputs);
+        called.into_iter().for_each(|called| called.send(&outcome));
         if is_over {
             return;
         }

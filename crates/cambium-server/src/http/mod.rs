@@ -7,7 +7,7 @@
 //! | `/readyz` | 200 if the executor answers within two seconds and the last write did not fail, else 503 with the reason |
 //! | `/` | one page; it loads nothing from elsewhere |
 //!
-//! One thread serves all connections. It holds no lock of the server: it sends the executor a
+//! It runs on the thread of [`crate::services`]. It holds no lock of the server: it sends the executor a
 //! message and waits for the answer, so a slow scrape delays no client of the store. With a
 //! password, `/` and `/metrics` need it by HTTP's basic authentication, user `default`.
 
@@ -17,7 +17,6 @@ mod page;
 use std::convert::Infallible;
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -33,7 +32,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::mailbox::Mailbox;
 use crate::messages::{Event, Report};
@@ -60,67 +59,21 @@ const PAGE_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; \
 
 type Answer = Response<Full<Bytes>>;
 
-/// The running HTTP thread.
-pub struct Http {
-    stopping: watch::Sender<bool>,
-    thread: JoinHandle<()>,
-}
-
-impl Http {
-    /// Serves on a bound socket until [`Http::stop`].
-    ///
-    /// # Errors
-    /// The system has no thread or no descriptor left.
-    pub fn start(
-        listener: TcpListener,
-        inbox: Arc<Mailbox<Event>>,
-        metrics: Arc<Metrics>,
-    ) -> std::io::Result<Http> {
-        listener.set_nonblocking(true)?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            // Threads that read the store's statistics.
-            .max_blocking_threads(4)
-            .build()?;
-        let (stopping, stopped) = watch::channel(false);
-        let site = Arc::new(Site { inbox, metrics });
-        let thread = thread::Builder::new()
-            .name("http".to_string())
-            .spawn(move || {
-                let serving = runtime.block_on(serve(listener, site, stopped));
-                if let Err(error) = serving {
-                    eprintln!("cambium-server: the HTTP port has failed: {error}");
-                }
-                runtime.shutdown_timeout(Duration::from_secs(1));
-            })?;
-        Ok(Http { stopping, thread })
-    }
-
-    /// Ends the thread; requests that are being answered are cut.
-    pub fn stop(self) {
-        // It fails if the thread has ended already.
-        _ = self.stopping.send(true);
-        _ = self.thread.join();
-    }
-}
-
-async fn serve(
+/// Serves on a bound socket for ever.
+///
+/// # Errors
+/// The socket cannot be watched.
+pub async fn serve(
     listener: TcpListener,
-    site: Arc<Site>,
-    mut stopped: watch::Receiver<bool>,
+    inbox: Arc<Mailbox<Event>>,
+    metrics: Arc<Metrics>,
 ) -> std::io::Result<()> {
+    let site = Arc::new(Site { inbox, metrics });
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
-        let accepting = async {
-            let place = places.clone().acquire_owned().await;
-            (place, listener.accept().await)
-        };
-        let (place, accepted) = tokio::select! {
-            _ = stopped.changed() => return Ok(()),
-            accepted = accepting => accepted,
-        };
-        let Ok((stream, _)) = accepted else {
+        let place = places.clone().acquire_owned().await;
+        let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };

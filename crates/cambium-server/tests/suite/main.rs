@@ -13,4 +13,5 @@ mod keys;
 mod protocol;
 mod pubsub;
 mod strings;
+mod thrift;
 mod transactions;
