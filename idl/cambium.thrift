@@ -35,10 +35,10 @@ struct Found {
   1: optional binary value
 }
 
-// `next` is absent behind the last entry; else it is what the next call goes on from.
+// `resume` is absent behind the last entry; else it is what the next call goes on from.
 struct Page {
   1: list<Entry> entries
-  2: optional binary next
+  2: optional binary resume
 }
 
 service KVDataService {
@@ -69,10 +69,10 @@ service KVDataService {
   bool compareAndSet(1: binary key, 2: optional binary expected, 3: optional binary value)
       throws (1: Failure failure)
 
-  // Entries from `from` up to, not including, `to`, in key order; from the end if `reverse`.
-  // At most `limit` (1 to 10,000), and 16 MiB. To go on, call again with `next` as `from`,
-  // or as `to` if `reverse`. Engines with an order of keys: forest, wisckey.
-  Page range(1: optional binary from, 2: optional binary to, 3: bool reverse, 4: i32 limit)
+  // Entries from `startKey` up to, not including, `endKey`, in key order; from the end if `reverse`.
+  // At most `limit` (1 to 10,000), and 16 MiB. To go on, call again with `resume` as `startKey`,
+  // or as `endKey` if `reverse`. Engines with an order of keys: forest, wisckey.
+  Page range(1: optional binary startKey, 2: optional binary endKey, 3: bool reverse, 4: i32 limit)
       throws (1: Failure failure)
   // All entries in an order that the server chooses. What is there throughout is returned
   // once. A token is valid after a restart too.

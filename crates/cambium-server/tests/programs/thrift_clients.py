@@ -31,12 +31,12 @@ def calls(client, module, name):
     assert client.removeInteger(-5) is True
     page = client.range(key, key + b"~", True, 10)
     assert [entry.key for entry in page.entries] == [key + b"2", key + b"1"]
-    assert page.next is None
+    assert page.resume is None
     seen, token = [], None
     while True:
         page = client.iterate(token, 1)
         seen += [entry.key for entry in page.entries]
-        token = page.next
+        token = page.resume
         if token is None:
             break
     assert key + b"1" in seen and len(seen) == client.size(), seen
@@ -57,7 +57,7 @@ def with_thriftpy2(idl, host, port):
     from thriftpy2.rpc import make_client
     from thriftpy2.transport import TBufferedTransportFactory, TFramedTransportFactory
 
-    module = thriftpy2.load(idl, module_name="cambium_thrift")
+    module = thriftpy2.load(idl, module_name="thriftpy2_cambium_thrift")
     # Text that is no UTF-8 stays bytes: all strings of the service but messages are binary.
     for transport in (TBufferedTransportFactory(), TFramedTransportFactory()):
         for protocol in (TBinaryProtocolFactory(decode_response=False), TCompactProtocolFactory(decode_response=False)):

@@ -155,7 +155,7 @@ fn strangers_neither_reach_the_port_nor_hold_it_up() {
         .unwrap()
         .write_all(endless.as_bytes());
     assert_eq!(get(&http, "/readyz").0, 200);
-    assert_eq!(server.client().call("PING"), "PONG");
+    assert_eq!(server.client().call("PING"), "+PONG");
     drop(slow);
     server.terminate();
 }

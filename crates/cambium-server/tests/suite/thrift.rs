@@ -195,7 +195,7 @@ impl Client {
         if self.form.is_framed {
             self.stream.read_exact(&mut [0; 4]).unwrap();
         }
-        let mut read = |input: &mut dyn TInputProtocol| {
+        let read = |input: &mut dyn TInputProtocol| {
             let head = input.read_message_begin().unwrap();
             assert_eq!(head.sequence_number, 5);
             let mut text = String::new();
