@@ -140,3 +140,36 @@ fn read(path: &Path) -> Result<File, String> {
         .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// The example names each argument once, and stays readable with every line in effect.
+    #[test]
+    fn the_example_of_a_configuration_explains_every_argument() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/cambium-server.toml");
+        read(&path).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        // A line such as `#databases = 16` shows an argument; prose has a blank behind `#`.
+        let in_effect: Vec<&str> = text
+            .lines()
+            .map(|line| match line.strip_prefix('#') {
+                Some(rest) if !rest.starts_with(' ') => rest,
+                _ => line,
+            })
+            .collect();
+        toml::from_str::<File>(&in_effect.join("\n")).unwrap();
+        let command = Arguments::command();
+        for argument in command.get_arguments() {
+            let Some(name) = argument.get_long().filter(|name| *name != "config") else {
+                continue;
+            };
+            let shows = |line: &&&str| line.starts_with(&format!("{name} = "));
+            let count = in_effect.iter().filter(shows).count();
+            assert_eq!(count, 1, "{name} in {}", path.display());
+        }
+    }
+}
