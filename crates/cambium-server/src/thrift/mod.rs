@@ -201,6 +201,13 @@ impl Connection {
     }
 }
 
+/// Decodes bytes as a message, for the fuzzer.
+pub fn decode_request(bytes: &[u8]) {
+    for protocol in [Protocol::Binary, Protocol::Compact] {
+        _ = value::decode(protocol, bytes);
+    }
+}
+
 /// How a client encodes, by the first bytes it sends; none if they are too few.
 fn form(bytes: &[u8]) -> Result<Option<Form>, String> {
     let protocol = |byte: u8| match byte {
