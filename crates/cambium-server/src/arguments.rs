@@ -28,6 +28,12 @@ pub struct Arguments {
     /// [default: 127.0.0.1:6379]
     #[arg(long, value_name = "ADDR")]
     pub resp: Vec<Address>,
+    /// HOST:PORT for clients of the Thrift service, see idl/cambium.thrift
+    #[arg(long, value_name = "ADDR")]
+    pub thrift: Option<String>,
+    /// HOST:PORT for HTTP: /metrics for Prometheus, /healthz, /readyz, and a page with charts
+    #[arg(long, value_name = "ADDR")]
+    pub http: Option<String>,
     /// A file whose first line is the password that clients have to give
     #[arg(long, value_name = "F")]
     pub password_file: Option<PathBuf>,
@@ -87,6 +93,8 @@ struct File {
     set: Vec<String>,
     durability: Option<Safety>,
     resp: Vec<String>,
+    http: Option<String>,
+    thrift: Option<String>,
     password_file: Option<PathBuf>,
     databases: Option<usize>,
     backups: Option<PathBuf>,
@@ -116,6 +124,8 @@ impl Arguments {
             } else {
                 self.resp.clone()
             },
+            thrift: self.thrift.clone().or(file.thrift),
+            http: self.http.clone().or(file.http),
             password_file: or(&self.password_file, file.password_file),
             config: None,
             databases: self.databases.or(file.databases),
@@ -129,4 +139,37 @@ fn read(path: &Path) -> Result<File, String> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// The example names each argument once, and stays readable with every line in effect.
+    #[test]
+    fn the_example_of_a_configuration_explains_every_argument() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/cambium-server.toml");
+        read(&path).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        // A line such as `#databases = 16` shows an argument; prose has a blank behind `#`.
+        let in_effect: Vec<&str> = text
+            .lines()
+            .map(|line| match line.strip_prefix('#') {
+                Some(rest) if !rest.starts_with(' ') => rest,
+                _ => line,
+            })
+            .collect();
+        toml::from_str::<File>(&in_effect.join("\n")).unwrap();
+        let command = Arguments::command();
+        for argument in command.get_arguments() {
+            let Some(name) = argument.get_long().filter(|name| *name != "config") else {
+                continue;
+            };
+            let shows = |line: &&&str| line.starts_with(&format!("{name} = "));
+            let count = in_effect.iter().filter(shows).count();
+            assert_eq!(count, 1, "{name} in {}", path.display());
+        }
+    }
 }

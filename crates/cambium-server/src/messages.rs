@@ -1,6 +1,12 @@
 //! Messages between the network thread, the executor and its helpers.
 
+use cambium::Store;
+use tokio::sync::oneshot;
+
+use crate::keyspace::layout::Count;
 use crate::resp::parser::Commands;
+use crate::thrift::Answer;
+use crate::thrift::calls::Call;
 
 /// A connection: its place in the tables of both threads, and a number that is never used
 /// again.
@@ -45,8 +51,45 @@ pub enum Event {
     Closed(Handle),
     /// A listener was refused a connection, as there are too many.
     Refused,
+    /// A client of the Thrift service calls.
+    Call(Call, oneshot::Sender<Answer>),
+    /// The HTTP port needs the state of the server.
+    Report(oneshot::Sender<Report>),
     /// The server stops: finish what is there.
     Stop,
+}
+
+/// The state of the server at one moment, for `/metrics` and the probes of health.
+pub struct Report {
+    /// The store.
+    pub store: Store,
+    /// The password that clients have to give.
+    pub password: Option<String>,
+    /// Keys of each database.
+    pub databases: Vec<Count>,
+    /// Connected clients.
+    pub clients: usize,
+    /// Connections since the start.
+    pub connections: u64,
+    /// Connections that were refused, as there were too many.
+    pub refused: u64,
+    /// Lookups that found their key.
+    pub hits: u64,
+    /// Lookups that did not.
+    pub misses: u64,
+    /// Keys that have expired.
+    pub expired: u64,
+    /// Seconds since the start.
+    pub uptime_seconds: u64,
+}
+
+impl std::fmt::Debug for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The password stays out of logs.
+        f.debug_struct("Report")
+            .field("clients", &self.clients)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What happens to a connection behind an answer.

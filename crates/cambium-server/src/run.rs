@@ -1,7 +1,9 @@
 //! Starting and stopping.
 
 use std::io::Write;
+use std::net::TcpListener;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cambium::{DEFAULT_ENGINE, Environment, Error, Options, Store};
 use cambium_io::sync::atomic::AtomicU64;
@@ -20,8 +22,10 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::layout::MOST_DATABASES;
 use crate::mailbox::Mailbox;
 use crate::messages::Event;
+use crate::metrics::{Calls, Metrics};
 use crate::network::listener::{Address, Listener};
 use crate::network::{Network, Outbox};
+use crate::services::{Services, Sockets};
 use crate::settings::Settings;
 
 /// Why the server ends, for people.
@@ -46,9 +50,15 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let password = password(&arguments)?;
     let addresses = addresses(&arguments, password.is_some())?;
+    let has_password = password.is_some();
+    let bind = |option, text| bind_service(option, text, &arguments, has_password);
+    let sockets = Sockets {
+        http: bind("--http", arguments.http.as_ref())?,
+        thrift: bind("--thrift", arguments.thrift.as_ref())?,
+    };
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|error| format!("cannot listen to signals: {error}"))?;
-    let listeners = bind(&addresses)?;
+    let listeners = bind_clients(&addresses)?;
     let environment = Environment::real();
     let store = open(&arguments, &environment)?;
     let safety = arguments.durability.unwrap_or_default();
@@ -62,6 +72,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         environment,
         settings,
         listeners,
+        sockets,
         &mut signals,
     );
     let closed = store
@@ -91,20 +102,49 @@ fn addresses(arguments: &Arguments, has_password: bool) -> Result<Vec<Address>, 
         addresses.push(DEFAULT_ADDRESS.parse()?);
     }
     for address in &addresses {
-        let is_public = address
-            .is_public()
-            .map_err(|error| format!("{address}: {error}"))?;
-        if is_public && !has_password && !arguments.unsafe_no_password {
-            return Err(format!(
-                "{address} can be reached from other machines: give --password-file, or \
-                 --unsafe-no-password if everyone there may read and write"
-            ));
-        }
+        refuse_strangers(address, arguments, has_password)?;
     }
     Ok(addresses)
 }
 
-fn bind(addresses: &[Address]) -> Result<Vec<Listener>, Failure> {
+fn refuse_strangers(
+    address: &Address,
+    arguments: &Arguments,
+    has_password: bool,
+) -> Result<(), Failure> {
+    let is_public = address
+        .is_public()
+        .map_err(|error| format!("{address}: {error}"))?;
+    if is_public && !has_password && !arguments.unsafe_no_password {
+        return Err(format!(
+            "{address} can be reached from other machines: give --password-file, or \
+             --unsafe-no-password if everyone there may read and write"
+        ));
+    }
+    Ok(())
+}
+
+/// Binds the address of `--http` or `--thrift`.
+fn bind_service(
+    option: &str,
+    text: Option<&String>,
+    arguments: &Arguments,
+    has_password: bool,
+) -> Result<Option<TcpListener>, Failure> {
+    let Some(text) = text else {
+        return Ok(None);
+    };
+    let address: Address = text.parse()?;
+    if matches!(address, Address::Unix(_)) {
+        return Err(format!("{option} {text}: expected HOST:PORT"));
+    }
+    refuse_strangers(&address, arguments, has_password)?;
+    let listener =
+        TcpListener::bind(text).map_err(|error| format!("cannot listen to {text}: {error}"))?;
+    Ok(Some(listener))
+}
+
+fn bind_clients(addresses: &[Address]) -> Result<Vec<Listener>, Failure> {
     let bind = |address: &Address| {
         Listener::bind(address).map_err(|error| format!("cannot listen to {address}: {error}"))
     };
@@ -190,10 +230,11 @@ fn serve(
     environment: Environment,
     settings: Settings,
     listeners: Vec<Listener>,
+    sockets: Sockets,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
     let failed = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
-    let names: Vec<String> = listeners
+    let mut names: Vec<String> = listeners
         .iter()
         .filter_map(|listener| listener.address().ok())
         .collect();
@@ -202,6 +243,7 @@ fn serve(
     let keyspace = Keyspace::open(store.clone(), seed, safety == Safety::Synced, now)
         .map_err(|error| error.to_string())?;
     let inbox: Arc<Mailbox<Event>> = Arc::default();
+    let metrics: Arc<Metrics> = Arc::default();
     let shared = settings.shared().clone();
     let has_password = settings.password().is_some();
     let network = Network::new(
@@ -209,14 +251,15 @@ fn serve(
         inbox.clone(),
         shared,
         environment.clock.clone(),
+        metrics.clone(),
         has_password,
     )
     .map_err(failed("cannot watch sockets"))?;
     let outbox = network.outbox();
     let (syncing, syncer) = match safety {
         Safety::Synced => {
-            let (syncing, thread) =
-                start_syncer(store, &outbox).map_err(failed("cannot start a thread"))?;
+            let (syncing, thread) = start_syncer(store, &outbox, &metrics, &environment)
+                .map_err(failed("cannot start a thread"))?;
             (Some(syncing), Some(thread))
         }
         _ => (None, None),
@@ -234,7 +277,11 @@ fn serve(
         pubsub: PubSub::default(),
         settings,
         statistics: Counters::default(),
+        metrics: metrics.clone(),
+        calls: Calls::default(),
+        round_begun: Duration::ZERO,
         listed: Vec::new(),
+        called: Vec::new(),
         jobs: Vec::new(),
         round: 1,
         started: now,
@@ -256,6 +303,9 @@ fn serve(
         .name("executor".to_string())
         .spawn(move || executor.run())
         .map_err(failed("cannot start a thread"))?;
+    names.extend(sockets.addresses());
+    let services = Services::start(sockets, &stopping, metrics, has_password)
+        .map_err(failed("cannot start the thread of HTTP and Thrift"))?;
     let listening = signals.handle();
     thread::scope(|scope| {
         let finish = outbox.clone();
@@ -269,6 +319,7 @@ fn serve(
         });
         announce(&names);
         let ended = network.run().map_err(failed("waiting for sockets"));
+        services.stop();
         listening.close();
         // The executor has stopped before the network, unless that has failed.
         stopping.send([Event::Stop]);
@@ -282,6 +333,8 @@ fn serve(
 fn start_syncer(
     store: &Store,
     outbox: &Arc<Outbox>,
+    metrics: &Arc<Metrics>,
+    environment: &Environment,
 ) -> std::io::Result<(Syncing, thread::JoinHandle<()>)> {
     let (held, synced) = (Arc::default(), Arc::new(AtomicU64::new(0)));
     let syncing = Syncing {
@@ -289,9 +342,10 @@ fn start_syncer(
         synced: synced.clone(),
     };
     let (store, outbox) = (store.clone(), outbox.clone());
+    let (metrics, clock) = (metrics.clone(), environment.clock.clone());
     let thread = thread::Builder::new()
         .name("syncer".to_string())
-        .spawn(move || syncer::run(&store, &held, &outbox, &synced))?;
+        .spawn(move || syncer::run(&store, &held, &outbox, &synced, &metrics, &*clock))?;
     Ok((syncing, thread))
 }
 

@@ -7,6 +7,7 @@
 //! One thread runs all commands, so a command sees the writes of those before it, and MULTI
 //! needs no locks. What takes long runs on helper threads, and only its client waits.
 
+pub mod called;
 pub mod jobs;
 pub mod pubsub;
 pub mod server;
@@ -17,15 +18,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cambium::Error;
+use cambium_io::sync::atomic::Ordering;
 
 use crate::clock::now_millis;
 use crate::mailbox::Mailbox;
 use crate::messages::{Event, Handle, Input, Next, Output};
 use crate::network::Outbox;
+use called::Called;
 use jobs::Jobs;
 use server::Server;
 use session::{Answers, Session};
-use syncer::{Held, Syncing};
+use syncer::{Held, Round, Syncing};
 
 /// Before the reason why a write failed.
 pub const WRITE_FAILED: &str = "MISCONF Errors writing to the AOF file: ";
@@ -58,6 +61,7 @@ impl Executor {
         while !is_over {
             self.inbox.receive(&mut events, self.patience());
             self.server.keyspace.now = now_millis();
+            self.server.round_begun = self.server.environment.clock.monotonic();
             for event in events.drain(..) {
                 is_over |= matches!(event, Event::Stop);
                 self.take(event);
@@ -114,10 +118,15 @@ impl Executor {
                 let Some(session) = self.session(handle) else {
                     return;
                 };
+                let job = session.job.take();
                 if session.answers != Answers::Off {
                     session.reply.bytes.extend_from_slice(&answer);
                 }
                 let rest = session.waiting.take();
+                if let Some((command, begun)) = job {
+                    let time = self.server.round_begun.saturating_sub(begun);
+                    self.server.metrics.record_one(command, time, 1);
+                }
                 self.run_input(handle, rest.unwrap_or_default());
             }
             Event::Closed(handle) => {
@@ -127,6 +136,12 @@ impl Executor {
                 }
             }
             Event::Refused => self.server.statistics.refused += 1,
+            Event::Call(call, sender) => {
+                let called = Called::run(&mut self.server, &call, sender);
+                self.server.called.push(called);
+            }
+            // The HTTP port may have stopped waiting.
+            Event::Report(asker) => _ = asker.send(self.server.report()),
             Event::Stop => {}
         }
     }
@@ -200,7 +215,20 @@ impl Executor {
     /// Writes the round. If that fails, the answers that depend on it become errors.
     fn commit(&mut self) {
         let synced = self.syncing.as_ref().map_or(0, Syncing::synced);
+        let is_empty = self.server.keyspace.pending_bytes() == 0;
+        let begun = self.server.environment.clock.monotonic();
         let is_written = self.server.keyspace.commit(self.server.round, synced);
+        if !is_empty {
+            let time = self.server.environment.clock.monotonic() - begun;
+            let metrics = &self.server.metrics;
+            metrics.commits.record(time, 1);
+            metrics
+                .is_failing
+                .store(is_written.is_err(), Ordering::Relaxed);
+        }
+        for called in &mut self.server.called {
+            called.settle(&is_written);
+        }
         for place in &self.server.listed {
             let Some(Some(session)) = self.server.sessions.get_mut(*place as usize) else {
                 continue;
@@ -235,11 +263,27 @@ impl Executor {
                 _ => ready.push(output),
             }
         }
-        if let (Some(syncing), false) = (&self.syncing, held.is_empty()) {
-            syncing
-                .held
-                .send([Held::Round(self.server.round - 1, held)]);
+        let server = &mut self.server;
+        let waits = |called: &Called| synced.is_some_and(|synced| called.waits_for > synced);
+        let (called, answered): (Vec<Called>, Vec<Called>) =
+            server.called.drain(..).partition(waits);
+        for called in answered {
+            called.send(&Ok(()));
         }
+        let is_empty = held.is_empty() && called.is_empty();
+        if let (Some(syncing), false) = (&self.syncing, is_empty) {
+            let round = Round {
+                number: server.round - 1,
+                answers: held,
+                called,
+                calls: server.calls.take_writes(),
+                begun: server.round_begun,
+            };
+            syncing.held.send([Held::Round(round)]);
+        }
+        let time = server.environment.clock.monotonic() - server.round_begun;
+        server.metrics.record(&server.calls, time);
+        server.calls.clear();
         self.outbox.send(ready);
     }
 

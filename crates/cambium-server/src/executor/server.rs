@@ -1,15 +1,20 @@
 //! What commands work on, beside the client that sent them.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use cambium_io::Environment;
+use cambium_io::sync::atomic::Ordering;
 
+use super::called::Called;
 use super::jobs::{Job, Work};
 use super::pubsub::PubSub;
 use super::session::{Answers, Session};
 use crate::commands::{self, Call, Outcome, UNQUEUED};
 use crate::keyspace::{Footprint, Keyspace};
-use crate::messages::{Handle, Next};
+use crate::messages::{Handle, Next, Report};
+use crate::metrics::{Calls, Metrics};
 use crate::resp::{Arguments, OwnedArguments};
 use crate::settings::Settings;
 
@@ -43,8 +48,16 @@ pub struct Server {
     pub settings: Settings,
     /// Counters of INFO.
     pub statistics: Counters,
+    /// Counters of `/metrics`.
+    pub metrics: Arc<Metrics>,
+    /// Calls of this round whose answers have not left.
+    pub calls: Calls,
+    /// When this round began, by the monotonic clock.
+    pub round_begun: Duration,
     /// Places of clients that have something to be sent.
     pub listed: Vec<u32>,
+    /// Answers of Thrift calls of this round.
+    pub called: Vec<Called>,
     /// Jobs that begin when the round is written.
     pub jobs: Vec<(Handle, bool, Work, Job)>,
     /// The round: the number of the batch that is collected.
@@ -101,6 +114,25 @@ impl Server {
         ended
     }
 
+    /// The state of the server at this moment.
+    pub fn report(&self) -> Report {
+        let databases = 0..self.settings.databases() as u8;
+        Report {
+            store: self.keyspace.store().clone(),
+            password: self.settings.password().map(str::to_string),
+            databases: databases
+                .map(|number| self.keyspace.count(number))
+                .collect(),
+            clients: self.sessions.iter().flatten().count(),
+            connections: self.statistics.connections,
+            refused: self.statistics.refused,
+            hits: self.keyspace.hits.0,
+            misses: self.keyspace.hits.1,
+            expired: self.keyspace.expired,
+            uptime_seconds: self.keyspace.now.saturating_sub(self.started) / 1000,
+        }
+    }
+
     /// Runs one command of a client, or queues it.
     pub fn execute(&mut self, session: &mut Session, arguments: Arguments<'_>) {
         session.active = self.keyspace.now;
@@ -133,6 +165,7 @@ impl Server {
         let command = match commands::admit(arguments, session) {
             Ok(command) => command,
             Err(failure) => {
+                self.metrics.rejected.fetch_add(1, Ordering::Relaxed);
                 if let Some(queue) = &mut session.queue {
                     queue.is_aborted = true;
                 }
@@ -164,7 +197,13 @@ impl Server {
             job: None,
         };
         let outcome = (command.run)(&mut call);
-        if let (Ok(()), Some((work, job))) = (&outcome, call.job.take()) {
+        let job = call.job.take();
+        self.calls.note(command);
+        if outcome.is_err() {
+            self.metrics.failed(command);
+        } else if let Some((work, job)) = job {
+            self.calls.withdraw(command);
+            session.job = Some((command, self.round_begun));
             let task = (session.handle, session.reply.is_resp3, work, job);
             self.jobs.push(task);
         }
@@ -183,11 +222,15 @@ impl Server {
                 command,
                 job: None,
             };
-            (command.run)(&mut call)?;
-            if let Some((_, job)) = call.job.take() {
-                job(&mut session.reply)?;
+            let mut outcome = (command.run)(&mut call);
+            if let (Ok(()), Some((_, job))) = (&outcome, call.job.take()) {
+                outcome = job(&mut session.reply);
             }
-            Ok(())
+            self.calls.note(command);
+            if outcome.is_err() {
+                self.metrics.failed(command);
+            }
+            outcome
         });
         if let Err(failure) = outcome {
             session.reply.bytes.truncate(from);

@@ -1,7 +1,9 @@
 //! What the server knows of one client.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use crate::commands::Command;
 use crate::keyspace::Watched;
 use crate::messages::{Handle, Input, Next};
 use crate::resp::OwnedArguments;
@@ -44,6 +46,8 @@ pub struct Session {
     pub is_listed: bool,
     /// Commands that go on when a helper thread has answered.
     pub waiting: Option<Input>,
+    /// The command that a helper thread runs, and when its round began.
+    pub job: Option<(&'static Command, Duration)>,
     /// Whether its commands are answered: CLIENT REPLY.
     pub answers: Answers,
     /// Its EXEC runs.
@@ -105,6 +109,7 @@ impl Session {
             spent: None,
             is_listed: false,
             waiting: None,
+            job: None,
             answers: Answers::On,
             is_in_exec: false,
             opened: now,

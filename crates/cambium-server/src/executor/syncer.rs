@@ -4,46 +4,82 @@
 //! and their answers gather here. The next sync covers all of them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cambium::Store;
+use cambium_io::environment::Clock;
 use cambium_io::sync::atomic::{AtomicU64, Ordering};
 
 use super::WRITE_FAILED;
+use super::called::Called;
 use crate::mailbox::Mailbox;
 use crate::messages::{Next, Output};
+use crate::metrics::{Calls, Metrics};
 use crate::network::Outbox;
 use crate::resp::reply::Reply;
 
 /// Answers of a round that wait for a sync.
 #[derive(Debug)]
 pub enum Held {
-    /// The round, all of whose writes the operating system has, and the answers.
-    Round(u64, Vec<Output>),
+    /// A round, all of whose writes the operating system has.
+    Round(Round),
     /// No more come.
     Over,
 }
 
+/// Answers of one round that wait for its sync.
+#[derive(Debug)]
+pub struct Round {
+    /// Its number.
+    pub number: u64,
+    /// The answers.
+    pub answers: Vec<Output>,
+    /// Answers of Thrift calls.
+    pub called: Vec<Called>,
+    /// The commands that `answers` are of.
+    pub calls: Calls,
+    /// When it began, by the monotonic clock.
+    pub begun: Duration,
+}
+
 /// Syncs the store as long as answers come.
-pub fn run(store: &Store, held: &Mailbox<Held>, outbox: &Outbox, synced: &AtomicU64) {
+pub fn run(
+    store: &Store,
+    held: &Mailbox<Held>,
+    outbox: &Outbox,
+    synced: &AtomicU64,
+    metrics: &Metrics,
+    clock: &dyn Clock,
+) {
     let mut rounds = Vec::new();
     loop {
         held.receive(&mut rounds, None);
+        let begun = clock.monotonic();
         let outcome = store.sync();
+        let ended = clock.monotonic();
+        metrics.syncs.record(ended - begun, 1);
+        if outcome.is_err() {
+            metrics.is_failing.store(true, Ordering::Relaxed);
+        }
         let (mut outputs, mut is_over, mut last) = (Vec::new(), false, 0);
+        let mut called = Vec::new();
         for round in rounds.drain(..) {
             match round {
-                Held::Round(number, answers) => {
-                    last = number;
-                    outputs.extend(answers);
+                Held::Round(round) => {
+                    last = round.number;
+                    outputs.extend(round.answers);
+                    called.extend(round.called);
+                    metrics.record(&round.calls, ended - round.begun);
                 }
                 Held::Over => is_over = true,
             }
         }
-        match outcome {
+        match &outcome {
             Ok(()) => _ = synced.fetch_max(last, Ordering::Release),
-            Err(error) => outputs.iter_mut().for_each(|output| refuse(output, &error)),
+            Err(error) => outputs.iter_mut().for_each(|output| refuse(output, error)),
         }
         outbox.send(outputs);
+        called.into_iter().for_each(|called| called.send(&outcome));
         if is_over {
             return;
         }

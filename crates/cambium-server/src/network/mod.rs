@@ -18,6 +18,7 @@ use mio::{Events, Poll, Token, Waker};
 
 use crate::mailbox::Mailbox;
 use crate::messages::{Event, Handle, Input, Next, Output};
+use crate::metrics::Metrics;
 use crate::resp::parser::{Commands, Limits, Parser};
 use crate::settings::Shared;
 use connection::{Connection, Stream};
@@ -94,6 +95,7 @@ pub struct Network {
     inbox: Arc<Mailbox<Event>>,
     shared: Arc<Shared>,
     clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
     has_password: bool,
     /// For the executor, at the end of the turn.
     events: Vec<Event>,
@@ -114,6 +116,7 @@ impl Network {
         inbox: Arc<Mailbox<Event>>,
         shared: Arc<Shared>,
         clock: Arc<dyn Clock>,
+        metrics: Arc<Metrics>,
         has_password: bool,
     ) -> io::Result<Network> {
         let poll = Poll::new()?;
@@ -134,6 +137,7 @@ impl Network {
             shared,
             idle_checked: clock.monotonic(),
             clock,
+            metrics,
             has_password,
             events: Vec::new(),
             readable: Vec::new(),
@@ -293,6 +297,9 @@ impl Network {
         if let Some(spent) = output.spent {
             self.keep(spent);
         }
+        self.metrics
+            .bytes_written
+            .fetch_add(output.bytes.len() as u64, Ordering::Relaxed);
         let slot = output.handle.slot;
         let Some(connection) = self
             .connection(slot)
@@ -348,6 +355,7 @@ impl Network {
             return;
         }
         let now = self.clock.monotonic().as_secs();
+        let metrics = self.metrics.clone();
         let spare = self.buffers.pop();
         let Some(connection) = self
             .connection(slot)
@@ -362,6 +370,9 @@ impl Network {
                 // A short read has emptied the socket, unless its end is still to be read.
                 connection.is_readable = count == scratch.len() || connection.is_hung_up;
                 connection.active = now;
+                metrics
+                    .bytes_read
+                    .fetch_add(count as u64, Ordering::Relaxed);
                 if connection.buffer.capacity() == 0 {
                     connection.buffer = spare.unwrap_or_default();
                 }

@@ -1,0 +1,381 @@
+//! The methods of the service, on the executor's thread, over strings of database 0.
+
+use cambium::{Direction, Error, KeyRange};
+
+use super::value::{Answer, Value};
+use crate::executor::server::Server;
+use crate::keyspace::layout::{Entry, Kind};
+use crate::keyspace::overlay::Walk;
+use crate::password::is_same;
+
+/// The database that Thrift's clients share with those of Redis.
+const DATABASE: u8 = 0;
+/// Entries of one page.
+const MOST_ENTRIES: i32 = 10_000;
+/// Bytes of one page.
+const MOST_PAGE_BYTES: usize = 16 << 20;
+
+/// Codes of `idl/cambium.thrift`.
+const FAILED: i32 = 1;
+const INVALID: i32 = 2;
+const UNSUPPORTED: i32 = 3;
+const NO_SPACE: i32 = 4;
+const UNAUTHENTICATED: i32 = 5;
+const WRONG_TYPE: i32 = 6;
+
+/// A method that has no result, or its result; or a code with a text.
+type Outcome<T = Option<Value>> = Result<T, (i32, String)>;
+
+/// One call of a client.
+#[derive(Debug)]
+pub struct Call {
+    /// The method.
+    pub name: String,
+    /// Its arguments by their numbers.
+    pub arguments: Vec<(i16, Value)>,
+    /// The client has given the password.
+    pub is_known: bool,
+}
+
+/// The exception of a write or read that failed.
+pub fn failure(error: &Error) -> Answer {
+    let code = match error {
+        Error::NoSpace { .. } => NO_SPACE,
+        Error::LimitExceeded(_) | Error::InvalidArgument(_) => INVALID,
+        Error::Unsupported { .. } => UNSUPPORTED,
+        _ => FAILED,
+    };
+    Answer::Failure(code, error.to_string())
+}
+
+fn failed(error: Error) -> (i32, String) {
+    match failure(&error) {
+        Answer::Failure(code, text) => (code, text),
+        _ => (FAILED, error.to_string()),
+    }
+}
+
+/// Runs one call. Its writes wait in the round, like those of other clients.
+pub fn run(server: &mut Server, call: &Call) -> Answer {
+    let may = call.is_known || server.settings.password().is_none();
+    let outcome = match call.name.as_str() {
+        "ping" => Ok(None),
+        "auth" => call.auth(server),
+        name if METHODS.contains(&name) && !may => {
+            Err((UNAUTHENTICATED, "call auth with the password first".into()))
+        }
+        "put" => call.put(server, Condition::Always).map(|_| None),
+        "putInteger" => call.put(server, Condition::Always).map(|_| None),
+        "add" => call.put(server, Condition::Absent).map(truth),
+        "update" => call.put(server, Condition::Present).map(truth),
+        "compareAndSet" => call.compare_and_set(server).map(truth),
+        "multiPut" => call.multi_put(server),
+        "get" | "getInteger" => call.key(1).and_then(|key| get(server, &key)).map(Some),
+        "multiGet" => call.multi_get(server),
+        "remove" | "removeInteger" => {
+            let removed = call.key(1).and_then(|key| remove(server, &key));
+            removed.map(truth)
+        }
+        "multiRemove" => call.multi_remove(server),
+        "range" => call.range(server),
+        "iterate" => call.iterate(server),
+        "size" => {
+            server.keyspace.shows_pending();
+            let keys = server.keyspace.count(DATABASE).keys;
+            Ok(Some(Value::I64(keys as i64)))
+        }
+        "stats" => stats(server),
+        _ => return Answer::Unknown,
+    };
+    match outcome {
+        Ok(result) => Answer::Done(result),
+        Err((code, text)) => Answer::Failure(code, text),
+    }
+}
+
+const METHODS: &[&str] = &[
+    "put",
+    "putInteger",
+    "add",
+    "update",
+    "compareAndSet",
+    "multiPut",
+    "get",
+    "getInteger",
+    "multiGet",
+    "remove",
+    "removeInteger",
+    "multiRemove",
+    "range",
+    "iterate",
+    "size",
+    "stats",
+];
+
+/// When a put takes place.
+#[derive(Clone, Copy, PartialEq)]
+enum Condition {
+    Always,
+    Absent,
+    Present,
+}
+
+fn truth(truth: bool) -> Option<Value> {
+    Some(Value::Bool(truth))
+}
+
+/// `2: optional binary value` of an entry, or what `Found` holds.
+fn found(value: Option<Entry>) -> Value {
+    let field = value.map(|entry| (1, Value::Binary(entry.body.to_vec())));
+    Value::Struct(field.into_iter().collect())
+}
+
+fn field<'a>(fields: &'a [(i16, Value)], number: i16) -> Option<&'a Value> {
+    let found = fields.iter().find(|(id, _)| *id == number)?;
+    Some(&found.1)
+}
+
+fn missing(number: i16, kind: &str) -> (i32, String) {
+    (INVALID, format!("argument {number}: expected {kind}"))
+}
+
+impl Call {
+    fn optional(&self, number: i16) -> Outcome<Option<&[u8]>> {
+        match field(&self.arguments, number) {
+            None => Ok(None),
+            Some(Value::Binary(bytes)) => Ok(Some(bytes)),
+            Some(_) => Err(missing(number, "bytes")),
+        }
+    }
+
+    fn bytes(&self, number: i16) -> Outcome<&[u8]> {
+        self.optional(number)?
+            .ok_or_else(|| missing(number, "bytes"))
+    }
+
+    /// A key of bytes, or an integer as bytes that sort as integers do.
+    fn key(&self, number: i16) -> Outcome<Vec<u8>> {
+        match field(&self.arguments, number) {
+            Some(Value::I64(key)) => Ok((key ^ i64::MIN).to_be_bytes().to_vec()),
+            Some(Value::Binary(key)) => Ok(key.clone()),
+            _ => Err(missing(number, "a key")),
+        }
+    }
+
+    fn list(&self, number: i16) -> Outcome<&[Value]> {
+        match field(&self.arguments, number) {
+            Some(Value::List(values)) => Ok(values),
+            _ => Err(missing(number, "a list")),
+        }
+    }
+
+    fn keys(&self) -> Outcome<Vec<&[u8]>> {
+        let keys = self.list(1)?.iter().map(|value| match value {
+            Value::Binary(key) => Ok(&key[..]),
+            _ => Err(missing(1, "a list of keys")),
+        });
+        keys.collect()
+    }
+
+    fn limit(&self, number: i16) -> Outcome<usize> {
+        match field(&self.arguments, number) {
+            Some(Value::I32(limit)) if (1..=MOST_ENTRIES).contains(limit) => Ok(*limit as usize),
+            _ => Err(missing(number, "a limit of 1 to 10,000")),
+        }
+    }
+
+    fn auth(&self, server: &Server) -> Outcome {
+        let given = self.bytes(1)?;
+        match server.settings.password() {
+            Some(password) if !is_same(given, password.as_bytes()) => {
+                Err((UNAUTHENTICATED, "the password is wrong".into()))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn put(&self, server: &mut Server, condition: Condition) -> Outcome<bool> {
+        let (key, value) = (self.key(1)?, self.bytes(2)?);
+        let old = find(server, &key)?;
+        let is_met = match condition {
+            Condition::Always => true,
+            Condition::Absent => old.is_none(),
+            Condition::Present => old.is_some(),
+        };
+        if is_met {
+            put(server, &key, old.as_ref(), value)?;
+        }
+        Ok(is_met)
+    }
+
+    fn compare_and_set(&self, server: &mut Server) -> Outcome<bool> {
+        let (key, expected, value) = (self.key(1)?, self.optional(2)?, self.optional(3)?);
+        let old = find(server, &key)?;
+        if old.as_ref().map(|entry| &entry.body[..]) != expected {
+            return Ok(false);
+        }
+        match (value, old) {
+            (Some(value), old) => put(server, &key, old.as_ref(), value)?,
+            (None, Some(old)) => server.keyspace.remove(DATABASE, &key, &old),
+            (None, None) => {}
+        }
+        Ok(true)
+    }
+
+    /// All keys are checked before the first is written: the call is all or nothing.
+    fn multi_put(&self, server: &mut Server) -> Outcome {
+        let mut entries = Vec::new();
+        for entry in self.list(1)? {
+            let parts = match entry {
+                Value::Struct(fields) => (field(fields, 1), field(fields, 2)),
+                _ => (None, None),
+            };
+            let (Some(Value::Binary(key)), Some(Value::Binary(value))) = parts else {
+                return Err(missing(1, "entries with a key and a value"));
+            };
+            check(key, value)?;
+            find(server, key)?;
+            entries.push((key, value));
+        }
+        for (key, value) in entries {
+            let old = find(server, key)?;
+            put(server, key, old.as_ref(), value)?;
+        }
+        Ok(None)
+    }
+
+    fn multi_get(&self, server: &mut Server) -> Outcome {
+        let keys = self.keys()?.into_iter();
+        let values: Outcome<Vec<Value>> = keys.map(|key| get(server, key)).collect();
+        Ok(Some(Value::List(values?)))
+    }
+
+    fn multi_remove(&self, server: &mut Server) -> Outcome {
+        let keys = self.keys()?;
+        for key in &keys {
+            find(server, key)?;
+        }
+        let mut removed = 0;
+        for key in keys {
+            removed += i64::from(remove(server, key)?);
+        }
+        Ok(Some(Value::I64(removed)))
+    }
+
+    fn range(&self, server: &mut Server) -> Outcome {
+        let range = KeyRange {
+            from: self.optional(1)?.map(<[u8]>::to_vec),
+            to: self.optional(2)?.map(<[u8]>::to_vec),
+        };
+        let is_reverse = matches!(field(&self.arguments, 3), Some(Value::Bool(true)));
+        let direction = match is_reverse {
+            true => Direction::Reverse,
+            false => Direction::Forward,
+        };
+        page(server, range, direction, self.limit(4)?)
+    }
+
+    fn iterate(&self, server: &mut Server) -> Outcome {
+        let range = KeyRange {
+            from: self.optional(1)?.map(<[u8]>::to_vec),
+            to: None,
+        };
+        page(server, range, Direction::Forward, self.limit(2)?)
+    }
+}
+
+fn page(server: &mut Server, range: KeyRange, direction: Direction, limit: usize) -> Outcome {
+    if !server.keyspace.view().is_ordered {
+        let engine = server.keyspace.store().capabilities().engine;
+        let text = format!(
+            "engine {engine} keeps keys in no order: serve a store of engine forest or wisckey"
+        );
+        return Err((UNSUPPORTED, text));
+    }
+    let (mut entries, mut bytes, mut next) = (Vec::new(), 0, None);
+    let mut last = Vec::new();
+    let visit = |key: &[u8], entry: Entry| {
+        if entry.kind != Kind::String {
+            return Walk::On;
+        }
+        if entries.len() >= limit || bytes >= MOST_PAGE_BYTES {
+            // `to` is exclusive: the last key that was answered is where a reverse page ends.
+            next = Some(match direction {
+                Direction::Forward => key.to_vec(),
+                Direction::Reverse => last.clone(),
+            });
+            return Walk::Enough;
+        }
+        bytes += key.len() + entry.body.len();
+        last = key.to_vec();
+        entries.push(Value::Struct(vec![
+            (1, Value::Binary(key.to_vec())),
+            (2, Value::Binary(entry.body.to_vec())),
+        ]));
+        Walk::On
+    };
+    server
+        .keyspace
+        .entries(DATABASE, &range, direction, visit)
+        .map_err(failed)?;
+    let next = next.map(|key| (2, Value::Binary(key)));
+    let fields = [(1, Value::List(entries))].into_iter().chain(next);
+    Ok(Some(Value::Struct(fields.collect())))
+}
+
+fn stats(server: &mut Server) -> Outcome {
+    let statistics = server.keyspace.store().stats().map_err(failed)?;
+    let metrics = statistics.metrics().into_iter();
+    let numbers = metrics.map(|(name, value)| (name.to_string(), value));
+    Ok(Some(Value::Numbers(numbers.collect())))
+}
+
+/// The string of a key.
+fn find(server: &mut Server, key: &[u8]) -> Outcome<Option<Entry>> {
+    string(server.keyspace.find(DATABASE, key).map_err(failed)?)
+}
+
+fn get(server: &mut Server, key: &[u8]) -> Outcome<Value> {
+    let entry = server.keyspace.read(DATABASE, key).map_err(failed)?;
+    string(entry).map(found)
+}
+
+fn string(entry: Option<Entry>) -> Outcome<Option<Entry>> {
+    match entry {
+        Some(entry) if entry.kind != Kind::String => Err((
+            WRONG_TYPE,
+            "the key holds a hash, which Thrift's clients cannot read".into(),
+        )),
+        entry => Ok(entry),
+    }
+}
+
+fn check(key: &[u8], value: &[u8]) -> Outcome<()> {
+    use crate::keyspace::layout::MOST_KEY_BYTES;
+    if key.len() > MOST_KEY_BYTES {
+        let text = format!("keys have up to {MOST_KEY_BYTES} bytes, not {}", key.len());
+        return Err((INVALID, text));
+    }
+    let most = cambium::limits::MAX_VALUE_BYTES - 64;
+    if value.len() > most {
+        let text = format!("values have up to {most} bytes, not {}", value.len());
+        return Err((INVALID, text));
+    }
+    Ok(())
+}
+
+fn put(server: &mut Server, key: &[u8], old: Option<&Entry>, value: &[u8]) -> Outcome<()> {
+    check(key, value)?;
+    server
+        .keyspace
+        .put(DATABASE, key, old, (Kind::String, None), value)
+        .map_err(failed)
+}
+
+fn remove(server: &mut Server, key: &[u8]) -> Outcome<bool> {
+    let old = find(server, key)?;
+    if let Some(old) = &old {
+        server.keyspace.remove(DATABASE, key, old);
+    }
+    Ok(old.is_some())
+}
