@@ -61,13 +61,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let listeners = bind_clients(&addresses)?;
     let environment = Environment::real();
     let store = open(&arguments, &environment)?;
-    let safety = arguments.durability.unwrap_or_default();
     let given = given_settings(&arguments, password, &listeners);
     let settings = Settings::new(databases, &given);
     raise_descriptor_limit(&settings);
     let served = serve(
         &arguments,
-        safety,
         &store,
         environment,
         settings,
@@ -225,7 +223,6 @@ fn raise_descriptor_limit(settings: &Settings) {
 
 fn serve(
     arguments: &Arguments,
-    safety: Safety,
     store: &Store,
     environment: Environment,
     settings: Settings,
@@ -234,6 +231,7 @@ fn serve(
     signals: &mut Signals,
 ) -> Result<(), Failure> {
     let failed = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
+    let safety = arguments.durability.unwrap_or_default();
     let mut names: Vec<String> = listeners
         .iter()
         .filter_map(|listener| listener.address().ok())

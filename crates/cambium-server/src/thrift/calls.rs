@@ -130,7 +130,7 @@ fn found(value: Option<Entry>) -> Value {
     Value::Struct(field.into_iter().collect())
 }
 
-fn field<'a>(fields: &'a [(i16, Value)], number: i16) -> Option<&'a Value> {
+fn field(fields: &[(i16, Value)], number: i16) -> Option<&Value> {
     let found = fields.iter().find(|(id, _)| *id == number)?;
     Some(&found.1)
 }
