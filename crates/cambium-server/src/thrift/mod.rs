@@ -59,7 +59,8 @@ pub async fn serve(
             stream,
             inbox: inbox.clone(),
             buffer: Vec::new(),
-            is_known: !has_password,
+            is_known: false,
+            has_password,
         };
         tokio::spawn(async move {
             let _place = place;
@@ -81,7 +82,10 @@ struct Connection {
     inbox: Arc<Mailbox<Event>>,
     /// Bytes that have arrived and are no whole message yet.
     buffer: Vec<u8>,
+    /// It has given the password. The executor knows whether there is one now.
     is_known: bool,
+    /// There was one when the server started: messages of strangers are short.
+    has_password: bool,
 }
 
 impl Connection {
@@ -158,9 +162,9 @@ impl Connection {
     }
 
     fn most_bytes(&self) -> usize {
-        match self.is_known {
-            true => MOST_MESSAGE_BYTES,
-            false => MOST_STRANGER_BYTES,
+        match self.has_password && !self.is_known {
+            true => MOST_STRANGER_BYTES,
+            false => MOST_MESSAGE_BYTES,
         }
     }
 

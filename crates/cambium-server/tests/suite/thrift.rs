@@ -360,12 +360,35 @@ fn the_password_comes_first() {
         assert_eq!(client.call("auth", &[Bytes(1, "oak")]), "{}");
         assert_eq!(client.call("size", &[]), "{0:0}");
     }
+    // The password may change while the server runs.
+    let mut redis = server.client();
+    redis.call("AUTH oak");
+    redis.call("CONFIG SET requirepass elm");
+    let mut client = Client::connect(&address, FORMS[0]);
+    assert!(client.call("size", &[]).starts_with("{1:{1:5"));
+    assert_eq!(client.call("auth", &[Bytes(1, "elm")]), "{}");
     // A stranger's message has up to 16 KiB.
     let mut stranger = Client::connect(&address, FORMS[2]);
     let large = "x".repeat(20_000);
     let bytes = stranger.encoded("auth", &[Bytes(1, &large)]);
     _ = stranger.stream.write_all(&bytes);
     assert_eq!(stranger.stream.read(&mut [0]).unwrap_or(0), 0);
+    server.terminate();
+}
+
+#[test]
+fn a_password_that_is_set_later_counts() {
+    let folder = folder();
+    let (server, address) = start(folder.path(), &[]);
+    assert_eq!(
+        Client::connect(&address, FORMS[3]).call("size", &[]),
+        "{0:0}"
+    );
+    server.client().call("CONFIG SET requirepass oak");
+    let mut client = Client::connect(&address, FORMS[3]);
+    assert!(client.call("size", &[]).starts_with("{1:{1:5"));
+    assert_eq!(client.call("auth", &[Bytes(1, "oak")]), "{}");
+    assert_eq!(client.call("size", &[]), "{0:0}");
     server.terminate();
 }
 
