@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::network::listener::Address;
 
-/// Serves a Cambium store to clients of Redis.
+/// Serves a Cambium store to clients of Redis and Thrift.
 #[derive(Debug, Default, Parser)]
 #[command(name = "cambium-server", version)]
 pub struct Arguments {

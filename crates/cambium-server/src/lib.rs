@@ -1,4 +1,4 @@
-//! Serves a Cambium store over the protocol of Redis.
+//! Serves a Cambium store over the protocols of Redis and Thrift, and its counters over HTTP.
 //!
 //! ```text
 //!            ┌ network thread ┐  commands   ┌ executor ┐  one batch a round   ┌ store ┐
