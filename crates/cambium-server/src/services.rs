@@ -8,13 +8,17 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::mailbox::Mailbox;
 use crate::messages::Event;
 use crate::metrics::Metrics;
 use crate::{http, thrift};
+
+/// After an error of accepting, such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The sockets that they serve.
 #[derive(Debug, Default)]
@@ -89,6 +93,32 @@ impl Services {
         // It fails if the thread has ended already.
         _ = self.stopping.send(());
         _ = self.thread.join();
+    }
+}
+
+/// Serves each connection of a socket, at most `most` at a time; the others wait to be
+/// accepted. Returns on an error alone.
+///
+/// # Errors
+/// The socket cannot be watched.
+pub async fn accept_each<S: Future<Output = ()> + Send + 'static>(
+    listener: TcpListener,
+    most: usize,
+    mut serve: impl FnMut(TcpStream) -> S,
+) -> io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let places = Arc::new(Semaphore::new(most));
+    loop {
+        let place = places.clone().acquire_owned().await;
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let serving = serve(stream);
+        tokio::spawn(async move {
+            serving.await;
+            drop(place);
+        });
     }
 }
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use cambium::parse_bytes;
 use cambium_io::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::keyspace::layout::MOST_STRING_BYTES;
+
 /// What the network thread has to know of the settings, and the executor of connections.
 #[derive(Debug)]
 pub struct Shared {
@@ -195,8 +197,7 @@ impl Settings {
         let number = parse_size(&value);
         match (name, number) {
             ("proto-max-bulk-len", Some(bytes)) => {
-                // A value of the store has up to 1 GiB.
-                let most = cambium::limits::MAX_VALUE_BYTES as u64 - 64;
+                let most = MOST_STRING_BYTES as u64;
                 self.shared
                     .argument_bytes
                     .store(bytes.min(most) as usize, Ordering::Relaxed);

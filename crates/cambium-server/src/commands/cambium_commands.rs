@@ -68,10 +68,7 @@ fn scan(call: &mut Call<'_>) -> Outcome {
 
 /// The error of a command that needs keys in order.
 pub fn unordered(call: &Call<'_>) -> Failure {
-    let engine = call.server.keyspace.store().capabilities().engine;
-    Failure::Text(format!(
-        "ERR engine {engine} keeps keys in no order: serve a store of engine forest or wisckey"
-    ))
+    Failure::Text(format!("ERR {}", call.server.keyspace.no_order()))
 }
 
 fn sync(call: &mut Call<'_>) -> Outcome {

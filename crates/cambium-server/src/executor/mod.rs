@@ -215,10 +215,10 @@ impl Executor {
     /// Writes the round. If that fails, the answers that depend on it become errors.
     fn commit(&mut self) {
         let synced = self.syncing.as_ref().map_or(0, Syncing::synced);
-        let is_empty = self.server.keyspace.pending_bytes() == 0;
-        let begun = self.server.environment.clock.monotonic();
+        let server = &mut self.server;
+        let begun = (!server.keyspace.is_committed()).then(|| server.environment.clock.monotonic());
         let is_written = self.server.keyspace.commit(self.server.round, synced);
-        if !is_empty {
+        if let Some(begun) = begun {
             let time = self.server.environment.clock.monotonic() - begun;
             let metrics = &self.server.metrics;
             metrics.commits.record(time, 1);

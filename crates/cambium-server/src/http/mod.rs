@@ -7,9 +7,9 @@
 //! | `/readyz` | 200 if the executor answers within two seconds and the last write did not fail, else 503 with the reason |
 //! | `/` | one page; it loads nothing from elsewhere |
 //!
-//! It runs on the thread of [`crate::services`]. It holds no lock of the server: it sends the executor a
-//! message and waits for the answer, so a slow scrape delays no client of the store. With a
-//! password, `/` and `/metrics` need it by HTTP's basic authentication, user `default`.
+//! It runs on the thread of [`crate::services`]. It holds no lock of the server: it sends the
+//! executor a message and waits for the answer, so a slow scrape delays no client of the store.
+//! With a password, `/` and `/metrics` need it by HTTP's basic authentication, user `default`.
 
 mod exposition;
 mod page;
@@ -32,12 +32,13 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 use crate::mailbox::Mailbox;
 use crate::messages::{Event, Report};
 use crate::metrics::Metrics;
 use crate::password::is_same;
+use crate::services::accept_each;
 
 /// Connections at one time; the others wait to be accepted.
 const MOST_CONNECTIONS: usize = 64;
@@ -47,8 +48,6 @@ const REQUEST_TIME: Duration = Duration::from_secs(10);
 const REPORT_TIME: Duration = Duration::from_secs(30);
 /// How long the executor may take to answer while the server counts as ready.
 const READY_TIME: Duration = Duration::from_secs(2);
-/// After an error of accepting, such as too many open files.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -69,17 +68,9 @@ pub async fn serve(
     metrics: Arc<Metrics>,
 ) -> std::io::Result<()> {
     let site = Arc::new(Site { inbox, metrics });
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-    loop {
-        let place = places.clone().acquire_owned().await;
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
+    accept_each(listener, MOST_CONNECTIONS, |stream| {
         let site = site.clone();
-        tokio::spawn(async move {
-            let _place = place;
+        async move {
             let service = service_fn(|request| {
                 let site = site.clone();
                 async move { Ok::<_, Infallible>(site.answer(request).await) }
@@ -91,8 +82,9 @@ pub async fn serve(
                 .serve_connection(TokioIo::new(stream), service);
             // A client that disconnects, or sends no HTTP, concerns nobody else.
             _ = connection.await;
-        });
-    }
+        }
+    })
+    .await
 }
 
 /// What requests are answered from.

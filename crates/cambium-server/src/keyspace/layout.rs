@@ -23,6 +23,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub const MOST_DATABASES: usize = 240;
 /// Longest key that fits with all prefixes.
 pub const MOST_KEY_BYTES: usize = cambium::limits::MAX_KEY_BYTES - 10;
+/// Longest string: a value of the store has up to 1 GiB, and the entry's header is in it.
+pub const MOST_STRING_BYTES: usize = cambium::limits::MAX_VALUE_BYTES - 64;
 
 /// Where the state lies.
 pub const STATE_KEY: &[u8] = b"\xffstate";

@@ -376,6 +376,12 @@ impl Keyspace {
         Ok(())
     }
 
+    /// Why a range cannot be read where the engine has no order of keys.
+    pub fn no_order(&self) -> String {
+        let engine = self.store.capabilities().engine;
+        format!("engine {engine} keeps keys in no order: serve a store of engine forest or wisckey")
+    }
+
     /// Bytes that wait for the next commit.
     pub fn pending_bytes(&self) -> usize {
         self.view.overlay.bytes()
@@ -451,7 +457,11 @@ impl Keyspace {
     }
 }
 
-fn check_key(key: &[u8]) -> Result<()> {
+/// Refuses a key that is too long.
+///
+/// # Errors
+/// `LimitExceeded`.
+pub fn check_key(key: &[u8]) -> Result<()> {
     if key.len() <= layout::MOST_KEY_BYTES {
         return Ok(());
     }

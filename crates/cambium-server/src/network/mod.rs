@@ -355,7 +355,6 @@ impl Network {
             return;
         }
         let now = self.clock.monotonic().as_secs();
-        let metrics = self.metrics.clone();
         let spare = self.buffers.pop();
         let Some(connection) = self
             .connection(slot)
@@ -370,9 +369,6 @@ impl Network {
                 // A short read has emptied the socket, unless its end is still to be read.
                 connection.is_readable = count == scratch.len() || connection.is_hung_up;
                 connection.active = now;
-                metrics
-                    .bytes_read
-                    .fetch_add(count as u64, Ordering::Relaxed);
                 if connection.buffer.capacity() == 0 {
                     connection.buffer = spare.unwrap_or_default();
                 }
@@ -381,6 +377,9 @@ impl Network {
                     connection.is_readable,
                     connection.buffer.len() > MOST_BUFFERED_BYTES,
                 );
+                self.metrics
+                    .bytes_read
+                    .fetch_add(count as u64, Ordering::Relaxed);
                 if is_full {
                     return self.close(slot);
                 }

@@ -4,7 +4,8 @@ use cambium::{Direction, Error, KeyRange};
 
 use super::value::{Answer, Value};
 use crate::executor::server::Server;
-use crate::keyspace::layout::{Entry, Kind};
+use crate::keyspace::check_key;
+use crate::keyspace::layout::{Entry, Kind, MOST_STRING_BYTES};
 use crate::keyspace::overlay::Walk;
 use crate::password::is_same;
 
@@ -61,9 +62,7 @@ pub fn run(server: &mut Server, call: &Call) -> Answer {
     let outcome = match call.name.as_str() {
         "ping" => Ok(None),
         "auth" => call.auth(server),
-        name if METHODS.contains(&name) && !may => {
-            Err((UNAUTHENTICATED, "call auth with the password first".into()))
-        }
+        _ if !may => Err((UNAUTHENTICATED, "call auth with the password first".into())),
         "put" => call.put(server, Condition::Always).map(|_| None),
         "putInteger" => call.put(server, Condition::Always).map(|_| None),
         "add" => call.put(server, Condition::Absent).map(truth),
@@ -92,25 +91,6 @@ pub fn run(server: &mut Server, call: &Call) -> Answer {
         Err((code, text)) => Answer::Failure(code, text),
     }
 }
-
-const METHODS: &[&str] = &[
-    "put",
-    "putInteger",
-    "add",
-    "update",
-    "compareAndSet",
-    "multiPut",
-    "get",
-    "getInteger",
-    "multiGet",
-    "remove",
-    "removeInteger",
-    "multiRemove",
-    "range",
-    "iterate",
-    "size",
-    "stats",
-];
 
 /// When a put takes place.
 #[derive(Clone, Copy, PartialEq)]
@@ -286,11 +266,7 @@ impl Call {
 
 fn page(server: &mut Server, range: KeyRange, direction: Direction, limit: usize) -> Outcome {
     if !server.keyspace.view().is_ordered {
-        let engine = server.keyspace.store().capabilities().engine;
-        let text = format!(
-            "engine {engine} keeps keys in no order: serve a store of engine forest or wisckey"
-        );
-        return Err((UNSUPPORTED, text));
+        return Err((UNSUPPORTED, server.keyspace.no_order()));
     }
     let (mut entries, mut bytes, mut next) = (Vec::new(), 0, None);
     let mut last = Vec::new();
@@ -351,14 +327,12 @@ fn string(entry: Option<Entry>) -> Outcome<Option<Entry>> {
 }
 
 fn check(key: &[u8], value: &[u8]) -> Outcome<()> {
-    use crate::keyspace::layout::MOST_KEY_BYTES;
-    if key.len() > MOST_KEY_BYTES {
-        let text = format!("keys have up to {MOST_KEY_BYTES} bytes, not {}", key.len());
-        return Err((INVALID, text));
-    }
-    let most = cambium::limits::MAX_VALUE_BYTES - 64;
-    if value.len() > most {
-        let text = format!("values have up to {most} bytes, not {}", value.len());
+    check_key(key).map_err(failed)?;
+    if value.len() > MOST_STRING_BYTES {
+        let text = format!(
+            "values have up to {MOST_STRING_BYTES} bytes, not {}",
+            value.len()
+        );
         return Err((INVALID, text));
     }
     Ok(())

@@ -18,10 +18,11 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 use crate::mailbox::Mailbox;
 use crate::messages::Event;
+use crate::services::accept_each;
 use calls::Call;
 use value::{Message, Protocol, Undecoded};
 
@@ -35,8 +36,6 @@ const MOST_MESSAGE_BYTES: usize = 1 << 30;
 const MOST_STRANGER_BYTES: usize = 16 << 10;
 /// Most that one read takes.
 const READ_BYTES: usize = 64 << 10;
-/// After an error of accepting, such as too many open files.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves on a bound socket for ever.
 ///
@@ -47,14 +46,7 @@ pub async fn serve(
     inbox: Arc<Mailbox<Event>>,
     has_password: bool,
 ) -> io::Result<()> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-    loop {
-        let place = places.clone().acquire_owned().await;
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
+    accept_each(listener, MOST_CONNECTIONS, |stream| {
         let mut connection = Connection {
             stream,
             inbox: inbox.clone(),
@@ -62,12 +54,12 @@ pub async fn serve(
             is_known: false,
             has_password,
         };
-        tokio::spawn(async move {
-            let _place = place;
+        async move {
             // A client that disconnects, or sends what is no call, concerns nobody else.
             _ = connection.run().await;
-        });
-    }
+        }
+    })
+    .await
 }
 
 /// How a client frames and encodes.

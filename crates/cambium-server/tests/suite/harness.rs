@@ -45,6 +45,18 @@ impl Server {
         }
     }
 
+    /// The same with one more port, by the name of its option, and that port's address.
+    pub fn start_with(folder: &Path, port: &str, arguments: &[&str]) -> (Server, String) {
+        let option = format!("--{port}");
+        let all = [&[&*option, "127.0.0.1:0"], arguments].concat();
+        let mut server = Server::start(folder, &all);
+        let separator = format!(" {port}://");
+        let (resp, other) = server.address.split_once(&separator).unwrap();
+        let (resp, other) = (resp.to_string(), other.to_string());
+        server.address = resp;
+        (server, other)
+    }
+
     /// A new connection.
     pub fn client(&self) -> Client {
         Client::connect(&self.address)

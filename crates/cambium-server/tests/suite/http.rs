@@ -7,14 +7,9 @@ use std::time::Duration;
 
 use crate::harness::{Server, folder};
 
-/// A server with an HTTP port, and that port's address.
+/// A server with this port, and that port's address.
 fn start(folder: &std::path::Path, arguments: &[&str]) -> (Server, String) {
-    let all = [&["--http", "127.0.0.1:0"], arguments].concat();
-    let mut server = Server::start(folder, &all);
-    let (resp, http) = server.address.split_once(" http://").unwrap();
-    let (resp, http) = (resp.to_string(), http.to_string());
-    server.address = resp;
-    (server, http)
+    Server::start_with(folder, "http", arguments)
 }
 
 /// Status and body of a request.

@@ -218,14 +218,9 @@ impl Client {
     }
 }
 
-/// A server with a Thrift port, and that port's address.
+/// A server with this port, and that port's address.
 fn start(folder: &Path, arguments: &[&str]) -> (Server, String) {
-    let all = [&["--thrift", "127.0.0.1:0"], arguments].concat();
-    let mut server = Server::start(folder, &all);
-    let (resp, thrift) = server.address.split_once(" thrift://").unwrap();
-    let (resp, thrift) = (resp.to_string(), thrift.to_string());
-    server.address = resp;
-    (server, thrift)
+    Server::start_with(folder, "thrift", arguments)
 }
 
 #[test]
