@@ -14,9 +14,22 @@ use crate::workload::{Action, KEPT, NAMESPACES, key};
 /// Letters of the alphabet.
 const LETTERS: u64 = 9;
 
+/// Of the longest sequences one in so many is tried, unless all are asked for. It has no
+/// divisor in common with the letters, so that each letter comes at each place.
+const THINNED: u64 = 4;
+
 /// How many sequences have one to `length` actions.
-pub(super) fn sequence_count(length: u32) -> u64 {
+fn sequence_count(length: u32) -> u64 {
     (1..=length).map(|actions| LETTERS.pow(actions)).sum()
+}
+
+/// The numbers, from `first` on, of the sequences of up to `length` actions: all shorter
+/// ones, and of those of `length` actions all or every fourth.
+pub(super) fn numbers(first: u64, length: u32, all: bool) -> impl Iterator<Item = u64> {
+    let shorter = sequence_count(length - 1);
+    let step = if all { 1 } else { THINNED };
+    let longest = (first.max(shorter)..sequence_count(length)).step_by(step as usize);
+    (first..shorter).chain(longest)
 }
 
 /// The actions of a sequence.
