@@ -11,7 +11,7 @@ use crate::content::{KeyId, Version, describe, fits, shared_version, value};
 use crate::held::Held;
 use crate::ledger::{Base, Effect, Level, Log, Logged, Outcome, version_of};
 use crate::random::Random;
-use crate::session::{Ending, Orders, Shared, is_machine, lock};
+use crate::session::{Ending, Orders, Shared, lock};
 
 /// Why a thread ends.
 pub enum Stop {
@@ -286,14 +286,9 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// Decides whether an error of a call may be answered.
+    /// As [`Shared::judge`].
     pub fn judge(&self, what: &str, error: Error) -> Stop {
-        let closing = self.shared.closing.load(Ordering::Acquire) && matches!(error, Error::Closed);
-        let dropped = self.shared.drops && error.is_corruption();
-        if closing || dropped || self.shared.faults && is_machine(&error) {
-            return Stop::Quiet;
-        }
-        Stop::Violation(format!("{what} answers: {error}"))
+        self.shared.judge(what, error)
     }
 
     /// Compares what an own key was read to have with what it has.

@@ -29,6 +29,7 @@ mod contents;
 mod damage;
 mod disk;
 mod draw;
+mod follower;
 mod held;
 mod ledger;
 mod mount;

@@ -10,13 +10,15 @@ use std::time::{Duration, Instant};
 use cambium::{Capabilities, Error, ErrorClass, Store};
 use serde::{Deserialize, Serialize};
 
-use crate::actor::Actor;
+use crate::actor::{Actor, Stop};
 use crate::content::{GROUPS, KeyShape};
 use crate::contents;
+use crate::follower::follow;
 use crate::ledger::{self, Base, Event, Level};
 use crate::named;
 use crate::oracle::{self, Promise};
 use crate::plan::Plan;
+use crate::random::Random;
 
 /// How a session ends where nothing kills it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,6 +108,16 @@ impl Shared {
         if !matches!(error, Error::PreconditionFailed { .. }) {
             lock(&self.refusal).get_or_insert_with(|| error.to_string());
         }
+    }
+
+    /// Decides whether an error of a call may be answered.
+    pub fn judge(&self, what: &str, error: Error) -> Stop {
+        let closing = self.closing.load(Ordering::Acquire) && matches!(error, Error::Closed);
+        let dropped = self.drops && error.is_corruption();
+        if closing || dropped || self.faults && is_machine(&error) {
+            return Stop::Quiet;
+        }
+        Stop::Violation(format!("{what} answers: {error}"))
     }
 
     /// Keeps the first violation and stops all threads.
@@ -273,6 +285,10 @@ fn load(
                     Err(error) => shared.report(format!("starting a thread: {error}")),
                 },
             );
+        }
+        if threads > 0 {
+            let shared = &shared;
+            scope.spawn(move || follow(shared, Random::part(orders.seed, 99)));
         }
         let until = Instant::now() + orders.load;
         if orders.forks
