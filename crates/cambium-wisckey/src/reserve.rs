@@ -258,9 +258,11 @@ impl Core {
     /// tree: not under the writer's.
     pub fn keep_reserve_where_due(&self) {
         if self.reserve.is_due.load(Ordering::Relaxed) {
-            // A close waits for this, and none of it comes after a close.
-            let _under_way = self.stepping.read();
-            self.keep_due_reserve();
+            // A close waits for this, and none of it comes after a close. The caller can be
+            // one that a close waits for already: it must not wait for the close.
+            if let Ok(_under_way) = self.stepping.try_read() {
+                self.keep_due_reserve();
+            }
         }
     }
 
