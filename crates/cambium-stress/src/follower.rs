@@ -3,7 +3,7 @@
 //! the two differ.
 //!
 //! The copy begins as a snapshot. Up to the number of a later snapshot, all batches of the
-//! feed are applied; then both must hold the same. In half of the sessions a consumer keeps
+//! feed are applied; then both must hold the same. In half of the rounds a consumer keeps
 //! the history that is read; without one, a feed that lost its history begins again.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use cambium::{ChangeBatch, Changes, Consumer, Error, Operation, SequenceNumber, Snapshot};
 
-use crate::actor::{Step, Stop, violation};
+use crate::actor::Stop;
 use crate::content::describe;
 use crate::random::Random;
 use crate::session::Shared;
@@ -30,19 +30,32 @@ pub fn follow(shared: &Arc<Shared>, mut random: Random) {
     if !shared.abilities.changes || shared.plan.plain {
         return;
     }
-    let mut ended = Ok(());
-    while ended.is_ok() && !shared.stop.load(Ordering::Acquire) {
-        ended = match follow_once(shared, &mut random) {
-            Err(error) if may_begin_again(&error) => {
+    while !shared.stop.load(Ordering::Acquire) {
+        let ended = match follow_once(shared, &mut random) {
+            Ok(()) => continue,
+            Err(Ended::Error(error)) if may_begin_again(&error) => {
                 pause(&mut random);
-                Ok(())
+                continue;
             }
-            Err(error) => Err(shared.judge("the follower", error)),
-            Ok(step) => step,
+            Err(Ended::Error(error)) => shared.judge("the follower", error),
+            Err(Ended::Violation(what)) => Stop::Violation(what),
         };
+        if let Stop::Violation(what) = ended {
+            shared.report(format!("the follower: {what}"));
+        }
+        return;
     }
-    if let Err(Stop::Violation(what)) = ended {
-        shared.report(format!("the follower: {what}"));
+}
+
+/// Why the follower stops reading.
+enum Ended {
+    Error(Error),
+    Violation(String),
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        Ended::Error(error)
     }
 }
 
@@ -62,7 +75,7 @@ fn pause(random: &mut Random) {
 }
 
 /// Copies a snapshot, and follows from there on.
-fn follow_once(shared: &Shared, random: &mut Random) -> Result<Step, Error> {
+fn follow_once(shared: &Shared, random: &mut Random) -> Result<(), Ended> {
     let store = &shared.stores[0];
     let consumer = match random.chance(50) {
         true => Some(store.consumer(CONSUMER)?),
@@ -80,21 +93,15 @@ fn follow_once(shared: &Shared, random: &mut Random) -> Result<Step, Error> {
         pause(random);
         let snapshot = store.snapshot()?;
         let through = snapshot.sequence();
-        let step = feed.apply_through(through, &mut copy)?;
-        if step.is_err() {
-            return Ok(step);
-        }
-        let step = compare(&copy, &contents(&snapshot)?, through);
-        if step.is_err() {
-            return Ok(step);
-        }
+        feed.apply_through(through, &mut copy)?;
+        compare(&copy, &contents(&snapshot)?, through)?;
         acknowledge(consumer.as_ref(), through)?;
     }
     match consumer {
         Some(consumer) if random.chance(50) => consumer.remove()?,
         _ => {}
     }
-    Ok(Ok(()))
+    Ok(())
 }
 
 fn contents(snapshot: &Snapshot) -> Result<Entries, Error> {
@@ -112,32 +119,28 @@ struct Feed {
 
 impl Feed {
     /// Applies what the feed shows up to a number that a snapshot has.
-    fn apply_through(
-        &mut self,
-        through: SequenceNumber,
-        copy: &mut Entries,
-    ) -> Result<Step, Error> {
+    fn apply_through(&mut self, through: SequenceNumber, copy: &mut Entries) -> Result<(), Ended> {
         loop {
             let before = self.changes.position();
             let batch = match self.ahead.take() {
                 Some(batch) => batch,
                 None => match self.changes.try_next()? {
                     Some(batch) if batch.first <= before || batch.last < batch.first => {
-                        return Ok(violation(format!(
+                        return Err(Ended::Violation(format!(
                             "the feed shows a batch {}..={} after {before}",
                             batch.first, batch.last
                         )));
                     }
                     Some(batch) => batch,
-                    None => return Ok(Ok(())),
+                    None => return Ok(()),
                 },
             };
             if batch.first > through {
                 self.ahead = Some(batch);
-                return Ok(Ok(()));
+                return Ok(());
             }
             if batch.last > through {
-                return Ok(violation(format!(
+                return Err(Ended::Violation(format!(
                     "a snapshot at {through} lies within the batch {}..={}",
                     batch.first, batch.last
                 )));
@@ -159,7 +162,7 @@ fn apply(operation: Operation, copy: &mut Entries) {
     }
 }
 
-fn compare(copy: &Entries, snapshot: &Entries, through: SequenceNumber) -> Step {
+fn compare(copy: &Entries, snapshot: &Entries, through: SequenceNumber) -> Result<(), Ended> {
     let differing = |(key, value): &(&Vec<u8>, &Vec<u8>), other: &Entries| {
         other.get(*key).is_none_or(|found| found != *value)
     };
@@ -168,11 +171,11 @@ fn compare(copy: &Entries, snapshot: &Entries, through: SequenceNumber) -> Step 
         .find(|entry| differing(entry, copy))
         .or_else(|| copy.iter().find(|entry| differing(entry, snapshot)));
     let Some((key, _)) = found else { return Ok(()) };
-    violation(format!(
+    Err(Ended::Violation(format!(
         "at {through}, key {key:02x?} has {} by the feed and {} in the snapshot",
         describe(copy.get(key).map(Vec::as_slice)),
         describe(snapshot.get(key).map(Vec::as_slice))
-    ))
+    )))
 }
 
 fn acknowledge(consumer: Option<&Consumer>, through: SequenceNumber) -> Result<(), Error> {

@@ -141,5 +141,12 @@ mod tests {
                 .collect();
             assert_eq!(all.len(), 9 + 81 + 729);
         }
+        assert_eq!(
+            numbers(0, 3, true).collect::<Vec<_>>(),
+            (0..819).collect::<Vec<_>>()
+        );
+        let thinned: Vec<u64> = numbers(0, 3, false).collect();
+        assert_eq!(thinned.len(), 9 + 81 + 183);
+        assert_eq!(thinned[..91], (0..91).collect::<Vec<_>>());
     }
 }

@@ -91,6 +91,11 @@ pub(crate) fn number_from(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.replace('_', "").parse().ok()
 }
 
+/// True if suites of short sequences leave none out.
+pub(crate) fn all_sequences() -> bool {
+    std::env::var("CAMBIUM_SEQUENCES").is_ok_and(|which| which == "all")
+}
+
 impl CrashSuite {
     /// A suite for an engine with its defaults; `package` and `test` stand in
     /// the command that repeats a failure.
@@ -244,8 +249,7 @@ impl CrashSuite {
         length: u32,
     ) -> Result<CrashReport, Failure> {
         let mut report = CrashReport::default();
-        let all = std::env::var("CAMBIUM_SEQUENCES").is_ok_and(|which| which == "all");
-        for number in exhaustive::numbers(first, length, all) {
+        for number in exhaustive::numbers(first, length, all_sequences()) {
             let script = |capabilities: &_| exhaustive::sequence(number, alphabet, capabilities);
             let run = AssertUnwindSafe(|| Driver::run_script(self, number, script, &mut report));
             guarded(run).map_err(|what| self.failure(Mode::Exhaustive, number, what))?;

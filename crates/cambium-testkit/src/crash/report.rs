@@ -47,6 +47,15 @@ impl CrashReport {
     }
 
     /// # Panics
+    /// If these are not the runs of all sequences of up to three actions, with some 12
+    /// states each; see [`crate::crash::CrashSuite::run_exhaustive`].
+    pub fn met_three_actions(&self) {
+        let longest = if super::all_sequences() { 729 } else { 183 };
+        assert_eq!(self.runs(), 9 + 81 + longest);
+        assert!(self.states() > 10_000 * self.runs() / 819, "{self:?}");
+    }
+
+    /// # Panics
     /// If the runs made or dropped no namespace, kept no state or went back to none.
     pub fn met_names(&self) {
         for name in [
