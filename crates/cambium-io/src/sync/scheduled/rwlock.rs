@@ -1,7 +1,12 @@
 //! A lock of many readers or one writer, under a scheduler.
+//!
+//! As the standard library's on Linux, no reader passes a writer that waits: a thread
+//! that takes a lock for reading while it holds it for reading waits for ever as soon as
+//! a writer comes between, and the scheduler says so.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 
 use super::scheduler::{self, Waiting};
@@ -10,13 +15,32 @@ use super::{Wake, address};
 /// [`std::sync::RwLock`], scheduled.
 #[derive(Default)]
 pub struct RwLock<T: ?Sized> {
+    waiting_writers: AtomicUsize,
     inner: std::sync::RwLock<T>,
+}
+
+/// A writer that waits, until it is dropped; one thread runs at a time, so that no order
+/// in memory matters.
+struct WaitingWriter<'a>(&'a AtomicUsize);
+
+impl<'a> WaitingWriter<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        WaitingWriter(count)
+    }
+}
+
+impl Drop for WaitingWriter<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl<T> RwLock<T> {
     /// See [`std::sync::RwLock::new`].
     pub const fn new(value: T) -> Self {
         RwLock {
+            waiting_writers: AtomicUsize::new(0),
             inner: std::sync::RwLock::new(value),
         }
     }
@@ -30,9 +54,10 @@ impl<T> RwLock<T> {
     }
 }
 
-/// Readers and writers differ only in the names of the standard library's calls.
+/// Readers and writers differ in the names of the standard library's calls, and in that
+/// readers stand back for writers that wait.
 macro_rules! side {
-    ($Guard:ident, $take:ident, $try_take:ident, $wanted:literal) => {
+    ($Guard:ident, $take:ident, $try_take:ident, $writes:literal, $wanted:literal) => {
         /// The lock on a [`RwLock`], until it is dropped.
         pub struct $Guard<'a, T: ?Sized> {
             inner: std::sync::$Guard<'a, T>,
@@ -62,16 +87,21 @@ macro_rules! side {
                         Err(poisoned) => Err(PoisonError::new(guard(poisoned.into_inner()))),
                     };
                 }
+                let mut waiting = None;
                 loop {
-                    match self.inner.$try_take() {
-                        Ok(inner) => return Ok(guard(inner)),
-                        Err(TryLockError::Poisoned(poisoned)) => {
-                            return Err(PoisonError::new(guard(poisoned.into_inner())));
-                        }
-                        Err(TryLockError::WouldBlock) => {
-                            scheduler::block(Waiting::new($wanted, address(self)));
+                    if $writes || !self.has_waiting_writer() {
+                        match self.inner.$try_take() {
+                            Ok(inner) => return Ok(guard(inner)),
+                            Err(TryLockError::Poisoned(poisoned)) => {
+                                return Err(PoisonError::new(guard(poisoned.into_inner())));
+                            }
+                            Err(TryLockError::WouldBlock) => {}
                         }
                     }
+                    if $writes {
+                        waiting.get_or_insert_with(|| WaitingWriter::new(&self.waiting_writers));
+                    }
+                    scheduler::block(Waiting::new($wanted, address(self)));
                 }
             }
 
@@ -80,7 +110,9 @@ macro_rules! side {
             /// # Errors
             /// If the lock is taken, or poisoned.
             pub fn $try_take(&self) -> TryLockResult<$Guard<'_, T>> {
-                scheduler::point();
+                if scheduler::point() && !$writes && self.has_waiting_writer() {
+                    return Err(TryLockError::WouldBlock);
+                }
                 let guard = |inner| $Guard::new(inner, self);
                 match self.inner.$try_take() {
                     Ok(inner) => Ok(guard(inner)),
@@ -108,8 +140,8 @@ macro_rules! side {
     };
 }
 
-side!(RwLockReadGuard, read, try_read, "a lock for reading");
-side!(RwLockWriteGuard, write, try_write, "a lock for writing");
+side!(RwLockReadGuard, read, try_read, false, "a lock for reading");
+side!(RwLockWriteGuard, write, try_write, true, "a lock for writing");
 
 impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
@@ -118,6 +150,10 @@ impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
 }
 
 impl<T: ?Sized> RwLock<T> {
+    fn has_waiting_writer(&self) -> bool {
+        self.waiting_writers.load(Ordering::Relaxed) > 0
+    }
+
     /// See [`std::sync::RwLock::get_mut`].
     ///
     /// # Errors
