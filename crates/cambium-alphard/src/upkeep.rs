@@ -285,9 +285,9 @@ impl Core {
     /// Makes everything durable, leaves an index image, and lets go. After a failure it lets
     /// go as well, and answers that failure: what was written since may be lost.
     pub fn close(&self) -> Result<()> {
-        if !self.health.close() {
+        let Some(_closing) = self.health.close() else {
             return Ok(());
-        }
+        };
         let _one_at_a_time = lock(&self.maintenance);
         let _nobody_writes_zeros = lock(&self.zeroing);
         let mut writer = lock(&self.writer);

@@ -435,7 +435,7 @@ pub trait Engine: Reader {
     }
 
     /// Syncs, writes clean marks, and lets everything go. Later calls, also of
-    /// cursors and snapshots, answer `Closed`. A second close does nothing.
+    /// cursors and snapshots, answer `Closed`. A second close waits for the first.
     fn close(&self) -> Result<()>;
 }
 

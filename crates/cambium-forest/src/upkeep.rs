@@ -80,9 +80,9 @@ impl Core {
 
     /// Closes the store: the last flush and header, the clean mark, the lock.
     pub fn close(&self) -> Result<()> {
-        if !self.health.close() {
+        let Some(_closing) = self.health.close() else {
             return Ok(());
-        }
+        };
         self.cancellations.fetch_add(1, Ordering::AcqRel);
         self.notify_background();
         // Held until the lock is given back: a step that has begun comes to its end before,

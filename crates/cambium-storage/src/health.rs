@@ -12,15 +12,17 @@
 //! health.check_writable().unwrap();
 //! let failure = health.poison(Error::Cancelled);
 //! assert!(health.check_open().is_ok() && health.check_writable().is_err());
-//! assert!(health.close(), "it was open");
+//! assert!(health.close().is_some(), "it was open");
 //! assert!(matches!(health.check_open(), Err(Error::Closed)));
 //! # drop(failure);
 //! ```
 
+use std::sync::PoisonError;
+
 use cambium_base::{Error, Result};
 use cambium_io::events;
-use cambium_io::sync::OnceLock;
 use cambium_io::sync::atomic::{AtomicBool, Ordering};
+use cambium_io::sync::{Mutex, MutexGuard, OnceLock};
 
 /// True if a write was refused for lack of space, or taken back: the store is as it was
 /// before, and the write can be repeated when there is room.
@@ -33,6 +35,8 @@ pub fn found_no_space(error: &Error) -> bool {
 pub struct Health {
     failure: OnceLock<Error>,
     closed: AtomicBool,
+    /// Held by the close, from its beginning to its end.
+    closing: Mutex<()>,
     /// The engine of a store that was opened for reading alone.
     reader_of: Option<&'static str>,
 }
@@ -102,8 +106,10 @@ impl Health {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Closes; true for the one who did.
-    pub fn close(&self) -> bool {
-        !self.closed.swap(true, Ordering::AcqRel)
+    /// Begins a close, which lasts until what this answers is dropped. A second call waits
+    /// for that, and answers `None`: when any close has returned, the store is closed.
+    pub fn close(&self) -> Option<MutexGuard<'_, ()>> {
+        let closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
+        (!self.closed.swap(true, Ordering::AcqRel)).then_some(closing)
     }
 }

@@ -135,7 +135,7 @@ fn mend_open(
     *report = CheckReport::default();
     let rebuilt = rebuild_damaged_blocks(&core, report);
     // Nothing of this opening may be written any more.
-    core.health.close();
+    drop(core.health.close());
     lock(&core.lock).take();
     rebuilt.map(|()| Err(None))
 }

@@ -290,9 +290,9 @@ impl Core {
     /// Closes the store: the last flush and the clean mark, where it was opened to be
     /// written, and the lock.
     pub fn close(self: &Arc<Self>) -> Result<()> {
-        if !self.health.close() {
+        let Some(_closing) = self.health.close() else {
             return Ok(());
-        }
+        };
         self.notify_background();
         // Steps, compactions and writers that have begun come to their ends, and none begins.
         // Once the lock is given back, another process may own the store's files.

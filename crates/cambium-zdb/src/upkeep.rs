@@ -119,9 +119,9 @@ impl Core {
     /// Closes the store: the last checkpoint and the clean mark, where it was opened to be
     /// written, and the lock.
     pub fn close(&self) -> Result<()> {
-        if !self.health.close() {
+        let Some(_closing) = self.health.close() else {
             return Ok(());
-        }
+        };
         self.cancelled.store(true, Ordering::Release);
         self.notify_background();
         // Held until the lock is given back: a step that has begun comes to its end before,

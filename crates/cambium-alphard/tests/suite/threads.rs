@@ -17,7 +17,7 @@ fn suite(test: &'static str) -> CrashSuite {
 /// Long runs on few blocks, so that each of them is freed and taken again many times.
 fn crowded(test: &'static str) -> CrashSuite {
     suite(test)
-        .creation("size", "229376")
+        .creation("size", "262144")
         .creation("block_bytes", "4096")
         .actions(100)
 }

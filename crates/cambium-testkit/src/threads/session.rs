@@ -238,10 +238,13 @@ impl Plan {
                 thread::spawn(move || shared.perform(actor, actions))
             })
             .collect();
-        let upkeep = generator.chance(3, 4).then(|| {
-            let (shared, seed) = (shared.clone(), generator.next_u64());
-            thread::spawn(move || shared.upkeep(seed))
-        });
+        // Up to two, so that calls of upkeep meet each other.
+        let upkeep: Vec<_> = (0..generator.below(3))
+            .map(|_| {
+                let (shared, seed) = (shared.clone(), generator.next_u64());
+                thread::spawn(move || shared.upkeep(seed))
+            })
+            .collect();
         let mut outcome = Ok(Vec::new());
         for thread in threads {
             let record = thread.join().unwrap_or_else(|_| Err("a panic".to_string()));
@@ -250,8 +253,10 @@ impl Plan {
                 Ok(records)
             });
         }
-        let upkeep = upkeep.map_or(Ok(Ok(())), thread::JoinHandle::join);
-        upkeep.unwrap_or_else(|_| Err("a panic".to_string()))?;
+        for thread in upkeep {
+            let done = thread.join().unwrap_or_else(|_| Err("a panic".to_string()));
+            outcome = outcome.and_then(|records| done.map(|()| records));
+        }
         outcome
     }
 }
@@ -309,17 +314,18 @@ impl Shared {
         let mut generator = Generator::new(seed);
         for _ in 0..1 + generator.below(8) {
             (0..generator.below(60)).for_each(|_| thread::yield_now());
-            let done = match generator.below(16) {
-                0..=4 => self.store.step(1 + generator.below(1 << 13)).map(|_| ()),
-                5..=9 => self.compact(),
-                10 => {
+            let done = match generator.below(20) {
+                0..=5 => self.store.step(1 + generator.below(1 << 13)).map(|_| ()),
+                6..=12 => self.compact(),
+                13 => {
                     self.store.cancel();
                     Ok(())
                 }
-                11 => self.check(),
-                12 => self.store.stats().map(|_| ()),
-                13 => self.store.sync(),
-                14 => self.store.snapshot().map(|_| thread::yield_now()),
+                14 => self.check(),
+                15 => self.store.stats().map(|_| ()),
+                16 => self.store.sync(),
+                17 => self.store.snapshot().map(|_| thread::yield_now()),
+                18 => self.consume(seed),
                 _ => self.close(),
             };
             done.or_else(|error| match error {
@@ -340,6 +346,17 @@ impl Shared {
     fn compact(&self) -> Result<(), Error> {
         let options = CompactOptions::default();
         self.store.compact(&options, &()).map(|_| ())
+    }
+
+    /// Keeps the history since now, for a moment.
+    fn consume(&self, name: u64) -> Result<(), Error> {
+        let name = name.to_string();
+        let now = self.store.snapshot()?.sequence();
+        match self.store.move_consumer(&name, Some(now)) {
+            // Nobody kept it.
+            Err(Error::HistoryLost { .. }) => Ok(()),
+            moved => moved.and_then(|()| self.store.move_consumer(&name, None)),
+        }
     }
 
     fn check(&self) -> Result<(), Error> {

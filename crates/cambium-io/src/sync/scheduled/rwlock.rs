@@ -141,7 +141,13 @@ macro_rules! side {
 }
 
 side!(RwLockReadGuard, read, try_read, false, "a lock for reading");
-side!(RwLockWriteGuard, write, try_write, true, "a lock for writing");
+side!(
+    RwLockWriteGuard,
+    write,
+    try_write,
+    true,
+    "a lock for writing"
+);
 
 impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
