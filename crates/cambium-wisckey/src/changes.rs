@@ -171,9 +171,20 @@ impl LogFeed {
             segment.kind == SegmentKind::Written && has_more(segment) && has_records()
         })?;
         self.segment = Arc::downgrade(next);
-        self.offset = next.log.geometry().first_offset;
+        self.offset = self.first_wanted(next);
         self.previous = None;
         Some(next.clone())
+    }
+
+    /// Where to begin in a segment. What tables took of it is stepped over where it is all
+    /// older than the position: parts of that may have been given back.
+    fn first_wanted(&self, segment: &Segment) -> u64 {
+        let first = segment.log.geometry().first_offset;
+        let state = self.core.ledger.state();
+        match state.segments.get(&segment.number) {
+            Some(taken) if (1..=self.position).contains(&taken.last) => first.max(taken.end),
+            _ => first,
+        }
     }
 
     /// The next batch of the piece.
