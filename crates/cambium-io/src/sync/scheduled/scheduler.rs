@@ -400,7 +400,8 @@ impl State {
         self.points += 1;
         self.now += self.schedule.time_of_a_point();
         if self.points > self.schedule.most_points() {
-            self.fail(format!("no end after {} points", self.points));
+            let what = format!("no end after {} points: {}", self.points, self.tasks());
+            self.fail(what);
         }
     }
 
@@ -441,9 +442,7 @@ impl State {
                 Some(deadline) => self.now = deadline,
                 None if self.is_over() => return,
                 None => {
-                    let waits = self.tasks.iter().map(|t| format!("{t:?}"));
-                    let waits: Vec<String> = waits.collect();
-                    self.fail(format!("all threads wait: {}", waits.join("; ")));
+                    self.fail(format!("all threads wait: {}", self.tasks()));
                     return;
                 }
             }
@@ -460,6 +459,12 @@ impl State {
                 task.timed_out = true;
             }
         }
+    }
+
+    /// What each task does, for a message.
+    fn tasks(&self) -> String {
+        let tasks = self.tasks.iter().map(|task| format!("{task:?}"));
+        tasks.collect::<Vec<_>>().join("; ")
     }
 
     fn fail(&mut self, what: String) {
