@@ -31,6 +31,8 @@ pub struct Schedule {
     generator: Generator,
     time_of_a_point: Duration,
     most_points: u64,
+    /// Points so far.
+    points: u64,
     /// Points in a row that one thread had while others were ready.
     in_a_row: u64,
 }
@@ -63,6 +65,9 @@ const MOST_POINTS: u64 = 4_000_000;
 /// After so many points in a row another thread runs. Otherwise a thread that polls
 /// would keep the thread from running whose work it waits for.
 const FAIR: u64 = 20_000;
+/// After so many points PCT becomes a random walk. Otherwise several threads that poll
+/// would keep each other above the thread whose work they wait for.
+const MOST_POINTS_OF_PRIORITIES: u64 = 1_000_000;
 
 impl Schedule {
     fn new(strategy: Strategy, mut generator: Generator) -> Self {
@@ -73,6 +78,7 @@ impl Schedule {
             generator,
             time_of_a_point: Duration::from_micros(microseconds),
             most_points: MOST_POINTS,
+            points: 0,
             in_a_row: 0,
         }
     }
@@ -157,6 +163,12 @@ impl Schedule {
         if let Some(only) = stays {
             self.in_a_row = 0;
             return only;
+        }
+        self.points += 1;
+        if self.points == MOST_POINTS_OF_PRIORITIES {
+            if let Strategy::Pct { .. } = self.strategy {
+                self.strategy = Strategy::RandomWalk { stay: 8 };
+            }
         }
         self.in_a_row += 1;
         let unfair = self.in_a_row > FAIR;
