@@ -128,7 +128,10 @@ fn set(call: &mut Call<'_>) -> Outcome {
     let options = set_options(call)?;
     let (key, value) = (call.argument(1), call.argument(2));
     let database = call.database();
-    let old = call.keyspace().find(database, key)?;
+    let old = match options.only_new || options.only_old || options.answers_old {
+        true => call.keyspace().find(database, key)?,
+        false => call.keyspace().find_replaced(database, key)?,
+    };
     if options.answers_old {
         let old = super::of_kind(old.clone(), Kind::String)?;
         call.reply().optional(old.map(|old| old.body));
@@ -180,7 +183,7 @@ fn setex(call: &mut Call<'_>) -> Outcome {
     let in_seconds = call.command.name == "setex";
     let moment = moment(call, 2, in_seconds, true)?;
     let (key, database) = (call.argument(1), call.database());
-    let old = call.keyspace().find(database, key)?;
+    let old = call.keyspace().find_replaced(database, key)?;
     store(
         call,
         key,
@@ -281,7 +284,7 @@ fn put_pairs(call: &mut Call<'_>) -> Outcome {
     let database = call.database();
     for place in (1..call.count()).step_by(2) {
         let (key, value) = (call.argument(place), call.argument(place + 1));
-        let old = call.keyspace().find(database, key)?;
+        let old = call.keyspace().find_replaced(database, key)?;
         store(call, key, old.as_ref(), Lifetime::Endless, value)?;
     }
     Ok(())

@@ -9,10 +9,12 @@
 //! Expired keys are deleted here and not by the store's own expiry: a count of keys is exact
 //! only if the one who counts knows which entries went.
 
+mod committing;
 mod expiring;
 pub mod layout;
 pub mod notices;
 pub mod overlay;
+mod recent;
 pub mod view;
 mod watching;
 
@@ -24,6 +26,7 @@ use foldhash::fast::RandomState;
 use layout::{Count, Entry, HashHeader, Kind, State};
 use notices::{Class, Notices};
 use overlay::{Read, Source, Walk};
+use recent::RecentStrings;
 use view::View;
 pub use watching::Watched;
 use watching::Watches;
@@ -41,6 +44,7 @@ pub struct Keyspace {
     /// On engines without an order of keys: what expires when.
     expiries: BTreeSet<(u64, u8, Vec<u8>)>,
     watches: Watches,
+    recent: RecentStrings,
     /// Keys whose last write is not synced, by hash, with the round of that write.
     unsynced: HashMap<u64, u64, RandomState>,
     /// The last round that deleted ranges of keys.
@@ -95,6 +99,7 @@ impl Keyspace {
             soonest: vec![0; layout::MOST_DATABASES],
             expiries: BTreeSet::new(),
             watches: Watches::default(),
+            recent: RecentStrings::default(),
             unsynced: HashMap::default(),
             emptied: 0,
             hasher: RandomState::default(),
@@ -195,6 +200,19 @@ impl Keyspace {
         }
     }
 
+    /// The entry of a key that the command under way replaces whatever it is; that of a string
+    /// may be without its bytes.
+    pub fn find_replaced(&mut self, database: u8, key: &[u8]) -> Result<Option<Entry>> {
+        match self.recent.get(&layout::entry_key(database, key)) {
+            Some(expires) if expires.is_none_or(|moment| moment > self.now) => Ok(Some(Entry {
+                kind: Kind::String,
+                expires,
+                body: Value::copy_of(b""),
+            })),
+            _ => self.find(database, key),
+        }
+    }
+
     fn raw(&mut self, database: u8, key: &[u8]) -> Result<Option<Entry>> {
         let Some(stored) = self.stored(&layout::entry_key(database, key))? else {
             return Ok(None);
@@ -205,7 +223,8 @@ impl Keyspace {
         }
     }
 
-    /// Gives a key a value in place of `old`, which [`Keyspace::find`] has answered.
+    /// Gives a key a value in place of `old`, which [`Keyspace::find`] has answered, or
+    /// [`Keyspace::find_replaced`].
     ///
     /// # Errors
     /// `LimitExceeded` for a key that is too long.
@@ -236,6 +255,10 @@ impl Keyspace {
         self.move_expiry(database, key, old.and_then(|old| old.expires), expires);
         let stored = Entry::encode(kind, expires, body);
         let entry_key = layout::entry_key(database, key);
+        match kind {
+            Kind::String => self.recent.note(&entry_key, expires),
+            Kind::Hash => self.recent.forget(&entry_key),
+        }
         self.view.overlay.put(entry_key, stored);
         self.touch(database, key);
         Ok(())
@@ -259,7 +282,9 @@ impl Keyspace {
             self.view.overlay.delete(order);
         }
         self.move_expiry(database, key, old.expires, None);
-        self.view.overlay.delete(layout::entry_key(database, key));
+        let entry_key = layout::entry_key(database, key);
+        self.recent.forget(&entry_key);
+        self.view.overlay.delete(entry_key);
         self.touch(database, key);
     }
 
@@ -372,6 +397,7 @@ impl Keyspace {
             }
             self.expiries.retain(|(_, of, _)| *of != database);
         }
+        self.recent.forget_all();
         self.state.counts[usize::from(database)] = Count::default();
         Ok(())
     }
@@ -390,46 +416,6 @@ impl Keyspace {
     /// True if nothing waits for a commit.
     pub fn is_committed(&self) -> bool {
         self.view.overlay.is_empty()
-    }
-
-    /// Hands everything that is pending to the store, as the writes of `round`.
-    ///
-    /// # Errors
-    /// Those of a write: nothing of the round was written then.
-    pub fn commit(&mut self, round: u64, synced: u64) -> Result<()> {
-        if self.is_committed() && self.state == self.committed {
-            return Ok(());
-        }
-        let mut batch = self.view.overlay.take_batch();
-        if self.state != self.committed {
-            batch.put(layout::STATE_KEY, self.state.encode());
-        }
-        if self.tracks_unsynced {
-            self.note_unsynced(&batch, round, synced);
-        }
-        if let Err(error) = self.store.write(batch) {
-            self.state = self.committed.clone();
-            self.soonest.fill(0);
-            // The store's own error says more than one of reading it.
-            _ = self.load_expiries();
-            return Err(error);
-        }
-        self.committed = self.state.clone();
-        Ok(())
-    }
-
-    fn note_unsynced(&mut self, batch: &cambium::WriteBatch, round: u64, synced: u64) {
-        self.unsynced.retain(|_, written| *written > synced);
-        for (_, operation) in batch.operations() {
-            use cambium::Operation::{Delete, DeleteRange, Put};
-            match operation {
-                Put { key, .. } | Delete { key } => {
-                    let hash = self.hash(key);
-                    self.unsynced.insert(hash, round);
-                }
-                DeleteRange { .. } => self.emptied = round,
-            }
-        }
     }
 
     /// Keys of a range of a database with their entries, for `CAMBIUM.SCAN`.

@@ -10,6 +10,7 @@ mod harness;
 mod hashes;
 mod http;
 mod keys;
+mod model;
 mod protocol;
 mod pubsub;
 mod strings;
