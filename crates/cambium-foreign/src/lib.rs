@@ -1,4 +1,4 @@
-//! Stores of others, read through their libraries.
+//! Stores of others, read through their libraries, or over the network.
 //!
 //! No program is linked against a foreign store: its library is found and loaded
 //! while the program runs ([`library`]), and named as missing where it is not.
@@ -13,6 +13,7 @@
 //! | [`log_structured`] | LevelDB and RocksDB: functions, reading |
 //! | [`lmdb`] | LMDB: functions, reading |
 //! | [`sqlite`] | SQLite: functions, connections, rows |
+//! | [`redis`] | a client of Redis' protocol |
 //! | `making` | small stores, for tests: feature `making` |
 //! | [`error`] | what can go wrong |
 #![deny(unsafe_code)]
@@ -27,6 +28,7 @@ pub mod log_structured;
 #[cfg(feature = "making")]
 #[allow(unsafe_code)]
 pub mod making;
+pub mod redis;
 #[allow(unsafe_code)]
 pub mod sqlite;
 
