@@ -3,6 +3,8 @@
 //! A worker process holds one store and nothing else, so what it read, wrote
 //! and computed is the store's, all its threads included. The load generator's
 //! own processor time is in it too; the `null` store shows how much that is.
+//! Where the store is a server, its process is counted as well ([`count_also`]);
+//! the peak of memory is then the sum of both peaks.
 //!
 //! `write_bytes` counts pages when they are made dirty, so it is complete
 //! before they reach the disk. Bytes that a library writes through a mapping
@@ -10,11 +12,35 @@
 //! beside it ([`crate::place::Disk::traffic`]) include everybody else's.
 
 use std::fs;
+use std::sync::{Mutex, PoisonError};
 
+use rustix::param::clock_ticks_per_second;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::device_reads;
 use crate::place::Disk;
+
+/// Processes that are counted beside this one.
+static BESIDE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+/// Counts what a child process costs until the guard is dropped: right after the child was
+/// waited for, since the kernel then adds its figures to those of its parent.
+pub(crate) fn count_also(process: u32) -> Counted {
+    let mut beside = BESIDE.lock().unwrap_or_else(PoisonError::into_inner);
+    beside.push(process);
+    Counted(process)
+}
+
+/// A child process whose costs count.
+#[derive(Debug)]
+pub(crate) struct Counted(u32);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut beside = BESIDE.lock().unwrap_or_else(PoisonError::into_inner);
+        beside.retain(|&process| process != self.0);
+    }
+}
 
 /// Counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -38,17 +64,35 @@ pub(crate) struct Counters {
 impl Counters {
     /// Reads them all: a few small files, some 100 microseconds.
     pub(crate) fn now(disk: &Disk) -> Counters {
-        let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let time = clock_gettime(ClockId::ProcessCPUTime);
-        Counters {
-            read_bytes: field(&io, "read_bytes:"),
+        let own = time.tv_sec as f64 + time.tv_nsec as f64 / 1e9;
+        let mut now = Counters {
             reads: device_reads::of_this_process(),
-            write_bytes: field(&io, "write_bytes:"),
-            cpu_seconds: time.tv_sec as f64 + time.tv_nsec as f64 / 1e9,
-            memory_bytes: field(&status, "VmRSS:").map(|kibibytes| kibibytes * 1024),
-            peak_memory_bytes: field(&status, "VmHWM:").map(|kibibytes| kibibytes * 1024),
+            cpu_seconds: own + cpu_seconds("self", true),
             disk: disk.traffic(),
+            ..Counters::default()
+        };
+        now.add_process("self");
+        let beside = BESIDE.lock().unwrap_or_else(PoisonError::into_inner);
+        for process in beside.iter().map(u32::to_string) {
+            now.add_process(&process);
+            now.cpu_seconds += cpu_seconds(&process, false) + cpu_seconds(&process, true);
+        }
+        now
+    }
+
+    fn add_process(&mut self, process: &str) {
+        let text = |name: &str| fs::read_to_string(format!("/proc/{process}/{name}"));
+        let io = text("io").unwrap_or_default();
+        let status = text("status").unwrap_or_default();
+        let kibibytes = |name: &str| field(&status, name).map(|kibibytes| kibibytes * 1024);
+        for (sum, more) in [
+            (&mut self.read_bytes, field(&io, "read_bytes:")),
+            (&mut self.write_bytes, field(&io, "write_bytes:")),
+            (&mut self.memory_bytes, kibibytes("VmRSS:")),
+            (&mut self.peak_memory_bytes, kibibytes("VmHWM:")),
+        ] {
+            *sum = more.map(|more| more + sum.unwrap_or(0)).or(*sum);
         }
     }
 
@@ -67,6 +111,17 @@ impl Counters {
             disk: disk(|both| both.0).zip(disk(|both| both.1)),
         }
     }
+}
+
+/// User and system time of a process, or of its children that it has waited for.
+fn cpu_seconds(process: &str, of_children: bool) -> f64 {
+    let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The name, in brackets, may hold anything; user time is the twelfth field behind it.
+    let (_, fields) = text.rsplit_once(')').unwrap_or_default();
+    let first = if of_children { 13 } else { 11 };
+    let fields = fields.split_whitespace().skip(first).take(2);
+    let ticks: u64 = fields.filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    ticks as f64 / clock_ticks_per_second() as f64
 }
 
 /// The number behind a name at the start of a line.
@@ -99,6 +154,25 @@ mod tests {
         assert!(spent.cpu_seconds > 0.0);
         assert!(spent.peak_memory_bytes.is_none_or(|bytes| bytes > 1 << 20));
         assert_eq!(spent.disk, None);
+    }
+
+    #[test]
+    fn the_costs_of_a_child_count_before_and_after_it_ends() {
+        let disk = Disk::default();
+        let before = Counters::now(&disk);
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "while :; do :; done"])
+            .spawn()
+            .unwrap();
+        let counted = count_also(child.id());
+        let process = child.id().to_string();
+        while cpu_seconds(&process, false) < 0.05 {}
+        let running = Counters::now(&disk);
+        assert!(running.since(&before).cpu_seconds >= 0.05);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        drop(counted);
+        assert!(Counters::now(&disk).since(&before).cpu_seconds >= 0.05);
     }
 
     #[test]

@@ -289,7 +289,10 @@ impl Observer for Reporter<'_> {
 impl Reporter<'_> {
     /// Joins what the driver measured with what the kernel counted.
     fn run_of(&self, result: &PhaseResult, spent: &Counters) -> Run {
-        let space_bytes = place::space_of(&self.paths);
+        // A store without files here runs elsewhere: only its answers can be measured.
+        let is_here = !self.paths.is_empty();
+        let space_bytes = is_here.then(|| place::space_of(&self.paths));
+        let spent = if is_here { spent } else { &Counters::default() };
         let status = result.failure.as_ref().map_or(Status::Ok, status_of);
         let mut extra = result.extra.clone();
         extra.insert(
@@ -317,9 +320,9 @@ impl Reporter<'_> {
             device_read_bytes: spent.read_bytes,
             write_amplification: ratio(spent.write_bytes, result.user_bytes_written),
             read_amplification: ratio(spent.read_bytes, result.user_bytes_read),
-            space_bytes: Some(space_bytes),
-            space_amplification: ratio(Some(space_bytes), result.live_user_bytes),
-            cpu_seconds: Some(spent.cpu_seconds),
+            space_bytes,
+            space_amplification: ratio(space_bytes, result.live_user_bytes),
+            cpu_seconds: is_here.then_some(spent.cpu_seconds),
             peak_memory_bytes: spent.peak_memory_bytes,
             result_hash: result.result_hash.clone(),
             timeline: result.timeline.clone(),

@@ -70,7 +70,18 @@ pub(super) fn adapters() -> Vec<Box<dyn Adapter>> {
     adapters
 }
 
-struct Cambium {
+/// The adapter of an engine.
+pub(super) fn engine(name: &str) -> Option<Cambium> {
+    let engines = cambium::engines();
+    let kind = engines.iter().find(|kind| kind.name() == name)?.clone();
+    Some(Cambium {
+        name: kind.name(),
+        kind,
+        raw: false,
+    })
+}
+
+pub(super) struct Cambium {
     kind: Arc<dyn EngineKind>,
     name: &'static str,
     /// On a block device.
@@ -87,12 +98,12 @@ fn size_for(request: &OpenRequest) -> u64 {
 }
 
 impl Cambium {
-    fn has(&self, option: &str) -> bool {
+    pub(super) fn has(&self, option: &str) -> bool {
         self.kind.options().iter().any(|spec| spec.name == option)
     }
 
     /// The options that differ from the engine's defaults.
-    fn chosen(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
+    pub(super) fn chosen(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
         let mut chosen = BTreeMap::new();
         if self.has("keys") && request.key_bytes as usize <= INTEGER_BYTES {
             chosen.insert("keys".to_string(), "integer".to_string());

@@ -7,6 +7,8 @@
 //!           berkeleydb, lmdb, sqlite  ├─▶ cambium_foreign   found and loaded,
 //!           kyotocabinet, tokyocabinet ─┘                or named as missing
 //!           fjall.rs, redb.rs        compiled in where that was asked for
+//!           redis.rs,                ─▶ server/   a process of their own, reached over
+//!           cambium_server.rs                     Redis' protocol
 //!           kvzone_core::calibration   what measuring itself costs
 //! ```
 //!
@@ -27,6 +29,7 @@ mod agreement;
 mod berkeleydb;
 mod broken;
 mod cambium;
+mod cambium_server;
 #[cfg(test)]
 pub(crate) mod conformance;
 mod couchstore;
@@ -42,8 +45,11 @@ mod lmdb;
 #[allow(unsafe_code)]
 mod log_structured;
 mod redb;
+mod redis;
 #[allow(unsafe_code)]
 mod rocksdb;
+#[allow(unsafe_code)]
+mod server;
 mod settings;
 #[allow(unsafe_code)]
 mod sqlite;
@@ -70,18 +76,22 @@ pub(crate) fn all() -> Vec<Box<dyn Adapter>> {
     stores.push(Box::new(sqlite::Sqlite));
     stores.push(Box::new(fjall::Fjall));
     stores.push(Box::new(redb::Redb));
+    stores.push(Box::new(redis::Redis));
+    stores.push(Box::new(cambium_server::CambiumServer));
     stores.extend(calibration::all());
     stores
 }
 
 /// Stores that are no choice: they calibrate, or are another's likeness, or
-/// destroy what a device carries.
-const NO_CHOICE: [&str; 5] = [
+/// destroy what a device carries, or are servers, which no program embeds.
+const NO_CHOICE: [&str; 7] = [
     "null",
     "memory",
     "forest-couchstore",
     "alphard-file",
     "alphard-raw",
+    "redis",
+    "cambium-server",
 ];
 
 /// Names of the stores that are here, and that a person may choose.

@@ -95,6 +95,14 @@ impl Settings {
         Ok(value)
     }
 
+    /// Any text.
+    pub(super) fn text(&mut self, name: &str, chosen: &str) -> String {
+        let value = self.overrides.remove(name);
+        let value = value.unwrap_or_else(|| chosen.to_string());
+        self.state(name, &value);
+        value
+    }
+
     /// Prints something that is so, and cannot be overridden.
     pub(super) fn state(&mut self, name: &str, value: impl ToString) {
         self.chosen.insert(name.to_string(), value.to_string());

@@ -1,0 +1,317 @@
+//! What adapters of servers share: starting one, and speaking Redis' protocol to it.
+//!
+//! ```text
+//!  redis.rs, cambium_server.rs ──Dialect──▶ sessions.rs   entries over a connection a session
+//!                              └─Launch───▶ process.rs    the server as a child process
+//! ```
+//!
+//! The server is a child of the worker, and listens to a unix socket in the store's folder; it
+//! ends with the worker, also where that is killed. Its processor time, memory and bytes on the
+//! device count as the store's ([`crate::counters::count_also`]), and so does what the client
+//! costs.
+//!
+//! With setting `address` (`HOST:PORT` or `unix:PATH`) no server is started. The server there
+//! must hold the durability that the run asks for, and its database must be empty, or hold what
+//! an earlier run left: its key [`OWNER`] says so. Space and costs are unknown then, and a cold
+//! run or a reopen cannot be. The password is that of the environment variable
+//! `REDISCLI_AUTH`.
+
+mod process;
+mod sessions;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cambium_foreign::redis::{Address, Answer, Connection};
+use kvzone_core::adapter::{Availability, Capabilities, DurabilityName, OpenRequest, OpenStore};
+use kvzone_core::error::{Error, Result};
+
+use self::process::ServerProcess;
+use self::sessions::Open;
+use super::settings::Settings;
+
+/// The setting that names a server which runs already.
+const ADDRESS: &str = "address";
+/// The key that marks a database as KVZone's; its value is the folder of the run.
+const OWNER: &[u8] = b"kvzone:run";
+/// The password of a server that runs already.
+const PASSWORD: &str = "REDISCLI_AUTH";
+/// The longest answer that is read: the largest value that one of the servers takes.
+const MOST_BYTES: u64 = 1 << 30;
+/// How long an answer may take: a compaction is one.
+const PATIENCE: Duration = Duration::from_secs(3600);
+/// The longest path of a socket, by the system's limit of 107.
+const MOST_SOCKET_BYTES: usize = 100;
+
+/// How a server is spoken to, where servers differ.
+pub(super) trait Dialect: Send + Sync {
+    /// The store's name.
+    fn name(&self) -> &'static str;
+
+    /// The durability that a running server promises, and how it is changed.
+    fn promised(&self, connection: &mut Connection) -> Result<(DurabilityName, &'static str)>;
+
+    /// See [`kvzone_core::adapter::Session::scan`].
+    fn scan(&self, connection: &mut Connection, from: &[u8], limit: u64) -> Result<Vec<Answer>>;
+
+    /// See [`OpenStore::sync`].
+    fn sync(&self, connection: &mut Connection) -> Result<()>;
+
+    /// See [`OpenStore::settle`].
+    fn settle(&self, connection: &mut Connection) -> Result<()>;
+
+    /// See [`OpenStore::compact`].
+    fn compact(&self, connection: &mut Connection) -> Result<()>;
+
+    /// Lines of `name:value`.
+    fn counters(&self, connection: &mut Connection) -> Result<String>;
+
+    /// The command that ends the server and keeps what it holds.
+    fn shutdown(&self) -> &'static [&'static [u8]];
+}
+
+/// The server that runs already, where one was named, and the settings so far.
+pub(super) fn running(settings: &mut Settings, store: &str) -> Result<Option<Address>> {
+    match settings.text(ADDRESS, "").as_str() {
+        "" => Ok(None),
+        text => {
+            let address: std::result::Result<Address, String> = text.parse();
+            let malformed = |words| Error::Usage(format!("setting {store}.{ADDRESS}={words}"));
+            address.map(Some).map_err(malformed)
+        }
+    }
+}
+
+/// True if the request names a server that runs already.
+pub(super) fn is_elsewhere(request: &OpenRequest) -> bool {
+    let address = request.overrides.get(ADDRESS);
+    address.is_some_and(|address| !address.is_empty())
+}
+
+/// The folder of a server of ours; nothing of one that runs already.
+pub(super) fn data_paths(request: &OpenRequest) -> Vec<PathBuf> {
+    match is_elsewhere(request) {
+        true => Vec::new(),
+        false => vec![request.folder.clone()],
+    }
+}
+
+/// What a server can do for a request: one that runs already is never closed.
+pub(super) fn capabilities_for(general: Capabilities, request: &OpenRequest) -> Capabilities {
+    Capabilities {
+        persistent: !is_elsewhere(request),
+        ..general
+    }
+}
+
+/// Looks for a program: `--version` of it must answer.
+pub(super) fn probe(program: &Path, remedy: &str) -> Availability {
+    let missing = |why: String| Availability::Missing {
+        what: format!("{}: {why}", program.display()),
+        remedy: remedy.to_string(),
+    };
+    match Command::new(program).arg("--version").output() {
+        Err(error) => missing(error.to_string()),
+        Ok(output) if !output.status.success() => missing(format!("it answers {}", output.status)),
+        Ok(output) => {
+            let words = String::from_utf8_lossy(&output.stdout).into_owned();
+            let is_version = |word: &&str| word.starts_with(|first: char| first.is_ascii_digit());
+            let mut words = words.split([' ', '=', '\n']);
+            Availability::Found {
+                version: words.find(is_version).unwrap_or("unknown").to_string(),
+                path: Some(program.to_path_buf()),
+            }
+        }
+    }
+}
+
+/// Starts a server, and opens it; `command` gets the path of the socket.
+pub(super) fn start<D: Dialect + 'static>(
+    dialect: D,
+    request: &OpenRequest,
+    command: impl FnOnce(&Path) -> Command,
+) -> Result<Arc<dyn OpenStore>> {
+    let name = dialect.name();
+    let socket = socket_path(&request.folder);
+    let address = Address::Unix(socket.clone());
+    let mut process = ServerProcess::start(name, command(&socket), &request.folder, socket)?;
+    let control = loop {
+        process.check_running()?;
+        match connect(name, &address, None).and_then(ping) {
+            Ok(Some(connection)) => break connection,
+            // It listens not yet, or it loads.
+            Ok(None) | Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    Ok(Arc::new(Open::new(
+        dialect,
+        address,
+        None,
+        control,
+        Some(process),
+    )))
+}
+
+/// Opens a server that runs already.
+pub(super) fn join<D: Dialect + 'static>(
+    dialect: D,
+    request: &OpenRequest,
+    address: Address,
+) -> Result<Arc<dyn OpenStore>> {
+    let password = std::env::var(PASSWORD).ok();
+    let mut control = connect(dialect.name(), &address, password.as_deref())?;
+    let (promised, remedy) = dialect.promised(&mut control)?;
+    if promised != request.durability {
+        return Err(Error::Usage(format!(
+            "{} at {address}: its writes are {promised}, and {} ones were asked for: {remedy}, \
+             or choose another --durability",
+            dialect.name(),
+            request.durability
+        )));
+    }
+    claim(dialect.name(), &address, &mut control, &request.folder)?;
+    Ok(Arc::new(Open::new(
+        dialect, address, password, control, None,
+    )))
+}
+
+/// Takes possession of a database: empties what an earlier run left, and refuses what belongs
+/// to somebody else.
+fn claim(
+    name: &'static str,
+    address: &Address,
+    control: &mut Connection,
+    folder: &Path,
+) -> Result<()> {
+    let failed = |call| move |error| Error::store(name, call, error);
+    let folder = folder.as_os_str().as_encoded_bytes();
+    let owner = control.call(&[b"GET", OWNER]).map_err(failed("GET"))?;
+    if owner == Answer::Bytes(folder.to_vec()) {
+        return Ok(());
+    }
+    let count = control.call(&[b"DBSIZE"]).map_err(failed("DBSIZE"))?;
+    let count = count.into_text();
+    if owner == Answer::None && count != "0" {
+        return Err(Error::Usage(format!(
+            "{name} at {address}: database 0 holds {count} keys that are not of KVZone; expected \
+             an empty database: FLUSHDB empties it, or start another server"
+        )));
+    }
+    let emptied = control.call(&[b"FLUSHDB"]);
+    emptied.map_err(failed("FLUSHDB"))?;
+    let marked = control.call(&[b"SET", OWNER, folder]);
+    marked.map(drop).map_err(failed("SET"))
+}
+
+fn connect(name: &'static str, address: &Address, password: Option<&str>) -> Result<Connection> {
+    let connected = Connection::connect(address, MOST_BYTES, PATIENCE);
+    let mut connection =
+        connected.map_err(|error| Error::store(name, "connect", format!("{address}: {error}")))?;
+    if let Some(password) = password {
+        let admitted = connection.call(&[b"AUTH", password.as_bytes()]);
+        admitted.map_err(|error| Error::store(name, "AUTH", error))?;
+    }
+    Ok(connection)
+}
+
+/// The connection, if the server answers commands already.
+fn ping(mut connection: Connection) -> Result<Option<Connection>> {
+    let pong = connection.call(&[b"PING"]);
+    Ok(pong.is_ok().then_some(connection))
+}
+
+/// In the folder, or in the system's for temporary files if the path is too long.
+fn socket_path(folder: &Path) -> PathBuf {
+    let path = folder.join("server.sock");
+    if path.as_os_str().len() <= MOST_SOCKET_BYTES {
+        return path;
+    }
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    folder.hash(&mut hasher);
+    let name = format!("kvzone-{}-{:x}.sock", std::process::id(), hasher.finish());
+    std::env::temp_dir().join(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use kvzone_core::adapter::{Adapter, Session};
+
+    use super::super::cambium_server::CambiumServer;
+    use super::super::conformance::request;
+    use super::*;
+
+    fn session(request: &OpenRequest) -> Result<Box<dyn Session>> {
+        CambiumServer.open(request)?.session()
+    }
+
+    fn has(request: &OpenRequest, key: &[u8]) -> bool {
+        let mut value = Vec::new();
+        session(request).unwrap().get(key, &mut value).unwrap()
+    }
+
+    #[test]
+    fn a_server_that_runs_already_is_measured_only_where_nothing_is_lost() {
+        if let Availability::Missing { what, remedy } = CambiumServer.probe() {
+            eprintln!("SKIPPED: {what}; to get it: {remedy}");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let server = CambiumServer.open(&request(folder.path())).unwrap();
+        let socket = socket_path(folder.path());
+        let elsewhere = |run: &str| {
+            let mut asked = request(&folder.path().join(run));
+            let address = format!("unix:{}", socket.display());
+            asked.overrides.insert(ADDRESS.to_string(), address);
+            asked
+        };
+        let mut somebody = server.clone().session().unwrap();
+        somebody.put(b"oak", b"Quercus").unwrap();
+        let words = session(&elsewhere("first")).err().unwrap().to_string();
+        assert!(
+            words.contains("holds 1 keys that are not of KVZone"),
+            "{words}"
+        );
+        somebody.delete(b"oak").unwrap();
+
+        session(&elsewhere("first"))
+            .unwrap()
+            .put(b"a", b"1")
+            .unwrap();
+        assert!(
+            has(&elsewhere("first"), b"a"),
+            "a second open finds the run's keys"
+        );
+        assert!(!has(&elsewhere("second"), b"a"), "another run begins anew");
+
+        let synced = OpenRequest {
+            durability: DurabilityName::Synced,
+            ..elsewhere("second")
+        };
+        let words = session(&synced).err().unwrap().to_string();
+        assert!(
+            words.contains("its writes are written, and synced ones"),
+            "{words}"
+        );
+        assert!(!CambiumServer.capabilities_for(&synced).persistent);
+        assert!(CambiumServer.data_paths(&synced).is_empty());
+        drop(somebody);
+        server.close().unwrap();
+    }
+
+    #[test]
+    fn a_socket_has_a_path_that_the_system_takes() {
+        let deep = Path::new("/").join("x".repeat(200));
+        for folder in [Path::new("/tmp"), &deep] {
+            let path = socket_path(folder);
+            assert!(
+                path.as_os_str().len() <= MOST_SOCKET_BYTES,
+                "{}",
+                path.display()
+            );
+        }
+        assert_ne!(socket_path(&deep), socket_path(&deep.join("y")));
+    }
+}
