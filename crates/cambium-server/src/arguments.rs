@@ -37,6 +37,12 @@ pub struct Arguments {
     /// A file whose first line is the password that clients have to give
     #[arg(long, value_name = "F")]
     pub password_file: Option<PathBuf>,
+    /// A file with the server's certificate in PEM: every TCP port speaks TLS
+    #[arg(long, value_name = "FILE.pem")]
+    pub tls_cert: Option<PathBuf>,
+    /// A file with the certificate's private key in PEM
+    #[arg(long, value_name = "FILE.pem")]
+    pub tls_key: Option<PathBuf>,
     /// A file with these arguments as TOML: `dir = "trees"`, `resp = ["127.0.0.1:6379"]`,
     /// `set = ["cache_bytes=64MiB"]`; the command line wins
     #[arg(long, value_name = "FILE.toml")]
@@ -96,6 +102,8 @@ struct File {
     http: Option<String>,
     thrift: Option<String>,
     password_file: Option<PathBuf>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
     databases: Option<usize>,
     backups: Option<PathBuf>,
     unsafe_no_password: bool,
@@ -127,6 +135,8 @@ impl Arguments {
             thrift: self.thrift.clone().or(file.thrift),
             http: self.http.clone().or(file.http),
             password_file: or(&self.password_file, file.password_file),
+            tls_cert: or(&self.tls_cert, file.tls_cert),
+            tls_key: or(&self.tls_key, file.tls_key),
             config: None,
             databases: self.databases.or(file.databases),
             backups: or(&self.backups, file.backups),

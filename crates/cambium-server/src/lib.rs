@@ -14,7 +14,7 @@
 //! |---|---|
 //! | `network` | sockets, and who may be read |
 //! | `resp` | requests and answers as bytes |
-//! | `services` | the thread of `http` and `thrift` |
+//! | `services`, `tls` | the thread of `http`, `thrift` and handshakes |
 //! | `thrift` | the Thrift service |
 //! | `http` | the HTTP port: `/metrics`, the probes of health, the page with charts |
 //! | `metrics` | counters that the threads share |
@@ -41,6 +41,7 @@ mod run;
 mod services;
 mod settings;
 mod thrift;
+mod tls;
 
 pub use run::run;
 

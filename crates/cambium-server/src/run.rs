@@ -27,6 +27,7 @@ use crate::network::listener::{Address, Listener};
 use crate::network::{Network, Outbox};
 use crate::services::{Services, Sockets};
 use crate::settings::Settings;
+use crate::tls;
 
 /// Why the server ends, for people.
 type Failure = String;
@@ -52,13 +53,20 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let addresses = addresses(&arguments, password.is_some())?;
     let has_password = password.is_some();
     let bind = |option, text| bind_service(option, text, &arguments, has_password);
+    let (certificate, key) = (arguments.tls_cert.as_deref(), arguments.tls_key.as_deref());
+    let tls = tls::configured(certificate, key)?;
+    let (secured, plain): (Vec<Address>, Vec<Address>) = addresses
+        .into_iter()
+        .partition(|address| tls.is_some() && matches!(address, Address::Tcp(_)));
     let sockets = Sockets {
+        resp: secured.iter().map(listen).collect::<Result<_, _>>()?,
         http: bind("--http", arguments.http.as_ref())?,
         thrift: bind("--thrift", arguments.thrift.as_ref())?,
+        tls,
     };
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|error| format!("cannot listen to signals: {error}"))?;
-    let listeners = bind_clients(&addresses)?;
+    let listeners = bind_clients(&plain)?;
     let environment = Environment::real();
     let store = open(&arguments, &environment)?;
     let given = given_settings(&arguments, password, &listeners);
@@ -137,9 +145,12 @@ fn bind_service(
         return Err(format!("{option} {text}: expected HOST:PORT"));
     }
     refuse_strangers(&address, arguments, has_password)?;
-    let listener =
-        TcpListener::bind(text).map_err(|error| format!("cannot listen to {text}: {error}"))?;
-    Ok(Some(listener))
+    listen(&address).map(Some)
+}
+
+fn listen(address: &Address) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address.to_string())
+        .map_err(|error| format!("cannot listen to {address}: {error}"))
 }
 
 fn bind_clients(addresses: &[Address]) -> Result<Vec<Listener>, Failure> {
@@ -302,7 +313,7 @@ fn serve(
         .spawn(move || executor.run())
         .map_err(failed("cannot start a thread"))?;
     names.extend(sockets.addresses());
-    let services = Services::start(sockets, &stopping, metrics, has_password)
+    let services = Services::start(sockets, &stopping, metrics, outbox.clone(), has_password)
         .map_err(failed("cannot start the thread of HTTP and Thrift"))?;
     let listening = signals.handle();
     thread::scope(|scope| {

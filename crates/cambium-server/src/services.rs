@@ -1,6 +1,7 @@
-//! The thread of the HTTP port and the Thrift service: one event loop for both.
+//! The thread of the HTTP port, the Thrift service, and of handshakes: one event loop for all.
 //!
-//! Neither touches the store there. What clients ask for goes to the executor as a message.
+//! None touches the store there. What clients ask for goes to the executor as a message, and a
+//! Redis client goes to the network thread when its handshake is done.
 
 use std::io;
 use std::net::TcpListener;
@@ -8,36 +9,79 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, oneshot};
+use tokio_rustls::TlsAcceptor;
 
 use crate::mailbox::Mailbox;
 use crate::messages::Event;
 use crate::metrics::Metrics;
+use crate::network::Outbox;
+use crate::network::connection::Stream;
+use crate::network::tls_stream::TlsStream;
+use crate::tls::shake_hands;
 use crate::{http, thrift};
 
 /// After an error of accepting, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Handshakes of Redis clients at one time; the others wait to be accepted.
+const MOST_HANDSHAKES: usize = 1_000;
+
 /// The sockets that they serve.
 #[derive(Debug, Default)]
 pub struct Sockets {
+    /// Of Redis clients that speak TLS.
+    pub resp: Vec<TcpListener>,
     /// Of the HTTP port.
     pub http: Option<TcpListener>,
     /// Of the Thrift service.
     pub thrift: Option<TcpListener>,
+    /// Certificate and key, if all of them speak TLS.
+    pub tls: Option<Arc<ServerConfig>>,
 }
 
 impl Sockets {
     /// Where they listen, for people.
     pub fn addresses(&self) -> Vec<String> {
-        let named = [("http", &self.http), ("thrift", &self.thrift)];
-        let address = |(scheme, socket): (&str, &Option<TcpListener>)| {
-            let address = socket.as_ref()?.local_addr().ok()?;
+        let web = if self.tls.is_some() { "https" } else { "http" };
+        let resp = self.resp.iter().map(|socket| ("rediss", socket));
+        let http = self.http.iter().map(|socket| (web, socket));
+        let thrift = self.thrift.iter().map(|socket| ("thrift", socket));
+        let address = |(scheme, socket): (&str, &TcpListener)| {
+            let address = socket.local_addr().ok()?;
             Some(format!("{scheme}://{address}"))
         };
-        named.into_iter().filter_map(address).collect()
+        resp.chain(http).chain(thrift).filter_map(address).collect()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &TcpListener> {
+        self.resp.iter().chain(&self.http).chain(&self.thrift)
+    }
+}
+
+/// A connection, behind TLS or not.
+pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
+
+/// What each accepted connection passes first.
+#[derive(Clone)]
+pub struct Door(Option<TlsAcceptor>);
+
+impl Door {
+    /// The connection that requests are read from.
+    ///
+    /// # Errors
+    /// The handshake fails, or the client is gone.
+    pub async fn open(&self, stream: TcpStream) -> io::Result<Box<dyn Duplex>> {
+        stream.set_nodelay(true)?;
+        Ok(match &self.0 {
+            None => Box::new(stream),
+            Some(acceptor) => Box::new(shake_hands(acceptor, stream).await?),
+        })
     }
 }
 
@@ -56,6 +100,7 @@ impl Services {
         sockets: Sockets,
         inbox: &Arc<Mailbox<Event>>,
         metrics: Arc<Metrics>,
+        outbox: Arc<Outbox>,
         has_password: bool,
     ) -> io::Result<Services> {
         let runtime = Builder::new_current_thread()
@@ -63,18 +108,27 @@ impl Services {
             // Threads that read the store's statistics.
             .max_blocking_threads(4)
             .build()?;
-        for socket in sockets.http.iter().chain(&sockets.thrift) {
+        for socket in sockets.all() {
             socket.set_nonblocking(true)?;
         }
+        let acceptor = sockets.tls.map(TlsAcceptor::from);
+        for socket in sockets.resp {
+            let Some(acceptor) = acceptor.clone() else {
+                break;
+            };
+            let serving = admit_clients(socket, acceptor, outbox.clone());
+            report_failure(&runtime, "Redis", serving);
+        }
+        let door = Door(acceptor);
         if let Some(socket) = sockets.http {
             report_failure(
                 &runtime,
                 "HTTP",
-                http::serve(socket, inbox.clone(), metrics),
+                http::serve(socket, door.clone(), inbox.clone(), metrics),
             );
         }
         if let Some(socket) = sockets.thrift {
-            let serving = thrift::serve(socket, inbox.clone(), has_password);
+            let serving = thrift::serve(socket, door, inbox.clone(), has_password);
             report_failure(&runtime, "Thrift", serving);
         }
         let (stopping, stopped) = oneshot::channel();
@@ -120,6 +174,32 @@ pub async fn accept_each<S: Future<Output = ()> + Send + 'static>(
             drop(place);
         });
     }
+}
+
+/// Shakes hands with clients of Redis, and hands them to the network thread.
+async fn admit_clients(
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+    outbox: Arc<Outbox>,
+) -> io::Result<()> {
+    accept_each(listener, MOST_HANDSHAKES, |stream| {
+        let (acceptor, outbox) = (acceptor.clone(), outbox.clone());
+        async move {
+            // A client that fails to shake hands concerns nobody else.
+            _ = admit(stream, &acceptor, &outbox).await;
+        }
+    })
+    .await
+}
+
+async fn admit(stream: TcpStream, acceptor: &TlsAcceptor, outbox: &Outbox) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
+    let (stream, session) = shake_hands(acceptor, stream).await?.into_inner();
+    let socket = mio::net::TcpStream::from_std(stream.into_std()?);
+    let stream = Stream::Tls(Box::new(TlsStream::new(socket, session)));
+    outbox.open(stream, peer.to_string(), local.to_string());
+    Ok(())
 }
 
 fn report_failure(

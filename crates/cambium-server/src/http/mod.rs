@@ -38,7 +38,7 @@ use crate::mailbox::Mailbox;
 use crate::messages::{Event, Report};
 use crate::metrics::Metrics;
 use crate::password::is_same;
-use crate::services::accept_each;
+use crate::services::{Door, accept_each};
 
 /// Connections at one time; the others wait to be accepted.
 const MOST_CONNECTIONS: usize = 64;
@@ -64,13 +64,17 @@ type Answer = Response<Full<Bytes>>;
 /// The socket cannot be watched.
 pub async fn serve(
     listener: TcpListener,
+    door: Door,
     inbox: Arc<Mailbox<Event>>,
     metrics: Arc<Metrics>,
 ) -> std::io::Result<()> {
     let site = Arc::new(Site { inbox, metrics });
     accept_each(listener, MOST_CONNECTIONS, |stream| {
-        let site = site.clone();
+        let (site, door) = (site.clone(), door.clone());
         async move {
+            let Ok(stream) = door.open(stream).await else {
+                return;
+            };
             let service = service_fn(|request| {
                 let site = site.clone();
                 async move { Ok::<_, Infallible>(site.answer(request).await) }

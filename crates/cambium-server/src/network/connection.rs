@@ -7,6 +7,7 @@ use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 
+use super::tls_stream::TlsStream;
 use crate::messages::{Handle, Input};
 use crate::resp::parser::Parser;
 
@@ -15,6 +16,8 @@ use crate::resp::parser::Parser;
 pub enum Stream {
     /// Over the network.
     Tcp(TcpStream),
+    /// Over the network, behind TLS.
+    Tls(Box<TlsStream>),
     /// On this machine.
     Unix(UnixStream),
 }
@@ -23,14 +26,16 @@ impl Stream {
     fn source(&mut self) -> &mut dyn Source {
         match self {
             Stream::Tcp(stream) => stream,
+            Stream::Tls(stream) => &mut stream.socket,
             Stream::Unix(stream) => stream,
         }
     }
 
-    /// Reads what is there, once.
+    /// Reads what is there, once. Less than a full buffer has emptied the socket.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.read(into),
+            Stream::Tls(stream) => stream.read(into),
             Stream::Unix(stream) => stream.read(into),
         }
     }
@@ -39,8 +44,27 @@ impl Stream {
     pub fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.write(from),
+            Stream::Tls(stream) => stream.write(from),
             Stream::Unix(stream) => stream.write(from),
         }
+    }
+
+    /// Sends what it has taken and not sent.
+    pub fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Tls(stream) => stream.flush(),
+            Stream::Tcp(_) | Stream::Unix(_) => Ok(()),
+        }
+    }
+
+    /// True if it has taken something and not sent it.
+    pub fn has_unsent(&self) -> bool {
+        matches!(self, Stream::Tls(stream) if stream.has_unsent())
+    }
+
+    /// True if its end is known before it is read.
+    pub fn has_ended(&self) -> bool {
+        matches!(self, Stream::Tls(stream) if stream.has_ended())
     }
 
     /// Begins to listen to what happens to it.
@@ -55,9 +79,13 @@ impl Stream {
     }
 
     /// Says that nothing more is sent; what is sent still arrives.
-    pub fn finish(&self) -> io::Result<()> {
+    pub fn finish(&mut self) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Stream::Tls(stream) => {
+                stream.notify_end();
+                stream.socket.shutdown(Shutdown::Write)
+            }
             Stream::Unix(stream) => stream.shutdown(Shutdown::Write),
         }
     }
@@ -116,9 +144,9 @@ impl Connection {
         }
     }
 
-    /// Bytes of answers that are not sent.
+    /// Bytes of answers that are not sent; what a cipher has taken of them counts as one.
     pub fn unsent(&self) -> usize {
-        self.output.len() - self.written
+        self.output.len() - self.written + usize::from(self.stream.has_unsent())
     }
 
     /// Sends as much as the socket takes of what waits and of `bytes`; the rest waits.
@@ -148,7 +176,7 @@ impl Connection {
     /// # Errors
     /// The connection is lost.
     pub fn flush(&mut self) -> io::Result<()> {
-        while self.unsent() > 0 {
+        while self.written < self.output.len() {
             match self.stream.write(&self.output[self.written..]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(count) => self.written += count,
@@ -160,6 +188,9 @@ impl Connection {
         self.written = 0;
         // An idle connection keeps no memory.
         self.output = Vec::new();
-        Ok(())
+        match self.stream.flush() {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
+            _ => Ok(()),
+        }
     }
 }

@@ -7,6 +7,7 @@
 
 pub mod connection;
 pub mod listener;
+pub mod tls_stream;
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -46,6 +47,8 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 enum Word {
     Output(Output),
+    /// A connection that was accepted elsewhere, and the addresses of both sides.
+    Open(Stream, String, String),
     /// No more connections and commands.
     Stop,
     /// No more answers follow.
@@ -63,6 +66,12 @@ impl Outbox {
     /// Sends answers.
     pub fn send(&self, outputs: Vec<Output>) {
         self.say(outputs.into_iter().map(Word::Output));
+    }
+
+    /// Hands over a connection that was accepted elsewhere, with the addresses of client and
+    /// server.
+    pub fn open(&self, stream: Stream, peer: String, local: String) {
+        self.say([Word::Open(stream, peer, local)]);
     }
 
     /// Accepts and reads no more; the executor hears [`Event::Stop`] behind the last commands.
@@ -180,6 +189,8 @@ impl Network {
             for word in words.drain(..) {
                 match word {
                     Word::Output(output) => self.answer(output),
+                    Word::Open(..) if self.is_stopping => {}
+                    Word::Open(stream, peer, local) => self.open(stream, peer, local),
                     Word::Stop if !self.is_stopping => {
                         self.is_stopping = true;
                         self.listeners.clear();
@@ -232,8 +243,14 @@ impl Network {
         self.next_id += 1;
         self.open += 1;
         let active = self.clock.monotonic().as_secs();
-        let connection = Connection::new(stream, handle, self.has_password, active);
+        let is_secured = matches!(stream, Stream::Tls(_));
+        let mut connection = Connection::new(stream, handle, self.has_password, active);
+        connection.is_readable = is_secured;
         self.connections[slot as usize] = Some(Box::new(connection));
+        // The end of a handshake may have come with the first command.
+        if is_secured {
+            self.readable.push(slot);
+        }
         self.events.push(Event::Opened {
             handle,
             peer,
@@ -367,6 +384,7 @@ impl Network {
             Ok(0) => self.close(slot),
             Ok(count) => {
                 // A short read has emptied the socket, unless its end is still to be read.
+                connection.is_hung_up |= connection.stream.has_ended();
                 connection.is_readable = count == scratch.len() || connection.is_hung_up;
                 connection.active = now;
                 if connection.buffer.capacity() == 0 {

@@ -17,12 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use crate::mailbox::Mailbox;
 use crate::messages::Event;
-use crate::services::accept_each;
+use crate::services::{Door, Duplex, accept_each};
 use calls::Call;
 use value::{Message, Protocol, Undecoded};
 
@@ -43,18 +42,23 @@ const READ_BYTES: usize = 64 << 10;
 /// The socket cannot be watched.
 pub async fn serve(
     listener: TcpListener,
+    door: Door,
     inbox: Arc<Mailbox<Event>>,
     has_password: bool,
 ) -> io::Result<()> {
     accept_each(listener, MOST_CONNECTIONS, |stream| {
-        let mut connection = Connection {
-            stream,
-            inbox: inbox.clone(),
-            buffer: Vec::new(),
-            is_known: false,
-            has_password,
-        };
+        let (door, inbox) = (door.clone(), inbox.clone());
         async move {
+            let Ok(stream) = door.open(stream).await else {
+                return;
+            };
+            let mut connection = Connection {
+                stream,
+                inbox,
+                buffer: Vec::new(),
+                is_known: false,
+                has_password,
+            };
             // A client that disconnects, or sends what is no call, concerns nobody else.
             _ = connection.run().await;
         }
@@ -70,7 +74,7 @@ struct Form {
 }
 
 struct Connection {
-    stream: TcpStream,
+    stream: Box<dyn Duplex>,
     inbox: Arc<Mailbox<Event>>,
     /// Bytes that have arrived and are no whole message yet.
     buffer: Vec<u8>,
@@ -82,7 +86,6 @@ struct Connection {
 
 impl Connection {
     async fn run(&mut self) -> io::Result<()> {
-        self.stream.set_nodelay(true)?;
         while let Some((form, message)) = self.receive().await? {
             let is_auth = message.name == "auth";
             let call = Call {

@@ -47,10 +47,20 @@ impl Server {
 
     /// The same with one more port, by the name of its option, and that port's address.
     pub fn start_with(folder: &Path, port: &str, arguments: &[&str]) -> (Server, String) {
+        Server::start_with_scheme(folder, port, port, arguments)
+    }
+
+    /// The same for a port whose addresses begin with another word than its option.
+    pub fn start_with_scheme(
+        folder: &Path,
+        port: &str,
+        scheme: &str,
+        arguments: &[&str],
+    ) -> (Server, String) {
         let option = format!("--{port}");
         let all = [&[&*option, "127.0.0.1:0"], arguments].concat();
         let mut server = Server::start(folder, &all);
-        let separator = format!(" {port}://");
+        let separator = format!(" {scheme}://");
         let (resp, other) = server.address.split_once(&separator).unwrap();
         let (resp, other) = (resp.to_string(), other.to_string());
         server.address = resp;

@@ -15,4 +15,5 @@ mod protocol;
 mod pubsub;
 mod strings;
 mod thrift;
+mod tls;
 mod transactions;
