@@ -6,6 +6,7 @@ use cambium::Durability;
 use clap::{Parser, ValueEnum};
 use serde::Deserialize;
 
+use crate::logs::{Format, Level};
 use crate::network::listener::Address;
 
 /// Serves a Cambium store to clients of Redis and Thrift.
@@ -43,6 +44,12 @@ pub struct Arguments {
     /// A file with the certificate's private key in PEM
     #[arg(long, value_name = "FILE.pem")]
     pub tls_key: Option<PathBuf>,
+    /// How the log on standard error is written [default: text]
+    #[arg(long, value_enum, value_name = "F")]
+    pub log_format: Option<Format>,
+    /// The least severe event that the log tells [default: info]
+    #[arg(long, value_enum, value_name = "L")]
+    pub log_level: Option<Level>,
     /// A file with these arguments as TOML: `dir = "trees"`, `resp = ["127.0.0.1:6379"]`,
     /// `set = ["cache_bytes=64MiB"]`; the command line wins
     #[arg(long, value_name = "FILE.toml")]
@@ -104,6 +111,8 @@ struct File {
     password_file: Option<PathBuf>,
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
+    log_format: Option<Format>,
+    log_level: Option<Level>,
     databases: Option<usize>,
     backups: Option<PathBuf>,
     unsafe_no_password: bool,
@@ -137,6 +146,8 @@ impl Arguments {
             password_file: or(&self.password_file, file.password_file),
             tls_cert: or(&self.tls_cert, file.tls_cert),
             tls_key: or(&self.tls_key, file.tls_key),
+            log_format: self.log_format.or(file.log_format),
+            log_level: self.log_level.or(file.log_level),
             config: None,
             databases: self.databases.or(file.databases),
             backups: or(&self.backups, file.backups),

@@ -22,6 +22,7 @@
 //! | `commands` | the commands |
 //! | `keyspace` | databases of keys in one store |
 //! | `settings`, `arguments` | CONFIG; the command line |
+//! | `logs` | events as lines on standard error |
 #![forbid(unsafe_code)]
 
 pub mod arguments;
@@ -31,6 +32,7 @@ mod executor;
 mod glob;
 mod http;
 mod keyspace;
+pub mod logs;
 mod mailbox;
 mod messages;
 mod metrics;

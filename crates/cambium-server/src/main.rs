@@ -11,7 +11,9 @@ fn main() -> ExitCode {
     match cambium_server::run(&Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("cambium-server: {failure}");
+            if !failure.is_empty() {
+                eprintln!("cambium-server: {failure}");
+            }
             ExitCode::FAILURE
         }
     }

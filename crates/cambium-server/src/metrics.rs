@@ -89,6 +89,16 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// A batch or a sync has ended. The first failure is told, and the first success behind it.
+    pub fn write_ended(&self, error: Option<&cambium::Error>) {
+        let was_failing = self.is_failing.swap(error.is_some(), Ordering::Relaxed);
+        match error {
+            Some(error) if !was_failing => tracing::error!(%error, "writes fail"),
+            None if was_failing => tracing::info!("writes work again"),
+            _ => {}
+        }
+    }
+
     /// Every command that was called, with its counters, in the order of names.
     pub fn called(&self) -> Vec<(&'static str, &CommandCounters)> {
         let is_called = |counters: &CommandCounters| {

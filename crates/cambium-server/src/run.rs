@@ -20,6 +20,7 @@ use crate::executor::server::{Counters, Server};
 use crate::executor::syncer::{self, Syncing};
 use crate::keyspace::Keyspace;
 use crate::keyspace::layout::MOST_DATABASES;
+use crate::logs::{self, Format};
 use crate::mailbox::Mailbox;
 use crate::messages::Event;
 use crate::metrics::{Calls, Metrics};
@@ -40,19 +41,31 @@ const OTHER_DESCRIPTORS: u64 = 512;
 /// Serves until a signal, or SHUTDOWN.
 ///
 /// # Errors
-/// A line for people.
+/// A line for people; an empty one if the log has it.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let arguments = arguments.with_config()?;
+    let log_format = arguments.log_format.unwrap_or_default();
+    logs::start(log_format, arguments.log_level.unwrap_or_default());
+    let ended = start(&arguments);
+    if let (Err(failure), Format::Json) = (&ended, log_format) {
+        // As text it is the command's own last line.
+        tracing::error!("{failure}");
+        return Err(String::new());
+    }
+    ended
+}
+
+fn start(arguments: &Arguments) -> Result<(), Failure> {
     let databases = arguments.databases.unwrap_or(DEFAULT_DATABASES);
     if !(1..=MOST_DATABASES).contains(&databases) {
         return Err(format!(
             "--databases {databases}: expected 1 to {MOST_DATABASES}"
         ));
     }
-    let password = password(&arguments)?;
-    let addresses = addresses(&arguments, password.is_some())?;
+    let password = password(arguments)?;
+    let addresses = addresses(arguments, password.is_some())?;
     let has_password = password.is_some();
-    let bind = |option, text| bind_service(option, text, &arguments, has_password);
+    let bind = |option, text| bind_service(option, text, arguments, has_password);
     let (certificate, key) = (arguments.tls_cert.as_deref(), arguments.tls_key.as_deref());
     let tls = tls::configured(certificate, key)?;
     let (secured, plain): (Vec<Address>, Vec<Address>) = addresses
@@ -68,12 +81,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         .map_err(|error| format!("cannot listen to signals: {error}"))?;
     let listeners = bind_clients(&plain)?;
     let environment = Environment::real();
-    let store = open(&arguments, &environment)?;
-    let given = given_settings(&arguments, password, &listeners);
+    let store = open(arguments, &environment)?;
+    let given = given_settings(arguments, password, &listeners);
     let settings = Settings::new(databases, &given);
     raise_descriptor_limit(&settings);
     let served = serve(
-        &arguments,
+        arguments,
         &store,
         environment,
         settings,
@@ -84,6 +97,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let closed = store
         .close()
         .map_err(|error| format!("closing the store: {error}"));
+    if served.is_ok() && closed.is_ok() {
+        tracing::info!("stopped");
+    }
     served.and(closed)
 }
 
@@ -362,7 +378,10 @@ fn start_syncer(
 fn watch_signals(signals: &mut Signals, outbox: &Outbox) {
     for (count, signal) in signals.forever().enumerate() {
         match count {
-            0 => outbox.stop(),
+            0 => {
+                tracing::info!(signal, "stopping");
+                outbox.stop();
+            }
             _ => std::process::exit(128 + signal),
         }
     }
@@ -374,4 +393,5 @@ fn announce(addresses: &[String]) {
     // Whoever started the server may not read it.
     _ = writeln!(out, "cambium-server is ready: {}", addresses.join(" "));
     _ = out.flush();
+    tracing::info!(addresses = addresses.join(" "), "ready");
 }

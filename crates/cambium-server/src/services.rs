@@ -209,7 +209,7 @@ fn report_failure(
 ) {
     runtime.spawn(async move {
         if let Err(error) = serving.await {
-            eprintln!("cambium-server: the {name} port has failed: {error}");
+            tracing::error!(%error, "the {name} port has failed");
         }
     });
 }

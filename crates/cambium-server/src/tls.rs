@@ -101,6 +101,11 @@ pub async fn shake_hands(
     acceptor: &TlsAcceptor,
     stream: TcpStream,
 ) -> std::io::Result<TlsStream<TcpStream>> {
+    let peer = stream.peer_addr();
     let shaken = tokio::time::timeout(HANDSHAKE_TIME, acceptor.accept(stream)).await;
-    shaken.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+    let shaken = shaken.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
+    if let (Ok(peer), Err(error)) = (peer, &shaken) {
+        tracing::debug!(%peer, %error, "a handshake has failed");
+    }
+    shaken
 }

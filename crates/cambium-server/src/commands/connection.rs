@@ -88,6 +88,7 @@ fn authenticate(call: &mut Call<'_>, user: Option<&[u8]>, password: &[u8]) -> Ou
     };
     let is_known = user.is_none_or(|user| user == b"default");
     if !(is_right && is_known) {
+        tracing::debug!(peer = call.session.peer, "a wrong password");
         return Err(Failure::Known(
             "WRONGPASS invalid username-password pair or user is disabled.",
         ));

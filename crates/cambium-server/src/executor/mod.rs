@@ -18,7 +18,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cambium::Error;
-use cambium_io::sync::atomic::Ordering;
 
 use crate::clock::now_millis;
 use crate::mailbox::Mailbox;
@@ -135,7 +134,14 @@ impl Executor {
                     self.server.pubsub.forget(&mut session);
                 }
             }
-            Event::Refused => self.server.statistics.refused += 1,
+            Event::Refused => {
+                let refused = &mut self.server.statistics.refused;
+                *refused += 1;
+                // Told each time that the number has doubled.
+                if refused.is_power_of_two() {
+                    tracing::warn!(refused, "clients are refused: there are maxclients");
+                }
+            }
             Event::Call(call, sender) => {
                 let called = Called::run(&mut self.server, &call, sender);
                 self.server.called.push(called);
@@ -222,9 +228,7 @@ impl Executor {
             let time = self.server.environment.clock.monotonic() - begun;
             let metrics = &self.server.metrics;
             metrics.commits.record(time, 1);
-            metrics
-                .is_failing
-                .store(is_written.is_err(), Ordering::Relaxed);
+            metrics.write_ended(is_written.as_ref().err());
         }
         for called in &mut self.server.called {
             called.settle(&is_written);

@@ -58,8 +58,8 @@ pub fn run(
         let outcome = store.sync();
         let ended = clock.monotonic();
         metrics.syncs.record(ended - begun, 1);
-        if outcome.is_err() {
-            metrics.is_failing.store(true, Ordering::Relaxed);
+        if let Err(error) = &outcome {
+            metrics.write_ended(Some(error));
         }
         let (mut outputs, mut is_over, mut last) = (Vec::new(), false, 0);
         let mut called = Vec::new();

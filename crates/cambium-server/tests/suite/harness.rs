@@ -24,12 +24,23 @@ pub fn folder() -> TempDir {
 impl Server {
     /// Serves the store `store` of a folder.
     pub fn start(folder: &Path, arguments: &[&str]) -> Server {
+        Server::start_with_log(folder, arguments, Stdio::inherit())
+    }
+
+    /// The same with its log elsewhere than in the test's own output.
+    pub fn start_with_log(folder: &Path, arguments: &[&str], errors: impl Into<Stdio>) -> Server {
+        let level: &[&str] = match arguments.contains(&"--log-level") {
+            true => &[],
+            false => &["--log-level", "error"],
+        };
         let mut process = Command::new(env!("CARGO_BIN_EXE_cambium-server"))
             .arg("--dir")
             .arg(folder.join("store"))
             .args(["--resp", "127.0.0.1:0"])
+            .args(level)
             .args(arguments)
             .stdout(Stdio::piped())
+            .stderr(errors)
             .spawn()
             .unwrap();
         let mut line = String::new();

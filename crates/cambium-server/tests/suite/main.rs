@@ -10,6 +10,7 @@ mod harness;
 mod hashes;
 mod http;
 mod keys;
+mod logs;
 mod model;
 mod protocol;
 mod pubsub;
