@@ -186,7 +186,9 @@ async fn admit_clients(
         let (acceptor, outbox) = (acceptor.clone(), outbox.clone());
         async move {
             // A client that fails to shake hands concerns nobody else.
-            _ = admit(stream, &acceptor, &outbox).await;
+            if let Err(error) = admit(stream, &acceptor, &outbox).await {
+                tracing::debug!(%error, "a client was not admitted");
+            }
         }
     })
     .await
