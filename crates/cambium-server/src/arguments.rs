@@ -57,6 +57,10 @@ pub struct Arguments {
     /// Databases that SELECT knows [default: 16]
     #[arg(long, value_name = "N")]
     pub databases: Option<usize>,
+    /// Bytes of the disk that are kept for deletes, such as 64MiB; 0 for none [default: a
+    /// sixteenth of the file system, and 1 GiB at most]
+    #[arg(long, value_name = "SIZE", value_parser = reserve)]
+    pub reserve: Option<u64>,
     /// The folder that CAMBIUM.BACKUP copies into; without it there are no backups
     #[arg(long, value_name = "DIR")]
     pub backups: Option<PathBuf>,
@@ -114,6 +118,7 @@ struct File {
     log_format: Option<Format>,
     log_level: Option<Level>,
     databases: Option<usize>,
+    reserve: Option<String>,
     backups: Option<PathBuf>,
     unsafe_no_password: bool,
 }
@@ -150,10 +155,19 @@ impl Arguments {
             log_level: self.log_level.or(file.log_level),
             config: None,
             databases: self.databases.or(file.databases),
+            reserve: match (self.reserve, &file.reserve) {
+                (None, Some(text)) => Some(reserve(text)?),
+                (given, _) => given,
+            },
             backups: or(&self.backups, file.backups),
             unsafe_no_password: self.unsafe_no_password || file.unsafe_no_password,
         })
     }
+}
+
+fn reserve(text: &str) -> Result<u64, String> {
+    cambium::parse_bytes(text)
+        .ok_or_else(|| format!("reserve {text}: expected bytes, such as 64MiB or 0"))
 }
 
 fn read(path: &Path) -> Result<File, String> {

@@ -21,6 +21,7 @@
 //! | `executor` | rounds, clients, helper threads, group commit |
 //! | `commands` | the commands |
 //! | `keyspace` | databases of keys in one store |
+//! | `room` | what is kept of the disk for deletes |
 //! | `settings`, `arguments` | CONFIG; the command line |
 //! | `logs` | events as lines on standard error |
 #![forbid(unsafe_code)]
@@ -39,6 +40,7 @@ mod metrics;
 mod network;
 mod password;
 mod resp;
+mod room;
 mod run;
 mod services;
 mod settings;

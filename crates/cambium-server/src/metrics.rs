@@ -71,6 +71,8 @@ pub struct Metrics {
     pub syncs: Latency,
     /// The last batch, or the last sync, has failed.
     pub is_failing: AtomicBool,
+    /// The disk is full: only deletes are accepted.
+    pub is_full: AtomicBool,
 }
 
 impl Default for Metrics {
@@ -84,6 +86,7 @@ impl Default for Metrics {
             commits: Latency::default(),
             syncs: Latency::default(),
             is_failing: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
         }
     }
 }

@@ -26,6 +26,7 @@ use crate::messages::Event;
 use crate::metrics::{Calls, Metrics};
 use crate::network::listener::{Address, Listener};
 use crate::network::{Network, Outbox};
+use crate::room::Room;
 use crate::services::{Services, Sockets};
 use crate::settings::Settings;
 use crate::tls;
@@ -289,7 +290,14 @@ fn serve(
         }
         _ => (None, None),
     };
+    let room = Room::new(
+        environment.file_system.clone(),
+        arguments.dir.clone().unwrap_or_default(),
+        metrics.clone(),
+        arguments.reserve,
+    );
     let server = Server {
+        room,
         run_id: format!(
             "{:016x}{:016x}{:08x}",
             environment.randomness.next_u64(),

@@ -5,7 +5,7 @@ use cambium::Value;
 use super::cambium_commands::unordered;
 use super::keys::{cursor, scan_options};
 use super::numbers::{float_sum, sum};
-use super::{Call, Command, FAST, Failure, Outcome, READ, WRITE, of_kind};
+use super::{Call, Command, FAST, FREES, Failure, Outcome, READ, WRITE, of_kind};
 use crate::glob;
 use crate::keyspace::layout::{Entry, HashHeader, Kind};
 use crate::keyspace::notices::Class;
@@ -21,7 +21,7 @@ pub const COMMANDS: &[Command] = &[
     Command { name: "hgetall", arity: 2, flags: READ, keys: (1, 1, 1), run: hgetall, summary: "Get all the fields and values in a hash" },
     Command { name: "hkeys", arity: 2, flags: READ, keys: (1, 1, 1), run: hgetall, summary: "Get all the fields in a hash" },
     Command { name: "hvals", arity: 2, flags: READ, keys: (1, 1, 1), run: hgetall, summary: "Get all the values in a hash" },
-    Command { name: "hdel", arity: -3, flags: WRITE | FAST, keys: (1, 1, 1), run: hdel, summary: "Delete one or more hash fields" },
+    Command { name: "hdel", arity: -3, flags: WRITE | FREES | FAST, keys: (1, 1, 1), run: hdel, summary: "Delete one or more hash fields" },
     Command { name: "hexists", arity: 3, flags: READ | FAST, keys: (1, 1, 1), run: hexists, summary: "Determine if a hash field exists" },
     Command { name: "hlen", arity: 2, flags: READ | FAST, keys: (1, 1, 1), run: hlen, summary: "Get the number of fields in a hash" },
     Command { name: "hstrlen", arity: 3, flags: READ | FAST, keys: (1, 1, 1), run: hstrlen, summary: "Get the length of the value of a hash field" },

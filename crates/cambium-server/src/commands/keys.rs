@@ -1,7 +1,7 @@
 //! Keys of any kind.
 
 use super::{
-    Call, Command, FAST, Failure, NO_SUCH_KEY, NOT_AN_INTEGER, Outcome, READ, SYNTAX, WRITE,
+    Call, Command, FAST, FREES, Failure, NO_SUCH_KEY, NOT_AN_INTEGER, Outcome, READ, SYNTAX, WRITE,
 };
 use crate::executor::jobs::Work;
 use crate::glob;
@@ -10,8 +10,8 @@ use crate::keyspace::overlay::Walk;
 
 #[rustfmt::skip] // a table
 pub const COMMANDS: &[Command] = &[
-    Command { name: "del", arity: -2, flags: WRITE, keys: (1, -1, 1), run: del, summary: "Delete a key" },
-    Command { name: "unlink", arity: -2, flags: WRITE | FAST, keys: (1, -1, 1), run: del, summary: "Delete a key; its space comes back in the background" },
+    Command { name: "del", arity: -2, flags: WRITE | FREES, keys: (1, -1, 1), run: del, summary: "Delete a key" },
+    Command { name: "unlink", arity: -2, flags: WRITE | FREES | FAST, keys: (1, -1, 1), run: del, summary: "Delete a key; its space comes back in the background" },
     Command { name: "exists", arity: -2, flags: READ | FAST, keys: (1, -1, 1), run: exists, summary: "Determine if a key exists" },
     Command { name: "touch", arity: -2, flags: READ | FAST, keys: (1, -1, 1), run: exists, summary: "Returns the number of existing keys specified" },
     Command { name: "type", arity: 2, flags: READ | FAST, keys: (1, 1, 1), run: kind, summary: "Determine the type stored at key" },
@@ -19,8 +19,8 @@ pub const COMMANDS: &[Command] = &[
     Command { name: "renamenx", arity: 3, flags: WRITE | FAST, keys: (1, 2, 1), run: rename, summary: "Rename a key, only if the new key does not exist" },
     Command { name: "copy", arity: -3, flags: WRITE, keys: (1, 2, 1), run: copy, summary: "Copy a key" },
     Command { name: "move", arity: 3, flags: WRITE | FAST, keys: (1, 1, 1), run: relocate, summary: "Move a key to another database" },
-    Command { name: "flushdb", arity: -1, flags: WRITE, keys: (0, 0, 0), run: flushdb, summary: "Remove all keys from the current database" },
-    Command { name: "flushall", arity: -1, flags: WRITE, keys: (0, 0, 0), run: flushall, summary: "Remove all keys from all databases" },
+    Command { name: "flushdb", arity: -1, flags: WRITE | FREES, keys: (0, 0, 0), run: flushdb, summary: "Remove all keys from the current database" },
+    Command { name: "flushall", arity: -1, flags: WRITE | FREES, keys: (0, 0, 0), run: flushall, summary: "Remove all keys from all databases" },
     Command { name: "scan", arity: -2, flags: READ, keys: (0, 0, 0), run: scan, summary: "Incrementally iterate the keys space" },
     Command { name: "keys", arity: 2, flags: READ, keys: (0, 0, 0), run: keys, summary: "Find all keys matching the given pattern" },
     Command { name: "randomkey", arity: 1, flags: READ, keys: (0, 0, 0), run: randomkey, summary: "Return a random key from the keyspace" },

@@ -72,6 +72,11 @@ pub const WHILE_SUBSCRIBED: u32 = 1 << 6;
 pub const UNQUEUED: u32 = 1 << 7;
 /// It is refused within MULTI.
 pub const NO_MULTI: u32 = 1 << 8;
+/// It writes, and leaves less than there was: a full disk does not refuse it.
+pub const FREES: u32 = 1 << 9;
+
+/// What the answer of a write that failed begins with.
+pub const WRITE_FAILED: &str = "MISCONF Errors writing to the AOF file: ";
 
 /// Why a command answers an error.
 #[derive(Debug)]
@@ -261,7 +266,12 @@ pub fn find(name: &[u8]) -> Option<&'static Command> {
 }
 
 impl Command {
-    /// True if a command may have so many arguments.
+    /// True if the store grows by it.
+    pub fn grows(&self) -> bool {
+        self.flags & (WRITE | FREES) == WRITE
+    }
+
+    /// True if it may have so many arguments.
     pub fn takes(&self, count: usize) -> bool {
         let least = self.arity.unsigned_abs() as usize;
         if self.arity < 0 {

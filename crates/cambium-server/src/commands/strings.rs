@@ -1,6 +1,6 @@
 //! Strings as a whole, and their parts.
 
-use super::{Call, Command, FAST, Failure, Outcome, READ, SYNTAX, WRITE};
+use super::{Call, Command, FAST, FREES, Failure, Outcome, READ, SYNTAX, WRITE};
 use crate::keyspace::layout::{Entry, Kind};
 use crate::keyspace::notices::Class;
 
@@ -12,7 +12,7 @@ pub const COMMANDS: &[Command] = &[
     Command { name: "setex", arity: 4, flags: WRITE, keys: (1, 1, 1), run: setex, summary: "Set the value and expiration of a key" },
     Command { name: "psetex", arity: 4, flags: WRITE, keys: (1, 1, 1), run: setex, summary: "Set the value and expiration in milliseconds of a key" },
     Command { name: "getset", arity: 3, flags: WRITE | FAST, keys: (1, 1, 1), run: getset, summary: "Set the string value of a key and return its old value" },
-    Command { name: "getdel", arity: 2, flags: WRITE | FAST, keys: (1, 1, 1), run: getdel, summary: "Get the value of a key and delete the key" },
+    Command { name: "getdel", arity: 2, flags: WRITE | FREES | FAST, keys: (1, 1, 1), run: getdel, summary: "Get the value of a key and delete the key" },
     Command { name: "getex", arity: -2, flags: WRITE | FAST, keys: (1, 1, 1), run: getex, summary: "Get the value of a key and optionally set its expiration" },
     Command { name: "mget", arity: -2, flags: READ | FAST, keys: (1, -1, 1), run: mget, summary: "Get the values of all the given keys" },
     Command { name: "mset", arity: -3, flags: WRITE, keys: (1, -1, 2), run: mset, summary: "Set multiple keys to multiple values" },

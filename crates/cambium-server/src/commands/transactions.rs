@@ -1,6 +1,6 @@
 //! MULTI, EXEC, DISCARD, WATCH.
 
-use super::{Call, Command, FAST, Failure, Outcome, READ, UNQUEUED};
+use super::{Call, Command, FAST, Failure, Outcome, READ, UNQUEUED, WRITE_FAILED, find};
 use crate::executor::server::Server;
 use crate::executor::session::{Queue, Session};
 
@@ -39,6 +39,15 @@ fn exec(call: &mut Call<'_>) -> Outcome {
         return Err(Failure::Known(
             "EXECABORT Transaction discarded because of previous errors.",
         ));
+    }
+    // Refused whole: a part of it could delete what another part was to write elsewhere.
+    let names = queue.commands.iter().map(|queued| queued.arguments());
+    let mut commands = names.filter_map(|arguments| find(&arguments[0]));
+    if commands.any(|command| command.grows()) {
+        if let Some(why) = call.server.room.refusal() {
+            unwatch_all(call.server, call.session);
+            return Err(Failure::Text(format!("EXECABORT {WRITE_FAILED}{why}")));
+        }
     }
     let is_unchanged = are_unchanged(call)?;
     unwatch_all(call.server, call.session);

@@ -20,6 +20,7 @@ use std::time::Duration;
 use cambium::Error;
 
 use crate::clock::now_millis;
+use crate::commands::WRITE_FAILED;
 use crate::mailbox::Mailbox;
 use crate::messages::{Event, Handle, Input, Next, Output};
 use crate::network::Outbox;
@@ -29,8 +30,6 @@ use server::Server;
 use session::{Answers, Session};
 use syncer::{Held, Round, Syncing};
 
-/// Before the reason why a write failed.
-pub const WRITE_FAILED: &str = "MISCONF Errors writing to the AOF file: ";
 /// Bytes of pending writes from which on a round is written before it ends.
 const MOST_PENDING_BYTES: usize = 8 << 20;
 /// Bytes of answers from which on a client has to read before its next commands run.
@@ -229,6 +228,7 @@ impl Executor {
             let metrics = &self.server.metrics;
             metrics.commits.record(time, 1);
             metrics.write_ended(is_written.as_ref().err());
+            self.server.room.look();
         }
         for called in &mut self.server.called {
             called.settle(&is_written);

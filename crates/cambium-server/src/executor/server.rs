@@ -11,11 +11,12 @@ use super::called::Called;
 use super::jobs::{Job, Work};
 use super::pubsub::PubSub;
 use super::session::{Answers, Session};
-use crate::commands::{self, Call, Outcome, UNQUEUED};
+use crate::commands::{self, Call, Command, Failure, Outcome, UNQUEUED, WRITE_FAILED};
 use crate::keyspace::{Footprint, Keyspace};
 use crate::messages::{Handle, Next, Report};
 use crate::metrics::{Calls, Metrics};
 use crate::resp::{Arguments, OwnedArguments};
+use crate::room::Room;
 use crate::settings::Settings;
 
 /// Memory that the queue of one transaction may take.
@@ -40,6 +41,8 @@ pub struct Server {
     pub environment: Environment,
     /// The databases.
     pub keyspace: Keyspace,
+    /// What is free of the disk.
+    pub room: Room,
     /// Clients, by the places of their connections. The one whose command runs is not here.
     pub sessions: Vec<Option<Box<Session>>>,
     /// Who listens to what.
@@ -162,7 +165,8 @@ impl Server {
     }
 
     fn admit_and_run(&mut self, session: &mut Session, arguments: Arguments<'_>) -> Outcome {
-        let command = match commands::admit(arguments, session) {
+        let admitted = commands::admit(arguments, session);
+        let command = match admitted.and_then(|command| self.find_room(command)) {
             Ok(command) => command,
             Err(failure) => {
                 self.metrics.rejected.fetch_add(1, Ordering::Relaxed);
@@ -208,6 +212,15 @@ impl Server {
             self.jobs.push(task);
         }
         outcome
+    }
+
+    /// Refuses a command that the disk has no room for.
+    fn find_room(&mut self, command: &'static Command) -> Outcome<&'static Command> {
+        let refusal = command.grows().then(|| self.room.refusal()).flatten();
+        match refusal {
+            Some(why) => Err(Failure::Text(format!("{WRITE_FAILED}{why}"))),
+            None => Ok(command),
+        }
     }
 
     /// Runs one command of a transaction. Jobs run at once: the transaction is one moment.

@@ -10,8 +10,8 @@ use cambium::Store;
 use cambium_io::environment::Clock;
 use cambium_io::sync::atomic::{AtomicU64, Ordering};
 
-use super::WRITE_FAILED;
 use super::called::Called;
+use crate::commands::WRITE_FAILED;
 use crate::mailbox::Mailbox;
 use crate::messages::{Next, Output};
 use crate::metrics::{Calls, Metrics};

@@ -130,8 +130,12 @@ impl Site {
             let reason = "the executor has not answered within two seconds\n";
             return plain(StatusCode::SERVICE_UNAVAILABLE, reason);
         }
-        match self.metrics.is_failing.load(Ordering::Relaxed) {
-            true => plain(StatusCode::SERVICE_UNAVAILABLE, "the last write failed\n"),
+        let metrics = &self.metrics;
+        if metrics.is_failing.load(Ordering::Relaxed) {
+            return plain(StatusCode::SERVICE_UNAVAILABLE, "the last write failed\n");
+        }
+        match metrics.is_full.load(Ordering::Relaxed) {
+            true => plain(StatusCode::SERVICE_UNAVAILABLE, "the disk is full\n"),
             false => plain(StatusCode::OK, "ok\n"),
         }
     }

@@ -24,6 +24,16 @@ const NO_SPACE: i32 = 4;
 const UNAUTHENTICATED: i32 = 5;
 const WRONG_TYPE: i32 = 6;
 
+/// Methods that leave more than there was: a full disk refuses them.
+const GROWING: [&str; 6] = [
+    "put",
+    "putInteger",
+    "add",
+    "update",
+    "compareAndSet",
+    "multiPut",
+];
+
 /// A method that has no result, or its result; or a code with a text.
 type Outcome<T = Option<Value>> = Result<T, (i32, String)>;
 
@@ -62,6 +72,10 @@ pub fn run(server: &mut Server, call: &Call) -> Answer {
     let outcome = match call.name.as_str() {
         "ping" => Ok(None),
         "auth" => call.auth(server),
+        name if may && GROWING.contains(&name) && server.room.refusal().is_some() => {
+            let why = server.room.refusal().unwrap_or_default();
+            Err((NO_SPACE, why))
+        }
         _ if !may => Err((UNAUTHENTICATED, "call auth with the password first".into())),
         "put" => call.put(server, Condition::Always).map(|_| None),
         "putInteger" => call.put(server, Condition::Always).map(|_| None),

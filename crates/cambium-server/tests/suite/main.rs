@@ -14,6 +14,7 @@ mod logs;
 mod model;
 mod protocol;
 mod pubsub;
+mod room;
 mod strings;
 mod thrift;
 mod tls;
