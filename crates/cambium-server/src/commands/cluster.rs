@@ -122,7 +122,7 @@ fn keys_in_slot(call: &mut Call<'_>) -> Outcome {
         _ => usize::MAX,
     };
     let counts = call.count() == 3;
-    call.keyspace().expire_due(true)?;
+    call.keyspace().expire_all()?;
     let view = call.keyspace().frozen()?;
     call.job = Some((
         crate::executor::jobs::Work::Read,

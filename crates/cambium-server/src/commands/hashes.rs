@@ -263,6 +263,10 @@ fn hincrby(call: &mut Call<'_>) -> Outcome {
     let (name, amount) = (call.argument(2), call.argument(3));
     check_field(name)?;
     let is_float = call.command.name == "hincrbyfloat";
+    let is_endless = |text: &str| text.parse::<f64>().is_ok_and(|number| !number.is_finite());
+    if is_float && std::str::from_utf8(amount).is_ok_and(is_endless) {
+        return Err(Failure::Known("ERR value is NaN or Infinity"));
+    }
     let integer = if is_float { 0 } else { call.integer(3)? };
     let hash = read(call)?;
     let old = field(call, hash, name)?;

@@ -244,7 +244,7 @@ fn scan(call: &mut Call<'_>) -> Outcome {
     let options = scan_options(call, 2, true)?;
     let database = call.database();
     let keyspace = call.keyspace();
-    keyspace.expire_due(true)?;
+    keyspace.expire_all()?;
     let mut found: Vec<Vec<u8>> = Vec::new();
     let (mut visited, mut last, mut next) = (0, None, 0);
     let is_match = |key: &[u8]| {
@@ -291,7 +291,7 @@ fn scan(call: &mut Call<'_>) -> Outcome {
 /// A helper thread looks through all keys as of now; other clients do not wait.
 fn keys(call: &mut Call<'_>) -> Outcome {
     let (pattern, database) = (call.argument(1).to_vec(), call.database());
-    call.keyspace().expire_due(true)?;
+    call.keyspace().expire_all()?;
     let view = call.keyspace().frozen()?;
     call.job = Some((
         Work::Read,
@@ -313,7 +313,7 @@ fn randomkey(call: &mut Call<'_>) -> Outcome {
     let database = call.database();
     let random = call.server.random();
     let keyspace = call.keyspace();
-    keyspace.expire_due(true)?;
+    keyspace.expire_all()?;
     let mut found = None;
     let mut take = |key: &[u8]| {
         found = Some(key.to_vec());
@@ -347,7 +347,7 @@ fn randomkey(call: &mut Call<'_>) -> Outcome {
 
 fn dbsize(call: &mut Call<'_>) -> Outcome {
     let database = call.database();
-    call.keyspace().expire_due(true)?;
+    call.keyspace().expire_all()?;
     call.keyspace().shows_pending();
     let count = call.keyspace().count(database).keys;
     call.reply().integer(count as i64);

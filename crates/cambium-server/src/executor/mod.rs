@@ -21,6 +21,7 @@ use cambium::Error;
 
 use crate::clock::now_millis;
 use crate::commands::WRITE_FAILED;
+use crate::keyspace::expiring::{COMMANDS_A_KEY, MOST_EXPIRED_A_STEP};
 use crate::mailbox::Mailbox;
 use crate::messages::{Event, Handle, Input, Next, Output};
 use crate::network::Outbox;
@@ -60,6 +61,7 @@ impl Executor {
             self.inbox.receive(&mut events, self.patience());
             self.server.keyspace.now = now_millis();
             self.server.round_begun = self.server.environment.clock.monotonic();
+            let commands = self.server.statistics.commands;
             for event in events.drain(..) {
                 is_over |= matches!(event, Event::Stop);
                 self.take(event);
@@ -67,7 +69,7 @@ impl Executor {
                     self.commit();
                 }
             }
-            self.expire();
+            self.expire(commands);
             self.commit();
             self.answer();
             self.start_jobs();
@@ -208,12 +210,18 @@ impl Executor {
         self.server.sessions[place] = Some(session);
     }
 
-    fn expire(&mut self) {
+    /// Deletes some expired keys, few beside clients: `commands` were counted before this round.
+    fn expire(&mut self, commands: u64) {
         if !self.server.expires_actively {
             return;
         }
         // An error of the store shows again when a client reads or writes.
-        _ = self.server.keyspace.expire_due(false);
+        let commands = self.server.statistics.commands.saturating_sub(commands) as usize;
+        let step = match commands {
+            0 => MOST_EXPIRED_A_STEP,
+            _ => commands.div_ceil(COMMANDS_A_KEY),
+        };
+        _ = self.server.keyspace.expire_step(step, false);
         self.server.deliver_expired();
     }
 

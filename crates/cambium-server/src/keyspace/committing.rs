@@ -23,7 +23,7 @@ impl Keyspace {
         if let Err(error) = self.store.write(batch) {
             self.state = self.committed.clone();
             self.recent.forget_all();
-            self.soonest.fill(0);
+            self.soonest.fill((0, Vec::new()));
             // The store's own error says more than one of reading it.
             _ = self.load_expiries();
             return Err(error);

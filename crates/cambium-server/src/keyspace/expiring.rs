@@ -1,14 +1,16 @@
 //! Keys that expire: their order, and their end.
 
-use cambium::{Direction, Result};
+use cambium::{Direction, KeyRange, Result};
 
 use super::Keyspace;
 use super::layout::{self, Entry};
 use super::notices::Class;
 use super::overlay::{Read, Walk};
 
-/// Keys that expire in one step of background work.
-const MOST_EXPIRED_A_STEP: usize = 500;
+/// Keys that expire in one step where no client waits.
+pub const MOST_EXPIRED_A_STEP: usize = 100;
+/// Beside so many commands one key expires: live work goes first.
+pub const COMMANDS_A_KEY: usize = 16;
 
 impl Keyspace {
     /// On an engine without an order of keys, one pass finds what expires when.
@@ -48,7 +50,9 @@ impl Keyspace {
             count.expiring.saturating_sub(u64::from(old.is_some())) + u64::from(new.is_some());
         if let Some(moment) = new {
             let soonest = &mut self.soonest[usize::from(database)];
-            *soonest = moment.min(*soonest);
+            if (moment, key) < (soonest.0, &*soonest.1) {
+                *soonest = (moment, key.to_vec());
+            }
         }
         if !self.view.is_ordered {
             if let Some(moment) = old {
@@ -69,13 +73,19 @@ impl Keyspace {
         }
     }
 
-    /// Deletes keys that have expired, some or all; true if there are more.
-    pub fn expire_due(&mut self, all: bool) -> Result<bool> {
+    /// Deletes all keys that have expired.
+    pub fn expire_all(&mut self) -> Result<()> {
+        self.expire_step(MOST_EXPIRED_A_STEP, true).map(drop)
+    }
+
+    /// Deletes keys that have expired: all, or in each database one step of so many; true if
+    /// there are more.
+    pub fn expire_step(&mut self, step: usize, all: bool) -> Result<bool> {
         let mut is_more = false;
         for database in 0..layout::MOST_DATABASES as u8 {
             let place = usize::from(database);
-            while self.state.counts[place].expiring > 0 && self.soonest[place] <= self.now {
-                let due = self.due(database)?;
+            while self.state.counts[place].expiring > 0 && self.soonest[place].0 <= self.now {
+                let due = self.due(database, step)?;
                 for (moment, key) in &due {
                     match self.raw(database, key)? {
                         Some(entry) if entry.expires == Some(*moment) => {
@@ -87,7 +97,7 @@ impl Keyspace {
                             .delete(layout::expiry_key(database, *moment, key)),
                     }
                 }
-                let found_all = due.len() < MOST_EXPIRED_A_STEP;
+                let found_all = due.len() < step;
                 if !found_all && !all {
                     is_more = true;
                     break;
@@ -101,23 +111,28 @@ impl Keyspace {
     pub fn next_expiry(&self) -> Option<u64> {
         let counted = self.soonest.iter().zip(&self.state.counts);
         let soonest = counted.filter(|(_, count)| count.expiring > 0);
-        soonest.map(|(soonest, _)| *soonest).min()
+        soonest.map(|(soonest, _)| soonest.0).min()
     }
 
     /// Keys of a database that have expired, a step's worth; notes when the next one will.
-    fn due(&mut self, database: u8) -> Result<Vec<(u64, Vec<u8>)>> {
+    fn due(&mut self, database: u8, step: usize) -> Result<Vec<(u64, Vec<u8>)>> {
         let (now, mut due) = (self.now, Vec::new());
-        let mut soonest = u64::MAX;
+        let mut soonest = (u64::MAX, Vec::new());
         let mut take = |moment: u64, key: &[u8]| {
-            if moment > now || due.len() == MOST_EXPIRED_A_STEP {
-                soonest = moment;
+            if moment > now || due.len() == step {
+                soonest = (moment, key.to_vec());
                 return Walk::Enough;
             }
             due.push((moment, key.to_vec()));
             Walk::On
         };
         if self.view.is_ordered {
-            let range = layout::expiries(database);
+            // Not from the beginning: what was deleted there is passed again by each walk.
+            let (moment, key) = &self.soonest[usize::from(database)];
+            let range = KeyRange {
+                from: Some(layout::expiry_key(database, *moment, key)),
+                ..layout::expiries(database)
+            };
             self.view
                 .walk(&range, Direction::Forward, Read::Keys, |stored, _| {
                     layout::key_of_expiry(stored)

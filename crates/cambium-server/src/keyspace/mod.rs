@@ -10,7 +10,7 @@
 //! only if the one who counts knows which entries went.
 
 mod committing;
-mod expiring;
+pub mod expiring;
 pub mod layout;
 pub mod notices;
 pub mod overlay;
@@ -39,8 +39,8 @@ pub struct Keyspace {
     state: State,
     /// As the store has it.
     committed: State,
-    /// By database: nothing expires before.
-    soonest: Vec<u64>,
+    /// By database: nothing expires before this moment, or at it with a smaller key.
+    soonest: Vec<(u64, Vec<u8>)>,
     /// On engines without an order of keys: what expires when.
     expiries: BTreeSet<(u64, u8, Vec<u8>)>,
     watches: Watches,
@@ -96,7 +96,7 @@ impl Keyspace {
             store,
             committed: state.clone(),
             state,
-            soonest: vec![0; layout::MOST_DATABASES],
+            soonest: vec![(0, Vec::new()); layout::MOST_DATABASES],
             expiries: BTreeSet::new(),
             watches: Watches::default(),
             recent: RecentStrings::default(),
