@@ -6,6 +6,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`address`] | addresses of servers |
 //! | [`error`] | the one error type, classed by who must act |
 //! | [`order`] | sequence numbers and durability levels |
 //! | [`identity`] | store ids, file numbers, salts |
@@ -19,6 +20,7 @@
 //! | [`value`] | reference-counted bytes handed to callers |
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod checksum;
 pub mod coding;
 pub mod error;
@@ -31,6 +33,7 @@ pub mod order;
 pub mod value;
 pub mod varint;
 
+pub use address::Address;
 pub use error::{Conflict, Error, Result};
 pub use extent::Extent;
 pub use identity::{FileIdentity, FileNumber, StoreId};

@@ -49,6 +49,15 @@ pub enum Durability {
     Synced,
 }
 
+impl Durability {
+    /// All levels, the weakest first.
+    pub const ALL: [Durability; 3] = [
+        Durability::Buffered,
+        Durability::Written,
+        Durability::Synced,
+    ];
+}
+
 impl FromStr for Durability {
     type Err = Error;
 

@@ -18,9 +18,9 @@ use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
+
+pub use cambium_base::Address;
 
 /// Lists within lists that are read.
 const MOST_NESTED: u32 = 4;
@@ -44,37 +44,7 @@ pub enum Error {
 /// The result of calls.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Where a server listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// `HOST:PORT`.
-    Tcp(String),
-    /// `unix:PATH`.
-    Unix(PathBuf),
-}
-
-impl FromStr for Address {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        match text.strip_prefix("unix:") {
-            Some(path) if !path.is_empty() => Ok(Address::Unix(path.into())),
-            None if text.contains(':') => Ok(Address::Tcp(text.to_string())),
-            _ => Err(format!("{text}: expected HOST:PORT or unix:PATH")),
-        }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Address::Tcp(address) => f.write_str(address),
-            Address::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
-/// What a server answers.
+/// An answer of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// A text or a number.
@@ -343,15 +313,5 @@ mod tests {
         assert_eq!(server.join().unwrap(), expected);
         let lost = connection.call(&[b"PING"]);
         assert!(matches!(lost, Err(Error::Lost(_))), "{lost:?}");
-    }
-
-    #[test]
-    fn addresses_are_written_as_they_are_read() {
-        for text in ["localhost:6379", "unix:/run/redis.sock"] {
-            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
-        }
-        for text in ["", "localhost", "unix:"] {
-            assert!(text.parse::<Address>().is_err(), "{text}");
-        }
     }
 }

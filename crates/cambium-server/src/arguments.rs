@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use cambium::Durability;
+use cambium_base::Address;
 use clap::{Parser, ValueEnum};
 use serde::Deserialize;
 
 use crate::logs::{Format, Level};
-use crate::network::listener::Address;
 
 /// Serves a Cambium store to clients of Redis and Thrift.
 #[derive(Debug, Default, Parser)]

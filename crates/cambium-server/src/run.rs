@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cambium::{DEFAULT_ENGINE, Environment, Error, Options, Store};
+use cambium_base::Address;
 use cambium_io::sync::atomic::AtomicU64;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -24,7 +25,7 @@ use crate::logs::{self, Format};
 use crate::mailbox::Mailbox;
 use crate::messages::Event;
 use crate::metrics::{Calls, Metrics};
-use crate::network::listener::{Address, Listener};
+use crate::network::listener::{Listener, is_public};
 use crate::network::{Network, Outbox};
 use crate::room::Room;
 use crate::services::{Services, Sockets};
@@ -135,9 +136,7 @@ fn refuse_strangers(
     arguments: &Arguments,
     has_password: bool,
 ) -> Result<(), Failure> {
-    let is_public = address
-        .is_public()
-        .map_err(|error| format!("{address}: {error}"))?;
+    let is_public = is_public(address).map_err(|error| format!("{address}: {error}"))?;
     if is_public && !has_password && !arguments.unsafe_no_password {
         return Err(format!(
             "{address} can be reached from other machines: give --password-file, or \

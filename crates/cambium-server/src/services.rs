@@ -1,6 +1,6 @@
 //! The thread of the HTTP port, the Thrift service, and of handshakes: one event loop for all.
 //!
-//! None touches the store there. What clients ask for goes to the executor as a message, and a
+//! None touches the store there. Requests go to the executor as messages, and a
 //! Redis client goes to the network thread when its handshake is done.
 
 use std::io;
@@ -34,7 +34,7 @@ const MOST_HANDSHAKES: usize = 1_000;
 /// The sockets that they serve.
 #[derive(Debug, Default)]
 pub struct Sockets {
-    /// Of Redis clients that speak TLS.
+    /// Those for Redis clients that speak TLS.
     pub resp: Vec<TcpListener>,
     /// Of the HTTP port.
     pub http: Option<TcpListener>,
@@ -67,7 +67,7 @@ impl Sockets {
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
 
-/// What each accepted connection passes first.
+/// The handshake that each accepted connection passes first, with TLS.
 #[derive(Clone)]
 pub struct Door(Option<TlsAcceptor>);
 
@@ -186,9 +186,7 @@ async fn admit_clients(
         let (acceptor, outbox) = (acceptor.clone(), outbox.clone());
         async move {
             // A client that fails to shake hands concerns nobody else.
-            if let Err(error) = admit(stream, &acceptor, &outbox).await {
-                tracing::debug!(%error, "a client was not admitted");
-            }
+            _ = admit(stream, &acceptor, &outbox).await;
         }
     })
     .await

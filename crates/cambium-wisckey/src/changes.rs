@@ -176,8 +176,8 @@ impl LogFeed {
         Some(next.clone())
     }
 
-    /// Where to begin in a segment. What tables took of it is stepped over where it is all
-    /// older than the position: parts of that may have been given back.
+    /// The offset at which the feed begins in a segment: behind the part that tables took, if
+    /// all of that is older than the position. Blocks of that part may have been given back.
     fn first_wanted(&self, segment: &Segment) -> u64 {
         let first = segment.log.geometry().first_offset;
         let state = self.core.ledger.state();

@@ -3,7 +3,7 @@
 //! A worker process holds one store and nothing else, so what it read, wrote
 //! and computed is the store's, all its threads included. The load generator's
 //! own processor time is in it too; the `null` store shows how much that is.
-//! Where the store is a server, its process is counted as well ([`count_also`]);
+//! A store that is a server has a process of its own, which is counted as well ([`count_also`]);
 //! the peak of memory is then the sum of both peaks.
 //!
 //! `write_bytes` counts pages when they are made dirty, so it is complete

@@ -31,8 +31,6 @@ pub struct Schedule {
     generator: Generator,
     time_of_a_point: Duration,
     most_points: u64,
-    /// Points so far.
-    points: u64,
     /// Points in a row that one thread had while others were ready.
     in_a_row: u64,
 }
@@ -78,7 +76,6 @@ impl Schedule {
             generator,
             time_of_a_point: Duration::from_micros(microseconds),
             most_points: MOST_POINTS,
-            points: 0,
             in_a_row: 0,
         }
     }
@@ -125,6 +122,13 @@ impl Schedule {
         self.most_points
     }
 
+    /// Told how many points there were.
+    pub(super) fn pass(&mut self, points: u64) {
+        if points == MOST_POINTS_OF_PRIORITIES && matches!(self.strategy, Strategy::Pct { .. }) {
+            self.strategy = Strategy::RandomWalk { stay: 8 };
+        }
+    }
+
     pub(super) fn time_of_a_point(&self) -> Duration {
         self.time_of_a_point
     }
@@ -163,12 +167,6 @@ impl Schedule {
         if let Some(only) = stays {
             self.in_a_row = 0;
             return only;
-        }
-        self.points += 1;
-        if self.points == MOST_POINTS_OF_PRIORITIES {
-            if let Strategy::Pct { .. } = self.strategy {
-                self.strategy = Strategy::RandomWalk { stay: 8 };
-            }
         }
         self.in_a_row += 1;
         let unfair = self.in_a_row > FAIR;

@@ -75,7 +75,7 @@ pub const NO_MULTI: u32 = 1 << 8;
 /// It writes, and leaves less than there was: a full disk does not refuse it.
 pub const FREES: u32 = 1 << 9;
 
-/// What the answer of a write that failed begins with.
+/// The beginning of the answer of a write that failed.
 pub const WRITE_FAILED: &str = "MISCONF Errors writing to the AOF file: ";
 
 /// Why a command answers an error.

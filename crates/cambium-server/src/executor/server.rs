@@ -41,7 +41,7 @@ pub struct Server {
     pub environment: Environment,
     /// The databases.
     pub keyspace: Keyspace,
-    /// What is free of the disk.
+    /// Watches the free space of the disk.
     pub room: Room,
     /// Clients, by the places of their connections. The one whose command runs is not here.
     pub sessions: Vec<Option<Box<Session>>>,

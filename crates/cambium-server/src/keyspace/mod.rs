@@ -203,7 +203,7 @@ impl Keyspace {
     /// The entry of a key that the command under way replaces whatever it is; that of a string
     /// may be without its bytes.
     pub fn find_replaced(&mut self, database: u8, key: &[u8]) -> Result<Option<Entry>> {
-        match self.recent.get(&layout::entry_key(database, key)) {
+        match self.recent.get(database, key) {
             Some(expires) if expires.is_none_or(|moment| moment > self.now) => Ok(Some(Entry {
                 kind: Kind::String,
                 expires,
@@ -254,11 +254,11 @@ impl Keyspace {
         }
         self.move_expiry(database, key, old.and_then(|old| old.expires), expires);
         let stored = Entry::encode(kind, expires, body);
-        let entry_key = layout::entry_key(database, key);
         match kind {
-            Kind::String => self.recent.note(&entry_key, expires),
-            Kind::Hash => self.recent.forget(&entry_key),
+            Kind::String => self.recent.note(database, key, expires),
+            Kind::Hash => self.recent.forget(database, key),
         }
+        let entry_key = layout::entry_key(database, key);
         self.view.overlay.put(entry_key, stored);
         self.touch(database, key);
         Ok(())
@@ -282,9 +282,8 @@ impl Keyspace {
             self.view.overlay.delete(order);
         }
         self.move_expiry(database, key, old.expires, None);
-        let entry_key = layout::entry_key(database, key);
-        self.recent.forget(&entry_key);
-        self.view.overlay.delete(entry_key);
+        self.recent.forget(database, key);
+        self.view.overlay.delete(layout::entry_key(database, key));
         self.touch(database, key);
     }
 

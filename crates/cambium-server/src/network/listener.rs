@@ -1,65 +1,29 @@
-//! Addresses that the server listens to.
+//! Sockets that the server listens to.
 
-use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
-use std::str::FromStr;
 
+use cambium_base::Address;
 use mio::net::{TcpListener, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
 
 use super::connection::Stream;
 
-/// Where the server listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// `HOST:PORT`.
-    Tcp(String),
-    /// `unix:PATH`.
-    Unix(PathBuf),
-}
-
-impl FromStr for Address {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.strip_prefix("unix:") {
-            Some("") => Err("unix: needs the path of a socket".to_string()),
-            Some(path) => Ok(Address::Unix(path.into())),
-            None if text.contains(':') => Ok(Address::Tcp(text.to_string())),
-            None => Err(format!("{text}: expected HOST:PORT or unix:PATH")),
-        }
+fn resolve(address: &Address) -> io::Result<Vec<SocketAddr>> {
+    match address {
+        Address::Tcp(address) => Ok(address.to_socket_addrs()?.collect()),
+        Address::Unix(_) => Ok(Vec::new()),
     }
 }
 
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Address::Tcp(address) => f.write_str(address),
-            Address::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
-impl Address {
-    fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
-        match self {
-            Address::Tcp(address) => Ok(address.to_socket_addrs()?.collect()),
-            Address::Unix(_) => Ok(Vec::new()),
-        }
-    }
-
-    /// True if other machines can reach it.
-    ///
-    /// # Errors
-    /// The name of the host is not known.
-    pub fn is_public(&self) -> io::Result<bool> {
-        Ok(self
-            .resolve()?
-            .iter()
-            .any(|address| !address.ip().is_loopback()))
-    }
+/// True if other machines can reach an address.
+///
+/// # Errors
+/// The name of the host is not known.
+pub fn is_public(address: &Address) -> io::Result<bool> {
+    let resolved = resolve(address)?;
+    Ok(resolved.iter().any(|address| !address.ip().is_loopback()))
 }
 
 /// A socket that accepts connections.
@@ -80,7 +44,7 @@ impl Listener {
         match address {
             Address::Tcp(_) => {
                 let mut last = ErrorKind::AddrNotAvailable.into();
-                for address in address.resolve()? {
+                for address in resolve(address)? {
                     match TcpListener::bind(address) {
                         Ok(listener) => return Ok(Listener::Tcp(listener)),
                         Err(error) => last = error,

@@ -18,7 +18,7 @@ pub struct TlsStream {
 }
 
 impl TlsStream {
-    /// Behind a handshake.
+    /// A socket whose handshake is over, with what it agreed on.
     pub fn new(socket: TcpStream, session: ServerConnection) -> TlsStream {
         TlsStream {
             socket,

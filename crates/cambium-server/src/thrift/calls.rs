@@ -69,13 +69,12 @@ fn failed(error: Error) -> (i32, String) {
 /// Runs one call. Its writes wait in the round, like those of other clients.
 pub fn run(server: &mut Server, call: &Call) -> Answer {
     let may = call.is_known || server.settings.password().is_none();
+    let grows = may && GROWING.contains(&call.name.as_str());
+    let refusal = grows.then(|| server.room.refusal()).flatten();
     let outcome = match call.name.as_str() {
+        _ if refusal.is_some() => Err((NO_SPACE, refusal.unwrap_or_default())),
         "ping" => Ok(None),
         "auth" => call.auth(server),
-        name if may && GROWING.contains(&name) && server.room.refusal().is_some() => {
-            let why = server.room.refusal().unwrap_or_default();
-            Err((NO_SPACE, why))
-        }
         _ if !may => Err((UNAUTHENTICATED, "call auth with the password first".into())),
         "put" => call.put(server, Condition::Always).map(|_| None),
         "putInteger" => call.put(server, Condition::Always).map(|_| None),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::client::Client;
 use crate::harness::{Server, folder};
 
-/// What a key holds: its type, and whether it expires.
+/// The model: each key with its type, and whether it expires.
 type Keys = BTreeMap<String, (&'static str, bool)>;
 
 /// Small numbers in a row that looks like none.

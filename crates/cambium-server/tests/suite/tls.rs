@@ -150,7 +150,7 @@ fn silent_and_garbled_strangers_hold_nobody_up() {
     let mut client = identity.connect(&server.address);
     client.send(b"PING\r\n");
     assert_eq!(client.line(), "+PONG");
-    // What is no handshake is answered with an alert, and cut.
+    // The server answers anything but a handshake with an alert, and cuts the connection.
     let mut answer = Vec::new();
     _ = garbled.read_to_end(&mut answer);
     assert!(!answer.windows(4).any(|bytes| bytes == b"PONG"));

@@ -353,7 +353,7 @@ impl Shared {
         let name = name.to_string();
         let now = self.store.snapshot()?.sequence();
         match self.store.move_consumer(&name, Some(now)) {
-            // Nobody kept it.
+            // No consumer kept that history.
             Err(Error::HistoryLost { .. }) => Ok(()),
             moved => moved.and_then(|()| self.store.move_consumer(&name, None)),
         }

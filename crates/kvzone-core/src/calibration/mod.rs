@@ -41,11 +41,7 @@ fn capabilities(concurrent_writers: bool) -> Capabilities {
         ordered: true,
         atomic_batches: true,
         concurrent_writers,
-        durabilities: &[
-            Durability::Buffered,
-            Durability::Written,
-            Durability::Synced,
-        ],
+        durabilities: &Durability::ALL,
         sizes_its_cache: false,
         compacts: false,
         persistent: false,

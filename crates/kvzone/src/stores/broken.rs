@@ -51,11 +51,7 @@ impl Adapter for Broken {
             ordered: false,
             atomic_batches: false,
             concurrent_writers: true,
-            durabilities: &[
-                Durability::Buffered,
-                Durability::Written,
-                Durability::Synced,
-            ],
+            durabilities: &Durability::ALL,
             sizes_its_cache: false,
             compacts: false,
             persistent: false,

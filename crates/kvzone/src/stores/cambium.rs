@@ -192,11 +192,7 @@ impl Adapter for Cambium {
             ordered: self.kind.name() != "alphard",
             atomic_batches: true,
             concurrent_writers: true,
-            durabilities: &[
-                Durability::Buffered,
-                Durability::Written,
-                Durability::Synced,
-            ],
+            durabilities: &Durability::ALL,
             sizes_its_cache: self.has("cache_bytes"),
             compacts: true,
             persistent: true,

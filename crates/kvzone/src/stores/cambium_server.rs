@@ -64,13 +64,7 @@ impl Adapter for CambiumServer {
     }
 
     fn probe_for(&self, request: &OpenRequest) -> Availability {
-        match server::is_elsewhere(request) {
-            true => Availability::Found {
-                version: "running".to_string(),
-                path: None,
-            },
-            false => server::probe(&program(request), REMEDY),
-        }
+        server::probe_for(request, &program(request), REMEDY)
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -78,11 +72,7 @@ impl Adapter for CambiumServer {
             ordered: true,
             atomic_batches: true,
             concurrent_writers: true,
-            durabilities: &[
-                Durability::Buffered,
-                Durability::Written,
-                Durability::Synced,
-            ],
+            durabilities: &Durability::ALL,
             sizes_its_cache: true,
             compacts: true,
             persistent: true,
@@ -142,7 +132,7 @@ fn is_ordered(engine: &str) -> bool {
 
 /// Every setting, decided.
 struct Plan {
-    /// Of a server that runs already: nothing else is set.
+    /// The server that runs already, if one was named: nothing else is set then.
     address: Option<Address>,
     engine: &'static str,
     /// Options of the engine that are not its defaults.
@@ -192,7 +182,7 @@ impl Plan {
     }
 }
 
-/// What the server's engine is opened for.
+/// The request that the server's engine serves.
 fn inner_request(request: &OpenRequest, engine: &Cambium) -> OpenRequest {
     let mut inner = request.clone();
     inner.overrides.retain(|name, _| engine.has(name));
@@ -205,8 +195,7 @@ fn inner_request(request: &OpenRequest, engine: &Cambium) -> OpenRequest {
 struct Spoken;
 
 fn call(connection: &mut Connection, name: &'static str, words: &[&[u8]]) -> Result<Answer> {
-    let answer = connection.call(words);
-    answer.map_err(|error| Error::store(NAME, name, error))
+    server::call(NAME, connection, name, words)
 }
 
 impl Dialect for Spoken {

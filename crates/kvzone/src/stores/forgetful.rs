@@ -48,11 +48,7 @@ impl Adapter for Forgetful {
             ordered: false,
             atomic_batches: false,
             concurrent_writers: false,
-            durabilities: &[
-                Durability::Buffered,
-                Durability::Written,
-                Durability::Synced,
-            ],
+            durabilities: &Durability::ALL,
             sizes_its_cache: false,
             compacts: false,
             persistent: true,

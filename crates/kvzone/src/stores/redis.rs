@@ -41,7 +41,7 @@ const NAME: &str = "redis";
 const PROGRAM: &str = "redis-server";
 const REMEDY: &str =
     "apt-get install redis-server, or --set redis.program=PATH, or --set redis.address=HOST:PORT";
-/// When the shipped configuration takes snapshots.
+/// The snapshots of the shipped configuration.
 const SHIPPED_SNAPSHOTS: &str = "3600 1 300 100 60 10000";
 /// Between two looks at work in the background.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -63,13 +63,7 @@ impl Adapter for Redis {
     }
 
     fn probe_for(&self, request: &OpenRequest) -> Availability {
-        match server::is_elsewhere(request) {
-            true => Availability::Found {
-                version: "running".to_string(),
-                path: None,
-            },
-            false => server::probe(&program(request), REMEDY),
-        }
+        server::probe_for(request, &program(request), REMEDY)
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -77,11 +71,7 @@ impl Adapter for Redis {
             ordered: false,
             atomic_batches: true,
             concurrent_writers: true,
-            durabilities: &[
-                Durability::Buffered,
-                Durability::Written,
-                Durability::Synced,
-            ],
+            durabilities: &Durability::ALL,
             sizes_its_cache: false,
             compacts: true,
             persistent: true,
@@ -120,7 +110,7 @@ fn program(request: &OpenRequest) -> PathBuf {
 
 /// Every setting, decided.
 struct Plan {
-    /// Of a server that runs already: nothing else is set.
+    /// The server that runs already, if one was named: nothing else is set then.
     address: Option<Address>,
     /// Options of the command line.
     options: Vec<(&'static str, String)>,
@@ -184,8 +174,7 @@ struct Spoken {
 }
 
 fn call(connection: &mut Connection, name: &'static str, words: &[&[u8]]) -> Result<Answer> {
-    let answer = connection.call(words);
-    answer.map_err(|error| Error::store(NAME, name, error))
+    server::call(NAME, connection, name, words)
 }
 
 /// A setting of the running server.

@@ -291,11 +291,7 @@ impl Adapter for RocksDb {
             ordered: true,
             atomic_batches: true,
             concurrent_writers: true,
-            durabilities: &[
-                Durability::Buffered,
-                Durability::Written,
-                Durability::Synced,
-            ],
+            durabilities: &Durability::ALL,
             sizes_its_cache: true,
             compacts: true,
             persistent: true,

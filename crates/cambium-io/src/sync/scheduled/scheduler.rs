@@ -399,6 +399,7 @@ impl State {
     fn count_a_point(&mut self) {
         self.points += 1;
         self.now += self.schedule.time_of_a_point();
+        self.schedule.pass(self.points);
         if self.points > self.schedule.most_points() {
             let what = format!("no end after {} points: {}", self.points, self.tasks());
             self.fail(what);
@@ -461,7 +462,7 @@ impl State {
         }
     }
 
-    /// What each task does, for a message.
+    /// Names each task and its state, for a message.
     fn tasks(&self) -> String {
         let tasks = self.tasks.iter().map(|task| format!("{task:?}"));
         tasks.collect::<Vec<_>>().join("; ")

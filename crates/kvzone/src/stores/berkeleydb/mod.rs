@@ -160,11 +160,7 @@ impl Adapter for BerkeleyDb {
             ordered: true,
             atomic_batches: true,
             concurrent_writers: true,
-            durabilities: &[
-                Durability::Buffered,
-                Durability::Written,
-                Durability::Synced,
-            ],
+            durabilities: &Durability::ALL,
             sizes_its_cache: true,
             compacts: true,
             persistent: true,

@@ -1,4 +1,4 @@
-//! What adapters of servers share: starting one, and speaking Redis' protocol to it.
+//! The part that adapters of servers share: starting one, and speaking Redis' protocol to it.
 //!
 //! ```text
 //!  redis.rs, cambium_server.rs ──Dialect──▶ sessions.rs   entries over a connection a session
@@ -98,7 +98,7 @@ pub(super) fn data_paths(request: &OpenRequest) -> Vec<PathBuf> {
     }
 }
 
-/// What a server can do for a request: one that runs already is never closed.
+/// The capabilities of a server for a request: one that runs already is never closed.
 pub(super) fn capabilities_for(general: Capabilities, request: &OpenRequest) -> Capabilities {
     Capabilities {
         persistent: !is_elsewhere(request),
@@ -125,6 +125,28 @@ pub(super) fn probe(program: &Path, remedy: &str) -> Availability {
             }
         }
     }
+}
+
+/// The same for a request, which may name a server that runs already.
+pub(super) fn probe_for(request: &OpenRequest, program: &Path, remedy: &str) -> Availability {
+    match is_elsewhere(request) {
+        true => Availability::Found {
+            version: "running".to_string(),
+            path: None,
+        },
+        false => probe(program, remedy),
+    }
+}
+
+/// One command; an error names the store and the command.
+pub(super) fn call(
+    store: &'static str,
+    connection: &mut Connection,
+    name: &'static str,
+    words: &[&[u8]],
+) -> Result<Answer> {
+    let answer = connection.call(words);
+    answer.map_err(|error| Error::store(store, name, error))
 }
 
 /// Starts a server, and opens it; `command` gets the path of the socket.
@@ -185,24 +207,20 @@ fn claim(
     control: &mut Connection,
     folder: &Path,
 ) -> Result<()> {
-    let failed = |call| move |error| Error::store(name, call, error);
     let folder = folder.as_os_str().as_encoded_bytes();
-    let owner = control.call(&[b"GET", OWNER]).map_err(failed("GET"))?;
+    let owner = call(name, control, "GET", &[b"GET", OWNER])?;
     if owner == Answer::Bytes(folder.to_vec()) {
         return Ok(());
     }
-    let count = control.call(&[b"DBSIZE"]).map_err(failed("DBSIZE"))?;
-    let count = count.into_text();
+    let count = call(name, control, "DBSIZE", &[b"DBSIZE"])?.into_text();
     if owner == Answer::None && count != "0" {
         return Err(Error::Usage(format!(
             "{name} at {address}: database 0 holds {count} keys that are not of KVZone; expected \
              an empty database: FLUSHDB empties it, or start another server"
         )));
     }
-    let emptied = control.call(&[b"FLUSHDB"]);
-    emptied.map_err(failed("FLUSHDB"))?;
-    let marked = control.call(&[b"SET", OWNER, folder]);
-    marked.map(drop).map_err(failed("SET"))
+    call(name, control, "FLUSHDB", &[b"FLUSHDB"])?;
+    call(name, control, "SET", &[b"SET", OWNER, folder]).map(drop)
 }
 
 fn connect(name: &'static str, address: &Address, password: Option<&str>) -> Result<Connection> {
@@ -210,8 +228,8 @@ fn connect(name: &'static str, address: &Address, password: Option<&str>) -> Res
     let mut connection =
         connected.map_err(|error| Error::store(name, "connect", format!("{address}: {error}")))?;
     if let Some(password) = password {
-        let admitted = connection.call(&[b"AUTH", password.as_bytes()]);
-        admitted.map_err(|error| Error::store(name, "AUTH", error))?;
+        let words: &[&[u8]] = &[b"AUTH", password.as_bytes()];
+        call(name, &mut connection, "AUTH", words)?;
     }
     Ok(connection)
 }

@@ -23,7 +23,7 @@ pub(super) struct Open<D> {
     address: Address,
     password: Option<String>,
     control: Mutex<Connection>,
-    /// None if it was not started here.
+    /// The child; `None` where the server was not started here.
     process: Mutex<Option<ServerProcess>>,
 }
 
@@ -102,8 +102,7 @@ struct OneThread<D> {
 
 impl<D: Dialect + 'static> OneThread<D> {
     fn call(&mut self, call: &'static str, words: &[&[u8]]) -> Result<Answer> {
-        let answer = self.connection.call(words);
-        answer.map_err(|error| Error::store(self.open.dialect.name(), call, error))
+        super::call(self.open.dialect.name(), &mut self.connection, call, words)
     }
 
     fn push(&mut self, change: &Change<'_>) {

@@ -82,11 +82,7 @@ fn is_tree(request: &OpenRequest) -> bool {
 }
 
 fn durabilities(tree: bool) -> &'static [Durability] {
-    let all = &[
-        Durability::Buffered,
-        Durability::Written,
-        Durability::Synced,
-    ];
+    let all = &Durability::ALL;
     if tree { all } else { &all[1..] }
 }
 
