@@ -62,8 +62,8 @@ pub const LAYERS: &[(u8, &str, &[&str])] = &[
     ),
     (
         2,
-        "durable byte structures; the engine trait",
-        &["cambium-storage", "cambium-api"],
+        "durable byte structures; the engine trait; replication without I/O",
+        &["cambium-storage", "cambium-api", "cambium-cluster"],
     ),
     (1, "the only road to the disk", &["cambium-io"]),
     (

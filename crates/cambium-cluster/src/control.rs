@@ -1,0 +1,551 @@
+//! How the controller changes chains when nodes come and go.
+//!
+//! | a member that is | becomes | when |
+//! |---|---|---|
+//! | serving | offline | its node is gone, has started again, or its predecessor cannot reach it, and another member serves |
+//! | serving | last | the same, and no other member serves |
+//! | last | serving | its node is back with the same store |
+//! | offline | waiting | its node is back |
+//! | waiting | syncing | a member serves, and no other one is syncing |
+//! | syncing | serving | its predecessor says that it has everything |
+//! | syncing, waiting | offline | its node is gone, or its predecessor cannot reach it |
+//!
+//! So a member that lacks committed writes never serves, and of a chain whose members have all
+//! gone only the one that served last makes it go on. The states and their names are those of
+//! 3FS, a file system that replicates by chains.
+//!
+//! Each change raises the chain's epoch. Where it takes the right to serve from a node that may
+//! be alive ([`Chain::waits`]), the others wait until that node must have learned of it.
+
+use std::collections::BTreeMap;
+
+use crate::topology::{Chain, Member, Meta, Node, Report, State, View};
+
+/// The chains that change, by partition.
+pub type Changes = Vec<(u16, Chain)>;
+
+/// What the controller does about a view: nothing, if all is as it should be.
+pub fn decide(view: &View) -> Changes {
+    let Some(meta) = &view.meta else {
+        return Vec::new();
+    };
+    let is_unmade = view.chains.iter().all(|chain| chain.epoch == 0);
+    if is_unmade && view.nodes.len() < usize::from(meta.nodes) {
+        return Vec::new();
+    }
+    let mut changes = Vec::new();
+    for (number, chain) in (0..).zip(&view.chains) {
+        let next = match chain.epoch {
+            0 => make(number, meta, &view.nodes),
+            _ => advance(chain, &view.nodes, view.reports.get(&number)),
+        };
+        changes.extend(next.map(|chain| (number, chain)));
+    }
+    changes
+}
+
+/// A new chain: its members are the next nodes in order, so that each node is as often the
+/// head as any other.
+fn make(number: u16, meta: &Meta, nodes: &BTreeMap<String, Node>) -> Option<Chain> {
+    let in_turn = nodes
+        .iter()
+        .cycle()
+        .skip(usize::from(number) % nodes.len().max(1));
+    let count = usize::from(meta.replicas).min(nodes.len());
+    let members: Vec<Member> = in_turn
+        .take(count)
+        .map(|(name, node)| member(name, node, State::Serving))
+        .collect();
+    (!members.is_empty()).then_some(Chain {
+        epoch: 1,
+        acknowledgement: meta.acknowledgement,
+        members,
+        waits: false,
+    })
+}
+
+/// A member that is what its node is now.
+pub fn member(name: &str, node: &Node, state: State) -> Member {
+    Member {
+        node: name.to_string(),
+        state,
+        incarnation: node.incarnation,
+        store: node.store.clone(),
+        leaving: false,
+    }
+}
+
+/// The next value of a chain, or `None` if it stays.
+fn advance(
+    chain: &Chain,
+    nodes: &BTreeMap<String, Node>,
+    report: Option<&Report>,
+) -> Option<Chain> {
+    let report = report.filter(|report| report.epoch == chain.epoch);
+    let about = report.and_then(|report| chain.successor(&report.node));
+    let is_unreachable = |member: &Member| {
+        about == Some(member) && report.is_some_and(|report| report.is_unreachable)
+    };
+    let has_joined =
+        |member: &Member| about == Some(member) && report.is_some_and(|report| report.has_joined);
+    let mut members = chain.members.clone();
+    let mut waits = false;
+    let keeps = |member: &Member| is_up(member, nodes) && !is_unreachable(member);
+    let mut serves = chain.serving().any(keeps);
+    for member in &mut members {
+        let now = member.clone();
+        match member.state {
+            State::Serving if keeps(&now) => {}
+            State::Serving => {
+                waits |= is_up(&now, nodes);
+                member.state = match serves {
+                    true => State::Offline,
+                    false => State::Last,
+                };
+                // The first of those that all went at once had the most.
+                serves = true;
+            }
+            State::Last => {
+                if let Some(node) = nodes.get(&now.node).filter(|node| node.store == now.store) {
+                    member.state = State::Serving;
+                    member.incarnation = node.incarnation;
+                }
+            }
+            State::Syncing if has_joined(&now) && is_up(&now, nodes) => {
+                member.state = State::Serving;
+            }
+            State::Syncing | State::Waiting if !keeps(&now) => member.state = State::Offline,
+            State::Syncing | State::Waiting => {}
+            State::Offline => {
+                if let Some(node) = nodes.get(&now.node) {
+                    member.state = State::Waiting;
+                    member.incarnation = node.incarnation;
+                    member.store.clone_from(&node.store);
+                }
+            }
+        }
+    }
+    let is_serving = |member: &Member| member.state == State::Serving;
+    if members.iter().any(is_serving) {
+        // One that has joined goes on where the one before it has gone.
+        for member in &mut members {
+            if member.state == State::Last {
+                member.state = State::Offline;
+            }
+        }
+    }
+    if !members.iter().any(is_serving) {
+        for member in &mut members {
+            if member.state == State::Syncing {
+                member.state = State::Waiting;
+            }
+        }
+    } else if !members.iter().any(|member| member.state == State::Syncing) {
+        // One that has gone back to waiting in this step is brought up in the next.
+        let waiting = |member: &&mut Member| member.state == State::Waiting;
+        let was_waiting = |member: &Member| {
+            let place = chain.place(&member.node);
+            place.is_some_and(|place| chain.members[place].state == State::Waiting)
+        };
+        let next = members
+            .iter_mut()
+            .filter(waiting)
+            .find(|member| was_waiting(member));
+        if let Some(member) = next {
+            member.state = State::Syncing;
+        }
+    }
+    let stay = |member: &Member| !member.leaving;
+    let all_serve = members.iter().filter(|member| stay(member)).all(is_serving);
+    if all_serve && members.iter().any(stay) {
+        waits |= members
+            .iter()
+            .any(|member| member.leaving && is_serving(member) && is_up(member, nodes));
+        members.retain(stay);
+    }
+    members.sort_by_key(|member| match member.state {
+        State::Serving => 0,
+        State::Syncing => 1,
+        State::Last => 2,
+        State::Waiting => 3,
+        State::Offline => 4,
+    });
+    (members != chain.members).then(|| changed(chain, members, waits))
+}
+
+fn is_up(member: &Member, nodes: &BTreeMap<String, Node>) -> bool {
+    nodes
+        .get(&member.node)
+        .is_some_and(|node| node.incarnation == member.incarnation && node.store == member.store)
+}
+
+fn changed(chain: &Chain, members: Vec<Member>, waits: bool) -> Chain {
+    Chain {
+        epoch: chain.epoch + 1,
+        acknowledgement: chain.acknowledgement,
+        members,
+        waits,
+    }
+}
+
+/// Makes a member that serves the head.
+///
+/// # Errors
+/// A line for people: it does not serve.
+pub fn promote(chain: &Chain, node: &str) -> Result<Chain, String> {
+    let place = chain
+        .place(node)
+        .filter(|place| chain.members[*place].state == State::Serving)
+        .ok_or_else(|| {
+            format!("{node} does not serve in this chain: only a member that does can be its head")
+        })?;
+    if place == 0 {
+        return Err(format!("{node} is the head of this chain"));
+    }
+    let mut members = chain.members.clone();
+    let head = members.remove(place);
+    members.insert(0, head);
+    Ok(changed(chain, members, true))
+}
+
+/// Moves one copy of a partition from a node to another: the new member is brought up, and
+/// the old one goes when it serves.
+///
+/// # Errors
+/// A line for people.
+pub fn relocate(view: &View, number: u16, from: &str, to: &str) -> Result<Chain, String> {
+    let chain = chain(view, number)?;
+    let node = view
+        .nodes
+        .get(to)
+        .ok_or_else(|| format!("node {to} is not there"))?;
+    if chain.place(to).is_some() {
+        return Err(format!("{to} is a member of chain {number} already"));
+    }
+    let place = chain
+        .place(from)
+        .ok_or_else(|| format!("{from} is no member of chain {number}"))?;
+    let mut members = chain.members.clone();
+    members[place].leaving = true;
+    members.push(member(to, node, State::Waiting));
+    Ok(changed(chain, members, false))
+}
+
+fn chain(view: &View, number: u16) -> Result<&Chain, String> {
+    let chain = view.chains.get(usize::from(number));
+    chain.filter(|chain| chain.epoch > 0).ok_or_else(|| {
+        format!(
+            "chain {number}: the cluster has {} chains",
+            view.chains.len()
+        )
+    })
+}
+
+/// Moves a fair share of all copies to a node that has few.
+///
+/// # Errors
+/// A line for people: the node is not there.
+pub fn add(view: &View, node: &str) -> Result<Changes, String> {
+    if !view.nodes.contains_key(node) {
+        return Err(format!("node {node} is not there: start its server first"));
+    }
+    let copies: usize = view.chains.iter().map(|chain| chain.members.len()).sum();
+    let share = copies / view.nodes.len();
+    let mut loads = loads(view);
+    let mut changes = Changes::new();
+    for (number, chain) in (0..).zip(&view.chains) {
+        let own = loads.get(node).copied().unwrap_or(0);
+        if own >= share {
+            break;
+        }
+        let is_moving = chain.members.iter().any(|member| member.leaving);
+        if chain.epoch == 0 || is_moving || chain.place(node).is_some() {
+            continue;
+        }
+        let fullest = chain
+            .members
+            .iter()
+            .max_by_key(|member| loads.get(&member.node));
+        let Some(from) = fullest.map(|member| member.node.clone()) else {
+            continue;
+        };
+        if loads.get(&from).copied().unwrap_or(0) <= share {
+            continue;
+        }
+        changes.push((number, relocate(view, number, &from, node)?));
+        loads.entry(from).and_modify(|load| *load -= 1);
+        *loads.entry(node.to_string()).or_default() += 1;
+    }
+    Ok(changes)
+}
+
+/// Moves every copy away from a node, to those with the fewest.
+///
+/// # Errors
+/// A line for people: a chain has no other node to go to.
+pub fn drain(view: &View, node: &str) -> Result<Changes, String> {
+    let mut loads = loads(view);
+    let mut changes = Changes::new();
+    for (number, chain) in (0..).zip(&view.chains) {
+        let member = chain.place(node).map(|place| &chain.members[place]);
+        if member.is_none_or(|member| member.leaving) {
+            continue;
+        }
+        let free = view
+            .nodes
+            .keys()
+            .filter(|name| *name != node && chain.place(name).is_none());
+        let to = free.min_by_key(|name| loads.get(*name).copied().unwrap_or(0));
+        let Some(to) = to.cloned() else {
+            return Err(format!(
+                "chain {number}: every other node has a copy already; start another node, or \
+                 `remove {node}` to go on with fewer copies"
+            ));
+        };
+        changes.push((number, relocate(view, number, node, &to)?));
+        *loads.entry(to).or_default() += 1;
+    }
+    Ok(changes)
+}
+
+/// Takes a node out of all chains without a replacement.
+///
+/// # Errors
+/// A line for people: the node has the only copy that can serve, and `is_forced` is not given.
+pub fn remove(view: &View, node: &str, is_forced: bool) -> Result<Changes, String> {
+    let mut changes = Changes::new();
+    for (number, chain) in (0..).zip(&view.chains) {
+        if chain.place(node).is_none() {
+            continue;
+        }
+        let others = || chain.members.iter().filter(|member| member.node != node);
+        let serves = |member: &Member| member.state == State::Serving;
+        if !others().any(serves) && !is_forced {
+            return Err(format!(
+                "chain {number}: {node} has the only copy that can serve. Name it twice to \
+                 remove it, and to lose what the other members lack"
+            ));
+        }
+        let mut members: Vec<Member> = others().cloned().collect();
+        if !members.iter().any(serves) {
+            // What was asked for: the first of the others goes on with what it has.
+            if let Some(first) = members.first_mut() {
+                first.state = State::Last;
+            }
+        }
+        let is_there = view.nodes.contains_key(node);
+        changes.push((number, changed(chain, members, is_there)));
+    }
+    Ok(changes)
+}
+
+/// Copies that each node has, or is to have.
+fn loads(view: &View) -> BTreeMap<String, usize> {
+    let mut loads = BTreeMap::new();
+    let stay = |member: &&Member| !member.leaving;
+    for member in view
+        .chains
+        .iter()
+        .flat_map(|chain| &chain.members)
+        .filter(stay)
+    {
+        *loads.entry(member.node.clone()).or_default() += 1;
+    }
+    loads
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on has failed
+mod tests {
+    use super::*;
+    use crate::topology::{Acknowledgement, VERSION};
+
+    fn node(incarnation: u64) -> Node {
+        Node {
+            incarnation,
+            address: "127.0.0.1:1".into(),
+            version: "0.2.0".into(),
+            engine: "forest".into(),
+            store: "s".into(),
+        }
+    }
+
+    fn view(partitions: u16, names: &[&str]) -> View {
+        let meta = Meta {
+            version: VERSION,
+            id: "id".into(),
+            partitions,
+            replicas: 3,
+            nodes: 3,
+            acknowledgement: Acknowledgement::Strong,
+            lease_seconds: 3,
+            seed: 1,
+        };
+        let mut view = View {
+            revision: 1,
+            chains: vec![Chain::unmade(); usize::from(partitions)],
+            meta: Some(meta),
+            ..View::default()
+        };
+        for name in names {
+            view.nodes.insert((*name).to_string(), node(1));
+        }
+        settle(&mut view);
+        view
+    }
+
+    /// Decides until nothing changes; says how often.
+    fn settle(view: &mut View) -> usize {
+        for count in 0..10 {
+            let changes = decide(view);
+            if changes.is_empty() {
+                return count;
+            }
+            for (number, chain) in changes {
+                view.chains[usize::from(number)] = chain;
+            }
+        }
+        panic!("the controller does not come to rest");
+    }
+
+    fn states(view: &View) -> String {
+        let member = |member: &Member| format!("{}:{}", member.node, member.state);
+        let members = view.chains[0].members.iter().map(member);
+        members.collect::<Vec<_>>().join(" ")
+    }
+
+    fn report(view: &mut View, from: &str, has_joined: bool) {
+        let report = Report {
+            epoch: view.chains[0].epoch,
+            node: from.into(),
+            has_joined,
+            is_unreachable: !has_joined,
+        };
+        view.reports.insert(0, report);
+    }
+
+    #[test]
+    fn chains_are_made_when_enough_nodes_are_there() {
+        assert!(
+            view(4, &["a", "b"])
+                .chains
+                .iter()
+                .all(|chain| chain.epoch == 0)
+        );
+        let made = view(4, &["a", "b", "c"]);
+        let heads: Vec<&str> = made
+            .chains
+            .iter()
+            .map(|chain| chain.head().unwrap().node.as_str())
+            .collect();
+        assert_eq!(heads, ["a", "b", "c", "a"]);
+    }
+
+    #[test]
+    fn a_head_that_goes_and_comes_back_joins_at_the_end() {
+        let mut view = view(1, &["a", "b", "c"]);
+        view.nodes.remove("a");
+        settle(&mut view);
+        assert_eq!(states(&view), "b:serving c:serving a:offline");
+        view.nodes.insert("a".into(), node(2));
+        settle(&mut view);
+        assert_eq!(states(&view), "b:serving c:serving a:syncing");
+        // A report of another epoch, or of one that is not its predecessor, is none.
+        report(&mut view, "b", true);
+        assert_eq!(settle(&mut view), 0);
+        report(&mut view, "c", true);
+        view.chains[0].epoch += 1;
+        assert_eq!(settle(&mut view), 0);
+        report(&mut view, "c", true);
+        settle(&mut view);
+        assert_eq!(states(&view), "b:serving c:serving a:serving");
+        assert!(!view.chains[0].waits);
+    }
+
+    #[test]
+    fn a_restart_before_the_lease_ends_is_a_loss_all_the_same() {
+        let mut view = view(1, &["a", "b", "c"]);
+        view.nodes.insert("b".into(), node(7));
+        let changes = decide(&view);
+        view.chains[0] = changes[0].1.clone();
+        assert_eq!(states(&view), "a:serving c:serving b:offline");
+    }
+
+    #[test]
+    fn only_the_last_one_makes_a_dead_chain_go_on() {
+        let mut view = view(1, &["a", "b", "c"]);
+        view.nodes.clear();
+        view.nodes.insert("c".into(), node(1));
+        settle(&mut view);
+        view.nodes.clear();
+        settle(&mut view);
+        assert_eq!(states(&view), "c:last a:offline b:offline");
+        view.nodes.insert("a".into(), node(2));
+        settle(&mut view);
+        assert_eq!(states(&view), "c:last a:waiting b:offline");
+        // It has lost its disk: what it would serve is nothing.
+        view.nodes.insert(
+            "c".into(),
+            Node {
+                store: "other".into(),
+                ..node(3)
+            },
+        );
+        settle(&mut view);
+        assert_eq!(states(&view), "c:last a:waiting b:offline");
+        view.nodes.insert("c".into(), node(4));
+        settle(&mut view);
+        assert_eq!(states(&view), "c:serving a:syncing b:offline");
+    }
+
+    #[test]
+    fn all_at_once_leaves_the_head_as_the_last() {
+        let mut view = view(1, &["a", "b", "c"]);
+        for name in ["a", "b", "c"] {
+            view.nodes.insert(name.into(), node(9));
+        }
+        settle(&mut view);
+        assert_eq!(states(&view), "a:serving b:syncing c:waiting");
+    }
+
+    #[test]
+    fn one_that_cannot_be_reached_goes_and_the_others_wait() {
+        let mut view = view(1, &["a", "b", "c"]);
+        report(&mut view, "a", false);
+        let changes = decide(&view);
+        assert!(changes[0].1.waits);
+        view.chains[0] = changes[0].1.clone();
+        assert_eq!(states(&view), "a:serving c:serving b:offline");
+    }
+
+    #[test]
+    fn a_move_ends_with_the_old_member_gone() {
+        let mut view = view(1, &["a", "b", "c", "d"]);
+        view.chains[0] = relocate(&view, 0, "a", "d").unwrap();
+        settle(&mut view);
+        assert_eq!(states(&view), "a:serving b:serving c:serving d:syncing");
+        report(&mut view, "c", true);
+        settle(&mut view);
+        assert_eq!(states(&view), "b:serving c:serving d:serving");
+        assert!(view.chains[0].waits, "a may serve still");
+        assert!(relocate(&view, 0, "b", "c").is_err() && relocate(&view, 0, "x", "a").is_err());
+    }
+
+    #[test]
+    fn nodes_are_added_drained_and_removed() {
+        let mut view = view(12, &["a", "b", "c"]);
+        view.nodes.insert("d".into(), node(1));
+        let added = add(&view, "d").unwrap();
+        assert_eq!(added.len(), 9);
+        let drained = drain(&view, "a").unwrap();
+        assert_eq!(drained.len(), 12);
+        view.nodes.remove("d");
+        assert!(drain(&view, "a").is_err() && add(&view, "d").is_err());
+        assert_eq!(remove(&view, "a", false).unwrap().len(), 12);
+        view.nodes.retain(|name, _| name == "a");
+        settle(&mut view);
+        assert!(remove(&view, "a", false).is_err());
+        assert_eq!(remove(&view, "a", true).unwrap().len(), 12);
+        assert!(promote(&view.chains[0], "b").is_err());
+    }
+}

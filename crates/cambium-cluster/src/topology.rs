@@ -1,0 +1,208 @@
+//! What stands in etcd, as JSON, one value a key:
+//!
+//! ```text
+//! /cambium/NAME/meta          Meta: made by `cambium cluster init`, never changed
+//! /cambium/NAME/nodes/NODE    Node: under the node's lease
+//! /cambium/NAME/controller    the name of the node that decides: under its lease
+//! /cambium/NAME/chains/00017  Chain: of a partition, changed by the controller and by commands
+//! /cambium/NAME/reports/00017 Report: of a member about its successor
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The version of these values. Nodes refuse a cluster of another one.
+pub const VERSION: u32 = 1;
+/// Most members of a chain.
+pub const MOST_MEMBERS: usize = 5;
+/// Most partitions: each is a numbered database of a node's store.
+pub const MOST_PARTITIONS: u16 = 128;
+
+/// When a write is answered.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Acknowledgement {
+    /// When the head's operating system has it; what other members lack is bounded.
+    Async,
+    /// When it is as safe on the head as the head's `--durability` says.
+    Local,
+    /// When it is so on every member that serves.
+    #[default]
+    Strong,
+}
+
+/// What never changes in a cluster.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Meta {
+    /// See [`VERSION`].
+    pub version: u32,
+    /// Tells this cluster from all others.
+    pub id: String,
+    /// How many partitions there are.
+    pub partitions: u16,
+    /// Members that each chain should have.
+    pub replicas: u16,
+    /// Nodes that have to be there before the controller makes the chains.
+    pub nodes: u16,
+    /// Of new chains.
+    pub acknowledgement: Acknowledgement,
+    /// Seconds for which a node counts as alive that is not heard of.
+    pub lease_seconds: u64,
+    /// Of the order in which SCAN goes: every copy of a partition has the same.
+    pub seed: u64,
+}
+
+/// A node that is there.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Node {
+    /// Drawn at each start.
+    pub incarnation: u64,
+    /// Where clients and other nodes reach it: `HOST:PORT`.
+    pub address: String,
+    /// Of its program.
+    pub version: String,
+    /// Of its store.
+    pub engine: String,
+    /// Drawn when its store joined the cluster: it tells a node that has lost its disk.
+    pub store: String,
+}
+
+/// What a member of a chain may do.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It has every committed write, and takes part in committing the next.
+    Serving,
+    /// It is being brought to where its predecessor is.
+    Syncing,
+    /// It is alive, and waits until it can be brought up.
+    Waiting,
+    /// It is not alive, and served last: it alone can make the chain go on.
+    Last,
+    /// It is not alive.
+    Offline,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            State::Serving => "serving",
+            State::Syncing => "syncing",
+            State::Waiting => "waiting",
+            State::Last => "last",
+            State::Offline => "offline",
+        })
+    }
+}
+
+/// A member of a chain.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Member {
+    /// The name of its node.
+    pub node: String,
+    /// What it may do.
+    pub state: State,
+    /// The start of the node that the state is about. A node that has started again since has
+    /// none of the rights of a member.
+    pub incarnation: u64,
+    /// The store that the state is about.
+    pub store: String,
+    /// It goes when the others serve.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaving: bool,
+}
+
+/// The chain of a partition: those that serve first, from head to tail.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Chain {
+    /// Raised by every change.
+    pub epoch: u64,
+    /// When a write is answered.
+    pub acknowledgement: Acknowledgement,
+    /// In order.
+    pub members: Vec<Member>,
+    /// The last change took the right to serve from a node that may live and not know of it
+    /// yet: the others wait for half a lease.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waits: bool,
+}
+
+impl Chain {
+    /// Members that serve, head first.
+    pub fn serving(&self) -> impl Iterator<Item = &Member> {
+        self.members
+            .iter()
+            .filter(|member| member.state == State::Serving)
+    }
+
+    /// The member that takes writes.
+    pub fn head(&self) -> Option<&Member> {
+        self.serving().next()
+    }
+
+    /// The place of a node.
+    pub fn place(&self, node: &str) -> Option<usize> {
+        self.members.iter().position(|member| member.node == node)
+    }
+
+    /// The member behind one that serves: it serves too, or is syncing.
+    pub fn successor(&self, node: &str) -> Option<&Member> {
+        let place = self.place(node)?;
+        if self.members[place].state != State::Serving {
+            return None;
+        }
+        let next = self.members.get(place + 1)?;
+        matches!(next.state, State::Serving | State::Syncing).then_some(next)
+    }
+
+    /// The member before a node.
+    pub fn predecessor(&self, node: &str) -> Option<&Member> {
+        let place = self.place(node)?.checked_sub(1)?;
+        let before = &self.members[place];
+        (self.successor(&before.node)?.node == node).then_some(before)
+    }
+}
+
+/// What a member says of its successor. It counts in one epoch alone.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// The epoch.
+    pub epoch: u64,
+    /// Who says it.
+    pub node: String,
+    /// The successor, which is syncing, has everything, and each further write waits for it.
+    #[serde(default)]
+    pub has_joined: bool,
+    /// The successor cannot be reached.
+    #[serde(default)]
+    pub is_unreachable: bool,
+}
+
+/// All of it at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// etcd's revision.
+    pub revision: u64,
+    /// What never changes.
+    pub meta: Option<Meta>,
+    /// Nodes that are there, by name.
+    pub nodes: BTreeMap<String, Node>,
+    /// Chains, by partition; one that is not made yet has epoch 0.
+    pub chains: Vec<Chain>,
+    /// Reports, by partition.
+    pub reports: BTreeMap<u16, Report>,
+}
+
+impl Chain {
+    /// A chain that is not made yet.
+    pub fn unmade() -> Chain {
+        Chain {
+            epoch: 0,
+            acknowledgement: Acknowledgement::default(),
+            members: Vec::new(),
+            waits: false,
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What the simulated nodes need of etcd: values, leases, and transactions that compare.
+
+use cambium_cluster::topology::{Chain, Node, Report, State, View};
+
+use crate::world::{Bug, LEASE};
+
+pub struct Etcd {
+    pub view: View,
+    /// When each node's lease ends.
+    leases: std::collections::BTreeMap<String, u64>,
+    controller: Option<(String, u64)>,
+    bug: Option<Bug>,
+}
+
+impl Etcd {
+    pub fn new(view: View, bug: Option<Bug>) -> Etcd {
+        Etcd {
+            view,
+            leases: Default::default(),
+            controller: None,
+            bug,
+        }
+    }
+
+    /// Ends the leases that nobody has renewed.
+    pub fn expire(&mut self, now: u64) {
+        self.leases.retain(|_, end| *end > now);
+        let leases = &self.leases;
+        self.view.nodes.retain(|name, _| leases.contains_key(name));
+        self.controller = self.controller.take().filter(|(name, incarnation)| {
+            self.view
+                .nodes
+                .get(name)
+                .is_some_and(|node| node.incarnation == *incarnation)
+        });
+    }
+
+    /// Renews a node's lease, or registers it, and answers what there is.
+    pub fn renew(&mut self, name: &str, node: &Node, now: u64) -> (View, bool) {
+        self.leases.insert(name.to_string(), now + LEASE);
+        self.view.nodes.insert(name.to_string(), node.clone());
+        self.expire(now);
+        if self.controller.is_none() {
+            self.controller = Some((name.to_string(), node.incarnation));
+        }
+        self.view.revision += 1;
+        (
+            self.view.clone(),
+            self.is_controller(name, node.incarnation),
+        )
+    }
+
+    fn is_controller(&self, name: &str, incarnation: u64) -> bool {
+        self.controller
+            .as_ref()
+            .is_some_and(|(of, at)| of == name && *at == incarnation)
+    }
+
+    /// Changes a chain, if it is what the controller has seen, and it is the controller still.
+    pub fn change(&mut self, name: &str, incarnation: u64, seen: u64, mut chain: Chain) {
+        let checks = self.bug != Some(Bug::StaleController);
+        if checks && (self.view.chains[0].epoch != seen || !self.is_controller(name, incarnation)) {
+            return;
+        }
+        if self.bug == Some(Bug::EarlyServing) {
+            for member in &mut chain.members {
+                if member.state == State::Syncing {
+                    member.state = State::Serving;
+                }
+            }
+        }
+        if self.bug == Some(Bug::NoWaiting) {
+            chain.waits = false;
+        }
+        chain.epoch = chain.epoch.max(self.view.chains[0].epoch + 1);
+        self.view.chains[0] = chain;
+    }
+
+    pub fn report(&mut self, report: Report) {
+        self.view.reports.insert(0, report);
+    }
+}
