@@ -19,6 +19,7 @@
 #![deny(unsafe_code)]
 
 pub mod error;
+pub mod etcd;
 #[allow(unsafe_code)]
 pub mod library;
 #[allow(unsafe_code)]

@@ -231,7 +231,12 @@ impl World {
                 node.learn(&view.chains[0], until, now);
                 if decides {
                     for (_, chain) in decide(&view) {
-                        let (seen, delay) = (view.chains[0].epoch, self.delay());
+                        let seen = view.chains[0].epoch;
+                        // A controller may be slow, and another one be elected meanwhile.
+                        let delay = match self.random.chance(1, 8) && now < FAULTS_UNTIL {
+                            true => self.random.below(2 * LEASE),
+                            false => self.delay(),
+                        };
                         self.at(delay, Event::Change(place, incarnation, seen, chain));
                     }
                 }
@@ -280,7 +285,7 @@ impl World {
                 if let Some(node) = node {
                     node.sync();
                     self.flush(place);
-                    let delay = self.delay();
+                    let delay = 1 + self.random.below(60);
                     self.at(delay, Event::Sync(place, incarnation));
                 }
             }
