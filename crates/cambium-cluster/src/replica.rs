@@ -211,19 +211,25 @@ impl Replica {
         }
     }
 
-    /// Whether a batch of the predecessor is to be applied; `position` is the one behind it.
+    /// Whether batches of the predecessor are to be applied, which come as one: those from
+    /// `first` on, up to the one that `position` is behind. Applying a batch again that lies
+    /// between changes nothing, as the later ones come with it.
     ///
     /// # Errors
     /// `Unknown`, `Over`, `Gap`.
-    pub fn append(&self, from: &str, epoch: u64, position: &Position) -> Result<Appended, Refusal> {
+    pub fn append(
+        &self,
+        from: &str,
+        epoch: u64,
+        first: u64,
+        position: &Position,
+    ) -> Result<Appended, Refusal> {
         self.hear(from, epoch)?;
-        if !self.is_whole {
-            return Err(Refusal::Gap);
-        }
-        match position.number.checked_sub(self.position.number) {
-            Some(1) => Ok(Appended::Apply),
-            Some(0) if *position == self.position => Ok(Appended::Known),
-            _ => Err(Refusal::Gap),
+        let own = self.position.number;
+        match self.is_whole && first <= own + 1 {
+            true if position.number > own => Ok(Appended::Apply),
+            true => Ok(Appended::Known),
+            false => Err(Refusal::Gap),
         }
     }
 

@@ -15,6 +15,7 @@
 //! | [`sqlite`] | SQLite: functions, connections, rows |
 //! | [`redis`] | a client of Redis' protocol |
 //! | `making` | small stores, for tests: feature `making` |
+//! | [`registry`] | a cluster as it stands in etcd |
 //! | [`error`] | what can go wrong |
 #![deny(unsafe_code)]
 
@@ -30,6 +31,7 @@ pub mod log_structured;
 #[allow(unsafe_code)]
 pub mod making;
 pub mod redis;
+pub mod registry;
 #[allow(unsafe_code)]
 pub mod sqlite;
 

@@ -115,7 +115,7 @@ impl Connection {
     pub fn connect(address: &Address, most_bytes: u64, patience: Duration) -> io::Result<Self> {
         let socket: Box<dyn Socket> = match address {
             Address::Tcp(address) => {
-                let stream = connect_tcp(address)?;
+                let stream = connect_tcp(address, CONNECTING)?;
                 stream.set_read_timeout(Some(patience))?;
                 stream.set_write_timeout(Some(patience))?;
                 stream.set_nodelay(true)?;
@@ -128,12 +128,22 @@ impl Connection {
                 Box::new(stream)
             }
         };
-        Ok(Connection {
+        Ok(Connection::on(socket, most_bytes))
+    }
+
+    /// A connection over a stream. One thread may write to a clone of a stream, and another
+    /// read from it.
+    pub fn over(stream: TcpStream, most_bytes: u64) -> Self {
+        Connection::on(Box::new(stream), most_bytes)
+    }
+
+    fn on(socket: Box<dyn Socket>, most_bytes: u64) -> Self {
+        Connection {
             socket: BufReader::new(socket),
             output: Vec::new(),
             line: Vec::new(),
             most_bytes,
-        })
+        }
     }
 
     /// Sends a request, and reads its answer. All earlier answers must have been read.
@@ -181,10 +191,14 @@ impl Connection {
     }
 }
 
-fn connect_tcp(address: &str) -> io::Result<TcpStream> {
+/// Connects to `HOST:PORT` within a time for each of its addresses.
+///
+/// # Errors
+/// No server accepts connections there.
+pub fn connect_tcp(address: &str, patience: Duration) -> io::Result<TcpStream> {
     let mut outcome = Err(io::ErrorKind::AddrNotAvailable.into());
     for address in address.to_socket_addrs()? {
-        outcome = TcpStream::connect_timeout(&address, CONNECTING);
+        outcome = TcpStream::connect_timeout(&address, patience);
         if outcome.is_ok() {
             break;
         }

@@ -35,6 +35,18 @@ pub struct Arguments {
     /// HOST:PORT for HTTP: /metrics for Prometheus, /healthz, /readyz, and a page with charts
     #[arg(long, value_name = "ADDR")]
     pub http: Option<String>,
+    /// etcd=URL[,URL...]: be a node of the cluster that is kept there
+    #[arg(long, value_name = "etcd=URL,...")]
+    pub cluster: Option<String>,
+    /// The cluster's name in etcd [default: main]
+    #[arg(long, value_name = "NAME")]
+    pub cluster_name: Option<String>,
+    /// This node's name in the cluster
+    #[arg(long, value_name = "NODE")]
+    pub name: Option<String>,
+    /// HOST:PORT where clients and the other nodes reach this one
+    #[arg(long, value_name = "HOST:PORT")]
+    pub advertise: Option<String>,
     /// A file whose first line is the password that clients have to give
     #[arg(long, value_name = "F")]
     pub password_file: Option<PathBuf>,
@@ -112,6 +124,10 @@ struct File {
     resp: Vec<String>,
     http: Option<String>,
     thrift: Option<String>,
+    cluster: Option<String>,
+    cluster_name: Option<String>,
+    name: Option<String>,
+    advertise: Option<String>,
     password_file: Option<PathBuf>,
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
@@ -148,6 +164,10 @@ impl Arguments {
             },
             thrift: self.thrift.clone().or(file.thrift),
             http: self.http.clone().or(file.http),
+            cluster: self.cluster.clone().or(file.cluster),
+            cluster_name: self.cluster_name.clone().or(file.cluster_name),
+            name: self.name.clone().or(file.name),
+            advertise: self.advertise.clone().or(file.advertise),
             password_file: or(&self.password_file, file.password_file),
             tls_cert: or(&self.tls_cert, file.tls_cert),
             tls_key: or(&self.tls_key, file.tls_key),

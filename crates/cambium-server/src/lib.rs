@@ -21,6 +21,7 @@
 //! | `executor` | rounds, clients, helper threads, group commit |
 //! | `commands` | the commands |
 //! | `keyspace` | databases of keys in one store |
+//! | `cluster` | a server as one of many: chains of replicas, kept in etcd |
 //! | `room` | what is kept of the disk for deletes |
 //! | `settings`, `arguments` | CONFIG; the command line |
 //! | `logs` | events as lines on standard error |
@@ -28,6 +29,7 @@
 
 pub mod arguments;
 mod clock;
+mod cluster;
 mod commands;
 mod executor;
 mod glob;

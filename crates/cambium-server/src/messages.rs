@@ -3,6 +3,7 @@
 use cambium::Store;
 use tokio::sync::oneshot;
 
+use crate::cluster::ChainEvent;
 use crate::keyspace::layout::Count;
 use crate::resp::parser::Commands;
 use crate::thrift::Answer;
@@ -55,6 +56,10 @@ pub enum Event {
     Call(Call, oneshot::Sender<Answer>),
     /// The HTTP port needs the state of the server.
     Report(oneshot::Sender<Report>),
+    /// The cluster has changed, or a successor is heard of.
+    Chain(ChainEvent),
+    /// The rounds up to this one are synced.
+    Synced(u64),
     /// The server stops: finish what is there.
     Stop,
 }

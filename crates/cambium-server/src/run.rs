@@ -14,6 +14,8 @@ use std::thread;
 
 use crate::arguments::{Arguments, Safety};
 use crate::clock::now_millis;
+use crate::cluster::join::{self, Joined, Wanted};
+use crate::cluster::membership::Membership;
 use crate::executor::Executor;
 use crate::executor::jobs::Jobs;
 use crate::executor::pubsub::PubSub;
@@ -85,10 +87,16 @@ fn start(arguments: &Arguments) -> Result<(), Failure> {
     let environment = Environment::real();
     let store = open(arguments, &environment)?;
     let given = given_settings(arguments, password, &listeners);
+    let joined = join_cluster(arguments, &store, &environment)?;
+    let databases = match joined {
+        Some(_) => 1,
+        None => databases,
+    };
     let settings = Settings::new(databases, &given);
     raise_descriptor_limit(&settings);
     let served = serve(
         arguments,
+        joined,
         &store,
         environment,
         settings,
@@ -199,6 +207,26 @@ fn open(arguments: &Arguments, environment: &Environment) -> Result<Store, Failu
     opened.map_err(|error| error.to_string())
 }
 
+/// Joins the cluster that `--cluster` names.
+fn join_cluster(
+    arguments: &Arguments,
+    store: &Store,
+    environment: &Environment,
+) -> Result<Option<Joined>, Failure> {
+    let Some(cluster) = &arguments.cluster else {
+        return join::refuse_bound(store).map(|()| None);
+    };
+    if arguments.thrift.is_some() || arguments.tls_cert.is_some() {
+        return Err(
+            "--thrift and --tls-cert are for a server that is no node of a cluster".to_string(),
+        );
+    }
+    let name = arguments.cluster_name.as_deref().unwrap_or("main");
+    let (node, address) = (arguments.name.as_ref(), arguments.advertise.as_ref());
+    let wanted = Wanted::parse(cluster, name, node, address)?;
+    join::join(wanted, store, environment).map(Some)
+}
+
 fn given_settings(
     arguments: &Arguments,
     password: Option<String>,
@@ -248,8 +276,10 @@ fn raise_descriptor_limit(settings: &Settings) {
     }
 }
 
+#[allow(clippy::too_many_arguments)] // each is a part of the server, and made in order
 fn serve(
     arguments: &Arguments,
+    joined: Option<Joined>,
     store: &Store,
     environment: Environment,
     settings: Settings,
@@ -264,8 +294,11 @@ fn serve(
         .filter_map(|listener| listener.address().ok())
         .collect();
     let now = now_millis();
-    let seed = environment.randomness.next_u64();
-    let keyspace = Keyspace::open(store.clone(), seed, safety == Safety::Synced, now)
+    let random = environment.randomness.next_u64();
+    // Every copy of a partition has one order of SCAN.
+    let seed = joined.as_ref().map_or(random, |joined| joined.meta.seed);
+    let tracks_unsynced = safety == Safety::Synced && joined.is_none();
+    let mut keyspace = Keyspace::open(store.clone(), seed, tracks_unsynced, now)
         .map_err(|error| error.to_string())?;
     let inbox: Arc<Mailbox<Event>> = Arc::default();
     let metrics: Arc<Metrics> = Arc::default();
@@ -283,7 +316,8 @@ fn serve(
     let outbox = network.outbox();
     let (syncing, syncer) = match safety {
         Safety::Synced => {
-            let (syncing, thread) = start_syncer(store, &outbox, &metrics, &environment)
+            let hears = joined.as_ref().map(|_| inbox.clone());
+            let (syncing, thread) = start_syncer(store, hears, &outbox, &metrics, &environment)
                 .map_err(failed("cannot start a thread"))?;
             (Some(syncing), Some(thread))
         }
@@ -295,12 +329,32 @@ fn serve(
         metrics.clone(),
         arguments.reserve,
     );
+    let mut members = Vec::new();
+    let chains = match joined {
+        Some(joined) => {
+            let is_synced = safety == Safety::Synced;
+            let password = settings.password().map(str::to_string);
+            let started = Membership {
+                joined,
+                store,
+                environment: &environment,
+                inbox: &inbox,
+                password,
+                is_synced,
+            };
+            let (chains, threads) = started.start(&mut keyspace)?;
+            members = threads;
+            Some(chains)
+        }
+        None => None,
+    };
     let server = Server {
+        chains,
         room,
         run_id: format!(
             "{:016x}{:016x}{:08x}",
             environment.randomness.next_u64(),
-            seed,
+            random,
             std::process::id()
         ),
         environment,
@@ -346,8 +400,10 @@ fn serve(
         let others = scope.spawn(move || {
             let executed = executing.join().is_ok();
             let synced = syncer.is_none_or(|thread| thread.join().is_ok());
+            let mut members = members.into_iter();
+            let left = members.all(|thread| thread.join().is_ok());
             finish.finish();
-            executed && synced
+            executed && synced && left
         });
         announce(&names);
         let ended = network.run().map_err(failed("waiting for sockets"));
@@ -364,6 +420,7 @@ fn serve(
 
 fn start_syncer(
     store: &Store,
+    hears: Option<Arc<Mailbox<Event>>>,
     outbox: &Arc<Outbox>,
     metrics: &Arc<Metrics>,
     environment: &Environment,
@@ -377,7 +434,10 @@ fn start_syncer(
     let (metrics, clock) = (metrics.clone(), environment.clock.clone());
     let thread = thread::Builder::new()
         .name("syncer".to_string())
-        .spawn(move || syncer::run(&store, &held, &outbox, &synced, &metrics, &*clock))?;
+        .spawn(move || {
+            let hears = hears.as_deref();
+            syncer::run(&store, hears, &held, &outbox, &synced, &metrics, &*clock)
+        })?;
     Ok((syncing, thread))
 }
 

@@ -324,7 +324,10 @@ impl SimulatedNode {
                 let is_next = batch.position.number == self.replica.position().number + 1;
                 let appended = match self.bug {
                     Some(Bug::NoEpochs) if is_next => Appended::Apply,
-                    _ => self.replica.append(&name, epoch, &batch.position)?,
+                    _ => {
+                        let first = batch.position.number;
+                        self.replica.append(&name, epoch, first, &batch.position)?
+                    }
                 };
                 if appended == Appended::Apply {
                     self.apply(batch);

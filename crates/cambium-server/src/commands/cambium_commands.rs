@@ -39,6 +39,11 @@ fn scan(call: &mut Call<'_>) -> Outcome {
         }
         place += 1;
     }
+    if call.server.chains.is_some() {
+        return Err(Failure::Known(
+            "ERR CAMBIUM.SCAN is not allowed in cluster mode: a node has a part of the keys",
+        ));
+    }
     let bound = |text: &[u8], open: &[u8]| (text != open).then(|| text.to_vec());
     let range = KeyRange {
         from: bound(call.argument(1), b"-"),

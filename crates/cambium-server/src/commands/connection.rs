@@ -60,6 +60,7 @@ fn reset(call: &mut Call<'_>) -> Outcome {
     unwatch_all(call.server, call.session);
     call.server.pubsub.forget(call.session);
     call.session.database = 0;
+    call.session.is_readonly = false;
     call.session.name.clear();
     call.session.reply.is_resp3 = false;
     call.session.answers = Answers::On;
@@ -70,6 +71,13 @@ fn reset(call: &mut Call<'_>) -> Outcome {
 
 fn select(call: &mut Call<'_>) -> Outcome {
     let database = database_number(call, 1)?;
+    if call.server.chains.is_some() {
+        if database != Some(0) {
+            return Err(Failure::Known("ERR SELECT is not allowed in cluster mode"));
+        }
+        call.reply().ok();
+        return Ok(());
+    }
     call.session.database = database.ok_or(Failure::Known("ERR DB index is out of range"))?;
     call.reply().ok();
     Ok(())

@@ -99,7 +99,7 @@ fn copy(call: &mut Call<'_>) -> Outcome {
     while place < call.count() {
         if call.is(place, "replace") {
             replaces = true;
-        } else if call.is(place, "db") && place + 1 < call.count() {
+        } else if call.is(place, "db") && place + 1 < call.count() && call.server.chains.is_none() {
             let number = database_number(call, place + 1)?;
             database = number.ok_or(Failure::Known("ERR DB index is out of range"))?;
             place += 1;
@@ -132,6 +132,9 @@ fn copy(call: &mut Call<'_>) -> Outcome {
 }
 
 fn relocate(call: &mut Call<'_>) -> Outcome {
+    if call.server.chains.is_some() {
+        return Err(Failure::Known("ERR MOVE is not allowed in cluster mode"));
+    }
     let (key, from) = (call.argument(1), call.database());
     let to = match database_number(call, 2) {
         Err(_) => return Err(NOT_AN_INTEGER),
@@ -170,15 +173,20 @@ fn check_flush(call: &Call<'_>) -> Outcome {
 
 fn flushdb(call: &mut Call<'_>) -> Outcome {
     check_flush(call)?;
-    let database = call.database();
-    call.keyspace().flush(database)?;
+    for database in call.server.databases_of(call.session) {
+        call.keyspace().flush(database)?;
+    }
     call.reply().ok();
     Ok(())
 }
 
 fn flushall(call: &mut Call<'_>) -> Outcome {
     check_flush(call)?;
-    for database in 0..call.server.settings.databases() as u8 {
+    let databases = match call.server.chains {
+        Some(_) => call.server.databases_of(call.session),
+        None => (0..call.server.settings.databases() as u8).collect(),
+    };
+    for database in databases {
         if call.keyspace().count(database).keys > 0 {
             call.keyspace().flush(database)?;
         }
@@ -242,7 +250,20 @@ pub fn cursor(call: &Call<'_>, place: usize) -> Outcome<u64> {
 fn scan(call: &mut Call<'_>) -> Outcome {
     let cursor = cursor(call, 1)?;
     let options = scan_options(call, 2, true)?;
-    let database = call.database();
+    let databases = call.server.databases_of(call.session);
+    // In a cluster the cursor's high bits are the partition.
+    let wanted = (cursor >> 32).max(u64::from(databases.first().copied().unwrap_or(0)));
+    let database = databases
+        .iter()
+        .copied()
+        .find(|of| u64::from(*of) >= wanted);
+    let (is_cluster, database) = (call.server.chains.is_some(), database.unwrap_or(u8::MAX));
+    let cursor = match is_cluster {
+        true if database == u8::MAX => u64::MAX,
+        true if u64::from(database) > cursor >> 32 => 0,
+        true => u64::from(cursor as u32),
+        false => cursor,
+    };
     let keyspace = call.keyspace();
     keyspace.expire_all()?;
     let mut found: Vec<Vec<u8>> = Vec::new();
@@ -280,6 +301,14 @@ fn scan(call: &mut Call<'_>) -> Outcome {
         }
         found = of_kind;
     }
+    let next = match (is_cluster, next) {
+        (false, next) => u64::from(next),
+        (true, 0) => {
+            let after = databases.into_iter().find(|of| *of > database);
+            u64::from(after.unwrap_or(0)) << 32
+        }
+        (true, next) => u64::from(database) << 32 | u64::from(next),
+    };
     let reply = call.reply();
     reply.array(2);
     reply.bulk(next.to_string());
@@ -290,17 +319,20 @@ fn scan(call: &mut Call<'_>) -> Outcome {
 
 /// A helper thread looks through all keys as of now; other clients do not wait.
 fn keys(call: &mut Call<'_>) -> Outcome {
-    let (pattern, database) = (call.argument(1).to_vec(), call.database());
+    let pattern = call.argument(1).to_vec();
+    let databases = call.server.databases_of(call.session);
     call.keyspace().expire_all()?;
     let view = call.keyspace().frozen()?;
     call.job = Some((
         Work::Read,
         Box::new(move |reply| {
             let mut found: Vec<Vec<u8>> = Vec::new();
-            view.keys(database, |key| {
-                found.extend(glob::matches(&pattern, key, false).then(|| key.to_vec()));
-                Walk::On
-            })?;
+            for database in databases {
+                view.keys(database, |key| {
+                    found.extend(glob::matches(&pattern, key, false).then(|| key.to_vec()));
+                    Walk::On
+                })?;
+            }
             reply.array(found.len());
             found.iter().for_each(|key| reply.bulk(key));
             Ok(())
@@ -310,8 +342,11 @@ fn keys(call: &mut Call<'_>) -> Outcome {
 }
 
 fn randomkey(call: &mut Call<'_>) -> Outcome {
-    let database = call.database();
     let random = call.server.random();
+    let mut databases = call.server.databases_of(call.session);
+    databases.retain(|database| call.keyspace().count(*database).keys > 0);
+    let place = (random >> 32) as usize % databases.len().max(1);
+    let database = databases.get(place).copied().unwrap_or(call.database());
     let keyspace = call.keyspace();
     keyspace.expire_all()?;
     let mut found = None;
@@ -346,10 +381,12 @@ fn randomkey(call: &mut Call<'_>) -> Outcome {
 }
 
 fn dbsize(call: &mut Call<'_>) -> Outcome {
-    let database = call.database();
     call.keyspace().expire_all()?;
     call.keyspace().shows_pending();
-    let count = call.keyspace().count(database).keys;
+    let databases = call.server.databases_of(call.session).into_iter();
+    let count: u64 = databases
+        .map(|database| call.keyspace().count(database).keys)
+        .sum();
     call.reply().integer(count as i64);
     Ok(())
 }

@@ -5,6 +5,7 @@
 
 mod bits;
 mod cambium_commands;
+mod chain;
 mod cluster;
 mod connection;
 mod expiry;
@@ -241,6 +242,7 @@ pub fn all() -> impl Iterator<Item = &'static Command> {
         server::COMMANDS,
         settings::COMMANDS,
         cluster::COMMANDS,
+        chain::COMMANDS,
         cambium_commands::COMMANDS,
     ]
     .into_iter()

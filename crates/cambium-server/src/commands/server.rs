@@ -127,7 +127,13 @@ fn lines(call: &mut Call<'_>, section: &str) -> Vec<(String, String)> {
         "server" => vec![
             line("redis_version", &crate::REDIS_VERSION),
             line("cambium_version", &env!("CARGO_PKG_VERSION")),
-            line("redis_mode", &"standalone"),
+            line(
+                "redis_mode",
+                &match server.chains {
+                    Some(_) => "cluster",
+                    None => "standalone",
+                },
+            ),
             line("os", &std::env::consts::OS),
             line("arch_bits", &usize::BITS),
             line("process_id", &std::process::id()),
@@ -205,7 +211,17 @@ fn lines(call: &mut Call<'_>, section: &str) -> Vec<(String, String)> {
             line("connected_slaves", &0),
             line("master_repl_offset", &0),
         ],
-        "cluster" => vec![line("cluster_enabled", &0)],
+        "cluster" => vec![line("cluster_enabled", &u8::from(server.chains.is_some()))],
+        "keyspace" if server.chains.is_some() => {
+            let databases = server.databases_of(call.session).into_iter();
+            let counts = databases.map(|database| server.keyspace.count(database));
+            let sum = counts.fold((0, 0), |sum, count| {
+                (sum.0 + count.keys, sum.1 + count.expiring)
+            });
+            let value = format!("keys={},expires={},avg_ttl=0", sum.0, sum.1);
+            let any = (sum.0 > 0).then(|| line("db0", &value));
+            any.into_iter().collect()
+        }
         "keyspace" => (0..server.settings.databases() as u8)
             .map(|database| (database, server.keyspace.count(database)))
             .filter(|(_, count)| count.keys > 0)

@@ -8,6 +8,7 @@
 //! needs no locks. What takes long runs on helper threads, and only its client waits.
 
 pub mod called;
+mod chaining;
 pub mod jobs;
 pub mod pubsub;
 pub mod server;
@@ -61,6 +62,7 @@ impl Executor {
             self.inbox.receive(&mut events, self.patience());
             self.server.keyspace.now = now_millis();
             self.server.round_begun = self.server.environment.clock.monotonic();
+            self.begin_round();
             let commands = self.server.statistics.commands;
             for event in events.drain(..) {
                 is_over |= matches!(event, Event::Stop);
@@ -71,6 +73,7 @@ impl Executor {
             }
             self.expire(commands);
             self.commit();
+            self.settle();
             self.answer();
             self.start_jobs();
             if std::mem::take(&mut self.server.is_stopping) {
@@ -80,12 +83,27 @@ impl Executor {
         if let Some(syncing) = &self.syncing {
             syncing.held.send([Held::Over]);
         }
+        if let Some(chains) = &mut self.server.chains {
+            chains.stop();
+        }
         self.server.keyspace.store().cancel();
         self.jobs.stop();
     }
 
     /// How long nothing may arrive before keys that expire are looked for.
     fn patience(&self) -> Option<Duration> {
+        let chains = self
+            .server
+            .chains
+            .as_ref()
+            .map(|_| chaining::CHAIN_PATIENCE);
+        match (self.until_expiry(), chains) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    fn until_expiry(&self) -> Option<Duration> {
         let next = self
             .server
             .keyspace
@@ -149,6 +167,8 @@ impl Executor {
             }
             // The HTTP port may have stopped waiting.
             Event::Report(asker) => _ = asker.send(self.server.report()),
+            Event::Chain(event) => self.take_chain(event),
+            Event::Synced(round) => self.take_synced(round),
             Event::Stop => {}
         }
     }
@@ -247,8 +267,15 @@ impl Executor {
             };
             match &is_written {
                 Ok(()) => session.pending.clear(),
-                Err(error) => session.replace_pending(&failed(error)),
+                Err(error) => {
+                    session.replace_pending(&failed(error));
+                    session.needs.clear();
+                }
             }
+        }
+        match is_written {
+            Ok(()) => self.hand_on(),
+            Err(_) => self.refuse_predecessors(),
         }
         self.server.round += 1;
     }
@@ -270,8 +297,10 @@ impl Executor {
                 is_stranger: session.is_stranger,
                 is_subscriber: session.subscriptions() > 0,
             };
+            let (needs, waits_for) = (std::mem::take(&mut session.needs), session.waits_for);
             match synced {
-                Some(synced) if session.waits_for > synced => held.push(output),
+                _ if self.server.chains.is_some() => ready.extend(self.hold(needs, output)),
+                Some(synced) if waits_for > synced => held.push(output),
                 _ => ready.push(output),
             }
         }

@@ -11,6 +11,7 @@ use super::called::Called;
 use super::jobs::{Job, Work};
 use super::pubsub::PubSub;
 use super::session::{Answers, Session};
+use crate::cluster::chains::Chains;
 use crate::commands::{self, Call, Command, Failure, Outcome, UNQUEUED, WRITE_FAILED};
 use crate::keyspace::{Footprint, Keyspace};
 use crate::messages::{Handle, Next, Report};
@@ -41,6 +42,8 @@ pub struct Server {
     pub environment: Environment,
     /// The databases.
     pub keyspace: Keyspace,
+    /// In a cluster.
+    pub chains: Option<Chains>,
     /// Watches the free space of the disk.
     pub room: Room,
     /// Clients, by the places of their connections. The one whose command runs is not here.
@@ -176,6 +179,12 @@ impl Server {
                 return Err(failure);
             }
         };
+        if let Err(failure) = self.route(session, command, arguments) {
+            if let Some(queue) = &mut session.queue {
+                queue.is_aborted = true;
+            }
+            return Err(failure);
+        }
         session.last_command = command.name;
         if let Some(queue) = &mut session.queue {
             if command.flags & UNQUEUED == 0 {
@@ -227,6 +236,7 @@ impl Server {
     pub fn run_queued(&mut self, session: &mut Session, arguments: Arguments<'_>) {
         let from = session.reply.bytes.len();
         let outcome = commands::admit(arguments, session).and_then(|command| {
+            self.route(session, command, arguments)?;
             session.last_command = command.name;
             let mut call = Call {
                 server: self,
@@ -257,7 +267,14 @@ impl Server {
         let Footprint {
             is_pending,
             waits_for,
+            ..
         } = self.keyspace.footprint;
+        if let Some((partition, number)) = self.need(session) {
+            match session.needs.iter_mut().find(|(of, _)| *of == partition) {
+                Some((_, needed)) => *needed = number.max(*needed),
+                None => session.needs.push((partition, number)),
+            }
+        }
         session.waits_for = session.waits_for.max(waits_for);
         if is_pending {
             session.waits_for = self.round;

@@ -38,6 +38,12 @@ pub struct Session {
     pub pending: Vec<(usize, usize)>,
     /// The last round whose sync its answers wait for.
     pub waits_for: u64,
+    /// In a cluster: batches of partitions that have to be committed before its answers leave.
+    pub needs: Vec<(u8, u64)>,
+    /// It reads from members that are not the head, too: READONLY.
+    pub is_readonly: bool,
+    /// The node that it is the predecessor's link of.
+    pub link: Option<String>,
     /// What happens behind the answers.
     pub next: Option<Next>,
     /// A buffer that is used no more.
@@ -105,6 +111,9 @@ impl Session {
             reply: Reply::default(),
             pending: Vec::new(),
             waits_for: 0,
+            needs: Vec::new(),
+            is_readonly: false,
+            link: None,
             next: None,
             spent: None,
             is_listed: false,

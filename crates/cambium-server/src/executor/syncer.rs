@@ -13,7 +13,7 @@ use cambium_io::sync::atomic::{AtomicU64, Ordering};
 use super::called::Called;
 use crate::commands::WRITE_FAILED;
 use crate::mailbox::Mailbox;
-use crate::messages::{Next, Output};
+use crate::messages::{Event, Next, Output};
 use crate::metrics::{Calls, Metrics};
 use crate::network::Outbox;
 use crate::resp::reply::Reply;
@@ -42,9 +42,10 @@ pub struct Round {
     pub begun: Duration,
 }
 
-/// Syncs the store as long as answers come.
+/// Syncs the store as long as answers come. In a cluster, `inbox` hears of each sync.
 pub fn run(
     store: &Store,
+    inbox: Option<&Mailbox<Event>>,
     held: &Mailbox<Held>,
     outbox: &Outbox,
     synced: &AtomicU64,
@@ -75,7 +76,12 @@ pub fn run(
             }
         }
         match &outcome {
-            Ok(()) => _ = synced.fetch_max(last, Ordering::Release),
+            Ok(()) => {
+                synced.fetch_max(last, Ordering::Release);
+                if let Some(inbox) = inbox {
+                    inbox.send([Event::Synced(last)]);
+                }
+            }
             Err(error) => outputs.iter_mut().for_each(|output| refuse(output, error)),
         }
         outbox.send(outputs);

@@ -84,6 +84,9 @@ impl Keyspace {
         let mut is_more = false;
         for database in 0..layout::MOST_DATABASES as u8 {
             let place = usize::from(database);
+            if !self.leads(database) {
+                continue;
+            }
             while self.state.counts[place].expiring > 0 && self.soonest[place].0 <= self.now {
                 let due = self.due(database, step)?;
                 for (moment, key) in &due {
@@ -109,9 +112,10 @@ impl Keyspace {
 
     /// The next moment at which something may expire.
     pub fn next_expiry(&self) -> Option<u64> {
-        let counted = self.soonest.iter().zip(&self.state.counts);
-        let soonest = counted.filter(|(_, count)| count.expiring > 0);
-        soonest.map(|(soonest, _)| soonest.0).min()
+        let counted = (0..).zip(self.soonest.iter().zip(&self.state.counts));
+        let soonest =
+            counted.filter(|(database, (_, count))| count.expiring > 0 && self.leads(*database));
+        soonest.map(|(_, (soonest, _))| soonest.0).min()
     }
 
     /// Keys of a database that have expired, a step's worth; notes when the next one will.

@@ -6,6 +6,8 @@
 //! database 2 expiry moment, 8, key               empty: what expires when
 //! database 3 field  hash's number, 8, field      the field's value
 //! 0xff "state"                                   version, seed, next number, counts
+//! 0xff "cluster"                                 the cluster, node and copy that this store is
+//! 0xff "partition" database                      how far a copy has come: see `partitions`
 //! ```
 //!
 //! `database` is one byte, numbers are big-endian, so a database is one range of keys. An
@@ -28,6 +30,8 @@ pub const MOST_STRING_BYTES: usize = cambium::limits::MAX_VALUE_BYTES - 64;
 
 /// Where the state lies.
 pub const STATE_KEY: &[u8] = b"\xffstate";
+/// Where a store that belongs to a cluster says so.
+pub const BINDING_KEY: &[u8] = b"\xffcluster";
 const STATE_VERSION: u8 = 1;
 
 const ENTRY: u8 = 0;
@@ -230,6 +234,19 @@ pub fn fields(database: u8, number: u64) -> KeyRange {
 /// The name of a field.
 pub fn field_of(stored: &[u8]) -> &[u8] {
     stored.get(10..).unwrap_or_default()
+}
+
+/// Where the record of a partition lies.
+pub fn partition_key(partition: u8) -> Vec<u8> {
+    joined(&[b"\xffpartition", &[partition]])
+}
+
+/// The partition whose record lies at a key.
+pub fn partition_of_record(stored: &[u8]) -> Option<u8> {
+    match stored.strip_prefix(b"\xffpartition") {
+        Some([partition]) => Some(*partition),
+        _ => None,
+    }
 }
 
 /// How many keys a database has.

@@ -14,6 +14,7 @@ pub mod expiring;
 pub mod layout;
 pub mod notices;
 pub mod overlay;
+pub mod partitions;
 mod recent;
 pub mod view;
 mod watching;
@@ -26,6 +27,7 @@ use foldhash::fast::RandomState;
 use layout::{Count, Entry, HashHeader, Kind, State};
 use notices::{Class, Notices};
 use overlay::{Read, Source, Walk};
+use partitions::Partitions;
 use recent::RecentStrings;
 use view::View;
 pub use watching::Watched;
@@ -51,6 +53,8 @@ pub struct Keyspace {
     emptied: u64,
     hasher: RandomState,
     tracks_unsynced: bool,
+    /// In a cluster: databases are its partitions.
+    pub partitions: Option<Partitions>,
     /// Milliseconds since 1970, of the round.
     pub now: u64,
     /// Events that clients may have subscribed to.
@@ -72,6 +76,8 @@ pub struct Footprint {
     pub is_pending: bool,
     /// The last round whose sync its answer has to wait for.
     pub waits_for: u64,
+    /// In a cluster: the batch of its partition that has to be committed first.
+    pub number: u64,
 }
 
 impl Keyspace {
@@ -104,6 +110,7 @@ impl Keyspace {
             emptied: 0,
             hasher: RandomState::default(),
             tracks_unsynced,
+            partitions: None,
             now,
             notices: Notices::default(),
             footprint: Footprint::default(),
@@ -162,6 +169,10 @@ impl Keyspace {
             let round = self.unsynced.get(&hash).copied().unwrap_or(0);
             self.footprint.waits_for = self.footprint.waits_for.max(round).max(self.emptied);
         }
+        if let Some(partitions) = &self.partitions {
+            let number = partitions.dirty_number(key, self.hash(key));
+            self.footprint.number = self.footprint.number.max(number);
+        }
         self.store.get(key)
     }
 
@@ -193,7 +204,10 @@ impl Keyspace {
         };
         match entry.expires {
             Some(moment) if moment <= self.now => {
-                self.expire(database, key, &entry);
+                // Elsewhere it is the head that deletes it.
+                if self.leads(database) {
+                    self.expire(database, key, &entry);
+                }
                 Ok(None)
             }
             _ => Ok(Some(entry)),

@@ -54,6 +54,8 @@ pub struct Notice {
 #[derive(Debug, Default)]
 pub struct Notices {
     flags: u32,
+    /// In a cluster clients know one database.
+    pub one_database: bool,
     pending: Vec<Notice>,
 }
 
@@ -96,6 +98,10 @@ impl Notices {
     pub fn add(&mut self, class: Class, event: &'static str, database: u8, key: &[u8]) {
         if self.flags & (KEYSPACE | KEYEVENT) != 0 && self.flags & class as u32 != 0 {
             let key = key.to_vec();
+            let database = match self.one_database {
+                true => 0,
+                false => database,
+            };
             self.pending.push(Notice {
                 event,
                 database,

@@ -1,0 +1,322 @@
+//! What the executor knows of the chains beside their replicas: answers that wait until a
+//! batch is committed, predecessors that wait for acknowledgements, and links.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cambium_cluster::replica::Replica;
+use cambium_cluster::topology::{Acknowledgement, State, View};
+use cambium_io::sync::atomic::Ordering;
+
+use super::agent;
+use super::link::{LinkHandle, Shared, Word};
+use super::{ChainEvent, Unstable};
+use crate::keyspace::partitions::{Frame, Partitions};
+use crate::messages::{Handle, Output};
+
+/// Batches of a partition that the head may be ahead where writes do not wait for the others:
+/// what a loss of the head can cost at most.
+pub const MOST_LAG: u64 = 10_000;
+
+/// A predecessor that waits for acknowledgements.
+#[derive(Clone, Copy, Debug)]
+pub struct Feeding {
+    /// Its connection.
+    pub handle: Handle,
+    /// The epoch in which it sends.
+    pub epoch: u64,
+    /// The last number that it was told.
+    pub told: u64,
+}
+
+/// An answer that waits for batches: partitions and numbers.
+#[derive(Debug)]
+struct Waiting {
+    needs: Vec<(u8, u64)>,
+    output: Output,
+}
+
+/// The executor's part of the cluster.
+pub struct Chains {
+    /// The cluster as this node knows it.
+    pub view: Arc<View>,
+    /// Until when this node may serve by it.
+    pub fresh_until: Duration,
+    /// By partition.
+    pub feeding: Vec<Option<Feeding>>,
+    shared: Shared,
+    links: HashMap<String, LinkHandle>,
+    waiting: Vec<Waiting>,
+    unstable: VecDeque<Unstable>,
+    /// Batches are stable behind a sync.
+    is_synced: bool,
+    /// By partition: the epoch whose report the agent has.
+    reported: Vec<u64>,
+}
+
+/// What answers do once a view has come.
+#[derive(Debug, Default)]
+pub struct Learned {
+    /// Answers of partitions that this node no longer serves.
+    pub lost: Vec<Output>,
+    /// This node has become the head of some partition.
+    pub has_won: bool,
+}
+
+impl Chains {
+    /// Chains of a node that has not heard of the cluster yet.
+    pub fn new(shared: Shared, partitions: usize, is_synced: bool) -> Chains {
+        Chains {
+            view: Arc::default(),
+            fresh_until: Duration::ZERO,
+            feeding: vec![None; partitions],
+            shared,
+            links: HashMap::new(),
+            waiting: Vec::new(),
+            unstable: VecDeque::new(),
+            is_synced,
+            reported: vec![0; partitions],
+        }
+    }
+
+    /// This node's name.
+    pub fn me(&self) -> &str {
+        &self.shared.me
+    }
+
+    /// The cluster's id.
+    pub fn id(&self) -> &str {
+        &self.shared.cluster
+    }
+
+    /// Where a node is reached.
+    pub fn address(&self, node: &str) -> Option<&str> {
+        self.view.nodes.get(node).map(|node| node.address.as_str())
+    }
+
+    /// Asks the agent for a new view.
+    pub fn refresh(&self) {
+        self.shared.agent.send([agent::Word::Refresh]);
+    }
+
+    /// A view has come.
+    pub fn learn(
+        &mut self,
+        view: Arc<View>,
+        fresh_until: Duration,
+        partitions: &mut Partitions,
+    ) -> Learned {
+        let mut learned = Learned::default();
+        let (now, wait) = (self.shared.clock.monotonic(), self.shared.lease / 2);
+        self.fresh_until = self.fresh_until.max(fresh_until);
+        for (place, chain) in view.chains.iter().enumerate() {
+            let Some(replica) = partitions.replicas.get_mut(place) else {
+                break;
+            };
+            let was_head = replica.is_head();
+            if !replica.learn(chain, now, wait) {
+                continue;
+            }
+            self.feeding[place] = None;
+            learned.has_won |= replica.is_head() && !was_head;
+            let state = chain
+                .place(self.me())
+                .map(|place| chain.members[place].state);
+            tracing::info!(
+                partition = place,
+                epoch = chain.epoch,
+                head = chain.head().map_or("none", |head| head.node.as_str()),
+                own = state.map_or("none".to_string(), |state| state.to_string()),
+                "chain"
+            );
+        }
+        let is_serving = |place: u8| {
+            let replica = partitions.replicas.get(usize::from(place));
+            replica.is_some_and(Replica::serves)
+        };
+        let (kept, lost) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|waiting| waiting.needs.iter().all(|(place, _)| is_serving(*place)));
+        self.waiting = kept;
+        let lost: Vec<Waiting> = lost;
+        learned.lost = lost.into_iter().map(|waiting| waiting.output).collect();
+        self.view = view;
+        self.lay_links(partitions);
+        learned
+    }
+
+    /// Gives each link the partitions that it carries; ends those that carry none.
+    fn lay_links(&mut self, partitions: &Partitions) {
+        let mut carried: HashMap<String, BTreeMap<u8, (u64, bool)>> = HashMap::new();
+        for (place, replica) in (0..).zip(&partitions.replicas) {
+            if let Some(successor) = replica.successor() {
+                let serves = successor.state == State::Serving;
+                let epoch = replica.chain().epoch;
+                let of = carried.entry(successor.node.clone()).or_default();
+                of.insert(place, (epoch, serves));
+            }
+        }
+        self.links.retain(|node, link| {
+            let address = self.view.nodes.get(node).map(|node| &node.address);
+            carried.contains_key(node) && address.is_none_or(|address| *address == link.address)
+        });
+        for (node, of) in carried {
+            if !self.links.contains_key(&node) {
+                let Some(address) = self.view.nodes.get(&node).map(|node| &node.address) else {
+                    continue;
+                };
+                match LinkHandle::start(self.shared.clone(), &node, address) {
+                    Ok(link) => _ = self.links.insert(node.clone(), link),
+                    Err(error) => tracing::error!(%error, "cannot start the threads of a link"),
+                }
+            }
+            if let Some(link) = self.links.get(&node) {
+                link.words.send([Word::Chains(of)]);
+            }
+        }
+        let all_serve = self.view.chains.iter().all(|chain| {
+            let is_own = chain.place(&self.shared.me).is_some();
+            !is_own
+                || chain
+                    .members
+                    .iter()
+                    .all(|member| member.state == State::Serving)
+        });
+        self.shared
+            .history
+            .all_serve
+            .store(all_serve, Ordering::Relaxed);
+    }
+
+    /// Frames of a round are written. True if they wait for a sync.
+    pub fn take_frames(&mut self, round: u64, partitions: &mut Partitions) -> bool {
+        let frames = std::mem::take(&mut partitions.frames);
+        if frames.is_empty() {
+            return false;
+        }
+        if self.is_synced {
+            self.unstable.push_back(Unstable { round, frames });
+            return true;
+        }
+        self.stabilize(frames, partitions);
+        false
+    }
+
+    /// The rounds up to one are synced.
+    pub fn synced(&mut self, round: u64, partitions: &mut Partitions) {
+        let is_synced = |unstable: &Unstable| unstable.round <= round;
+        while self.unstable.front().is_some_and(is_synced) {
+            if let Some(unstable) = self.unstable.pop_front() {
+                self.stabilize(unstable.frames, partitions);
+            }
+        }
+    }
+
+    /// Frames are stable: they may be handed on.
+    fn stabilize(&mut self, frames: Vec<Frame>, partitions: &mut Partitions) {
+        for frame in &frames {
+            let replica = partitions.replica(frame.partition);
+            replica
+                .into_iter()
+                .for_each(|replica| replica.stabilized(frame.numbers.1));
+        }
+        let (copies, frames): (Vec<Frame>, Vec<Frame>) =
+            frames.into_iter().partition(Frame::is_copy);
+        for copy in copies {
+            self.shared.window.forget(copy.partition);
+        }
+        self.shared.window.push(frames);
+        for link in self.links.values() {
+            link.words.send([Word::Frames]);
+        }
+    }
+
+    /// The successor of a partition is heard of.
+    pub fn hear(&mut self, event: &ChainEvent, partitions: &mut Partitions) {
+        let (partition, replica) = match event {
+            ChainEvent::View(..) => return,
+            ChainEvent::Acked { partition, .. } | ChainEvent::CaughtUp { partition, .. } => {
+                (*partition, partitions.replica(*partition))
+            }
+        };
+        let Some(replica) = replica else {
+            return;
+        };
+        match event {
+            ChainEvent::Acked { epoch, number, .. } => replica.acked(*epoch, *number),
+            ChainEvent::CaughtUp { epoch, .. } => replica.caught_up(*epoch),
+            ChainEvent::View(..) => {}
+        }
+        let reported = &mut self.reported[usize::from(partition)];
+        if let Some(report) = replica.report().filter(|report| report.epoch > *reported) {
+            *reported = report.epoch;
+            let word = agent::Word::Report(u16::from(partition), report);
+            self.shared.agent.send([word]);
+        }
+    }
+
+    /// True if an answer that depends on a batch may leave.
+    fn is_settled(replica: &Replica, number: u64, now: Duration) -> bool {
+        let is_near = !replica.awaits_successor() || number <= replica.acked_number() + MOST_LAG;
+        match replica.chain().acknowledgement {
+            Acknowledgement::Async => is_near,
+            Acknowledgement::Local => is_near && number <= replica.stable(),
+            Acknowledgement::Strong => number <= replica.committed(now),
+        }
+    }
+
+    fn are_settled(needs: &[(u8, u64)], partitions: &Partitions) -> bool {
+        needs.iter().all(|(partition, number)| {
+            let replica = partitions.replicas.get(usize::from(*partition));
+            replica.is_none_or(|replica| Self::is_settled(replica, *number, partitions.now))
+        })
+    }
+
+    /// Holds an answer back, or returns it if it may leave.
+    pub fn hold(
+        &mut self,
+        needs: Vec<(u8, u64)>,
+        output: Output,
+        partitions: &Partitions,
+    ) -> Option<Output> {
+        if Self::are_settled(&needs, partitions) {
+            return Some(output);
+        }
+        self.waiting.push(Waiting { needs, output });
+        None
+    }
+
+    /// Answers that need not wait any more.
+    pub fn release(&mut self, partitions: &Partitions) -> Vec<Output> {
+        if self.waiting.is_empty() {
+            return Vec::new();
+        }
+        let (ready, waiting): (Vec<Waiting>, Vec<Waiting>) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|waiting| Self::are_settled(&waiting.needs, partitions));
+        self.waiting = waiting;
+        ready.into_iter().map(|waiting| waiting.output).collect()
+    }
+
+    /// Predecessors that have to be told of a new number: their connections, partitions,
+    /// epochs and numbers.
+    pub fn news(&mut self, partitions: &Partitions) -> Vec<(Handle, u8, u64, u64)> {
+        let mut news = Vec::new();
+        let fed = (0..).zip(&mut self.feeding).zip(&partitions.replicas);
+        for ((partition, feeding), replica) in fed {
+            let committed = replica.committed(partitions.now);
+            if let Some(feeding) = feeding.as_mut().filter(|feeding| feeding.told < committed) {
+                feeding.told = committed;
+                news.push((feeding.handle, partition, feeding.epoch, committed));
+            }
+        }
+        news
+    }
+
+    /// The server stops.
+    pub fn stop(&mut self) {
+        self.links.clear();
+        self.shared.agent.send([agent::Word::Stop]);
+    }
+}

@@ -1,0 +1,155 @@
+//! Which cluster a store belongs to, and what a node is told at the command line.
+
+use std::time::Duration;
+
+use cambium::Store;
+use cambium_cluster::topology::Meta;
+use cambium_foreign::registry::{Registry, check_name};
+use cambium_io::Environment;
+
+use crate::keyspace::layout;
+
+/// What `--cluster`, `--name` and `--advertise` say.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Endpoints of etcd.
+    pub endpoints: Vec<String>,
+    /// The cluster's name in etcd.
+    pub cluster: String,
+    /// This node's name.
+    pub node: String,
+    /// Where clients and other nodes reach it.
+    pub address: String,
+}
+
+/// A store that belongs to a cluster that is there.
+#[derive(Debug)]
+pub struct Joined {
+    /// As it was asked for.
+    pub wanted: Wanted,
+    /// The cluster.
+    pub meta: Meta,
+    /// Tells this store from a new one on the same node.
+    pub store: String,
+    /// Tells this start from all others.
+    pub incarnation: u64,
+}
+
+/// How long a call of etcd may take: a fraction of the shortest lease.
+pub const PATIENCE: Duration = Duration::from_millis(700);
+
+impl Wanted {
+    /// Reads `etcd=URL[,URL...]`.
+    ///
+    /// # Errors
+    /// A line for people.
+    pub fn parse(
+        cluster: &str,
+        name: &str,
+        node: Option<&String>,
+        address: Option<&String>,
+    ) -> Result<Wanted, String> {
+        let endpoints = cluster.strip_prefix("etcd=").ok_or_else(|| {
+            format!("--cluster {cluster}: expected etcd=URL[,URL...], such as etcd=http://127.0.0.1:2379")
+        })?;
+        let node = node.ok_or("--name is missing: the name of this node in the cluster")?;
+        for (option, text) in [("--name", node.as_str()), ("--cluster-name", name)] {
+            check_name(text).map_err(|error| format!("{option}: {error}"))?;
+        }
+        let address =
+            address.ok_or("--advertise is missing: HOST:PORT where others reach this node")?;
+        if address
+            .rsplit_once(':')
+            .is_none_or(|(host, port)| host.is_empty() || port.parse::<u16>().is_err())
+        {
+            return Err(format!("--advertise {address}: expected HOST:PORT"));
+        }
+        Ok(Wanted {
+            endpoints: endpoints.split(',').map(str::to_string).collect(),
+            cluster: name.to_string(),
+            node: node.clone(),
+            address: address.clone(),
+        })
+    }
+
+    /// The cluster in etcd.
+    ///
+    /// # Errors
+    /// A line for people.
+    pub fn registry(&self) -> Result<Registry, String> {
+        Registry::new(&self.endpoints, &self.cluster, PATIENCE).map_err(|error| error.to_string())
+    }
+}
+
+/// Reads the cluster from etcd, and binds the store to it, or finds that it is bound to it.
+///
+/// # Errors
+/// A line for people: no such cluster, or a store of another one, or of none.
+pub fn join(wanted: Wanted, store: &Store, environment: &Environment) -> Result<Joined, String> {
+    let meta = wanted
+        .registry()?
+        .meta()
+        .map_err(|error| error.to_string())?;
+    let bound = bind(&wanted, &meta, store, environment)?;
+    Ok(Joined {
+        wanted,
+        meta,
+        store: bound,
+        incarnation: environment.randomness.next_u64() >> 1,
+    })
+}
+
+/// The binding is three lines: the cluster's id, the node's name, the copy's id.
+fn bind(
+    wanted: &Wanted,
+    meta: &Meta,
+    store: &Store,
+    environment: &Environment,
+) -> Result<String, String> {
+    let failed = |error: cambium::Error| error.to_string();
+    let path = store.path().display();
+    if let Some(binding) = store.get(layout::BINDING_KEY).map_err(failed)? {
+        let text = String::from_utf8_lossy(&binding).into_owned();
+        let mut lines = text.lines();
+        let (cluster, node) = (lines.next().unwrap_or(""), lines.next().unwrap_or(""));
+        if cluster != meta.id {
+            return Err(format!(
+                "{path} belongs to the cluster with the id {cluster}, and '{}' has the id {}",
+                wanted.cluster, meta.id
+            ));
+        }
+        if node != wanted.node {
+            return Err(format!(
+                "{path} is the store of node {node}: give --name {node}"
+            ));
+        }
+        return Ok(lines.next().unwrap_or("").to_string());
+    }
+    if store.iterate().map_err(failed)?.next_key().is_some() {
+        return Err(format!(
+            "{path} has keys that no cluster knows of: join with a new folder, and import them"
+        ));
+    }
+    let id = format!("{:016x}", environment.randomness.next_u64());
+    let binding = format!("{}\n{}\n{id}\n", meta.id, wanted.node);
+    store
+        .put(layout::BINDING_KEY, binding)
+        .and_then(|_| store.sync())
+        .map_err(failed)?;
+    Ok(id)
+}
+
+/// Refuses a store of a cluster where no cluster is named.
+///
+/// # Errors
+/// A line for people.
+pub fn refuse_bound(store: &Store) -> Result<(), String> {
+    match store.get(layout::BINDING_KEY) {
+        Ok(None) => Ok(()),
+        Ok(Some(_)) => Err(format!(
+            "{} belongs to a cluster: give --cluster, --name and --advertise",
+            store.path().display()
+        )),
+        Err(error) => Err(error.to_string()),
+    }
+}

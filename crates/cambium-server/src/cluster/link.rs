@@ -1,0 +1,720 @@
+//! The threads that bring frames to a successor: one writes, one reads.
+//!
+//! A link is a connection to the successor's port for clients. It carries all partitions
+//! whose successor that node is:
+//!
+//! ```text
+//! CAMBIUM.CHAIN HELLO cluster node             +OK
+//! CAMBIUM.CHAIN OPEN partition epoch           opened partition epoch is-whole committed position
+//! CAMBIUM.CHAIN APPEND partition epoch frame   acked partition epoch number, when it is committed
+//! CAMBIUM.CHAIN COPY partition epoch BEGIN
+//! CAMBIUM.CHAIN COPY partition epoch DATA key value [key value ...]
+//! CAMBIUM.CHAIN COPY partition epoch END record  copied partition epoch number
+//!                                              refused partition epoch why, in place of any
+//! ```
+//!
+//! Answers come when there is something to say, and not one for each request: a middle member
+//! acknowledges what its own successor has acknowledged.
+
+use std::collections::BTreeMap;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cambium_base::coding::Decoder;
+use cambium_cluster::position::{Position, Resume};
+use cambium_cluster::topology::Report;
+use cambium_foreign::redis::{Answer, Connection};
+use cambium_io::environment::Clock;
+use std::thread;
+
+use super::ChainEvent;
+use super::agent;
+use super::catch_up::{Copy, Feed, History};
+use super::window::{Pulled, Window};
+use crate::keyspace::partitions::Frame;
+use crate::mailbox::Mailbox;
+use crate::messages::Event;
+
+/// Bytes that one turn sends of a partition, and of a copy.
+const TURN_BYTES: usize = 1 << 20;
+/// Longest answer of a successor.
+const MOST_ANSWER_BYTES: u64 = 1 << 16;
+/// A turn without anything to do.
+const IDLE: Duration = Duration::from_millis(250);
+/// Between two attempts at what has failed.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What a link hears.
+#[derive(Debug)]
+pub enum Word {
+    /// The partitions that it carries: their epochs, and whether the successor serves.
+    Chains(BTreeMap<u8, (u64, bool)>),
+    /// The window has new frames.
+    Frames,
+    /// The successor says where it is: whether it is whole, what is committed, its position.
+    Opened(u8, u64, bool, u64, Position),
+    /// The successor has the whole copy.
+    Copied(u8, u64, u64),
+    /// The successor refuses what it was sent.
+    Refused(u8, u64),
+    /// The connection of this number has ended.
+    Broken(u64),
+    /// The successor has greeted on the connection of this number.
+    Greeted(u64),
+    /// The link ends.
+    Stop,
+}
+
+/// What all links of a node share.
+#[derive(Clone)]
+pub struct Shared {
+    /// This node, and its cluster's id.
+    pub me: String,
+    /// See `me`.
+    pub cluster: String,
+    /// What other nodes ask for.
+    pub password: Option<String>,
+    /// To the executor.
+    pub inbox: Arc<Mailbox<Event>>,
+    /// To the agent.
+    pub agent: Arc<Mailbox<agent::Word>>,
+    /// The latest frames.
+    pub window: Arc<Window>,
+    /// What is behind them.
+    pub history: Arc<History>,
+    /// The monotonic clock.
+    pub clock: Arc<dyn Clock>,
+    /// A node that is silent for longer is not there.
+    pub lease: Duration,
+}
+
+/// Where one partition is.
+#[derive(Debug, PartialEq)]
+enum State {
+    /// The successor has to be asked, not before a moment.
+    Closed(Duration),
+    /// It was asked.
+    Opening,
+    /// It gets batches from a number on, from the feed.
+    Feeding(u64),
+    /// The same from the window; whether the executor knows.
+    Following(u64, bool),
+    /// It gets a copy, or waits for its turn.
+    Copying,
+}
+
+#[derive(Debug)]
+struct Way {
+    epoch: u64,
+    is_serving: bool,
+    state: State,
+}
+
+/// The writing thread.
+pub struct Link {
+    shared: Shared,
+    to: String,
+    address: String,
+    words: Arc<Mailbox<Word>>,
+    ways: BTreeMap<u8, Way>,
+    connection: Option<(Connection, TcpStream)>,
+    /// Of connections.
+    number: u64,
+    feed: Option<Feed>,
+    copy: Option<(Copy, u64)>,
+    /// Since when there is no connection that greets.
+    failing: Option<Duration>,
+    pinged: Duration,
+}
+
+/// The way to a link.
+#[derive(Debug)]
+pub struct LinkHandle {
+    /// Where it leads.
+    pub address: String,
+    /// What it is told.
+    pub words: Arc<Mailbox<Word>>,
+}
+
+impl LinkHandle {
+    /// Starts a link to a node.
+    ///
+    /// # Errors
+    /// The system has no thread left.
+    pub fn start(shared: Shared, to: &str, address: &str) -> std::io::Result<LinkHandle> {
+        let words: Arc<Mailbox<Word>> = Arc::default();
+        let link = Link {
+            shared,
+            to: to.to_string(),
+            address: address.to_string(),
+            words: words.clone(),
+            ways: BTreeMap::new(),
+            connection: None,
+            number: 0,
+            feed: None,
+            copy: None,
+            failing: None,
+            pinged: Duration::ZERO,
+        };
+        thread::Builder::new()
+            .name(format!("to {to}"))
+            .spawn(move || link.run())?;
+        Ok(LinkHandle {
+            address: address.to_string(),
+            words,
+        })
+    }
+}
+
+impl Drop for LinkHandle {
+    fn drop(&mut self) {
+        self.words.send([Word::Stop]);
+    }
+}
+
+type Lost = cambium_foreign::redis::Error;
+
+impl Link {
+    fn run(mut self) {
+        let mut words = Vec::new();
+        let mut is_busy = false;
+        loop {
+            let patience = match is_busy {
+                true => Duration::ZERO,
+                false if self.ways.is_empty() || self.connection.is_some() => IDLE,
+                false => PAUSE,
+            };
+            self.words.receive(&mut words, Some(patience));
+            for word in words.drain(..) {
+                if matches!(word, Word::Stop) {
+                    self.disconnect();
+                    return;
+                }
+                self.hear(word);
+            }
+            if self.ways.is_empty() {
+                self.disconnect();
+                is_busy = false;
+                continue;
+            }
+            is_busy = match self.turn() {
+                Ok(is_busy) => is_busy,
+                Err(error) => {
+                    tracing::info!(to = self.to, %error, "the connection to the successor is lost");
+                    self.disconnect();
+                    false
+                }
+            };
+            self.report_silence();
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.shared.clock.monotonic()
+    }
+
+    fn disconnect(&mut self) {
+        if let Some((_, stream)) = self.connection.take() {
+            // The reading thread ends with it.
+            _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+        self.feed = None;
+        self.copy = None;
+        for way in self.ways.values_mut() {
+            way.state = State::Closed(Duration::ZERO);
+        }
+    }
+
+    fn hear(&mut self, word: Word) {
+        let now = self.now();
+        match word {
+            Word::Chains(chains) => self.take_chains(chains),
+            Word::Frames | Word::Stop => {}
+            Word::Opened(partition, epoch, is_whole, committed, position) => {
+                if self.is_current(partition, epoch) {
+                    let state = self.opened(partition, epoch, is_whole, committed, &position);
+                    self.set(partition, state);
+                }
+            }
+            Word::Copied(partition, epoch, number) if self.is_current(partition, epoch) => {
+                self.set(partition, self.after(partition, number + 1));
+            }
+            Word::Refused(partition, epoch) if self.is_current(partition, epoch) => {
+                if self
+                    .copy
+                    .as_ref()
+                    .is_some_and(|(copy, _)| copy.partition == partition)
+                {
+                    self.copy = None;
+                }
+                self.set(partition, State::Closed(now + PAUSE));
+            }
+            Word::Copied(..) | Word::Refused(..) => {}
+            Word::Broken(number) if number == self.number => {
+                self.disconnect();
+                self.failing.get_or_insert(now);
+            }
+            Word::Greeted(number) if number == self.number => self.failing = None,
+            Word::Broken(_) | Word::Greeted(_) => {}
+        }
+    }
+
+    fn is_current(&self, partition: u8, epoch: u64) -> bool {
+        self.ways
+            .get(&partition)
+            .is_some_and(|way| way.epoch == epoch)
+    }
+
+    fn set(&mut self, partition: u8, state: State) {
+        if let Some(way) = self.ways.get_mut(&partition) {
+            let was_feeding = matches!(way.state, State::Feeding(_));
+            if matches!(state, State::Feeding(_)) && !was_feeding {
+                // It may need an older part of the log than the others.
+                self.feed = None;
+            }
+            way.state = state;
+        }
+    }
+
+    fn take_chains(&mut self, chains: BTreeMap<u8, (u64, bool)>) {
+        self.ways
+            .retain(|partition, _| chains.contains_key(partition));
+        for (partition, (epoch, is_serving)) in chains {
+            let is_same = self.is_current(partition, epoch);
+            if !is_same {
+                let way = Way {
+                    epoch,
+                    is_serving,
+                    state: State::Closed(Duration::ZERO),
+                };
+                self.ways.insert(partition, way);
+                if self
+                    .copy
+                    .as_ref()
+                    .is_some_and(|(copy, _)| copy.partition == partition)
+                {
+                    self.copy = None;
+                }
+            }
+        }
+    }
+
+    fn opened(
+        &mut self,
+        partition: u8,
+        epoch: u64,
+        is_whole: bool,
+        committed: u64,
+        theirs: &Position,
+    ) -> State {
+        let own = match self.shared.history.record(partition) {
+            Ok(record) => record.position,
+            Err(error) => {
+                tracing::error!(%error, partition, "no position of this node's own copy");
+                return State::Closed(self.now() + PAUSE);
+            }
+        };
+        let resume = match is_whole {
+            true => own.resume(theirs),
+            false => Resume::Copy,
+        };
+        match resume {
+            Resume::From(next) => {
+                self.say(ChainEvent::Acked {
+                    partition,
+                    epoch,
+                    number: committed,
+                });
+                self.after(partition, next)
+            }
+            Resume::Copy if self.ways[&partition].is_serving => {
+                // Never copy over a member that counts as whole: first it has to be taken
+                // for what it is.
+                tracing::error!(
+                    partition,
+                    to = self.to,
+                    ?theirs,
+                    ?own,
+                    "a member that serves has other batches"
+                );
+                self.accuse(partition, epoch);
+                State::Closed(self.now() + self.shared.lease)
+            }
+            Resume::Copy => State::Copying,
+        }
+    }
+
+    /// How a successor gets the batches from a number on.
+    fn after(&self, partition: u8, next: u64) -> State {
+        match self.shared.window.pull(partition, next, 0) {
+            Pulled::Frames(frames) if !frames.is_empty() => State::Following(next, false),
+            _ => State::Feeding(next),
+        }
+    }
+
+    fn say(&self, event: ChainEvent) {
+        self.shared.inbox.send([Event::Chain(event)]);
+    }
+
+    fn accuse(&self, partition: u8, epoch: u64) {
+        let report = Report {
+            epoch,
+            node: self.shared.me.clone(),
+            has_joined: false,
+            is_unreachable: true,
+        };
+        let word = agent::Word::Report(u16::from(partition), report);
+        self.shared.agent.send([word]);
+    }
+
+    /// The controller hears of a successor that cannot be reached for half a lease.
+    fn report_silence(&mut self) {
+        let now = self.now();
+        let is_silent = |since: Duration| now.saturating_sub(since) > self.shared.lease / 2;
+        if self.failing.is_some_and(is_silent) {
+            for (partition, way) in &self.ways {
+                self.accuse(*partition, way.epoch);
+            }
+            self.failing = Some(now);
+        }
+    }
+
+    /// Sends what there is to send; true if there is more.
+    fn turn(&mut self) -> Result<bool, Lost> {
+        if self.connection.is_none() {
+            if let Err(error) = self.connect() {
+                self.failing.get_or_insert(self.now());
+                tracing::debug!(to = self.to, %error, "no connection to the successor");
+                return Ok(false);
+            }
+        }
+        let now = self.now();
+        let mut is_busy = false;
+        let partitions: Vec<u8> = self.ways.keys().copied().collect();
+        for partition in &partitions {
+            let way = &self.ways[partition];
+            match way.state {
+                State::Closed(not_before) if not_before <= now => {
+                    let (epoch, place) = (way.epoch.to_string(), partition.to_string());
+                    self.push(&[b"OPEN", place.as_bytes(), epoch.as_bytes()]);
+                    self.set(*partition, State::Opening);
+                }
+                State::Following(next, is_told) => {
+                    is_busy |= self.follow(*partition, next, is_told)
+                }
+                _ => {}
+            }
+        }
+        is_busy |= self.feed();
+        is_busy |= self.copy();
+        if now.saturating_sub(self.pinged) > self.shared.lease / 4 {
+            self.pinged = now;
+            if let Some((connection, _)) = &mut self.connection {
+                connection.push(&[b"PING"]);
+            }
+        }
+        match &mut self.connection {
+            Some((connection, _)) => connection.flush().map(|()| is_busy),
+            None => Ok(false),
+        }
+    }
+
+    fn connect(&mut self) -> Result<(), Lost> {
+        let stream = cambium_foreign::redis::connect_tcp(&self.address, self.shared.lease / 2)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(self.shared.lease * 2))?;
+        stream.set_write_timeout(Some(self.shared.lease * 2))?;
+        let reading = Connection::over(stream.try_clone()?, MOST_ANSWER_BYTES);
+        let mut connection = Connection::over(stream.try_clone()?, MOST_ANSWER_BYTES);
+        if let Some(password) = &self.shared.password {
+            connection.push(&[b"AUTH", password.as_bytes()]);
+        }
+        let (cluster, me) = (self.shared.cluster.clone(), self.shared.me.clone());
+        connection.push(&[
+            b"CAMBIUM.CHAIN",
+            b"HELLO",
+            cluster.as_bytes(),
+            me.as_bytes(),
+        ]);
+        self.number += 1;
+        let (number, words, inbox) = (self.number, self.words.clone(), self.shared.inbox.clone());
+        let (to, answers) = (
+            self.to.clone(),
+            1 + usize::from(self.shared.password.is_some()),
+        );
+        thread::Builder::new()
+            .name(format!("from {to}"))
+            .spawn(move || read(reading, answers, number, &to, &words, &inbox))?;
+        self.connection = Some((connection, stream));
+        Ok(())
+    }
+
+    fn push(&mut self, words: &[&[u8]]) {
+        if let Some((connection, _)) = &mut self.connection {
+            let all: Vec<&[u8]> = [&b"CAMBIUM.CHAIN"[..]]
+                .into_iter()
+                .chain(words.iter().copied())
+                .collect();
+            connection.push(&all);
+        }
+    }
+
+    fn append(&mut self, frame: &Frame) {
+        let Some(way) = self.ways.get(&frame.partition) else {
+            return;
+        };
+        let (place, epoch) = (frame.partition.to_string(), way.epoch.to_string());
+        self.push(&[b"APPEND", place.as_bytes(), epoch.as_bytes(), &frame.bytes]);
+    }
+
+    fn follow(&mut self, partition: u8, next: u64, is_told: bool) -> bool {
+        let frames = match self.shared.window.pull(partition, next, TURN_BYTES) {
+            Pulled::Frames(frames) => frames,
+            Pulled::Gone => {
+                self.set(partition, State::Feeding(next));
+                return true;
+            }
+        };
+        let Some(last) = frames.last().map(|frame| frame.numbers.1) else {
+            if !is_told {
+                let epoch = self.ways[&partition].epoch;
+                self.say(ChainEvent::CaughtUp { partition, epoch });
+                self.set(partition, State::Following(next, true));
+            }
+            return false;
+        };
+        frames.iter().for_each(|frame| self.append(frame));
+        self.set(partition, State::Following(last + 1, is_told));
+        true
+    }
+
+    /// Brings up all partitions that need the feed by one pass of it.
+    fn feed(&mut self) -> bool {
+        let wanted: Vec<(u8, u64)> = self
+            .ways
+            .iter()
+            .filter_map(|(partition, way)| match way.state {
+                State::Feeding(next) => Some((*partition, next)),
+                _ => None,
+            })
+            .collect();
+        if wanted.is_empty() {
+            self.feed = None;
+            return false;
+        }
+        let mut bytes = 0;
+        while bytes < TURN_BYTES {
+            let next = match &mut self.feed {
+                Some(feed) => feed.next(),
+                None => match self.shared.history.feed(&wanted) {
+                    Ok(Some(feed)) => {
+                        self.feed = Some(feed);
+                        continue;
+                    }
+                    Ok(None) => return self.end_feed(false),
+                    Err(error) => Err(error),
+                },
+            };
+            match next {
+                Ok(Some(frames)) => {
+                    for frame in frames {
+                        bytes += frame.bytes.len();
+                        self.feed_frame(&frame);
+                    }
+                }
+                Ok(None) => {
+                    let is_certain = self.feed.as_ref().is_some_and(|feed| feed.is_certain);
+                    return self.end_feed(is_certain);
+                }
+                Err(error) => {
+                    tracing::info!(%error, "the change feed ends: what is missing is copied");
+                    return self.end_feed(false);
+                }
+            }
+        }
+        true
+    }
+
+    fn feed_frame(&mut self, frame: &Frame) {
+        let Some(State::Feeding(next)) = self.ways.get(&frame.partition).map(|way| &way.state)
+        else {
+            return;
+        };
+        let next = *next;
+        match frame.numbers {
+            (_, last) if last < next => {}
+            (first, last) if first <= next => {
+                self.append(frame);
+                self.set(frame.partition, State::Feeding(last + 1));
+            }
+            // Batches are missing before it.
+            _ => self.set(frame.partition, State::Copying),
+        }
+    }
+
+    /// The feed has come to the end of the log, or cannot go on: partitions whose last batch
+    /// was in it go on with the window, and others need a copy, unless more of the feed is
+    /// certain to come.
+    fn end_feed(&mut self, is_certain: bool) -> bool {
+        if !is_certain {
+            self.feed = None;
+        }
+        let feeding: Vec<(u8, u64)> = self
+            .ways
+            .iter()
+            .filter_map(|(partition, way)| match way.state {
+                State::Feeding(next) => Some((*partition, next)),
+                _ => None,
+            })
+            .collect();
+        let mut is_busy = false;
+        for (partition, next) in feeding {
+            let window = self.shared.window.pull(partition, next, 0);
+            let record = self.shared.history.record(partition);
+            let state = match (window, record) {
+                (Pulled::Frames(frames), Ok(record))
+                    if !frames.is_empty() || record.position.number < next =>
+                {
+                    State::Following(next, false)
+                }
+                // Written since the log was read, or not synced yet: it comes.
+                (_, Ok(_)) if is_certain => State::Feeding(next),
+                (_, Ok(_)) => State::Copying,
+                (_, Err(_)) => State::Closed(self.now() + PAUSE),
+            };
+            is_busy |= !matches!(state, State::Feeding(_));
+            self.set(partition, state);
+        }
+        is_busy
+    }
+
+    /// A step of the copy, one partition after the other.
+    fn copy(&mut self) -> bool {
+        if self.copy.is_none() {
+            let next = self
+                .ways
+                .iter()
+                .find(|(_, way)| way.state == State::Copying);
+            let Some((partition, way)) = next else {
+                return false;
+            };
+            let (partition, epoch) = (*partition, way.epoch);
+            match self.shared.history.copy(partition) {
+                Ok(copy) => self.copy = Some((copy, epoch)),
+                Err(error) => {
+                    tracing::error!(%error, partition, "no copy");
+                    self.set(partition, State::Closed(self.now() + PAUSE));
+                    return false;
+                }
+            }
+            tracing::info!(partition, to = self.to, "a copy begins");
+            self.push_copy(partition, epoch, &[b"BEGIN"]);
+        }
+        let Some((mut copy, epoch)) = self.copy.take() else {
+            return false;
+        };
+        let partition = copy.partition;
+        match copy.next(TURN_BYTES) {
+            Ok(few) if few.is_empty() => {
+                // The answer brings it to its next state.
+                self.set(partition, State::Opening);
+                self.push_copy(partition, epoch, &[b"END", &copy.record.encode()]);
+            }
+            Ok(few) => {
+                let mut words: Vec<&[u8]> = vec![b"DATA"];
+                for (key, value) in &few {
+                    words.extend([key.as_slice(), value.as_slice()]);
+                }
+                self.push_copy(partition, epoch, &words);
+                self.copy = Some((copy, epoch));
+            }
+            Err(error) => {
+                tracing::error!(%error, partition, "a copy has failed");
+                self.set(partition, State::Closed(self.now() + PAUSE));
+            }
+        }
+        true
+    }
+
+    fn push_copy(&mut self, partition: u8, epoch: u64, words: &[&[u8]]) {
+        let (place, epoch) = (partition.to_string(), epoch.to_string());
+        let first: [&[u8]; 3] = [b"COPY", place.as_bytes(), epoch.as_bytes()];
+        let all: Vec<&[u8]> = first.into_iter().chain(words.iter().copied()).collect();
+        self.push(&all);
+    }
+}
+
+/// The reading thread: hands on what the successor says, until the connection ends.
+fn read(
+    mut connection: Connection,
+    greetings: usize,
+    number: u64,
+    to: &str,
+    words: &Mailbox<Word>,
+    inbox: &Mailbox<Event>,
+) {
+    let mut left = greetings;
+    loop {
+        let answer = match connection.receive() {
+            Ok(answer) => answer,
+            Err(error) => {
+                tracing::debug!(to, %error, "the successor is silent");
+                break;
+            }
+        };
+        match answer {
+            Answer::Error(text) => {
+                tracing::warn!(to, answer = text, "the successor refuses");
+                break;
+            }
+            Answer::List(parts) => match understood(parts) {
+                Some(Heard::Word(word)) => _ = words.send([word]),
+                Some(Heard::Event(event)) => _ = inbox.send([Event::Chain(event)]),
+                None => {
+                    tracing::warn!(to, "the successor answers what this version does not know");
+                    break;
+                }
+            },
+            _ if left > 0 => {
+                left -= 1;
+                if left == 0 {
+                    words.send([Word::Greeted(number)]);
+                }
+            }
+            _ => {}
+        }
+    }
+    words.send([Word::Broken(number)]);
+}
+
+enum Heard {
+    Word(Word),
+    Event(ChainEvent),
+}
+
+fn understood(parts: Vec<Answer>) -> Option<Heard> {
+    let mut parts = parts.into_iter();
+    let kind = parts.next()?.into_text();
+    let mut number = || parts.next()?.into_text().parse::<u64>().ok();
+    let partition = u8::try_from(number()?).ok()?;
+    let epoch = number()?;
+    Some(match kind.as_str() {
+        "acked" => Heard::Event(ChainEvent::Acked {
+            partition,
+            epoch,
+            number: number()?,
+        }),
+        "copied" => Heard::Word(Word::Copied(partition, epoch, number()?)),
+        "refused" => Heard::Word(Word::Refused(partition, epoch)),
+        "opened" => {
+            let (is_whole, committed) = (number()? == 1, number()?);
+            let bytes = parts.next()?.into_bytes();
+            let position = Position::decode(&mut Decoder::new(&bytes))?;
+            Heard::Word(Word::Opened(
+                partition, epoch, is_whole, committed, position,
+            ))
+        }
+        _ => return None,
+    })
+}

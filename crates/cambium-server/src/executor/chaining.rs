@@ -1,0 +1,237 @@
+//! The executor as a member of chains.
+
+use std::time::Duration;
+
+use cambium_cluster::replica::Refusal;
+use cambium_cluster::slots::{partition, slot};
+
+use super::server::Server;
+use super::session::Session;
+use super::syncer::{Held, Round};
+use super::{Executor, Output};
+use crate::cluster::ChainEvent;
+use crate::cluster::chains::Feeding;
+use crate::commands::{Command, Failure, Outcome, WRITE};
+use crate::messages::{Handle, Next};
+use crate::resp::Arguments;
+use crate::resp::reply::Reply;
+
+/// In a cluster a round begins at least this often: answers may have waited for a moment.
+pub const CHAIN_PATIENCE: Duration = Duration::from_millis(50);
+
+impl Executor {
+    /// What a node may serve is decided once a round, before its commands: they came earlier.
+    pub(super) fn begin_round(&mut self) {
+        let now = self.server.round_begun;
+        if let (Some(chains), Some(partitions)) =
+            (&self.server.chains, &mut self.server.keyspace.partitions)
+        {
+            partitions.now = now;
+            partitions.is_fresh = now < chains.fresh_until;
+        }
+    }
+
+    /// The cluster has changed, or a successor is heard of.
+    pub(super) fn take_chain(&mut self, event: ChainEvent) {
+        if matches!(event, ChainEvent::View(..)) {
+            // Writes before it are those of a head, and those behind it may not be.
+            self.commit();
+        }
+        let server = &mut self.server;
+        let (Some(chains), Some(partitions)) =
+            (&mut server.chains, &mut server.keyspace.partitions)
+        else {
+            return;
+        };
+        let ChainEvent::View(view, fresh_until) = event else {
+            chains.hear(&event, partitions);
+            return;
+        };
+        let learned = chains.learn(view, fresh_until, partitions);
+        if learned.has_won {
+            server.keyspace.forget_remembered();
+        }
+        self.begin_round();
+        let lost = learned.lost.into_iter().map(|mut output| {
+            let mut reply = Reply::default();
+            reply.error(
+                "CLUSTERDOWN This node has ceased to serve the key before the chain had the \
+                 write: it may be done or not",
+            );
+            output.bytes = reply.bytes;
+            output.next = Next::Close;
+            output
+        });
+        self.outbox.send(lost.collect());
+    }
+
+    /// A round is written: its frames go on, now or behind the sync.
+    pub(super) fn hand_on(&mut self) {
+        let server = &mut self.server;
+        let (Some(chains), Some(partitions)) =
+            (&mut server.chains, &mut server.keyspace.partitions)
+        else {
+            return;
+        };
+        let waits = chains.take_frames(server.round, partitions);
+        if let (true, Some(syncing)) = (waits, &self.syncing) {
+            let round = Round {
+                number: server.round,
+                answers: Vec::new(),
+                called: Vec::new(),
+                calls: Default::default(),
+                begun: server.round_begun,
+            };
+            syncing.held.send([Held::Round(round)]);
+        }
+    }
+
+    /// A round is not written: what predecessors sent in it has to come again.
+    pub(super) fn refuse_predecessors(&mut self) {
+        let fed = self
+            .server
+            .chains
+            .iter_mut()
+            .flat_map(|chains| &mut chains.feeding);
+        let fed: Vec<(u8, Feeding)> = (0..)
+            .zip(fed)
+            .filter_map(|(partition, feeding)| Some((partition, feeding.take()?)))
+            .collect();
+        for (partition, feeding) in fed {
+            let number = feeding.epoch as i64;
+            self.push_news(feeding.handle, "refused", partition, &[number]);
+        }
+    }
+
+    fn push_news(&mut self, handle: Handle, kind: &str, partition: u8, numbers: &[i64]) {
+        let Some(mut session) = self.take_session(handle) else {
+            return;
+        };
+        let reply = &mut session.reply;
+        reply.array(2 + numbers.len());
+        reply.bulk(kind);
+        reply.integer(i64::from(partition));
+        numbers.iter().for_each(|number| reply.integer(*number));
+        self.put_back(session);
+    }
+
+    /// The rounds up to one are synced.
+    pub(super) fn take_synced(&mut self, round: u64) {
+        if let (Some(chains), Some(partitions)) = (
+            &mut self.server.chains,
+            &mut self.server.keyspace.partitions,
+        ) {
+            chains.synced(round, partitions);
+        }
+    }
+
+    /// Tells predecessors what is committed, and lets answers go that waited for it.
+    pub(super) fn settle(&mut self) {
+        let server = &mut self.server;
+        let (Some(chains), Some(partitions)) =
+            (&mut server.chains, &mut server.keyspace.partitions)
+        else {
+            return;
+        };
+        let news = chains.news(partitions);
+        let ready = chains.release(partitions);
+        partitions.clean();
+        for (handle, partition, epoch, number) in news {
+            self.push_news(handle, "acked", partition, &[epoch as i64, number as i64]);
+        }
+        self.outbox.send(ready);
+    }
+
+    /// An answer leaves, unless the chain has to have a batch first.
+    pub(super) fn hold(&mut self, needs: Vec<(u8, u64)>, output: Output) -> Option<Output> {
+        match (&mut self.server.chains, &self.server.keyspace.partitions) {
+            (Some(chains), Some(partitions)) if !needs.is_empty() => {
+                chains.hold(needs, output, partitions)
+            }
+            _ => Some(output),
+        }
+    }
+}
+
+impl Server {
+    /// Finds the partition of a command's keys, and whether this node runs the command.
+    ///
+    /// # Errors
+    /// `MOVED` and the other errors of Redis Cluster.
+    pub fn route(
+        &self,
+        session: &mut Session,
+        command: &Command,
+        arguments: Arguments<'_>,
+    ) -> Outcome {
+        let (Some(chains), Some(partitions)) = (&self.chains, &self.keyspace.partitions) else {
+            return Ok(());
+        };
+        let mut slots = command.keys_of(arguments).map(slot);
+        let Some(slot) = slots.next() else {
+            return Ok(());
+        };
+        if slots.any(|other| other != slot) {
+            return Err(Failure::Known(
+                "CROSSSLOT Keys in request don't hash to the same slot",
+            ));
+        }
+        let count = partitions.replicas.len() as u16;
+        let place = partition(slot, count) as u8;
+        let is_write = command.flags & WRITE != 0;
+        let anywhere = session.is_readonly && !is_write;
+        let replica = &partitions.replicas[usize::from(place)];
+        let may = match is_write {
+            true => replica.may_write(partitions.now),
+            false => replica.may_read(anywhere, partitions.now),
+        };
+        match may {
+            Ok(()) if partitions.is_fresh => {
+                session.database = place;
+                Ok(())
+            }
+            Ok(()) => Err(Failure::Known(
+                "CLUSTERDOWN This node has no fresh view of the cluster",
+            )),
+            Err(Refusal::Elsewhere(Some(node))) => match chains.address(&node) {
+                Some(address) => Err(Failure::Text(format!("MOVED {slot} {address}"))),
+                None => Err(Failure::Known(
+                    "CLUSTERDOWN The head of the chain is not there",
+                )),
+            },
+            Err(Refusal::NotYet) => Err(Failure::Known(
+                "TRYAGAIN The node serves the key as soon as no other one can",
+            )),
+            Err(_) => Err(Failure::Known("CLUSTERDOWN Hash slot not served")),
+        }
+    }
+
+    /// The batch that an answer has to wait for, if its chain has more members.
+    pub(super) fn need(&self, session: &Session) -> Option<(u8, u64)> {
+        let partitions = self.keyspace.partitions.as_ref()?;
+        let replica = partitions.replicas.get(usize::from(session.database))?;
+        let footprint = self.keyspace.footprint;
+        let number = match footprint.is_pending {
+            true => replica.position().number + 1,
+            false => footprint.number,
+        };
+        (number > 0 && session.link.is_none()).then_some((session.database, number))
+    }
+
+    /// Databases that a command without keys is about: in a cluster those that this node is
+    /// the head of, or all that it serves if the client reads anywhere.
+    pub fn databases_of(&self, session: &Session) -> Vec<u8> {
+        let Some(partitions) = &self.keyspace.partitions else {
+            return vec![session.database];
+        };
+        let serves = |place: &u8| {
+            let replica = &partitions.replicas[usize::from(*place)];
+            partitions.is_fresh
+                && replica
+                    .may_read(session.is_readonly, partitions.now)
+                    .is_ok()
+        };
+        let all = 0..partitions.replicas.len() as u8;
+        all.filter(serves).collect()
+    }
+}
