@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::backup::{BackupArguments, BackupsArguments, RestoreArguments};
 use crate::changes::{ChangesArguments, ConsumersArguments};
+use crate::cluster::ClusterArguments;
 use crate::copy::CopyArguments;
 use crate::count::CountArguments;
 use crate::create::CreateArguments;
@@ -238,6 +239,13 @@ Documents are shown as offsets in the file and lengths, large trees cut short.
 Examples:
   cambium dump trees | less")]
     Dump(StoreArguments),
+    /// Make, show and change a cluster of servers, which is kept in etcd
+    #[command(after_help = "\
+Examples:
+  cambium cluster init --nodes 3 --replicas 3
+  cambium cluster status
+  cambium cluster drain node2                move its copies away before it is switched off")]
+    Cluster(ClusterArguments),
     /// Counters, sizes, space and write amplification
     #[command(after_help = "\
 The ten lines that matter most; --all and --json have every one.

@@ -7,8 +7,8 @@ use crate::snapshots::SnapshotAction;
 use crate::stores::Access::{Read, Write};
 use crate::stores::Stores;
 use crate::{
-    backup, changes, copy, count, create, delete, export, get, import, namespaces, options, put,
-    reports, scan, shell, snapshots, stats,
+    backup, changes, cluster, copy, count, create, delete, export, get, import, namespaces,
+    options, put, reports, scan, shell, snapshots, stats,
 };
 
 /// Runs a command; the answer is the exit status.
@@ -42,6 +42,7 @@ pub fn run(stores: &Stores, command: &Command) -> Result<Status, Failure> {
             stores.using(Write, &it.path, |store| snapshots::rollback(store, it))
         }
         Command::Changes(it) => changes::run(stores, it),
+        Command::Cluster(it) => cluster::run(it),
         Command::Consumers(it) => {
             let access = if it.remove.is_none() { Read } else { Write };
             stores.using(access, &it.path, |store| changes::consumers(store, it))

@@ -23,6 +23,7 @@
 mod arguments;
 mod backup;
 mod changes;
+mod cluster;
 mod commands;
 mod copy;
 mod count;

@@ -231,7 +231,11 @@ pub fn relocate(view: &View, number: u16, from: &str, to: &str) -> Result<Chain,
     Ok(changed(chain, members, false))
 }
 
-fn chain(view: &View, number: u16) -> Result<&Chain, String> {
+/// The chain of a partition.
+///
+/// # Errors
+/// A line for people: there is none.
+pub fn chain(view: &View, number: u16) -> Result<&Chain, String> {
     let chain = view.chains.get(usize::from(number));
     chain.filter(|chain| chain.epoch > 0).ok_or_else(|| {
         format!(

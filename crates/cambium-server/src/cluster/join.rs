@@ -125,7 +125,7 @@ fn bind(
         }
         return Ok(lines.next().unwrap_or("").to_string());
     }
-    if store.iterate().map_err(failed)?.next_key().is_some() {
+    if !layout::is_empty(store).map_err(failed)? {
         return Err(format!(
             "{path} has keys that no cluster knows of: join with a new folder, and import them"
         ));

@@ -18,7 +18,7 @@
 //!
 //! Engines without an order of keys have entries and the state alone.
 
-use cambium::{KeyRange, Value};
+use cambium::{KeyRange, Result, Store, Value};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Databases that fit below the state.
@@ -234,6 +234,20 @@ pub fn fields(database: u8, number: u64) -> KeyRange {
 /// The name of a field.
 pub fn field_of(stored: &[u8]) -> &[u8] {
     stored.get(10..).unwrap_or_default()
+}
+
+/// True if a store has nothing but what says that it belongs to a cluster.
+///
+/// # Errors
+/// Those of the store.
+pub fn is_empty(store: &Store) -> Result<bool> {
+    let mut entries = store.iterate()?;
+    while let Some(key) = entries.next_key() {
+        if *key? != *BINDING_KEY {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Where the record of a partition lies.

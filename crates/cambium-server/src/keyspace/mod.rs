@@ -89,7 +89,7 @@ impl Keyspace {
     pub fn open(store: Store, seed: u64, tracks_unsynced: bool, now: u64) -> Result<Keyspace> {
         let state = match store.get(layout::STATE_KEY)? {
             Some(stored) => State::decode(&stored).ok_or_else(|| foreign(&store))?,
-            None if store.iterate()?.next_key().is_none() => State::new(seed),
+            None if layout::is_empty(&store)? => State::new(seed),
             None => return Err(foreign(&store)),
         };
         let is_ordered = store.capabilities().ordered;

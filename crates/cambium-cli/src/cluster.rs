@@ -1,0 +1,369 @@
+//! `cambium cluster`: making, showing and changing a cluster of servers.
+//!
+//! Everything here reads and writes etcd alone. A change is one transaction a chain, which
+//! fails if the chain has changed meanwhile; the nodes learn of it from etcd.
+
+use std::time::Duration;
+
+use cambium_cluster::control::{self, Changes};
+use cambium_cluster::topology::{
+    Acknowledgement, Chain, MOST_MEMBERS, MOST_PARTITIONS, Member, Meta, State, VERSION,
+};
+use cambium_foreign::etcd;
+use cambium_foreign::registry::{Registry, Seen};
+use cambium_io::Environment;
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Value, json};
+
+use crate::failure::{Failure, Status};
+use crate::output::print;
+
+/// How long one endpoint may take to answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+#[derive(Debug, Args)]
+pub struct ClusterArguments {
+    #[command(subcommand)]
+    pub command: ClusterCommand,
+    /// Endpoints of etcd, such as http://127.0.0.1:2379
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL,...",
+        value_delimiter = ',',
+        default_value = "http://127.0.0.1:2379"
+    )]
+    pub etcd: Vec<String>,
+    /// The cluster's name in etcd
+    #[arg(long, global = true, value_name = "NAME", default_value = "main")]
+    pub cluster_name: String,
+    /// Answer in JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Make a cluster; its chains are made when its nodes are there
+    Init(InitArguments),
+    /// Nodes, controller, and how many chains are whole; exit status 1 if not all are
+    Status,
+    /// Every chain: partition, slots, epoch and members
+    Chains,
+    /// Move a fair share of all copies to a node that has just come
+    Add { node: String },
+    /// Move all copies of a node to others; `remove` it when `status` says that it has none
+    Drain { node: String },
+    /// Take a node out of all chains, without a replacement; name it twice to remove the only
+    /// copy that can serve, and to lose what the others lack
+    Remove {
+        node: String,
+        #[arg(hide = true)]
+        again: Option<String>,
+    },
+    /// Move one copy of a partition from a node to another
+    Move {
+        partition: u16,
+        from: String,
+        to: String,
+    },
+    /// Make a member that serves the head of a partition's chain
+    Promote { partition: u16, node: String },
+    /// Print each change of a chain as it happens
+    Watch,
+}
+
+#[derive(Debug, Args)]
+pub struct InitArguments {
+    /// Nodes that have to be there before the chains are made
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub nodes: u16,
+    /// Copies of each partition
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub replicas: u16,
+    /// Parts that the keys are divided into: more spread better over more nodes
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub partitions: u16,
+    /// When a write is answered
+    #[arg(long, value_enum, value_name = "A", default_value = "strong")]
+    pub acknowledgement: Acknowledge,
+    /// Seconds after which a node that is silent is replaced
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub lease_seconds: u64,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Acknowledge {
+    /// When the head has it; a lost head may cost its last writes
+    Async,
+    /// The same, once it is as safe there as its --durability says
+    Local,
+    /// When every member that serves has it
+    Strong,
+}
+
+impl From<Acknowledge> for Acknowledgement {
+    fn from(given: Acknowledge) -> Self {
+        match given {
+            Acknowledge::Async => Acknowledgement::Async,
+            Acknowledge::Local => Acknowledgement::Local,
+            Acknowledge::Strong => Acknowledgement::Strong,
+        }
+    }
+}
+
+impl From<etcd::Error> for Failure {
+    fn from(error: etcd::Error) -> Self {
+        Failure::failed(error.to_string())
+    }
+}
+
+/// Runs a command about a cluster.
+pub fn run(arguments: &ClusterArguments) -> Result<Status, Failure> {
+    let registry = Registry::new(&arguments.etcd, &arguments.cluster_name, PATIENCE)
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    if let ClusterCommand::Init(wanted) = &arguments.command {
+        return init(&registry, wanted, &arguments.cluster_name);
+    }
+    let meta = registry.meta()?;
+    let seen = registry.read(&meta)?;
+    let refused = |text: String| Failure::negative(text);
+    let changes = match &arguments.command {
+        ClusterCommand::Init(_) => Changes::new(),
+        ClusterCommand::Status => return status(&seen, arguments.json),
+        ClusterCommand::Chains => return chains(&seen, arguments.json),
+        ClusterCommand::Watch => return watch(&registry, &meta, seen),
+        ClusterCommand::Add { node } => control::add(&seen.view, node).map_err(refused)?,
+        ClusterCommand::Drain { node } => control::drain(&seen.view, node).map_err(refused)?,
+        ClusterCommand::Remove { node, again } => {
+            let is_forced = again.as_ref() == Some(node);
+            control::remove(&seen.view, node, is_forced).map_err(refused)?
+        }
+        ClusterCommand::Move {
+            partition,
+            from,
+            to,
+        } => {
+            let moved = control::relocate(&seen.view, *partition, from, to).map_err(refused)?;
+            vec![(*partition, moved)]
+        }
+        ClusterCommand::Promote { partition, node } => {
+            let chain = control::chain(&seen.view, *partition).map_err(refused)?;
+            vec![(*partition, control::promote(chain, node).map_err(refused)?)]
+        }
+    };
+    change(&registry, &seen, &changes)
+}
+
+fn init(registry: &Registry, wanted: &InitArguments, name: &str) -> Result<Status, Failure> {
+    let bounds = [
+        ("--nodes", u64::from(wanted.nodes), 1, 10_000),
+        (
+            "--replicas",
+            u64::from(wanted.replicas),
+            1,
+            MOST_MEMBERS as u64,
+        ),
+        (
+            "--partitions",
+            u64::from(wanted.partitions),
+            1,
+            u64::from(MOST_PARTITIONS),
+        ),
+        ("--lease-seconds", wanted.lease_seconds, 2, 3_600),
+    ];
+    for (option, given, least, most) in bounds {
+        if !(least..=most).contains(&given) {
+            return Err(Failure::usage(format!(
+                "{option} {given}: expected {least} to {most}"
+            )));
+        }
+    }
+    if wanted.replicas > wanted.nodes {
+        return Err(Failure::usage(format!(
+            "--replicas {}: {} nodes cannot hold so many copies of a partition",
+            wanted.replicas, wanted.nodes
+        )));
+    }
+    let random = || Environment::real().randomness.next_u64();
+    let meta = Meta {
+        version: VERSION,
+        id: format!("{:016x}", random()),
+        partitions: wanted.partitions,
+        replicas: wanted.replicas,
+        nodes: wanted.nodes,
+        acknowledgement: wanted.acknowledgement.into(),
+        lease_seconds: wanted.lease_seconds,
+        seed: random(),
+    };
+    if !registry.make(&meta)? {
+        return Err(Failure::negative(format!(
+            "there is a cluster '{name}' already"
+        )));
+    }
+    print(&format!(
+        "Cluster '{name}' is made. Its chains are made when {} nodes are there; start each with\n  \
+         cambium-server --dir DIR --cluster etcd=... --name NODE --advertise HOST:PORT\n",
+        meta.nodes
+    ))?;
+    Ok(Status::Done)
+}
+
+fn change(registry: &Registry, seen: &Seen, changes: &Changes) -> Result<Status, Failure> {
+    let mut missed = 0;
+    for (partition, chain) in changes {
+        let is_done = registry.change(seen, *partition, chain, None)?;
+        missed += usize::from(!is_done);
+    }
+    if missed > 0 {
+        return Err(Failure::negative(format!(
+            "{missed} of {} chains have changed meanwhile, and were left: give the command again",
+            changes.len()
+        )));
+    }
+    print(&format!(
+        "{} chains are being changed; `cambium cluster status` shows how far they are\n",
+        changes.len()
+    ))?;
+    Ok(Status::Done)
+}
+
+fn is_whole(chain: &Chain) -> bool {
+    chain.epoch > 0
+        && chain
+            .members
+            .iter()
+            .all(|member| member.state == State::Serving)
+}
+
+/// Copies that a node has, those that serve, and chains that it is the head of.
+fn duties(seen: &Seen, node: &str) -> (usize, usize, usize) {
+    let members = seen.view.chains.iter().flat_map(|chain| &chain.members);
+    let own: Vec<&Member> = members.filter(|member| member.node == node).collect();
+    let serving = own
+        .iter()
+        .filter(|member| member.state == State::Serving)
+        .count();
+    let is_head = |chain: &&Chain| chain.head().is_some_and(|head| head.node == node);
+    let heads = seen.view.chains.iter().filter(is_head).count();
+    (own.len(), serving, heads)
+}
+
+fn status(seen: &Seen, is_json: bool) -> Result<Status, Failure> {
+    let chains = &seen.view.chains;
+    let whole = chains.iter().filter(|chain| is_whole(chain)).count();
+    let served = chains.iter().filter(|chain| chain.head().is_some()).count();
+    let mut names: Vec<&str> = seen.view.nodes.keys().map(String::as_str).collect();
+    let members = chains.iter().flat_map(|chain| &chain.members);
+    names.extend(members.map(|member| member.node.as_str()));
+    names.sort_unstable();
+    names.dedup();
+    let controller = seen.controller.as_ref().map(|(name, _)| name.as_str());
+    if is_json {
+        let nodes: Vec<Value> = names
+            .iter()
+            .map(|name| {
+                let (copies, serving, heads) = duties(seen, name);
+                let node = seen.view.nodes.get(*name);
+                json!({
+                    "name": name, "is_there": node.is_some(),
+                    "address": node.map(|node| &node.address),
+                    "version": node.map(|node| &node.version),
+                    "engine": node.map(|node| &node.engine),
+                    "copies": copies, "serving": serving, "heads": heads,
+                })
+            })
+            .collect();
+        print(&format!(
+            "{}\n",
+            json!({
+                "chains": chains.len(), "served": served, "whole": whole,
+                "controller": controller, "nodes": nodes,
+            })
+        ))?;
+    } else {
+        let mut text = format!(
+            "{} chains: {served} served, {whole} with every copy. Controller: {}\n\n\
+             {:<16} {:<22} {:<8} {:<9} {:>6} {:>8} {:>6}\n",
+            chains.len(),
+            controller.unwrap_or("none"),
+            "node",
+            "address",
+            "engine",
+            "version",
+            "copies",
+            "serving",
+            "head of"
+        );
+        for name in names {
+            let (copies, serving, heads) = duties(seen, name);
+            let node = seen.view.nodes.get(name);
+            let address = node.map_or("away", |node| node.address.as_str());
+            let (engine, version) = node.map_or(("", ""), |node| (&*node.engine, &*node.version));
+            text += &format!(
+                "{name:<16} {address:<22} {engine:<8} {version:<9} {copies:>6} {serving:>8} {heads:>7}\n"
+            );
+        }
+        print(&text)?;
+    }
+    Ok(match whole == chains.len() {
+        true => Status::Done,
+        false => Status::Negative,
+    })
+}
+
+fn line(seen: &Seen, partition: u16) -> String {
+    let chain = &seen.view.chains[usize::from(partition)];
+    let count = seen.view.chains.len() as u16;
+    let (first, last) = cambium_cluster::slots::slots_of(partition, count);
+    let members = chain.members.iter().map(|member| {
+        let leaves = if member.leaving { ", leaves" } else { "" };
+        format!("{} ({}{leaves})", member.node, member.state)
+    });
+    let members: Vec<String> = members.collect();
+    format!(
+        "{partition:>5} {first:>6}-{last:<6} {:>6}  {}\n",
+        chain.epoch,
+        members.join(" > ")
+    )
+}
+
+fn chains(seen: &Seen, is_json: bool) -> Result<Status, Failure> {
+    if is_json {
+        let chains = serde_json::to_string(&seen.view.chains).unwrap_or_default();
+        print(&format!("{chains}\n"))?;
+        return Ok(Status::Done);
+    }
+    let mut text = format!(
+        "{:>5} {:>13} {:>6}  members, from head to tail\n",
+        "chain", "slots", "epoch"
+    );
+    for partition in 0..seen.view.chains.len() as u16 {
+        text += &line(seen, partition);
+    }
+    print(&text)?;
+    Ok(Status::Done)
+}
+
+fn watch(registry: &Registry, meta: &Meta, mut seen: Seen) -> Result<Status, Failure> {
+    const TURN: Duration = Duration::from_secs(60);
+    loop {
+        let mut outcome = Ok(());
+        let mut show = || {
+            outcome = registry.read(meta).map_err(Failure::from).and_then(|now| {
+                for partition in 0..now.view.chains.len() {
+                    if now.view.chains[partition] != seen.view.chains[partition] {
+                        print(&line(&now, partition as u16))?;
+                    }
+                }
+                seen = now;
+                Ok(())
+            });
+            outcome.is_ok()
+        };
+        show();
+        // A watch that ends is begun again.
+        _ = registry.etcd.watch(&registry.key("chains/"), TURN, show);
+        outcome?;
+    }
+}
