@@ -12,7 +12,7 @@ RUSTDOCFLAGS := -D warnings -A rustdoc::private_intra_doc_links
 # Where `make install` puts the C libraries; DESTDIR goes before it.
 PREFIX ?= /usr/local
 
-.PHONY: help preflight build install uninstall run test soak bench peers
+.PHONY: help preflight build install uninstall run cluster test soak bench peers
 
 help: ## Print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ uninstall: ## Take away what `make install` put under PREFIX
 # The main job on real input: a tree of this machine's files goes into a store.
 run: preflight ## Import up to 1 GiB of /usr; look up, list, check, kill and resume; compare stores
 	JOBS=$(JOBS) scripts/run.sh
+
+cluster: preflight ## Run three nodes on this machine, kill one under load, and hold every acknowledged write against them
+	CARGO=$(CARGO) JOBS=$(JOBS) scripts/cluster.sh
 
 # What is quick to fail goes first; the suites go last, so that their closing
 # lines are what is left on the screen. Clippy has compiled the examples.

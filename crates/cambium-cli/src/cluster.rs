@@ -69,6 +69,8 @@ pub enum ClusterCommand {
     },
     /// Make a member that serves the head of a partition's chain
     Promote { partition: u16, node: String },
+    /// Make every node the head of about as many chains as any other, as after a failure
+    Balance,
     /// Print each change of a chain as it happens
     Watch,
 }
@@ -133,6 +135,7 @@ pub fn run(arguments: &ClusterArguments) -> Result<Status, Failure> {
         ClusterCommand::Status => return status(&seen, arguments.json),
         ClusterCommand::Chains => return chains(&seen, arguments.json),
         ClusterCommand::Watch => return watch(&registry, &meta, seen),
+        ClusterCommand::Balance => control::balance(&seen.view),
         ClusterCommand::Add { node } => control::add(&seen.view, node).map_err(refused)?,
         ClusterCommand::Drain { node } => control::drain(&seen.view, node).map_err(refused)?,
         ClusterCommand::Remove { node, again } => {

@@ -312,6 +312,35 @@ pub fn drain(view: &View, node: &str) -> Result<Changes, String> {
     Ok(changes)
 }
 
+/// Makes each node that serves the head of about as many chains as any other.
+pub fn balance(view: &View) -> Changes {
+    let mut heads: BTreeMap<String, usize> = BTreeMap::new();
+    for chain in &view.chains {
+        for (place, member) in chain.serving().enumerate() {
+            *heads.entry(member.node.clone()).or_default() += usize::from(place == 0);
+        }
+    }
+    let mut changes = Changes::new();
+    for (number, chain) in (0..).zip(&view.chains) {
+        let is_moving = chain.members.iter().any(|member| member.leaving);
+        let Some(head) = chain.head().filter(|_| !is_moving) else {
+            continue;
+        };
+        let idlest = chain.serving().min_by_key(|member| heads[&member.node]);
+        let Some(to) = idlest.filter(|member| heads[&member.node] + 1 < heads[&head.node]) else {
+            continue;
+        };
+        if let Ok(promoted) = promote(chain, &to.node) {
+            heads
+                .entry(head.node.clone())
+                .and_modify(|count| *count -= 1);
+            heads.entry(to.node.clone()).and_modify(|count| *count += 1);
+            changes.push((number, promoted));
+        }
+    }
+    changes
+}
+
 /// Takes a node out of all chains without a replacement.
 ///
 /// # Errors
@@ -546,6 +575,14 @@ mod tests {
         view.nodes.remove("d");
         assert!(drain(&view, "a").is_err() && add(&view, "d").is_err());
         assert_eq!(remove(&view, "a", false).unwrap().len(), 12);
+        assert_eq!(balance(&view), Changes::new());
+        for place in 0..12 {
+            view.chains[place] = match promote(&view.chains[place], "a") {
+                Ok(chain) => chain,
+                Err(_) => continue,
+            };
+        }
+        assert_eq!(balance(&view).len(), 8);
         view.nodes.retain(|name, _| name == "a");
         settle(&mut view);
         assert!(remove(&view, "a", false).is_err());

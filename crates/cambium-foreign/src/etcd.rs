@@ -281,7 +281,7 @@ mod tests {
         assert!(Etcd::new(&["127.0.0.1:2379".into()], patience).is_err());
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
-        let etcd = Etcd::new(&[address.clone()], patience).unwrap();
+        let etcd = Etcd::new(std::slice::from_ref(&address), patience).unwrap();
         let error = etcd.read("/cambium/").unwrap_err();
         assert!(error.to_string().contains(&address), "{error}");
     }

@@ -25,12 +25,22 @@ impl Client {
     /// Connects; an answer that does not come in 20 seconds fails the test.
     pub fn connect(address: &str) -> Client {
         let stream = TcpStream::connect(address).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .unwrap();
-        stream.set_nodelay(true).unwrap();
-        let reader = BufReader::new(stream.try_clone().unwrap());
-        Client { stream, reader }
+        Client::over(stream, Duration::from_secs(20)).unwrap()
+    }
+
+    /// Connects to a server that may be gone, or silent: an answer that does not come in two
+    /// seconds is none.
+    pub fn try_connect(address: &str) -> Option<Client> {
+        let address = address.parse().unwrap();
+        let stream = TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?;
+        Client::over(stream, Duration::from_secs(2)).ok()
+    }
+
+    fn over(stream: TcpStream, patience: Duration) -> std::io::Result<Client> {
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_nodelay(true)?;
+        let reader = BufReader::new(stream.try_clone()?);
+        Ok(Client { stream, reader })
     }
 
     /// Sends bytes as they are.

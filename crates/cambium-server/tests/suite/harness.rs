@@ -29,6 +29,15 @@ impl Server {
 
     /// The same with its log elsewhere than in the test's own output.
     pub fn start_with_log(folder: &Path, arguments: &[&str], errors: impl Into<Stdio>) -> Server {
+        Server::spawn(folder, "127.0.0.1:0", arguments, errors.into())
+    }
+
+    /// The same at an address.
+    pub fn start_at(folder: &Path, address: &str, arguments: &[&str]) -> Server {
+        Server::spawn(folder, address, arguments, Stdio::inherit())
+    }
+
+    fn spawn(folder: &Path, address: &str, arguments: &[&str], errors: Stdio) -> Server {
         let level: &[&str] = match arguments.contains(&"--log-level") {
             true => &[],
             false => &["--log-level", "error"],
@@ -36,7 +45,7 @@ impl Server {
         let mut process = Command::new(env!("CARGO_BIN_EXE_cambium-server"))
             .arg("--dir")
             .arg(folder.join("store"))
-            .args(["--resp", "127.0.0.1:0"])
+            .args(["--resp", address])
             .args(level)
             .args(arguments)
             .stdout(Stdio::piped())

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
 mod client;
+mod cluster;
 mod crashes;
 mod expiry;
 mod harness;

@@ -16,15 +16,17 @@
 //! Answers come when there is something to say, and not one for each request: a middle member
 //! acknowledges what its own successor has acknowledged.
 
+mod bringing_up;
+mod reader;
+
 use std::collections::BTreeMap;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cambium_base::coding::Decoder;
 use cambium_cluster::position::{Position, Resume};
 use cambium_cluster::topology::Report;
-use cambium_foreign::redis::{Answer, Connection};
+use cambium_foreign::redis::Connection;
 use cambium_io::environment::Clock;
 use std::thread;
 
@@ -35,6 +37,7 @@ use super::window::{Pulled, Window};
 use crate::keyspace::partitions::Frame;
 use crate::mailbox::Mailbox;
 use crate::messages::Event;
+use reader::read;
 
 /// Bytes that one turn sends of a partition, and of a copy.
 const TURN_BYTES: usize = 1 << 20;
@@ -488,233 +491,4 @@ impl Link {
         self.set(partition, State::Following(last + 1, is_told));
         true
     }
-
-    /// Brings up all partitions that need the feed by one pass of it.
-    fn feed(&mut self) -> bool {
-        let wanted: Vec<(u8, u64)> = self
-            .ways
-            .iter()
-            .filter_map(|(partition, way)| match way.state {
-                State::Feeding(next) => Some((*partition, next)),
-                _ => None,
-            })
-            .collect();
-        if wanted.is_empty() {
-            self.feed = None;
-            return false;
-        }
-        let mut bytes = 0;
-        while bytes < TURN_BYTES {
-            let next = match &mut self.feed {
-                Some(feed) => feed.next(),
-                None => match self.shared.history.feed(&wanted) {
-                    Ok(Some(feed)) => {
-                        self.feed = Some(feed);
-                        continue;
-                    }
-                    Ok(None) => return self.end_feed(false),
-                    Err(error) => Err(error),
-                },
-            };
-            match next {
-                Ok(Some(frames)) => {
-                    for frame in frames {
-                        bytes += frame.bytes.len();
-                        self.feed_frame(&frame);
-                    }
-                }
-                Ok(None) => {
-                    let is_certain = self.feed.as_ref().is_some_and(|feed| feed.is_certain);
-                    return self.end_feed(is_certain);
-                }
-                Err(error) => {
-                    tracing::info!(%error, "the change feed ends: what is missing is copied");
-                    return self.end_feed(false);
-                }
-            }
-        }
-        true
-    }
-
-    fn feed_frame(&mut self, frame: &Frame) {
-        let Some(State::Feeding(next)) = self.ways.get(&frame.partition).map(|way| &way.state)
-        else {
-            return;
-        };
-        let next = *next;
-        match frame.numbers {
-            (_, last) if last < next => {}
-            (first, last) if first <= next => {
-                self.append(frame);
-                self.set(frame.partition, State::Feeding(last + 1));
-            }
-            // Batches are missing before it.
-            _ => self.set(frame.partition, State::Copying),
-        }
-    }
-
-    /// The feed has come to the end of the log, or cannot go on: partitions whose last batch
-    /// was in it go on with the window, and others need a copy, unless more of the feed is
-    /// certain to come.
-    fn end_feed(&mut self, is_certain: bool) -> bool {
-        if !is_certain {
-            self.feed = None;
-        }
-        let feeding: Vec<(u8, u64)> = self
-            .ways
-            .iter()
-            .filter_map(|(partition, way)| match way.state {
-                State::Feeding(next) => Some((*partition, next)),
-                _ => None,
-            })
-            .collect();
-        let mut is_busy = false;
-        for (partition, next) in feeding {
-            let window = self.shared.window.pull(partition, next, 0);
-            let record = self.shared.history.record(partition);
-            let state = match (window, record) {
-                (Pulled::Frames(frames), Ok(record))
-                    if !frames.is_empty() || record.position.number < next =>
-                {
-                    State::Following(next, false)
-                }
-                // Written since the log was read, or not synced yet: it comes.
-                (_, Ok(_)) if is_certain => State::Feeding(next),
-                (_, Ok(_)) => State::Copying,
-                (_, Err(_)) => State::Closed(self.now() + PAUSE),
-            };
-            is_busy |= !matches!(state, State::Feeding(_));
-            self.set(partition, state);
-        }
-        is_busy
-    }
-
-    /// A step of the copy, one partition after the other.
-    fn copy(&mut self) -> bool {
-        if self.copy.is_none() {
-            let next = self
-                .ways
-                .iter()
-                .find(|(_, way)| way.state == State::Copying);
-            let Some((partition, way)) = next else {
-                return false;
-            };
-            let (partition, epoch) = (*partition, way.epoch);
-            match self.shared.history.copy(partition) {
-                Ok(copy) => self.copy = Some((copy, epoch)),
-                Err(error) => {
-                    tracing::error!(%error, partition, "no copy");
-                    self.set(partition, State::Closed(self.now() + PAUSE));
-                    return false;
-                }
-            }
-            tracing::info!(partition, to = self.to, "a copy begins");
-            self.push_copy(partition, epoch, &[b"BEGIN"]);
-        }
-        let Some((mut copy, epoch)) = self.copy.take() else {
-            return false;
-        };
-        let partition = copy.partition;
-        match copy.next(TURN_BYTES) {
-            Ok(few) if few.is_empty() => {
-                // The answer brings it to its next state.
-                self.set(partition, State::Opening);
-                self.push_copy(partition, epoch, &[b"END", &copy.record.encode()]);
-            }
-            Ok(few) => {
-                let mut words: Vec<&[u8]> = vec![b"DATA"];
-                for (key, value) in &few {
-                    words.extend([key.as_slice(), value.as_slice()]);
-                }
-                self.push_copy(partition, epoch, &words);
-                self.copy = Some((copy, epoch));
-            }
-            Err(error) => {
-                tracing::error!(%error, partition, "a copy has failed");
-                self.set(partition, State::Closed(self.now() + PAUSE));
-            }
-        }
-        true
-    }
-
-    fn push_copy(&mut self, partition: u8, epoch: u64, words: &[&[u8]]) {
-        let (place, epoch) = (partition.to_string(), epoch.to_string());
-        let first: [&[u8]; 3] = [b"COPY", place.as_bytes(), epoch.as_bytes()];
-        let all: Vec<&[u8]> = first.into_iter().chain(words.iter().copied()).collect();
-        self.push(&all);
-    }
-}
-
-/// The reading thread: hands on what the successor says, until the connection ends.
-fn read(
-    mut connection: Connection,
-    greetings: usize,
-    number: u64,
-    to: &str,
-    words: &Mailbox<Word>,
-    inbox: &Mailbox<Event>,
-) {
-    let mut left = greetings;
-    loop {
-        let answer = match connection.receive() {
-            Ok(answer) => answer,
-            Err(error) => {
-                tracing::debug!(to, %error, "the successor is silent");
-                break;
-            }
-        };
-        match answer {
-            Answer::Error(text) => {
-                tracing::warn!(to, answer = text, "the successor refuses");
-                break;
-            }
-            Answer::List(parts) => match understood(parts) {
-                Some(Heard::Word(word)) => _ = words.send([word]),
-                Some(Heard::Event(event)) => _ = inbox.send([Event::Chain(event)]),
-                None => {
-                    tracing::warn!(to, "the successor answers what this version does not know");
-                    break;
-                }
-            },
-            _ if left > 0 => {
-                left -= 1;
-                if left == 0 {
-                    words.send([Word::Greeted(number)]);
-                }
-            }
-            _ => {}
-        }
-    }
-    words.send([Word::Broken(number)]);
-}
-
-enum Heard {
-    Word(Word),
-    Event(ChainEvent),
-}
-
-fn understood(parts: Vec<Answer>) -> Option<Heard> {
-    let mut parts = parts.into_iter();
-    let kind = parts.next()?.into_text();
-    let mut number = || parts.next()?.into_text().parse::<u64>().ok();
-    let partition = u8::try_from(number()?).ok()?;
-    let epoch = number()?;
-    Some(match kind.as_str() {
-        "acked" => Heard::Event(ChainEvent::Acked {
-            partition,
-            epoch,
-            number: number()?,
-        }),
-        "copied" => Heard::Word(Word::Copied(partition, epoch, number()?)),
-        "refused" => Heard::Word(Word::Refused(partition, epoch)),
-        "opened" => {
-            let (is_whole, committed) = (number()? == 1, number()?);
-            let bytes = parts.next()?.into_bytes();
-            let position = Position::decode(&mut Decoder::new(&bytes))?;
-            Heard::Word(Word::Opened(
-                partition, epoch, is_whole, committed, position,
-            ))
-        }
-        _ => return None,
-    })
 }

@@ -1,0 +1,84 @@
+//! The reading thread of a link: hands on what the successor says.
+
+use cambium_base::coding::Decoder;
+use cambium_cluster::position::Position;
+use cambium_foreign::redis::{Answer, Connection};
+
+use super::Word;
+use crate::cluster::ChainEvent;
+use crate::mailbox::Mailbox;
+use crate::messages::Event;
+
+/// Reads until the connection ends.
+pub fn read(
+    mut connection: Connection,
+    greetings: usize,
+    number: u64,
+    to: &str,
+    words: &Mailbox<Word>,
+    inbox: &Mailbox<Event>,
+) {
+    let mut left = greetings;
+    loop {
+        let answer = match connection.receive() {
+            Ok(answer) => answer,
+            Err(error) => {
+                tracing::debug!(to, %error, "the successor is silent");
+                break;
+            }
+        };
+        match answer {
+            Answer::Error(text) => {
+                tracing::warn!(to, answer = text, "the successor refuses");
+                break;
+            }
+            Answer::List(parts) => match understood(parts) {
+                Some(Heard::Word(word)) => _ = words.send([word]),
+                Some(Heard::Event(event)) => _ = inbox.send([Event::Chain(event)]),
+                None => {
+                    tracing::warn!(to, "the successor answers what this version does not know");
+                    break;
+                }
+            },
+            _ if left > 0 => {
+                left -= 1;
+                if left == 0 {
+                    words.send([Word::Greeted(number)]);
+                }
+            }
+            _ => {}
+        }
+    }
+    words.send([Word::Broken(number)]);
+}
+
+enum Heard {
+    Word(Word),
+    Event(ChainEvent),
+}
+
+fn understood(parts: Vec<Answer>) -> Option<Heard> {
+    let mut parts = parts.into_iter();
+    let kind = parts.next()?.into_text();
+    let mut number = || parts.next()?.into_text().parse::<u64>().ok();
+    let partition = u8::try_from(number()?).ok()?;
+    let epoch = number()?;
+    Some(match kind.as_str() {
+        "acked" => Heard::Event(ChainEvent::Acked {
+            partition,
+            epoch,
+            number: number()?,
+        }),
+        "copied" => Heard::Word(Word::Copied(partition, epoch, number()?)),
+        "refused" => Heard::Word(Word::Refused(partition, epoch)),
+        "opened" => {
+            let (is_whole, committed) = (number()? == 1, number()?);
+            let bytes = parts.next()?.into_bytes();
+            let position = Position::decode(&mut Decoder::new(&bytes))?;
+            Heard::Word(Word::Opened(
+                partition, epoch, is_whole, committed, position,
+            ))
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,265 @@
+//! Nodes that die, pause and come back.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use cambium_cluster::topology::{Acknowledgement, State};
+
+use super::harness::{Cluster, LEASE, eventually, name};
+
+/// What a writer was answered: by key, the last value that was acknowledged, and all that it
+/// has sent since.
+type Written = BTreeMap<String, (u64, Vec<u64>)>;
+
+/// Clients that write and count while `disturb` runs. Each key has one writer.
+fn load(cluster: &mut Cluster, disturb: impl FnOnce(&mut Cluster)) -> Written {
+    let is_over = AtomicBool::new(false);
+    let clients: Vec<_> = (0..4).map(|_| cluster.client()).collect();
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = clients
+            .into_iter()
+            .enumerate()
+            .map(|(number, mut client)| {
+                let is_over = &is_over;
+                scope.spawn(move || {
+                    let mut written = Written::new();
+                    let mut value = 0;
+                    while !is_over.load(Ordering::Relaxed) {
+                        value += 1;
+                        let key = format!("w{number}.{}", value % 50);
+                        let (_, sent) = written.entry(key.clone()).or_default();
+                        sent.push(value);
+                        let answer = client.try_call(&["SET", &key, &value.to_string()]);
+                        if answer.as_deref() == Some("+OK") {
+                            written.insert(key, (value, Vec::new()));
+                        }
+                    }
+                    written
+                })
+            })
+            .collect();
+        // A test that fails ends its writers.
+        let outcome = catch_unwind(AssertUnwindSafe(|| disturb(cluster)));
+        is_over.store(true, Ordering::Relaxed);
+        if let Err(failure) = outcome {
+            resume_unwind(failure);
+        }
+        writers
+            .into_iter()
+            .flat_map(|writer| writer.join().unwrap())
+            .collect()
+    })
+}
+
+/// Each key has the last value that was acknowledged, or one that was sent later.
+fn verify(cluster: &Cluster, written: &Written) {
+    let mut client = cluster.client();
+    let mut acknowledged = 0;
+    for (key, (last, sent)) in written {
+        let value = client.call(&format!("GET {key}"));
+        let found: u64 = value.parse().unwrap_or(0);
+        assert!(
+            found == *last || sent.contains(&found),
+            "{key}: {value}, not {last} or of {sent:?}"
+        );
+        acknowledged += usize::from(*last > 0);
+    }
+    assert!(acknowledged > 50, "{acknowledged} keys were acknowledged");
+    verify_copies(cluster, written);
+}
+
+/// Every member has the same.
+fn verify_copies(cluster: &Cluster, written: &Written) {
+    cluster.settle();
+    let mut client = cluster.client();
+    let addresses: Vec<String> = cluster
+        .places
+        .iter()
+        .map(|(_, address)| address.clone())
+        .collect();
+    for address in &addresses {
+        assert_eq!(
+            client.call_at(address, &["READONLY"]).as_deref(),
+            Some("+OK")
+        );
+    }
+    for key in written.keys() {
+        let values: Vec<Option<String>> = addresses
+            .iter()
+            .map(|address| {
+                let mut value = client.call_at(address, &["GET", key]);
+                // It has just come to serve, and waits until no other node can.
+                while value
+                    .as_ref()
+                    .is_some_and(|value| value.starts_with("-TRYAGAIN"))
+                {
+                    std::thread::sleep(Duration::from_millis(50));
+                    value = client.call_at(address, &["GET", key]);
+                }
+                value
+            })
+            .collect();
+        assert!(
+            values.windows(2).all(|pair| pair[0] == pair[1]),
+            "{key}: {values:?}"
+        );
+    }
+}
+
+fn head_of(cluster: &Cluster, partition: usize) -> usize {
+    let view = cluster.view();
+    let head = view.chains[partition].head().unwrap().node.clone();
+    (0..cluster.nodes.len())
+        .find(|node| name(*node) == head)
+        .unwrap()
+}
+
+fn killed_heads(engine: &'static str, durability: &'static str) {
+    let mut cluster = Cluster::start(engine, durability, Acknowledgement::Strong);
+    let written = load(&mut cluster, |cluster| {
+        for round in 0..3 {
+            std::thread::sleep(Duration::from_millis(500));
+            let node = head_of(cluster, round);
+            cluster.kill(node);
+            if round != 1 {
+                let name = name(node);
+                eventually("another head", || {
+                    let head = cluster.view().chains[round]
+                        .head()
+                        .map(|head| head.node.clone());
+                    head.is_some_and(|head| head != name)
+                });
+                std::thread::sleep(Duration::from_millis(300));
+            }
+            // In the second round it is back before anyone has missed it.
+            cluster.start_node(node);
+            cluster.settle();
+        }
+    });
+    verify(&cluster, &written);
+}
+
+#[test]
+fn acknowledged_writes_survive_kills_of_heads() {
+    killed_heads("forest", "written");
+}
+
+#[test]
+fn synced_writes_survive_kills_of_heads() {
+    killed_heads("wisckey", "synced");
+}
+
+#[test]
+fn engines_without_an_order_of_keys_are_copied_too() {
+    killed_heads("zdb", "written");
+}
+
+#[test]
+fn a_store_without_a_change_feed_is_copied() {
+    killed_heads("alphard", "written");
+}
+
+#[test]
+fn a_paused_head_serves_nothing_that_is_old() {
+    let mut cluster = Cluster::start("forest", "written", Acknowledgement::Strong);
+    let mut client = cluster.client();
+    client.call("SET fence before");
+    let slot: u16 = client.call("CLUSTER KEYSLOT fence")[1..].parse().unwrap();
+    let partition = usize::from(cambium_cluster::slots::partition(slot, 4));
+    let node = head_of(&cluster, partition);
+    let address = cluster.places[node].1.clone();
+    // A connection from before the pause, as clients have them.
+    assert_eq!(
+        client.call_at(&address, &["GET", "fence"]).as_deref(),
+        Some("before")
+    );
+    cluster.nodes[node].as_ref().unwrap().signal("STOP");
+    let others = load(&mut cluster, |cluster| {
+        let mut other = cluster.client();
+        other.call_at(&address, &["PING"]); // it does not answer, and costs its patience
+        std::thread::sleep(Duration::from_secs(LEASE + 1));
+    });
+    drop(others);
+    let name = name(node);
+    eventually("another head", || {
+        let head = cluster.view().chains[partition]
+            .head()
+            .map(|head| head.node.clone());
+        head.is_some_and(|head| head != name)
+    });
+    let mut other = cluster.client();
+    other.call("SET fence after");
+    cluster.nodes[node].as_ref().unwrap().signal("CONT");
+    for _ in 0..50 {
+        let answer = client.call_at(&address, &["GET", "fence"]);
+        assert_ne!(answer.as_deref(), Some("before"));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    cluster.settle();
+    assert_eq!(other.call("GET fence"), "after");
+}
+
+#[test]
+fn a_chain_whose_members_all_restart_goes_on() {
+    let mut cluster = Cluster::start("forest", "written", Acknowledgement::Strong);
+    let mut written = load(&mut cluster, |_| {
+        std::thread::sleep(Duration::from_millis(500))
+    });
+    for pause in [0, LEASE + 2] {
+        (0..3).for_each(|node| cluster.kill(node));
+        std::thread::sleep(Duration::from_secs(pause));
+        (0..3).for_each(|node| cluster.start_node(node));
+        verify(&cluster, &written);
+        let more = load(&mut cluster, |_| {
+            std::thread::sleep(Duration::from_millis(300))
+        });
+        written.extend(more);
+    }
+    verify(&cluster, &written);
+}
+
+#[test]
+fn what_an_async_chain_loses_is_the_last_of_one_head() {
+    let mut cluster = Cluster::start("forest", "written", Acknowledgement::Async);
+    let mut client = cluster.client();
+    for number in 0..200 {
+        client.call(&format!("SET k{number} {number}"));
+    }
+    // All of it has come to every member, before the head goes.
+    std::thread::sleep(Duration::from_millis(500));
+    let node = head_of(&cluster, 0);
+    cluster.kill(node);
+    for number in 0..200 {
+        assert_eq!(client.call(&format!("GET k{number}")), number.to_string());
+    }
+    cluster.start_node(node);
+    cluster.settle();
+}
+
+#[test]
+fn without_etcd_a_node_stops_serving_and_says_why() {
+    let cluster = Cluster::start("forest", "written", Acknowledgement::Strong);
+    let mut client = cluster.client();
+    client.call("SET oak Quercus");
+    let view = cluster.view();
+    assert!(
+        view.chains[0]
+            .members
+            .iter()
+            .all(|member| member.state == State::Serving)
+    );
+    cluster.etcd.pause();
+    let address = cluster.places[0].1.clone();
+    eventually("it stops serving", || {
+        let answers: Vec<String> = (0..20)
+            .filter_map(|number| client.call_at(&address, &["GET", &format!("k{number}")]))
+            .collect();
+        answers
+            .iter()
+            .any(|answer| answer.starts_with("-CLUSTERDOWN This node has no fresh view"))
+    });
+    cluster.etcd.resume();
+    assert_eq!(client.call("GET oak"), "Quercus");
+}

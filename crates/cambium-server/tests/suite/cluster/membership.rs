@@ -1,0 +1,204 @@
+//! Nodes that come and go by command, and those that are refused.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use cambium_cluster::control;
+use cambium_cluster::topology::Acknowledgement;
+
+use super::harness::{Cluster, Etcd, arguments, eventually, free_address, name};
+use crate::harness::{Server, folder};
+
+/// What a server says that does not start.
+fn refusal(folder: &std::path::Path, words: &[String]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_cambium-server"))
+        .arg("--dir")
+        .arg(folder)
+        .args(["--resp", "127.0.0.1:0"])
+        .args(words)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn apply(cluster: &Cluster, change: impl Fn(&cambium_cluster::topology::View) -> control::Changes) {
+    // The controller may change a chain at the same time.
+    eventually("the change is made", || {
+        let seen = cluster.seen();
+        let changes = change(&seen.view);
+        changes.iter().all(|(partition, chain)| {
+            cluster
+                .registry
+                .change(&seen, *partition, chain, None)
+                .unwrap()
+        })
+    });
+}
+
+#[test]
+fn copies_move_to_a_new_node_while_clients_write() {
+    let mut cluster = Cluster::start("forest", "written", Acknowledgement::Strong);
+    let mut client = cluster.client();
+    for number in 0..300 {
+        client.call(&format!("SET k{number} {number}"));
+    }
+    client.call("HSET h field value");
+    client.call("SET short lived PX 60000");
+    let new = cluster.grow();
+    // Every copy of the first node goes to the new one.
+    apply(&cluster, |view| control::drain(view, "n0").unwrap());
+    for number in 0..300 {
+        client.call(&format!("SET k{number} {}", number + 1));
+    }
+    eventually("the node is drained", || {
+        let view = cluster.view();
+        view.chains.iter().all(|chain| chain.place("n0").is_none())
+    });
+    cluster.settle();
+    cluster.kill(0);
+    let moved = name(new);
+    let chain = &cluster.view().chains[1];
+    if chain.head().unwrap().node != moved {
+        apply(&cluster, |view| {
+            let chain = &view.chains[1];
+            match chain.head().is_some_and(|head| head.node == moved) {
+                true => Vec::new(),
+                false => vec![(1, control::promote(chain, &moved).unwrap())],
+            }
+        });
+    }
+    for number in 0..300 {
+        assert_eq!(
+            client.call(&format!("GET k{number}")),
+            (number + 1).to_string()
+        );
+    }
+    assert_eq!(client.call("HGETALL h"), "[field value]");
+    let left: i64 = client.call("PTTL short")[1..].parse().unwrap();
+    assert!((1..=60_000).contains(&left), "{left}");
+}
+
+#[test]
+fn commands_are_those_of_a_node_of_redis_cluster() {
+    let cluster = Cluster::start("forest", "written", Acknowledgement::Strong);
+    let mut client = cluster.client();
+    let address = cluster.places[0].1.clone();
+    let mut at = |words: &[&str]| client.call_at(&address, words).unwrap();
+    assert_eq!(
+        at(&["MSET", "a", "1", "b", "2"]),
+        "-CROSSSLOT Keys in request don't hash to the same slot"
+    );
+    assert_eq!(
+        at(&["SELECT", "1"]),
+        "-ERR SELECT is not allowed in cluster mode"
+    );
+    assert_eq!(at(&["SELECT", "0"]), "+OK");
+    assert!(at(&["CLUSTER", "INFO"]).contains("cluster_state:ok"));
+    assert!(at(&["INFO", "cluster"]).contains("cluster_enabled:1"));
+    assert_eq!(at(&["CLUSTER", "NODES"]).lines().count(), 3);
+    let mut keys = 0;
+    let mut client = cluster.client();
+    for number in 0..100 {
+        client.call(&format!("SET k{number} x"));
+    }
+    for (_, address) in &cluster.places {
+        let size: usize = client.call_at(address, &["DBSIZE"]).unwrap()[1..]
+            .parse()
+            .unwrap();
+        let listed = client.call_at(address, &["KEYS", "*"]).unwrap();
+        let listed = listed.trim_matches(['[', ']']);
+        assert_eq!(listed.split_whitespace().count(), size);
+        let (mut cursor, mut found) = ("0".to_string(), 0);
+        loop {
+            let answer = client
+                .call_at(address, &["SCAN", &cursor, "COUNT", "7"])
+                .unwrap();
+            let (next, listed) = answer[1..].split_once(" [").unwrap();
+            found += listed.split(' ').filter(|key| key.starts_with('k')).count();
+            cursor = next.to_string();
+            if cursor == "0" {
+                break;
+            }
+        }
+        assert_eq!(found, size);
+        keys += size;
+    }
+    assert_eq!(keys, 100);
+    // A transaction is of one slot, and goes to its node.
+    for command in ["MULTI", "SET {tag}a 1", "INCR {tag}a"] {
+        let key = "{tag}a";
+        let slot = client.call(&format!("CLUSTER KEYSLOT {key}"));
+        let slot: u16 = slot[1..].parse().unwrap();
+        let partition = cambium_cluster::slots::partition(slot, 4);
+        let head = cluster.view().chains[usize::from(partition)]
+            .head()
+            .unwrap()
+            .node
+            .clone();
+        let node: usize = head[1..].parse().unwrap();
+        let words: Vec<&str> = command.split(' ').collect();
+        let answer = client.call_at(&cluster.places[node].1, &words).unwrap();
+        assert!(answer == "+OK" || answer == "+QUEUED", "{answer}");
+    }
+}
+
+#[test]
+fn nodes_that_do_not_belong_are_refused() {
+    let etcd = Etcd::start();
+    let (mine, address) = (folder(), free_address());
+    let words = arguments(&etcd.url, "n0", &address);
+    eventually("etcd answers", || {
+        etcd.registry("main")
+            .meta()
+            .is_err_and(|error| error.0.contains("no cluster"))
+    });
+    let text = refusal(&mine.path().join("store"), &words);
+    assert!(text.contains("no cluster 'main'"), "{text}");
+    let silent = arguments("http://127.0.0.1:1", "n0", &address);
+    let text = refusal(&mine.path().join("store"), &silent);
+    assert!(text.contains("http://127.0.0.1:1"), "{text}");
+    let text = refusal(
+        &mine.path().join("store"),
+        &arguments(&etcd.url, "n 0", &address),
+    );
+    assert!(text.contains("--name"), "{text}");
+    let text = refusal(
+        &mine.path().join("store"),
+        &arguments(&etcd.url, "n0", "here"),
+    );
+    assert!(text.contains("--advertise here"), "{text}");
+
+    let cluster = Cluster::start("forest", "written", Acknowledgement::Strong);
+    // A name that is taken.
+    let other = folder();
+    let taken = arguments(&cluster.etcd.url, "n0", &free_address());
+    let text = refusal(&other.path().join("store"), &taken);
+    assert!(text.contains("n0 is there already"), "{text}");
+    // A store with keys of its own.
+    let server = Server::start(mine.path(), &[]);
+    server.client().call("SET oak Quercus");
+    server.terminate();
+    let new = arguments(&cluster.etcd.url, "n9", &free_address());
+    let text = refusal(&mine.path().join("store"), &new);
+    assert!(text.contains("keys that no cluster knows of"), "{text}");
+    // A store of a cluster, without it, under another name, and with another cluster.
+    let store = cluster.places[0].0.path().join("store");
+    let mut cluster = cluster;
+    cluster.kill(0);
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(refusal(&store, &[]).contains("belongs to a cluster"));
+    let text = refusal(&store, &arguments(&cluster.etcd.url, "n1", &free_address()));
+    assert!(text.contains("give --name n0"), "{text}");
+    let meta = cambium_cluster::topology::Meta {
+        id: "another".into(),
+        ..cluster.meta.clone()
+    };
+    assert!(etcd.registry("main").make(&meta).unwrap());
+    let text = refusal(&store, &arguments(&etcd.url, "n0", &free_address()));
+    assert!(
+        text.contains("belongs to the cluster with the id of-a-test"),
+        "{text}"
+    );
+}
