@@ -15,7 +15,7 @@
 //! 3FS, a file system that replicates by chains.
 //!
 //! Each change raises the chain's epoch. Where it takes the right to serve from a node that may
-//! be alive ([`Chain::waits`]), the others wait until that node must have learned of it.
+//! be alive ([`Chain::fence`]), the others wait until that node must have learned of it.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ fn make(number: u16, meta: &Meta, nodes: &BTreeMap<String, Node>) -> Option<Chai
         epoch: 1,
         acknowledgement: meta.acknowledgement,
         members,
-        waits: false,
+        fence: 0,
     })
 }
 
@@ -184,7 +184,10 @@ fn changed(chain: &Chain, members: Vec<Member>, waits: bool) -> Chain {
         epoch: chain.epoch + 1,
         acknowledgement: chain.acknowledgement,
         members,
-        waits,
+        fence: match waits {
+            true => chain.epoch + 1,
+            false => chain.fence,
+        },
     }
 }
 
@@ -492,7 +495,7 @@ mod tests {
         report(&mut view, "c", true);
         settle(&mut view);
         assert_eq!(states(&view), "b:serving c:serving a:serving");
-        assert!(!view.chains[0].waits);
+        assert_eq!(view.chains[0].fence, 0);
     }
 
     #[test]
@@ -546,7 +549,7 @@ mod tests {
         let mut view = view(1, &["a", "b", "c"]);
         report(&mut view, "a", false);
         let changes = decide(&view);
-        assert!(changes[0].1.waits);
+        assert_eq!(changes[0].1.fence, changes[0].1.epoch);
         view.chains[0] = changes[0].1.clone();
         assert_eq!(states(&view), "a:serving c:serving b:offline");
     }
@@ -560,7 +563,10 @@ mod tests {
         report(&mut view, "c", true);
         settle(&mut view);
         assert_eq!(states(&view), "b:serving c:serving d:serving");
-        assert!(view.chains[0].waits, "a may serve still");
+        assert_eq!(
+            view.chains[0].fence, view.chains[0].epoch,
+            "a may serve still"
+        );
         assert!(relocate(&view, 0, "b", "c").is_err() && relocate(&view, 0, "x", "a").is_err());
     }
 

@@ -12,7 +12,7 @@
 //!   the controller may let it serve.
 //! - **A member serves while its view of the cluster is fresh**, for half a lease since the
 //!   request that brought it. Where a change may have taken the right to serve from a node that
-//!   is alive, the others wait that long first ([`Chain::waits`]).
+//!   is alive, the others wait that long first ([`Chain::fence`]).
 
 use std::time::Duration;
 
@@ -106,14 +106,17 @@ impl Replica {
         if chain.epoch <= self.chain.epoch {
             return false;
         }
-        // Several changes may have happened since the last look: each may have been one that
-        // has to be waited for.
-        if chain.waits || chain.epoch > self.chain.epoch + 1 {
+        if chain.fence > self.chain.epoch {
             self.serves_from = now + wait;
         }
+        let before = self.successor().cloned();
+        let is_next = chain.epoch == self.chain.epoch + 1;
         self.chain = chain.clone();
-        self.acked = 0;
         self.joining = Joining::No;
+        // What the successor had in the epoch before, it has.
+        if !is_next || before.as_ref() != self.successor() {
+            self.acked = 0;
+        }
         true
     }
 

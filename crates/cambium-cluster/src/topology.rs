@@ -123,10 +123,10 @@ pub struct Chain {
     pub acknowledgement: Acknowledgement,
     /// In order.
     pub members: Vec<Member>,
-    /// The last change took the right to serve from a node that may live and not know of it
-    /// yet: the others wait for half a lease.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub waits: bool,
+    /// The last epoch that took the right to serve from a node that may live and not know of
+    /// it yet: members that learn of it wait for half a lease.
+    #[serde(default)]
+    pub fence: u64,
 }
 
 impl Chain {
@@ -202,7 +202,7 @@ impl Chain {
             epoch: 0,
             acknowledgement: Acknowledgement::default(),
             members: Vec::new(),
-            waits: false,
+            fence: 0,
         }
     }
 }

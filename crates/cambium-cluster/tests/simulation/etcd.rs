@@ -70,7 +70,7 @@ impl Etcd {
             }
         }
         if self.bug == Some(Bug::NoWaiting) {
-            chain.waits = false;
+            chain.fence = 0;
         }
         chain.epoch = chain.epoch.max(self.view.chains[0].epoch + 1);
         self.view.chains[0] = chain;
