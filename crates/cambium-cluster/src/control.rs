@@ -54,7 +54,10 @@ fn make(number: u16, meta: &Meta, nodes: &BTreeMap<String, Node>) -> Option<Chai
     let count = usize::from(meta.replicas).min(nodes.len());
     let members: Vec<Member> = in_turn
         .take(count)
-        .map(|(name, node)| member(name, node, State::Serving))
+        .map(|(name, node)| Member {
+            since: 1,
+            ..member(name, node, State::Serving)
+        })
         .collect();
     (!members.is_empty()).then_some(Chain {
         epoch: 1,
@@ -71,6 +74,7 @@ pub fn member(name: &str, node: &Node, state: State) -> Member {
         state,
         incarnation: node.incarnation,
         store: node.store.clone(),
+        since: 0,
         leaving: false,
     }
 }
@@ -180,15 +184,38 @@ fn is_up(member: &Member, nodes: &BTreeMap<String, Node>) -> bool {
 }
 
 fn changed(chain: &Chain, members: Vec<Member>, waits: bool) -> Chain {
-    Chain {
-        epoch: chain.epoch + 1,
+    let epoch = chain.epoch + 1;
+    let mut next = Chain {
+        epoch,
         acknowledgement: chain.acknowledgement,
         members,
         fence: match waits {
             true => chain.epoch + 1,
             false => chain.fence,
         },
+    };
+    let placed = next.clone();
+    for member in &mut next.members {
+        let stays = link(chain, &member.node).is_some_and(|before| {
+            link(&placed, &member.node).is_some_and(|behind| before == behind)
+        });
+        if !stays {
+            member.since = epoch;
+        }
     }
+    next
+}
+
+/// A start of a node.
+type Start<'a> = (&'a str, u64);
+
+/// A member that takes batches, or makes them, and the one before it.
+fn link<'a>(chain: &'a Chain, node: &str) -> Option<(Start<'a>, Option<Start<'a>>)> {
+    let start = |member: &'a Member| (member.node.as_str(), member.incarnation);
+    let own = &chain.members[chain.place(node)?];
+    let before = chain.predecessor(node).map(start);
+    let is_head = chain.head() == Some(own);
+    (before.is_some() || is_head).then(|| (start(own), before))
 }
 
 /// Makes a member that serves the head.

@@ -3,8 +3,8 @@
 //! It holds no data and sends nothing. Its owner asks it before each step and tells it of each
 //! outcome; the store and the sockets are the owner's. Four rules keep a chain right:
 //!
-//! - **A batch is accepted from the predecessor of the same epoch alone**, and only the next
-//!   one by number. So a member has a prefix of what its predecessor has.
+//! - **A batch is accepted from the predecessor alone**, while both know it as that since the
+//!   same epoch, and only the next one by number. So a member has a prefix of what its predecessor has.
 //! - **A batch is handed on when it is stable**, as safe on this member as the node's durability
 //!   asks for. So whoever goes on after a crash of all has what any of them showed.
 //! - **A batch is committed when every member behind has it.** A successor that is syncing
@@ -28,7 +28,7 @@ pub enum Refusal {
     NotYet,
     /// The message is of an epoch that this member has not learned of.
     Unknown,
-    /// The message is of an epoch that is over, or not from the predecessor.
+    /// The message is of a time that is over, or not from the predecessor.
     Over,
     /// The next batch is not this one: the predecessor has to ask for the position again.
     Gap,
@@ -63,7 +63,7 @@ pub struct Replica {
     stable: u64,
     /// False between the first and the last part of a copy.
     is_whole: bool,
-    /// What the successor has, as it said in this epoch.
+    /// What the successor has, as it said since it has been that.
     acked: u64,
     joining: Joining,
     /// Nothing is served before.
@@ -109,13 +109,16 @@ impl Replica {
         if chain.fence > self.chain.epoch {
             self.serves_from = now + wait;
         }
-        let before = self.successor().cloned();
-        let is_next = chain.epoch == self.chain.epoch + 1;
+        let before = self
+            .outgoing()
+            .map(|(node, since)| (node.to_string(), since));
         self.chain = chain.clone();
-        self.joining = Joining::No;
-        // What the successor had in the epoch before, it has.
-        if !is_next || before.as_ref() != self.successor() {
+        let after = self
+            .outgoing()
+            .map(|(node, since)| (node.to_string(), since));
+        if before != after {
             self.acked = 0;
+            self.joining = Joining::No;
         }
         true
     }
@@ -141,6 +144,17 @@ impl Replica {
     /// The member that it hands batches to.
     pub fn successor(&self) -> Option<&Member> {
         self.serves().then(|| self.chain.successor(&self.me))?
+    }
+
+    /// The successor's node, and since when it has been behind this member.
+    pub fn outgoing(&self) -> Option<(&str, u64)> {
+        let successor = self.successor()?;
+        Some((&successor.node, successor.since))
+    }
+
+    /// Since when this member has had its place.
+    pub fn since(&self) -> u64 {
+        self.own().map_or(0, |own| own.since)
     }
 
     fn elsewhere(&self) -> Refusal {
@@ -179,7 +193,7 @@ impl Replica {
 
     /// The position behind the batch that the head makes next.
     pub fn next(&self) -> Position {
-        self.position.next(self.chain.epoch)
+        self.position.next(self.since())
     }
 
     /// A batch was written, and this is the position that was written with it.
@@ -202,13 +216,13 @@ impl Replica {
     ///
     /// # Errors
     /// `Unknown`, `Over`.
-    pub fn hear(&self, from: &str, epoch: u64) -> Result<(), Refusal> {
-        if epoch > self.chain.epoch {
+    pub fn hear(&self, from: &str, since: u64) -> Result<(), Refusal> {
+        if since > self.chain.epoch {
             return Err(Refusal::Unknown);
         }
         let predecessor = self.own().and_then(|_| self.chain.predecessor(&self.me));
         let is_from = predecessor.is_some_and(|member| member.node == from);
-        match is_from && epoch == self.chain.epoch {
+        match is_from && since == self.since() {
             true => Ok(()),
             false => Err(Refusal::Over),
         }
@@ -223,11 +237,11 @@ impl Replica {
     pub fn append(
         &self,
         from: &str,
-        epoch: u64,
+        since: u64,
         first: u64,
         position: &Position,
     ) -> Result<Appended, Refusal> {
-        self.hear(from, epoch)?;
+        self.hear(from, since)?;
         let own = self.position.number;
         match self.is_whole && first <= own + 1 {
             true if position.number > own => Ok(Appended::Apply),
@@ -249,14 +263,18 @@ impl Replica {
         self.position = position;
     }
 
-    /// The successor has everything up to a number.
-    pub fn acked(&mut self, epoch: u64, number: u64) {
-        if epoch == self.chain.epoch {
+    /// The successor of that time has everything up to a number.
+    pub fn acked(&mut self, since: u64, number: u64) {
+        if self.is_outgoing(since) {
             self.acked = self.acked.max(number);
         }
     }
 
-    /// What the successor has said that it has, in this epoch.
+    fn is_outgoing(&self, since: u64) -> bool {
+        self.outgoing().is_some_and(|(_, of)| of == since)
+    }
+
+    /// What the successor has said that it has.
     pub fn acked_number(&self) -> u64 {
         self.acked
     }
@@ -292,12 +310,12 @@ impl Replica {
         self.chain.acknowledgement == Acknowledgement::Strong
     }
 
-    /// The successor, which is syncing, was seen near the end: it joins.
-    pub fn caught_up(&mut self, epoch: u64) {
+    /// The successor of that time, which is syncing, was seen near the end: it joins.
+    pub fn caught_up(&mut self, since: u64) {
         let is_syncing = self
             .successor()
             .is_some_and(|member| member.state == State::Syncing);
-        if epoch == self.chain.epoch && is_syncing && self.joining == Joining::No {
+        if self.is_outgoing(since) && is_syncing && self.joining == Joining::No {
             self.joining = Joining::At(self.position.number);
         }
     }
@@ -307,7 +325,10 @@ impl Replica {
         let Joining::At(number) = self.joining else {
             return None;
         };
-        (self.acked >= number).then(|| Report {
+        let is_syncing = self
+            .successor()
+            .is_some_and(|member| member.state == State::Syncing);
+        (is_syncing && self.acked >= number).then(|| Report {
             epoch: self.chain.epoch,
             node: self.me.clone(),
             has_joined: true,

@@ -109,6 +109,10 @@ pub struct Member {
     pub incarnation: u64,
     /// The store that the state is about.
     pub store: String,
+    /// The epoch since which it has had its place behind the same member, or at the head. A
+    /// batch carries it: so changes elsewhere in the chain leave a connection as it is.
+    #[serde(default)]
+    pub since: u64,
     /// It goes when the others serve.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leaving: bool,

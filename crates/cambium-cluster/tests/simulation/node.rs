@@ -33,7 +33,8 @@ pub enum Body {
 #[derive(Clone, Debug)]
 pub struct Message {
     pub from: usize,
-    pub epoch: u64,
+    /// Since when the successor is that.
+    pub since: u64,
     /// Of the connection: what is left of an older one is ignored.
     pub session: u64,
     pub body: Body,
@@ -130,14 +131,18 @@ impl SimulatedNode {
         std::mem::take(&mut self.outgoing)
     }
 
-    fn say(&mut self, to: usize, epoch: u64, session: u64, body: Body) {
+    fn say(&mut self, to: usize, since: u64, session: u64, body: Body) {
         let message = Message {
             from: self.place,
-            epoch,
+            since,
             session,
             body,
         };
         self.outgoing.push((to, message));
+    }
+
+    fn token(&self) -> u64 {
+        self.replica.outgoing().map_or(0, |(_, since)| since)
     }
 
     fn successor(&self) -> Option<usize> {
@@ -148,9 +153,19 @@ impl SimulatedNode {
     pub fn learn(&mut self, chain: &Chain, valid_until: u64, now: u64) {
         self.valid_until = self.valid_until.max(valid_until);
         let wait = Duration::from_millis(LEASE / 2);
+        let outgoing = |node: &Self| {
+            let outgoing = node.replica.outgoing();
+            outgoing.map(|(node, since)| (node.to_string(), since))
+        };
+        let (before, since) = (outgoing(self), self.replica.since());
         if self.replica.learn(chain, moment(now), wait) {
-            self.sending = Sending::Idle;
-            self.heard = now;
+            if before != outgoing(self) {
+                self.sending = Sending::Idle;
+                self.heard = now;
+            }
+            if since != self.replica.since() {
+                self.feeding = None;
+            }
             if !self.replica.serves() {
                 self.held.clear();
             }
@@ -179,7 +194,8 @@ impl SimulatedNode {
             self.session += 1;
             self.sending = Sending::Opening;
             self.asked = now;
-            self.say(to, epoch, self.session, Body::Open);
+            let since = self.token();
+            self.say(to, since, self.session, Body::Open);
         }
         if self.bug == Some(Bug::EarlyJoining) && self.replica.successor().is_some() {
             self.reports.push(Report {
@@ -196,7 +212,7 @@ impl SimulatedNode {
         let (Some(to), Sending::Following(next)) = (self.successor(), self.sending) else {
             return;
         };
-        let epoch = self.replica.chain().epoch;
+        let epoch = self.token();
         let from = self
             .store
             .log
@@ -277,13 +293,13 @@ impl SimulatedNode {
     pub fn receive(&mut self, message: Message, now: u64) -> Result<(), String> {
         let Message {
             from,
-            epoch,
+            since: epoch,
             session,
             body,
         } = message;
         match body {
             Body::Opened(..) | Body::Acked(_) | Body::Copied(_) | Body::Refused => {
-                if session == self.session && epoch == self.replica.chain().epoch {
+                if session == self.session && epoch == self.token() {
                     self.hear_answer(epoch, body, now)?;
                 }
             }
@@ -367,7 +383,7 @@ impl SimulatedNode {
             _ => self.replica.committed(moment(now)),
         };
         if let Some((from, epoch, session, told)) = self.feeding {
-            if committed > told && epoch == self.replica.chain().epoch {
+            if committed > told {
                 self.feeding = Some((from, epoch, session, committed));
                 self.say(from, epoch, session, Body::Acked(committed));
             }

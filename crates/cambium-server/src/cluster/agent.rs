@@ -171,28 +171,44 @@ impl Agent {
             self.lease = None;
             return Ok(());
         }
-        for (partition, report) in std::mem::take(&mut self.reports) {
-            self.report(partition, report, &seen)?;
-        }
-        if seen.controller.is_none() {
-            let key = self.registry.key("controller");
-            let name = self.joined.wanted.node.clone().into_bytes();
-            let elected = self.registry.etcd.transact(
-                &[Compare::Missing(key.clone())],
-                &[Change::Put(key, name, Some(lease))],
-            )?;
-            if elected {
-                tracing::info!("this node controls the cluster");
+        let until = begun + Duration::from_secs(self.meta().lease_seconds) / 2;
+        self.show(&seen, until);
+        if !self.reports.is_empty() {
+            for (partition, report) in std::mem::take(&mut self.reports) {
+                self.report(partition, report, &seen)?;
             }
             seen = self.see()?;
         }
-        let until = begun + Duration::from_secs(self.meta().lease_seconds) / 2;
-        let changes = self.control(&seen)?;
-        if changes > 0 {
+        if seen.controller.is_none() {
+            self.stand(lease)?;
             seen = self.see()?;
         }
-        let event = ChainEvent::View(Arc::new(seen.view), until);
-        self.inbox.send([Event::Chain(event)]);
+        if self.control(&seen)? > 0 {
+            seen = self.see()?;
+            self.show(&seen, until);
+        }
+        Ok(())
+    }
+
+    /// Brings the executor a view, which is fresh until a moment.
+    fn show(&self, seen: &Seen, until: Duration) {
+        let view = Arc::new(seen.view.clone());
+        self.inbox
+            .send([Event::Chain(ChainEvent::View(view, until))]);
+    }
+
+    /// Stands for the election of a controller.
+    fn stand(&self, lease: i64) -> etcd::Result<()> {
+        let key = self.registry.key("controller");
+        let name = self.joined.wanted.node.clone().into_bytes();
+        let put = Change::Put(key.clone(), name, Some(lease));
+        if self
+            .registry
+            .etcd
+            .transact(&[Compare::Missing(key)], &[put])?
+        {
+            tracing::info!("this node controls the cluster");
+        }
         Ok(())
     }
 

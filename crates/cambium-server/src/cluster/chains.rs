@@ -10,7 +10,7 @@ use cambium_cluster::topology::{Acknowledgement, State, View};
 use cambium_io::sync::atomic::Ordering;
 
 use super::agent;
-use super::link::{LinkHandle, Shared, Word};
+use super::link::{Carried, LinkHandle, Shared, Word};
 use super::{ChainEvent, Unstable};
 use crate::keyspace::partitions::{Frame, Partitions};
 use crate::messages::{Handle, Output};
@@ -24,8 +24,8 @@ pub const MOST_LAG: u64 = 10_000;
 pub struct Feeding {
     /// Its connection.
     pub handle: Handle,
-    /// The epoch in which it sends.
-    pub epoch: u64,
+    /// Since when it is the predecessor.
+    pub since: u64,
     /// The last number that it was told.
     pub told: u64,
 }
@@ -114,12 +114,15 @@ impl Chains {
             let Some(replica) = partitions.replicas.get_mut(place) else {
                 break;
             };
-            let was_head = replica.is_head();
+            let (was_head, since) = (replica.is_head(), replica.since());
             if !replica.learn(chain, now, wait) {
                 continue;
             }
-            self.feeding[place] = None;
+            if replica.since() != since {
+                self.feeding[place] = None;
+            }
             learned.has_won |= replica.is_head() && !was_head;
+            self.report(place as u8, partitions);
             let state = chain
                 .place(self.me())
                 .map(|place| chain.members[place].state);
@@ -148,13 +151,16 @@ impl Chains {
 
     /// Gives each link the partitions that it carries; ends those that carry none.
     fn lay_links(&mut self, partitions: &Partitions) {
-        let mut carried: HashMap<String, BTreeMap<u8, (u64, bool)>> = HashMap::new();
+        let mut carried: HashMap<String, BTreeMap<u8, Carried>> = HashMap::new();
         for (place, replica) in (0..).zip(&partitions.replicas) {
             if let Some(successor) = replica.successor() {
-                let serves = successor.state == State::Serving;
-                let epoch = replica.chain().epoch;
                 let of = carried.entry(successor.node.clone()).or_default();
-                of.insert(place, (epoch, serves));
+                let way = Carried {
+                    since: successor.since,
+                    epoch: replica.chain().epoch,
+                    is_serving: successor.state == State::Serving,
+                };
+                of.insert(place, way);
             }
         }
         self.links.retain(|node, link| {
@@ -244,13 +250,19 @@ impl Chains {
             return;
         };
         match event {
-            ChainEvent::Acked { epoch, number, .. } => replica.acked(*epoch, *number),
-            ChainEvent::CaughtUp { epoch, .. } => replica.caught_up(*epoch),
+            ChainEvent::Acked { since, number, .. } => replica.acked(*since, *number),
+            ChainEvent::CaughtUp { since, .. } => replica.caught_up(*since),
             ChainEvent::View(..) => {}
         }
-        let reported = &mut self.reported[usize::from(partition)];
-        if let Some(report) = replica.report().filter(|report| report.epoch > *reported) {
-            *reported = report.epoch;
+        self.report(partition, partitions);
+    }
+
+    /// Tells the controller once an epoch that the successor has joined.
+    fn report(&mut self, partition: u8, partitions: &Partitions) {
+        let place = usize::from(partition);
+        let report = partitions.replicas[place].report();
+        if let Some(report) = report.filter(|report| report.epoch > self.reported[place]) {
+            self.reported[place] = report.epoch;
             let word = agent::Word::Report(u16::from(partition), report);
             self.shared.agent.send([word]);
         }
@@ -299,8 +311,8 @@ impl Chains {
         ready.into_iter().map(|waiting| waiting.output).collect()
     }
 
-    /// Predecessors that have to be told of a new number: their connections, partitions,
-    /// epochs and numbers.
+    /// Predecessors that have to be told of a new number: their connections, partitions, since
+    /// when they are that, and numbers.
     pub fn news(&mut self, partitions: &Partitions) -> Vec<(Handle, u8, u64, u64)> {
         let mut news = Vec::new();
         let fed = (0..).zip(&mut self.feeding).zip(&partitions.replicas);
@@ -308,7 +320,7 @@ impl Chains {
             let committed = replica.committed(partitions.now);
             if let Some(feeding) = feeding.as_mut().filter(|feeding| feeding.told < committed) {
                 feeding.told = committed;
-                news.push((feeding.handle, partition, feeding.epoch, committed));
+                news.push((feeding.handle, partition, feeding.since, committed));
             }
         }
         news

@@ -48,8 +48,8 @@ pub enum ChainEvent {
     Acked {
         /// The partition.
         partition: u8,
-        /// The epoch in which it says so.
-        epoch: u64,
+        /// Since when it is the successor.
+        since: u64,
         /// The number.
         number: u64,
     },
@@ -57,8 +57,8 @@ pub enum ChainEvent {
     CaughtUp {
         /// The partition.
         partition: u8,
-        /// The epoch in which it does.
-        epoch: u64,
+        /// Since when it is the successor.
+        since: u64,
     },
 }
 

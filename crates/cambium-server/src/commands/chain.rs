@@ -24,11 +24,11 @@ fn chain(call: &mut Call<'_>) -> Outcome {
         return Err(Failure::Known("ERR CAMBIUM.CHAIN begins with HELLO"));
     };
     let partition = u8::try_from(call.integer(2)?).map_err(|_| SYNTAX)?;
-    let epoch = u64::try_from(call.integer(3)?).map_err(|_| SYNTAX)?;
+    let since = u64::try_from(call.integer(3)?).map_err(|_| SYNTAX)?;
     let outcome = match () {
-        () if call.is(1, "open") => open(call, &from, partition, epoch),
-        () if call.is(1, "append") => append(call, &from, partition, epoch),
-        () if call.is(1, "copy") => copy(call, &from, partition, epoch),
+        () if call.is(1, "open") => open(call, &from, partition, since),
+        () if call.is(1, "append") => append(call, &from, partition, since),
+        () if call.is(1, "copy") => copy(call, &from, partition, since),
         () => return Err(SYNTAX),
     };
     match outcome {
@@ -47,7 +47,7 @@ fn chain(call: &mut Call<'_>) -> Outcome {
             reply.array(4);
             reply.bulk("refused");
             reply.integer(i64::from(partition));
-            reply.integer(epoch as i64);
+            reply.integer(since as i64);
             reply.bulk(why);
             Ok(())
         }
@@ -113,37 +113,37 @@ fn replica<'a>(
     )))
 }
 
-fn feed(call: &mut Call<'_>, partition: u8, epoch: u64, told: u64) {
+fn feed(call: &mut Call<'_>, partition: u8, since: u64, told: u64) {
     let handle = call.session.handle;
     if let Some(chains) = &mut call.server.chains {
         chains.feeding[usize::from(partition)] = Some(Feeding {
             handle,
-            epoch,
+            since,
             told,
         });
     }
 }
 
-fn open(call: &mut Call<'_>, from: &str, partition: u8, epoch: u64) -> Done {
+fn open(call: &mut Call<'_>, from: &str, partition: u8, since: u64) -> Done {
     let now = call.server.round_begun;
     let replica = replica(call, partition)?;
-    replica.hear(from, epoch)?;
+    replica.hear(from, since)?;
     let (is_whole, committed) = (replica.is_whole(), replica.committed(now));
     let mut position = Vec::new();
     replica.position().encode(&mut position);
-    feed(call, partition, epoch, committed);
+    feed(call, partition, since, committed);
     let reply = call.reply();
     reply.array(6);
     reply.bulk("opened");
     reply.integer(i64::from(partition));
-    reply.integer(epoch as i64);
+    reply.integer(since as i64);
     reply.integer(i64::from(is_whole));
     reply.integer(committed as i64);
     reply.bulk(position);
     Ok(())
 }
 
-fn append(call: &mut Call<'_>, from: &str, partition: u8, epoch: u64) -> Done {
+fn append(call: &mut Call<'_>, from: &str, partition: u8, since: u64) -> Done {
     let bytes = call.argument(4);
     let broken = Failure::Known("ERR the frame is none of this version's");
     let (record, operations) = Frame::decode(partition, bytes).ok_or(broken)?;
@@ -151,17 +151,17 @@ fn append(call: &mut Call<'_>, from: &str, partition: u8, epoch: u64) -> Done {
         return Err(Failure::Text(format!("{}{why}", super::WRITE_FAILED)).into());
     }
     let replica = replica(call, partition)?;
-    if replica.append(from, epoch, record.first, &record.position)? == Appended::Apply {
+    if replica.append(from, since, record.first, &record.position)? == Appended::Apply {
         call.keyspace()
             .apply_frame(partition, bytes, record, operations);
     }
     Ok(())
 }
 
-fn copy(call: &mut Call<'_>, from: &str, partition: u8, epoch: u64) -> Done {
-    replica(call, partition)?.hear(from, epoch)?;
+fn copy(call: &mut Call<'_>, from: &str, partition: u8, since: u64) -> Done {
+    replica(call, partition)?.hear(from, since)?;
     if call.is(4, "begin") {
-        feed(call, partition, epoch, 0);
+        feed(call, partition, since, 0);
         call.keyspace().begin_copy(partition)?;
     } else if call.is(4, "data") {
         if replica(call, partition)?.is_whole() {
@@ -185,7 +185,7 @@ fn copy(call: &mut Call<'_>, from: &str, partition: u8, epoch: u64) -> Done {
         reply.array(4);
         reply.bulk("copied");
         reply.integer(i64::from(partition));
-        reply.integer(epoch as i64);
+        reply.integer(since as i64);
         reply.integer(number as i64);
     } else {
         return Err(SYNTAX.into());

@@ -98,7 +98,7 @@ impl Executor {
             .filter_map(|(partition, feeding)| Some((partition, feeding.take()?)))
             .collect();
         for (partition, feeding) in fed {
-            let number = feeding.epoch as i64;
+            let number = feeding.since as i64;
             self.push_news(feeding.handle, "refused", partition, &[number]);
         }
     }
@@ -136,8 +136,8 @@ impl Executor {
         let news = chains.news(partitions);
         let ready = chains.release(partitions);
         partitions.clean();
-        for (handle, partition, epoch, number) in news {
-            self.push_news(handle, "acked", partition, &[epoch as i64, number as i64]);
+        for (handle, partition, since, number) in news {
+            self.push_news(handle, "acked", partition, &[since as i64, number as i64]);
         }
         self.outbox.send(ready);
     }

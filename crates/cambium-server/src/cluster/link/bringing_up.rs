@@ -115,9 +115,9 @@ impl Link {
             let Some((partition, way)) = next else {
                 return false;
             };
-            let (partition, epoch) = (*partition, way.epoch);
+            let (partition, since) = (*partition, way.of.since);
             match self.shared.history.copy(partition) {
-                Ok(copy) => self.copy = Some((copy, epoch)),
+                Ok(copy) => self.copy = Some((copy, since)),
                 Err(error) => {
                     tracing::error!(%error, partition, "no copy");
                     self.set(partition, State::Closed(self.now() + PAUSE));
@@ -125,9 +125,9 @@ impl Link {
                 }
             }
             tracing::info!(partition, to = self.to, "a copy begins");
-            self.push_copy(partition, epoch, &[b"BEGIN"]);
+            self.push_copy(partition, since, &[b"BEGIN"]);
         }
-        let Some((mut copy, epoch)) = self.copy.take() else {
+        let Some((mut copy, since)) = self.copy.take() else {
             return false;
         };
         let partition = copy.partition;
@@ -135,15 +135,15 @@ impl Link {
             Ok(few) if few.is_empty() => {
                 // The answer brings it to its next state.
                 self.set(partition, State::Opening);
-                self.push_copy(partition, epoch, &[b"END", &copy.record.encode()]);
+                self.push_copy(partition, since, &[b"END", &copy.record.encode()]);
             }
             Ok(few) => {
                 let mut words: Vec<&[u8]> = vec![b"DATA"];
                 for (key, value) in &few {
                     words.extend([key.as_slice(), value.as_slice()]);
                 }
-                self.push_copy(partition, epoch, &words);
-                self.copy = Some((copy, epoch));
+                self.push_copy(partition, since, &words);
+                self.copy = Some((copy, since));
             }
             Err(error) => {
                 tracing::error!(%error, partition, "a copy has failed");
@@ -153,9 +153,9 @@ impl Link {
         true
     }
 
-    fn push_copy(&mut self, partition: u8, epoch: u64, words: &[&[u8]]) {
-        let (place, epoch) = (partition.to_string(), epoch.to_string());
-        let first: [&[u8]; 3] = [b"COPY", place.as_bytes(), epoch.as_bytes()];
+    fn push_copy(&mut self, partition: u8, since: u64, words: &[&[u8]]) {
+        let (place, since) = (partition.to_string(), since.to_string());
+        let first: [&[u8]; 3] = [b"COPY", place.as_bytes(), since.as_bytes()];
         let all: Vec<&[u8]> = first.into_iter().chain(words.iter().copied()).collect();
         self.push(&all);
     }

@@ -5,12 +5,12 @@
 //!
 //! ```text
 //! CAMBIUM.CHAIN HELLO cluster node             +OK
-//! CAMBIUM.CHAIN OPEN partition epoch           opened partition epoch is-whole committed position
-//! CAMBIUM.CHAIN APPEND partition epoch frame   acked partition epoch number, when it is committed
-//! CAMBIUM.CHAIN COPY partition epoch BEGIN
-//! CAMBIUM.CHAIN COPY partition epoch DATA key value [key value ...]
-//! CAMBIUM.CHAIN COPY partition epoch END record  copied partition epoch number
-//!                                              refused partition epoch why, in place of any
+//! CAMBIUM.CHAIN OPEN partition since           opened partition since is-whole committed position
+//! CAMBIUM.CHAIN APPEND partition since frame   acked partition since number, when it is committed
+//! CAMBIUM.CHAIN COPY partition since BEGIN
+//! CAMBIUM.CHAIN COPY partition since DATA key value [key value ...]
+//! CAMBIUM.CHAIN COPY partition since END record  copied partition since number
+//!                                              refused partition since why, in place of any
 //! ```
 //!
 //! Answers come when there is something to say, and not one for each request: a middle member
@@ -51,8 +51,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// What a link hears.
 #[derive(Debug)]
 pub enum Word {
-    /// The partitions that it carries: their epochs, and whether the successor serves.
-    Chains(BTreeMap<u8, (u64, bool)>),
+    /// The partitions that it carries.
+    Chains(BTreeMap<u8, Carried>),
     /// The window has new frames.
     Frames,
     /// The successor says where it is: whether it is whole, what is committed, its position.
@@ -67,6 +67,17 @@ pub enum Word {
     Greeted(u64),
     /// The link ends.
     Stop,
+}
+
+/// A partition that a link carries.
+#[derive(Clone, Copy, Debug)]
+pub struct Carried {
+    /// The epoch since which the successor is that. Requests and answers carry it.
+    pub since: u64,
+    /// The epoch of the chain.
+    pub epoch: u64,
+    /// The successor serves.
+    pub is_serving: bool,
 }
 
 /// What all links of a node share.
@@ -109,8 +120,7 @@ enum State {
 
 #[derive(Debug)]
 struct Way {
-    epoch: u64,
-    is_serving: bool,
+    of: Carried,
     state: State,
 }
 
@@ -234,16 +244,16 @@ impl Link {
         match word {
             Word::Chains(chains) => self.take_chains(chains),
             Word::Frames | Word::Stop => {}
-            Word::Opened(partition, epoch, is_whole, committed, position) => {
-                if self.is_current(partition, epoch) {
-                    let state = self.opened(partition, epoch, is_whole, committed, &position);
+            Word::Opened(partition, since, is_whole, committed, position) => {
+                if self.is_current(partition, since) {
+                    let state = self.opened(partition, since, is_whole, committed, &position);
                     self.set(partition, state);
                 }
             }
-            Word::Copied(partition, epoch, number) if self.is_current(partition, epoch) => {
+            Word::Copied(partition, since, number) if self.is_current(partition, since) => {
                 self.set(partition, self.after(partition, number + 1));
             }
-            Word::Refused(partition, epoch) if self.is_current(partition, epoch) => {
+            Word::Refused(partition, since) if self.is_current(partition, since) => {
                 if self
                     .copy
                     .as_ref()
@@ -263,10 +273,10 @@ impl Link {
         }
     }
 
-    fn is_current(&self, partition: u8, epoch: u64) -> bool {
+    fn is_current(&self, partition: u8, since: u64) -> bool {
         self.ways
             .get(&partition)
-            .is_some_and(|way| way.epoch == epoch)
+            .is_some_and(|way| way.of.since == since)
     }
 
     fn set(&mut self, partition: u8, state: State) {
@@ -280,25 +290,21 @@ impl Link {
         }
     }
 
-    fn take_chains(&mut self, chains: BTreeMap<u8, (u64, bool)>) {
+    fn take_chains(&mut self, chains: BTreeMap<u8, Carried>) {
         self.ways
             .retain(|partition, _| chains.contains_key(partition));
-        for (partition, (epoch, is_serving)) in chains {
-            let is_same = self.is_current(partition, epoch);
-            if !is_same {
-                let way = Way {
-                    epoch,
-                    is_serving,
-                    state: State::Closed(Duration::ZERO),
-                };
-                self.ways.insert(partition, way);
-                if self
-                    .copy
-                    .as_ref()
-                    .is_some_and(|(copy, _)| copy.partition == partition)
-                {
-                    self.copy = None;
+        for (partition, of) in chains {
+            if let Some(way) = self.ways.get_mut(&partition) {
+                if way.of.since == of.since {
+                    way.of = of;
+                    continue;
                 }
+            }
+            let state = State::Closed(Duration::ZERO);
+            self.ways.insert(partition, Way { of, state });
+            let is_copied = |(copy, _): &(Copy, u64)| copy.partition == partition;
+            if self.copy.as_ref().is_some_and(is_copied) {
+                self.copy = None;
             }
         }
     }
@@ -306,7 +312,7 @@ impl Link {
     fn opened(
         &mut self,
         partition: u8,
-        epoch: u64,
+        since: u64,
         is_whole: bool,
         committed: u64,
         theirs: &Position,
@@ -326,12 +332,12 @@ impl Link {
             Resume::From(next) => {
                 self.say(ChainEvent::Acked {
                     partition,
-                    epoch,
+                    since,
                     number: committed,
                 });
                 self.after(partition, next)
             }
-            Resume::Copy if self.ways[&partition].is_serving => {
+            Resume::Copy if self.ways[&partition].of.is_serving => {
                 // Never copy over a member that counts as whole: first it has to be taken
                 // for what it is.
                 tracing::error!(
@@ -341,7 +347,7 @@ impl Link {
                     ?own,
                     "a member that serves has other batches"
                 );
-                self.accuse(partition, epoch);
+                self.accuse(partition, self.ways[&partition].of.epoch);
                 State::Closed(self.now() + self.shared.lease)
             }
             Resume::Copy => State::Copying,
@@ -377,7 +383,7 @@ impl Link {
         let is_silent = |since: Duration| now.saturating_sub(since) > self.shared.lease / 2;
         if self.failing.is_some_and(is_silent) {
             for (partition, way) in &self.ways {
-                self.accuse(*partition, way.epoch);
+                self.accuse(*partition, way.of.epoch);
             }
             self.failing = Some(now);
         }
@@ -399,8 +405,8 @@ impl Link {
             let way = &self.ways[partition];
             match way.state {
                 State::Closed(not_before) if not_before <= now => {
-                    let (epoch, place) = (way.epoch.to_string(), partition.to_string());
-                    self.push(&[b"OPEN", place.as_bytes(), epoch.as_bytes()]);
+                    let (since, place) = (way.of.since.to_string(), partition.to_string());
+                    self.push(&[b"OPEN", place.as_bytes(), since.as_bytes()]);
                     self.set(*partition, State::Opening);
                 }
                 State::Following(next, is_told) => {
@@ -467,8 +473,8 @@ impl Link {
         let Some(way) = self.ways.get(&frame.partition) else {
             return;
         };
-        let (place, epoch) = (frame.partition.to_string(), way.epoch.to_string());
-        self.push(&[b"APPEND", place.as_bytes(), epoch.as_bytes(), &frame.bytes]);
+        let (place, since) = (frame.partition.to_string(), way.of.since.to_string());
+        self.push(&[b"APPEND", place.as_bytes(), since.as_bytes(), &frame.bytes]);
     }
 
     fn follow(&mut self, partition: u8, next: u64, is_told: bool) -> bool {
@@ -481,8 +487,8 @@ impl Link {
         };
         let Some(last) = frames.last().map(|frame| frame.numbers.1) else {
             if !is_told {
-                let epoch = self.ways[&partition].epoch;
-                self.say(ChainEvent::CaughtUp { partition, epoch });
+                let since = self.ways[&partition].of.since;
+                self.say(ChainEvent::CaughtUp { partition, since });
                 self.set(partition, State::Following(next, true));
             }
             return false;

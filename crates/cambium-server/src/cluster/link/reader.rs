@@ -62,21 +62,21 @@ fn understood(parts: Vec<Answer>) -> Option<Heard> {
     let kind = parts.next()?.into_text();
     let mut number = || parts.next()?.into_text().parse::<u64>().ok();
     let partition = u8::try_from(number()?).ok()?;
-    let epoch = number()?;
+    let since = number()?;
     Some(match kind.as_str() {
         "acked" => Heard::Event(ChainEvent::Acked {
             partition,
-            epoch,
+            since,
             number: number()?,
         }),
-        "copied" => Heard::Word(Word::Copied(partition, epoch, number()?)),
-        "refused" => Heard::Word(Word::Refused(partition, epoch)),
+        "copied" => Heard::Word(Word::Copied(partition, since, number()?)),
+        "refused" => Heard::Word(Word::Refused(partition, since)),
         "opened" => {
             let (is_whole, committed) = (number()? == 1, number()?);
             let bytes = parts.next()?.into_bytes();
             let position = Position::decode(&mut Decoder::new(&bytes))?;
             Heard::Word(Word::Opened(
-                partition, epoch, is_whole, committed, position,
+                partition, since, is_whole, committed, position,
             ))
         }
         _ => return None,
