@@ -4,6 +4,7 @@ use cambium::Store;
 use tokio::sync::oneshot;
 
 use crate::cluster::ChainEvent;
+use crate::cluster::status::ChainStatus;
 use crate::keyspace::layout::Count;
 use crate::resp::parser::Commands;
 use crate::thrift::Answer;
@@ -70,6 +71,8 @@ pub struct Report {
     pub store: Store,
     /// The password that clients have to give.
     pub password: Option<String>,
+    /// In a cluster: how this node stands.
+    pub cluster: Option<ChainStatus>,
     /// Keys of each database.
     pub databases: Vec<Count>,
     /// Connected clients.

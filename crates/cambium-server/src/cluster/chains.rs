@@ -51,6 +51,8 @@ pub struct Chains {
     unstable: VecDeque<Unstable>,
     /// Batches are stable behind a sync.
     is_synced: bool,
+    /// Changes of chains that it has learned of.
+    pub(super) reconfigurations: u64,
     /// By partition: the epoch whose report the agent has.
     reported: Vec<u64>,
 }
@@ -76,6 +78,7 @@ impl Chains {
             waiting: Vec::new(),
             unstable: VecDeque::new(),
             is_synced,
+            reconfigurations: 0,
             reported: vec![0; partitions],
         }
     }
@@ -118,6 +121,7 @@ impl Chains {
             if !replica.learn(chain, now, wait) {
                 continue;
             }
+            self.reconfigurations += 1;
             if replica.since() != since {
                 self.feeding[place] = None;
             }

@@ -22,6 +22,7 @@
 //! | [`chains`] | what the executor knows of chains: answers that wait, links, feeds |
 //! | [`window`] | the latest frames |
 //! | [`link`] | the threads that bring frames to a successor |
+//! | [`status`] | how the node stands, in numbers |
 //! | [`catch_up`] | frames from the change feed, and copies |
 
 pub mod agent;
@@ -30,6 +31,7 @@ pub mod chains;
 pub mod join;
 pub mod link;
 pub mod membership;
+pub mod status;
 pub mod window;
 
 use std::sync::Arc;

@@ -211,7 +211,21 @@ fn lines(call: &mut Call<'_>, section: &str) -> Vec<(String, String)> {
             line("connected_slaves", &0),
             line("master_repl_offset", &0),
         ],
-        "cluster" => vec![line("cluster_enabled", &u8::from(server.chains.is_some()))],
+        "cluster" => {
+            let mut lines = vec![line("cluster_enabled", &u8::from(server.chains.is_some()))];
+            if let Some(status) = server.chain_status() {
+                lines.extend([
+                    line("chains", &status.chains.0),
+                    line("chains_head", &status.heads),
+                    line("chains_behind", &status.behind),
+                    line("chains_catching_up", &status.catching_up),
+                    line("lag_batches", &status.lag.0),
+                    line("lag_batches_of_all_chains", &status.lag.1),
+                    line("reconfigurations", &status.reconfigurations),
+                ]);
+            }
+            lines
+        }
         "keyspace" if server.chains.is_some() => {
             let databases = server.databases_of(call.session).into_iter();
             let counts = databases.map(|database| server.keyspace.count(database));

@@ -11,6 +11,7 @@ use super::syncer::{Held, Round};
 use super::{Executor, Output};
 use crate::cluster::ChainEvent;
 use crate::cluster::chains::Feeding;
+use crate::cluster::status::ChainStatus;
 use crate::commands::{Command, Failure, Outcome, WRITE};
 use crate::messages::{Handle, Next};
 use crate::resp::Arguments;
@@ -154,6 +155,12 @@ impl Executor {
 }
 
 impl Server {
+    /// In a cluster: how this node stands.
+    pub fn chain_status(&self) -> Option<ChainStatus> {
+        let partitions = self.keyspace.partitions.as_ref()?;
+        Some(self.chains.as_ref()?.status(partitions))
+    }
+
     /// Finds the partition of a command's keys, and whether this node runs the command.
     ///
     /// # Errors

@@ -123,12 +123,17 @@ impl Server {
     /// The state of the server at this moment.
     pub fn report(&self) -> Report {
         let databases = 0..self.settings.databases() as u8;
+        let cluster = self.chain_status();
         Report {
+            cluster,
             store: self.keyspace.store().clone(),
             password: self.settings.password().map(str::to_string),
-            databases: databases
-                .map(|number| self.keyspace.count(number))
-                .collect(),
+            databases: match cluster {
+                Some(_) => vec![self.keyspace.count_all()],
+                None => databases
+                    .map(|number| self.keyspace.count(number))
+                    .collect(),
+            },
             clients: self.sessions.iter().flatten().count(),
             connections: self.statistics.connections,
             refused: self.statistics.refused,

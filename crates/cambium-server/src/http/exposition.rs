@@ -59,6 +59,7 @@ impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         self.encode_commands(&mut encoder)?;
         self.encode_server(&mut encoder)?;
+        self.encode_cluster(&mut encoder)?;
         self.encode_keys(&mut encoder)?;
         self.encode_summary(&mut encoder)?;
         for (name, meaning, value) in &self.engine {
@@ -247,6 +248,64 @@ impl Scrape {
             if let Some(value) = value {
                 gauge(encoder, name, help, value)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Of a node of a cluster.
+    fn encode_cluster(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(status) = self.report.cluster else {
+            return Ok(());
+        };
+        let gauges = [
+            (
+                "cluster_fresh",
+                "1 if the node has a fresh view of the cluster, and may serve",
+                u64::from(status.is_fresh),
+            ),
+            (
+                "cluster_chains",
+                "Chains of the cluster",
+                status.chains.0 as u64,
+            ),
+            (
+                "cluster_chains_served",
+                "Chains with a head",
+                status.chains.1 as u64,
+            ),
+            (
+                "cluster_chains_whole",
+                "Chains whose members all serve",
+                status.chains.2 as u64,
+            ),
+            (
+                "cluster_epoch",
+                "The highest epoch of any chain",
+                status.epoch,
+            ),
+            (
+                "replication_lag_batches",
+                "The most batches of one chain that the successor has not acknowledged",
+                status.lag.0,
+            ),
+        ];
+        for (name, help, value) in gauges {
+            gauge(encoder, name, help, value as f64)?;
+        }
+        let help = "Changes of this node's chains that it has learned of";
+        let kind = MetricType::Counter;
+        let metric = encoder.encode_descriptor("reconfigurations", help, None, kind)?;
+        ConstCounter::new(status.reconfigurations).encode(metric)?;
+        let help = "Chains that the node is a member of, by what it is there";
+        let mut family =
+            encoder.encode_descriptor("chain_members", help, None, MetricType::Gauge)?;
+        let roles = [
+            ("head", status.heads),
+            ("behind", status.behind),
+            ("catching_up", status.catching_up),
+        ];
+        for (role, count) in roles {
+            ConstGauge::new(count as f64).encode(family.encode_family(&[("role", role)])?)?;
         }
         Ok(())
     }

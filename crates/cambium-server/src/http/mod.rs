@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `/metrics` | counters and histograms in OpenMetrics' text format, which Prometheus reads |
 //! | `/healthz` | 200 while the threads of the server run |
-//! | `/readyz` | 200 if the executor answers within two seconds and the last write did not fail, else 503 with the reason |
+//! | `/readyz` | 200 if the executor answers within two seconds, the last write did not fail, and a node of a cluster may serve, else 503 with the reason |
 //! | `/` | one page; it loads nothing from elsewhere |
 //!
 //! It runs on the thread of [`crate::services`]. It holds no lock of the server: it sends the
@@ -126,8 +126,12 @@ impl Site {
     }
 
     async fn ready(&self) -> Answer {
-        if self.report(READY_TIME).await.is_none() {
+        let Some(report) = self.report(READY_TIME).await else {
             let reason = "the executor has not answered within two seconds\n";
+            return plain(StatusCode::SERVICE_UNAVAILABLE, reason);
+        };
+        if report.cluster.is_some_and(|status| !status.is_fresh) {
+            let reason = "the node has no fresh view of its cluster: etcd does not answer\n";
             return plain(StatusCode::SERVICE_UNAVAILABLE, reason);
         }
         let metrics = &self.metrics;

@@ -154,6 +154,15 @@ impl Keyspace {
         self.state.counts[usize::from(database)]
     }
 
+    /// How many keys all databases have.
+    pub fn count_all(&self) -> Count {
+        let counts = self.state.counts.iter();
+        counts.fold(Count::default(), |sum, count| Count {
+            keys: sum.keys + count.keys,
+            expiring: sum.expiring + count.expiring,
+        })
+    }
+
     /// Clients that watch keys and versions of those.
     pub fn watches(&mut self) -> &mut Watches {
         &mut self.watches

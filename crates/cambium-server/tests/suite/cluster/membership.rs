@@ -96,7 +96,15 @@ fn commands_are_those_of_a_node_of_redis_cluster() {
     );
     assert_eq!(at(&["SELECT", "0"]), "+OK");
     assert!(at(&["CLUSTER", "INFO"]).contains("cluster_state:ok"));
-    assert!(at(&["INFO", "cluster"]).contains("cluster_enabled:1"));
+    let info = at(&["INFO", "cluster"]);
+    assert!(
+        info.contains("cluster_enabled:1") && info.contains("chains:4"),
+        "{info}"
+    );
+    assert!(
+        info.contains("chains_behind:") && info.contains("lag_batches:"),
+        "{info}"
+    );
     assert_eq!(at(&["CLUSTER", "NODES"]).lines().count(), 3);
     let mut keys = 0;
     let mut client = cluster.client();
