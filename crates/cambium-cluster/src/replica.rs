@@ -43,11 +43,16 @@ pub enum Appended {
     Known,
 }
 
+/// Batches that a successor may lack when it joins: so many wait for it.
+const MOST_BEHIND: u64 = 16;
+
 /// The successor on its way to serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Joining {
     /// It is behind.
     No,
+    /// It gets batches as they are made, and has yet to apply what it was sent.
+    Following,
     /// Every batch waits for it. It has everything once it has this number.
     At(u64),
 }
@@ -267,6 +272,14 @@ impl Replica {
     pub fn acked(&mut self, since: u64, number: u64) {
         if self.is_outgoing(since) {
             self.acked = self.acked.max(number);
+            self.join();
+        }
+    }
+
+    fn join(&mut self) {
+        let is_near = self.position.number.saturating_sub(self.acked) <= MOST_BEHIND;
+        if self.joining == Joining::Following && is_near {
+            self.joining = Joining::At(self.position.number);
         }
     }
 
@@ -282,7 +295,7 @@ impl Replica {
     /// True if batches wait for the successor.
     pub fn awaits_successor(&self) -> bool {
         let successor = self.successor().map(|member| member.state);
-        let is_joining = self.joining != Joining::No;
+        let is_joining = matches!(self.joining, Joining::At(_));
         match successor {
             Some(State::Serving) => true,
             Some(State::Syncing) => is_joining,
@@ -310,13 +323,15 @@ impl Replica {
         self.chain.acknowledgement == Acknowledgement::Strong
     }
 
-    /// The successor of that time, which is syncing, was seen near the end: it joins.
+    /// The successor of that time, which is syncing, gets batches as they are made: it joins as
+    /// soon as it has applied nearly all of what it was sent.
     pub fn caught_up(&mut self, since: u64) {
         let is_syncing = self
             .successor()
             .is_some_and(|member| member.state == State::Syncing);
         if self.is_outgoing(since) && is_syncing && self.joining == Joining::No {
-            self.joining = Joining::At(self.position.number);
+            self.joining = Joining::Following;
+            self.join();
         }
     }
 
