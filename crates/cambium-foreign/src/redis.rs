@@ -177,6 +177,11 @@ impl Connection {
         Ok(())
     }
 
+    /// True if a part of the next answer has come already.
+    pub fn has_begun(&self) -> bool {
+        !self.socket.buffer().is_empty()
+    }
+
     /// Reads the next answer; an error of the server is one.
     ///
     /// # Errors

@@ -136,6 +136,10 @@ pub struct Link {
     number: u64,
     feed: Option<Feed>,
     copy: Option<(Copy, u64)>,
+    /// Bringing up goes on from this moment on: it leaves half of the time to live work.
+    rests_until: Duration,
+    /// There is more to bring up.
+    has_more: bool,
     /// Since when there is no connection that greets.
     failing: Option<Duration>,
     pinged: Duration,
@@ -167,6 +171,8 @@ impl LinkHandle {
             number: 0,
             feed: None,
             copy: None,
+            rests_until: Duration::ZERO,
+            has_more: false,
             failing: None,
             pinged: Duration::ZERO,
         };
@@ -193,8 +199,10 @@ impl Link {
         let mut words = Vec::new();
         let mut is_busy = false;
         loop {
+            let rest = self.rests_until.saturating_sub(self.now());
             let patience = match is_busy {
                 true => Duration::ZERO,
+                false if self.has_more => rest,
                 false if self.ways.is_empty() || self.connection.is_some() => IDLE,
                 false => PAUSE,
             };
@@ -415,18 +423,24 @@ impl Link {
                 _ => {}
             }
         }
-        is_busy |= self.feed();
-        is_busy |= self.copy();
+        let brings_up = self.rests_until <= now;
+        if brings_up {
+            self.has_more = self.feed() | self.copy();
+        }
         if now.saturating_sub(self.pinged) > self.shared.lease / 4 {
             self.pinged = now;
             if let Some((connection, _)) = &mut self.connection {
                 connection.push(&[b"PING"]);
             }
         }
-        match &mut self.connection {
-            Some((connection, _)) => connection.flush().map(|()| is_busy),
-            None => Ok(false),
+        if let Some((connection, _)) = &mut self.connection {
+            connection.flush()?;
         }
+        if brings_up && self.has_more {
+            let ended = self.now();
+            self.rests_until = ended + ended.saturating_sub(now);
+        }
+        Ok(is_busy)
     }
 
     fn connect(&mut self) -> Result<(), Lost> {

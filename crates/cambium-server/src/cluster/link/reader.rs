@@ -19,7 +19,12 @@ pub fn read(
     inbox: &Mailbox<Event>,
 ) {
     let mut left = greetings;
+    let mut events = Vec::new();
     loop {
+        // What has come together wakes the executor once.
+        if !connection.has_begun() {
+            inbox.send(events.drain(..));
+        }
         let answer = match connection.receive() {
             Ok(answer) => answer,
             Err(error) => {
@@ -34,7 +39,7 @@ pub fn read(
             }
             Answer::List(parts) => match understood(parts) {
                 Some(Heard::Word(word)) => _ = words.send([word]),
-                Some(Heard::Event(event)) => _ = inbox.send([Event::Chain(event)]),
+                Some(Heard::Event(event)) => events.push(Event::Chain(event)),
                 None => {
                     tracing::warn!(to, "the successor answers what this version does not know");
                     break;
