@@ -53,11 +53,11 @@ class Nodes(cluster.Cluster):
             stdout=log, stderr=log)
 
 
-def of_cluster(binaries, durability, acknowledgement, tests, requests):
+def of_cluster(binaries, durability, acknowledgement, tests, requests, clients=50):
     with tempfile.TemporaryDirectory(prefix="cambium-cluster-") as folder:
         nodes = Nodes(binaries, folder, durability, acknowledgement)
         try:
-            return [benchmark(nodes.ports["node1"], test, requests, True) for test in tests]
+            return [benchmark(nodes.ports["node1"], test, requests, True, clients) for test in tests]
         finally:
             nodes.stop()
 
@@ -110,7 +110,8 @@ def main(binaries, rounds):
         (one_set, one_get) = of_one(binaries, "written", ["set", "get"], 200_000)
         (async_set,) = of_cluster(binaries, "written", "async", ["set"], 200_000)
         (strong_set, cluster_get) = of_cluster(binaries, "written", "strong", ["set", "get"], 200_000)
-        (synced_set,) = of_cluster(binaries, "synced", "strong", ["set"], 50_000)
+        # etcd's check has 500 connections.
+        (synced_set,) = of_cluster(binaries, "synced", "strong", ["set"], 200_000, 500)
         etcd = of_etcd()
         result = {
             "async SET : one node": async_set / one_set,
