@@ -54,24 +54,23 @@ impl Position {
         next
     }
 
-    /// How a replica at `theirs` goes on from one that is here.
-    pub fn resume(&self, theirs: &Position) -> Resume {
-        if theirs.number == 0 {
-            return Resume::From(1);
-        }
-        let place = self
-            .epochs
-            .iter()
-            .position(|(epoch, _)| *epoch == theirs.epoch());
+    /// True if a batch of this number that was made in `epoch` led here.
+    pub fn contains(&self, epoch: u64, number: u64) -> bool {
+        let place = self.epochs.iter().position(|(of, _)| *of == epoch);
         let Some(place) = place else {
-            return Resume::Copy;
+            return false;
         };
         let first = self.epochs[place].1;
         let last = match self.epochs.get(place + 1) {
             Some((_, next)) => next - 1,
             None => self.number,
         };
-        match (first..=last).contains(&theirs.number) {
+        (first..=last).contains(&number)
+    }
+
+    /// How a replica at `theirs` goes on from one that is here.
+    pub fn resume(&self, theirs: &Position) -> Resume {
+        match theirs.number == 0 || self.contains(theirs.epoch(), theirs.number) {
             true => Resume::From(theirs.number + 1),
             false => Resume::Copy,
         }
@@ -134,6 +133,7 @@ mod tests {
         assert_eq!(source.resume(&behind(&shared, &[3])), Resume::Copy);
         assert_eq!(source.resume(&behind(&shared, &[5])), Resume::Copy);
         assert_eq!(source.resume(&behind(&source, &[6])), Resume::Copy);
+        assert!(source.contains(4, 5) && !source.contains(3, 4) && !source.contains(5, 4));
         let many: Vec<u64> = (10..10 + 2 * MOST_EPOCHS as u64).collect();
         assert_eq!(behind(&source, &many).resume(&shared), Resume::Copy);
     }

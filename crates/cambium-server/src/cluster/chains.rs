@@ -142,11 +142,10 @@ impl Chains {
             let replica = partitions.replicas.get(usize::from(place));
             replica.is_some_and(Replica::serves)
         };
-        let (kept, lost) = std::mem::take(&mut self.waiting)
+        let (kept, lost): (Vec<Waiting>, Vec<Waiting>) = std::mem::take(&mut self.waiting)
             .into_iter()
             .partition(|waiting| waiting.needs.iter().all(|(place, _)| is_serving(*place)));
         self.waiting = kept;
-        let lost: Vec<Waiting> = lost;
         learned.lost = lost.into_iter().map(|waiting| waiting.output).collect();
         self.view = view;
         self.lay_links(partitions);
@@ -162,6 +161,7 @@ impl Chains {
                 let way = Carried {
                     since: successor.since,
                     epoch: replica.chain().epoch,
+                    head_since: replica.chain().head().map_or(0, |head| head.since),
                     is_serving: successor.state == State::Serving,
                 };
                 of.insert(place, way);

@@ -120,6 +120,7 @@ mod tests {
         Frame {
             partition,
             numbers: (number, number),
+            epoch: 1,
             bytes: vec![0; bytes].into(),
         }
     }

@@ -96,6 +96,8 @@ pub struct Frame {
     pub partition: u8,
     /// The first and the last batch of the partition that are in it.
     pub numbers: (u64, u64),
+    /// The epoch in which the last one was made.
+    pub epoch: u64,
     /// As it travels.
     pub bytes: Arc<[u8]>,
 }
@@ -135,6 +137,7 @@ impl Frame {
         Frame {
             partition,
             numbers: (record.first, record.position.number),
+            epoch: record.position.epoch(),
             bytes: bytes.into(),
         }
     }
@@ -374,11 +377,13 @@ impl Keyspace {
             }
         }
         let numbers = (record.first, record.position.number);
+        let epoch = record.position.epoch();
         self.adopt(partition, record);
         if let Some(partitions) = &mut self.partitions {
             partitions.applied.push(Frame {
                 partition,
                 numbers,
+                epoch,
                 bytes: bytes.into(),
             });
         }
@@ -423,6 +428,7 @@ impl Keyspace {
             partitions.applied.push(Frame {
                 partition,
                 numbers: (0, number),
+                epoch: 0,
                 bytes: Arc::default(),
             });
         }

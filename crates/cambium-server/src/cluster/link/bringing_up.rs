@@ -53,19 +53,26 @@ impl Link {
     }
 
     fn feed_frame(&mut self, frame: &Frame) {
-        let Some(State::Feeding(next)) = self.ways.get(&frame.partition).map(|way| &way.state)
-        else {
+        let Some(way) = self.ways.get(&frame.partition) else {
             return;
         };
-        let next = *next;
+        let State::Feeding(next) = way.state else {
+            return;
+        };
+        // The log has what this node wrote as a former head too, which a copy has replaced.
+        let (own, head_since) = &way.own;
+        let is_own = match frame.numbers.1 > own.number {
+            true => frame.epoch >= *head_since,
+            false => own.contains(frame.epoch, frame.numbers.1),
+        };
         match frame.numbers {
             (_, last) if last < next => {}
-            (first, last) if first <= next => {
+            (first, last) if first <= next && is_own => {
                 self.append(frame);
                 self.set(frame.partition, State::Feeding(last + 1));
             }
             // Batches are missing before it.
-            _ => self.set(frame.partition, State::Copying),
+            _ => self.set(frame.partition, self.needs_copy(frame.partition)),
         }
     }
 
@@ -96,7 +103,7 @@ impl Link {
                 }
                 // Written since the log was read, or not synced yet: it comes.
                 (_, Ok(_)) if is_certain => State::Feeding(next),
-                (_, Ok(_)) => State::Copying,
+                (_, Ok(_)) => self.needs_copy(partition),
                 (_, Err(_)) => State::Closed(self.now() + PAUSE),
             };
             is_busy |= !matches!(state, State::Feeding(_));

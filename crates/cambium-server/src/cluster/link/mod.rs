@@ -63,6 +63,8 @@ pub enum Word {
     Refused(u8, u64),
     /// The connection of this number has ended.
     Broken(u64),
+    /// The successor answers an error: its disk may be full.
+    Refusing,
     /// The successor has greeted on the connection of this number.
     Greeted(u64),
     /// The link ends.
@@ -76,6 +78,8 @@ pub struct Carried {
     pub since: u64,
     /// The epoch of the chain.
     pub epoch: u64,
+    /// The epoch since which the head is that: no batch that is made now is of an older one.
+    pub head_since: u64,
     /// The successor serves.
     pub is_serving: bool,
 }
@@ -121,6 +125,8 @@ enum State {
 #[derive(Debug)]
 struct Way {
     of: Carried,
+    /// Where this node's copy was when the successor was asked, and since when the head was.
+    own: (Position, u64),
     state: State,
 }
 
@@ -142,6 +148,8 @@ pub struct Link {
     has_more: bool,
     /// Since when there is no connection that greets.
     failing: Option<Duration>,
+    /// Since when the successor answers errors, and the last time that it did.
+    refusing: Option<(Duration, Duration)>,
     pinged: Duration,
 }
 
@@ -174,6 +182,7 @@ impl LinkHandle {
             rests_until: Duration::ZERO,
             has_more: false,
             failing: None,
+            refusing: None,
             pinged: Duration::ZERO,
         };
         thread::Builder::new()
@@ -277,6 +286,10 @@ impl Link {
                 self.failing.get_or_insert(now);
             }
             Word::Greeted(number) if number == self.number => self.failing = None,
+            Word::Refusing => {
+                let recent = self.refusing.filter(|(_, last)| !self.is_long_ago(*last));
+                self.refusing = Some((recent.map_or(now, |(since, _)| since), now));
+            }
             Word::Broken(_) | Word::Greeted(_) => {}
         }
     }
@@ -309,7 +322,8 @@ impl Link {
                 }
             }
             let state = State::Closed(Duration::ZERO);
-            self.ways.insert(partition, Way { of, state });
+            let own = (Position::default(), 0);
+            self.ways.insert(partition, Way { of, own, state });
             let is_copied = |(copy, _): &(Copy, u64)| copy.partition == partition;
             if self.copy.as_ref().is_some_and(is_copied) {
                 self.copy = None;
@@ -332,6 +346,9 @@ impl Link {
                 return State::Closed(self.now() + PAUSE);
             }
         };
+        if let Some(way) = self.ways.get_mut(&partition) {
+            way.own = (own.clone(), way.of.head_since);
+        }
         let resume = match is_whole {
             true => own.resume(theirs),
             false => Resume::Copy,
@@ -345,20 +362,27 @@ impl Link {
                 });
                 self.after(partition, next)
             }
-            Resume::Copy if self.ways[&partition].of.is_serving => {
-                // Never copy over a member that counts as whole: first it has to be taken
-                // for what it is.
+            Resume::Copy => {
+                tracing::info!(partition, to = self.to, ?theirs, ?own, "other batches");
+                self.needs_copy(partition)
+            }
+        }
+    }
+
+    /// The successor cannot be brought up by batches. One that serves counts as whole, and is
+    /// never copied over: first the controller has to take it for what it is.
+    fn needs_copy(&self, partition: u8) -> State {
+        match self.ways.get(&partition) {
+            Some(way) if way.of.is_serving => {
                 tracing::error!(
                     partition,
                     to = self.to,
-                    ?theirs,
-                    ?own,
-                    "a member that serves has other batches"
+                    "a member that serves lacks batches"
                 );
-                self.accuse(partition, self.ways[&partition].of.epoch);
+                self.accuse(partition, way.of.epoch);
                 State::Closed(self.now() + self.shared.lease)
             }
-            Resume::Copy => State::Copying,
+            _ => State::Copying,
         }
     }
 
@@ -385,15 +409,24 @@ impl Link {
         self.shared.agent.send([word]);
     }
 
-    /// The controller hears of a successor that cannot be reached for half a lease.
+    fn is_long_ago(&self, moment: Duration) -> bool {
+        self.now().saturating_sub(moment) > self.shared.lease / 2
+    }
+
+    /// The controller hears of a successor that cannot be reached, or takes nothing, for half a
+    /// lease.
     fn report_silence(&mut self) {
-        let now = self.now();
-        let is_silent = |since: Duration| now.saturating_sub(since) > self.shared.lease / 2;
-        if self.failing.is_some_and(is_silent) {
+        let is_silent = self.failing.is_some_and(|since| self.is_long_ago(since));
+        let refuses = self
+            .refusing
+            .is_some_and(|(since, last)| self.is_long_ago(since) && !self.is_long_ago(last));
+        if is_silent || refuses {
             for (partition, way) in &self.ways {
                 self.accuse(*partition, way.of.epoch);
             }
-            self.failing = Some(now);
+            let now = self.now();
+            self.failing = self.failing.map(|_| now);
+            self.refusing = self.refusing.map(|(_, last)| (now, last));
         }
     }
 

@@ -35,6 +35,7 @@ pub fn read(
         match answer {
             Answer::Error(text) => {
                 tracing::warn!(to, answer = text, "the successor refuses");
+                words.send([Word::Refusing]);
                 break;
             }
             Answer::List(parts) => match understood(parts) {

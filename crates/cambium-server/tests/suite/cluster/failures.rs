@@ -238,6 +238,65 @@ fn what_an_async_chain_loses_is_the_last_of_one_head() {
     cluster.settle();
 }
 
+/// A head writes alone, dies, and the chain goes on without what it wrote. It comes back, and
+/// later brings another member up from its own log, which has those writes still.
+#[test]
+fn a_former_head_never_hands_on_what_the_chain_went_on_without() {
+    let mut cluster = Cluster::start("forest", "written", Acknowledgement::Async);
+    let mut client = cluster.client();
+    let key = |number: usize| format!("{{tag}}{number}");
+    for number in 0..20 {
+        client.call(&format!("SET {} first", key(number)));
+    }
+    let slot = cambium_cluster::slots::slot(b"tag");
+    let partition = usize::from(cambium_cluster::slots::partition(slot, 4));
+    let node = head_of(&cluster, partition);
+    let address = cluster.places[node].1.clone();
+    let others: Vec<usize> = (0..3).filter(|other| *other != node).collect();
+    let cut = |cluster: &Cluster, is_cut: bool| {
+        others
+            .iter()
+            .for_each(|other| cluster.ways[*other].cut(is_cut));
+    };
+    cut(&cluster, true);
+    std::thread::sleep(Duration::from_millis(100));
+    for number in 0..20 {
+        let answer = client.call_at(&address, &["SET", &key(number), "alone"]);
+        assert_eq!(answer.as_deref(), Some("+OK"));
+    }
+    cluster.kill(node);
+    cut(&cluster, false);
+    let lost = name(node);
+    eventually("another head", || {
+        let head = cluster.view().chains[partition]
+            .head()
+            .map(|head| head.node.clone());
+        head.is_some_and(|head| head != lost)
+    });
+    let mut written = Written::new();
+    for number in 0..20 {
+        let value = match number % 2 {
+            0 => client.call(&format!("SET {} after", key(number))),
+            _ => client.call(&format!("GET {}", key(number))),
+        };
+        assert!(value == "+OK" || value == "first", "{value}");
+        written.insert(key(number), (1, Vec::new()));
+    }
+    cluster.start_node(node);
+    verify_copies(&cluster, &written);
+    for other in others {
+        cluster.kill(other);
+        std::thread::sleep(Duration::from_secs(LEASE + 1));
+        for number in 0..5 {
+            client.call(&format!("SET {} again", key(number)));
+        }
+        cluster.start_node(other);
+        verify_copies(&cluster, &written);
+    }
+    assert_eq!(client.call(&format!("GET {}", key(19))), "first");
+    assert_eq!(client.call(&format!("GET {}", key(18))), "after");
+}
+
 #[test]
 fn without_etcd_a_node_stops_serving_and_says_why() {
     let cluster = Cluster::start("forest", "written", Acknowledgement::Strong);

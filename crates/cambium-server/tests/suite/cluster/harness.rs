@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::net::TcpListener;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use cambium_cluster::topology::{Acknowledgement, Meta, State, VERSION, View};
 use cambium_foreign::registry::{Registry, Seen};
 use tempfile::TempDir;
 
+use super::proxy::Proxy;
 use crate::client::Client;
 use crate::harness::{Server, folder};
 
@@ -118,6 +118,8 @@ pub struct Cluster {
     pub meta: Meta,
     /// The nodes' folders and addresses.
     pub places: Vec<(TempDir, String)>,
+    /// What the nodes advertise: the ways to them.
+    pub ways: Vec<Proxy>,
     /// Those that run.
     pub nodes: Vec<Option<Server>>,
     engine: &'static str,
@@ -161,11 +163,16 @@ impl Cluster {
             seed: 7,
         };
         eventually("etcd answers", || registry.make(&meta).is_ok());
+        let places: Vec<_> = (0..3).map(|_| (folder(), free_address())).collect();
         let mut cluster = Cluster {
             etcd,
             registry,
             meta,
-            places: (0..3).map(|_| (folder(), free_address())).collect(),
+            ways: places
+                .iter()
+                .map(|(_, address)| Proxy::start(address))
+                .collect(),
+            places,
             nodes: vec![None, None, None],
             engine,
             durability,
@@ -177,7 +184,9 @@ impl Cluster {
 
     /// One more node, which has no copies yet.
     pub fn grow(&mut self) -> usize {
-        self.places.push((folder(), free_address()));
+        let address = free_address();
+        self.ways.push(Proxy::start(&address));
+        self.places.push((folder(), address));
         self.nodes.push(None);
         let node = self.nodes.len() - 1;
         self.start_node(node);
@@ -190,14 +199,12 @@ impl Cluster {
 
     pub fn start_node(&mut self, node: usize) {
         let (folder, address) = &self.places[node];
-        let server = start_server(
-            folder.path(),
-            address,
-            &self.etcd.url,
-            node,
-            self.engine,
-            self.durability,
-        );
+        let advertised = &self.ways[node].address;
+        let mut words = arguments(&self.etcd.url, &name(node), advertised);
+        let own = ["--engine", self.engine, "--durability", self.durability];
+        words.extend(own.map(str::to_string));
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let server = Server::start_at(folder.path(), address, &words);
         self.nodes[node] = Some(server);
     }
 
@@ -237,20 +244,6 @@ impl Cluster {
             turn: 0,
         }
     }
-}
-
-fn start_server(
-    folder: &Path,
-    address: &str,
-    url: &str,
-    node: usize,
-    engine: &str,
-    durability: &str,
-) -> Server {
-    let mut words = arguments(url, &name(node), address);
-    words.extend(["--engine", engine, "--durability", durability].map(str::to_string));
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    Server::start_at(folder, address, &words)
 }
 
 /// A client that follows redirections.

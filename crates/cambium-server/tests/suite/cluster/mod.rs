@@ -3,3 +3,4 @@
 mod failures;
 mod harness;
 mod membership;
+mod proxy;
