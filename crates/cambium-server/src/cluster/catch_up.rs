@@ -102,7 +102,9 @@ impl History {
         drop(marks);
         let consumer = self.store.consumer(CONSUMER)?;
         match consumer.position() {
-            Ok(position) if position >= oldest => Ok(()),
+            // At first it stays where the last start of the node has left it: members that
+            // were away meanwhile need that part of the log.
+            Ok(position) if excess == 0 || position >= oldest => Ok(()),
             _ => consumer.acknowledge(oldest),
         }
     }
