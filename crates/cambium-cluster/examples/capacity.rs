@@ -1,4 +1,4 @@
-//! What a cluster of a size costs etcd and the network, by the controller's own code.
+//! The cost of a cluster in etcd and on the network, by the controller's own code.
 //!
 //! ```text
 //! cargo run --release -p cambium-cluster --example capacity

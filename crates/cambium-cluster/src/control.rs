@@ -24,7 +24,7 @@ use crate::topology::{Chain, Member, Meta, Node, Report, State, View};
 /// The chains that change, by partition.
 pub type Changes = Vec<(u16, Chain)>;
 
-/// What the controller does about a view: nothing, if all is as it should be.
+/// The controller's changes to a view; none if all is as it should be.
 pub fn decide(view: &View) -> Changes {
     let Some(meta) = &view.meta else {
         return Vec::new();
@@ -391,7 +391,7 @@ pub fn remove(view: &View, node: &str, is_forced: bool) -> Result<Changes, Strin
         }
         let mut members: Vec<Member> = others().cloned().collect();
         if !members.iter().any(serves) {
-            // What was asked for: the first of the others goes on with what it has.
+            // The caller asked for it: the first of the others goes on with what it has.
             if let Some(first) = members.first_mut() {
                 first.state = State::Last;
             }

@@ -34,7 +34,7 @@ pub enum Refusal {
     Gap,
 }
 
-/// What becomes of a batch from the predecessor.
+/// The outcome of a batch from the predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Appended {
     /// It is the next one: apply it.
@@ -68,7 +68,7 @@ pub struct Replica {
     stable: u64,
     /// False between the first and the last part of a copy.
     is_whole: bool,
-    /// What the successor has, as it said since it has been that.
+    /// The last batch that the successor has acknowledged since it became the successor.
     acked: u64,
     joining: Joining,
     /// Nothing is served before.
@@ -287,7 +287,7 @@ impl Replica {
         self.outgoing().is_some_and(|(_, of)| of == since)
     }
 
-    /// What the successor has said that it has.
+    /// The last batch that the successor has acknowledged.
     pub fn acked_number(&self) -> u64 {
         self.acked
     }
@@ -335,7 +335,7 @@ impl Replica {
         }
     }
 
-    /// What the controller should hear: the successor has joined.
+    /// The report to the controller that the successor has joined, once it has.
     pub fn report(&self) -> Option<Report> {
         let Joining::At(number) = self.joining else {
             return None;

@@ -37,7 +37,7 @@ pub fn slots_of(number: u16, partitions: u16) -> (u16, u16) {
     (first(number), first(number + 1) - 1)
 }
 
-/// What each byte adds to the sum: CRC-16/XMODEM, polynomial 0x1021.
+/// The table of CRC-16/XMODEM, polynomial 0x1021.
 const SUMS: [u16; 256] = {
     let mut sums = [0; 256];
     let mut byte = 0;

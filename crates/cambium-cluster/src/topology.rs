@@ -1,4 +1,4 @@
-//! What stands in etcd, as JSON, one value a key:
+//! The cluster's keys in etcd, one JSON value each:
 //!
 //! ```text
 //! /cambium/NAME/meta          Meta: made by `cambium cluster init`, never changed
@@ -33,7 +33,7 @@ pub enum Acknowledgement {
     Strong,
 }
 
-/// What never changes in a cluster.
+/// The settings of a cluster, which never change.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Meta {
     /// See [`VERSION`].
@@ -46,11 +46,11 @@ pub struct Meta {
     pub replicas: u16,
     /// Nodes that have to be there before the controller makes the chains.
     pub nodes: u16,
-    /// Of new chains.
+    /// The acknowledgement of new chains.
     pub acknowledgement: Acknowledgement,
     /// Seconds for which a node counts as alive that is not heard of.
     pub lease_seconds: u64,
-    /// Of the order in which SCAN goes: every copy of a partition has the same.
+    /// The seed of SCAN's order: every copy of a partition has the same order.
     pub seed: u64,
 }
 
@@ -59,17 +59,17 @@ pub struct Meta {
 pub struct Node {
     /// Drawn at each start.
     pub incarnation: u64,
-    /// Where clients and other nodes reach it: `HOST:PORT`.
+    /// The address for clients and other nodes: `HOST:PORT`.
     pub address: String,
-    /// Of its program.
+    /// The version of its program.
     pub version: String,
-    /// Of its store.
+    /// The engine of its store.
     pub engine: String,
     /// Drawn when its store joined the cluster: it tells a node that has lost its disk.
     pub store: String,
 }
 
-/// What a member of a chain may do.
+/// The state of a member, which says what it may do.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -102,7 +102,7 @@ impl fmt::Display for State {
 pub struct Member {
     /// The name of its node.
     pub node: String,
-    /// What it may do.
+    /// Its state.
     pub state: State,
     /// The start of the node that the state is about. A node that has started again since has
     /// none of the rights of a member.
@@ -169,12 +169,12 @@ impl Chain {
     }
 }
 
-/// What a member says of its successor. It counts in one epoch alone.
+/// A member's report about its successor. It counts in one epoch alone.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// The epoch.
     pub epoch: u64,
-    /// Who says it.
+    /// The member that reports.
     pub node: String,
     /// The successor, which is syncing, has everything, and each further write waits for it.
     #[serde(default)]
@@ -189,7 +189,7 @@ pub struct Report {
 pub struct View {
     /// etcd's revision.
     pub revision: u64,
-    /// What never changes.
+    /// The cluster's settings.
     pub meta: Option<Meta>,
     /// Nodes that are there, by name.
     pub nodes: BTreeMap<String, Node>,

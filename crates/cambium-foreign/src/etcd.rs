@@ -35,7 +35,7 @@ pub struct Entry {
     pub changed: i64,
 }
 
-/// What a transaction asks of a key before it changes anything.
+/// A condition of a transaction.
 #[derive(Clone, Debug)]
 pub enum Compare {
     /// It is not there.
@@ -46,7 +46,7 @@ pub enum Compare {
     Changed(String, i64),
 }
 
-/// What a transaction does.
+/// A change that a transaction makes.
 #[derive(Clone, Debug)]
 pub enum Change {
     /// Gives a key a value, under a lease if one is named.

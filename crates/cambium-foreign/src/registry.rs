@@ -50,7 +50,7 @@ impl Registry {
         self.key(&format!("nodes/{node}"))
     }
 
-    /// What never changes in the cluster.
+    /// The settings of the cluster, which never change.
     ///
     /// # Errors
     /// No endpoint answers; there is no such cluster, or it is of another version.

@@ -21,12 +21,12 @@ use super::join::{Joined, Wanted};
 use crate::mailbox::Mailbox;
 use crate::messages::Event;
 
-/// What the agent hears.
+/// A message to the agent.
 #[derive(Debug)]
 pub enum Word {
     /// Something may have changed.
     Refresh,
-    /// What a member says of its successor.
+    /// A member's report about its successor.
     Report(u16, Report),
     /// The server stops.
     Stop,

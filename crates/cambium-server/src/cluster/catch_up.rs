@@ -26,14 +26,14 @@ pub const MARK_INTERVAL: Duration = Duration::from_secs(2);
 const MARKS: usize = 30;
 const MOST_MARKS: usize = 4096;
 
-/// Where partitions were at a number of the store.
+/// The positions of all partitions at a sequence number of the store.
 #[derive(Debug)]
 struct Mark {
     sequence: SequenceNumber,
     numbers: Vec<u64>,
 }
 
-/// What is behind the window.
+/// The batches that the window does not have any more.
 #[derive(Debug)]
 pub struct History {
     store: Store,

@@ -1,5 +1,5 @@
-//! What the executor knows of the chains beside their replicas: answers that wait until a
-//! batch is committed, predecessors that wait for acknowledgements, and links.
+//! The executor's part of the chains beside their replicas: answers that wait until a batch is
+//! committed, predecessors that wait for acknowledgements, and links.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub struct Chains {
     reported: Vec<u64>,
 }
 
-/// What answers do once a view has come.
+/// The consequences of a new view.
 #[derive(Debug, Default)]
 pub struct Learned {
     /// Answers of partitions that this node no longer serves.
@@ -93,7 +93,7 @@ impl Chains {
         &self.shared.cluster
     }
 
-    /// Where a node is reached.
+    /// The address of a node.
     pub fn address(&self, node: &str) -> Option<&str> {
         self.view.nodes.get(node).map(|node| node.address.as_str())
     }

@@ -9,7 +9,7 @@ use cambium_io::Environment;
 
 use crate::keyspace::layout;
 
-/// What `--cluster`, `--name` and `--advertise` say.
+/// The arguments `--cluster`, `--name` and `--advertise`.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// Endpoints of etcd.
@@ -18,7 +18,7 @@ pub struct Wanted {
     pub cluster: String,
     /// This node's name.
     pub node: String,
-    /// Where clients and other nodes reach it.
+    /// The address for clients and other nodes.
     pub address: String,
 }
 

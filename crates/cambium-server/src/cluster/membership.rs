@@ -19,7 +19,7 @@ use crate::keyspace::partitions::Partitions;
 use crate::mailbox::Mailbox;
 use crate::messages::Event;
 
-/// What a node needs to take part.
+/// The parts that a node needs to take part.
 pub struct Membership<'a> {
     /// The cluster.
     pub joined: Joined,
@@ -29,7 +29,7 @@ pub struct Membership<'a> {
     pub environment: &'a Environment,
     /// To the executor.
     pub inbox: &'a Arc<Mailbox<Event>>,
-    /// What other nodes ask for.
+    /// The password of every node.
     pub password: Option<String>,
     /// Batches are stable behind a sync.
     pub is_synced: bool,

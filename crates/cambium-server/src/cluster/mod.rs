@@ -41,7 +41,7 @@ use cambium_cluster::topology::View;
 
 use crate::keyspace::partitions::Frame;
 
-/// What the executor hears of the cluster.
+/// A message about the cluster to the executor.
 #[derive(Debug)]
 pub enum ChainEvent {
     /// How the cluster is, and until when this node may serve by it, by the monotonic clock.
@@ -69,6 +69,6 @@ pub enum ChainEvent {
 pub struct Unstable {
     /// The round.
     pub round: u64,
-    /// What it wrote.
+    /// The frames that it wrote.
     pub frames: Vec<Frame>,
 }

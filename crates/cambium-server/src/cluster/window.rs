@@ -9,7 +9,7 @@ use crate::keyspace::partitions::Frame;
 /// Bytes of frames that are kept; older ones are read from the change feed.
 const MOST_BYTES: usize = 64 << 20;
 
-/// What the window has behind a batch.
+/// The window's answer to a link.
 #[derive(Debug)]
 pub enum Pulled {
     /// The next frames; none if none are there yet.
@@ -47,7 +47,7 @@ impl Window {
         }
     }
 
-    /// What a thread that panicked left is whole frames.
+    /// A thread that panicked left whole frames.
     fn lock(&self) -> MutexGuard<'_, Held> {
         self.held
             .lock()

@@ -21,7 +21,7 @@ use crate::resp::reply::Reply;
 pub const CHAIN_PATIENCE: Duration = Duration::from_millis(50);
 
 impl Executor {
-    /// What a node may serve is decided once a round, before its commands: they came earlier.
+    /// Decides once a round what the node may serve, before its commands: they came earlier.
     pub(super) fn begin_round(&mut self) {
         let now = self.server.round_begun;
         if let (Some(chains), Some(partitions)) =

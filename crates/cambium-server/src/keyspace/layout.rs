@@ -30,7 +30,7 @@ pub const MOST_STRING_BYTES: usize = cambium::limits::MAX_VALUE_BYTES - 64;
 
 /// Where the state lies.
 pub const STATE_KEY: &[u8] = b"\xffstate";
-/// Where a store that belongs to a cluster says so.
+/// The key under which a store names its cluster.
 pub const BINDING_KEY: &[u8] = b"\xffcluster";
 const STATE_VERSION: u8 = 1;
 
@@ -250,7 +250,7 @@ pub fn is_empty(store: &Store) -> Result<bool> {
     Ok(true)
 }
 
-/// Where the record of a partition lies.
+/// The key of a partition's record.
 pub fn partition_key(partition: u8) -> Vec<u8> {
     joined(&[b"\xffpartition", &[partition]])
 }

@@ -89,7 +89,7 @@ impl Record {
     }
 }
 
-/// What one batch did to one partition.
+/// The changes that one batch made to one partition.
 #[derive(Clone, Debug)]
 pub struct Frame {
     /// The partition.

@@ -48,7 +48,7 @@ const IDLE: Duration = Duration::from_millis(250);
 /// Between two attempts at what has failed.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What a link hears.
+/// A message to a link.
 #[derive(Debug)]
 pub enum Word {
     /// The partitions that it carries.
@@ -84,14 +84,14 @@ pub struct Carried {
     pub is_serving: bool,
 }
 
-/// What all links of a node share.
+/// The parts that all links of a node share.
 #[derive(Clone)]
 pub struct Shared {
-    /// This node, and its cluster's id.
+    /// This node's name.
     pub me: String,
-    /// See `me`.
+    /// The id of its cluster.
     pub cluster: String,
-    /// What other nodes ask for.
+    /// The password of every node.
     pub password: Option<String>,
     /// To the executor.
     pub inbox: Arc<Mailbox<Event>>,
@@ -99,7 +99,7 @@ pub struct Shared {
     pub agent: Arc<Mailbox<agent::Word>>,
     /// The latest frames.
     pub window: Arc<Window>,
-    /// What is behind them.
+    /// The store's change feed, and copies.
     pub history: Arc<History>,
     /// The monotonic clock.
     pub clock: Arc<dyn Clock>,
@@ -107,7 +107,7 @@ pub struct Shared {
     pub lease: Duration,
 }
 
-/// Where one partition is.
+/// The progress of the successor with one partition.
 #[derive(Debug, PartialEq)]
 enum State {
     /// The successor has to be asked, not before a moment.
@@ -125,7 +125,7 @@ enum State {
 #[derive(Debug)]
 struct Way {
     of: Carried,
-    /// Where this node's copy was when the successor was asked, and since when the head was.
+    /// The position of this node's copy, and the head's `since`, when the successor was asked.
     own: (Position, u64),
     state: State,
 }
@@ -138,7 +138,7 @@ pub struct Link {
     words: Arc<Mailbox<Word>>,
     ways: BTreeMap<u8, Way>,
     connection: Option<(Connection, TcpStream)>,
-    /// Of connections.
+    /// The number of the connection.
     number: u64,
     feed: Option<Feed>,
     copy: Option<(Copy, u64)>,
@@ -156,9 +156,9 @@ pub struct Link {
 /// The way to a link.
 #[derive(Debug)]
 pub struct LinkHandle {
-    /// Where it leads.
+    /// The address of the successor.
     pub address: String,
-    /// What it is told.
+    /// Messages to the link.
     pub words: Arc<Mailbox<Word>>,
 }
 
@@ -212,8 +212,8 @@ impl Link {
             let patience = match is_busy {
                 true => Duration::ZERO,
                 false if self.has_more => rest,
-                false if self.ways.is_empty() || self.connection.is_some() => IDLE,
-                false => PAUSE,
+                false if self.waits_for_successor() => PAUSE,
+                false => IDLE,
             };
             self.words.receive(&mut words, Some(patience));
             for word in words.drain(..) {
@@ -251,6 +251,7 @@ impl Link {
         }
         self.feed = None;
         self.copy = None;
+        self.has_more = false;
         for way in self.ways.values_mut() {
             way.state = State::Closed(Duration::ZERO);
         }
@@ -292,6 +293,12 @@ impl Link {
             }
             Word::Broken(_) | Word::Greeted(_) => {}
         }
+    }
+
+    /// True if the successor has to be asked again soon.
+    fn waits_for_successor(&self) -> bool {
+        let is_closed = |way: &Way| matches!(way.state, State::Closed(_));
+        self.ways.values().any(is_closed)
     }
 
     fn is_current(&self, partition: u8, since: u64) -> bool {

@@ -21,7 +21,7 @@ pub fn read(
     let mut left = greetings;
     let mut events = Vec::new();
     loop {
-        // What has come together wakes the executor once.
+        // Answers that have come together wake the executor once.
         if !connection.has_begun() {
             inbox.send(events.drain(..));
         }

@@ -91,7 +91,9 @@ fn verify_copies(cluster: &Cluster, written: &Written) {
             .map(|address| {
                 let mut value = client.call_at(address, &["GET", key]);
                 // It may not know yet that it serves, or wait until no other node can.
+                let begun = std::time::Instant::now();
                 while value.as_ref().is_some_and(|value| value.starts_with('-')) {
+                    assert!(begun.elapsed() < Duration::from_secs(60), "{value:?}");
                     std::thread::sleep(Duration::from_millis(50));
                     value = client.call_at(address, &["GET", key]);
                 }

@@ -114,7 +114,7 @@ pub struct Cluster {
     pub etcd: Etcd,
     /// It in etcd.
     pub registry: Registry,
-    /// What never changes.
+    /// The cluster's settings.
     pub meta: Meta,
     /// The nodes' folders and addresses.
     pub places: Vec<(TempDir, String)>,
